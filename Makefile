@@ -8,6 +8,7 @@ KERAS3 := .venv-keras3
 MXNET := .venv-mxnet
 SERVICES := .venv-services
 PEERS := .venv-bench
+RELEASE := .venv-release
 BIN := $(VENV)/bin
 ARGS ?=
 # Environments of thousands of modules are made in half the time; what is imported is compiled then, once,
@@ -15,9 +16,14 @@ ARGS ?=
 export PIP_NO_COMPILE := no
 unexport PYTHONDONTWRITEBYTECODE
 # On all cores, and one more for tests that wait; those that share what they have started stay together.
-AT_ONCE := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadgroup --no-loadscope-reorder
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+IN_GROUPS := --dist loadgroup --no-loadscope-reorder
+AT_ONCE := -n $(shell expr $(CORES) + 1) $(IN_GROUPS)
 # The recorder, and what measures, run on none of the app's libraries.
 NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks)
+RANKS := horovod or frameworks
+SIDES := horovod-side keras3-side mxnet-side
+MAKE_QUIETLY := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
 
@@ -27,29 +33,53 @@ help: ## this list
 demo: $(VENV)/.ready ## set up, report on the sample runs and serve the dashboard (ARGS=--no-serve ends after the reports)
 	$(BIN)/stallscope demo $(ARGS)
 
-test: $(VENV)/.ready-dev ## set up everything and run all tests (ARGS go to pytest)
-	@# Side by side: most of it waits for downloads, or for one core.
-	$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint browser training-side services-side
-	@# Ranks take all cores, and are measured: nothing else runs beside them.
-	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest $(AT_ONCE) -m "not horovod and not frameworks")
-	$(if $(ARGS),,$(BIN)/pytest -m "horovod or frameworks")
-	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
+check: $(VENV)/.ready-dev ## the inner loop: format, lint, types, and all tests without ranks, browser and servers
+	$(MAKE_QUIETLY) --jobs 2 lint check-tests
 
-# Without them the tests that need them say so at the end; in CI that is an error.
-training-side:
+check-tests: $(VENV)/.ready-dev
+	@# Hardly anything waits in these: one worker per core.
+	$(BIN)/pytest -q -n $(CORES) $(IN_GROUPS) -m "not ($(RANKS) or browser or services or slow)" $(ARGS)
+
+test: $(VENV)/.ready-dev ## set up everything and run all tests (ARGS go to pytest)
+ifneq ($(ARGS),)
+	$(MAKE_QUIETLY) --jobs 4 ARGS= lint browser services-side $(SIDES)
+	$(BIN)/pytest $(ARGS)
+else
+	@# Downloading, unpacking and compiling leave time for tests.
+	$(MAKE_QUIETLY) --jobs 4 test-app $(SIDES) lowest-side
+	@# Tests of ranks that measure nothing run beside the app's; the others take all cores for themselves.
+	$(MAKE_QUIETLY) --jobs 2 --output-sync=target test-lowest-side test-unmeasured
+	$(BIN)/pytest -m "($(RANKS)) and not unmeasured"
+endif
+
+test-app: lint browser services-side
+	$(BIN)/pytest $(AT_ONCE) -m "not ($(RANKS))"
+
+test-unmeasured: $(VENV)/.ready-dev
+	$(BIN)/pytest -m "($(RANKS)) and unmeasured"
+
+# Without these the tests that need them say so at the end; in CI that is an error.
+horovod-side: $(VENV)/.ready
 	tools/training-env.sh $(TRAINING) || test -z "$$CI"
 	tools/spark-env.sh $(TRAINING) || test -z "$$CI"
+
+keras3-side:
 	tools/keras3-env.sh $(KERAS3) || test -z "$$CI"
-	@# Compiling Horovod for MXNet takes 7 minutes, and Python 3.8: nobody waits for that here.
-	tools/mxnet-env.sh $(MXNET) --cached
+
+mxnet-side:
+	tools/mxnet-env.sh $(MXNET) || test -z "$$CI"
 
 services-side: $(VENV)/.ready
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark || test -z "$$CI"
 
-test-lowest: training-env ## the app's own tests on the lowest versions that pyproject.toml admits
-	@# Those have wheels for Python 3.11, which the training side has.
-	PYTHON=$(TRAINING)/bin/python tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
-	$(LOWEST)/bin/pytest $(AT_ONCE) -m "not horovod and not frameworks and not browser and not services and not extras" $(NOT_THE_APP) $(ARGS)
+lowest-side:
+	$(MAKE_QUIETLY) $(LOWEST)/.ready || test -z "$$CI"
+
+test-lowest-side:
+	test ! -f $(LOWEST)/.ready || $(MAKE_QUIETLY) test-lowest ARGS=-q
+
+test-lowest: $(LOWEST)/.ready ## the app's own tests on the lowest versions that pyproject.toml admits
+	$(LOWEST)/bin/pytest $(AT_ONCE) -m "not ($(RANKS) or browser or services or extras)" $(NOT_THE_APP) $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -117,11 +147,14 @@ services: services-env ## start MLflow, S3, Google's and Azure's stores, sshd an
 services-stop: ## stop what make services started
 	PYTHONPATH=tools $(BIN)/python -m services stop
 
+release-check: ## build sdist and wheel, and check them as users install them, in clean environments
+	tools/release-check.sh $(RELEASE)
+
 browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is missing
 	tools/system-packages.sh chromium
 
 clean: ## remove what the other targets made, except the cache of wheels
-	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(LOWEST) $(SERVICES) $(PEERS) .stallscope reports build dist
+	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(LOWEST) $(SERVICES) $(PEERS) $(RELEASE) .stallscope reports build dist
 
 $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	tools/app-env.sh $(VENV) app
@@ -131,4 +164,9 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,spark,ssh,test,dev
 	@touch $@
 
-.PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-env soak scorecard pairs fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop browser clean
+$(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/lowest-requirements.txt
+	@# Those versions have wheels for Python 3.11.
+	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
+	@touch $@
+
+.PHONY: help demo check check-tests test test-app test-unmeasured horovod-side keras3-side mxnet-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop release-check browser clean

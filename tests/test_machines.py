@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import analyse
 from stallscope.analysis.views.machines import Quantity, between, over, quantities
 from stallscope.charts.over_time import machine_chart
-from stallscope.parsers import read
 from stallscope.run import Run, Series
 from stallscope.text.machines import evidence, label, of_whom, reading, scale, title
 
@@ -32,8 +31,7 @@ def series(name: str, unit: str, *values: float, node: str | None = None, begin:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder: Path = tmp_path_factory.mktemp("logs")
-    write_job(folder, Job(ranks=2, steps=300, tracing_ms=3000.0))
-    return read(str(folder))[0]
+    return run_of_job(folder, Job(ranks=2, steps=300, tracing_ms=3000.0))
 
 
 def began(run: Run) -> int:

@@ -2,6 +2,8 @@
 # Makes the app's virtual environment, or adds extras to it.
 #
 #     tools/app-env.sh VENV EXTRAS [CONSTRAINTS]
+#
+# NEWEST_PYTHON=3.11 takes no newer Python than that.
 set -euo pipefail
 
 venv=${1:?usage: tools/app-env.sh VENV EXTRAS}
@@ -9,22 +11,14 @@ extras=${2:?usage: tools/app-env.sh VENV EXTRAS}
 constraints=${3:-/dev/null}
 root=$(cd "$(dirname "$0")/.." && pwd)
 
-find_python() {
-    local candidate
-    for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11 python; do
-        [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-            command -v "$candidate"
-            return
-        fi
-    done
-    echo "app-env: Stallscope's app needs Python 3.11 or later, and none was found." \
-        "On Debian 12: apt-get install python3 python3-venv; or name one: make PYTHON=/path/to/python3.11 …" >&2
-    exit 1
-}
+. "$root/tools/find-python.sh"
 
 if [ ! -x "$venv/bin/python" ]; then
-    python=$(find_python)
+    python=$(find_python 3.11 "${NEWEST_PYTHON:-3.99}" "${PYTHON:-}" python3 python3.13 python3.12 python3.11 python) || {
+        echo "app-env: Stallscope's app needs Python 3.11 or later, and none was found." \
+            "On Debian 12: apt-get install python3 python3-venv; or name one: make PYTHON=/path/to/python3.11 …" >&2
+        exit 1
+    }
     echo "app-env: making $venv with $python"
     if ! "$python" -m venv "$venv" 2>/dev/null; then
         rm -rf "$venv"

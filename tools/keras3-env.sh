@@ -11,20 +11,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 requirements=$here/keras3-requirements.txt
 
 fail() { echo "keras3-env: $*" >&2; exit 1; }
+. "$here/find-python.sh"
 
 stamp=$(sha256sum <"$requirements" | cut -c1-16)
 if [ -f "$venv/.ready" ] && [ "$(cat "$venv/.ready")" = "$stamp" ]; then
     exit 0
 fi
-python=
-for candidate in "${KERAS3_PYTHON:-}" python3.11 python3.12 python3.13 python3 python; do
-    [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
-    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
-        python=$(command -v "$candidate")
-        break
-    fi
-done
-[ -n "$python" ] || fail "TensorFlow 2.21 needs Python 3.11 to 3.13, and none was found: KERAS3_PYTHON=/path/to/python3.11 names one."
+python=$(find_python 3.11 3.13 "${KERAS3_PYTHON:-}" python3.11 python3.12 python3.13 python3 python) ||
+    fail "TensorFlow 2.21 needs Python 3.11 to 3.13, and none was found: KERAS3_PYTHON=/path/to/python3.11 names one."
 echo "keras3-env: making $venv with $python"
 rm -rf "$venv"
 "$python" -m venv "$venv" || fail "$python has no venv module: apt-get install python3-venv"

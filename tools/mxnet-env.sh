@@ -1,38 +1,20 @@
 #!/usr/bin/env bash
 # Makes the training side of MXNet: MXNet 1.9.1 and Horovod (Gloo, CPU) on Python 3.8.
 #
-#     tools/mxnet-env.sh VENV [--cached]
+#     tools/mxnet-env.sh VENV
 #
 # Horovod is compiled once and kept as a wheel in the cache folder (STALLSCOPE_CACHE, otherwise
-# ~/.cache/stallscope). With --cached nothing is compiled: where there is no wheel yet, or no Python 3.8,
-# it says so, and makes nothing.
+# ~/.cache/stallscope).
 set -euo pipefail
 
-venv=${1:?usage: tools/mxnet-env.sh VENV [--cached]}
-cached=${2:-}
+venv=${1:?usage: tools/mxnet-env.sh VENV}
 here=$(cd "$(dirname "$0")" && pwd)
 requirements=$here/mxnet-requirements.txt
 horovod_version=0.28.1
 cache=${STALLSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stallscope}
 
 fail() { echo "mxnet-env: $*" >&2; exit 1; }
-cannot() {
-    [ -z "$cached" ] || { echo "mxnet-env: $*; the tests on MXNet are skipped"; exit 0; }
-    fail "$*"
-}
-
-# pyenv keeps pythons that are not on PATH.
-find_python() {
-    local candidate
-    for candidate in "${MXNET_PYTHON:-}" python3.8 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.8.*/bin/python; do
-        [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 8))' 2>/dev/null; then
-            command -v "$candidate"
-            return
-        fi
-    done
-    return 1
-}
+. "$here/find-python.sh"
 
 # The wheel depends on these versions and on how it is built below: raise the recipe's number with it.
 recipe=1
@@ -43,11 +25,9 @@ if [ -f "$venv/.ready" ] && [ "$(cat "$venv/.ready")" = "$stamp" ]; then
     exit 0
 fi
 
-python=$(find_python) ||
-    cannot "MXNet 1.9.1 needs Python 3.8, and none was found: 'pyenv install 3.8', or MXNET_PYTHON=/path/to/python3.8"
-if [ -n "$cached" ] && ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
-    cannot "Horovod is not compiled for MXNet yet: 'make mxnet-env' does it, once, in about 7 minutes"
-fi
+# pyenv keeps pythons that are not on PATH.
+python=$(find_python 3.8 3.8 "${MXNET_PYTHON:-}" python3.8 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.8.*/bin/python) ||
+    fail "MXNet 1.9.1 needs Python 3.8, and none was found: 'pyenv install 3.8', or MXNET_PYTHON=/path/to/python3.8"
 echo "mxnet-env: making $venv with $python"
 rm -rf "$venv"
 "$python" -m venv "$venv"

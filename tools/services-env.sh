@@ -19,17 +19,7 @@ azurite="azurite@3.35.0"
 
 fail() { echo "services-env: $*" >&2; exit 1; }
 
-find_python() {
-    local candidate
-    for candidate in "${PYTHON:-}" python3.11 python3 python; do
-        [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-            command -v "$candidate"
-            return
-        fi
-    done
-    fail "MLflow's server needs Python 3.11 or later here, and none was found; name one: PYTHON=/path/to/python3.11"
-}
+. "$here/find-python.sh"
 
 # The package would start the machine's own sshd where systemd runs; that is for its owner to decide.
 install_sshd() {
@@ -53,7 +43,8 @@ install_azurite() {
 install_sshd
 stamp=$(sha256sum <"$requirements" | cut -c1-16)
 if [ ! -f "$venv/.ready" ] || [ "$(cat "$venv/.ready")" != "$stamp" ]; then
-    python=$(find_python)
+    python=$(find_python 3.11 3.99 "${PYTHON:-}" python3.11 python3 python) ||
+        fail "MLflow's server needs Python 3.11 or later here, and none was found; name one: PYTHON=/path/to/python3.11"
     echo "services-env: making $venv with $python"
     rm -rf "$venv"
     "$python" -m venv "$venv" || fail "$python has no venv module: apt-get install python3-venv"

@@ -17,17 +17,7 @@ jobs=$(nproc)
 
 fail() { echo "training-env: $*" >&2; exit 1; }
 
-find_python() {
-    local candidate
-    for candidate in "${TRAINING_PYTHON:-}" python3.11 python3 python; do
-        [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
-            command -v "$candidate"
-            return
-        fi
-    done
-    fail "TensorFlow 2.15 needs Python 3.11, and none was found. Install it ('apt-get install python3.11 python3.11-venv' on Debian 12, 'pyenv install 3.11' or 'uv python install 3.11' elsewhere) or name one: TRAINING_PYTHON=/path/to/python3.11."
-}
+. "$here/find-python.sh"
 
 # The wheel depends on these versions and on how it is built below: raise the recipe's number with it.
 recipe=1
@@ -41,7 +31,8 @@ if [ -f "$venv/.ready" ] && [ "$(cat "$venv/.ready")" = "$ready" ]; then
     exit 0
 fi
 
-python=$(find_python)
+python=$(find_python 3.11 3.11 "${TRAINING_PYTHON:-}" python3.11 python3 python) ||
+    fail "TensorFlow 2.15 needs Python 3.11, and none was found. Install it ('apt-get install python3.11 python3.11-venv' on Debian 12, 'pyenv install 3.11' or 'uv python install 3.11' elsewhere) or name one: TRAINING_PYTHON=/path/to/python3.11."
 echo "training-env: making $venv with $python"
 rm -rf "$venv"
 "$python" -m venv "$venv" || fail "$python has no venv module: apt-get install python3-venv"

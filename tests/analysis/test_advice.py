@@ -13,7 +13,7 @@ import pytest
 from analysis.advice_setups import DDP, KERAS, ON_GPUS, TORCH, every_piece, straggler
 from simulator import Fixed, simulate
 from simulator import Job as SimulatedJob
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.advice import Advice
@@ -46,8 +46,7 @@ def text(pieces: Sequence[Advice]) -> str:
 
 
 def analysis_of(folder: Path, job: Job, baseline: Job | None = None) -> Analysis:
-    write_job(folder / "run", job)
-    (run,) = read(str(folder / "run"))
+    run = run_of_job(folder / "run", job)
     if baseline is None:
         return analyse(run)
     write_job(folder / "base", replace(baseline, facts={**baseline.facts, "synthetic": True}))

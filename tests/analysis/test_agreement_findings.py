@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.test_findings import CLEAN, codes, found, run_of, with_facts
+from analysis.test_findings import CLEAN, codes, found, with_facts
+from support.step_logs import run_of_job
 
 from stallscope.run import Run
 
@@ -22,7 +23,7 @@ DDP = {**TORCH, "versions": {"torch": "2.13.0", "horovod": None}}
 
 
 def trained(folder: Path, facts: Mapping[str, Any], **more: Any) -> Run:
-    return run_of(folder, replace(CLEAN, facts={**facts, **more}))
+    return run_of_job(folder, replace(CLEAN, facts={**facts, **more}))
 
 
 # -- weights -------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def test_callbacks_as_they_should_be(tmp_path: Path, callbacks: Any) -> None:
 
 def test_one_rank_has_all_the_metrics_there_are(tmp_path: Path) -> None:
     job = replace(CLEAN, ranks=1, facts={**KERAS, "callbacks": [PLATEAU]})
-    assert codes(run_of(tmp_path, job)) == []
+    assert codes(run_of_job(tmp_path, job)) == []
 
 
 # -- broadcasts ----------------------------------------------------------------------------------
@@ -264,7 +265,7 @@ def test_orders_that_change_or_are_not_known(tmp_path: Path, facts: dict[str, An
 
 def test_one_epoch_has_one_order(tmp_path: Path) -> None:
     job = replace(CLEAN, epochs=1, facts={**KERAS, "shuffled": "never"})
-    assert codes(run_of(tmp_path, job)) == []
+    assert codes(run_of_job(tmp_path, job)) == []
 
 
 # -- sparse gradients ----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.advice.cores import for_crowded_cores
@@ -18,10 +18,11 @@ from stallscope.run import Run
 FOLDER = Path(__file__).parents[2] / "sample_logs"
 
 
-def run_of(folder: Path, threads: int | None, cores: int, **facts: object) -> Run:
+def run_on_cores(folder: Path, threads: int | None, cores: int, **facts: object) -> Run:
+    """Make the run of four ranks that have so many threads and CPU cores."""
     known = {"threads": {"intra_op": threads}, "cpu_count": cores, "cpus_allowed": cores, **facts}
-    write_job(folder, replace(Job(ranks=4, steps=200), facts={"devices": ["CPU"], **known}))
-    return read(str(folder))[0]
+    job = replace(Job(ranks=4, steps=200), facts={"devices": ["CPU"], **known})
+    return run_of_job(folder, job)
 
 
 @pytest.mark.parametrize(
@@ -31,17 +32,17 @@ def run_of(folder: Path, threads: int | None, cores: int, **facts: object) -> Ru
 def test_threads_are_held_against_cores(
     tmp_path: Path, threads: int, cores: int, crowded: bool, shared: bool
 ) -> None:
-    run = run_of(tmp_path, threads, cores)
+    run = run_on_cores(tmp_path, threads, cores)
     assert (crowded_cores(run) is not None, CoreUse.of(run).shared) == (crowded, shared)
 
 
 def test_ranks_on_gpus_do_not_share_cores(tmp_path: Path) -> None:
-    run = run_of(tmp_path, 1, 2, devices=["CPU", "GPU"])
+    run = run_on_cores(tmp_path, 1, 2, devices=["CPU", "GPU"])
     assert (crowded_cores(run), CoreUse.of(run).shared) == (None, False)
 
 
 def test_what_was_not_recorded_is_not_assumed(tmp_path: Path) -> None:
-    assert crowded_cores(run_of(tmp_path, None, 2)) is None
+    assert crowded_cores(run_on_cores(tmp_path, None, 2)) is None
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_what_was_not_recorded_is_not_assumed(tmp_path: Path) -> None:
 def test_only_horovods_pytorch_keeps_a_core_busy_while_it_waits(
     tmp_path: Path, framework: str, versions: dict[str, str], busy: bool
 ) -> None:
-    run = run_of(tmp_path, 1, 2, framework=framework, versions=versions)
+    run = run_on_cores(tmp_path, 1, 2, framework=framework, versions=versions)
     assert CoreUse.of(run).waiting_is_busy == busy
     assert ("Horovod polls while it waits" in analyse(run).bottleneck.evidence) == busy
 
@@ -75,7 +76,7 @@ def test_only_horovods_pytorch_keeps_a_core_busy_while_it_waits(
 def test_loaders_that_work_ahead_take_cores(
     tmp_path: Path, cores: int, facts: dict[str, object], taken: float
 ) -> None:
-    assert CoreUse.of(run_of(tmp_path, 1, cores, **facts)).taken_by_loaders == taken
+    assert CoreUse.of(run_on_cores(tmp_path, 1, cores, **facts)).taken_by_loaders == taken
 
 
 def ranks_4(single: str | None = None) -> Analysis:
@@ -103,7 +104,7 @@ def test_nothing_is_advised_that_is_done_already() -> None:
 def test_ranks_with_more_than_their_share_get_fewer_threads(
     tmp_path: Path, threads: int, line: str
 ) -> None:
-    setup = Setup.of(run_of(tmp_path, threads, 8))
+    setup = Setup.of(run_on_cores(tmp_path, threads, 8))
     load = CpuLoad("alpha", (0, 1, 2, 3), 4 * threads, 8)
     (advice,) = for_crowded_cores(setup, load)
     assert line in advice.line

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.step_logs import MS, Job, write_job
+from support.step_logs import MS, Job, run_of_job, write_job
 
 from stallscope.analysis.findings import find
 from stallscope.analysis.findings.finding import Finding
@@ -23,12 +23,6 @@ TWO_HOSTS: dict[str, Any] = {"hosts": ("alpha", "beta"), "clock_offset_ms": (0.0
 CLEAN = Job(ranks=4, steps=200, epochs=2)
 
 Row = dict[str, Any]
-
-
-def run_of(folder: Path, job: Job) -> Run:
-    write_job(folder, job)
-    (run,) = read(str(folder))
-    return run
 
 
 def found(run: Run, code: str, **options: Any) -> Finding:
@@ -113,28 +107,28 @@ def shortened(run: Run, rank: int, steps: int) -> Run:
     ],
 )
 def test_a_run_that_is_fine_has_no_findings(tmp_path: Path, job: Job) -> None:
-    single = run_of(tmp_path / "single", replace(CLEAN, ranks=1, steps=800))
-    assert find(run_of(tmp_path / "run", job), True, single=single) == ()
+    single = run_of_job(tmp_path / "single", replace(CLEAN, ranks=1, steps=800))
+    assert find(run_of_job(tmp_path / "run", job), True, single=single) == ()
 
 
 def test_a_restart_with_fewer_ranks_is_no_fault(tmp_path: Path) -> None:
     write_job(tmp_path, CLEAN)
-    assert codes(run_of(tmp_path, replace(CLEAN, generation=1, ranks=3))) == []
+    assert codes(run_of_job(tmp_path, replace(CLEAN, generation=1, ranks=3))) == []
 
 
 def test_steps_that_were_not_recorded_are_not_taken_for_a_shorter_epoch(tmp_path: Path) -> None:
-    run = run_of(tmp_path, CLEAN)
+    run = run_of_job(tmp_path, CLEAN)
     lossy = with_steps(run, lambda row: None if row["rank"] == 1 and row["step"] % 7 == 3 else row)
     assert codes(lossy) == []
 
 
 def test_facts_that_are_no_facts_are_passed_over(tmp_path: Path) -> None:
     odd = {"settings": "x", "threads": [1], "cpu_count": "many", "cpus_allowed": -1, "devices": 7}
-    assert codes(run_of(tmp_path, replace(CLEAN, facts=odd))) == []
+    assert codes(run_of_job(tmp_path, replace(CLEAN, facts=odd))) == []
 
 
 def test_a_run_without_any_step_has_findings_of_its_logs(tmp_path: Path) -> None:
-    run = with_steps(run_of(tmp_path, CLEAN), lambda row: None)
+    run = with_steps(run_of_job(tmp_path, CLEAN), lambda row: None)
     assert codes(with_facts(run, {"timeline": True})) == ["timeline_on"]
 
 
@@ -147,7 +141,7 @@ def test_the_sample_runs_are_not_accused_of_what_they_do_not_do(name: str) -> No
 
 
 def test_the_severest_come_first(tmp_path: Path) -> None:
-    run = run_of(tmp_path, replace(CLEAN, facts={"timeline": True, "gradients_reduced": False}))
+    run = run_of_job(tmp_path, replace(CLEAN, facts={"timeline": True, "gradients_reduced": False}))
     severities = [finding.severity for finding in find(run, False)]
     assert severities == ["error", "warning", "info"]
 
@@ -156,7 +150,7 @@ def test_the_severest_come_first(tmp_path: Path) -> None:
 
 
 def test_without_a_baseline_it_is_said_once(tmp_path: Path) -> None:
-    run = run_of(tmp_path, CLEAN)
+    run = run_of_job(tmp_path, CLEAN)
     assert [finding.code for finding in find(run, False)] == ["no_baseline"]
     assert find(with_facts(run, {"synthetic": True}), False) == ()
 
@@ -175,12 +169,12 @@ def test_ranks_without_a_log_are_named(tmp_path: Path) -> None:
 
 def test_missing_stages_are_said_with_the_reason(tmp_path: Path) -> None:
     facts = {"stamps": {"placed": [], "reason": "jit_compile=True: XLA has no clock"}}
-    run = run_of(tmp_path, replace(CLEAN, stamps=False, facts=facts))
+    run = run_of_job(tmp_path, replace(CLEAN, stamps=False, facts=facts))
     assert "jit_compile=True" in found(run, "host_stamps_only").evidence
 
 
 def test_logs_without_an_end_are_counted(tmp_path: Path) -> None:
-    run = run_of(tmp_path, CLEAN)
+    run = run_of_job(tmp_path, CLEAN)
     logs = tuple(replace(log, ended=log.rank != 2) for log in run.logs)
     finding = found(replace(run, logs=logs), "not_ended")
     assert finding.evidence.startswith("1 log of 4, rank 2:")
@@ -191,7 +185,7 @@ def test_logs_without_an_end_are_counted(tmp_path: Path) -> None:
 
 def test_gradients_that_nobody_reduces_are_an_error(tmp_path: Path) -> None:
     finding = found(
-        run_of(tmp_path, replace(CLEAN, facts={"gradients_reduced": False})),
+        run_of_job(tmp_path, replace(CLEAN, facts={"gradients_reduced": False})),
         "gradients_not_reduced",
     )
     assert finding.severity == "error"
@@ -200,7 +194,7 @@ def test_gradients_that_nobody_reduces_are_an_error(tmp_path: Path) -> None:
 
 def test_a_rate_that_is_not_scaled_is_said_with_the_rate(tmp_path: Path) -> None:
     facts = {"learning_rate": 0.001, "learning_rate_scaled": False}
-    finding = found(run_of(tmp_path, replace(CLEAN, facts=facts)), "learning_rate_not_scaled")
+    finding = found(run_of_job(tmp_path, replace(CLEAN, facts=facts)), "learning_rate_not_scaled")
     assert finding.evidence == "0.001 on 4 ranks, the same as on one."
 
 
@@ -210,7 +204,7 @@ def test_a_rate_that_is_not_scaled_is_said_with_the_rate(tmp_path: Path) -> None
 @pytest.mark.parametrize("column", ["reduced", "end"])
 def test_ranks_that_do_not_wait_for_each_other_are_apart(tmp_path: Path, column: str) -> None:
     job = replace(CLEAN, steps=1000, epochs=50, stamps=column == "reduced")
-    run = stretched(run_of(tmp_path, job), [2], 1.25)
+    run = stretched(run_of_job(tmp_path, job), [2], 1.25)
     moments = np.array(
         [
             [row[column] for row in run.steps.to_pylist() if row["rank"] == rank]
@@ -232,15 +226,15 @@ def test_ranks_that_do_not_wait_for_each_other_are_apart(tmp_path: Path, column:
 
 def test_a_whole_epoch_apart_is_apart_even_without_stamps(tmp_path: Path) -> None:
     job = replace(CLEAN, steps=200, epochs=20, stamps=False)
-    assert "ranks_apart" in codes(stretched(run_of(tmp_path / "far", job), [1], 1.3))
+    assert "ranks_apart" in codes(stretched(run_of_job(tmp_path / "far", job), [1], 1.3))
     # Hosts hand steps to their devices ahead of time: a few steps mean nothing then.
-    near = stretched(run_of(tmp_path / "near", job), [1], 1.02)
+    near = stretched(run_of_job(tmp_path / "near", job), [1], 1.02)
     assert "ranks_apart" not in codes(near)
 
 
 def test_hosts_that_move_apart_are_apart_whatever_their_clocks_say(tmp_path: Path) -> None:
     job = replace(CLEAN, steps=1000, epochs=1, **TWO_HOSTS)
-    together = run_of(tmp_path, job)
+    together = run_of_job(tmp_path, job)
     assert codes(together) == []
     finding = found(stretched(together, [2, 3], 1.5), "ranks_apart")
     assert "ranks 2 and 3 had fallen" in finding.evidence
@@ -252,7 +246,7 @@ def test_hosts_that_move_apart_are_apart_whatever_their_clocks_say(tmp_path: Pat
 
 def test_clocks_that_jump_or_drift_are_no_fault(tmp_path: Path) -> None:
     job = replace(CLEAN, steps=1000, epochs=1, **TWO_HOSTS)
-    run = run_of(tmp_path, job)
+    run = run_of_job(tmp_path, job)
     assert codes(stretched(run, [2, 3], 1.0005)) == []
 
     def jumped(row: Row) -> Row:
@@ -266,7 +260,7 @@ def test_clocks_that_jump_or_drift_are_no_fault(tmp_path: Path) -> None:
 
 
 def test_epochs_of_different_lengths_are_said_with_both(tmp_path: Path) -> None:
-    run = shortened(run_of(tmp_path, CLEAN), rank=2, steps=10)
+    run = shortened(run_of_job(tmp_path, CLEAN), rank=2, steps=10)
     epochs = found(run, "epochs_of_different_lengths")
     assert "In epoch 0 rank 2 made 90 steps and rank 3 100" in epochs.evidence
     assert "in 2 of 2 epochs" in epochs.evidence
@@ -276,7 +270,7 @@ def test_epochs_of_different_lengths_are_said_with_both(tmp_path: Path) -> None:
 
 
 def test_an_epoch_that_is_not_over_has_no_length_yet(tmp_path: Path) -> None:
-    run = shortened(run_of(tmp_path, CLEAN), rank=2, steps=10)
+    run = shortened(run_of_job(tmp_path, CLEAN), rank=2, steps=10)
     logs = tuple(replace(log, ended=log.rank != 2) for log in run.logs)
     running = with_intervals(
         replace(run, logs=logs), lambda row: None if row["kind"] in ("epoch", "end") else row
@@ -285,8 +279,8 @@ def test_an_epoch_that_is_not_over_has_no_length_yet(tmp_path: Path) -> None:
 
 
 def test_as_many_steps_as_one_rank_makes_are_not_divided(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "run", CLEAN)
-    single = run_of(tmp_path / "single", replace(CLEAN, ranks=1))
+    run = run_of_job(tmp_path / "run", CLEAN)
+    single = run_of_job(tmp_path / "single", replace(CLEAN, ranks=1))
     finding = found(run, "steps_not_divided", single=single)
     assert finding.evidence.startswith("4 ranks make 100 steps in an epoch, and one rank 100 ")
     assert "batch size of 32" in finding.evidence
@@ -305,8 +299,8 @@ def test_as_many_steps_as_one_rank_makes_are_not_divided(tmp_path: Path) -> None
     ],
 )
 def test_another_job_says_nothing_about_how_steps_are_divided(tmp_path: Path, other: Job) -> None:
-    single = run_of(tmp_path / "single", other)
-    assert codes(run_of(tmp_path / "run", CLEAN), single=single) == []
+    single = run_of_job(tmp_path / "single", other)
+    assert codes(run_of_job(tmp_path / "run", CLEAN), single=single) == []
 
 
 # -- shares of the work --------------------------------------------------------------------------
@@ -317,7 +311,7 @@ def with_samples(run: Run, rank: int, samples: int) -> Run:
 
 
 def test_uneven_batches_and_shards_are_said_with_both_sizes(tmp_path: Path) -> None:
-    run = with_samples(run_of(tmp_path, CLEAN), rank=1, samples=40)
+    run = with_samples(run_of_job(tmp_path, CLEAN), rank=1, samples=40)
     batches = found(run, "uneven_batches")
     assert "Rank 1 processes 40.0 samples per step and rank 0 32.0" in batches.evidence
     assert "rank 1 has 25.0% more to compute" in batches.evidence
@@ -330,11 +324,11 @@ def test_last_batches_that_differ_a_little_are_no_finding(tmp_path: Path) -> Non
     def last_is_smaller(row: Row) -> Row:
         return {**row, "samples": 10} if row["rank"] == 1 and row["step"] % 100 == 99 else row
 
-    assert codes(with_steps(run_of(tmp_path, CLEAN), last_is_smaller)) == []
+    assert codes(with_steps(run_of_job(tmp_path, CLEAN), last_is_smaller)) == []
 
 
 def test_batch_sizes_tell_where_samples_were_not_counted(tmp_path: Path) -> None:
-    run = with_steps(run_of(tmp_path, CLEAN), lambda row: {**row, "samples": None})
+    run = with_steps(run_of_job(tmp_path, CLEAN), lambda row: {**row, "samples": None})
     assert codes(run) == []
     finding = found(with_facts(run, {"batch_size": 64}, [3]), "uneven_batches")
     assert "Rank 3 processes 64.0 samples per step and rank 0 32.0" in finding.evidence
@@ -342,7 +336,7 @@ def test_batch_sizes_tell_where_samples_were_not_counted(tmp_path: Path) -> None
 
 
 def test_shards_are_uneven_where_epochs_have_different_lengths(tmp_path: Path) -> None:
-    run = shortened(run_of(tmp_path, CLEAN), rank=2, steps=10)
+    run = shortened(run_of_job(tmp_path, CLEAN), rank=2, steps=10)
     finding = found(run, "uneven_shards")
     assert "processes 3,200 samples in an epoch and rank 2 2,880" in finding.evidence
     assert "uneven_batches" not in codes(run)
@@ -370,7 +364,7 @@ def test_shards_are_uneven_where_epochs_have_different_lengths(tmp_path: Path) -
 def test_settings_that_were_left_on(
     tmp_path: Path, name: str, value: str, code: str, severity: str
 ) -> None:
-    run = run_of(tmp_path, CLEAN)
+    run = run_of_job(tmp_path, CLEAN)
     everywhere = found(with_facts(run, {"settings": {name: value}}), code)
     assert everywhere.severity == severity
     assert f"{name}={value} on all ranks" in everywhere.evidence
@@ -393,12 +387,12 @@ def test_settings_that_were_left_on(
     ],
 )
 def test_settings_as_they_should_be(tmp_path: Path, name: str, value: str) -> None:
-    assert codes(run_of(tmp_path, replace(CLEAN, facts={"settings": {name: value}}))) == []
+    assert codes(run_of_job(tmp_path, replace(CLEAN, facts={"settings": {name: value}}))) == []
 
 
 def test_waiting_for_kernels_is_nothing_to_a_run_without_a_gpu(tmp_path: Path) -> None:
     settings = {"settings": {"CUDA_LAUNCH_BLOCKING": "1"}}
-    run = run_of(tmp_path, replace(CLEAN, facts=settings))
+    run = run_of_job(tmp_path, replace(CLEAN, facts=settings))
     assert codes(with_facts(run, {"devices": ["CPU"]})) == []
     assert codes(with_facts(run, {"devices": ["CPU", "GPU"]})) == ["cuda_launch_blocking"]
 
@@ -406,14 +400,14 @@ def test_waiting_for_kernels_is_nothing_to_a_run_without_a_gpu(tmp_path: Path) -
 def test_several_debug_settings_are_one_finding(tmp_path: Path) -> None:
     settings = {"NCCL_DEBUG": "INFO", "HOROVOD_LOG_LEVEL": "debug", "TF_CPP_VMODULE": "a=1," * 99}
     finding = found(
-        run_of(tmp_path, replace(CLEAN, facts={"settings": settings})), "debug_logging_on"
+        run_of_job(tmp_path, replace(CLEAN, facts={"settings": settings})), "debug_logging_on"
     )
     assert all(name in finding.evidence for name in settings)
     assert len(finding.evidence) < 300
 
 
 def test_the_timeline_that_was_left_on(tmp_path: Path) -> None:
-    finding = found(run_of(tmp_path, replace(CLEAN, facts={"timeline": True})), "timeline_on")
+    finding = found(run_of_job(tmp_path, replace(CLEAN, facts={"timeline": True})), "timeline_on")
     assert "left on" in finding.title
 
 
@@ -424,7 +418,7 @@ def reducing(folder: Path, settings: dict[str, str], **facts: Any) -> Run:
     """A run of 160 gradients of 100 MB whose environment had these settings."""
     own = {"settings": settings, "gradient_tensors": 160, "gradient_bytes": 100_000_000}
     own["versions"] = {"horovod": "0.28.1"}
-    return run_of(folder, replace(CLEAN, facts={**own, **facts}))
+    return run_of_job(folder, replace(CLEAN, facts={**own, **facts}))
 
 
 @pytest.mark.parametrize(
@@ -464,7 +458,7 @@ def test_settings_of_reductions_as_they_should_be(tmp_path: Path, settings: dict
 
 def test_a_cycle_is_long_beside_its_step(tmp_path: Path) -> None:
     slow = replace(CLEAN, compute_ms=400.0, facts={"settings": {"HOROVOD_CYCLE_TIME": "10"}})
-    assert codes(run_of(tmp_path, slow)) == []
+    assert codes(run_of_job(tmp_path, slow)) == []
 
 
 def test_one_gradient_needs_no_fusion(tmp_path: Path) -> None:
@@ -474,14 +468,14 @@ def test_one_gradient_needs_no_fusion(tmp_path: Path) -> None:
 
 def test_transports_that_are_shut_matter_where_they_would_be_used(tmp_path: Path) -> None:
     settings = {"settings": {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}}
-    run = run_of(tmp_path / "one", replace(CLEAN, facts=settings))
+    run = run_of_job(tmp_path / "one", replace(CLEAN, facts=settings))
     assert codes(run) == []
     on_gpus = with_facts(run, {"devices": ["CPU", "GPU"]})
     finding = found(on_gpus, "transports_shut")
     assert "NCCL_P2P_DISABLE=1 on all ranks" in finding.evidence
     assert "`unset NCCL_P2P_DISABLE`" in finding.advice
     two = replace(CLEAN, **TWO_HOSTS, facts={**settings, "devices": ["CPU", "GPU"]})
-    finding = found(run_of(tmp_path / "two", two), "transports_shut")
+    finding = found(run_of_job(tmp_path / "two", two), "transports_shut")
     assert "`unset NCCL_P2P_DISABLE NCCL_IB_DISABLE`" in finding.advice
 
 
@@ -491,20 +485,20 @@ def test_transports_that_are_shut_matter_where_they_would_be_used(tmp_path: Path
 def test_ranks_of_a_host_that_see_each_others_accelerators(tmp_path: Path) -> None:
     several = {"devices": ["CPU", "GPU", "GPU"]}
     finding = found(
-        run_of(tmp_path / "a", replace(CLEAN, facts=several)), "accelerators_not_pinned"
+        run_of_job(tmp_path / "a", replace(CLEAN, facts=several)), "accelerators_not_pinned"
     )
     assert "On host alpha, ranks 0–3 each see 2 accelerators" in finding.evidence
     assert "[hvd.local_rank()]" in finding.advice
     pinned = replace(CLEAN, facts={"devices": ["CPU", "GPU"]})
-    assert codes(run_of(tmp_path / "b", pinned)) == []
+    assert codes(run_of_job(tmp_path / "b", pinned)) == []
     # A rank that has a host to itself may have all of its accelerators.
     alone = replace(CLEAN, ranks=2, facts=several, **TWO_HOSTS)
-    assert codes(run_of(tmp_path / "c", alone)) == []
+    assert codes(run_of_job(tmp_path / "c", alone)) == []
 
 
 def test_horovod_on_databricks_has_an_end(tmp_path: Path) -> None:
     facts = {"framework": "pytorch", "versions": {"horovod": "0.28.1"}}
-    here = run_of(tmp_path, replace(CLEAN, facts=facts))
+    here = run_of_job(tmp_path, replace(CLEAN, facts=facts))
     assert codes(here) == []
     there = replace(here, source="databricks:job/42")
     finding = found(there, "horovod_leaves_databricks")
@@ -530,7 +524,7 @@ def test_findings_advise_in_the_framework_of_the_run(
 ) -> None:
     facts = {"framework": framework, "versions": {"horovod": horovod}, **threads(8, 8)}
     facts |= {"learning_rate": 0.001, "learning_rate_scaled": False}
-    run = run_of(tmp_path, replace(CLEAN, checkpoint_ms=30, facts=facts))
+    run = run_of_job(tmp_path, replace(CLEAN, checkpoint_ms=30, facts=facts))
     kinds = ("checkpoint_on_all_ranks", "learning_rate_not_scaled", "threads_oversubscribed")
     for code, line in zip(kinds, lines, strict=True):
         assert line in found(run, code).advice
@@ -559,7 +553,7 @@ def threads(intra_op: int, processors: int, allowed: int | None = None, **more: 
     ],
 )
 def test_more_threads_than_processors(tmp_path: Path, facts: Row, evidence: str) -> None:
-    finding = found(run_of(tmp_path, replace(CLEAN, facts=facts)), "threads_oversubscribed")
+    finding = found(run_of_job(tmp_path, replace(CLEAN, facts=facts)), "threads_oversubscribed")
     assert finding.severity == "warning"
     assert f"On host alpha, ranks 0–3 compute with {evidence}" in finding.evidence
 
@@ -579,11 +573,11 @@ def test_more_threads_than_processors(tmp_path: Path, facts: Row, evidence: str)
     ],
 )
 def test_threads_that_have_processors(tmp_path: Path, facts: Row) -> None:
-    assert codes(run_of(tmp_path, replace(CLEAN, facts=facts))) == []
+    assert codes(run_of_job(tmp_path, replace(CLEAN, facts=facts))) == []
 
 
 def test_threads_are_counted_host_by_host(tmp_path: Path) -> None:
-    run = run_of(tmp_path, replace(CLEAN, **TWO_HOSTS, facts=threads(4, 8)))
+    run = run_of_job(tmp_path, replace(CLEAN, **TWO_HOSTS, facts=threads(4, 8)))
     assert codes(run) == []
     finding = found(with_facts(run, threads(8, 8), [2, 3]), "threads_oversubscribed")
     assert "On host beta, ranks 2 and 3 compute with 16 intra-op threads" in finding.evidence
@@ -606,7 +600,7 @@ def seconds_of(run: Run) -> float:
 
 def test_validation_on_all_ranks_is_said_with_its_cost(tmp_path: Path) -> None:
     versions = {"versions": {"horovod": "0.28.1"}}
-    run = run_of(tmp_path, replace(CLEAN, validation_ms=400, facts=versions))
+    run = run_of_job(tmp_path, replace(CLEAN, validation_ms=400, facts=versions))
     finding = found(run, "validation_on_all_ranks")
     assert finding.severity == "info"
     assert "4 of 4 ranks (ranks 0–3)" in finding.evidence
@@ -618,7 +612,7 @@ def test_validation_on_all_ranks_is_said_with_its_cost(tmp_path: Path) -> None:
 
 
 def test_checkpoints_of_several_ranks_on_a_host(tmp_path: Path) -> None:
-    run = run_of(tmp_path, replace(CLEAN, checkpoint_ms=30))
+    run = run_of_job(tmp_path, replace(CLEAN, checkpoint_ms=30))
     finding = found(run, "checkpoint_on_all_ranks")
     assert finding.severity == "warning"
     assert "Ranks 0–3, 4 of them on host alpha, wrote 8 checkpoints in all:" in finding.evidence
@@ -626,10 +620,10 @@ def test_checkpoints_of_several_ranks_on_a_host(tmp_path: Path) -> None:
 
 
 def test_checkpoints_of_one_rank_per_host_are_meant_unless_all_ranks_write(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "four", replace(CLEAN, checkpoint_ms=30, **TWO_HOSTS))
+    run = run_of_job(tmp_path / "four", replace(CLEAN, checkpoint_ms=30, **TWO_HOSTS))
     assert codes(only(run, "checkpoint", [0, 2])) == []
     assert codes(only(run, "checkpoint", [0, 1])) == ["checkpoint_on_all_ranks"]
-    two = run_of(tmp_path / "two", replace(CLEAN, ranks=2, checkpoint_ms=30, **TWO_HOSTS))
+    two = run_of_job(tmp_path / "two", replace(CLEAN, ranks=2, checkpoint_ms=30, **TWO_HOSTS))
     evidence = found(two, "checkpoint_on_all_ranks").evidence
     assert "Ranks 0 and 1 wrote 4 checkpoints in all:" in evidence
 
@@ -637,7 +631,7 @@ def test_checkpoints_of_one_rank_per_host_are_meant_unless_all_ranks_write(tmp_p
 @pytest.mark.parametrize("rank", [0, 2])
 def test_one_rank_that_works_while_the_others_wait(tmp_path: Path, rank: int) -> None:
     job = replace(CLEAN, epochs=4, validation_ms=400, checkpoint_ms=100)
-    run = run_of(tmp_path, job)
+    run = run_of_job(tmp_path, job)
     assert "rank_0_alone" not in codes(run)
     alone = only(only(run, "validation", [rank]), "checkpoint", [rank])
     finding = found(alone, "rank_0_alone")
@@ -652,14 +646,14 @@ def test_one_rank_that_works_while_the_others_wait(tmp_path: Path, rank: int) ->
 
 def test_what_one_rank_does_beside_the_common_work_is_counted_alone(tmp_path: Path) -> None:
     job = replace(CLEAN, epochs=4, validation_ms=400, checkpoint_ms=100)
-    finding = found(only(run_of(tmp_path, job), "checkpoint", [0]), "rank_0_alone")
+    finding = found(only(run_of_job(tmp_path, job), "checkpoint", [0]), "rank_0_alone")
     assert "Only rank 0 did 4 checkpoints;" in finding.evidence
     cost = float(finding.evidence.partition("waited ")[2].split()[0])
     assert cost == pytest.approx(3 * 0.1, abs=0.1)
 
 
 def test_work_that_nobody_waits_for_costs_nothing(tmp_path: Path) -> None:
-    run = run_of(tmp_path, CLEAN)
+    run = run_of_job(tmp_path, CLEAN)
     rows = run.intervals.to_pylist()
     begins = {row["step"]: row["begin"] for row in run.steps.to_pylist() if row["rank"] == 0}
     in_the_background = [

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from analysis.test_findings import CLEAN, codes, found, only, run_of, threads
+from analysis.test_findings import CLEAN, codes, found, only, threads
+from support.step_logs import run_of_job
 
 from stallscope.analysis import findings
 from stallscope.analysis.findings import find
@@ -125,9 +126,9 @@ def test_a_finding_is_gone_when_the_facts_say_that_it_is_followed(
     tmp_path: Path, code: str
 ) -> None:
     before, after = BY_FACTS[code]
-    run = run_of(tmp_path / "before", replace(CLEAN, facts=dict(before)))
+    run = run_of_job(tmp_path / "before", replace(CLEAN, facts=dict(before)))
     assert found(run, code).advice
-    assert code not in codes(run_of(tmp_path / "after", replace(CLEAN, facts=dict(after))))
+    assert code not in codes(run_of_job(tmp_path / "after", replace(CLEAN, facts=dict(after))))
 
 
 # -- values, and advice that only some of a finding's reasons call for ---------------------------
@@ -138,7 +139,7 @@ def test_a_cache_that_was_too_small_gets_a_larger_one(
     tmp_path: Path, own: str, advised: int
 ) -> None:
     settings = {"HOROVOD_CACHE_CAPACITY": own} if own else {}
-    run = run_of(tmp_path, replace(CLEAN, facts={**HOROVOD, "settings": settings}))
+    run = run_of_job(tmp_path, replace(CLEAN, facts={**HOROVOD, "settings": settings}))
     event = Event("cache_eviction", "evicted", "launcher.log")
     finding = found(replace(run, events=(event,)), "responses_evicted")
     assert f"`HOROVOD_CACHE_CAPACITY={advised}`" in finding.advice
@@ -154,7 +155,7 @@ def test_a_cache_that_was_too_small_gets_a_larger_one(
 def test_work_that_the_rank_did_not_do_alone_is_not_advised_on(
     tmp_path: Path, job: dict[str, float], said: str, unsaid: str
 ) -> None:
-    run = run_of(tmp_path, replace(CLEAN, epochs=4, **job))
+    run = run_of_job(tmp_path, replace(CLEAN, epochs=4, **job))
     (kind,) = (name.removesuffix("_ms") for name in job)
     advice = found(only(run, kind, [0]), "rank_0_alone").advice
     assert said in advice
@@ -173,8 +174,8 @@ def test_work_that_the_rank_did_not_do_alone_is_not_advised_on(
 def test_data_that_is_shared_out_is_not_to_be_shared_out_again(
     tmp_path: Path, facts: dict[str, Any], line: str | None
 ) -> None:
-    run = run_of(tmp_path / "run", replace(CLEAN, facts=facts))
-    single = run_of(tmp_path / "single", replace(CLEAN, ranks=1, facts=facts))
+    run = run_of_job(tmp_path / "run", replace(CLEAN, facts=facts))
+    single = run_of_job(tmp_path / "single", replace(CLEAN, ranks=1, facts=facts))
     (finding,) = [one for one in find(run, True, single=single) if one.code == "steps_not_divided"]
     assert (line or "divide the steps of an epoch") in finding.advice
     assert line is not None or "shard(" not in finding.advice

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from simulator import Always, Fault, Fixed, Job, Noise, simulate
+from support.simulated import analysis_of_job
 
-from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.stragglers.lateness import late_cells
 from stallscope.analysis.stragglers.loaders import peer_limit_unknown, with_loaders_at_work
@@ -30,12 +30,8 @@ STARVING = Job(
 WHEN_ASKED = replace(STARVING, prefetch=0)
 
 
-def analysis_of(job: Job) -> Analysis:
-    return analyse(simulate(job).run)
-
-
 def steady(job: Job) -> Ledger:
-    ledger = analysis_of(job).steady
+    ledger = analysis_of_job(job).steady
     assert ledger is not None
     return ledger
 
@@ -43,14 +39,14 @@ def steady(job: Job) -> Ledger:
 @pytest.mark.parametrize("ranks", [2, 8])
 @pytest.mark.parametrize("seed", range(10))
 def test_nobody_is_named_where_all_loaders_starve(ranks: int, seed: int) -> None:
-    verdict = analysis_of(replace(STARVING, ranks=ranks, seed=seed)).bottleneck
+    verdict = analysis_of_job(replace(STARVING, ranks=ranks, seed=seed)).bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("input", "input", ())
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_faster_loaders_gain_what_the_job_would_be_without_stall(seed: int) -> None:
     job = replace(STARVING, seed=seed)
-    (gain,) = [one for one in analysis_of(job).what_if if one.fix == "input"]
+    (gain,) = [one for one in analysis_of_job(job).what_if if one.fix == "input"]
     fixed = simulate(replace(job, input_ms=ASSUMED_MS, prefetch=0)).truth.step_ms()
     assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(fixed, rel=0.02)
 
@@ -91,7 +87,7 @@ def test_full_queues_at_the_begin_of_epochs_do_not_hide_a_loaders_pace() -> None
 @pytest.mark.parametrize("seed", range(5))
 def test_a_slow_loader_is_named_where_the_others_keep_up(seed: int) -> None:
     slow = Fault("input", 120, ranks=(5,), when=Always())
-    verdict = analysis_of(replace(STARVING, input_ms=30, faults=(slow,), seed=seed)).bottleneck
+    verdict = analysis_of_job(replace(STARVING, input_ms=30, faults=(slow,), seed=seed)).bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "input", (5,))
 
 
@@ -101,7 +97,7 @@ def test_a_rank_whose_batches_take_longer_when_asked_for_is_named(ranks: int, se
     slow = Fault("input", 70, ranks=(1,))
     job = replace(WHEN_ASKED, ranks=ranks, input_ms=50, faults=(slow,), seed=seed)
     assert with_loaders_at_work(steady(job)).input.sum() == steady(job).input.sum()
-    verdict = analysis_of(job).bottleneck
+    verdict = analysis_of_job(job).bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "input", (1,))
 
 
@@ -118,7 +114,7 @@ def test_a_slow_rank_behind_starving_loaders_gains_nothing_and_is_not_the_verdic
     assert simulate(job).truth.step_ms() == pytest.approx(
         simulate(job.healthy()).truth.step_ms(), rel=0.01
     )
-    verdict = analysis_of(job).bottleneck
+    verdict = analysis_of_job(job).bottleneck
     assert (verdict.kind, verdict.ranks) == ("input", ())
 
 
@@ -129,17 +125,17 @@ def test_a_loader_a_little_slower_than_the_others_does_not_hold_them_back(
 ) -> None:
     slow = Fault("input", slower_ms, ranks=(1,))
     job = replace(STARVING, steps=500, noise=Noise(cv=0.1), faults=(slow,), seed=seed)
-    verdict = analysis_of(job).bottleneck
+    verdict = analysis_of_job(job).bottleneck
     assert (verdict.kind, verdict.ranks) == ("input", ())
 
 
 def test_where_the_others_queues_are_full_the_gain_is_said_to_be_the_most_there_is() -> None:
     slow = Fault("input", 120, ranks=(5,))
-    found = analysis_of(replace(STARVING, input_ms=30, faults=(slow,)))
+    found = analysis_of_job(replace(STARVING, input_ms=30, faults=(slow,)))
     assert "so their limit is unknown. Fixing rank 5 saves at most" in found.bottleneck.evidence
     assert {gain.fix for gain in found.what_if if gain.bound} >= {"rank:5", "imbalance"}
     asked = replace(WHEN_ASKED, input_ms=50, faults=(Fault("input", 70, ranks=(1,)),))
-    assert "at most" not in analysis_of(asked).bottleneck.evidence
+    assert "at most" not in analysis_of_job(asked).bottleneck.evidence
 
 
 def test_a_rank_that_waits_for_the_hand_over_of_its_batch_does_not_starve() -> None:
@@ -160,15 +156,15 @@ def test_a_rank_that_waits_for_the_hand_over_of_its_batch_does_not_starve() -> N
 
 def test_a_rank_that_is_slow_now_that_loaders_starve_gains_what_it_would_without_them() -> None:
     job = replace(STARVING, faults=(Fault("compute", 70, ranks=(1,)),), seed=2)
-    (gain,) = [one for one in analysis_of(job).what_if if one.fix == "input"]
+    (gain,) = [one for one in analysis_of_job(job).what_if if one.fix == "input"]
     mended = simulate(replace(job, input_ms=2, prefetch=0)).truth.step_ms()
     assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(mended, rel=0.02)
 
 
 def test_the_finding_says_how_much_of_the_imbalance_is_input() -> None:
-    codes = [one.code for one in analysis_of(replace(STARVING, ranks=2)).findings]
+    codes = [one.code for one in analysis_of_job(replace(STARVING, ranks=2)).findings]
     assert "ranks_starve_in_turn" in codes
-    codes = [one.code for one in analysis_of(replace(WHEN_ASKED, ranks=2)).findings]
+    codes = [one.code for one in analysis_of_job(replace(WHEN_ASKED, ranks=2)).findings]
     assert "ranks_starve_in_turn" not in codes
 
 

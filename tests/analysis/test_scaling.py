@@ -85,6 +85,7 @@ def test_efficiency_is_lost_where_the_fault_is(entry: str, fault: Fault) -> None
     assert 0.9 * least / step <= lost[entry].value <= 1.1 * most / step
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth() -> None:
     truths = []
     for seed in range(40):

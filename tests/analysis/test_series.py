@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulator import Between, EveryNth, Fault, Job, Noise, simulate
+from simulator import Between, EveryNth, Fault, Job, Noise
+from support.simulated import analysis_of_job
 
-from stallscope.analysis import Analysis, analyse
+from stallscope.analysis import Analysis
 from stallscope.analysis.findings.finding import Finding
 
 JOB = Job(ranks=4, steps=600, noise=Noise(cv=0.05))
-
-
-def analysis_of(job: Job) -> Analysis:
-    return analyse(simulate(job).run)
 
 
 def finding(analysis: Analysis, code: str) -> Finding | None:
@@ -23,7 +20,7 @@ def finding(analysis: Analysis, code: str) -> Finding | None:
 
 def test_a_change_of_the_step_time_is_found_with_what_changed() -> None:
     fault = Fault("compute", 40, ranks=(2,), when=Between(300, 599))
-    found = analysis_of(replace(JOB, faults=(fault,)))
+    found = analysis_of_job(replace(JOB, faults=(fault,)))
     (change,) = found.changes
     assert change.step == pytest.approx(300, abs=3)
     assert (change.entry, change.rank) == ("imbalance", 2)
@@ -35,7 +32,7 @@ def test_a_change_of_the_step_time_is_found_with_what_changed() -> None:
 
 
 def test_steps_that_become_faster_are_said_and_no_warning() -> None:
-    found = analysis_of(replace(JOB, faults=(Fault("input", 40, when=Between(0, 249)),)))
+    found = analysis_of_job(replace(JOB, faults=(Fault("input", 40, when=Between(0, 249)),)))
     (change,) = found.changes
     assert change.step == pytest.approx(250, abs=3)
     assert (change.entry, change.rank) == ("input", None)
@@ -45,7 +42,7 @@ def test_steps_that_become_faster_are_said_and_no_warning() -> None:
 
 
 def test_a_few_slow_steps_are_no_change() -> None:
-    found = analysis_of(replace(JOB, faults=(Fault("other", 400, when=Between(300, 309)),)))
+    found = analysis_of_job(replace(JOB, faults=(Fault("other", 400, when=Between(300, 309)),)))
     assert found.changes == ()
 
 
@@ -54,22 +51,22 @@ def test_a_run_without_a_change_has_none(phi: float) -> None:
     changes = 0
     for seed in range(25):
         job = replace(JOB, noise=Noise(cv=0.05, phi=phi), seed=seed + 1)
-        changes += len(analysis_of(job).changes)
+        changes += len(analysis_of_job(job).changes)
     assert changes <= 1
 
 
 def test_epochs_that_begin_slowly_are_a_finding() -> None:
     job = replace(JOB, epochs=6, faults=(Fault("input", 300, when=EveryNth(100)),))
-    said = finding(analysis_of(job), "slow_first_steps")
+    said = finding(analysis_of_job(job), "slow_first_steps")
     assert said is not None
     assert said.evidence.startswith("Step 1 of an epoch takes")
-    assert finding(analysis_of(replace(job, faults=())), "slow_first_steps") is None
+    assert finding(analysis_of_job(replace(job, faults=())), "slow_first_steps") is None
 
 
 def test_work_every_so_many_steps_is_a_finding() -> None:
     job = replace(JOB, faults=(Fault("other", 250, when=EveryNth(20, phase=7)),))
-    said = finding(analysis_of(job), "slow_every_nth_step")
+    said = finding(analysis_of_job(job), "slow_every_nth_step")
     assert said is not None
     assert "One step in every 20 takes" in said.evidence
     assert "most of it in other" in said.evidence
-    assert finding(analysis_of(replace(job, faults=())), "slow_every_nth_step") is None
+    assert finding(analysis_of_job(replace(job, faults=())), "slow_every_nth_step") is None

@@ -16,21 +16,18 @@ from simulator import (
     Ramp,
     simulate,
 )
+from support.simulated import analysis_of_job
 
-from stallscope.analysis import Analysis, analyse
+from stallscope.analysis import analyse
 
 JOB = Job(ranks=16, steps=500, noise=Noise(cv=0.05))
 STAGES = ("input", "compute", "other")
 
 
-def analysis_of(job: Job) -> Analysis:
-    return analyse(simulate(job).run)
-
-
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("ranks", [2, 4, 16, 64])
 def test_a_slow_rank(stage: str, ranks: int) -> None:
-    found = analysis_of(replace(JOB, ranks=ranks, faults=(Fault(stage, 20, ranks=(1,)),)))
+    found = analysis_of_job(replace(JOB, ranks=ranks, faults=(Fault(stage, 20, ranks=(1,)),)))
     (one,) = found.stragglers
     assert (one.pattern, one.ranks, one.hosts, one.stage) == ("persistent", (1,), (), stage)
     assert one.excess_ms.value == pytest.approx(20, rel=0.1)
@@ -40,14 +37,14 @@ def test_a_slow_rank(stage: str, ranks: int) -> None:
 @pytest.mark.parametrize("slow", [(0, 1), (0, 1, 2), (3, 9)])
 def test_several_slow_ranks_do_not_hide_each_other(slow: tuple[int, ...]) -> None:
     faults = tuple(Fault("compute", 20, ranks=(rank,)) for rank in slow)
-    found = analysis_of(replace(JOB, faults=faults))
+    found = analysis_of_job(replace(JOB, faults=faults))
     assert sorted(one.ranks for one in found.stragglers) == [(rank,) for rank in slow]
 
 
 def test_a_slow_host_is_one_straggler() -> None:
     clocks = Clocks(offset_s=100, drift_ppm=20)
     fault = Fault("compute", 20, hosts=("host-1",))
-    found = analysis_of(replace(JOB, ranks=24, clocks=clocks, faults=(fault,)))
+    found = analysis_of_job(replace(JOB, ranks=24, clocks=clocks, faults=(fault,)))
     (one,) = found.stragglers
     assert (one.hosts, one.ranks, one.stage) == (("host-1",), tuple(range(8, 16)), "compute")
     assert one.excess_ms.value == pytest.approx(20, rel=0.1)
@@ -56,7 +53,7 @@ def test_a_slow_host_is_one_straggler() -> None:
 def test_two_slow_ranks_do_not_make_their_host_slow() -> None:
     faults = (Fault("compute", 40, ranks=(0,)), Fault("input", 40, ranks=(1,)))
     for seed in range(10):
-        found = analysis_of(replace(JOB, noise=Noise(cv=0.1), faults=faults, seed=seed + 1))
+        found = analysis_of_job(replace(JOB, noise=Noise(cv=0.1), faults=faults, seed=seed + 1))
         assert [one.hosts for one in found.stragglers] == [(), ()]
         assert {one.ranks: one.stage for one in found.stragglers} == {
             (0,): "compute",
@@ -67,7 +64,7 @@ def test_two_slow_ranks_do_not_make_their_host_slow() -> None:
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("ranks", [2, 4, 16])
 def test_lateness_that_moves_around_names_nobody(stage: str, ranks: int) -> None:
-    found = analysis_of(replace(JOB, ranks=ranks, faults=(Fault(stage, 70, rotating=1),)))
+    found = analysis_of_job(replace(JOB, ranks=ranks, faults=(Fault(stage, 70, rotating=1),)))
     (one,) = found.stragglers
     assert (one.pattern, one.ranks, one.hosts, one.stage) == ("rotating", (), (), stage)
     assert one.excess_ms.value == pytest.approx(70, rel=0.1)
@@ -122,45 +119,46 @@ def _at_step(late: np.ndarray, steps: np.ndarray, ms: float) -> np.ndarray:
 def test_a_rank_that_becomes_ever_slower_is_a_ramp() -> None:
     for ranks in (2, 4, 16):
         fault = Fault("compute", 20, ranks=(1,), when=Ramp())
-        (one,) = analysis_of(replace(JOB, ranks=ranks, faults=(fault,))).stragglers
+        (one,) = analysis_of_job(replace(JOB, ranks=ranks, faults=(fault,))).stragglers
         assert (one.pattern, one.ranks, one.stage) == ("ramp", (1,), "compute")
 
 
 def test_more_samples_are_more_work_and_no_slow_hardware() -> None:
-    found = analysis_of(replace(JOB, samples_factor={3: 1.25}))
+    found = analysis_of_job(replace(JOB, samples_factor={3: 1.25}))
     (one,) = found.stragglers
     assert (one.ranks, one.stage) == ((3,), "compute")
     assert one.work == pytest.approx(1.25, rel=0.01)
-    slow = analysis_of(replace(JOB, faults=(Fault("compute", 37.5, ranks=(3,)),)))
+    slow = analysis_of_job(replace(JOB, faults=(Fault("compute", 37.5, ranks=(3,)),)))
     assert [one.work for one in slow.stragglers] == [None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [0.02, 0.1])
 @pytest.mark.parametrize("ranks", [2, 8, 40])
 def test_nobody_is_named_in_clean_runs(ranks: int, cv: float) -> None:
     named = 0
     for seed in range(40):
         job = replace(JOB, ranks=ranks, steps=300, noise=Noise(cv=cv), seed=seed + 1)
-        named += any(one.ranks for one in analysis_of(job).stragglers)
+        named += any(one.ranks for one in analysis_of_job(job).stragglers)
     # 2 % promised: 4 of 40 come in less than 1 of 100 such tries.
     assert named <= 3
 
 
 def test_ranks_that_left_few_rows_are_still_judged_by_them() -> None:
     faults = (Fault("compute", 25, ranks=(9,)),)
-    found = analysis_of(replace(JOB, lost_rows=0.01, faults=faults))
+    found = analysis_of_job(replace(JOB, lost_rows=0.01, faults=faults))
     assert [one.ranks for one in found.stragglers] == [(9,)]
     assert found.coverage.partial > 20
-    cut = analysis_of(replace(JOB, cut_ranks={9: 200}, faults=faults))
+    cut = analysis_of_job(replace(JOB, cut_ranks={9: 200}, faults=faults))
     assert [one.ranks for one in cut.stragglers] == [(9,)]
     assert cut.stragglers[0].excess_ms.value > 0
 
 
 def test_extra_work_on_rank_0_is_a_finding() -> None:
-    found = analysis_of(replace(JOB, faults=(Fault("other", 20, ranks=(0,)),)))
+    found = analysis_of_job(replace(JOB, faults=(Fault("other", 20, ranks=(0,)),)))
     (said,) = [one for one in found.findings if one.code == "rank_0_extra_work"]
     (one,) = found.stragglers
     assert said.evidence.startswith(f"It takes {one.excess_ms.value:.1f} ms longer than its peers")
     assert f"wait {one.cost_ms.value:.1f} ms per step" in said.evidence
-    other_rank = analysis_of(replace(JOB, faults=(Fault("other", 20, ranks=(1,)),)))
+    other_rank = analysis_of_job(replace(JOB, faults=(Fault("other", 20, ranks=(1,)),)))
     assert "rank_0_extra_work" not in [one.code for one in other_rank.findings]

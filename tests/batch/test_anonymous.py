@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis import analyse
 from stallscope.batch.anonymous import LEFT_OUT, anonymous, without_paths
@@ -108,8 +108,7 @@ def test_settings_that_name_nothing_stay(logs: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a", "vm", "rank", "node-1"])
 def test_hosts_of_any_name_are_replaced_where_they_stand_alone(name: str, tmp_path: Path) -> None:
-    write_job(tmp_path / "logs", replace(JOB, hosts=(name, "other"), facts={}))
-    (run,) = read(str(tmp_path / "logs"))
+    run = run_of_job(tmp_path / "logs", replace(JOB, hosts=(name, "other"), facts={}))
     found = anonymous(run)
     assert found.hosts == ["host-1", "host-2"]
     assert isinstance(found, Run)

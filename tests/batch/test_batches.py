@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.step_logs import Job, write_job
+from support.waiting import wait_until
 
 from stallscope.batch.folder_lock import lock_folder
 from stallscope.batch.state import STATE
@@ -44,6 +44,7 @@ def written(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name[0] != "."}
 
 
+@pytest.mark.slow
 def test_side_by_side_runs_are_told_as_one_after_the_other(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_later_job_in_the_same_folder_leaves_the_earlier_report(logs: Path) ->
     assert names == ["index.md", "later.md", "run-1.md", "run-2.md"]
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_all_there_starts_no_processes(
     logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +250,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path, interruptible: None) -> None:
     for number in range(40):
         write_job(tmp_path / f"{number:02d}", replace(JOB, run_id=f"run-{number}", seed=number))
@@ -257,8 +260,10 @@ def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path, interrupt
         [*program, "2"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     ) as process:
         # Until a run is noted: its file is there a moment before.
-        while process.poll() is None and '{"run"' not in _text(tmp_path / "reports" / STATE):
-            time.sleep(0.01)
+        wait_until(
+            lambda: process.poll() is not None or '{"run"' in _text(tmp_path / "reports" / STATE),
+            "a run that is noted",
+        )
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.commands import dashboard_served_once
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
@@ -258,24 +257,9 @@ def test_collected_runs_report_like_their_logs_and_find_their_baseline(
 
 
 def test_the_dashboard_serves_what_it_announces_and_stops_cleanly(logs: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "stallscope", "dashboard", "slow", "--port", "0"],
-        cwd=logs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
-            with urllib.request.urlopen(url, timeout=30) as answer:
-                assert answer.status == 200
-        finally:
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=30)
-        assert process.returncode in (0, 130)
-        assert "Traceback" not in errors
+    status, errors = dashboard_served_once("slow", cwd=logs)
+    assert status in (0, 130)
+    assert "Traceback" not in errors
 
 
 def test_a_missing_extra_is_named(logs: Path, tmp_path: Path) -> None:
@@ -289,6 +273,7 @@ def test_a_missing_extra_is_named(logs: Path, tmp_path: Path) -> None:
     assert "pip install 'stallscope[app]'" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_demo_reports_on_every_sample_run(tmp_path: Path) -> None:
     done = in_a_process("demo", "--no-serve", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

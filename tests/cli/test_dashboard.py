@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import sys
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.step_logs import Job, write_job
+from support.commands import collect_job, dashboard_served_once
+from support.step_logs import Job
 
-from stallscope.analysis import analyse
-from stallscope.catalogue import Catalogue, Entry
 from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
-from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
 from stallscope.errors import UsageError
-from stallscope.parsers import read
 
 JOB = Job(ranks=2, steps=100)
 JOBS = (
@@ -34,11 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logs of two runs, and both collected into ``store``; not to be changed."""
     folder = tmp_path_factory.mktemp("made")
     for job in JOBS:
-        write_job(folder / "logs" / job.run_id, job)
-        place = save_run(read(str(folder / "logs" / job.run_id))[0], folder / "store")
-        run = load_run(place)
-        with Catalogue.open(folder / "store") as catalogue:
-            catalogue.add(Entry.of(run, analyse(run), place))
+        collect_job(folder, job)
     return folder
 
 
@@ -103,6 +91,7 @@ def test_without_a_run_and_without_a_store_it_says_what_to_do(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [".", "runs", ".stallscope/demo"])
 def test_without_a_run_the_store_nearby_is_served(here: Path, place: str) -> None:
     cwd = here / "store"
@@ -110,21 +99,6 @@ def test_without_a_run_the_store_nearby_is_served(here: Path, place: str) -> Non
         cwd = here / "work"
         (cwd / place).parent.mkdir(parents=True)
         shutil.move(here / "store", cwd / place)
-    with subprocess.Popen(
-        [sys.executable, "-m", "stallscope", "dashboard", "--port", "0"],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                assert answer.status == 200
-        finally:
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
+    _, errors = dashboard_served_once(cwd=cwd)
     said = "this folder" if place == "." else place
     assert errors == f"stallscope: the runs collected into {said}\n"

@@ -18,14 +18,6 @@ JOB = Job(ranks=3, steps=60, facts={"model": "m"})
 
 
 @pytest.fixture
-def client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from mlflow import MlflowClient
-
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server)
-    return MlflowClient()
-
-
-@pytest.fixture
 def run_ids(client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Two runs of an experiment, the logs of the first uploaded twice by the command."""
     experiment = client.create_experiment(f"commands {tmp_path.name}")

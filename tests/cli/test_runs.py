@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.commands import collect_job
 from support.step_logs import Job, write_job
 
-from stallscope.analysis import analyse
-from stallscope.catalogue import Catalogue, Entry
+from stallscope.catalogue import Catalogue
 from stallscope.cli import verify
 from stallscope.cli.main import main
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
@@ -38,11 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of three runs; not to be changed."""
     folder = tmp_path_factory.mktemp("made")
     for job in JOBS:
-        write_job(folder / "logs" / job.run_id, job)
-        place = save_run(read(str(folder / "logs" / job.run_id))[0], folder / "store")
-        run = load_run(place)
-        with Catalogue.open(folder / "store") as catalogue:
-            catalogue.add(Entry.of(run, analyse(run), place))
+        collect_job(folder, job)
     return folder / "store"
 
 

@@ -1,16 +1,13 @@
-"""What tests of collecting share."""
+"""Fixtures of the tests of collecting."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+
+from stallscope.collector.sources.files import Files
 
 
 @pytest.fixture
-def client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A client of a real MLflow server, which is the one that everybody asks."""
-    from mlflow import MlflowClient
-
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server)
-    return MlflowClient()
+def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try nothing again: further attempts only keep tests waiting."""
+    monkeypatch.setattr(Files, "attempts", 1)

@@ -6,29 +6,13 @@ import base64
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from support.places import refusal
 from support.stores import SECRET, Bucket
 
 from stallscope.collector.registry import open_source
-from stallscope.collector.sources.files import Files
-from stallscope.errors import StallscopeError, UsageError
+from stallscope.errors import UsageError
 
-pytestmark = pytest.mark.services
-
-
-@pytest.fixture(autouse=True)
-def _once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Files, "attempts", 1)
-
-
-def refused(text: str) -> str:
-    """The one sentence that a place is refused with."""
-    with pytest.raises(StallscopeError) as raised:
-        open_source(text).files()
-    sentence = str(raised.value)
-    assert "\n" not in sentence
-    assert sentence.startswith(f"{text}: cannot be opened: ")
-    assert SECRET not in sentence
-    return sentence
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("one_attempt")]
 
 
 def put(bucket: Bucket, name: str, data: bytes = b"123", **facts: str) -> None:
@@ -84,7 +68,7 @@ def test_a_shared_access_signature_is_a_login(
     (file,) = open_source(az_bucket.url("run-a")).files()
     assert file.read() == b"123"
     secret = use(datetime.now(UTC) - timedelta(days=1))
-    sentence = refused(az_bucket.url("run-a"))
+    sentence = refusal(az_bucket.url("run-a"), "cannot be opened: ")
     assert "access denied (AuthorizationFailure)" in sentence
     assert secret not in sentence
 
@@ -94,7 +78,9 @@ def test_no_account_is_one_sentence(
     az_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     az_bucket.store.use(monkeypatch, AZURE_STORAGE_CONNECTION_STRING=text)
-    assert "the storage account is missing or invalid" in refused(az_bucket.url("a"))
+    assert "the storage account is missing or invalid" in refusal(
+        az_bucket.url("a"), "cannot be opened: "
+    )
     with pytest.raises(UsageError):
         open_source(az_bucket.url("a")).files()
 
@@ -105,13 +91,16 @@ def test_a_key_that_is_none_is_one_sentence(
     service = az_bucket.store.service
     text = service.connection_string.replace(service.key, SECRET)
     az_bucket.store.use(monkeypatch, AZURE_STORAGE_CONNECTION_STRING=text)
-    assert "the key or login is invalid (" in refused(az_bucket.url("a"))
+    assert "the key or login is invalid (" in refusal(az_bucket.url("a"), "cannot be opened: ")
 
 
 def test_no_login_is_one_sentence(az_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     az_bucket.store.use(monkeypatch)
     monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING")
-    sentence = refused(f"abfss://logs@{az_bucket.store.service.account}.dfs.core.windows.net/a")
+    sentence = refusal(
+        f"abfss://logs@{az_bucket.store.service.account}.dfs.core.windows.net/a",
+        "cannot be opened: ",
+    )
     assert "the key or login is invalid (" in sentence
     assert "'az login'" in sentence
 
@@ -126,4 +115,6 @@ def test_a_host_that_is_not_there_is_one_sentence(
         f"BlobEndpoint=http://no-such-account.invalid/{service.account}"
     )
     az_bucket.store.use(monkeypatch, AZURE_STORAGE_CONNECTION_STRING=text)
-    assert "Cannot connect to host no-such-account.invalid" in refused(az_bucket.url("a"))
+    assert "Cannot connect to host no-such-account.invalid" in refusal(
+        az_bucket.url("a"), "cannot be opened: "
+    )

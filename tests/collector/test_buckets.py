@@ -5,20 +5,20 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-import traceback
 from pathlib import Path
 
 import pytest
+from support.places import refusal
 from support.services import started
 from support.step_logs import Job, write_job
-from support.stores import SECRET, Bucket
+from support.stores import SECRET, Bucket, put_job
 
 from stallscope.catalogue.collecting import collect
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store.runs import collected_runs
-from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
+from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.runs import open_run
 
 pytestmark = pytest.mark.services
@@ -29,25 +29,11 @@ JOB = Job(ranks=3, steps=40, epochs=2)
 @pytest.fixture
 def logs(tmp_path: Path, bucket: Bucket) -> Path:
     """A local folder with a run, and the same below ``logs/run-a`` of the bucket."""
-    folder = tmp_path / "logs" / "run-a"
-    write_job(folder, JOB)
-    bucket.put(folder, "logs/run-a")
-    return folder
+    return put_job(tmp_path, JOB, bucket)
 
 
 def names(source: Source) -> list[str]:
     return [file.name for file in source.files()]
-
-
-def refused(text: str) -> str:
-    """The one sentence that a place is refused with; no secret is in it or in what led to it."""
-    with pytest.raises(StallscopeError) as raised:
-        open_source(text).files()
-    sentence = str(raised.value)
-    assert "\n" not in sentence
-    assert sentence.startswith(f"{text}: ")
-    assert SECRET not in "".join(traceback.format_exception(raised.value))
-    return sentence
 
 
 def only(url: str) -> SourceFile:
@@ -139,7 +125,7 @@ def test_patterns_name_files_and_folders(logs: Path, bucket: Bucket) -> None:
     assert names(open_source(bucket.url("logs/*/rank-0000?.0.0.steps.csv"))) == [
         name for name in everything if "rank" in name
     ]
-    assert refused(bucket.url("logs/c*")) == f"{bucket.url('logs/c*')}: nothing matches"
+    assert refusal(bucket.url("logs/c*")) == f"{bucket.url('logs/c*')}: nothing matches"
 
 
 def test_a_whole_bucket_is_a_place(logs: Path, bucket: Bucket) -> None:
@@ -151,7 +137,7 @@ def test_a_whole_bucket_is_a_place(logs: Path, bucket: Bucket) -> None:
 @pytest.mark.parametrize("place", ["nothing", "logs/run", "logs/run-a/rank-00009.0.0.steps.csv"])
 def test_what_is_not_there_is_said(logs: Path, bucket: Bucket, place: str) -> None:
     url = bucket.url(place)
-    assert refused(url) == f"{url}: there is no such file or folder"
+    assert refusal(url) == f"{url}: there is no such file or folder"
 
 
 @pytest.mark.parametrize("path", ["", "/logs", "/logs/*.csv"])
@@ -179,7 +165,7 @@ def test_wrong_credentials_are_one_sentence_without_them(
 ) -> None:
     monkeypatch.setattr(Files, "attempts", 1)
     bucket.store.use(monkeypatch, **bucket.store.wrong(tmp_path))
-    sentence = refused(f"{bucket.url().rstrip('/')}{path}")
+    sentence = refusal(f"{bucket.url().rstrip('/')}{path}")
     assert ": cannot be opened: access denied (" in sentence
     assert "it comes from " in sentence or "they come from " in sentence
     assert bucket.store.secret not in sentence
@@ -222,8 +208,8 @@ def test_a_server_that_has_gone_is_one_sentence(
         bucket.put(tmp_path / "logs", "logs")
         place = open_source(bucket.url("logs"))
         file, *_ = place.files()
-    assert "cannot be opened: " in refused(bucket.url("logs"))
-    assert "cannot be opened: " in refused(bucket.url().rstrip("/"))
+    assert "cannot be opened: " in refusal(bucket.url("logs"))
+    assert "cannot be opened: " in refusal(bucket.url().rstrip("/"))
     with pytest.raises(UnreadableError, match="cannot be read: "):
         file.read()
 

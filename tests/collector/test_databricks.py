@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.databricks import TOKEN, Workspace, workspace
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job
 
 from stallscope.catalogue.collecting import collect
 from stallscope.collector.recorder.records import key_of, records
@@ -43,8 +43,7 @@ def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Workspace]
 
 @pytest.fixture
 def original(tmp_path: Path) -> Run:
-    write_job(tmp_path / "original", JOB)
-    return read(str(tmp_path / "original"))[0]
+    return run_of_job(tmp_path / "original", JOB)
 
 
 def output(path: Path) -> bytes:

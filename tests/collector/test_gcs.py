@@ -6,28 +6,12 @@ from pathlib import Path
 
 import pytest
 from support.google import ACCOUNT
+from support.places import refusal
 from support.stores import Bucket
 
 from stallscope.collector.registry import open_source
-from stallscope.collector.sources.files import Files
-from stallscope.errors import StallscopeError
 
-pytestmark = pytest.mark.services
-
-
-@pytest.fixture(autouse=True)
-def _once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Files, "attempts", 1)
-
-
-def refused(text: str) -> str:
-    """The one sentence that a place is refused with."""
-    with pytest.raises(StallscopeError) as raised:
-        open_source(text).files()
-    sentence = str(raised.value)
-    assert "\n" not in sentence
-    assert sentence.startswith(f"{text}: cannot be opened: ")
-    return sentence
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("one_attempt")]
 
 
 def test_placeholders_of_folders_are_no_files(gs_bucket: Bucket) -> None:
@@ -46,13 +30,15 @@ def test_both_names_of_the_protocol_mean_the_same(gs_bucket: Bucket) -> None:
 
 def test_a_bucket_of_somebody_else_is_one_sentence(gs_bucket: Bucket) -> None:
     for url in ("gs://somebody-elses", "gs://somebody-elses/logs", "gs://somebody-elses/logs-*"):
-        assert f"access denied ({ACCOUNT} does not have storage.objects.list" in refused(url)
+        assert f"access denied ({ACCOUNT} does not have storage.objects.list" in refusal(
+            url, "cannot be opened: "
+        )
 
 
 def test_no_login_is_one_sentence(gs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
     gs_bucket.store.forget()
-    sentence = refused(gs_bucket.url("logs"))
+    sentence = refusal(gs_bucket.url("logs"), "cannot be opened: ")
     assert "access denied (Anonymous caller does not have storage.objects.list" in sentence
     assert "'gcloud auth application-default login'" in sentence
 
@@ -65,7 +51,7 @@ def test_a_key_file_with_a_mistake_is_one_sentence(
     if content is not None:
         key_file.write_text(content)
     gs_bucket.store.use(monkeypatch, GOOGLE_APPLICATION_CREDENTIALS=str(key_file))
-    sentence = refused(gs_bucket.url("logs"))
+    sentence = refusal(gs_bucket.url("logs"), "cannot be opened: ")
     assert "the login is invalid (" in sentence
     assert "it comes from GOOGLE_APPLICATION_CREDENTIALS" in sentence
     assert "secret" not in sentence

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.places import refusal
 from support.step_logs import Job, write_job
 from support.webhdfs import Cluster, cluster
 
@@ -17,8 +18,10 @@ from stallscope.catalogue.collecting import collect
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import SourceFile
 from stallscope.collector.sources.files import Files
-from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
+from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.runs import open_run
+
+pytestmark = pytest.mark.usefixtures("one_attempt")
 
 JOB = Job(ranks=2, steps=40)
 
@@ -26,8 +29,6 @@ JOB = Job(ranks=2, steps=40)
 @pytest.fixture(autouse=True)
 def _no_user_of_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HADOOP_USER_NAME", raising=False)
-    # More attempts only keep tests waiting.
-    monkeypatch.setattr(Files, "attempts", 1)
 
 
 @pytest.fixture
@@ -47,15 +48,6 @@ def logs(tmp_path: Path, held: Cluster) -> Path:
 
 def url(held: Cluster, path: str = "/logs/run a+1", user: str = "train@") -> str:
     return f"webhdfs://{user}127.0.0.1:{held.port}{path}"
-
-
-def refused(text: str) -> str:
-    """The one sentence that a place is refused with."""
-    with pytest.raises(StallscopeError) as raised:
-        open_source(text).files()
-    sentence = str(raised.value)
-    assert "\n" not in sentence
-    return sentence
 
 
 def first(place: str) -> SourceFile:
@@ -114,12 +106,12 @@ def test_patterns_name_files_and_folders(logs: Path, held: Cluster) -> None:
     assert names == ["run a+1/rank-00001.0.0.steps.csv"]
     assert len(open_source(url(held, "/lo*")).files()) == 2
     place = url(held, "/logs/c*")
-    assert refused(place) == f"{place}: nothing matches"
+    assert refusal(place) == f"{place}: nothing matches"
 
 
 def test_what_is_not_there_is_said(logs: Path, held: Cluster) -> None:
     place = url(held, "/nothing")
-    assert refused(place) == f"{place}: there is no such file or folder"
+    assert refusal(place) == f"{place}: there is no such file or folder"
     file = first(url(held))
     held.files.clear()
     with pytest.raises(NotFoundError, match="the file was removed"):
@@ -130,12 +122,12 @@ def test_the_user_is_whom_hadoop_would_take(
     logs: Path, held: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGNAME", "somebody")
-    sentence = refused(url(held, user=""))
+    sentence = refusal(url(held, user=""))
     assert "access denied (Permission denied: user=somebody, access=READ" in sentence
     assert "HADOOP_USER_NAME" in sentence
     monkeypatch.setenv("HADOOP_USER_NAME", "train")
     assert open_source(url(held, user="")).files()
-    assert "user=other" in refused(url(held, user="other@"))
+    assert "user=other" in refusal(url(held, user="other@"))
 
 
 def test_what_a_datanode_says_of_an_error_is_no_log(logs: Path, held: Cluster) -> None:
@@ -149,27 +141,27 @@ def test_what_a_datanode_says_of_an_error_is_no_log(logs: Path, held: Cluster) -
 
 def test_a_cluster_with_kerberos_is_one_sentence(logs: Path, held: Cluster) -> None:
     held.kerberos = True
-    assert "it requires a login; for Kerberos, use hdfs://" in refused(url(held))
+    assert "it requires a login; for Kerberos, use hdfs://" in refusal(url(held))
 
 
 def test_a_password_in_the_url_is_in_no_message(logs: Path, held: Cluster, tmp_path: Path) -> None:
     secret = "nobody-may-ever-see-this"
     place = url(held, "/nothing", f"train:{secret}@")
-    assert secret not in refused(place)
-    assert secret not in refused(place.replace(str(held.port), "9"))
+    for there in (place, place.replace(str(held.port), "9")):
+        assert secret not in refusal(there, shown=there.replace(f":{secret}", ""))
 
 
 def test_a_server_that_is_not_there_is_one_sentence(logs: Path, held: Cluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
-    assert "no WebHDFS answers there" in refused(f"webhdfs://127.0.0.1:{port}/logs")
+    assert "no WebHDFS answers there" in refusal(f"webhdfs://127.0.0.1:{port}/logs")
 
 
 def test_a_server_that_is_silent_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Files, "timeout_seconds", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        assert "no WebHDFS answers there" in refused(f"webhdfs://127.0.0.1:{port}/logs")
+        assert "no WebHDFS answers there" in refusal(f"webhdfs://127.0.0.1:{port}/logs")
 
 
 def test_hadoop_s_own_library_that_is_missing_is_one_sentence() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from simulator.recording import WALL_NS
 from support.door import door
 from support.step_logs import Job, write_job
+from support.waiting import wait_until
 
 from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
@@ -75,10 +75,10 @@ def monitored(client: Any, run_id: str, uri: str, node: str) -> None:
     monitor = SystemMetricsMonitor(run_id, sampling_interval=0.2, node_id=node, tracking_uri=uri)
     name = f"system/{node}/cpu_utilization_percentage"
     monitor.start()
-    until = time.monotonic() + PATIENCE_S
-    while len(client.get_metric_history(run_id, name)) < 3:
-        assert time.monotonic() < until, "MLflow's monitor has logged nothing"
-        time.sleep(0.1)
+    wait_until(
+        lambda: len(client.get_metric_history(run_id, name)) >= 3,
+        "three values from MLflow's monitor",
+    )
     monitor.finish()
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from support.services import tool
-from support.uploads import end_uploads, uploaders, wait_until
+from support.uploads import end_uploads, uploaders
+from support.waiting import wait_until
 
 from stallscope.collector.mlflow import process
 from stallscope.collector.recorder.upload import WATCH
@@ -41,13 +42,14 @@ for fit in range(settings["fits"]):
     session = Session(folder, World(0, 1, None), {}, fit * 1000, 0.1, mlflow_run_id=settings["run"])
     if settings["forks"] and os.fork() == 0:
         # As a loader's worker does, it has the pipe, too, and outlives the training.
-        time.sleep(3600)
+        signal.pause()
         os._exit(0)
     step = fit * 1000
     while not stop.exists() or step < fit * 1000 + 20:
         now, clock = read_clocks()
         session.step(StepRow(step, 0, now, now + 1, now + 2, now + 3, now + 4, 1, 8, clock))
         step += 1
+        # A step takes this long: logs stay small until the test says stop.
         time.sleep(0.01)
     session.close()
 print("done", flush=True)

@@ -18,14 +18,14 @@ processes = tool("processes")
 PATIENCE_SECONDS = 60.0
 # Prints, starts a child in a session of its own as sshd does, and does not heed SIGTERM if told so.
 PROGRAM = """
-import signal, subprocess, sys, time
+import signal, subprocess, sys
 if "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
 open("child.part", "w").write(str(child.pid))
 import os
 os.rename("child.part", "child")
-time.sleep(600)
+signal.pause()
 """
 
 

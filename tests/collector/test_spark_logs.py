@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
@@ -60,8 +60,7 @@ OTHERS = [
 
 @pytest.fixture
 def original(tmp_path: Path) -> Run:
-    write_job(tmp_path / "original", JOB)
-    return read(str(tmp_path / "original"))[0]
+    return run_of_job(tmp_path / "original", JOB)
 
 
 def output(path: Path, prefix: str = "[0]<stderr>:", piece: int = 3000) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.places import refusal
 from support.services import Sshd, tool, use_sshd
 from support.step_logs import Job, write_job
 
@@ -19,7 +20,7 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources import ssh
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import collected_runs
-from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
+from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.runs import open_run
 
 pytestmark = pytest.mark.services
@@ -33,16 +34,6 @@ def logs(tmp_path: Path, sshd: Sshd) -> Path:
     folder = tmp_path / "logs"
     write_job(folder, JOB)
     return folder
-
-
-def refused(text: str) -> str:
-    """The one sentence that a place is refused with."""
-    with pytest.raises(StallscopeError) as raised:
-        open_source(text).files()
-    sentence = str(raised.value)
-    assert "\n" not in sentence
-    assert sentence.startswith(f"{text}: ")
-    return sentence
 
 
 @pytest.mark.parametrize("host", ["ssh://alpha", "sftp://alpha"])
@@ -129,8 +120,8 @@ def test_all_hosts_of_a_hostfile_are_collected_into_one_run(
 
 def test_what_is_not_there_is_said(logs: Path) -> None:
     url = f"ssh://alpha{logs}/nothing"
-    assert refused(url) == f"{url}: there is no such file or folder"
-    assert refused(f"{url}*").endswith("nothing matches")
+    assert refusal(url) == f"{url}: there is no such file or folder"
+    assert refusal(f"{url}*").endswith("nothing matches")
 
 
 def test_a_file_that_has_gone_since_is_said(logs: Path) -> None:
@@ -142,24 +133,24 @@ def test_a_file_that_has_gone_since_is_said(logs: Path) -> None:
 
 def test_a_host_whose_key_is_not_known_is_refused(logs: Path, sshd: Sshd) -> None:
     sshd.known_hosts.unlink()
-    sentence = refused(f"ssh://alpha{logs}")
+    sentence = refusal(f"ssh://alpha{logs}")
     assert REFUSED in sentence
     assert "connect once with 'ssh alpha'" in sentence
     url = f"ssh://{sshd.user}@127.0.0.1:{sshd.port}{logs}"
-    assert f"'ssh -p {sshd.port} {sshd.user}@127.0.0.1'" in refused(url)
+    assert f"'ssh -p {sshd.port} {sshd.user}@127.0.0.1'" in refusal(url)
 
 
 def test_a_host_whose_key_has_changed_is_refused(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
     other = tool("ssh").new_key(tmp_path / "other_host_key").with_suffix(".pub").read_text()
     sshd.known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {other}")
-    assert REFUSED in refused(f"ssh://alpha{logs}")
+    assert REFUSED in refusal(f"ssh://alpha{logs}")
 
 
 def test_no_setting_of_openssh_makes_an_unknown_key_a_known_one(logs: Path, sshd: Sshd) -> None:
     sshd.configure(
         f"IdentityFile {sshd.key}", "StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"
     )
-    assert REFUSED in refused(f"ssh://alpha{logs}")
+    assert REFUSED in refusal(f"ssh://alpha{logs}")
 
 
 def test_known_hosts_of_the_configuration_count(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
@@ -178,7 +169,7 @@ def test_known_hosts_of_the_configuration_count(logs: Path, sshd: Sshd, tmp_path
 
 def test_a_key_that_is_not_let_in_is_one_sentence(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
     sshd.configure(f"IdentityFile {tool('ssh').new_key(tmp_path / 'other_user_key')}")
-    sentence = refused(f"ssh://alpha{logs}")
+    sentence = refusal(f"ssh://alpha{logs}")
     assert f"Permission denied for user {sshd.user}" in sentence
     assert "try 'ssh alpha'" in sentence
 
@@ -191,7 +182,7 @@ def test_a_key_with_a_passphrase_is_used_from_the_agent(
     subprocess.run(words, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     shutil.copy(sshd.key.with_suffix(".pub"), f"{locked}.pub")
     sshd.configure(f"IdentityFile {locked}")
-    assert "there is no prompt for passwords or passphrases" in refused(f"ssh://alpha{logs}")
+    assert "there is no prompt for passwords or passphrases" in refusal(f"ssh://alpha{logs}")
     subprocess.run(["ssh-add", "-q", sshd.key], check=True)
     assert open_source(f"ssh://alpha{logs}").files()
 
@@ -215,9 +206,9 @@ def test_a_password_in_the_url_is_in_no_message(logs: Path, sshd: Sshd) -> None:
 
 
 def test_a_host_that_is_not_there_is_one_sentence(sshd: Sshd) -> None:
-    assert "no such host" in refused("ssh://no-such-host.invalid/logs")
+    assert "no such host" in refusal("ssh://no-such-host.invalid/logs")
     port = tool("server").free_port()
-    assert "no ssh server answers there" in refused(f"ssh://127.0.0.1:{port}/logs")
+    assert "no ssh server answers there" in refusal(f"ssh://127.0.0.1:{port}/logs")
 
 
 def test_a_host_that_does_not_answer_is_one_sentence(
@@ -225,7 +216,7 @@ def test_a_host_that_does_not_answer_is_one_sentence(
 ) -> None:
     monkeypatch.setattr(ssh, "_CONNECT_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert "the host does not answer" in refused(
+        assert "the host does not answer" in refusal(
             f"ssh://127.0.0.1:{silent.getsockname()[1]}/logs"
         )
 
@@ -251,12 +242,12 @@ def test_a_host_that_falls_silent_is_given_up_and_asked_anew(
 
 def test_a_configuration_with_a_mistake_is_said_with_its_line(logs: Path, sshd: Sshd) -> None:
     sshd.configure("Port nonsense")
-    assert ".ssh/config line 6" in refused(f"ssh://alpha{logs}")
+    assert ".ssh/config line 6" in refusal(f"ssh://alpha{logs}")
 
 
 def test_a_key_file_that_is_not_there_is_said_by_its_name(logs: Path, sshd: Sshd) -> None:
     sshd.configure("IdentityFile ~/.ssh/nothing")
-    assert "nothing" in refused(f"ssh://alpha{logs}")
+    assert "nothing" in refusal(f"ssh://alpha{logs}")
 
 
 def test_a_connection_that_is_lost_is_made_again(

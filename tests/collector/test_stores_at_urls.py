@@ -16,6 +16,7 @@ import pytest
 from support.services import Sshd
 from support.step_logs import Job, write_job
 from support.stores import SECRET, Bucket
+from support.waiting import wait_until
 
 from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
@@ -397,8 +398,7 @@ def test_a_store_is_followed_until_the_run_ends(logs: Path, url: str) -> None:
     ended: list[int] = []
     following = threading.Thread(target=lambda: ended.append(main(words)))
     following.start()
-    while not names_in(url):
-        time.sleep(0.01)
+    wait_until(lambda: names_in(url), "the run in the store")
     log.write_bytes(whole)
     following.join()
     assert ended == [0]

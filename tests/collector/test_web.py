@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job
 from support.web import Web, web
 
 from stallscope.cli.main import main
@@ -42,8 +42,7 @@ SERVERS: dict[str, dict[str, Any]] = {
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """A run, an event log of its time, and whatever else may lie beside it."""
     folder = tmp_path_factory.mktemp("logs")
-    write_job(folder, Job(ranks=2, steps=3000))
-    (run,) = read(str(folder))
+    run = run_of_job(folder, Job(ranks=2, steps=3000))
     assert run.started_at is not None
     later = int(run.started_at.timestamp() * 1000) - 1795302199182
     of_the_run = re.sub(

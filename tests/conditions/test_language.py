@@ -6,6 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
 import simulator
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -121,6 +122,7 @@ def _held_against_runs(condition: Condition) -> None:
         assert "nan" not in outcome.says.split()
 
 
+@pytest.mark.slow
 @given(st.text(max_size=80))
 @example("\ud800>1")
 @example("٣>1")

@@ -89,6 +89,18 @@ def drawn(page: Page) -> None:
     )
 
 
+def timeline_drawn(page: Page) -> Page:
+    """Wait until the timeline's picture, words and address say the same."""
+    expect(page.locator("#timeline")).to_have_attribute("aria-busy", "false")
+    return page
+
+
+def css_rgb(colour: str) -> str:
+    """Write ``#rrggbb`` as browsers write colours."""
+    red, green, blue = bytes.fromhex(colour[1:])
+    return f"rgb({red}, {green}, {blue})"
+
+
 def still(page: Page) -> None:
     """Waits until nothing fades or moves any more: until then colours are those of neither state."""
     page.wait_for_function(

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from support.step_logs import Job, write_job
-
-from stallscope.parsers import read
-from stallscope.run import Run
+from support.step_logs import Job
 
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(1)>'
@@ -74,9 +70,3 @@ JOBS = {
     "few steps": replace(REAL, steps=12, run_id="few"),
     "no steps": replace(REAL, steps=0, run_id="none"),
 }
-
-
-def run_of(folder: Path, job: Job) -> Run:
-    """The job's logs, written and read with the real parser."""
-    write_job(folder, job)
-    return read(str(folder))[0]

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 from playwright.sync_api import Browser
-from support.step_logs import Job
+from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import analyse
 from stallscope.analysis.views.lanes import Lanes
@@ -16,7 +16,7 @@ from stallscope.dashboard.timeline import lanes_of
 from stallscope.run import Run
 
 from .browsing import Open, opening, served
-from .cases import HOSTILE, JOBS, REAL, SLOW_RANK, SYNTHETIC, WITHOUT_STAMPS, run_of
+from .cases import HOSTILE, JOBS, REAL, SLOW_RANK, SYNTHETIC, WITHOUT_STAMPS
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
 
     @cache
     def named(name: str) -> Run:
-        return run_of(tmp_path_factory.mktemp("run"), JOBS[name])
+        return run_of_job(tmp_path_factory.mktemp("run"), JOBS[name])
 
     return named
 
@@ -43,7 +43,7 @@ def slow(made: Callable[[str], Run]) -> tuple[Run, Lanes]:
 def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """A store with a run, its baseline, one with a slow rank, a hostile one, one without timestamps."""
     jobs: tuple[Job, ...] = (REAL, SYNTHETIC, SLOW_RANK, HOSTILE, WITHOUT_STAMPS)
-    return RunStore([run_of(tmp_path_factory.mktemp("run"), job) for job in jobs])
+    return RunStore([run_of_job(tmp_path_factory.mktemp("run"), job) for job in jobs])
 
 
 @pytest.fixture(scope="module")

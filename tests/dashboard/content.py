@@ -40,6 +40,20 @@ def of_type(content: Any, name: str) -> list[Component]:
     return [one for one in components(content) if type(one).__name__ == name]
 
 
+def table_rows(content: Any, label: str) -> list[list[str]]:
+    """Return the rows of the table with a label, its head first."""
+    region = next(
+        one
+        for one in of_type(content, "Div")
+        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
+    )
+    (table,) = of_type(region, "Table")
+    data = getattr(table, "data", None)
+    if data:
+        return [data["head"], *data["body"]]
+    return [texts(row) for row in of_type(region, "TableTr")]
+
+
 def charts(content: Any) -> dict[str, Any]:
     """The light figures of the chart cards, by name."""
     return {

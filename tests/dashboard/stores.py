@@ -86,6 +86,22 @@ class Listed(Shelf):
         raise AssertionError("listing loads nothing")
 
 
+class GrowingLogs:
+    """The logs of a job of which a share is there so far."""
+
+    def __init__(self, tmp_path: Path, job: Job, share: float) -> None:
+        write_job(tmp_path / "whole", job)
+        self.folder = tmp_path / "logs"
+        self.folder.mkdir()
+        self.files = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+        self.grow(share)
+
+    def grow(self, share: float) -> None:
+        """Let the logs have this share of their bytes."""
+        for name, data in self.files.items():
+            (self.folder / name).write_bytes(data[: int(len(data) * share)])
+
+
 def collect_into(store: Path, *jobs: Job) -> None:
     """Simulate jobs and collect them, the way ``stallscope collect`` does."""
     for job in jobs:

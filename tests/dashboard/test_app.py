@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pytest
 from dash import Dash
-from support.step_logs import write_job
+from support.step_logs import run_of_job, write_job
 
 from stallscope.analysis import ENTRIES
 from stallscope.charts.charts import TITLES
@@ -29,7 +29,7 @@ from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.run import Run
 
-from .cases import IMAGE, JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC, run_of
+from .cases import IMAGE, JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC
 from .content import charts, components, of_type, texts
 
 
@@ -63,7 +63,9 @@ def _region(content: Any, label: str) -> Any:
 
 def test_two_apps_in_one_process_show_each_its_own_runs(tmp_path: Path) -> None:
     apps = {
-        name: create_app(RunStore([run_of(tmp_path / name, replace(REAL, ranks=1, run_id=name))]))
+        name: create_app(
+            RunStore([run_of_job(tmp_path / name, replace(REAL, ranks=1, run_id=name))])
+        )
         for name in ("first", "second")
     }
     for name, other in (("first", "second"), ("second", "first")):
@@ -147,7 +149,7 @@ def test_the_overview_says_who_makes_the_others_wait(store: RunStore) -> None:
 
 def test_the_overview_takes_the_loss_apart_against_both_baselines(tmp_path: Path) -> None:
     jobs = {"real": REAL, "synthetic": SYNTHETIC, "one": ONE_RANK}
-    store = RunStore([run_of(tmp_path / name, job) for name, job in jobs.items()])
+    store = RunStore([run_of_job(tmp_path / name, job) for name, job in jobs.items()])
     content = view_at(store, "/run/real", "?baseline=synthetic").content
     rows = [texts(row) for row in of_type(_region(content, "Against the baselines"), "TableTr")]
     titles = [row[0] for row in rows]

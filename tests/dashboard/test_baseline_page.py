@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
+from support.step_logs import run_of_job
 
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.charts import TITLES
@@ -18,29 +19,19 @@ from stallscope.dashboard.routing import view_at
 from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open
-from .cases import JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC, run_of
-from .content import charts, components, of_type, texts
+from .cases import JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC
+from .content import charts, components, of_type, table_rows, texts
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """A run on real data, the same on synthetic data, and that on one rank."""
     jobs = (REAL, SYNTHETIC, ONE_RANK)
-    return RunStore([run_of(tmp_path_factory.mktemp("run"), job) for job in jobs])
+    return RunStore([run_of_job(tmp_path_factory.mktemp("run"), job) for job in jobs])
 
 
 def _page(store: RunStore, run_id: str, search: str = "") -> Any:
     return view_at(store, f"/run/{run_id}/baseline", search).content
-
-
-def _rows(content: Any, label: str) -> list[list[str]]:
-    """The rows of a table, by its label."""
-    region = next(
-        one
-        for one in of_type(content, "Div")
-        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
-    )
-    return [texts(row) for row in of_type(region, "TableTr")]
 
 
 def test_the_first_sentence_says_what_is_lost_and_how_sure_that_is(three: RunStore) -> None:
@@ -98,7 +89,7 @@ def test_throughput_has_its_interval_and_the_loader_alone_was_not_measured(
     three: RunStore,
 ) -> None:
     content = _page(three, "real", "?baseline=synthetic")
-    head, *rows = _rows(content, "Throughput")
+    head, *rows = table_rows(content, "Throughput")
     assert head[-1] == "Scaling efficiency"
     assert [row[0].partition(":")[0] for row in rows] == ["this run", "baseline", "one rank"]
     assert rows[2][-1] == "100%"
@@ -117,7 +108,7 @@ def test_the_whole_jobs_add_up_side_by_side(three: RunStore) -> None:
     for position, run_id in enumerate(("real", "synthetic", "one-synthetic")):
         total = sum(trace.x[position] for trace in bars.data)
         assert total == pytest.approx(three.analysis(run_id).job.total)
-    rows = _rows(content, "Where the whole job's time went, in numbers")
+    rows = table_rows(content, "Where the whole job's time went, in numbers")
     assert [row[0] for row in rows[1:]] == [
         "Start-up",
         "Warm-up",
@@ -133,9 +124,9 @@ def test_the_whole_jobs_add_up_side_by_side(three: RunStore) -> None:
 def test_facts_that_differ_come_first(tmp_path: Path) -> None:
     other = replace(SYNTHETIC, batch_size=64, ranks=2)
     jobs = {"real": REAL, "other": other}
-    store = RunStore([run_of(tmp_path / name, job) for name, job in jobs.items()])
+    store = RunStore([run_of_job(tmp_path / name, job) for name, job in jobs.items()])
     content = _page(store, "real", "?baseline=synthetic")
-    head, *rows = _rows(content, "Are they the same job?")
+    head, *rows = table_rows(content, "Are they the same job?")
     assert head == ["Fact", "this run", "baseline", "Against the baseline"]
     assert rows[:2] == [
         ["Ranks", "4", "2", "differs"],
@@ -167,7 +158,7 @@ def test_the_lines_are_those_of_the_runs_framework(
     tmp_path: Path, framework: str, name: str
 ) -> None:
     job = replace(REAL, facts={"framework": framework})
-    content = _page(RunStore([run_of(tmp_path, job)]), "real")
+    content = _page(RunStore([run_of_job(tmp_path, job)]), "real")
     first, *others = of_type(content, "Code")
     assert f"from stallscope.{name} import StepLogger, synthetic_like" in first.children
     assert bool(others) is (framework == "unheard-of")
@@ -181,7 +172,7 @@ def test_a_run_on_synthetic_data_is_told_that_it_is_a_baseline(store: RunStore) 
 
 def test_the_same_run_again_is_as_fast(tmp_path: Path) -> None:
     jobs = {"a": REAL, "b": replace(REAL, run_id="again")}
-    store = RunStore([run_of(tmp_path / name, job) for name, job in jobs.items()])
+    store = RunStore([run_of_job(tmp_path / name, job) for name, job in jobs.items()])
     said = texts(_page(store, "real", "?baseline=again"))
     assert "This run is as fast as the baseline, as far as the steps can tell" in said
 

@@ -16,7 +16,7 @@ from stallscope.charts.charts import TITLES
 from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
 
-from .browsing import NARROW, WIDE, Open, still, tab_stops
+from .browsing import NARROW, WIDE, Open, css_rgb, still, tab_stops
 from .cases import SCRIPT
 
 pytestmark = pytest.mark.browser
@@ -147,14 +147,14 @@ def test_pages_are_drawn_in_the_colours_of_the_system(
 def test_light_and_dark_follow_the_system_and_then_the_switch(open_page: Open) -> None:
     page = _drawn(open_page("/run/slow"))
     bars = page.locator("#page .bars path").first
-    expect(bars).to_have_css("fill", _rgb(COLOURS["input"].light))
+    expect(bars).to_have_css("fill", css_rgb(COLOURS["input"].light))
     page.emulate_media(color_scheme="dark")
-    expect(bars).to_have_css("fill", _rgb(COLOURS["input"].dark))
+    expect(bars).to_have_css("fill", css_rgb(COLOURS["input"].dark))
     page.get_by_role("button", name="Switch between light and dark").click()
-    expect(bars).to_have_css("fill", _rgb(COLOURS["input"].light))
+    expect(bars).to_have_css("fill", css_rgb(COLOURS["input"].light))
     page.reload()
     _drawn(page)
-    expect(bars).to_have_css("fill", _rgb(COLOURS["input"].light))
+    expect(bars).to_have_css("fill", css_rgb(COLOURS["input"].light))
 
 
 def test_a_baseline_is_chosen_by_keyboard_and_the_address_can_be_sent(
@@ -224,8 +224,3 @@ def test_the_skip_link_leads_past_the_header(open_page: Open) -> None:
     expect(page.get_by_role("link", name="Skip to content")).to_be_in_viewport()
     page.keyboard.press("Enter")
     assert tab_stops(page, 1) == ["Baseline"]
-
-
-def _rgb(colour: str) -> str:
-    red, green, blue = bytes.fromhex(colour[1:])
-    return f"rgb({red}, {green}, {blue})"

@@ -32,7 +32,7 @@ from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open, served
 from .cases import IMAGE, JOBS, REAL, SCRIPT
-from .content import charts, components, of_type, texts
+from .content import charts, components, of_type, table_rows, texts
 
 JOB = replace(
     REAL,
@@ -92,19 +92,6 @@ def _content(run: Run) -> Any:
     return view_at(store, f"/run/{store.runs()[0].id}/communication", "").content
 
 
-def _rows(content: Any, label: str) -> list[list[str]]:
-    region = next(
-        one
-        for one in of_type(content, "Div")
-        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
-    )
-    (table,) = of_type(region, "Table")
-    data = getattr(table, "data", None)
-    if data:
-        return [data["head"], *data["body"]]
-    return [texts(row) for row in of_type(region, "TableTr")]
-
-
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("logs")
@@ -130,7 +117,7 @@ def test_from_step_logs_alone(folder: Path) -> None:
     assert said[said.index(title) + 1].startswith(
         "A step reduces 162 gradient tensors, 12.0 MB. Exposed is the time that the step waits"
     )
-    rows = dict(_rows(content, "Reduced per step")[1:])
+    rows = dict(table_rows(content, "Reduced per step")[1:])
     assert rows["Gradient tensors"] == "162"
     # 12 MB in about 3 ms.
     assert re.fullmatch(r"[34]\.\d+ GB/s", rows["Effective bus bandwidth"])
@@ -183,12 +170,12 @@ def test_a_timeline_beside_the_logs_is_found_and_no_problem(folder: Path) -> Non
     (run,) = read(str(folder))
     assert run.problems == ()
     content = _content(run)
-    rows = dict(_rows(content, "Horovod Timeline")[1:])
+    rows = dict(table_rows(content, "Horovod Timeline")[1:])
     assert rows["File"] == "any-name.json"
     assert rows["Read"].startswith("all of its ")
     assert rows["Begins"].endswith("perhaps of another run")
     assert rows["Cycles"].startswith("not marked")
-    head, *tensors = _rows(content, "Tensors")
+    head, *tensors = table_rows(content, "Tensors")
     assert head[-1] == "NCCL_ALLREDUCE, ms"
     assert [row[:4] for row in tensors] == [
         ["a", "allreduce", "4.00 MB", "40"],
@@ -197,10 +184,10 @@ def test_a_timeline_beside_the_logs_is_found_and_no_problem(folder: Path) -> Non
     assert [float(cell) for cell in tensors[0][4:]] == [5.0, 2.02, 2.0]
     (bar,) = charts(content)["fusion"].data
     assert (list(bar.x), list(bar.y)) == (["1", "2"], [0, 40])
-    (size,) = _rows(content, "Allreduces by size")[1:]
+    (size,) = table_rows(content, "Allreduces by size")[1:]
     # Two ranks move 8 MB in 2 ms.
     assert size[1:5] == ["40", "100%", "2.00", "4.00"]
-    late = _rows(content, "Last in negotiation")
+    late = table_rows(content, "Last in negotiation")
     assert late[1][:3] == ["rank 1", "1", "100%"]
     assert any("In 2 of 80 negotiations" in text for text in texts(content))
     assert not any("HOROVOD_TIMELINE=" in one.children for one in of_type(content, "Code"))
@@ -214,7 +201,7 @@ def test_sizes_of_every_class_have_names(folder: Path) -> None:
     ):
         text = timeline_of(1).replace("[1000, 1000]", f"[{shape}]")
         (folder / "timeline.json").write_text(text)
-        (size,) = _rows(_content(read(str(folder))[0]), "Allreduces by size")[1:]
+        (size,) = table_rows(_content(read(str(folder))[0]), "Allreduces by size")[1:]
         assert size[0] == name
 
 
@@ -289,7 +276,9 @@ def test_a_compressed_timeline_is_read_whole(
         seen = companion_timeline(run, reload=False)
     assert seen is not None
     assert seen.tensors.negotiations == 80
-    assert dict(_rows(_content(run), "Horovod Timeline")[1:])["File"] == f"timeline.json.{ending}"
+    assert (
+        dict(table_rows(_content(run), "Horovod Timeline")[1:])["File"] == f"timeline.json.{ending}"
+    )
 
 
 def test_a_damaged_packed_timeline_is_read_up_to_the_damage(folder: Path) -> None:
@@ -337,7 +326,7 @@ def test_damaged_timelines_leave_the_page_whole(folder: Path, cut: int) -> None:
     (folder / "timeline.json").write_text(text[: max(300, len(text) - cut)])
     content = _content(read(str(folder))[0])
     assert "This page cannot be shown" not in texts(content)
-    assert _rows(content, "Horovod Timeline")
+    assert table_rows(content, "Horovod Timeline")
 
 
 def test_pipes_and_folders_are_no_timelines(folder: Path) -> None:
@@ -371,7 +360,7 @@ def test_an_autotune_log_tells_the_best_setting(folder: Path) -> None:
     samples, best = charts(content)["autotune"].data
     assert list(samples.y) == [54.0453, 10.722]
     assert (best.x[0], best.y[0]) == (1, 54.0453)
-    rows = _rows(content, "Settings that were tried")
+    rows = table_rows(content, "Settings that were tried")
     assert rows[1] == ["1 (best)", "off", "off", "off", "off", "5.00", "4.00", "54.0"]
     path.write_text(AUTOTUNE + "0,0,0, 0,5,4,54.0453\n0,0,0, 0")
     said = next(text for text in texts(_content(run)) if text.startswith("autotune.csv: "))
@@ -390,7 +379,7 @@ def test_a_thousand_tensors_and_hostile_names_are_text(folder: Path) -> None:
     names = (SCRIPT, IMAGE.replace('"', "'"), *(f"layer/{number}" * 20 for number in range(1000)))
     (folder / "timeline.json").write_text(timeline_of(1, names))
     content = _content(read(str(folder))[0])
-    rows = _rows(content, "Tensors")[1:]
+    rows = table_rows(content, "Tensors")[1:]
     assert len(rows) == 1002
     assert max(len(row[0]) for row in rows) <= 64
     assert SCRIPT in [row[0] for row in rows]

@@ -45,14 +45,6 @@ class Tracked:
     empty: str
 
 
-@pytest.fixture
-def client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from mlflow import MlflowClient
-
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server)
-    return MlflowClient()
-
-
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tracked")

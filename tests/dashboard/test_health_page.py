@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import expect
 from support.late_timestamps import made_late
-from support.step_logs import write_job
+from support.step_logs import run_of_job, write_job
 
 from stallscope.analysis.views.log_health import rank_logs, stamps_measured, unplaced_stamps
 from stallscope.dashboard import RunStore
@@ -22,7 +22,7 @@ from stallscope.run import Problem, Run
 
 from .browsing import NARROW, WIDE, Open
 from .cases import IMAGE, JOBS, REAL, SCRIPT, SLOW_RANK
-from .content import components, of_type, texts
+from .content import components, table_rows, texts
 
 
 @pytest.fixture(scope="module")
@@ -42,20 +42,6 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def _page(store: RunStore, run_id: str) -> Any:
     return view_at(store, f"/run/{run_id}/health", "").content
-
-
-def _rows(content: Any, label: str) -> list[list[str]]:
-    """The rows of a table, by its label."""
-    region = next(
-        one
-        for one in of_type(content, "Div")
-        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
-    )
-    (table,) = of_type(region, "Table")
-    data = getattr(table, "data", None)
-    if data:
-        return [data["head"], *data["body"]]
-    return [texts(row) for row in of_type(region, "TableTr")]
 
 
 def test_whole_logs_are_said_to_be_whole(store: RunStore) -> None:
@@ -86,7 +72,7 @@ def test_what_is_missing_is_listed_the_gravest_first(damaged: Run) -> None:
 
 
 def test_ranks_with_problems_come_first(damaged: Run) -> None:
-    head, *rows = _rows(_page(RunStore([damaged]), "slow"), "What was read")
+    head, *rows = table_rows(_page(RunStore([damaged]), "slow"), "What was read")
     assert head[:3] == ["Rank", "Host", "State"]
     assert [row[0] for row in rows[:6]] == ["5", "6", "9", "12", "0", "1"]
     assert rows[0][1:] == ["–", "no log", "0", "–", "–", "–", "–"]
@@ -107,11 +93,11 @@ def test_late_timestamps_are_counted_with_the_rank_that_has_most(
 
 
 def test_problems_are_shown_where_they_are(damaged: Run) -> None:
-    rows = _rows(_page(RunStore([damaged]), "slow"), "Problems while reading")
+    rows = table_rows(_page(RunStore([damaged]), "slow"), "Problems while reading")
     assert [row[0] for row in rows[1:]] == ["rank-00009.0.0.steps.csv", "rank-00012.0.0.steps.csv"]
     many = replace(damaged, problems=tuple(Problem(f"log {n}", SCRIPT) for n in range(2000)))
     content = _page(RunStore([many]), "slow")
-    assert len(_rows(content, "Problems while reading")) == 501
+    assert len(table_rows(content, "Problems while reading")) == 501
     assert any("1,500 more are not shown" in text for text in texts(content))
 
 
@@ -134,8 +120,7 @@ def test_numbers_far_apart_cost_no_memory(damaged: Run) -> None:
 
 def test_a_rank_of_two_generations_misses_nothing_of_the_one_it_was_not_in(tmp_path: Path) -> None:
     write_job(tmp_path, replace(REAL, steps=50))
-    write_job(tmp_path, replace(REAL, ranks=2, steps=50, generation=1, first_step=50))
-    (run,) = read(str(tmp_path))
+    run = run_of_job(tmp_path, replace(REAL, ranks=2, steps=50, generation=1, first_step=50))
     found = rank_logs(run)
     assert {one.missing_steps for one in found} == {0}
     assert [one.files for one in found] == [2, 2, 1, 1]
@@ -143,9 +128,9 @@ def test_a_rank_of_two_generations_misses_nothing_of_the_one_it_was_not_in(tmp_p
 
 def test_clocks_and_stages_say_what_they_rest_on(store: RunStore) -> None:
     content = _page(store, "slow")
-    assert _rows(content, "Clocks")[1:] == [["alpha", "0"], ["beta", "7,000"]]
+    assert table_rows(content, "Clocks")[1:] == [["alpha", "0"], ["beta", "7,000"]]
     assert any("aligned by the completions of allreduces" in text for text in texts(content))
-    assert [row[1] for row in _rows(content, "Stages")[1:]] == ["100% of steps"] * 3
+    assert [row[1] for row in table_rows(content, "Stages")[1:]] == ["100% of steps"] * 3
 
 
 def test_stamps_that_were_not_placed_have_their_reason(store: RunStore) -> None:
@@ -153,14 +138,14 @@ def test_stamps_that_were_not_placed_have_their_reason(store: RunStore) -> None:
     said = texts(content)
     assert "These logs are whole, but hold no stages" in said
     assert any(f"ranks 0, 1, 2 and 3: the model runs eagerly {SCRIPT}" in text for text in said)
-    assert [row[1] for row in _rows(content, "Stages")[1:]] == ["0.0% of steps"] * 3
+    assert [row[1] for row in table_rows(content, "Stages")[1:]] == ["0.0% of steps"] * 3
     run = store.analysis("without-stamps").run
     assert unplaced_stamps(run)[0].ranks == (0, 1, 2, 3)
     assert set(stamps_measured(run).values()) == {0.0}
 
 
 def test_what_the_logs_do_not_say_of_the_recorder_is_not_made_up(store: RunStore) -> None:
-    rows = dict(_rows(_page(store, "real"), "How it was recorded")[1:])
+    rows = dict(table_rows(_page(store, "real"), "How it was recorded")[1:])
     assert rows["Framework"] == "tensorflow"
     assert rows["Recorder's version"] == "not recorded"
     assert rows["Recorder's own cost"] == "not in these logs: it stands at the end of each"
@@ -168,9 +153,10 @@ def test_what_the_logs_do_not_say_of_the_recorder_is_not_made_up(store: RunStore
 
 def test_what_recording_cost_is_shown_where_logs_say_it(tmp_path: Path) -> None:
     cost = {"host_us_median": 12.5, "host_us_mean": 14.0, "turns": 60, "bytes": 2_000}
-    write_job(tmp_path, replace(SLOW_RANK, facts={"recorder": "1.2.3", "recorder_cost": cost}))
-    (run,) = read(str(tmp_path))
-    rows = dict(_rows(_page(RunStore([run]), run.id), "How it was recorded")[1:])
+    run = run_of_job(
+        tmp_path, replace(SLOW_RANK, facts={"recorder": "1.2.3", "recorder_cost": cost})
+    )
+    rows = dict(table_rows(_page(RunStore([run]), run.id), "How it was recorded")[1:])
     assert rows["Recorder's version"] == "1.2.3"
     assert rows["Recorder's own cost"] == (
         "12.5 µs of the training thread per step, at most 12.5 µs on a rank; 16.0 kB written"
@@ -183,7 +169,7 @@ def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -
     store = RunStore([run])
     content = _page(store, store.runs()[0].id)
     assert "This page cannot be shown" not in texts(content)
-    assert len(_rows(content, "What was read")) == 1 + run.size
+    assert len(table_rows(content, "What was read")) == 1 + run.size
 
 
 def test_no_step_is_said_first(made: Callable[[str], Run]) -> None:
@@ -194,7 +180,7 @@ def test_no_step_is_said_first(made: Callable[[str], Run]) -> None:
 def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
     store = RunStore([made("hostile names")])
     content = _page(store, store.runs()[0].id)
-    assert IMAGE in [row[1] for row in _rows(content, "What was read")]
+    assert IMAGE in [row[1] for row in table_rows(content, "What was read")]
     allowed = {"A", "Button", "Div", "Nav", "Span", "Strong", "Graph", "Store"}
     for one in components(content):
         assert type(one).__module__.startswith("dash_mantine_components") or (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from dash import no_update
-from support.step_logs import Job, write_job
+from support.step_logs import Job
 
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.live import LiveRuns
@@ -20,6 +20,7 @@ from stallscope.errors import NotFoundError
 from stallscope.parsers import read
 
 from .content import of_type, texts
+from .stores import GrowingLogs
 
 JOB = Job(
     ranks=2,
@@ -31,22 +32,14 @@ JOB = Job(
 )
 
 
-class Recording:
+class Recording(GrowingLogs):
     """Logs that grow, a store that was opened early on, and a clock that is set by hand."""
 
     def __init__(self, tmp_path: Path) -> None:
-        write_job(tmp_path / "whole", JOB)
-        self.folder = tmp_path / "logs"
-        self.folder.mkdir()
-        self.files = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
-        self.grow(0.5)
+        super().__init__(tmp_path, JOB, 0.5)
         self.store = RunStore(read(str(self.folder)))
         self.now = 0.0
         self.live_runs = LiveRuns(lambda: self.now)
-
-    def grow(self, share: float) -> None:
-        for name, data in self.files.items():
-            (self.folder / name).write_bytes(data[: int(len(data) * share)])
 
     def look(self, number: int = 0) -> tuple[Any, ...]:
         self.now += 1.0

@@ -22,6 +22,8 @@ from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
 from stallscope.run import Run
 
+pytestmark = pytest.mark.slow
+
 # The clock stands still: a run that has grown is read again whenever its page is asked for.
 _PROGRAM = """
 import sys

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
@@ -16,19 +16,16 @@ from stallscope.parsers import read
 from stallscope.run import Run
 
 from .content import texts
+from .stores import GrowingLogs
 
 JOB = Job(ranks=2, steps=400, epochs=2, run_id="growing")
 
 
-class Recording:
+class Recording(GrowingLogs):
     """Logs that grow, a clock that is set by hand, and how long an analysis takes on it."""
 
     def __init__(self, tmp_path: Path) -> None:
-        write_job(tmp_path / "whole", JOB)
-        self.folder = tmp_path / "logs"
-        self.folder.mkdir()
-        self.files = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
-        self.grow(0.25)
+        super().__init__(tmp_path, JOB, 0.25)
         self.now, self.takes = 0.0, 0.0
         self.analysed: list[int] = []
         self.store = RunStore(read(str(self.folder)), self._analyse, clock=lambda: self.now)
@@ -38,10 +35,6 @@ class Recording:
         found = analyse(run, baseline, single)
         self.analysed.append(found.steps)
         return found
-
-    def grow(self, share: float) -> None:
-        for name, data in self.files.items():
-            (self.folder / name).write_bytes(data[: int(len(data) * share)])
 
     def open(self, page: str = "") -> int:
         """How many steps a page speaks of."""

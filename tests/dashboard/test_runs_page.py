@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.step_logs import run_of_job
 
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.ledger.ledger import CAUSES
@@ -25,7 +26,7 @@ from stallscope.formatting.numbers import percent
 from stallscope.reports.comparison.sentences import outcome
 from stallscope.run import Run
 
-from .cases import IMAGE, REAL, SCRIPT, SLOW_RANK, SYNTHETIC, WITHOUT_STAMPS, run_of
+from .cases import IMAGE, REAL, SCRIPT, SLOW_RANK, SYNTHETIC, WITHOUT_STAMPS
 from .content import charts, of_type, texts
 from .stores import NOW, Listed, listed
 
@@ -204,7 +205,7 @@ def test_a_run_that_cannot_be_analysed_says_why(made: Callable[[str], Run]) -> N
 
 
 def test_a_baseline_that_cannot_be_read_costs_only_the_gap(tmp_path: Path) -> None:
-    store = RunStore([run_of(tmp_path / job.run_id, job) for job in (REAL, SYNTHETIC)])
+    store = RunStore([run_of_job(tmp_path / job.run_id, job) for job in (REAL, SYNTHETIC)])
     assert analysed_row(store, "real")["gap"].startswith("−")
 
 
@@ -259,7 +260,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
         replace(REAL, run_id="none", steps=0, facts={}),
         SLOW_RANK,
     )
-    return RunStore([run_of(folder / job.run_id, job) for job in made])
+    return RunStore([run_of_job(folder / job.run_id, job) for job in made])
 
 
 def test_what_changed_is_said_in_words_pictures_and_numbers(jobs: RunStore) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from support.step_logs import run_of_job
 
 from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
 
 from .browsing import NARROW, WIDE, Open, served, tab_stops
-from .cases import HOSTILE, REAL, SCRIPT, SLOW_RANK, SYNTHETIC, run_of
+from .cases import HOSTILE, REAL, SCRIPT, SLOW_RANK, SYNTHETIC
 from .stores import Listed, listed
 
 pytestmark = pytest.mark.browser
@@ -23,7 +24,7 @@ MANY = 10_000
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     jobs = (REAL, SYNTHETIC, SLOW_RANK, HOSTILE)
-    runs = [run_of(tmp_path_factory.mktemp("run"), job) for job in jobs]
+    runs = [run_of_job(tmp_path_factory.mktemp("run"), job) for job in jobs]
     with served(
         RunStore(runs, shelves=[Listed([listed(number) for number in range(MANY)])])
     ) as url:
@@ -79,8 +80,9 @@ def test_of_many_keys_the_last_one_counts(open_page: Open) -> None:
     search = page.get_by_role("textbox", name="Search runs")
     search.click()
     for text in ("training", "training 9", "training 99", "training 999", "training 9999"):
-        search.fill(text)
-        page.wait_for_timeout(260)
+        # Each is asked for before the next key.
+        with page.expect_request(lambda asked, text=text: f'"{text}"' in (asked.post_data or "")):
+            search.fill(text)
     expect(page.locator("#runs-count")).to_have_text("1 of 10,004 runs")
     expect(page.locator("#runs-grid .run-title a")).to_have_text(["training 9999"])
 

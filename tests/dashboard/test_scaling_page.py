@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.epoch_logs import EpochJob, write_keras
+from support.step_logs import run_of_job
 
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.dashboard import RunStore
@@ -15,7 +16,7 @@ from stallscope.dashboard.addresses import scaling_address
 from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
 
-from .cases import REAL, SCRIPT, run_of
+from .cases import REAL, SCRIPT
 from .content import of_type, texts
 
 
@@ -27,7 +28,7 @@ def sizes(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     ]
     jobs.append(replace(REAL, ranks=4, seed=9, run_id="again", facts={"model": SCRIPT}))
     jobs.append(replace(REAL, ranks=2, run_id="else", facts={"model": "another"}))
-    return RunStore([run_of(tmp_path_factory.mktemp("run"), job) for job in jobs])
+    return RunStore([run_of_job(tmp_path_factory.mktemp("run"), job) for job in jobs])
 
 
 def said_at(store: RunStore, search: str = "") -> Any:
@@ -84,7 +85,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
         replace(healthy, ranks=2, run_id="slow", slow=slow, facts={**facts, "run_name": "weekly"}),
         replace(healthy, ranks=4, run_id="late", slow=slow, facts={**facts, "run_name": "weekly"}),
     ]
-    return RunStore([run_of(tmp_path_factory.mktemp("run"), job) for job in jobs])
+    return RunStore([run_of_job(tmp_path_factory.mktemp("run"), job) for job in jobs])
 
 
 def test_a_run_with_a_fault_is_no_repeat_of_one_without(faulty: RunStore) -> None:

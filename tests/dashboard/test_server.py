@@ -10,14 +10,15 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.step_logs import Job, write_job
 from waitress.server import BaseWSGIServer
+from waitress.task import ThreadedTaskDispatcher
 
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.access import new_token
@@ -120,16 +121,23 @@ def test_stopped_while_it_answers_it_says_nothing_of_that(
     runs: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = DashboardServer(runs, "127.0.0.1", 0)
-    answering = threading.Event()
-    tell = BaseWSGIServer.pull_trigger
+    answering, ending = threading.Event(), threading.Event()
+    workers: list[threading.Thread] = []
+    tell, shutdown = BaseWSGIServer.pull_trigger, ThreadedTaskDispatcher.shutdown
 
-    def slowly(self: BaseWSGIServer) -> None:
+    def late(self: BaseWSGIServer) -> None:
         # What a thread does when it has an answer for the loop to send.
+        workers.append(threading.current_thread())
         answering.set()
-        time.sleep(0.3)
+        assert ending.wait(PATIENCE_S)
         tell(self)
 
-    monkeypatch.setattr(BaseWSGIServer, "pull_trigger", slowly)
+    def end(self: ThreadedTaskDispatcher, **options: Any) -> bool:
+        ending.set()
+        return shutdown(self, **options)
+
+    monkeypatch.setattr(BaseWSGIServer, "pull_trigger", late)
+    monkeypatch.setattr(ThreadedTaskDispatcher, "shutdown", end)
     serving = threading.Thread(target=server.run)
     serving.start()
     with socket.create_connection(("127.0.0.1", _port(server.url))) as client:
@@ -138,7 +146,9 @@ def test_stopped_while_it_answers_it_says_nothing_of_that(
         server.stop()
         serving.join(PATIENCE_S)
         assert not serving.is_alive()
-        time.sleep(0.5)
+        for worker in workers:
+            worker.join(PATIENCE_S)
+            assert not worker.is_alive()
     assert caplog.record_tuples == []
 
 

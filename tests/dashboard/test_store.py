@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.step_logs import run_of_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
@@ -17,7 +18,7 @@ from stallscope.dashboard.store.sizes import size_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 
-from .cases import ONE_RANK, REAL, SYNTHETIC, run_of
+from .cases import ONE_RANK, REAL, SYNTHETIC
 
 PATIENCE_S = 60
 
@@ -131,7 +132,7 @@ def test_after_a_failure_it_is_tried_again(run: Run) -> None:
 
 def test_the_same_job_on_one_rank_is_found_for_every_run(tmp_path: Path) -> None:
     jobs = {"real": REAL, "synthetic": SYNTHETIC, "one": ONE_RANK}
-    store = RunStore([run_of(tmp_path / name, job) for name, job in jobs.items()])
+    store = RunStore([run_of_job(tmp_path / name, job) for name, job in jobs.items()])
     for run_id, baseline_id in (("real", None), ("real", "synthetic"), ("synthetic", None)):
         single = store.analysis(run_id, baseline_id).single
         assert single is not None

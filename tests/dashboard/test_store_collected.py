@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.step_logs import run_of_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.catalogue import parse_search
@@ -20,7 +21,7 @@ from stallscope.dashboard.store.sizes import size_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 
-from .cases import ONE_RANK, REAL, SLOW_RANK, SYNTHETIC, run_of
+from .cases import ONE_RANK, REAL, SLOW_RANK, SYNTHETIC
 from .stores import Listed, collect_into, listed
 
 PATIENCE_S = 60
@@ -117,7 +118,7 @@ def test_runs_in_memory_and_several_stores_are_listed_together(
     own: Path, tmp_path: Path, loads: list[str]
 ) -> None:
     collect_into(tmp_path / "more", replace(REAL, seed=9))
-    memory = run_of(tmp_path / "logs", replace(REAL, seed=5, facts={"run_name": "in memory"}))
+    memory = run_of_job(tmp_path / "logs", replace(REAL, seed=5, facts={"run_name": "in memory"}))
     store = _store(own, tmp_path / "more", runs=(memory,))
     ids = [run.id for run in store.runs()]
     assert ids[0] == "real"

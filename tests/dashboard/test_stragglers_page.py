@@ -26,9 +26,9 @@ from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
 from stallscope.run import Run
 
-from .browsing import NARROW, WIDE, Open, tab_stops
+from .browsing import NARROW, WIDE, Open, css_rgb, tab_stops
 from .cases import IMAGE, JOBS, SLOW_RANK
-from .content import charts, components, of_type, texts
+from .content import charts, components, of_type, table_rows, texts
 
 _WITHOUT_PICTURE = ("one rank", "without stamps", "no steps")
 
@@ -54,20 +54,6 @@ def jump(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
 
 def _page(store: RunStore, run_id: str, search: str = "") -> Any:
     return view_at(store, f"/run/{run_id}/stragglers", search).content
-
-
-def _rows(content: Any, label: str) -> list[list[str]]:
-    """The rows of a table, by its label."""
-    region = next(
-        one
-        for one in of_type(content, "Div")
-        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
-    )
-    (table,) = of_type(region, "Table")
-    data = getattr(table, "data", None)
-    if data:
-        return [data["head"], *data["body"]]
-    return [texts(row) for row in of_type(region, "TableTr")]
 
 
 def test_the_first_sentence_says_who_makes_the_others_wait_and_what_that_costs(
@@ -237,7 +223,7 @@ def test_every_rank_is_in_one_row_and_hosts_are_not_mixed_needlessly(
 
 
 def test_the_table_names_pattern_cause_and_cost(jump: RunStore) -> None:
-    head, *rows = _rows(_page(jump, "jump"), "Stragglers")
+    head, *rows = table_rows(_page(jump, "jump"), "Stragglers")
     assert head == [
         "Who",
         "Pattern",
@@ -254,13 +240,13 @@ def test_the_table_names_pattern_cause_and_cost(jump: RunStore) -> None:
 
 
 def test_a_price_makes_money_of_waiting(store: RunStore) -> None:
-    (plain,) = _rows(_page(store, "slow"), "Stragglers")[1:]
+    (plain,) = table_rows(_page(store, "slow"), "Stragglers")[1:]
     content = _page(store, "slow", "?rate=3600&currency=EUR")
-    head, row = _rows(content, "Stragglers")
+    head, row = table_rows(content, "Stragglers")
     assert head[-1] == "In money"
     # A rank-second costs 1 EUR.
     assert row[-1] == plain[-1].replace(" s", " EUR")
-    assert _rows(_page(store, "slow", "?rate=3600&currency=$"), "Stragglers")[1][-1][0] == "$"
+    assert table_rows(_page(store, "slow", "?rate=3600&currency=$"), "Stragglers")[1][-1][0] == "$"
 
 
 @pytest.mark.parametrize("rate", ["", "abc", "-1", "0", "nan", "inf", "1e300", IMAGE])
@@ -282,7 +268,7 @@ def test_typing_a_price_changes_the_address_and_nothing_else() -> None:
 
 
 def test_hosts_stand_beside_each_other_the_named_ones_first(jump: RunStore) -> None:
-    head, *rows = _rows(_page(jump, "jump"), "Hosts")
+    head, *rows = table_rows(_page(jump, "jump"), "Hosts")
     assert head[:3] == ["Host", "Named", "Ranks"]
     assert [row[:3] for row in rows] == [
         ["host-1", "the host", "4"],
@@ -329,7 +315,7 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
     store = RunStore([made("hostile names")])
     key = store.runs()[0].id
     content = _page(store, key, f"?rate=1&currency={IMAGE}")
-    assert [row[0] for row in _rows(content, "Hosts")[1:]] == [IMAGE, "<b>beta</b>&amp;"]
+    assert [row[0] for row in table_rows(content, "Hosts")[1:]] == [IMAGE, "<b>beta</b>&amp;"]
     drawn = charts(content)["lateness"]
     said = [
         *drawn.data[0].y,
@@ -366,7 +352,7 @@ def test_the_heat_map_is_drawn_in_the_colours_of_the_system(
     assert len(picture.locator(".ytick").all()) == 8
     expect(picture.locator(".annotation").filter(has_text="◀")).to_have_count(1)
     scale = page.locator(".heat-scale")
-    first, last = (_rgb(getattr(HEAT[at], scheme)) for at in (0, -1))
+    first, last = (css_rgb(getattr(HEAT[at], scheme)) for at in (0, -1))
     expect(scale).to_have_css("background-image", re.compile(re.escape(first)))
     expect(scale).to_have_css("background-image", re.compile(re.escape(last)))
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -406,8 +392,3 @@ def test_a_price_is_typed_and_stays_in_the_address(open_page: Open) -> None:
     expect(page.get_by_role("cell", name=re.compile(r"EUR$"))).to_be_visible()
     page.reload()
     expect(page.get_by_role("textbox", name="Price of a rank-hour")).to_have_value("2.5")
-
-
-def _rgb(colour: str) -> str:
-    red, green, blue = bytes.fromhex(colour[1:])
-    return f"rgb({red}, {green}, {blue})"

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from support.step_logs import run_of_job
 from werkzeug.test import TestResponse
 
 from stallscope.analysis import analyse
@@ -23,7 +24,7 @@ from stallscope.dashboard.timeline import head, lanes_of
 from stallscope.dashboard.timeline.positions import end_of, names, start_of
 from stallscope.run import Run
 
-from .cases import IMAGE, JOBS, REAL, SCRIPT, SLOW_RANK, run_of
+from .cases import IMAGE, JOBS, REAL, SCRIPT, SLOW_RANK
 from .content import components, of_type, texts
 
 TYPES = {"f8": "<f8", "f4": "<f4", "i4": "<i4", "u2": "<u2"}
@@ -201,7 +202,7 @@ def test_answers_are_guarded_as_all_others(store: RunStore) -> None:
 
 
 def test_what_was_not_measured_is_sent_as_nothing(tmp_path: Path) -> None:
-    run = run_of(tmp_path, replace(REAL, ranks=9, run_id="torn"))
+    run = run_of_job(tmp_path, replace(REAL, ranks=9, run_id="torn"))
     lost = (run.steps["rank"].to_numpy() == 4) & (run.steps["step"].to_numpy() >= 100)
     store = RunStore([replace(run, steps=run.steps.filter(~lost))])
     found = read(ask(store, "torn"))
@@ -375,7 +376,7 @@ def test_a_step_that_is_not_there_is_a_sentence(store: RunStore, step: str, titl
 
 
 def test_a_step_that_most_ranks_lack_says_so(tmp_path: Path) -> None:
-    run = run_of(tmp_path, replace(SLOW_RANK, run_id="torn"))
+    run = run_of_job(tmp_path, replace(SLOW_RANK, run_id="torn"))
     lost = (run.steps["rank"].to_numpy() > 1) & (run.steps["step"].to_numpy() == 50)
     store = RunStore([replace(run, steps=run.steps.filter(~lost))])
     said = texts(view_at(store, "/run/torn/step/50", "").content)

@@ -19,7 +19,7 @@ from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.timeline import head, marks
 from stallscope.run import Event, Run
 
-from .browsing import Open, served
+from .browsing import Open, served, timeline_drawn
 from .cases import IMAGE
 from .content import texts
 
@@ -115,16 +115,11 @@ def address(slow: tuple[Run, Lanes]) -> Iterator[str]:
         yield url
 
 
-def drawn(page: Page) -> Page:
-    expect(page.locator("#timeline")).to_have_attribute("aria-busy", "false")
-    return page
-
-
 @pytest.mark.browser
 def test_marks_are_told_by_keys_by_buttons_and_by_pointing(
     open_page: Open, slow: tuple[Run, Lanes]
 ) -> None:
-    page = drawn(open_page("/run/slow/timeline"))
+    page = timeline_drawn(open_page("/run/slow/timeline"))
     readout = page.locator("#timeline-readout")
     page.locator("#timeline").focus()
     page.keyboard.press("e")
@@ -155,7 +150,7 @@ def rows(page: Page) -> list[dict[str, str]]:
 
 @pytest.mark.browser
 def test_marks_are_saved_with_the_numbers_and_the_drawing(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline"))
+    page = timeline_drawn(open_page("/run/slow/timeline"))
     own = [row for row in rows(page) if row["other logs"]]
     assert [row["other logs"] for row in own] == [
         "tensors wait for rank(s) 2: grad_a",

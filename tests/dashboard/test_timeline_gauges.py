@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from stallscope.analysis import analyse
 from stallscope.analysis.views.lanes import Lanes
@@ -20,7 +20,7 @@ from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.timeline import gauges_of, head
 from stallscope.run import Run, Series
 
-from .browsing import Open, served
+from .browsing import Open, timeline_drawn
 from .cases import IMAGE
 from .content import texts
 from .test_timeline import ask, read
@@ -131,20 +131,9 @@ def test_without_series_nothing_is_to_be_chosen(made: Callable[[str], Run]) -> N
     assert "Below the lanes: " not in said
 
 
-@pytest.fixture(scope="module")
-def address(store: RunStore) -> Iterator[str]:
-    with served(store) as url:
-        yield url
-
-
-def drawn(page: Page) -> Page:
-    expect(page.locator("#timeline")).to_have_attribute("aria-busy", "false")
-    return page
-
-
 @pytest.mark.browser
 def test_keys_and_the_list_choose_and_the_readout_tells(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=40&to=60"))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=40&to=60"))
     choice = page.get_by_label("Below the lanes")
     expect(choice).to_have_value(KEY)
     page.locator("#timeline").focus()
@@ -168,7 +157,7 @@ def test_keys_and_the_list_choose_and_the_readout_tells(open_page: Open) -> None
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pointing_tells_what_was_measured(open_page: Open, scheme: str) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=40&to=40", scheme=scheme))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=40&to=40", scheme=scheme))
     page.locator("#timeline-readout").scroll_into_view_if_needed()
     box = page.locator("#timeline canvas").bounding_box()
     assert box is not None
@@ -180,7 +169,7 @@ def test_pointing_tells_what_was_measured(open_page: Open, scheme: str) -> None:
 
 @pytest.mark.browser
 def test_it_is_saved_with_the_numbers_and_the_drawing(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline"))
+    page = timeline_drawn(open_page("/run/slow/timeline"))
     with page.expect_download() as found:
         page.get_by_role("button", name="Save as CSV").click()
     text = Path(found.value.path()).read_text("utf-8-sig")

@@ -14,7 +14,7 @@ from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
 from stallscope.run import Run
 
-from .browsing import NARROW, WIDE, Open, served
+from .browsing import NARROW, WIDE, Open, served, timeline_drawn
 
 pytestmark = pytest.mark.browser
 
@@ -43,12 +43,6 @@ def address(made: Callable[[str], Run]) -> Iterator[str]:
         yield url
 
 
-def drawn(page: Page) -> Page:
-    """Waits until picture, words and address say the same."""
-    expect(page.locator("#timeline")).to_have_attribute("aria-busy", "false")
-    return page
-
-
 def at(page: Page, x: float, y: float) -> None:
     """Move the pointer to a part of the lanes: shares of their width and height."""
     box = page.locator("#timeline canvas").bounding_box()
@@ -74,7 +68,7 @@ def moved(page: Page) -> Iterator[None]:
     before = page.url
     yield
     expect(page).not_to_have_url(before)
-    drawn(page)
+    timeline_drawn(page)
 
 
 def expect_colours(page: Page, colours: list[str], *, more_than: int) -> None:
@@ -95,7 +89,7 @@ def focus(page: Page) -> Page:
 
 
 def test_the_wheel_zooms_at_the_pointer_and_the_address_follows(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline"))
+    page = timeline_drawn(open_page("/run/slow/timeline"))
     assert query(page) == {}
     at(page, 0.5, 0.3)
     with moved(page):
@@ -113,7 +107,7 @@ def test_the_wheel_zooms_at_the_pointer_and_the_address_follows(open_page: Open)
 
 
 def test_a_view_that_is_sent_shows_the_same(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=100&to=109&rank=2"))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=100&to=109&rank=2"))
     readout = page.locator("#timeline-readout")
     expect(readout).to_contain_text(re.compile(r"^Rank 2, step 10[45] \("))
     expect(readout).to_contain_text("rank 2 was last, by its compute")
@@ -121,7 +115,7 @@ def test_a_view_that_is_sent_shows_the_same(open_page: Open) -> None:
 
 
 def test_dragging_moves_what_is_seen(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=100&to=139"))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=100&to=139"))
     at(page, 0.8, 0.5)
     page.mouse.down()
     at(page, 0.3, 0.5)
@@ -175,7 +169,7 @@ def page_stays(page: Page) -> None:
 def test_two_fingers_zoom_about_what_is_between_them(
     open_page: Open, fingers: Callable[[Page], Touch]
 ) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=100&to=139"))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=100&to=139"))
     touch = fingers(page)
     with moved(page):
         # Twice as far apart is twice as close, about step 128.
@@ -190,7 +184,7 @@ def test_two_fingers_zoom_about_what_is_between_them(
 def test_what_is_under_two_fingers_goes_with_them(
     open_page: Open, fingers: Callable[[Page], Touch]
 ) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=100&to=139"))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=100&to=139"))
     with moved(page):
         fingers(page)(((0.5, 0.5), (0.25, 0.5)), ((0.75, 0.5), (0.5, 0.5)))
     first, last = steps(page)
@@ -200,7 +194,7 @@ def test_what_is_under_two_fingers_goes_with_them(
 def test_fingers_above_each_other_zoom_in_ranks(
     open_page: Open, fingers: Callable[[Page], Touch]
 ) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=100&to=139"))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=100&to=139"))
     with moved(page):
         fingers(page)(((0.5, 0.375), (0.5, 0.25)), ((0.5, 0.625), (0.5, 0.75)))
     top, bottom = map(int, query(page)["ranks"].split("-"))
@@ -212,7 +206,7 @@ def test_fingers_above_each_other_zoom_in_ranks(
 def test_one_finger_drags_and_no_finger_that_leaves_is_a_click(
     open_page: Open, fingers: Callable[[Page], Touch]
 ) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=100&to=139"))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=100&to=139"))
     touch = fingers(page)
     with moved(page):
         touch(((0.75, 0.5), (0.25, 0.5)))
@@ -227,14 +221,14 @@ def test_one_finger_drags_and_no_finger_that_leaves_is_a_click(
 def test_up_and_down_one_finger_scrolls_the_page(
     open_page: Open, fingers: Callable[[Page], Touch]
 ) -> None:
-    page = drawn(open_page("/run/thousand/timeline"))
+    page = timeline_drawn(open_page("/run/thousand/timeline"))
     fingers(page)(((0.5, 0.6), (0.5, 0.1)))
     page.wait_for_function("scrollY > 20")
     assert query(page) == {}
 
 
 def test_a_trackpad_zooms_the_timeline_and_never_the_page(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline"))
+    page = timeline_drawn(open_page("/run/slow/timeline"))
     page.evaluate(
         "() => { window.kept = []; "
         "addEventListener('wheel', event => kept.push(event.defaultPrevented)); }"
@@ -256,7 +250,7 @@ def test_a_trackpad_zooms_the_timeline_and_never_the_page(open_page: Open) -> No
 
 
 def test_every_key_does_what_its_list_says(open_page: Open) -> None:
-    page = focus(drawn(open_page("/run/slow/timeline")))
+    page = focus(timeline_drawn(open_page("/run/slow/timeline")))
     for _ in range(2):
         with moved(page):
             page.keyboard.press("+")
@@ -300,16 +294,16 @@ def test_every_key_does_what_its_list_says(open_page: Open) -> None:
 
 
 def test_step_by_step_no_step_is_left_out(open_page: Open) -> None:
-    page = focus(drawn(open_page("/run/slow/timeline?from=100&to=106&rank=2")))
+    page = focus(timeline_drawn(open_page("/run/slow/timeline?from=100&to=106&rank=2")))
     readout = page.locator("#timeline-readout")
     for step in range(104, 116):
         page.keyboard.press("Shift+ArrowRight")
         expect(readout).to_contain_text(f"step {step} (")
-        drawn(page)
+        timeline_drawn(page)
 
 
 def test_the_pointer_tells_what_is_under_it(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=100&to=109"))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=100&to=109"))
     at(page, 0.5, 2.5 / 8)
     tip = page.locator(".timeline-tip")
     expect(tip).to_contain_text(re.compile(r"Rank 2, step 10[45]"))
@@ -320,7 +314,7 @@ def test_the_pointer_tells_what_is_under_it(open_page: Open) -> None:
 
 
 def test_a_click_opens_the_step_and_back_leads_to_the_same_view(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=100&to=109&rank=2"))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=100&to=109&rank=2"))
     at(page, 0.05, 0.5)
     page.mouse.down()
     page.mouse.up()
@@ -330,23 +324,23 @@ def test_a_click_opens_the_step_and_back_leads_to_the_same_view(open_page: Open)
     expect(page).to_have_url(re.compile(r"/run/slow/step/101$"))
     page.go_back()
     page.go_back()
-    drawn(page)
+    timeline_drawn(page)
     assert steps(page) == (100, 109)
 
 
 def test_enter_opens_the_step_and_goes_closer_to_a_cell(open_page: Open) -> None:
-    page = focus(drawn(open_page("/run/slow/timeline", width=NARROW)))
+    page = focus(timeline_drawn(open_page("/run/slow/timeline", width=NARROW)))
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("from="))
     first, last = steps(page)
     assert last - first < 8
-    drawn(page)
+    timeline_drawn(page)
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/run/slow/step/\d+$"))
 
 
 def test_a_slow_rank_among_a_thousand_is_one_press_away(open_page: Open) -> None:
-    page = drawn(open_page("/run/thousand/timeline"))
+    page = timeline_drawn(open_page("/run/thousand/timeline"))
     page.get_by_role("button", name="Slow rank 700").click()
     expect(page).to_have_url(re.compile("rank=700"))
     assert query(page)["ranks"] == "692-707"
@@ -356,12 +350,14 @@ def test_a_slow_rank_among_a_thousand_is_one_press_away(open_page: Open) -> None
 
 
 def test_leaving_the_page_leaves_the_next_address_alone(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline"))
+    page = timeline_drawn(open_page("/run/slow/timeline"))
+    page.clock.install()
     at(page, 0.5, 0.5)
     page.mouse.wheel(0, -300)
     page.get_by_role("link", name="Overview").click()
     expect(page.get_by_role("heading", level=2).first).to_contain_text("Rank 2")
-    page.wait_for_timeout(500)
+    # Whatever the timeline has put off until later is done now.
+    page.clock.run_for(10_000)
     assert urlsplit(page.url).query == ""
 
 
@@ -369,7 +365,7 @@ def test_hostile_hosts_are_text(open_page: Open) -> None:
     page = open_page("/")
     page.get_by_role("link", name=re.compile("script")).first.click()
     page.get_by_role("link", name="Timeline", exact=True).click()
-    drawn(page)
+    timeline_drawn(page)
     at(page, 0.5, 0.1)
     expect(page.locator(".timeline-tip")).to_contain_text("<img src=x onerror=alert(1)>")
     assert page.locator("#timeline-card img, #timeline-card b").count() == 0
@@ -380,21 +376,21 @@ def test_hostile_hosts_are_text(open_page: Open) -> None:
 def test_lanes_have_the_colours_of_the_scheme_and_fit(
     open_page: Open, scheme: str, width: int
 ) -> None:
-    page = drawn(open_page("/run/slow/timeline?from=60&to=84", width=width, scheme=scheme))
+    page = timeline_drawn(open_page("/run/slow/timeline?from=60&to=84", width=width, scheme=scheme))
     stages = ("compute", "wait", "allreduce", "imbalance", "validation")
     expect_colours(page, [getattr(COLOURS[name], scheme) for name in stages], more_than=50)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_switching_between_light_and_dark_draws_anew(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline"))
+    page = timeline_drawn(open_page("/run/slow/timeline"))
     page.get_by_role("button", name="Switch between light and dark").click()
     expect_colours(page, [COLOURS["compute"].dark], more_than=1000)
     assert COLOURS["compute"].light not in page.locator("#timeline canvas").evaluate(_COLOURS)
 
 
 def test_what_the_server_refuses_is_said(open_page: Open) -> None:
-    page = drawn(open_page("/run/slow/timeline"))
+    page = timeline_drawn(open_page("/run/slow/timeline"))
     page.route(
         re.compile("/timeline/slow"),
         lambda route: route.fulfill(status=200, body="gone wrong", content_type="text/plain"),

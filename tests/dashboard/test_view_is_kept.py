@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from support.step_logs import run_of_job
 
 from stallscope.dashboard import RunStore
 from stallscope.run import Run
 
 from .browsing import Open, drawn, served
-from .cases import SYNTHETIC, run_of
+from .cases import SYNTHETIC
 
 pytestmark = pytest.mark.browser
 
@@ -23,10 +24,15 @@ _RANGE = """() => {
     return drawn ? graph.layout.xaxis.range.map(Math.round) : null;
 }"""
 
+# The colour of the only picture's words: another one once it is drawn for the other scheme.
+_INK = (
+    """() => getComputedStyle(document.querySelector("#page .js-plotly-plot .xtick text")).fill"""
+)
+
 
 @pytest.fixture(scope="module")
 def address(made: Callable[[str], Run], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    baseline = run_of(tmp_path_factory.mktemp("run"), SYNTHETIC)
+    baseline = run_of_job(tmp_path_factory.mktemp("run"), SYNTHETIC)
     with served(RunStore([made("four ranks"), baseline])) as url:
         yield url
 
@@ -76,9 +82,10 @@ def test_a_zoomed_map_stays_zoomed_for_another_baseline_and_other_colours(open_p
     assert before[0] < zoomed[0] < zoomed[1] < before[1]
     choose_baseline(page)
     expect_ends(page, zoomed)
+    light = page.evaluate(_INK)
     page.emulate_media(color_scheme="dark")
     expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", "dark")
-    page.wait_for_timeout(300)
+    page.wait_for_function(f"light => ({_INK})() !== light", arg=light)
     expect_ends(page, zoomed)
     # Another page's pictures of that name are its own.
     page.get_by_role("link", name="Overview").click()
@@ -96,8 +103,8 @@ def test_the_timeline_stays_where_it_is_for_another_baseline(open_page: Open) ->
         page.keyboard.press("+")
     page.keyboard.press("s")
     expect(page).to_have_url(re.compile(r"from=\d+.*to=\d+.*show=lateness"))
+    # Then the address says what is shown.
     expect(timeline).to_have_attribute("aria-busy", "false")
-    page.wait_for_timeout(400)
     ends = re.findall(r"(?:from|to)=([\d.]+)", page.url)
     choose_baseline(page)
     # As the new page's timeline writes it: until then there are two, and buttons of either.

@@ -6,7 +6,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,11 @@ ALL = Selection()
 
 #: Name, begin, end.
 Bar = tuple[str, int, int]
+
+
+def simulated(**changes: object) -> Run:
+    """Simulate the job with changes and return its run."""
+    return simulator.simulate(replace(JOB, **changes)).run  # type: ignore[arg-type]
 
 
 @dataclass

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import simulator
 
 from stallscope.analysis.ledger.ledger import build_ledger
 from stallscope.analysis.steps.alignment import align
 from stallscope.exports.selection import Selection
 from stallscope.run import Run
 
-from .decoding import ALL, JOB, exported
+from .decoding import ALL, exported, simulated
 
 COLUMNS = [
     "run_id",
@@ -31,10 +30,6 @@ COLUMNS = [
     "samples",
 ]
 STAGES = ("other", "input", "compute", "wait", "allreduce")
-
-
-def simulated(**changes: object) -> Run:
-    return simulator.simulate(replace(JOB, **changes)).run  # type: ignore[arg-type]
 
 
 def rows(run: Run, folder: Path, selection: Selection = ALL) -> list[dict[str, object]]:

@@ -15,16 +15,12 @@ from stallscope.analysis.steps.alignment import align
 from stallscope.exports.selection import Selection
 from stallscope.run import Run
 
-from .decoding import JOB, NAMES, Decoded, decoded, expected, exported, packets_of
+from .decoding import NAMES, Decoded, decoded, expected, exported, packets_of, simulated
 
 ALL = "run-a: all ranks"
 BOTH = pytest.mark.parametrize(
     "name", [pytest.param("perfetto", marks=pytest.mark.extras), "chrome"]
 )
-
-
-def simulated(**changes: object) -> Run:
-    return simulator.simulate(replace(JOB, **changes)).run  # type: ignore[arg-type]
 
 
 def stages_of(trace: Decoded) -> dict[tuple[str, int], list[tuple[str, int, int]]]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -208,6 +209,7 @@ def of_streams(lines: Sequence[Line]) -> dict[tuple[int | None, str], list[tuple
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(outputs, st.sampled_from(WANTED), BLOCKS)
 def test_wanted_lines_are_those_that_one_chooses_of_all(
@@ -221,6 +223,7 @@ def test_wanted_lines_are_those_that_one_chooses_of_all(
     assert not found
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(outputs.map(lambda data: data.replace(b"\b", b"")), BLOCKS)
 def test_of_lines_that_pass_the_last_ones_stay(data: bytes, block_bytes: int) -> None:
@@ -237,6 +240,7 @@ def test_of_lines_that_pass_the_last_ones_stay(data: bytes, block_bytes: int) ->
     assert not found
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(outputs, BLOCKS)
 def test_blocks_of_lines_are_the_lines_that_are_made_one_by_one(
@@ -298,6 +302,7 @@ def beginning_at_the_end(text: bytes) -> bytes:
     return next((MARK[:n] for n in range(len(MARK), 0, -1) if text.endswith(MARK[:n])), b"")
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(st.one_of(outputs, st.integers(0, 2**32).map(torn_mark)))
 def test_what_may_not_be_held_is_in_nothing_that_ranks_have_written(data: bytes) -> None:

@@ -49,6 +49,7 @@ def count(logs: list[Parsed]) -> int:
     return sum(log.steps.num_rows + log.intervals.num_rows for log in logs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OF_LINES)
 @settings(max_examples=15)
 @given(chance=st.randoms(use_true_random=False))
@@ -83,6 +84,7 @@ def test_more_of_a_log_never_tells_less(
     assert told == sorted(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LABELLED)
 @settings(max_examples=15)
 @given(chance=st.randoms(use_true_random=False))

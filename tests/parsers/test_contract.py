@@ -56,6 +56,7 @@ def test_its_own_sample_is_recognised_and_read(name: str, samples: dict[str, byt
     assert not any(one.recognises("log", b"") for one in PARSERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 @settings(max_examples=40)
 @given(chance=st.randoms(use_true_random=False))
@@ -102,6 +103,7 @@ def test_no_encoding_breaks_it(name: str, samples: dict[str, bytes]) -> None:
         READERS[name].holds(changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_digits_without_end_and_one_line_of_megabytes_are_read_in_one_pass(
     name: str, samples: dict[str, bytes]
@@ -278,6 +280,7 @@ def test_named_as_what_it_was_packed_with_it_is_the_same(
     assert seen.format == READERS[name].format
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_one_line_of_megabytes_takes_memory_in_proportion(
     name: str, samples: dict[str, bytes], tmp_path: Path

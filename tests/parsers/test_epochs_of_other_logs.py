@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.epoch_logs import epoch_times_of
 
-from stallscope.analysis import analyse
-from stallscope.analysis.ledger.epochs import EpochTimes
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 from stallscope.parsers import read
 from stallscope.parsers.named import by_name
@@ -19,13 +18,8 @@ EHEALTH = (
 )
 
 
-def known(run: Run) -> EpochTimes:
-    found = analyse(run).epoch_times
-    assert found is not None
-    return found
-
-
-def run_of(path: Path, text: str, read_as: str | None = None) -> Run:
+def run_of_text(path: Path, text: str, read_as: str | None = None) -> Run:
+    """Write a text into a file and read it."""
     path.write_text(text)
     (run,) = read(str(path), read_as=read_as)
     return run
@@ -33,7 +27,7 @@ def run_of(path: Path, text: str, read_as: str | None = None) -> Run:
 
 def epochs(run: Run) -> list[tuple[int, int, float]]:
     """Rank, epoch and seconds."""
-    return [(one.rank, one.epoch, round(one.s, 3)) for one in known(run).epochs]
+    return [(one.rank, one.epoch, round(one.s, 3)) for one in epoch_times_of(run).epochs]
 
 
 # HorovodRunner
@@ -47,9 +41,9 @@ def test_log_callback_tells_epochs_and_steps_by_its_own_clock(tmp_path: Path) ->
         for batch in range(101):
             text += f"{begin + batch / 10}: epoch: {epoch}, batch: {batch}, logs: {{'loss': 1.9}}\n"
         text += f"{begin + 17.5}: end epoch: {epoch}, logs: {{'loss': 1.9}}\n"
-    run = run_of(tmp_path / "driver.log", text)
+    run = run_of_text(tmp_path / "driver.log", text)
     assert epochs(run) == [(0, 0, 17.5), (0, 1, 17.5), (0, 2, 17.5)]
-    assert known(run).step_ms == pytest.approx(100)
+    assert epoch_times_of(run).step_ms == pytest.approx(100)
     assert str(run.started_at) == "2019-11-29 00:00:00.250000+00:00"
     assert run.status == "completed"
 
@@ -57,21 +51,21 @@ def test_log_callback_tells_epochs_and_steps_by_its_own_clock(tmp_path: Path) ->
 def test_log_callback_of_an_epoch_that_has_not_ended_is_a_run_that_is_open(tmp_path: Path) -> None:
     lines = "1574985600.5: begin epoch: 0 begin, logs: None\n1574985617.5: end epoch: 0, logs: {}\n"
     begun = "1574985618.5: begin epoch: 1 begin, logs: None\n"
-    run = run_of(tmp_path / "driver.log", lines + begun)
+    run = run_of_text(tmp_path / "driver.log", lines + begun)
     assert epochs(run) == [(0, 0, 17.0)]
     assert run.status == "open"
 
 
 def test_log_callbacks_of_ranks_that_nothing_tells_apart_are_said_to_be_so(tmp_path: Path) -> None:
     lines = "{0}.5: begin epoch: 0 begin, logs: None\n{0}.6: begin epoch: 0 begin, logs: None\n"
-    run = run_of(
+    run = run_of_text(
         tmp_path / "driver.log",
         lines.format(1574985600) + "1574985617.5: end epoch: 0, logs: {}\n",
     )
     assert "lines of several ranks, mixed" in str(run.problems[0])
     labelled = "[1,{}]<stdout>:1574985600.5: begin epoch: 0 begin, logs: None\n"
     labelled += "[1,{}]<stdout>:1574985617.5: end epoch: 0, logs: {{}}\n"
-    run = run_of(tmp_path / "driver.log", labelled.format(0, 0) + labelled.format(1, 1))
+    run = run_of_text(tmp_path / "driver.log", labelled.format(0, 0) + labelled.format(1, 1))
     assert epochs(run) == [(0, 0, 17.0), (1, 0, 17.0)]
     assert run.problems == ()
 
@@ -91,10 +85,10 @@ def test_time_history_tells_the_mean_of_steps_without_the_first_ones(
 ) -> None:
     turns = [(60.0, 0, 100), (12.0, 100, 200), (13.0, 200, 300)]
     text = "".join("I1121 12:00:00.1 1 keras_utils.py:1] " + line.format(*one) for one in turns)
-    run = run_of(tmp_path / "log.txt", text)
-    assert known(run).step_ms == pytest.approx(125)
+    run = run_of_text(tmp_path / "log.txt", text)
+    assert epoch_times_of(run).step_ms == pytest.approx(125)
     # Each of two figures is rounded to the hundredth of a second, over 200 steps.
-    assert known(run).step_precision_ms == pytest.approx(0.05)
+    assert epoch_times_of(run).step_precision_ms == pytest.approx(0.05)
     assert epochs(run) == []
 
 
@@ -130,8 +124,8 @@ def test_each_repeat_of_a_benchmark_is_a_run_and_the_name_tells_what_it_was(
         assert (run.fact("dataset"), run.fact("training_samples")) == ("CALTECH101", 6982)
         # Whole seconds of an unknown zone.
         assert run.started_at is None
-        assert known(run).precision == "epochs, to the second"
-        assert known(run).precision_s == pytest.approx(0.5)
+        assert epoch_times_of(run).precision == "epochs, to the second"
+        assert epoch_times_of(run).precision_s == pytest.approx(0.5)
     assert [run.fact("began_local") for run in runs] == [
         "2019-11-06 01:01:00",
         "2019-11-06 02:01:00",
@@ -145,7 +139,7 @@ def test_where_keras_printed_no_times_stamps_tell_epochs_to_a_second_either_way(
     run = min(read(str(tmp_path)), key=lambda run: run.id)
     # The last one's end is not known.
     assert epochs(run) == [(rank, epoch, 60.0) for epoch in range(2) for rank in (0, 1)]
-    assert known(run).precision_s == pytest.approx(1.0)
+    assert epoch_times_of(run).precision_s == pytest.approx(1.0)
 
 
 def test_a_repeat_without_epochs_is_said_and_the_others_are_read(tmp_path: Path) -> None:
@@ -167,24 +161,24 @@ def test_a_repeat_without_epochs_is_said_and_the_others_are_read(tmp_path: Path)
 def test_epochs_last_from_line_to_line_and_steps_are_a_mean(tmp_path: Path) -> None:
     line = "2026-11-21 02:{:02}:{:02},250 INFO train: epoch={} step={} loss=0.2\n"
     text = "".join(line.format(*divmod(step, 60), step // 100 + 1, step) for step in range(600))
-    run = run_of(tmp_path / "own.log", text, "pattern:{time} {}epoch={epoch} step={step}")
+    run = run_of_text(tmp_path / "own.log", text, "pattern:{time} {}epoch={epoch} step={step}")
     assert epochs(run) == [(0, epoch, 100.0) for epoch in range(5)]
-    assert known(run).step_ms == pytest.approx(1000)
-    assert known(run).step_precision_ms == pytest.approx(1 / 599)
+    assert epoch_times_of(run).step_ms == pytest.approx(1000)
+    assert epoch_times_of(run).step_precision_ms == pytest.approx(1 / 599)
     assert run.status == "open"
 
 
 def test_whole_seconds_are_as_uncertain_as_they_are(tmp_path: Path) -> None:
     # 10 steps of 0.3 s, stamped with whole seconds.
     text = "".join(f"2026-11-21 02:00:{int(step * 0.3):02} step {step}\n" for step in range(11))
-    run = run_of(tmp_path / "own.log", text, "pattern:{time} step {step}")
-    found = known(run)
+    run = run_of_text(tmp_path / "own.log", text, "pattern:{time} step {step}")
+    found = epoch_times_of(run)
     assert found.step_precision_ms == pytest.approx(100)
     assert found.step_ms is not None
     assert abs(found.step_ms - 300) <= found.step_precision_ms
     text = "2026-11-21 02:00:00 epoch 1\n2026-11-21 02:00:10 epoch 2\n"
-    run = run_of(tmp_path / "own.log", text, "pattern:{time} epoch {epoch}")
-    assert known(run).epochs[0].precision_s == pytest.approx(1.0)
+    run = run_of_text(tmp_path / "own.log", text, "pattern:{time} epoch {epoch}")
+    assert epoch_times_of(run).epochs[0].precision_s == pytest.approx(1.0)
 
 
 def test_numbers_may_be_padded_and_months_come_first(tmp_path: Path) -> None:
@@ -193,9 +187,9 @@ def test_numbers_may_be_padded_and_months_come_first(tmp_path: Path) -> None:
         for at in range(0, 600, 50)
     )
     pattern = "pattern:{time} - INFO - Epoch: [{epoch}][{step}/300]"
-    run = run_of(tmp_path / "own.log", text, pattern)
+    run = run_of_text(tmp_path / "own.log", text, pattern)
     assert epochs(run)[0] == (0, 0, 300.0)
-    assert known(run).step_ms == pytest.approx(1000)
+    assert epoch_times_of(run).step_ms == pytest.approx(1000)
 
 
 def test_ranks_stamps_and_seconds_come_from_wherever_they_are(tmp_path: Path) -> None:
@@ -205,24 +199,24 @@ def test_ranks_stamps_and_seconds_come_from_wherever_they_are(tmp_path: Path) ->
         for epoch in (1, 2)
         for rank in (0, 1)
     )
-    run = run_of(tmp_path / "own.log", text, pattern)
+    run = run_of_text(tmp_path / "own.log", text, pattern)
     assert epochs(run) == [(rank, epoch, 5.25 + rank) for epoch in (0, 1) for rank in (0, 1)]
     labelled = "".join(
         f"Sat Nov 21 02:00:{10 * epoch:02} 2026[{rank}]<stdout>:epoch {epoch} begins\n"
         for epoch in range(3)
         for rank in (0, 1)
     )
-    run = run_of(tmp_path / "own.log", labelled, "pattern:epoch {epoch}")
+    run = run_of_text(tmp_path / "own.log", labelled, "pattern:epoch {epoch}")
     assert epochs(run) == [(rank, epoch, 10.0) for epoch in (0, 1) for rank in (0, 1)]
     unix = "".join(f"[{1790000000 + 2 * step}.5] step {step}\n" for step in range(5))
-    run = run_of(tmp_path / "own.log", unix, "pattern:{time} step {step}")
-    assert known(run).step_ms == pytest.approx(2000)
-    run = run_of(
+    run = run_of_text(tmp_path / "own.log", unix, "pattern:{time} step {step}")
+    assert epoch_times_of(run).step_ms == pytest.approx(2000)
+    run = run_of_text(
         tmp_path / "own.log",
         "step 1 took 0.25\nstep 2 took 0.75\n",
         "pattern:step {step} took {seconds}",
     )
-    assert known(run).step_ms == pytest.approx(500)
+    assert epoch_times_of(run).step_ms == pytest.approx(500)
 
 
 def test_steps_that_begin_anew_and_clocks_that_are_set_cost_certainty(tmp_path: Path) -> None:
@@ -232,14 +226,14 @@ def test_steps_that_begin_anew_and_clocks_that_are_set_cost_certainty(tmp_path: 
         f"2026-11-21 02:00:{second:02} step {step}\n"
         for second, step in zip(seconds, steps, strict=True)
     )
-    run = run_of(tmp_path / "own.log", text, "pattern:{time} step {step}")
+    run = run_of_text(tmp_path / "own.log", text, "pattern:{time} step {step}")
     # 30 s of 30 steps in three pieces.
-    assert known(run).step_ms == pytest.approx(1000)
-    assert known(run).step_precision_ms == pytest.approx(100)
+    assert epoch_times_of(run).step_ms == pytest.approx(1000)
+    assert epoch_times_of(run).step_precision_ms == pytest.approx(100)
 
 
 def test_what_lines_do_not_tell_is_said(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "own.log", "step 1\nstep 2\n", "pattern:step {step}")
+    run = run_of_text(tmp_path / "own.log", "step 1\nstep 2\n", "pattern:step {step}")
     assert "have no times" in str(run.problems[0])
     with pytest.raises(UnreadableError, match="no line matches the pattern"):
         read(str(tmp_path / "own.log"), read_as="pattern:epoch {epoch}")
@@ -284,7 +278,7 @@ def test_a_pattern_that_is_none_is_one_sentence(pattern: str, says: str) -> None
 )
 def test_where_an_epoch_broke_off_is_said(tmp_path: Path, bar: str, says: str) -> None:
     text = "Epoch 1/3\n78/78 [==============] - 17s 195ms/step - loss: 2.0\nEpoch 2/3\n" + bar
-    run = run_of(tmp_path / "out.txt", text)
+    run = run_of_text(tmp_path / "out.txt", text)
     assert "epoch 2 broke off" in str(run.problems[0])
     assert says in str(run.problems[0])
     assert epochs(run) == [(0, 0, 17.0)]
@@ -293,8 +287,8 @@ def test_where_an_epoch_broke_off_is_said(tmp_path: Path, bar: str, says: str) -
 def test_whether_validation_is_in_the_epochs_is_known(tmp_path: Path) -> None:
     line = "Epoch {0}/2\n5/5 - 3s - loss: 1.0 - 600ms/step{1}\n"
     text = line.format(1, "") + line.format(2, "")
-    assert run_of(tmp_path / "out.txt", text).fact("validation_in_epochs") is False
+    assert run_of_text(tmp_path / "out.txt", text).fact("validation_in_epochs") is False
     with_it = line.format(1, " - val_loss: 1.0") + line.format(2, " - val_loss: 1.0")
-    assert run_of(tmp_path / "out.txt", with_it).fact("validation_in_epochs") is True
+    assert run_of_text(tmp_path / "out.txt", with_it).fact("validation_in_epochs") is True
     some = line.format(1, "") + line.format(2, " - val_loss: 1.0")
-    assert run_of(tmp_path / "out.txt", some).fact("validation_in_epochs") is None
+    assert run_of_text(tmp_path / "out.txt", some).fact("validation_in_epochs") is None

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job
 
 from stallscope.collector.sources.base import SourceFile
 from stallscope.parsers import event_logs, read
@@ -149,8 +149,7 @@ def test_parts_that_a_compacted_one_stands_for_are_not_told_twice() -> None:
 
 
 def test_a_rolled_log_beside_step_logs_tells_its_run(tmp_path: Path) -> None:
-    write_job(tmp_path, Job(ranks=2, steps=300))
-    (run,) = read(str(tmp_path))
+    run = run_of_job(tmp_path, Job(ranks=2, steps=300))
     assert run.started_at is not None
     later = int(run.started_at.timestamp() * 1000) - 1795302199182
     data = re.sub(

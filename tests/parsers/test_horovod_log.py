@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis.findings import find
 from stallscope.parsers import read
@@ -121,8 +121,7 @@ def test_a_process_that_ended_well_and_other_lines_are_no_events() -> None:
 
 
 def started(folder: Path) -> datetime:
-    write_job(folder, Job(ranks=2, steps=100))
-    (run,) = read(str(folder))
+    run = run_of_job(folder, Job(ranks=2, steps=100))
     assert run.started_at is not None
     return run.started_at
 

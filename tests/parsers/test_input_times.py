@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.input_times import measured, write_measured
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
@@ -127,8 +127,7 @@ def test_collected_runs_keep_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_a_store_of_an_older_version_has_none(tmp_path: Path) -> None:
-    write_job(tmp_path / "logs", JOB)
-    (run,) = read(str(tmp_path / "logs"))
+    run = run_of_job(tmp_path / "logs", JOB)
     folder = save_run(run, tmp_path / "store")
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["input_times"]

@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.parsers import read
 from stallscope.parsers.inspection import inspect
@@ -62,8 +62,7 @@ def test_one_that_cannot_be_read_leaves_the_others(tmp_path: Path, logs: list[by
 
 def test_a_name_that_holds_such_words_is_no_header(tmp_path: Path) -> None:
     name = 'a #stallscope 1 {"b'
-    write_job(tmp_path, Job(ranks=1, steps=20, facts={"run_name": name}))
-    (run,) = read(str(tmp_path))
+    run = run_of_job(tmp_path, Job(ranks=1, steps=20, facts={"run_name": name}))
     assert run.name == name
     assert run.steps.num_rows == 20
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.epoch_logs import epoch_times_of
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.analysis.ledger.epochs import EpochTimes
 from stallscope.collector.recorder.records import key_of, records
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
@@ -35,21 +35,16 @@ def printed(name: str) -> Run:
     return run
 
 
-def run_of(text: str | bytes) -> Run:
+def run_of_output(text: str | bytes) -> Run:
+    """Parse what a program printed, without a file."""
     data = text.encode() if isinstance(text, str) else text
     one = PARSER.parse("out.txt", data)
     (run,) = group("out.txt", as_runs([("/logs/out.txt", log) for log in (one, *one.more)]), [])
     return run
 
 
-def known(run: Run) -> EpochTimes:
-    found = analyse(run).epoch_times
-    assert found is not None
-    return found
-
-
 def seconds(run: Run) -> list[float]:
-    return [round(one.s, 3) for one in known(run).epochs]
+    return [round(one.s, 3) for one in epoch_times_of(run).epochs]
 
 
 def intervals(run: Run) -> list[tuple[int, int, int, int]]:
@@ -79,8 +74,8 @@ def test_epochs_of_a_fit_are_read(
     assert run.intervals["kind"].to_pylist() == ["epoch"] * len(took)
     assert run.status == "completed"
     assert run.problems == ()
-    assert known(run).step_ms == pytest.approx(step_ms)
-    assert known(run).precision == precision
+    assert epoch_times_of(run).step_ms == pytest.approx(step_ms)
+    assert epoch_times_of(run).precision == precision
     assert run.fact("steps_per_epoch") == (12 if "no-length" in name else 20)
     assert run.fact("framework") == "keras"
 
@@ -103,7 +98,7 @@ def test_the_verdict_says_what_is_known_and_what_to_do() -> None:
 
 
 def test_the_first_epoch_is_left_out_of_means() -> None:
-    found = known(printed("tf-2.15-verbose-2"))
+    found = epoch_times_of(printed("tf-2.15-verbose-2"))
     assert found.mean_s == pytest.approx((0.677 + 0.682) / 2)
     assert found.precision_s == pytest.approx(0.0005)
     assert [one.precision_s for one in found.epochs] == [0.0005] * 3
@@ -112,9 +107,14 @@ def test_the_first_epoch_is_left_out_of_means() -> None:
 def test_a_further_fit_is_a_log_of_its_own() -> None:
     run = printed("tf-2.15-two-fits")
     assert [(log.rank, log.part) for log in run.logs] == [(0, 0), (0, 1)]
-    assert [(one.fit, one.epoch) for one in known(run).epochs] == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    assert [(one.fit, one.epoch) for one in epoch_times_of(run).epochs] == [
+        (0, 0),
+        (0, 1),
+        (1, 2),
+        (1, 3),
+    ]
     assert [log.facts["steps_per_epoch"] for log in run.logs] == [20, 10]
-    assert known(run).mean_s == pytest.approx(0.341)
+    assert epoch_times_of(run).mean_s == pytest.approx(0.341)
     # One after the other: nothing says how long a pause there was.
     assert intervals(run)[-1][3] == int(1.66 + 1.04 + 0.678 + 0.341)
 
@@ -122,7 +122,7 @@ def test_a_further_fit_is_a_log_of_its_own() -> None:
 def test_fits_of_one_epoch_are_epochs_and_it_is_said_that_they_may_be_evaluations() -> None:
     run = printed("tf-2.15-fits-of-one-epoch")
     assert seconds(run) == [1.02, 0.983, 0.712]
-    assert [one.epoch for one in known(run).epochs] == [0, 1, 2]
+    assert [one.epoch for one in epoch_times_of(run).epochs] == [0, 1, 2]
     assert "evaluate prints the same" in str(run.problems[0])
     # An evaluation of another number of batches is distinguished.
     assert seconds(printed("keras-3.15-one-epoch")) == [1]
@@ -179,7 +179,7 @@ OLD = (
 )
 def test_older_versions_are_read(text: str, took: list[float], per_epoch: dict[str, int]) -> None:
     assert recognise("stdout", text.encode()) is not None
-    run = run_of(text)
+    run = run_of_output(text)
     assert seconds(run) == took
     found = {name: run.fact(name) for name in ("steps_per_epoch", "samples_per_epoch")}
     assert {name: value for name, value in found.items() if value is not None} == per_epoch
@@ -187,7 +187,7 @@ def test_older_versions_are_read(text: str, took: list[float], per_epoch: dict[s
 
 def test_samples_give_the_throughput_of_one_rank() -> None:
     text = f"60000/60000 [{BAR}] - 4s 70us/sample - loss: 0.5\n"
-    found = known(run_of(f"Epoch 1/2\n{text}Epoch 2/2\n{text}"))
+    found = epoch_times_of(run_of_output(f"Epoch 1/2\n{text}Epoch 2/2\n{text}"))
     assert found.samples_per_second_per_rank == 15000
     assert found.step_ms is None
 
@@ -195,7 +195,7 @@ def test_samples_give_the_throughput_of_one_rank() -> None:
 def test_updates_that_became_lines_of_their_own_end_an_epoch_once() -> None:
     data = (PRINTED / "keras-3.15-verbose-1.txt").read_bytes()
     apart = data.replace(b"\b", b"").replace(b"\r", b"\n")
-    assert seconds(run_of(apart)) == seconds(run_of(data))
+    assert seconds(run_of_output(apart)) == seconds(run_of_output(data))
 
 
 def test_stamps_of_lines_are_the_wall_clock_where_their_zone_is_known() -> None:
@@ -208,7 +208,7 @@ def test_stamps_of_lines_are_the_wall_clock_where_their_zone_is_known() -> None:
             (25, "78/78 - 10s - 128ms/step - loss: 1.8"),
         )
     )
-    run = run_of(lines)
+    run = run_of_output(lines)
     assert run.started_at is not None
     assert f"{run.started_at:%Y-%m-%d %H:%M:%S}" == "2026-11-21 10:00:01"
     # The pause between the epochs is there.
@@ -221,7 +221,7 @@ def test_stamps_that_contradict_the_durations_are_not_used() -> None:
     text = "".join(
         f"{stamp}Epoch {epoch}/3\n{stamp}78/78 - 10s - loss: 1.9\n" for epoch in (1, 2, 3)
     )
-    run = run_of(text)
+    run = run_of_output(text)
     assert run.fact("clock") == "none: durations one after another"
     assert intervals(run) == [(0, 0, 0, 10), (0, 1, 10, 20), (0, 2, 20, 30)]
 
@@ -240,7 +240,7 @@ def test_logs_with_a_loggers_prefix_around_the_launchers_are_read() -> None:
         for rank in (0, 1)
     )
     assert recognise("benchmark.log", lines.encode()) is not None
-    run = run_of(lines)
+    run = run_of_output(lines)
     assert run.ranks == [0, 1]
     assert seconds(run) == [58, 58, 60, 60]
     assert run.fact("clock").startswith("stamps of the lines")
@@ -277,10 +277,10 @@ def test_jobs_of_the_same_file_name_are_different_runs(tmp_path: Path) -> None:
 def test_a_killed_job_is_open_and_has_the_epochs_that_ended(tmp_path: Path) -> None:
     data = (PRINTED / "tf-2.15-verbose-1.txt").read_bytes()
     cut = data[: data.index(b"Epoch 3/3")]
-    assert run_of(cut).status == "open"
-    assert len(seconds(run_of(cut))) == 2
+    assert run_of_output(cut).status == "open"
+    assert len(seconds(run_of_output(cut))) == 2
     for end in range(len(cut), len(cut) + 1200, 7):
-        assert 2 <= len(seconds(run_of(data[:end]))) <= 3
+        assert 2 <= len(seconds(run_of_output(data[:end]))) <= 3
 
 
 def test_step_logs_and_records_of_them_know_more(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_every_printed_file_is_recognised_also_behind_a_long_beginning() -> None
 def test_durations_of_centuries_are_damage() -> None:
     line = "Epoch {}/99999999\n9/9 - 999999999s - loss: 1\n"
     with pytest.raises(UnreadableError, match="take a century"):
-        run_of("".join(line.format(epoch) for epoch in range(1, 11)))
+        run_of_output("".join(line.format(epoch) for epoch in range(1, 11)))
 
 
 def test_without_an_end_of_an_epoch_it_says_so(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_bars_whose_updates_are_lines_are_left_out_of_long_output(bar: str, last
     texts += ["Epoch 9/9", *updates[:40]]
     data = "".join(f"[{rank}]<stdout>:{text}\n" for text in texts for rank in range(12))
     assert len(data) > 500_000
-    run = run_of(data)
+    run = run_of_output(data)
     assert [row[:2] for row in intervals(run)] == [(r, e) for r in range(12) for e in range(8)]
     assert {row[3] - row[2] for row in intervals(run)} == {9}
     broken = [str(problem) for problem in run.problems if "broke off" in str(problem)]
@@ -421,4 +421,4 @@ def test_an_epoch_is_announced_behind_a_bar_that_has_lost_its_end() -> None:
     end = f"[0]<stdout>:9/9 [{BAR}] - 2s 90ms/step\n"
     bars = f"[0]<stdout>:{bar}\n" * 5000
     again = f"[0]<stdout>:{bar}Epoch 1/1\n"
-    assert seconds(run_of(f"[0]<stdout>:Epoch 1/1\n{end}{bars}{again}{bars}{end}")) == [2, 2]
+    assert seconds(run_of_output(f"[0]<stdout>:Epoch 1/1\n{end}{bars}{again}{bars}{end}")) == [2, 2]

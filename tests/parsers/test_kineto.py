@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis import analyse
 from stallscope.errors import UnreadableError
@@ -84,8 +84,7 @@ def move(folder: Path, to: datetime) -> None:
 
 
 def test_beside_step_logs_of_another_time_they_are_said_to_be(folder: Path) -> None:
-    write_job(folder, Job(ranks=2, steps=50))
-    (run,) = read(str(folder))
+    run = run_of_job(folder, Job(ranks=2, steps=50))
     assert run.events == ()
     assert [problem.what[:45] for problem in run.problems] == [
         "describes events outside the run's time: 3 ev"
@@ -100,8 +99,7 @@ def test_beside_step_logs_they_become_events(
     (job,) = read(str(alone))
     assert job.started_at is not None
     move(folder, job.started_at)
-    write_job(folder, Job(ranks=2, steps=50))
-    (run,) = read(str(folder))
+    run = run_of_job(folder, Job(ranks=2, steps=50))
     assert run.steps.num_rows == 100
     assert [event.kind for event in run.events] == ["profiled_step"] * 6
     first = run.events[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.collector.recorder.records import LONGEST, key_of, records
 from stallscope.errors import UnreadableError
@@ -35,8 +35,7 @@ def recorded(path: Path, piece: int = 1500) -> list[str]:
 
 @pytest.fixture
 def original(tmp_path: Path) -> Run:
-    write_job(tmp_path / "original", JOB)
-    return read(str(tmp_path / "original"))[0]
+    return run_of_job(tmp_path / "original", JOB)
 
 
 def all_records(tmp_path: Path, piece: int = 1500) -> list[str]:

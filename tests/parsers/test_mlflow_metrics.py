@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.epoch_logs import epoch_times_of
 
 from stallscope.analysis import analyse
-from stallscope.analysis.ledger.epochs import EpochTimes
 from stallscope.collector.mlflow.metrics import MlflowRecord, checked_record_file, metrics_to_read
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers.epochs_only import as_runs
@@ -29,7 +29,8 @@ PARSER = MlflowMetricsParser()
 START = 1_795_000_000_000
 
 
-def run_of(told: dict[str, Any]) -> Run:
+def run_of_metrics(told: dict[str, Any]) -> Run:
+    """Parse what a server reported of a run."""
     metrics = told["metrics"]
     known = MlflowRecord(
         where="mlflow:abc",
@@ -52,12 +53,6 @@ def run_of(told: dict[str, Any]) -> Run:
     return run
 
 
-def known(run: Run) -> EpochTimes:
-    found = analyse(run).epoch_times
-    assert found is not None
-    return found
-
-
 def history(*values: tuple[int, int]) -> list[list[float]]:
     """Seconds after the start, and step."""
     return [[START + 1000 * seconds, step, 0.5] for seconds, step in values]
@@ -77,8 +72,8 @@ def history(*values: tuple[int, int]) -> list[list[float]]:
 def test_logged_epochs_are_those_behind_the_first(
     name: str, framework: str | None, took: list[float]
 ) -> None:
-    run = run_of(LOGGED[name])
-    found = known(run)
+    run = run_of_metrics(LOGGED[name])
+    found = epoch_times_of(run)
     # Nobody has logged when the first epoch began.
     assert [one.epoch for one in found.epochs] == [1, 2, 3]
     assert [one.s for one in found.epochs] == pytest.approx(took)
@@ -91,11 +86,11 @@ def test_logged_epochs_are_those_behind_the_first(
 
 def test_begin_and_end_of_the_run_are_the_jobs() -> None:
     told = LOGGED["tensorflow"]
-    run = run_of(told)
+    run = run_of_metrics(told)
     assert run.started_at is not None
     assert run.started_at.timestamp() * 1000 == pytest.approx(told["start_ms"])
     assert analyse(run).job.total == (told["end_ms"] - told["start_ms"]) / 1000
-    assert run_of({**told, "status": "RUNNING", "end_ms": None}).status == "open"
+    assert run_of_metrics({**told, "status": "RUNNING", "end_ms": None}).status == "open"
 
 
 @pytest.mark.parametrize(
@@ -105,8 +100,8 @@ def test_begin_and_end_of_the_run_are_the_jobs() -> None:
 def test_steps_and_samples_are_known_from_what_autologging_wrote(
     name: str, steps: int, batch: int
 ) -> None:
-    run = run_of(LOGGED[name])
-    found = known(run)
+    run = run_of_metrics(LOGGED[name])
+    found = epoch_times_of(run)
     assert found.mean_s is not None
     assert run.fact("steps_per_epoch") == steps
     assert run.fact("batch_size") == batch
@@ -126,23 +121,25 @@ def test_steps_and_samples_are_known_from_what_autologging_wrote(
     ],
 )
 def test_metrics_of_steps_give_a_mean_and_no_rows(name: str, step_ms: float) -> None:
-    run = run_of(LOGGED[name])
-    assert known(run).step_ms == pytest.approx(step_ms, abs=0.001)
+    run = run_of_metrics(LOGGED[name])
+    assert epoch_times_of(run).step_ms == pytest.approx(step_ms, abs=0.001)
     assert run.steps.num_rows == 0
     if "every" in name:
-        assert known(run).epochs == ()
-        assert known(run).precision == "a mean over 75 steps"
+        assert epoch_times_of(run).epochs == ()
+        assert epoch_times_of(run).precision == "a mean over 75 steps"
         assert "how long a step took on average" in analyse(run).bottleneck.evidence
 
 
 def test_the_best_epochs_values_that_are_logged_again_are_no_epoch() -> None:
-    found = known(run_of(LOGGED["tensorflow stopped early"]))
+    found = epoch_times_of(run_of_metrics(LOGGED["tensorflow stopped early"]))
     assert [one.epoch for one in found.epochs] == [1, 2, 3]
 
 
 def test_a_metric_that_may_be_either_says_so() -> None:
-    run = run_of({"metrics": {"loss": history(*((second, second) for second in range(50)))}})
-    found = known(run)
+    run = run_of_metrics(
+        {"metrics": {"loss": history(*((second, second) for second in range(50)))}}
+    )
+    found = epoch_times_of(run)
     assert found.metric_step_ms == 1000
     assert (found.epochs, found.mean_s, found.step_ms) == ((), None, None)
     assert "whether they are epochs or steps of training is not known" in found.precision
@@ -177,7 +174,7 @@ def test_what_tells_epochs_from_steps(
     metrics: dict[str, list[tuple[int, int]]], params: dict[str, str], epochs: list[int]
 ) -> None:
     histories = {name: history(*values) for name, values in metrics.items()}
-    found = known(run_of({"metrics": histories, "params": params}))
+    found = epoch_times_of(run_of_metrics({"metrics": histories, "params": params}))
     assert [one.epoch for one in found.epochs] == epochs
     assert {one.s for one in found.epochs} <= {4}
 
@@ -185,14 +182,14 @@ def test_what_tells_epochs_from_steps(
 def test_epochs_told_per_step_need_their_ends() -> None:
     fractions = [[START + 1000 * n, 10 * n, n / 7] for n in range(20)]
     told = {"loss": history(*((n, 10 * n) for n in range(20))), "epoch": fractions}
-    found = known(run_of({"metrics": told, "params": {"num_train_epochs": "3"}}))
+    found = epoch_times_of(run_of_metrics({"metrics": told, "params": {"num_train_epochs": "3"}}))
     assert (found.epochs, found.step_ms) == ((), 100)
 
 
 def test_values_of_many_processes_at_once_tell_nothing() -> None:
     mixed = history(*((second, step) for second in range(40) for step in (9, 3)))
     with pytest.raises(NotFoundError, match="there is no step log in this run"):
-        run_of({"metrics": {"epoch_loss": mixed}})
+        run_of_metrics({"metrics": {"epoch_loss": mixed}})
 
 
 @pytest.mark.parametrize(
@@ -206,7 +203,7 @@ def test_values_of_many_processes_at_once_tell_nothing() -> None:
 )
 def test_where_nothing_tells_times_the_sentence_says_what_there_is(metrics: dict[str, Any]) -> None:
     with pytest.raises(NotFoundError) as caught:
-        run_of({"metrics": metrics, "params": {"batch": "32"}})
+        run_of_metrics({"metrics": metrics, "params": {"batch": "32"}})
     assert "it has no artifacts, " in str(caught.value)
     assert "1 param(s) (batch)" in str(caught.value)
 
@@ -221,7 +218,7 @@ def test_few_metrics_are_asked_for_and_those_that_tell_most_first() -> None:
 def test_losses_that_are_no_numbers_are_values_all_the_same() -> None:
     told = {**LOGGED["tensorflow"], "metrics": {**LOGGED["tensorflow"]["metrics"]}}
     told["metrics"]["loss"] = [[ms, step, float("nan")] for ms, step, _ in told["metrics"]["loss"]]
-    assert len(known(run_of(told)).epochs) == 3
+    assert len(epoch_times_of(run_of_metrics(told)).epochs) == 3
 
 
 _JSON = st.recursive(

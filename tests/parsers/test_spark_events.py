@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis.findings import find
 from stallscope.errors import NotFoundError
@@ -46,8 +46,7 @@ def began(run: Run) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_job(tmp_path, Job(ranks=2, steps=300))
-    (run,) = read(str(tmp_path))
+    run = run_of_job(tmp_path, Job(ranks=2, steps=300))
     (tmp_path / NAME).write_bytes(moved(began(run)))
     return tmp_path
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.step_logs import MS, Job, write_job
+from support.step_logs import MS, Job, run_of_job, write_job
 
 from stallscope.analysis import analyse
 from stallscope.errors import (
@@ -34,8 +34,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def test_a_folder_of_logs_is_one_run(tmp_path: Path) -> None:
-    write_job(tmp_path, replace(JOB, epochs=2, validation_ms=5))
-    (run,) = read(str(tmp_path))
+    run = run_of_job(tmp_path, replace(JOB, epochs=2, validation_ms=5))
     assert (run.id, run.size, run.ranks, run.hosts) == ("run-a", 2, [0, 1], ["alpha"])
     assert run.steps.num_rows == 40
     assert run.status == "completed"
@@ -45,8 +44,7 @@ def test_a_folder_of_logs_is_one_run(tmp_path: Path) -> None:
 
 
 def test_times_are_monotonic_nanoseconds_in_order(tmp_path: Path) -> None:
-    write_job(tmp_path, JOB)
-    (run,) = read(str(tmp_path))
+    run = run_of_job(tmp_path, JOB)
     rows = run.steps.to_pylist()
     assert rows[0]["begin"] == pytest.approx(1_001 * MS, abs=MS)
     for row in rows:
@@ -188,8 +186,7 @@ def test_of_several_attempts_the_last_one_counts_and_it_is_said(tmp_path: Path) 
 
 def test_generations_of_a_restarted_job_stay_apart(tmp_path: Path) -> None:
     write_job(tmp_path, JOB)
-    write_job(tmp_path, replace(JOB, generation=1, ranks=3))
-    (run,) = read(str(tmp_path))
+    run = run_of_job(tmp_path, replace(JOB, generation=1, ranks=3))
     assert run.steps.num_rows == 40 + 60
     assert (run.size, run.ranks) == (3, [0, 1, 2])
 

@@ -23,7 +23,8 @@ KERAS, TORCH = (
 NAME = "events.out.tfevents.1795301412.node-0.v2"
 
 
-def run_of(folder: Path, data: bytes = KERAS, name: str = f"train/{NAME}") -> Run:
+def run_of_events(folder: Path, data: bytes = KERAS, name: str = f"train/{NAME}") -> Run:
+    """Write an event file into a folder and read the folder."""
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(data)
     (run,) = read(str(folder))
@@ -31,7 +32,7 @@ def run_of(folder: Path, data: bytes = KERAS, name: str = f"train/{NAME}") -> Ru
 
 
 def test_epochs_end_when_their_scalars_were_written(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
+    run = run_of_events(tmp_path)
     epochs = run.intervals.to_pylist()
     # When the first one began, nobody has written.
     assert [row["epoch"] for row in epochs] == [1, 2, 3]
@@ -41,7 +42,7 @@ def test_epochs_end_when_their_scalars_were_written(tmp_path: Path) -> None:
 
 
 def test_a_steps_mean_is_what_keras_measured_of_whole_epochs(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
+    run = run_of_events(tmp_path)
     rates = [struct.unpack("<f", KERAS[at + 30 : at + 34])[0] for at in rates_at()]
     assert len(rates) == 4
     assert run.fact("step_ms") == pytest.approx(sum(1e3 / rate for rate in rates[1:]) / 3)
@@ -59,7 +60,7 @@ def rates_at() -> list[int]:
 
 
 def test_pytorchs_writer_is_read_too(tmp_path: Path) -> None:
-    run = run_of(tmp_path, TORCH, "events.out.tfevents.1795301417.node-0")
+    run = run_of_events(tmp_path, TORCH, "events.out.tfevents.1795301417.node-0")
     lengths = [(row["end"] - row["begin"]) / 1e6 for row in run.intervals.to_pylist()]
     assert lengths == [pytest.approx(300, abs=3)] * 2
 
@@ -67,12 +68,12 @@ def test_pytorchs_writer_is_read_too(tmp_path: Path) -> None:
 def test_what_was_validated_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "validation").mkdir()
     (tmp_path / "validation" / NAME).write_bytes(KERAS)
-    run = run_of(tmp_path)
+    run = run_of_events(tmp_path)
     assert [log.path for log in run.logs] == [f"train/{NAME}"]
 
 
 def test_a_torn_file_tells_what_comes_before(tmp_path: Path) -> None:
-    run = run_of(tmp_path, KERAS[:-10])
+    run = run_of_events(tmp_path, KERAS[:-10])
     assert [row["epoch"] for row in run.intervals.to_pylist()] == [1, 2, 3]
     (problem,) = run.problems
     assert problem.what.endswith("bytes are torn or damaged, and were left out")
@@ -80,13 +81,13 @@ def test_a_torn_file_tells_what_comes_before(tmp_path: Path) -> None:
 
 def test_beside_step_logs_it_is_left_alone(tmp_path: Path) -> None:
     write_job(tmp_path, Job(ranks=1, steps=50))
-    run = run_of(tmp_path)
+    run = run_of_events(tmp_path)
     assert run.steps.num_rows == 50
     assert any("left alone" in problem.what for problem in run.problems)
 
 
 def test_inspect_says_what_it_is(tmp_path: Path) -> None:
-    run_of(tmp_path)
+    run_of_events(tmp_path)
     (seen,) = inspect(str(tmp_path)).files
     assert (seen.format, seen.epochs, seen.used) == ("tensorboard", 3, True)
     assert seen.span is not None

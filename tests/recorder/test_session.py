@@ -6,21 +6,22 @@ import errno
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import PATIENCE_SECONDS, wait_until
 
 import stallscope
 from stallscope.collector.recorder import process_runs
 from stallscope.collector.recorder import session as session_module
 from stallscope.collector.recorder.cost import Cost
-from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.session import Session
 from stallscope.parsers import read
+
+from .rows import step_row
 
 #: Long enough that only a test's own flush or the end writes anything.
 NEVER = 3600.0
@@ -48,11 +49,6 @@ def open_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Op
         session.close()
 
 
-def step(number: int) -> StepRow:
-    begin = time.monotonic_ns()
-    return StepRow(number, 0, begin, None, None, None, begin + 1000, 1, 8, 0)
-
-
 def lines_of(session: Session) -> list[str]:
     assert session.path is not None
     return session.path.read_text().splitlines()
@@ -64,13 +60,6 @@ def rows_of(session: Session) -> list[str]:
     return rows[1:]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
@@ -79,7 +68,7 @@ def test_a_session_is_read_back_as_it_was_recorded(open_session: Opener, tmp_pat
     session = open_session(5)
     session.facts({"batch_size": 8})
     for number in range(5, 8):
-        session.step(step(number))
+        session.step(step_row(number))
     session.interval("epoch", 0, 10, 20)
     session.close()
     [run] = read(str(tmp_path / "logs"))
@@ -94,13 +83,22 @@ def test_a_session_is_read_back_as_it_was_recorded(open_session: Opener, tmp_pat
     ]
 
 
-def test_rows_are_on_disk_in_time_without_anybody_asking(open_session: Opener) -> None:
+def test_rows_are_on_disk_in_time_without_anybody_asking(
+    open_session: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = open_session(flush_seconds=0.05)
-    session.step(step(0))
-    recorded_at = time.monotonic()
-    wait_until(lambda: lines_of(session)[-1].startswith("step,0"))
-    # Ten times the time that was asked for, for machines that others keep busy.
-    assert time.monotonic() - recorded_at < 0.5
+    pauses: list[float] = []
+    wait = session._stop.wait
+
+    def pause(seconds: float) -> bool:
+        pauses.append(seconds)
+        return wait(seconds)
+
+    monkeypatch.setattr(session._stop, "wait", pause)
+    wait_until(lambda: pauses, "a pause of the flushing thread")
+    session.step(step_row(0))
+    wait_until(lambda: lines_of(session)[-1].startswith("step,0"), "the row on disk")
+    assert max(pauses) <= 0.05
 
 
 def test_what_is_pending_elsewhere_is_fetched_before_every_flush(open_session: Opener) -> None:
@@ -109,14 +107,14 @@ def test_what_is_pending_elsewhere_is_fetched_before_every_flush(open_session: O
     def fetch() -> None:
         if not fetched:
             fetched.append(0)
-            session.step(step(0))
+            session.step(step_row(0))
 
     session = open_session(flush_seconds=0.05, before_flush=fetch)
-    wait_until(lambda: lines_of(session)[-1].startswith("step,0"))
+    wait_until(lambda: lines_of(session)[-1].startswith("step,0"), "the row on disk")
 
 
 def test_what_is_pending_elsewhere_is_fetched_at_the_end(open_session: Opener) -> None:
-    session = open_session(before_flush=lambda: session.step(step(0)))
+    session = open_session(before_flush=lambda: session.step(step_row(0)))
     session.close()
     assert [line.split(",")[0] for line in rows_of(session)] == ["step", "end"]
 
@@ -127,7 +125,7 @@ def test_a_log_says_at_its_end_what_recording_has_cost(
     session = open_session()
     for nanoseconds in (90_000, 10_000, 11_000):
         session.cost.count_iteration(nanoseconds)
-        session.step(step(session.next_step))
+        session.step(step_row(session.next_step))
     session.flush()
     session.close()
     *_, said, end = lines_of(session)
@@ -170,7 +168,7 @@ def test_no_row_is_lost_between_training_and_flushing(open_session: Opener, tmp_
     session = open_session(flush_seconds=0.001)
     count = 20_000
     for number in range(count):
-        session.step(step(number))
+        session.step(step_row(number))
     session.close()
     [run] = read(str(tmp_path / "logs"))
     assert run.steps["step"].to_pylist() == list(range(count))
@@ -185,7 +183,7 @@ def test_every_write_is_whole_lines_even_if_the_system_takes_them_in_pieces(
     )
     session = open_session()
     for number in range(50):
-        session.step(step(number))
+        session.step(step_row(number))
     session.close()
     assert [line.split(",")[1] for line in rows_of(session)[:-1]] == [
         str(number) for number in range(50)
@@ -214,13 +212,13 @@ def test_a_full_disk_is_one_warning_and_the_log_can_be_read_up_to_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     session = open_session(flush_seconds=0.005)
-    session.step(step(0))
+    session.step(step_row(0))
     session.flush()
     fill_disk(monkeypatch, free=30)
     for number in range(1, 10):
-        session.step(step(number))
-    wait_until(lambda: not session.recording)
-    session.step(step(10))
+        session.step(step_row(number))
+    wait_until(lambda: not session.recording, "the end of recording")
+    session.step(step_row(10))
     session.flush()
     session.close()
     [message] = warnings_in(caplog)
@@ -238,7 +236,7 @@ def test_a_disk_that_is_full_from_the_start_is_one_warning(
     fill_disk(monkeypatch, free=10)
     session = open_session()
     assert not session.recording
-    session.step(step(0))
+    session.step(step_row(0))
     session.flush()
     session.close()
     assert len(warnings_in(caplog)) == 1
@@ -291,7 +289,7 @@ def test_an_error_while_fetching_ends_the_recording_and_nothing_else(
         raise ZeroDivisionError("broken on purpose")
 
     session = open_session(flush_seconds=0.005, before_flush=broken)
-    wait_until(lambda: not session.recording)
+    wait_until(lambda: not session.recording, "the end of recording")
     session.close()
     [message] = warnings_in(caplog)
     assert "recording failed: ZeroDivisionError('broken on purpose')" in message
@@ -301,7 +299,7 @@ def test_a_row_that_cannot_be_written_as_a_line_ends_the_recording(
     open_session: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = open_session()
-    session.step(step(0)._replace(end="never"))  # type: ignore[arg-type]
+    session.step(step_row(0)._replace(end="never"))  # type: ignore[arg-type]
     session.flush()
     assert not session.recording
     assert len(warnings_in(caplog)) == 1
@@ -316,17 +314,18 @@ def test_a_file_system_that_hangs_does_not_hold_the_end_of_training(
     write = os.write
 
     def hang(descriptor: int, data: bytes) -> int:
-        release.wait(30)
+        release.wait()
         return write(descriptor, data)
 
     monkeypatch.setattr(session_module.os, "write", hang)
-    session.step(step(0))
-    wait_until(session._write_lock.locked)
-    began = time.monotonic()
-    session.close()
-    took = time.monotonic() - began
+    session.step(step_row(0))
+    wait_until(session._write_lock.locked, "a write that hangs")
+    closing = threading.Thread(target=session.close)
+    closing.start()
+    closing.join(PATIENCE_SECONDS)
+    held = closing.is_alive()
     release.set()
-    assert took < 5
+    assert not held
     [message] = warnings_in(caplog)
     assert "accepts no more lines" in message
 
@@ -370,7 +369,7 @@ def identity_of(session: Session) -> tuple[Any, Any, Any]:
 
 def test_a_further_session_goes_on_with_the_run(open_session: Opener) -> None:
     first = open_session(0)
-    first.step(step(0))
+    first.step(step_row(0))
     first.close(counted=1)
     second = open_session(1)
     second.close(counted=1)
@@ -383,7 +382,7 @@ def test_a_further_session_goes_on_with_the_run(open_session: Opener) -> None:
 def test_steps_that_come_again_are_a_further_generation(open_session: Opener) -> None:
     first = open_session(0)
     for number in range(10):
-        first.step(step(number))
+        first.step(step_row(number))
     first.close(counted=10)
     again = open_session(4)
     again.close(counted=4)
@@ -418,7 +417,7 @@ def test_a_further_session_counts_on_from_what_was_recorded(
 ) -> None:
     first = open_session(0)
     for number in range(recorded):
-        first.step(step(number))
+        first.step(step_row(number))
     first.close(counted=counted)
     second = open_session(counted_next)
     second.close()

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from support.waiting import wait_until
 
 from stallscope.collector.recorder import spool
-from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.spool import needs_spooling
 from stallscope.parsers import read
+
+from .rows import step_row
 
 NEVER = 3600.0
 ALONE = World(0, 1, None)
@@ -71,24 +73,12 @@ def session_in(folder: str | Path, flush_seconds: float = NEVER, **options: Any)
     return Session(Path(folder), ALONE, {"model": "m"}, 0, flush_seconds, **options)
 
 
-def step(number: int) -> StepRow:
-    begin = time.monotonic_ns()
-    return StepRow(number, 0, begin, None, None, None, begin + 1000, 1, 8, 0)
-
-
-def wait_until(condition: Any, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def test_a_log_on_such_a_mount_is_as_whole_as_any(
     mount: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = session_in(mount.folder)
     for number in range(300):
-        session.step(step(number))
+        session.step(step_row(number))
     session.close()
     assert mount.refused == 1
     (run,) = read(mount.folder)
@@ -103,12 +93,12 @@ def test_a_log_on_such_a_mount_is_as_whole_as_any(
 
 def test_what_was_recorded_is_there_at_the_end_of_an_epoch(mount: ObjectStore) -> None:
     session = session_in(mount.folder, flush_seconds=0.01)
-    session.step(step(0))
+    session.step(step_row(0))
     assert session.path is not None
     begun = session.path.read_text()
     assert "step,0" not in begun
     session.interval("epoch", 0, 10, 20)
-    wait_until(lambda: "epoch,1" in session.path.read_text())
+    wait_until(lambda: "epoch,1" in session.path.read_text(), "a copy of the log")
     (run,) = read(mount.folder)
     assert run.steps.num_rows == 1
     assert run.status == "open"
@@ -123,9 +113,9 @@ def test_a_copy_that_fails_is_tried_again(
     away = Path(mount.folder).with_name("away")
     Path(mount.folder).rename(away)
     session.interval("epoch", 0, 10, 20)
-    wait_until(lambda: "cannot be copied" in caplog.text)
+    wait_until(lambda: "cannot be copied" in caplog.text, "the warning")
     away.rename(mount.folder)
-    session.step(step(0))
+    session.step(step_row(0))
     session.close()
     (run,) = read(mount.folder)
     assert run.steps.num_rows == 1
@@ -136,7 +126,7 @@ def test_a_log_that_cannot_be_brought_to_its_place_is_kept(
     mount: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = session_in(mount.folder)
-    session.step(step(0))
+    session.step(step_row(0))
     Path(mount.folder).rename(Path(mount.folder).with_name("away"))
     session.close()
     (kept,) = (tmp_path / "local").glob("*/*.steps.csv")
@@ -158,9 +148,9 @@ def test_what_is_copied_grows_with_the_run_and_not_with_its_square(
     session = session_in(mount.folder, flush_seconds=0.01)
     for epoch in range(60):
         for number in range(100):
-            session.step(step(100 * epoch + number))
+            session.step(step_row(100 * epoch + number))
         session.interval("epoch", epoch, 10, 20)
-        wait_until(lambda seen=epoch: len(copied) > seen)
+        wait_until(lambda seen=epoch: len(copied) > seen, "a further copy")
     session.close()
     (run,) = read(mount.folder)
     assert run.problems == ()
@@ -184,9 +174,9 @@ def test_a_place_that_takes_no_further_file_gets_the_rest_in_the_one_it_has(
 
     monkeypatch.setattr(session._files, "_new_file", refused)
     session.interval("epoch", 0, 10, 20)
-    wait_until(lambda: "Disk quota exceeded" in caplog.text)
+    wait_until(lambda: "Disk quota exceeded" in caplog.text, "the warning")
     begin = time.monotonic_ns()
-    session.step(step(0)._replace(begin=begin, end=begin + 1000))
+    session.step(step_row(0)._replace(begin=begin, end=begin + 1000))
     session.close()
     (run,) = read(mount.folder)
     assert (run.steps.num_rows, run.status) == (1, "completed")

@@ -178,19 +178,19 @@ CASES = {
 
 def analysis_of(folder: Path, case: Case) -> Analysis:
     """The case's logs, written, damaged, read and taken apart, its questions answered."""
-    run = run_of(folder / "run", case.job, case.damage)
+    run = run_of_case(folder / "run", case.job, case.damage)
     analysis = analyse(
         run,
-        case.baseline and run_of(folder / "baseline", case.baseline),
-        case.single and run_of(folder / "single", case.single),
+        case.baseline and run_of_case(folder / "baseline", case.baseline),
+        case.single and run_of_case(folder / "single", case.single),
         case.network_bandwidth,
     )
     answers = [ask(question, analysis) for question in case.questions]
     return replace(analysis, what_if=(*analysis.what_if, *filter(None, answers)))
 
 
-def run_of(folder: Path, job: AnyJob, damage: Damage | None = None) -> Run:
-    """A job's logs, written and read."""
+def run_of_case(folder: Path, job: AnyJob, damage: Damage | None = None) -> Run:
+    """Write the logs of a case's job, damage them and read them."""
     if isinstance(job, Printed):
         folder.mkdir(parents=True)
         (folder / "stdout.txt").write_text(job.text)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.machines import began_ms, history, write_metrics
 from support.spark import equal, need_spark, run_on_spark
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.catalogue import Catalogue
 from stallscope.catalogue.checking import check_run
@@ -25,6 +25,8 @@ from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import collected_runs, save_run
 from stallscope.parsers import read
 from stallscope.run import Run
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "program.py"
 SHAPE: dict[str, Any] = {"ranks": 6, "steps": 300, "epochs": 2, "hosts": ("alpha", "beta")}
@@ -60,8 +62,7 @@ class Outcome:
 
 def plain(folder: Path) -> None:
     """Beside the logs, what MLflow measured of a machine meanwhile."""
-    write_job(folder, JOB)
-    (run,) = read(str(folder))
+    run = run_of_job(folder, JOB)
     measured = history(began_ms(run), [float(number) for number in range(9)])
     write_metrics(folder, {"system/gpu_0_utilization_percentage": measured})
 

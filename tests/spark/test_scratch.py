@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.batch.units import Unit
 from stallscope.cli.main import main
@@ -27,8 +27,7 @@ from stallscope.spark.table import SparkTable
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("collected")
-    write_job(folder / "logs", Job(ranks=2, steps=20))
-    (run,) = read(str(folder / "logs"))
+    run = run_of_job(folder / "logs", Job(ranks=2, steps=20))
     return save_run(run, folder / "store")
 
 

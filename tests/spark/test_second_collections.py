@@ -6,18 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from support.step_logs import Job, write_job
+from support.step_logs import Job, run_of_job
 
 from stallscope.collector.store.runs import save_run
 from stallscope.collector.store.step_files import write_rows
-from stallscope.parsers import read
 from stallscope.run import STEPS_SCHEMA
 from stallscope.spark.arranging import RemoteSteps, _rows_of_logs
 
 
 def test_logs_that_were_collected_before_count_as_many_rows_as_they_have(tmp_path: Path) -> None:
-    write_job(tmp_path / "logs", Job(ranks=3, steps=200, epochs=2))
-    (run,) = read(str(tmp_path / "logs"))
+    run = run_of_job(tmp_path / "logs", Job(ranks=3, steps=200, epochs=2))
     steps = RemoteSteps(None, str(tmp_path), [])
     steps.load(save_run(run, tmp_path / "store"))
     assert [one.rows for one in steps.fragments] == [200, 200, 200]

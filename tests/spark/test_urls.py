@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.spark import equal, need_spark, run_on_spark
 from support.step_logs import Job, write_job
-from support.stores import Bucket
+from support.stores import Bucket, put_job
 
 from stallscope.cli.main import main
 from stallscope.collector.store.loading import load_run
@@ -32,10 +32,7 @@ SYNTHETIC = {"model": "resnet", "synthetic": True}
 
 @pytest.fixture
 def logs(tmp_path: Path, s3_bucket: Bucket) -> Path:
-    folder = tmp_path / "logs" / "run-a"
-    write_job(folder, JOB)
-    s3_bucket.put(folder, "logs/run-a")
-    return folder
+    return put_job(tmp_path, JOB, s3_bucket)
 
 
 def on_spark(folder: Path, *commands: list[str]) -> list[dict[str, Any]]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from .local_servers import QuietHandler, serving
 
 TOKEN = "dapi-a-token-that-no-message-may-hold"
 _DIRECTORIES = "/api/2.0/fs/directories"
@@ -81,31 +82,19 @@ class Workspace:
 def workspace() -> Iterator[Workspace]:
     """A workspace as long as the block lasts."""
     held = Workspace()
-    handler = type("Handler", (_Handler,), {"held": held})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    held.host = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with serving(_Handler, held=held) as port:
+        held.host = f"http://127.0.0.1:{port}"
         yield held
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     held: Workspace
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         self._answer()
 
     def do_HEAD(self) -> None:
         self._answer()
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def _answer(self) -> None:
         parts = urlsplit(self.path)

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from stallscope.analysis import analyse
+from stallscope.analysis.ledger.epochs import EpochTimes
+from stallscope.run import Run
+
 BEGIN = datetime(2019, 11, 6, 0, 0, 0, 250000, tzinfo=UTC)
 
 
@@ -44,6 +48,13 @@ class EpochJob:
             end = begin + self.epoch_s + (0.0 if epoch else self.tracing_s)
             yield begin, end
             begin = end
+
+
+def epoch_times_of(run: Run) -> EpochTimes:
+    """Analyse a run that knows its epochs only, and return their times."""
+    found = analyse(run).epoch_times
+    assert found is not None
+    return found
 
 
 def write_ehealth(folder: Path, job: EpochJob, repeat: int = 1) -> Path:

@@ -63,6 +63,15 @@ def mlflow_server(services_side: None, tmp_path_factory: pytest.TempPathFactory)
         yield uri
 
 
+@pytest.fixture(name="client")
+def mlflow_client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of the MLflow server, which this process and its children use from then on."""
+    from mlflow import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server)
+    return MlflowClient()
+
+
 @pytest.fixture(scope="session")
 def spark_cluster(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A standalone Spark with one worker: ``master`` and the folder ``work`` of executors' logs."""

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import simulator
 
+from stallscope.parsers import read
+from stallscope.run import Run
+
 MS = 1_000_000
 
 
@@ -46,6 +49,13 @@ class Job:
 def write_job(folder: Path, job: Job = Job()) -> list[Path]:
     """Simulate the job and write one log per rank; the paths, by rank."""
     return simulator.write_logs(simulator.simulate(simulated_job(job)), folder)
+
+
+def run_of_job(folder: Path, job: Job = Job()) -> Run:
+    """Write the logs of a job and read them back as its one run."""
+    write_job(folder, job)
+    (run,) = read(str(folder))
+    return run
 
 
 def simulated_job(job: Job) -> simulator.Job:

@@ -15,6 +15,7 @@ import pytest
 from stallscope.collector.registry import open_source
 
 from .google import TOKEN, write_key_file
+from .step_logs import Job, write_job
 
 _NUMBERS = itertools.count()
 #: In credentials that are wrong.
@@ -36,6 +37,14 @@ class Bucket:
         client = self.store.client()
         for file in sorted(one for one in folder.rglob("*") if one.is_file()):
             client.pipe_file(f"{self.name}/{path}/{file.relative_to(folder)}", file.read_bytes())
+
+
+def put_job(folder: Path, job: Job, bucket: Bucket) -> Path:
+    """Write a job's logs into a local folder, and the same below ``logs/run-a`` of a bucket."""
+    logs = folder / "logs" / "run-a"
+    write_job(logs, job)
+    bucket.put(logs, "logs/run-a")
+    return logs
 
 
 class Store(ABC):

@@ -5,12 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
-
-# Long enough for any machine; what is waited for comes within seconds.
-PATIENCE_SECONDS = 240.0
 
 
 def uploaders(run_id: str) -> list[int]:
@@ -31,10 +26,3 @@ def end_uploads(run_id: str) -> None:
     for pid in uploaders(run_id):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:.0f} s: {what}"
-        time.sleep(0.1)

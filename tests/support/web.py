@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
+
+from .local_servers import QuietHandler, serving
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
@@ -40,31 +41,13 @@ class Web:
 def web(**how: object) -> Iterator[Web]:
     """A server on this machine as long as the block lasts."""
     served = Web(**how)  # type: ignore[arg-type]
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"served": served}))
-    served.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with serving(_Handler, served=served) as port:
+        served.url = f"http://127.0.0.1:{port}"
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Clients go when they have what they want."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     served: Web
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_HEAD(self) -> None:
         self._answer(b"")

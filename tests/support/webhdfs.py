@@ -8,14 +8,15 @@ sends who reads on to a datanode, users and permissions, and errors as Hadoop's 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from .local_servers import QuietHandler, serving
 
 _PREFIX = "/webhdfs/v1"
 _DATANODE = "/datanode"
@@ -87,22 +88,13 @@ class Cluster:
 def cluster() -> Iterator[Cluster]:
     """A cluster as long as the block lasts."""
     held = Cluster()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"held": held}))
-    server.daemon_threads = True
-    held.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with serving(_Handler, held=held) as port:
+        held.port = port
         yield held
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     held: Cluster
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
@@ -115,9 +107,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(path.removeprefix(_PREFIX), words)
         except RemoteError as error:
             self._send(error.status, json.dumps(error.body).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def _answer(self, path: str, words: dict[str, str]) -> None:
         user, operation = words.get("user.name", "dr.who"), words["op"]

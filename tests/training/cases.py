@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import pickle
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any, Callable, ClassVar
 
 import numpy as np
 import tensorflow as tf
+from case_runner import Cases, Messages, run_case
 
 from stallscope.keras import StepLogger, gather_logs, synthetic_like
 
@@ -36,18 +35,8 @@ STEPS = 12
 INPUTS = 8
 CLASSES = 4
 
-RANKS: dict[str, Callable[[Case], Any]] = {}
-ALONE: dict[str, Callable[[Case], Any]] = {}
-
-
-def ranked(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
-    RANKS[case.__name__] = case
-    return case
-
-
-def alone(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
-    ALONE[case.__name__] = case
-    return case
+RANKS, ALONE = Cases(), Cases()
+ranked, alone = RANKS.add, ALONE.add
 
 
 class Case:
@@ -512,7 +501,7 @@ def not_reduced(case: Case) -> Any:
 
     class Watch(tf.keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            errors_after_step.append(sum(1 for record in caught if record.levelname == "ERROR"))
+            errors_after_step.append(sum(1 for level, _ in messages.records if level == "ERROR"))
 
     model = classifier(base=AppliesItself)
     case.fit(model, case.data(), callbacks=[case.logger(), Watch()])
@@ -1030,6 +1019,8 @@ def rank_0_only(case: Case) -> Any:
 
 
 class Sleeps(tf.keras.callbacks.Callback):
+    """Takes time at both ends of a batch, as a callback of the user's may."""
+
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         time.sleep(0.01)
 
@@ -1232,37 +1223,22 @@ def stamping_breaks(case: Case) -> Any:
 
 # -- running them --------------------------------------------------------------------------------
 
-caught: list[logging.LogRecord] = []
-
-
-class _Catch(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        caught.append(record)
+messages = Messages.of_the_recorder()
 
 
 def run(out: Path, name: str, case_function: Callable[[Case], Any]) -> None:
     case = Case(out, name)
     if case.rank == 0:
         print(f"case {name}", flush=True)
-    caught.clear()
     tf.keras.backend.clear_session()
     tf.keras.mixed_precision.set_global_policy("float32")
-    began = time.monotonic()
-    try:
-        result = case_function(case)
-    except Exception:
-        (case.folder / f"error-{case.rank}.txt").write_text(traceback.format_exc())
-        return
-    result["seconds"] = time.monotonic() - began
-    result["logged"] = [[record.levelname, record.getMessage()] for record in caught]
-    (case.folder / f"result-{case.rank}.json").write_text(json.dumps(result))
+    run_case(case_function, case, case.folder, case.rank, messages)
 
 
 def main() -> None:
     out, *names = sys.argv[1:]
     if RANKED:
         hvd.init()
-    logging.getLogger("stallscope").addHandler(_Catch())
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     cases = RANKS if RANKED else ALONE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from training.launching import ENVIRONMENT, Launch, launch
-from training.recorded import Recorded
+from training.recorded import Recorded, record_cases
 
 # Several times what the cases take on two cores, for machines on which others work as well.
 PATIENCE_SECONDS = 480.0
@@ -46,17 +46,11 @@ def start(training_side: None, tmp_path: Path) -> Iterator[Starter]:
 @pytest.fixture(scope="session")
 def recorded(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What two ranks recorded, case by case."""
-    return _recorded(tmp_path_factory.mktemp("ranks"), ranks=2)
+    folder = tmp_path_factory.mktemp("ranks")
+    return record_cases(folder, "cases.py", ranks=2, seconds=PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="session")
 def recorded_alone(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What one process without Horovod recorded, case by case."""
-    return _recorded(tmp_path_factory.mktemp("alone"), ranks=0)
-
-
-def _recorded(folder: Path, ranks: int) -> Recorded:
-    out = folder / "cases"
-    launched = launch(folder / "printed.txt", "cases.py", str(out), ranks=ranks)
-    launched.succeed(PATIENCE_SECONDS)
-    return Recorded(out, launched.output)
+    return record_cases(tmp_path_factory.mktemp("alone"), "cases.py", seconds=PATIENCE_SECONDS)

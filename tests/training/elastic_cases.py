@@ -49,6 +49,7 @@ def train(state: hvd.elastic.TorchState, out: Path) -> None:
             state.optimizer.zero_grad()
             torch.nn.functional.cross_entropy(state.model(inputs), labels).backward()
             state.optimizer.step()
+            # Steps that last as long as real ones: logs are flushed between them.
             time.sleep(0.02)
             if (hvd.rank(), hvd.size(), state.step) == (0, 2, FATAL_STEP):
                 wait_for_flush(out / "logs" / "rank-00000.0.0.steps.csv", state.step - 1)

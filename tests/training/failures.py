@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from case_runner import full_disk
 
 from stallscope.keras import StepLogger
 
@@ -28,6 +27,7 @@ RANKED = "HOROVOD_RANK" in os.environ
 if RANKED:
     import horovod.tensorflow.keras as hvd
 
+#: A step that waits for its batch so long that several flushes come meanwhile.
 SLOW_STEP = 30
 SLOW_SECONDS = 5.0
 #: Bytes of a log after which the disk of rank 1 is full.
@@ -98,18 +98,6 @@ def disk(out: Path) -> None:
     with full_disk(FULL_BYTES) if hvd.rank() == 1 else contextlib.nullcontext():
         train(300, [StepLogger(out / "full", flush_seconds=0.1)], pause=0.002)
     say("done")
-
-
-@contextlib.contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """No file of this process gets larger than this: what a full disk is to whoever writes."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def say(what: str) -> None:

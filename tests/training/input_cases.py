@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+#: What the slow stage of a loader takes.
 SLOW_SECONDS = 0.008
 BATCH = 4
 INPUTS = 8

@@ -9,19 +9,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import logging
 import os
 import sys
 import threading
 import time
-import traceback
 import warnings
 from pathlib import Path
 from typing import Any, Callable, ClassVar
 
 import keras
 import numpy as np
+from case_runner import Cases, Messages, run_case
 
 from stallscope.keras import StepLogger, measure_input, synthetic_like
 
@@ -35,13 +33,13 @@ SLOW_SECONDS = 0.04
 #: Enough for a verdict.
 MANY_STEPS = 40
 
-CASES: dict[str, Callable[[Case], Any]] = {}
+CASES = Cases()
 
 
 def case(*backends: str) -> Callable[[Callable[[Case], Any]], Callable[[Case], Any]]:
     def add(function: Callable[[Case], Any]) -> Callable[[Case], Any]:
         if not backends or BACKEND in backends:
-            CASES[function.__name__] = function
+            CASES.add(function)
         return function
 
     return add
@@ -352,17 +350,6 @@ def dataset_of_python(case: Case) -> Any:
     }
 
 
-class Said(logging.Handler):
-    """What the recorder said, for a case."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[tuple[str, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append((record.levelname, record.getMessage()))
-
-
 def main() -> None:
     if BACKEND == "torch":
         import torch
@@ -370,17 +357,11 @@ def main() -> None:
         torch.set_num_threads(1)
     out, names = Path(sys.argv[1]), sys.argv[2:] or list(CASES)
     warnings.simplefilter("ignore")
-    logging.getLogger("stallscope").addHandler(said := Said())
+    messages = Messages.of_the_recorder()
     os.chdir(out.parent)
     for name in names:
-        case, said.records = Case(out, name), []
-        try:
-            result = CASES[name](case)
-            (case.folder / "result-0.json").write_text(
-                json.dumps({**result, "logged": said.records})
-            )
-        except BaseException:
-            (case.folder / "error-0.txt").write_text(traceback.format_exc())
+        case = Case(out, name)
+        run_case(CASES[name], case, case.folder, 0, messages)
 
 
 if __name__ == "__main__":

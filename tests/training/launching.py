@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,9 +43,8 @@ class Launch:
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.process.poll() is None:
                 os.killpg(self.process.pid, number)
-                deadline = time.monotonic() + 10
-                while self.process.poll() is None and time.monotonic() < deadline:
-                    time.sleep(0.05)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(timeout=10)
 
 
 def launch(

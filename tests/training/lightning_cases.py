@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 import logging
 import os
 import sys
 import time
-import traceback
 import warnings
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import torch
+from case_runner import Cases, Messages, run_case
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -40,18 +39,8 @@ SLOW_SECONDS = 0.04
 #: Enough for a verdict.
 MANY_STEPS = 40
 
-CASES: dict[str, Callable[[Case], Any]] = {}
-DDP_CASES: dict[str, Callable[[Case], Any]] = {}
-
-
-def alone(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
-    CASES[case.__name__] = case
-    return case
-
-
-def ranked(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
-    DDP_CASES[case.__name__] = case
-    return case
+CASES, DDP_CASES = Cases(), Cases()
+alone, ranked = CASES.add, DDP_CASES.add
 
 
 def rank() -> int:
@@ -141,6 +130,7 @@ class Net(pl.LightningModule):
         return nn.functional.cross_entropy(self.second(hidden), labels)
 
     def validation_step(self, batch: Any, index: int) -> None:
+        # A validation that takes time, to be found in the log.
         time.sleep(0.001)
 
     def configure_optimizers(self) -> Any:
@@ -283,17 +273,6 @@ def slow_input_on_one_rank(case: Case) -> Any:
     return case.fit(case.logger(), data=case.loader(MANY_STEPS // 2, seconds=seconds))
 
 
-class Said(logging.Handler):
-    """What the recorder said, for a case."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[tuple[str, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append((record.levelname, record.getMessage()))
-
-
 def main() -> None:
     words = sys.argv[1:]
     ddp = words[0] == "--ddp"
@@ -302,14 +281,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     logging.getLogger(pl.__name__).setLevel(logging.ERROR)
-    logging.getLogger("stallscope").addHandler(said := Said())
+    messages = Messages.of_the_recorder()
     for name in names or cases:
-        case, said.records = Case(Path(out), name, ddp), []
-        try:
-            result = {**cases[name](case), "logged": said.records}
-            (case.folder / f"result-{rank()}.json").write_text(json.dumps(result))
-        except BaseException:
-            (case.folder / f"error-{rank()}.txt").write_text(traceback.format_exc())
+        case = Case(Path(out), name, ddp)
+        run_case(cases[name], case, case.folder, rank(), messages)
 
 
 if __name__ == "__main__":

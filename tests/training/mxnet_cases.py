@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import logging
 import os
 import sys
 import time
-import traceback
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import mxnet as mx
+from case_runner import Cases, Messages, run_case
 from mxnet import autograd, gluon
 
 from stallscope.mxnet import StepLogger
@@ -37,20 +35,11 @@ CLASSES = 4
 MANY_STEPS = 60
 #: What rank 1 is slower by.
 FAULT_SECONDS = 0.01
+#: Much longer than what a step takes besides, on a busy machine as well.
 SLOW_SECONDS = 0.04
 
-RANKS: dict[str, Callable[[Case], Any]] = {}
-ALONE: dict[str, Callable[[Case], Any]] = {}
-
-
-def ranked(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
-    RANKS[case.__name__] = case
-    return case
-
-
-def alone(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
-    ALONE[case.__name__] = case
-    return case
+RANKS, ALONE = Cases(), Cases()
+ranked, alone = RANKS.add, ALONE.add
 
 
 class Sleep(mx.operator.CustomOp):
@@ -228,6 +217,7 @@ def validation_and_checkpoint(case: Case) -> Any:
         for _ in range(2):
             training.run(log.watch(case.loader()), epochs=1)
             with log.validation():
+                # A validation that takes time, to be found in the log.
                 time.sleep(0.001)
             with log.checkpoint():
                 training.net.save_parameters(str(case.folder / "saved"))
@@ -382,31 +372,15 @@ def operator_fails(case: Case) -> Any:
     return {"error": None}
 
 
-class Said(logging.Handler):
-    """What the recorder said, for a case."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[tuple[str, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append((record.levelname, record.getMessage()))
-
-
 def main() -> None:
     out = Path(sys.argv[1])
     cases = RANKS if RANKED else ALONE
     if RANKED:
         hvd.init()
-    said = Said()
-    logging.getLogger("stallscope").addHandler(said)
+    messages = Messages.of_the_recorder()
     for name in sys.argv[2:] or cases:
-        case, said.records = Case(out, name), []
-        try:
-            result = {**cases[name](case), "logged": said.records}
-            (case.folder / f"result-{case.rank}.json").write_text(json.dumps(result))
-        except BaseException:
-            (case.folder / f"error-{case.rank}.txt").write_text(traceback.format_exc())
+        case = Case(out, name)
+        run_case(cases[name], case, case.folder, case.rank, messages)
 
 
 if __name__ == "__main__":

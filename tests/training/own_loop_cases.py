@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
+from case_runner import Cases, Messages
 
 from stallscope.collector.recorder.tf_keras import custom_loop
 from stallscope.collector.recorder.tf_keras.marks import Marks
@@ -32,15 +32,12 @@ if RANKED:
 
 STEPS = 12
 BATCH = 16
+#: Much longer than what a step takes besides, on a busy machine as well.
 SLOW_SECONDS = 0.05
 MARK_SECONDS = 0.005
 
-CASES: dict[str, Callable[[Path], Any]] = {}
-
-
-def case(function: Callable[[Path], Any]) -> Callable[[Path], Any]:
-    CASES[function.__name__] = function
-    return function
+CASES = Cases()
+case = CASES.add
 
 
 class Training:
@@ -327,18 +324,13 @@ def main() -> None:
     if RANKED:
         hvd.init()
     rank = hvd.rank() if RANKED else 0
-    said: list[str] = []
-
-    class Keeps(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
-
-    logging.getLogger("stallscope").addHandler(Keeps())
+    messages = Messages.of_the_recorder()
     for name, function in CASES.items():
-        said.clear()
+        messages.records.clear()
         folder = out / name
         folder.mkdir(parents=True, exist_ok=True)
-        found = {"weights": function(folder), "said": said[:]}
+        weights = function(folder)
+        found = {"weights": weights, "said": [message for _, message in messages.records]}
         (folder / f"result-{rank}.json").write_text(json.dumps(found))
 
 

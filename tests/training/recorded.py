@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow.compute as pc
+from training.launching import launch
 
 from stallscope.analysis import analyse
 from stallscope.analysis.steps.alignment import align
@@ -96,6 +97,19 @@ class Recorded:
         assert all(fit.log.ended for fit in fits)
         return fits
 
+    def fit(self, case: str) -> Fit:
+        """The only log of a case of one process, which went through cleanly."""
+        self.clean(case, ranks=1)
+        [fit] = self.fits(case, ranks=1)
+        return fit
+
+    def fit_of_one_process(self, case: str) -> Fit:
+        """The same; its log says that one process had nothing to reduce."""
+        fit = self.fit(case)
+        assert fit.facts["size"] == 1
+        assert fit.facts["gradients_reduced"] is True
+        return fit
+
     def clean(self, case: str, ranks: int = 2) -> None:
         """Nothing was said, and nothing of the recorder is left in the model."""
         for rank in range(ranks):
@@ -105,6 +119,30 @@ class Recorded:
 
     def same_weights(self, case: str) -> bool:
         return len({self.result(case, rank)["weights"] for rank in range(2)}) == 1
+
+
+def record_cases(
+    folder: Path,
+    program: str,
+    *options: str,
+    cases: tuple[str, ...] = (),
+    seconds: float,
+    **launched_with: Any,
+) -> Recorded:
+    """Run a program of cases to its end, and return what they recorded.
+
+    Args:
+        folder: where the cases write, below ``cases``.
+        program: a program of this folder.
+        options: what it is told before the folder.
+        cases: those that run; all of them where none is named.
+        seconds: how long it may take.
+        launched_with: as ``launch`` takes it.
+    """
+    words = (*options, str(folder / "cases"), *cases)
+    started = launch(folder / "printed.txt", program, *words, **launched_with)
+    started.succeed(seconds)
+    return Recorded(folder / "cases", started.output)
 
 
 def check_steps(fit: Fit, first: int, count: int, stamps: tuple[str, ...] = STAMPS) -> None:

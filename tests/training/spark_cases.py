@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Callable, TextIO
 
 import horovod.spark
+from case_runner import Cases
 from horovod.spark import runner
 from pyspark import SparkConf, SparkContext
 from pyspark.ml.torch.distributor import TorchDistributor
@@ -30,12 +31,8 @@ STEPS = 12
 #: So many that a flush fills several records.
 DISTRIBUTOR_STEPS = 1500
 
-CASES: dict[str, Callable[[Path], Any]] = {}
-
-
-def case(function: Callable[[Path], Any]) -> Callable[[Path], Any]:
-    CASES[function.__name__] = function
-    return function
+CASES = Cases()
+case = CASES.add
 
 
 class HorovodRunner:

@@ -28,18 +28,19 @@ def out(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_of(out: Path, case: str) -> Run:
+def run_of_case(out: Path, case: str) -> Run:
+    """Read what a case recorded, without any problem."""
     (run,) = read(str(out / case))
     assert run.problems == ()
     return run
 
 
 def fits(out: Path, case: str) -> list[Fit]:
-    return fits_of(run_of(out, case))
+    return fits_of(run_of_case(out, case))
 
 
 def codes(out: Path, case: str) -> set[str]:
-    return {one.code for one in analyse(run_of(out, case)).findings} - ELSEWHERE
+    return {one.code for one in analyse(run_of_case(out, case)).findings} - ELSEWHERE
 
 
 @pytest.mark.parametrize(

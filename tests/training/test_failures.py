@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 from training.launching import Launch
 from training.recorded import check_ranks_together, check_steps, fits_of
 
@@ -20,9 +21,6 @@ pytestmark = pytest.mark.horovod
 
 Starter = Callable[..., Launch]
 
-FLUSH_SECONDS = 1.0
-# For the flushing thread to get a core on a machine that others keep busy.
-MARGIN_SECONDS = 0.5
 PATIENCE_SECONDS = 120.0
 
 
@@ -33,11 +31,19 @@ def ended_steps(path: Path) -> dict[int, int]:
 
 
 def wait_for(condition: Callable[[], bool], launched: Launch) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert launched.process.poll() is None, f"it ended early; printed:\n{launched.output}"
-        assert time.monotonic() < deadline, f"nothing happens; printed:\n{launched.output}"
-        time.sleep(0.02)
+    """Wait for something that a launch does while it runs."""
+
+    def met() -> object:
+        found = condition()
+        assert found or launched.process.poll() is None, f"it ended; printed:\n{launched.output}"
+        return found
+
+    wait_until(met, lambda: f"nothing happens; printed:\n{launched.output}", PATIENCE_SECONDS)
+
+
+def steps_on_disk(log: Path) -> int:
+    """How many whole rows of steps a log has."""
+    return len(re.findall(r"^step,.*\n", log.read_text(), re.MULTILINE))
 
 
 def pid_of(log: Path) -> int:
@@ -58,8 +64,12 @@ def test_after_kill_9_the_log_holds_all_but_the_last_flush(
     wait_for(lambda: truth.exists() and len(ended_steps(truth)) > 20, launched)
     pid = pid_of(log)
 
-    time.sleep(dice.uniform(2.0, 4.0))
-    killed_at = time.monotonic_ns()
+    # A flush comes without anybody asking; the kill comes anywhere between two of them.
+    due = len(ended_steps(truth))
+    wait_for(lambda: steps_on_disk(log) >= due, launched)
+    further = len(ended_steps(truth)) + dice.randrange(150)
+    wait_for(lambda: len(ended_steps(truth)) >= further, launched)
+    flushed = steps_on_disk(log)
     os.kill(pid, signal.SIGKILL)
     launched.wait(PATIENCE_SECONDS)
 
@@ -69,11 +79,8 @@ def test_after_kill_9_the_log_holds_all_but_the_last_flush(
     assert run.status == "open"
     fit = fits_of(run)[rank]
     assert not fit.log.ended
-    due = killed_at - int((FLUSH_SECONDS + MARGIN_SECONDS) * 1e9)
-    must_be_there = [step for step, ended in ended_steps(truth).items() if ended < due]
-    assert len(must_be_there) > 10
     check_steps(fit, 0, len(fit.steps))
-    assert len(fit.steps) >= len(must_be_there)
+    assert len(fit.steps) >= flushed >= due > 20
     # The other rank's log is as good, up to where its peer was gone.
     assert len(fits_of(run)[1 - rank].steps) > 10
 
@@ -116,16 +123,13 @@ def check_slow_step(folder: Path, seen: dict[int, int]) -> None:
     [run] = read(str(folder))
     fit = fits_of(run)[1]
     check_steps(fit, 0, 60)
-    slowest = fit.steps["data"] - fit.steps["begin"]
+    # The first step traces as well, which takes as long on a busy machine.
+    slowest = (fit.steps["data"] - fit.steps["begin"])[1:]
     assert int(slowest.idxmax()) == 30
     assert slowest.max() > 4.9e9
-    late = {
-        step: (seen[step] - end) / 1e9
-        for step, end in zip(fit.numbers, fit.steps["end"], strict=True)
-        # The first step's number is known, and its row written, when the second begins.
-        if step > 0
-    }
-    assert max(late.values()) <= FLUSH_SECONDS + MARGIN_SECONDS, late
+    # They are on disk while it still waits for its batch.
+    waited_until = fit.steps["data"][30]
+    assert [step for step in range(30) if seen[step] >= waited_until] == []
     check_ranks_together(run)
 
 

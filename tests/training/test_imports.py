@@ -10,7 +10,7 @@ import pytest
 from training.environments import KERAS3, MXNET, ROOT, needs
 from training.launching import ENVIRONMENT
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 PROGRAM = """
 import importlib, json, sys, sysconfig

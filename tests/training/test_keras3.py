@@ -56,12 +56,6 @@ def recorded(launched: dict[str, Recorded], backend: str) -> Recorded:
     return launched[backend]
 
 
-def fit_of(recorded: Recorded, case: str) -> Fit:
-    recorded.clean(case, ranks=1)
-    [fit] = recorded.fits(case, ranks=1)
-    return fit
-
-
 def stamps(fit: Fit) -> tuple[list[str], str | None]:
     return fit.facts["stamps"]["placed"], fit.facts["stamps"]["reason"]
 
@@ -70,7 +64,7 @@ def stamps(fit: Fit) -> tuple[list[str], str | None]:
     "case", ["plain", "slow_input", "slow_layer", "slow_callback", "eager", "dataset_of_python"]
 )
 def test_every_stage_of_every_step_is_there(recorded: Recorded, case: str) -> None:
-    fit = fit_of(recorded, case)
+    fit = recorded.fit(case)
     check_steps(fit, 0, 40 if case in ("slow_input", "slow_layer") else 24)
     assert stamps(fit) == (ALL, None)
     assert fit.facts["gradients_reduced"] is True
@@ -80,7 +74,7 @@ def test_every_stage_of_every_step_is_there(recorded: Recorded, case: str) -> No
 
 
 def test_the_last_batch_of_an_epoch_has_fewer_samples(recorded: Recorded) -> None:
-    assert list(fit_of(recorded, "last_batch_smaller").steps["samples"]) == [16, 16, 8] * 2
+    assert list(recorded.fit("last_batch_smaller").steps["samples"]) == [16, 16, 8] * 2
 
 
 def test_recording_does_not_change_what_is_learned(recorded: Recorded) -> None:
@@ -97,7 +91,7 @@ def test_keras_still_reports_batches_behind_the_trainings_back(
 
 
 def test_facts(recorded: Recorded, backend: str) -> None:
-    fit = fit_of(recorded, "plain")
+    fit = recorded.fit("plain")
     facts = fit.facts
     assert facts["framework"] == FRAMEWORKS[backend]
     assert facts["versions"]["keras"].startswith("3.")
@@ -115,7 +109,7 @@ def test_facts(recorded: Recorded, backend: str) -> None:
 
 
 def test_epochs_validation_and_checkpoints_have_rows_of_their_own(recorded: Recorded) -> None:
-    fit = fit_of(recorded, "plain")
+    fit = recorded.fit("plain")
     assert fit.kinds == ["validation", "epoch", "checkpoint"] * 2 + ["end"]
     assert list(fit.intervals["step"]) == [12] * 3 + [24] * 4
     assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
@@ -123,7 +117,7 @@ def test_epochs_validation_and_checkpoints_have_rows_of_their_own(recorded: Reco
 
 def test_slow_input_is_input(recorded: Recorded) -> None:
     # Every batch sleeps 40 ms; what a step computes meanwhile is not waited for.
-    fit = fit_of(recorded, "slow_input")
+    fit = recorded.fit("slow_input")
     waited = fit.median_ms("begin", "data")
     assert waited + fit.median_ms("data", "end") > 40
     analysis = analyse(recorded.run("slow_input"))
@@ -133,7 +127,7 @@ def test_slow_input_is_input(recorded: Recorded) -> None:
 
 
 def test_a_slow_layer_is_compute(recorded: Recorded) -> None:
-    fit = fit_of(recorded, "slow_layer")
+    fit = recorded.fit("slow_layer")
     assert fit.median_ms("data", "ready") > 40
     analysis = analyse(recorded.run("slow_layer"))
     shares = {entry.name: entry.share for entry in analysis.entries}
@@ -142,18 +136,18 @@ def test_a_slow_layer_is_compute(recorded: Recorded) -> None:
 
 
 def test_what_other_callbacks_do_is_between_the_steps(recorded: Recorded) -> None:
-    steps = fit_of(recorded, "slow_callback").steps
+    steps = recorded.fit("slow_callback").steps
     between = steps["begin"].to_numpy()[1:] - steps["end"].to_numpy()[:-1]
     # Each of them slept 40 ms before the step; the device may still have computed then.
     assert sorted(between)[len(between) // 2] > 30e6
 
 
 def test_data_of_unknown_length_ends_without_a_step(recorded: Recorded) -> None:
-    check_steps(fit_of(recorded, "unknown_length"), 0, 12)
+    check_steps(recorded.fit("unknown_length"), 0, 12)
 
 
 def test_accumulated_turns_are_one_step(recorded: Recorded) -> None:
-    fit = fit_of(recorded, "accumulation")
+    fit = recorded.fit("accumulation")
     check_steps(fit, 0, 8)
     assert set(fit.steps["micro"]) == {3}
     assert set(fit.steps["samples"]) == {48}
@@ -163,14 +157,14 @@ def test_accumulated_turns_are_one_step(recorded: Recorded) -> None:
 def test_tensorflow_stamps_around_what_xla_compiles(
     launched: dict[str, Recorded], case: str
 ) -> None:
-    fit = fit_of(launched["tensorflow"], case)
+    fit = launched["tensorflow"].fit(case)
     check_steps(fit, 0, 24)
     assert stamps(fit) == (ALL, None)
     assert fit.facts["stamps"]["ready"] == (WHOLE_STEP if "compiled" in case else None)
 
 
 def test_calls_of_several_steps_are_rows_on_jax(launched: dict[str, Recorded]) -> None:
-    fit = fit_of(launched["jax"], "several_per_call")
+    fit = launched["jax"].fit("several_per_call")
     check_steps(fit, 0, 6, stamps=())
     assert set(fit.steps["micro"]) == {4}
     assert set(fit.steps["samples"]) == {64}
@@ -181,7 +175,7 @@ def test_calls_of_several_steps_are_rows_on_jax(launched: dict[str, Recorded]) -
 
 @pytest.mark.parametrize(("name", "case"), [("tensorflow", "pipeline"), ("torch", "data_loader")])
 def test_loaders_of_the_backend_itself(launched: dict[str, Recorded], name: str, case: str) -> None:
-    check_steps(fit_of(launched[name], case), 0, 24)
+    check_steps(launched[name].fit(case), 0, 24)
     result = launched[name].result(case)
     assert result["like"] == 12
     assert "Loader alone" in result["input"]
@@ -196,7 +190,7 @@ def test_synthetic_data_is_like_the_real_one(recorded: Recorded) -> None:
 
 
 def test_without_stages_gradients_are_not_timed(recorded: Recorded, backend: str) -> None:
-    fit = fit_of(recorded, "without_stages")
+    fit = recorded.fit("without_stages")
     seen = () if backend == "tensorflow" else ("data",)
     check_steps(fit, 0, 24, stamps=seen)
     assert stamps(fit) == (list(seen), "switched off with stages=False")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from training.environments import KERAS3, needs
-from training.launching import launch
-from training.recorded import Fit, Recorded, check_ranks_together, check_steps, fits_of
+from training.recorded import Recorded, check_ranks_together, check_steps, fits_of, record_cases
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
@@ -17,19 +18,12 @@ ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 
 
 def launched(
-    factory: pytest.TempPathFactory, *words: str, cases: tuple[str, ...] = (), **settings: str
+    factory: pytest.TempPathFactory, *options: str, cases: tuple[str, ...] = (), **settings: Any
 ) -> Recorded:
     needs(KERAS3, "make keras3-env")
     folder = factory.mktemp("lightning")
-    out = folder / "cases"
-    words = (*words, str(out), *cases)
-    printed = folder / "printed.txt"
-    started = launch(printed, "lightning_cases.py", *words, environment=KERAS3, **settings)
-    try:
-        started.succeed(PATIENCE_SECONDS)
-    finally:
-        started.end()
-    return Recorded(out, started.output)
+    settings = {"environment": KERAS3, "seconds": PATIENCE_SECONDS, **settings}
+    return record_cases(folder, "lightning_cases.py", *options, cases=cases, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +38,9 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return launched(tmp_path_factory, "--ddp")
 
 
-def fit_of(alone: Recorded, case: str) -> Fit:
-    alone.clean(case, ranks=1)
-    [fit] = alone.fits(case, ranks=1)
-    return fit
-
-
 @pytest.mark.parametrize("case", ["plain", "by_hand", "validation_and_checkpoints"])
 def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
-    fit = fit_of(alone, case)
+    fit = alone.fit(case)
     check_steps(fit, 0, 24)
     assert fit.facts["stamps"] == ALL
     assert set(fit.steps["samples"]) == {16}
@@ -60,7 +48,7 @@ def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
 
 
 def test_the_last_batch_of_an_epoch_has_fewer_samples(alone: Recorded) -> None:
-    assert list(fit_of(alone, "last_batch_smaller").steps["samples"]) == [16, 16, 8] * 2
+    assert list(alone.fit("last_batch_smaller").steps["samples"]) == [16, 16, 8] * 2
 
 
 def test_under_its_other_name_it_is_recorded_the_same(
@@ -69,7 +57,7 @@ def test_under_its_other_name_it_is_recorded_the_same(
     cases = ("plain", "validation_and_checkpoints")
     other = launched(tmp_path_factory, cases=cases, LIGHTNING="pytorch_lightning")
     for case in cases:
-        fit = fit_of(other, case)
+        fit = other.fit(case)
         check_steps(fit, 0, 24)
         assert fit.facts["stamps"] == ALL
         assert fit.facts["versions"].keys() == {"torch", "pytorch_lightning"}
@@ -83,7 +71,7 @@ def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recor
 
 
 def test_facts(alone: Recorded) -> None:
-    facts = fit_of(alone, "plain").facts
+    facts = alone.fit("plain").facts
     assert facts["framework"] == "pytorch"
     assert facts["versions"]["lightning"].startswith("2.")
     assert facts["versions"]["torch"].startswith("2.")
@@ -94,7 +82,7 @@ def test_facts(alone: Recorded) -> None:
 
 
 def test_validation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> None:
-    fit = fit_of(alone, "validation_and_checkpoints")
+    fit = alone.fit("validation_and_checkpoints")
     assert fit.kinds == [*(["validation", "checkpoint"] * 2 + ["epoch"]) * 2, "end"]
     assert list(fit.of_kind("validation")["step"]) == [6, 12, 18, 24]
     for _, validation in fit.of_kind("validation").iterrows():
@@ -103,20 +91,20 @@ def test_validation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> N
 
 
 def test_slow_input_is_input(alone: Recorded) -> None:
-    assert fit_of(alone, "slow_input").median_ms("begin", "data") > 40
+    assert alone.fit("slow_input").median_ms("begin", "data") > 40
     analysis = analyse(alone.run("slow_input"))
     assert {entry.name: entry.share for entry in analysis.entries}["input"] > 0.5
     assert analysis.bottleneck.kind == "input"
 
 
 def test_a_slow_training_step_is_compute(alone: Recorded) -> None:
-    assert fit_of(alone, "slow_compute").median_ms("data", "ready") > 40
+    assert alone.fit("slow_compute").median_ms("data", "ready") > 40
     analysis = analyse(alone.run("slow_compute"))
     assert {entry.name: entry.share for entry in analysis.entries}["compute"] > 0.5
 
 
 def test_accumulated_batches_are_one_step(alone: Recorded, ranks: Recorded) -> None:
-    for fit in [fit_of(alone, "accumulation"), *ranks.fits("accumulation")]:
+    for fit in [alone.fit("accumulation"), *ranks.fits("accumulation")]:
         check_steps(fit, 0, 8)
         assert set(fit.steps["micro"]) == {3}
         assert set(fit.steps["samples"]) == {48}
@@ -124,13 +112,13 @@ def test_accumulated_batches_are_one_step(alone: Recorded, ranks: Recorded) -> N
 
 
 def test_without_stages_only_input_is_timed(alone: Recorded) -> None:
-    fit = fit_of(alone, "without_stages")
+    fit = alone.fit("without_stages")
     check_steps(fit, 0, 24, stamps=("data",))
     assert fit.facts["stamps"]["reason"] == "switched off with stages=False"
 
 
 def test_a_fit_that_raises_leaves_its_steps(alone: Recorded) -> None:
-    fit = fit_of(alone, "raises")
+    fit = alone.fit("raises")
     check_steps(fit, 0, 5)
     assert fit.kinds[-1] == "end"
 
@@ -142,7 +130,7 @@ def test_a_second_fit_goes_on_with_the_count(alone: Recorded) -> None:
 
 
 def test_a_fit_from_a_checkpoint_goes_on_with_its_count(alone: Recorded) -> None:
-    check_steps(fit_of(alone, "resumed"), 12, 12)
+    check_steps(alone.fit("resumed"), 12, 12)
 
 
 def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded) -> None:

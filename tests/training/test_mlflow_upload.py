@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from support.services import tool
-from support.uploads import end_uploads, uploaders, wait_until
+from support.uploads import end_uploads, uploaders
+from support.waiting import wait_until
 from training.launching import Launch
 
 from stallscope.collector.mlflow.upload import upload_folder
@@ -19,7 +20,7 @@ from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError
 from stallscope.runs import open_run
 
-pytestmark = [pytest.mark.horovod, pytest.mark.services]
+pytestmark = [pytest.mark.horovod, pytest.mark.services, pytest.mark.unmeasured]
 
 Starter = Callable[..., Launch]
 NewRun = Callable[[str], tuple[Any, str]]

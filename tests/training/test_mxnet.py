@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from training.environments import MXNET, needs
-from training.launching import launch
-from training.recorded import RESOLUTION_NS, Fit, Recorded, check_steps, fits_of
+from training.recorded import RESOLUTION_NS, Recorded, check_steps, fits_of, record_cases
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
@@ -18,21 +17,14 @@ ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 
 def launched(factory: pytest.TempPathFactory, ranks: int) -> Recorded:
     needs(MXNET, "make mxnet-env, with a Python 3.8")
-    folder = factory.mktemp("mxnet")
-    out = folder / "cases"
-    started = launch(
-        folder / "printed.txt",
+    return record_cases(
+        factory.mktemp("mxnet"),
         "mxnet_cases.py",
-        str(out),
         ranks=ranks,
+        seconds=PATIENCE_SECONDS,
         environment=MXNET,
         OMP_NUM_THREADS="1",
     )
-    try:
-        started.succeed(PATIENCE_SECONDS)
-    finally:
-        started.end()
-    return Recorded(out, started.output)
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +37,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What two ranks recorded, case by case."""
     return launched(tmp_path_factory, ranks=2)
-
-
-def fit_of(alone: Recorded, case: str) -> Fit:
-    alone.clean(case, ranks=1)
-    [fit] = alone.fits(case, ranks=1)
-    return fit
 
 
 @pytest.mark.parametrize(("case", "steps"), [("plain", 24), ("slow_compute", 120)])
@@ -99,7 +85,7 @@ def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recor
 
 
 def test_one_process_needs_no_reduction(alone: Recorded) -> None:
-    fit = fit_of(alone, "plain")
+    fit = alone.fit("plain")
     check_steps(fit, 0, 24)
     assert list(fit.steps["reduced"]) == list(fit.steps["ready"])
     facts = fit.facts
@@ -112,27 +98,27 @@ def test_one_process_needs_no_reduction(alone: Recorded) -> None:
 
 
 def test_accumulated_turns_are_one_step(alone: Recorded, ranks: Recorded) -> None:
-    for fit in [fit_of(alone, "accumulation"), *ranks.fits("accumulation")]:
+    for fit in [alone.fit("accumulation"), *ranks.fits("accumulation")]:
         check_steps(fit, 0, 8)
         assert set(fit.steps["micro"]) == {3}
         assert set(fit.steps["samples"]) == {48}
 
 
 def test_slow_input_is_input(alone: Recorded) -> None:
-    assert fit_of(alone, "slow_input").median_ms("begin", "data") > 30
+    assert alone.fit("slow_input").median_ms("begin", "data") > 30
     analysis = analyse(alone.run("slow_input"))
     assert {entry.name: entry.share for entry in analysis.entries}["input"] > 0.5
     assert analysis.bottleneck.kind == "input"
 
 
 def test_epochs_validation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> None:
-    fit = fit_of(alone, "validation_and_checkpoint")
+    fit = alone.fit("validation_and_checkpoint")
     assert fit.kinds == ["epoch", "validation", "checkpoint"] * 2 + ["end"]
     assert list(fit.intervals["step"]) == [12] * 3 + [24] * 4
 
 
 def test_without_stages_only_input_is_timed(alone: Recorded) -> None:
-    fit = fit_of(alone, "without_stages")
+    fit = alone.fit("without_stages")
     check_steps(fit, 0, 24, stamps=("data",))
     assert fit.facts["stamps"]["reason"] == "switched off with stages=False"
 
@@ -146,7 +132,7 @@ def test_the_samples_of_every_batch_are_those_that_the_loop_saw(alone: Recorded)
 
 
 def test_a_trainer_that_does_not_train_is_said_not_to(alone: Recorded) -> None:
-    fit = fit_of(alone, "wrong_trainer")
+    fit = alone.fit("wrong_trainer")
     check_steps(fit, 0, 24, stamps=("data",))
     assert "never reduced a gradient" in fit.facts["stamps"]["reason"]
 
@@ -164,14 +150,14 @@ def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded)
 
 def test_a_reduction_that_fails_leaves_the_other_steps_their_times(alone: Recorded) -> None:
     # The turn whose reduction failed is part of the step after it.
-    fit = fit_of(alone, "reduction_fails")
+    fit = alone.fit("reduction_fails")
     check_steps(fit, 0, 11)
     assert sorted(fit.steps["micro"]) == [1] * 10 + [2]
     assert (fit.steps["ready"] > fit.steps["data"]).all()
 
 
 def test_an_engine_far_behind_is_not_asked_for_groups_for_ever(alone: Recorded) -> None:
-    fit = fit_of(alone, "host_far_ahead")
+    fit = alone.fit("host_far_ahead")
     assert fit.numbers == list(range(100))
     unknown = fit.steps["ready"].isna()
     # Which of two gradients comes last is not known before the first step has ended.
@@ -181,7 +167,7 @@ def test_an_engine_far_behind_is_not_asked_for_groups_for_ever(alone: Recorded) 
 
 
 def test_a_system_whose_streams_take_no_times_stamps_no_gradients(alone: Recorded) -> None:
-    fit = fit_of(alone, "engine_takes_no_times")
+    fit = alone.fit("engine_takes_no_times")
     check_steps(fit, 0, 24, stamps=("data",))
     assert "takes no times" in fit.facts["stamps"]["reason"]
 

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from training.recorded import Fit, Recorded, check_steps
+from training.recorded import Recorded, check_steps
 
 pytestmark = pytest.mark.horovod
-
-
-def fit_of(recorded_alone: Recorded, case: str) -> Fit:
-    recorded_alone.clean(case, ranks=1)
-    [fit] = recorded_alone.fits(case, ranks=1)
-    assert fit.facts["size"] == 1
-    assert fit.facts["gradients_reduced"] is True
-    return fit
 
 
 @pytest.mark.parametrize(
@@ -29,7 +21,7 @@ def fit_of(recorded_alone: Recorded, case: str) -> Fit:
 def test_gradients_are_reduced_when_they_are_ready(
     recorded_alone: Recorded, case: str, steps: int
 ) -> None:
-    fit = fit_of(recorded_alone, case)
+    fit = recorded_alone.fit_of_one_process(case)
     check_steps(fit, 0, steps)
     assert list(fit.steps["reduced"]) == list(fit.steps["ready"])
     assert fit.facts["gradient_bytes"] == 3344
@@ -38,32 +30,32 @@ def test_gradients_are_reduced_when_they_are_ready(
 
 def test_horovod_is_not_needed(recorded_alone: Recorded) -> None:
     assert recorded_alone.result("one_process")["horovod_imported"] is False
-    facts = fit_of(recorded_alone, "one_process").facts
+    facts = recorded_alone.fit_of_one_process("one_process").facts
     assert facts["versions"]["horovod"] is None
     assert facts["rank"] == 0
     assert facts["learning_rate_scaled"] is None
 
 
 def test_xla_leaves_the_hosts_times_and_says_why(recorded_alone: Recorded) -> None:
-    fit = fit_of(recorded_alone, "xla_alone")
+    fit = recorded_alone.fit_of_one_process("xla_alone")
     check_steps(fit, 0, 12, stamps=())
     assert fit.facts["stamps"] == {"placed": [], "reason": "jit_compile=True: XLA has no clock"}
 
 
 def test_xla_inside_a_train_step_leaves_the_stamps_in_front_of_it(recorded_alone: Recorded) -> None:
-    fit = fit_of(recorded_alone, "xla_inside")
+    fit = recorded_alone.fit_of_one_process("xla_inside")
     check_steps(fit, 0, 12, stamps=("data",))
     assert fit.facts["stamps"]["placed"] == ["data"]
     assert "XLA compiles a part of the train step" in fit.facts["stamps"]["reason"]
 
 
 def test_gradients_that_pass_by_the_optimizer_are_said_to(recorded_alone: Recorded) -> None:
-    fit = fit_of(recorded_alone, "one_process_own_loop")
+    fit = recorded_alone.fit_of_one_process("one_process_own_loop")
     check_steps(fit, 0, 12, stamps=("data",))
     assert "does not take its gradients from the optimizer" in fit.facts["stamps"]["reason"]
 
 
 def test_a_batch_without_a_number_of_samples_has_none(recorded_alone: Recorded) -> None:
-    fit = fit_of(recorded_alone, "nested_data")
+    fit = recorded_alone.fit_of_one_process("nested_data")
     assert fit.steps["samples"].isna().all()
     assert fit.facts.get("batch_size") is None

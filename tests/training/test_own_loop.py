@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from training.launching import launch
-from training.recorded import STAMPS, Recorded, check_ranks_together, check_steps
+from training.recorded import STAMPS, Recorded, check_ranks_together, check_steps, record_cases
 
 pytestmark = pytest.mark.horovod
 
@@ -13,21 +12,16 @@ STEPS = 24
 SLOW_MS = 40.0
 
 
-def _recorded(folder: str, factory: pytest.TempPathFactory, ranks: int) -> Recorded:
-    out = factory.mktemp(folder)
-    launched = launch(out / "printed.txt", "own_loop_cases.py", str(out), ranks=ranks)
-    launched.succeed(PATIENCE_SECONDS)
-    return Recorded(out, launched.output)
-
-
 @pytest.fixture(scope="module")
 def ranks(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return _recorded("ranks", tmp_path_factory, ranks=2)
+    folder = tmp_path_factory.mktemp("ranks")
+    return record_cases(folder, "own_loop_cases.py", ranks=2, seconds=PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")
 def alone(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return _recorded("alone", tmp_path_factory, ranks=0)
+    folder = tmp_path_factory.mktemp("alone")
+    return record_cases(folder, "own_loop_cases.py", seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("case", ["eager", "graph"])

@@ -16,7 +16,7 @@ from training.launching import ENVIRONMENT, Launch
 from stallscope.analysis import analyse
 from stallscope.parsers import read
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 PAGES = ROOT / "docs" / "recorders"
 PATIENCE_SECONDS = 240.0

@@ -11,7 +11,7 @@ from training.recorded import check_steps, fits_of
 
 from stallscope.parsers import read
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 120.0
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from training.launching import launch
-from training.recorded import Fit, Recorded, check_steps
+from training.recorded import Recorded, check_steps, record_cases
 
 pytestmark = pytest.mark.horovod
 
@@ -14,17 +13,7 @@ PATIENCE_SECONDS = 240.0
 @pytest.fixture(scope="module")
 def alone(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp("torch")
-    launched = launch(folder / "printed.txt", "torch_cases.py", str(folder / "cases"))
-    launched.succeed(PATIENCE_SECONDS)
-    return Recorded(folder / "cases", launched.output)
-
-
-def fit_of(alone: Recorded, case: str) -> Fit:
-    alone.clean(case, ranks=1)
-    [fit] = alone.fits(case, ranks=1)
-    assert fit.facts["size"] == 1
-    assert fit.facts["gradients_reduced"] is True
-    return fit
+    return record_cases(folder, "torch_cases.py", seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +32,7 @@ def fit_of(alone: Recorded, case: str) -> Fit:
 def test_gradients_are_reduced_when_they_are_ready(
     alone: Recorded, case: str, steps: int, turns: int
 ) -> None:
-    fit = fit_of(alone, case)
+    fit = alone.fit_of_one_process(case)
     check_steps(fit, 0, steps)
     assert list(fit.steps["reduced"]) == list(fit.steps["ready"])
     assert set(fit.steps["micro"]) == {turns}
@@ -56,7 +45,7 @@ def test_gradients_are_reduced_when_they_are_ready(
 def test_where_the_last_gradient_never_comes_one_step_lacks_its_stamps(
     alone: Recorded, case: str, steps: int, step: int
 ) -> None:
-    fit = fit_of(alone, case)
+    fit = alone.fit_of_one_process(case)
     assert fit.numbers == list(range(steps))
     for stamp in ("ready", "reduced"):
         missing = fit.steps[stamp].isna()
@@ -90,7 +79,7 @@ def test_recording_changes_nothing_and_needs_no_horovod(alone: Recorded) -> None
 def test_what_cannot_be_measured_is_null_with_the_reason(
     alone: Recorded, case: str, steps: int, reason: str
 ) -> None:
-    fit = fit_of(alone, case)
+    fit = alone.fit_of_one_process(case)
     check_steps(fit, 0, steps, stamps=("data",))
     assert reason in fit.facts["stamps"]["reason"]
 
@@ -105,7 +94,7 @@ def test_stamps_are_those_of_the_one_cuda_device_that_the_model_is_on(alone: Rec
 
 
 def test_petastorms_queue_is_looked_at_while_it_is_trained_on(alone: Recorded) -> None:
-    fit = fit_of(alone, "petastorm")
+    fit = alone.fit_of_one_process("petastorm")
     check_steps(fit, 0, 12)
     assert set(fit.steps["samples"]) == {16}
     found = fit.facts["petastorm"]
@@ -116,7 +105,7 @@ def test_petastorms_queue_is_looked_at_while_it_is_trained_on(alone: Recorded) -
 
 
 def test_a_batch_size_that_is_given_counts(alone: Recorded) -> None:
-    fit = fit_of(alone, "nothing_given")
+    fit = alone.fit_of_one_process("nothing_given")
     assert set(fit.steps["samples"]) == {99}
     assert fit.facts["batch_size"] == 99
 
@@ -179,7 +168,7 @@ def test_synthetic_batches_are_like_real_ones(alone: Recorded) -> None:
 def test_synthetic_data_is_as_long_as_the_real(alone: Recorded) -> None:
     result = alone.result("kinds_of_batches")
     assert result["length"] == result["batches"] == 1
-    fit = fit_of(alone, "synthetic_run")
+    fit = alone.fit_of_one_process("synthetic_run")
     assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
     assert fit.facts["synthetic"] is True
     assert alone.result("synthetic_run")["sampler"] == "RandomSampler"

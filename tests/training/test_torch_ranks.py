@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from training.launching import launch
 from training.recorded import (
     RESOLUTION_NS,
     Fit,
@@ -14,6 +13,7 @@ from training.recorded import (
     check_sampled,
     check_steps,
     fits_of,
+    record_cases,
 )
 
 from stallscope.analysis import analyse
@@ -35,13 +35,9 @@ def ranks(
 ) -> Recorded:
     """What two ranks recorded, case by case."""
     folder = tmp_path_factory.mktemp(request.param)
-    out, printed = folder / "cases", folder / "printed.txt"
     if request.param == "horovod":
-        launched = launch(printed, "torch_cases.py", str(out), ranks=2)
-    else:
-        launched = launch(printed, "torch_cases.py", "--ddp", str(out))
-    launched.succeed(PATIENCE_SECONDS)
-    return Recorded(out, launched.output)
+        return record_cases(folder, "torch_cases.py", ranks=2, seconds=PATIENCE_SECONDS)
+    return record_cases(folder, "torch_cases.py", "--ddp", seconds=PATIENCE_SECONDS)
 
 
 def is_horovod(ranks: Recorded) -> bool:

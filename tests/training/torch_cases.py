@@ -14,15 +14,10 @@ import contextlib
 import copy
 import hashlib
 import itertools
-import json
-import logging
 import os
 import pickle
-import resource
-import signal
 import sys
 import time
-import traceback
 import warnings
 from collections import UserDict, namedtuple
 from collections.abc import Iterator
@@ -31,6 +26,7 @@ from types import SimpleNamespace
 from typing import Any, Callable
 
 import torch
+from case_runner import Cases, Messages, full_disk, run_case
 from pretended_cuda import PretendedCuda
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -62,6 +58,7 @@ MANY_STEPS = 100
 INPUTS = 8
 HIDDEN = 64
 CLASSES = 4
+#: What a stage takes that is to be found in the log.
 SLOW_SECONDS = 0.01
 #: What is slow on one rank is slower than whatever else a busy machine does.
 FAULT_SECONDS = 0.04
@@ -70,18 +67,8 @@ LAG_NS = 50_000_000
 #: Bytes of a log after which the disk of rank 1 is full.
 FULL_BYTES = 4000
 
-RANKS: dict[str, Callable[[Case], Any]] = {}
-ALONE: dict[str, Callable[[Case], Any]] = {}
-
-
-def ranked(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
-    RANKS[case.__name__] = case
-    return case
-
-
-def alone(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
-    ALONE[case.__name__] = case
-    return case
+RANKS, ALONE = Cases(), Cases()
+ranked, alone = RANKS.add, ALONE.add
 
 
 class Case:
@@ -615,18 +602,6 @@ def no_folder(case: Case) -> Any:
     return training.seen()
 
 
-@contextlib.contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """No file of this process gets larger than this: what a full disk is to whoever writes."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @ranked
 def disk_gets_full(case: Case) -> Any:
     training = Training()
@@ -709,6 +684,7 @@ def the_end_comes_late(case: Case) -> Any:
     with training.logger(case) as log:
         for number, batch in enumerate(log.watch(case.loader(20))):
             if number == 0:
+                # A hook of the user's that takes time after the gradient is there.
                 for parameter in training.net.layers[0].parameters():
                     parameter.register_post_accumulate_grad_hook(lambda _: time.sleep(0.001))
             training.step(batch)
@@ -1118,12 +1094,7 @@ def bad_arguments(case: Case) -> Any:
 
 # -- running them --------------------------------------------------------------------------------
 
-caught: list[logging.LogRecord] = []
-
-
-class _Catch(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        caught.append(record)
+messages = Messages.of_the_recorder()
 
 
 def rank() -> int:
@@ -1136,14 +1107,7 @@ def run(out: Path, name: str, case_function: Callable[[Case], Any]) -> None:
     case = Case(out, name)
     if case.rank == 0:
         print(f"case {name}", flush=True)
-    caught.clear()
-    try:
-        result = case_function(case)
-    except Exception:
-        (case.folder / f"error-{case.rank}.txt").write_text(traceback.format_exc())
-        return
-    result["logged"] = [[record.levelname, record.getMessage()] for record in caught]
-    (case.folder / f"result-{case.rank}.json").write_text(json.dumps(result))
+    run_case(case_function, case, case.folder, case.rank, messages)
 
 
 def main() -> None:
@@ -1160,7 +1124,6 @@ def main() -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)
-    logging.getLogger("stallscope").addHandler(_Catch())
     cases = RANKS if RANKED else ALONE
     for name in names or cases:
         run(Path(out), name, cases[name])

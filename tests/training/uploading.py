@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 STEPS = 20
+#: What a batch or a step takes: the training goes on until a test says stop, and its logs stay small.
 PAUSE_SECONDS = 0.02
 
 

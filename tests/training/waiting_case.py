@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 
+#: How long rank 0 waits for rank 1 in a reduction.
 WAITING_SECONDS = 2.0
 
 

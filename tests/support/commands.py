@@ -1,0 +1,47 @@
+"""What the commands do, as tests of several of them need it done."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from stallscope.analysis import analyse
+from stallscope.catalogue import Catalogue, Entry
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
+
+from .step_logs import Job, run_of_job
+
+_PATIENCE_SECONDS = 60
+
+
+def collect_job(folder: Path, job: Job) -> None:
+    """Write a job's logs below ``logs`` of a folder, and collect them into its ``store``."""
+    place = save_run(run_of_job(folder / "logs" / job.run_id, job), folder / "store")
+    run = load_run(place)
+    with Catalogue.open(folder / "store") as catalogue:
+        catalogue.add(Entry.of(run, analyse(run), place))
+
+
+def dashboard_served_once(*words: str, cwd: Path) -> tuple[int, str]:
+    """Serve the dashboard until its first page has come; its exit status, and its messages."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "stallscope", "dashboard", *words, "--port", "0"],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
+            with urllib.request.urlopen(url, timeout=_PATIENCE_SECONDS) as answer:
+                assert answer.status == 200
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=_PATIENCE_SECONDS)
+    return process.returncode, errors

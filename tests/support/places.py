@@ -1,0 +1,31 @@
+"""Places that logs are fetched from, and what is said of those that cannot be opened."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+from stallscope.collector.registry import open_source
+from stallscope.errors import StallscopeError
+
+from .stores import SECRET
+
+
+def refusal(place: str, reason: str = "", shown: str | None = None, causes_too: bool = True) -> str:
+    """Open a place that refuses, and return the error: one sentence, without any secret.
+
+    Args:
+        place: what the user named.
+        reason: what the sentence says first of it.
+        shown: how the sentence names the place, where it hides something.
+        causes_too: whether the errors that led to it must hold no secret either.
+    """
+    with pytest.raises(StallscopeError) as raised:
+        open_source(place).files()
+    sentence = str(raised.value)
+    assert "\n" not in sentence
+    assert sentence.startswith(f"{place if shown is None else shown}: {reason}")
+    assert SECRET not in sentence
+    assert not causes_too or SECRET not in "".join(traceback.format_exception(raised.value))
+    return sentence

@@ -1,0 +1,32 @@
+"""Waiting for things that happen elsewhere: in threads, processes and servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+#: Long enough for any machine; what tests wait for comes within seconds.
+PATIENCE_SECONDS = 240.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
+
+
+def wait_until(
+    condition: Callable[[], object],
+    what: str | Callable[[], str],
+    seconds: float = PATIENCE_SECONDS,
+) -> None:
+    """Return once a condition holds; fail where it does not hold in time.
+
+    Args:
+        condition: looked at often at first, and ten times a second later.
+        what: what is waited for, for the message; a function is called when the time is over.
+        seconds: how long to wait at most.
+    """
+    deadline = time.monotonic() + seconds
+    pause = _SHORTEST_PAUSE
+    while not condition():
+        if time.monotonic() >= deadline:
+            said = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {seconds:.0f} s: {said}")
+        time.sleep(pause)
+        pause = min(1.5 * pause, _LONGEST_PAUSE)

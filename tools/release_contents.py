@@ -1,0 +1,59 @@
+"""Check what a release consists of: everything the package needs, and no tests.
+
+python release_contents.py SDIST WHEEL
+"""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+#: Folders of the source tree that nobody installs.
+LEFT_OUT = {"tests", "benchmarks", "tools"}
+#: Files that code reads and no import asks for.
+NEEDED = (
+    "py.typed",
+    "dashboard/assets/stallscope.css",
+    "sample_logs/clean/run.json",
+)
+
+
+def names_in(archive: Path) -> list[str]:
+    """List the files of an sdist without its top folder, or of a wheel."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            return wheel.namelist()
+    with tarfile.open(archive) as sdist:
+        return [one.name.partition("/")[2] for one in sdist.getmembers() if one.isfile()]
+
+
+def complaints(archive: Path) -> list[str]:
+    """Say what is wrong with the contents of an archive, a sentence each."""
+    names = names_in(archive)
+    found = [
+        f"{name} does not belong into {archive.name}"
+        for name in names
+        if LEFT_OUT & set(PurePosixPath(name).parts[:-1])
+        or PurePosixPath(name).name.startswith(("test_", "conftest"))
+    ]
+    found += [
+        f"{archive.name} has no {needed}"
+        for needed in NEEDED
+        if not any(name.endswith(needed) for name in names)
+    ]
+    return found
+
+
+def main() -> None:
+    archives = [Path(word) for word in sys.argv[1:]]
+    kinds = sorted(path.suffix for path in archives)
+    found = [complaint for path in archives for complaint in complaints(path)]
+    if kinds != [".gz", ".whl"]:
+        found.append(f"a release is one sdist and one wheel, not {', '.join(map(str, archives))}")
+    sys.exit("\n".join(found) or None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Import what a clean environment with a release must be able to import.
+
+python release_imports.py worker    without extras: what the recorder consists of
+python release_imports.py app       with the app: everything but recorders of single frameworks
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import stallscope
+
+#: The doors that import a framework, which is not installed here.
+FRAMEWORKS = ("keras", "lightning", "mxnet", "torch")
+RECORDER = "stallscope.collector.recorder"
+
+
+def worker_modules() -> list[str]:
+    """Name the modules that need the standard library only."""
+    recorder = importlib.import_module(RECORDER)
+    own = [
+        f"{RECORDER}.{module.name}"
+        for module in pkgutil.iter_modules(recorder.__path__)
+        if not module.ispkg
+    ]
+    return ["stallscope", "stallscope.errors", RECORDER, *own]
+
+
+def app_modules() -> list[str]:
+    """Name the doors and every package below them that needs no framework."""
+    doors = [
+        f"stallscope.{module.name}"
+        for module in pkgutil.iter_modules(stallscope.__path__)
+        if module.name not in (*FRAMEWORKS, "__main__")
+    ]
+    return [*worker_modules(), *doors]
+
+
+def main() -> None:
+    names = {"worker": worker_modules, "app": app_modules}[sys.argv[1]]()
+    assert len(names) > 20, names
+    for name in names:
+        importlib.import_module(name)
+    origin = stallscope.__file__
+    assert origin is not None
+    assert origin.startswith(sys.prefix), f"{origin} is not what was installed"
+    print(f"{len(names)} modules of {stallscope.__version__} imported")
+
+
+if __name__ == "__main__":
+    main()
