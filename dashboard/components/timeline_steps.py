@@ -13,7 +13,7 @@ from stallscope.analysis.network.tensors import AllreduceSteps
 from stallscope.arrays.stats import Floats
 from stallscope.charts.plotly_figures.look import Look
 from stallscope.formatting.numbers import finite
-from stallscope.reports.tables import NOTHING
+from stallscope.reports.document import NOTHING
 from stallscope.text.cells import Cells
 from stallscope.text.verdicts import counted
 

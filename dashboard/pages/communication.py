@@ -16,7 +16,7 @@ from stallscope.charts.charts import Chart, step_time_chart
 from stallscope.errors import StallscopeError
 from stallscope.formatting.numbers import NOT_MEASURED, amount, interval, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.reports.tables import Table
+from stallscope.reports.document import Table
 from stallscope.text.figures import bytes_in_words
 from stallscope.text.verdicts import counted, listed
 

@@ -30,10 +30,10 @@ from stallscope.dashboard.pages.step import StepPage, step_chart
 from stallscope.formatting.sums import SumColumn
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison.contents import changes_table
+from stallscope.reports.document import Table
 from stallscope.reports.html import HtmlReport
 from stallscope.reports.markdown import MarkdownReport
 from stallscope.reports.tables import (
-    Table,
     baselines_table,
     cause_table,
     gains_table,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from stallscope.errors import UsageError
 from stallscope.reports import registry, write
+from stallscope.reports.base import Parts, ReportOptions
+from stallscope.reports.formats.terminal import terminal_summary
 
 #: Where reports go without ``--out``.
 REPORTS = Path("reports")
@@ -60,24 +64,20 @@ def refuse_to_overwrite(stem: str, formats: Sequence[str], options: argparse.Nam
         write.refuse_to_overwrite(_paths(stem, formats, options))
 
 
-def show(
-    stem: str,
-    formats: Sequence[str],
-    render: Callable[[str], str],
-    summary: Callable[[], RenderableType],
-    options: argparse.Namespace,
-) -> None:
-    """One document as it was asked for: a summary in the terminal, JSON on standard output, or files.
+def show(stem: str, formats: Sequence[str], parts: Parts, options: argparse.Namespace) -> None:
+    """Show a report as the user asked: in the terminal, as JSON on standard output, or as files.
 
     Args:
         stem: the name that the files share.
-        formats: those that were asked for; none for the summary.
-        render: gives the document in a format.
-        summary: gives what a terminal shows.
+        formats: the requested formats; none for the terminal.
+        parts: the report.
         options: of the command.
     """
+    render = partial(
+        registry.render, parts=parts, options=ReportOptions(generated_at=datetime.now(UTC))
+    )
     if not formats:
-        Console().print(summary())
+        Console().print(terminal_summary(parts.document()))
     elif goes_to_standard_output(formats, options):
         sys.stdout.write(render("json"))
     else:

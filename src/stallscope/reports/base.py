@@ -1,14 +1,19 @@
-"""The contract of a report, and what it is given besides the analysis."""
+"""What a report is made of, and what it is given besides its result."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
 from stallscope import __version__
 from stallscope.analysis import Analysis
+
+from .content import Content
+from .document import Document
+from .records import Records
 
 
 @dataclass(frozen=True)
@@ -17,6 +22,18 @@ class ReportOptions:
 
     generated_at: datetime
     version: str = __version__
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a result says to each kind of reader; a format makes only the part that it writes."""
+
+    #: For people: HTML, Markdown and the terminal.
+    document: Callable[[], Document]
+    #: For programs: JSON.
+    content: Callable[[], Content]
+    #: For spreadsheets: CSV. None if there is none.
+    records: Callable[[], Records] | None = None
 
 
 class Report(ABC):

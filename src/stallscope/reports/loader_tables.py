@@ -9,7 +9,7 @@ from stallscope.run import InputStage
 from stallscope.text.cells import Cells
 from stallscope.text.verdicts import listed
 
-from .tables import NOTHING, Table
+from .document import NOTHING, Table
 
 _ENOUGH = {
     True: "Alone it is fast enough: during training something takes CPU cores, disk or memory from it",

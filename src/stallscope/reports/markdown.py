@@ -16,9 +16,9 @@ from stallscope.text.verdicts import basis, headline
 
 from .base import Report, ReportOptions
 from .contents import advice, context, gap, throughput
+from .document import Table
 from .loader_tables import rates_table, stages_table
 from .tables import (
-    Table,
     baselines_table,
     cause_table,
     epochs_table,

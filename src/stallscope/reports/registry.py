@@ -6,8 +6,12 @@ from collections.abc import Sequence
 
 from stallscope.errors import UsageError
 
-from .base import Report
+from .base import Parts, Report, ReportOptions
 from .csv_report import CsvReport
+from .formats.csv_text import csv_text
+from .formats.html import html_text
+from .formats.json_text import json_text
+from .formats.markdown import markdown_text
 from .html import HtmlReport
 from .json_report import JsonReport
 from .markdown import MarkdownReport
@@ -23,6 +27,14 @@ REPORTS: tuple[Report, ...] = (
 
 #: The formats of reports on several runs.
 DOCUMENTS = ("html", "md", "json", "csv")
+
+
+WRITERS = {"html": html_text, "md": markdown_text, "json": json_text, "csv": csv_text}
+
+
+def render(name: str, parts: Parts, options: ReportOptions) -> str:
+    """Write a report in the format of that name."""
+    return WRITERS[name](parts, options)
 
 
 def names() -> list[str]:

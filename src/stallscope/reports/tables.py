@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
@@ -33,9 +32,8 @@ from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import counted
 
 from .contents import job_parts
+from .document import NOTHING, Table
 
-#: Stands in a cell for which there is nothing to say.
-NOTHING = "–"
 #: What to know of gains that no run has shown.
 EXTRAPOLATED = (
     "Extrapolated: bandwidth as if latency cost nothing; ranks by a model of the communication, whose "
@@ -49,19 +47,6 @@ GAINS_FROM = {
 _RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
 # More are too many to read; the dashboard and JSON have them.
 _MOST_EVENTS = 50
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text below columns; the first column names its row."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    #: Columns of words; all others are numbers.
-    words: frozenset[int] = frozenset({0})
-    emphasised: frozenset[int] = frozenset()
-    note: str = ""
 
 
 def cause_table(analysis: Analysis) -> Table:

@@ -18,7 +18,7 @@ from stallscope.formatting.numbers import (
 from stallscope.text.fixes import NO_GAIN
 from stallscope.text.verdicts import counted
 
-from ..tables import NOTHING
+from ..document import NOTHING
 from .line import Line, by_time_lost
 
 #: The name of the files of an index, which no run's may have.

@@ -23,7 +23,7 @@ from stallscope.formatting.numbers import (
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.verdicts import counted
 
-from ..tables import NOTHING, Table
+from ..document import NOTHING, Table
 
 _WORTH_MENTIONING_PERCENT = 0.5
 _INTERVALS = (

@@ -10,7 +10,7 @@ from stallscope.formatting.numbers import amount, between, percent, plus_minus, 
 from stallscope.parsers.autotune import Sample
 from stallscope.text.verdicts import counted, joined
 
-from ..tables import NOTHING, Table
+from ..document import NOTHING, Table
 from .passing import rounded
 
 _SWITCHES = {

@@ -1,4 +1,4 @@
-"""JSON for programs: what docs/compare.schema.json describes."""
+"""The JSON of compared runs, which docs/compare.schema.json describes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,17 @@ from stallscope.analysis.history.comparison import Change, Comparison, Differenc
 from stallscope.analysis.history.regression import Figure, History, LastingChange, Rerun
 from stallscope.arrays.stats import Mean
 
-from ..base import ReportOptions
+from ..content import SCHEMA_VERSION, Content, valid
 from ..json_report import document as report_document
-from ..json_report import valid
 from .compared import Compared
 from .histories import headline
 from .sentences import caveats, outcome
 
-SCHEMA_VERSION = 1
 
-
-def json_text(compared: Compared, _options: ReportOptions) -> str:
-    return json.dumps(document(compared), indent=1, allow_nan=False) + "\n"
-
-
-def document(compared: Compared) -> dict[str, Any]:
-    """One object; what is not known is None."""
+def json_content(compared: Compared) -> Content:
+    """Return one object; what is not known is None."""
     pair = compared.pair
-    content: dict[str, Any] = valid(
+    content: Content = valid(
         {
             "schema_version": SCHEMA_VERSION,
             "pair": None if pair is None else _pair(pair),

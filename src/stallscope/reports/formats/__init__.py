@@ -1,0 +1,1 @@
+"""One file per format; each draws any document, or writes any records or content."""
