@@ -1,29 +1,20 @@
-"""JSON for programs: what docs/tune.schema.json describes."""
+"""The JSON of tuning, which docs/tune.schema.json describes."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 from stallscope.analysis.tuning import Compared, TimelineSays, Tried, Tuned, Tuning
-from stallscope.arrays.stats import Mean
 from stallscope.parsers.autotune import Sample
 
-from ..base import ReportOptions
-from ..json_report import valid
-from .passing import commands, environment
-
-SCHEMA_VERSION = 1
+from ..content import SCHEMA_VERSION, Content, ci95_of, valid, value_of
+from .launch_commands import commands, environment
 
 
-def json_text(tuning: Tuning, _options: ReportOptions) -> str:
-    return json.dumps(document(tuning), indent=1, allow_nan=False) + "\n"
-
-
-def document(tuning: Tuning) -> dict[str, Any]:
-    """All that was found as one object; what is not known is None."""
-    content: dict[str, Any] = valid(
+def json_content(tuning: Tuning) -> Content:
+    """Return all results as one object; what is not known is None."""
+    content: Content = valid(
         {
             "schema_version": SCHEMA_VERSION,
             "autotune": [_tuned(one) for one in tuning.tuned],
@@ -46,8 +37,8 @@ def _tuned(one: Tuned) -> dict[str, Any]:
         "alike": one.alike,
         "insufficient": one.insufficient or None,
         "run": None if one.run is None else one.run.run.id,
-        "settled_step_ms": _value(one.settled_ms),
-        "settled_step_ci95_ms": _ci95(one.settled_ms),
+        "settled_step_ms": value_of(one.settled_ms),
+        "settled_step_ci95_ms": ci95_of(one.settled_ms),
         "tried": [_tried(tried) for tried in one.tried],
         "compared": [_compared(compared) for compared in one.compared],
     }
@@ -67,8 +58,8 @@ def _tried(one: Tried) -> dict[str, Any]:
         "number": one.number,
         **_sample(one.sample),
         "steps": one.steps,
-        "step_ms": _value(one.step_ms),
-        "step_ci95_ms": _ci95(one.step_ms),
+        "step_ms": value_of(one.step_ms),
+        "step_ci95_ms": ci95_of(one.step_ms),
     }
 
 
@@ -88,11 +79,3 @@ def _timeline(name: str, says: TimelineSays) -> dict[str, Any]:
     figures = asdict(says)
     figures["advice"] = [str(piece) for piece in says.advice]
     return {"name": name, **figures}
-
-
-def _value(mean: Mean | None) -> float | None:
-    return None if mean is None else mean.value
-
-
-def _ci95(mean: Mean | None) -> tuple[float, float] | None:
-    return None if mean is None else mean.ci95

@@ -1,4 +1,4 @@
-"""How a setting gets into a job: its lines for the environment, and for every launcher."""
+"""The lines that start a job with a setting: for the environment and for each launcher."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stallscope.analysis.tuning import Tuned
 from stallscope.parsers.autotune import Sample
 
 _WIDTH = 76
-# What horovodrun calls them, when on and off; the flag of the cache takes a number.
+# The flags of horovodrun for on and off; the flag of the cache takes a number.
 _FLAGS = {
     "hierarchical_allreduce": ("--hierarchical-allreduce", "--no-hierarchical-allreduce"),
     "hierarchical_allgather": ("--hierarchical-allgather", "--no-hierarchical-allgather"),
@@ -19,13 +19,13 @@ _FLAGS = {
 
 
 def environment(tuned: Tuned) -> tuple[str, ...]:
-    """The lines that make Horovod start with the setting; without switches that do nothing here."""
+    """Return the lines that set the setting, without switches that have no effect on this job."""
     chosen = _chosen(tuned)
     return () if chosen is None else chosen.environment
 
 
 def commands(tuned: Tuned) -> dict[str, str]:
-    """By the name of the launcher, what to paste; nothing without a setting."""
+    """Return the command of each launcher by its name; nothing without a setting."""
     chosen = _chosen(tuned)
     if chosen is None:
         return {}
@@ -46,13 +46,13 @@ def commands(tuned: Tuned) -> dict[str, str]:
 
 
 def rounded(tuned: Tuned) -> bool:
-    """Whether horovodrun's flag, which takes whole MiB, is not exactly the setting."""
+    """Return whether horovodrun's flag, which takes whole MiB, rounds the setting."""
     chosen = tuned.setting
     return chosen is not None and _whole_mib(chosen) != chosen.fusion_mib
 
 
 def _whole_mib(sample: Sample) -> int:
-    """The nearest whole number; 0 would switch fusion off."""
+    """Return the nearest whole number, but 0 only if fusion is off."""
     return max(1, round(sample.fusion_mib)) if sample.fusion_mib else 0
 
 
