@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 from stallscope.analysis.ledger.ledger import CAUSES
 
-from ..base import ReportOptions
-from ..csv_report import cell
+from ..records import Records, Row
 from .index import Index
 from .line import Line
 
@@ -35,23 +31,16 @@ COLUMNS = (
     "commit",
 )
 
-Row = dict[str, str | int | float | bool | None]
 
-
-def csv_text(index: Index, _options: ReportOptions) -> str:
-    """Cells of what is not known are empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\r\n")
-    writer.writeheader()
-    for line in index.ranked:
-        writer.writerow(_row(line))
-    return text.getvalue()
+def records(index: Index) -> Records:
+    """List the runs, the most costly first."""
+    return Records(COLUMNS, map(_row, index.ranked))
 
 
 def _row(line: Line) -> Row:
     low, high = line.lost_ci95_h or (None, None)
     row: Row = {
-        "run_id": cell(line.id),
+        "run_id": line.id,
         "started_at": line.started_at,
         "ranks": line.ranks,
         "synthetic": line.synthetic,
@@ -67,4 +56,4 @@ def _row(line: Line) -> Row:
     }
     row |= {f"{name}_ms": line.by_cause_ms.get(name) for name in CAUSES}
     texts = ("name", "model", "said", "fix", "versions", "commit")
-    return row | {name: cell(getattr(line, name) or "") for name in texts}
+    return row | {name: getattr(line, name) for name in texts}
