@@ -12,7 +12,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.result import RankSummary
 from stallscope.formatting.numbers import share
 from stallscope.reports.document import Table
-from stallscope.reports.tables import clock, rank_cells, step_unit
+from stallscope.reports.run.tables import clock, rank_cells, step_unit
 from stallscope.text.fixes import saved, speedup, speedup_interval
 from stallscope.text.gains import gains
 

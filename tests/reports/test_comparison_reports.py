@@ -33,7 +33,7 @@ from stallscope.reports.comparison import Compared, parts
 from stallscope.reports.comparison.json_content import json_content
 from stallscope.reports.comparison.records import COLUMNS
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.registry import DOCUMENTS
+from stallscope.reports.registry import SEVERAL_RUNS
 from stallscope.reports.registry import render as rendered
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "compare.schema.json").read_text())
@@ -137,7 +137,7 @@ def test_every_document_is_valid(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", SEVERAL_RUNS)
 def test_every_format_can_be_made_of_every_comparison(name: str, case: str) -> None:
     text = render(name, compared(case))
     assert "nan" not in re.findall(r"\b\w+\b", text)

@@ -30,7 +30,7 @@ from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.registry import DOCUMENTS
+from stallscope.reports.registry import SEVERAL_RUNS
 from stallscope.reports.registry import render as rendered
 from stallscope.reports.scaling import parts
 from stallscope.reports.scaling.contents import headline, lost_table, percentage
@@ -119,7 +119,7 @@ def test_the_keys_that_scripts_rely_on_are_there() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", SEVERAL_RUNS)
 def test_every_format_says_how_it_scales(name: str, case: str) -> None:
     text = render(name, series_of(case))
     assert len(text) > 200

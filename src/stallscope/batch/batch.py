@@ -260,7 +260,7 @@ class Batch:
 
     @property
     def _documents(self) -> list[str]:
-        return [name for name in self.settings.formats if name in registry.DOCUMENTS]
+        return [name for name in self.settings.formats if name in registry.SEVERAL_RUNS]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ REPORTS = Path("reports")
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser, formats: Sequence[str] = registry.DOCUMENTS
+    parser: argparse.ArgumentParser, formats: Sequence[str] = registry.SEVERAL_RUNS
 ) -> None:
     """``--out``, ``--format``, ``--force`` and ``--read-as``."""
     parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (reports/)")
@@ -36,7 +36,9 @@ def add_arguments(
     )
 
 
-def formats_of(options: argparse.Namespace, known: Sequence[str] = registry.DOCUMENTS) -> list[str]:
+def formats_of(
+    options: argparse.Namespace, known: Sequence[str] = registry.SEVERAL_RUNS
+) -> list[str]:
     """The formats that were asked for; none for a summary in the terminal.
 
     Raises:

@@ -1,19 +1,16 @@
-"""What a report is made of, and what it is given besides its result."""
+"""What a report consists of, and the options of reports."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
 
 from stallscope import __version__
-from stallscope.analysis import Analysis
 
 from .content import Content
 from .document import Document
-from .records import Records
+from .records import Metric, Records
 
 
 @dataclass(frozen=True)
@@ -34,18 +31,5 @@ class Parts:
     content: Callable[[], Content]
     #: For spreadsheets: CSV. None if there is none.
     records: Callable[[], Records] | None = None
-
-
-class Report(ABC):
-    """Writes an analysis in one format. A new format is one file with one subclass, listed in
-    ``registry.py``.
-    """
-
-    #: The name for ``--format``.
-    name: ClassVar[str]
-    #: How the names of its files end.
-    suffix: ClassVar[str]
-
-    @abstractmethod
-    def render(self, analysis: Analysis, options: ReportOptions) -> str:
-        """The whole report as text."""
+    #: For monitoring: OpenMetrics. None if there is none.
+    metrics: Callable[[], Iterable[Metric]] | None = None

@@ -16,10 +16,6 @@ from stallscope.charts.charts import Chart
 #: Stands in a cell that has no value.
 NOTHING = "–"
 
-#: The formats that draw documents, and those of them that write files.
-DRAWN = frozenset({"html", "md", "terminal"})
-FILES = frozenset({"html", "md"})
-
 
 @dataclass(frozen=True)
 class Text:
@@ -168,10 +164,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Charts:
-    """Charts, made only for formats that can draw them."""
+    """Charts, one below the other."""
 
     kind: ClassVar[str] = "charts"
-    make: Callable[[], Sequence[Chart]]
+    charts: Sequence[Chart]
 
 
 @dataclass(frozen=True)
@@ -227,7 +223,6 @@ class Section:
     #: The colour of a headline.
     tone: str = "unknown"
     aside: Sequence[Block] = ()
-    formats: frozenset[str] = DRAWN
 
     def shown(self, name: str) -> list[Block]:
         """The blocks that a format shows."""
@@ -242,17 +237,33 @@ def _shown(blocks: Iterable[Block], name: str) -> Iterator[Block]:
             yield from _shown(block.blocks, name)
 
 
-def sections_of(*tables: Table | None, formats: frozenset[str] = DRAWN) -> list[Section]:
+@dataclass(frozen=True)
+class SectionsFor:
+    """Sections that some formats show; they are made when one of these formats draws them."""
+
+    formats: frozenset[str]
+    make: Callable[[], Iterable[Section]]
+
+
+def sections_for(names: str, make: Callable[[], Iterable[Section]]) -> SectionsFor:
+    """Return sections for the formats of these names, separated by spaces."""
+    return SectionsFor(frozenset(names.split()), make)
+
+
+def sections_of(*tables: Table | None) -> list[Section]:
     """Return a section for each table that there is."""
-    return [
-        Section(table.title, (table,), formats=formats) for table in tables if table is not None
-    ]
+    return [Section(table.title, (table,)) for table in tables if table is not None]
 
 
-def charts_section(title: str, make: Callable[[], Sequence[Chart | None]]) -> Section:
-    """A section of the charts that can be drawn."""
-    known = Charts(lambda: [chart for chart in make() if chart is not None])
-    return Section(title, (known,), style="charts", formats=frozenset({"html"}))
+def charts_section(title: str, make: Callable[[], Sequence[Chart | None]]) -> SectionsFor:
+    """Return the section of the charts that can be drawn; none without any."""
+
+    def sections() -> Iterator[Section]:
+        charts = [chart for chart in make() if chart is not None]
+        if charts:
+            yield Section(title, (Charts(charts),), style="charts")
+
+    return sections_for("html", sections)
 
 
 @dataclass(frozen=True)
@@ -269,7 +280,7 @@ class Document:
     """A whole report as its readers see it."""
 
     title: str
-    sections: Sequence[Section]
+    sections: Sequence[Section | SectionsFor]
     #: What the sections are about: readers can skip to it.
     subject: str
     chips: Sequence[Chip] = ()
@@ -277,11 +288,17 @@ class Document:
     basis: str = ""
 
     def shown(self, name: str) -> list[Section]:
-        """The sections that a format shows."""
-        return [one for one in self.sections if name in one.formats]
+        """Return the sections that a format shows."""
+        shown: list[Section] = []
+        for one in self.sections:
+            if isinstance(one, Section):
+                shown.append(one)
+            elif name in one.formats:
+                shown += one.make()
+        return shown
 
     @property
     def headline(self) -> str:
-        """The first headline; empty without any."""
-        found = (one.title for one in self.sections if one.style in ("headline", "verdict"))
-        return next(found, "")
+        """The title of the first section; empty without any."""
+        first = next(iter(self.sections), None)
+        return first.title if isinstance(first, Section) else ""

@@ -1,8 +1,8 @@
-"""The figures of a report for spreadsheets, one row each."""
+"""The figures of a report for spreadsheets, one row each, and for monitoring."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stallscope.arrays.stats import Mean
@@ -26,3 +26,18 @@ def mean_cells(mean: Mean | None, name: str = "value", interval: str = "ci") -> 
         return {}
     low, high = mean.ci95 or (None, None)
     return {name: mean.value, f"{interval}_low": low, f"{interval}_high": high}
+
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Samples of one name, each with its labels; a sample that is not known is None."""
+
+    name: str
+    title: str
+    samples: Sequence[tuple[Labels, float | None]]
+    #: The end of the name; empty for plain numbers.
+    unit: str = ""
+    kind: str = "gauge"

@@ -15,7 +15,8 @@ from stallscope.errors import UsageError, WouldOverwriteError
 from stallscope.run import Run
 
 from .base import ReportOptions
-from .registry import by_name
+from .registry import by_name, render
+from .run import parts
 
 
 def write_reports(
@@ -41,12 +42,11 @@ def write_reports(
         UsageError: if a format is unknown, or the folder cannot be written to.
         WouldOverwriteError: if a file is there already; then none is written.
     """
-    reports = [by_name(name) for name in dict.fromkeys(formats)]
+    names = [by_name(name).name for name in dict.fromkeys(formats)]
     options = options or ReportOptions(generated_at=datetime.now(UTC))
-    pairs = [(analysis, report) for analysis in analyses for report in reports]
     stems = stems_of([analysis.run for analysis in analyses])
     paths = [path for stem in stems for path in paths_of(stem, formats, out)]
-    texts = (report.render(analysis, options) for analysis, report in pairs)
+    texts = (render(name, parts(analysis), options) for analysis in analyses for name in names)
     write_texts(paths, texts, out, force)
     return paths
 
@@ -62,7 +62,7 @@ def write_report(analysis: Analysis, name: str, path: Path, options: ReportOptio
     Raises:
         UsageError: if the format is unknown, or the folder cannot be written to.
     """
-    text = by_name(name).render(analysis, options)
+    text = render(name, parts(analysis), options)
     write_texts([path], [text], path.parent, force=True)
 
 

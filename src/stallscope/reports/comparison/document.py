@@ -8,7 +8,16 @@ from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import History
 from stallscope.charts import comparison, history
 
-from ..document import FILES, Document, Listing, Section, Text, charts_section, sections_of
+from ..document import (
+    Document,
+    Listing,
+    Section,
+    SectionsFor,
+    Text,
+    charts_section,
+    sections_for,
+    sections_of,
+)
 from . import histories
 from .compared import Compared
 from .contents import NOTHING_ELSE, changes_table, facts_table, runs_table
@@ -23,7 +32,7 @@ def document(compared: Compared) -> Document:
     return Document("Comparison", sections, "comparison")
 
 
-def _pair(pair: Comparison) -> Iterator[Section]:
+def _pair(pair: Comparison) -> Iterator[Section | SectionsFor]:
     title, sentence = outcome(pair)
     ratio = speedup(pair)
     sentences = [sentence, *([f"Throughput of B over A's: {ratio}."] if ratio else [])]
@@ -42,7 +51,7 @@ def _pair(pair: Comparison) -> Iterator[Section]:
         yield Section("Other differences", (Text(NOTHING_ELSE),))
 
 
-def _history(own: History) -> Iterator[Section]:
+def _history(own: History) -> Iterator[Section | SectionsFor]:
     yield Section(
         histories.headline(own),
         (*map(Text, histories.since(own)), *_caveats(own.warnings)),
@@ -53,7 +62,7 @@ def _history(own: History) -> Iterator[Section]:
         "Charts", lambda: [*history.figure_charts(own), history.ledgers_chart(own)]
     )
     yield from sections_of(histories.figures_table(own))
-    yield from sections_of(histories.changes_table(own), formats=FILES)
+    yield sections_for("html md", lambda: sections_of(histories.changes_table(own)))
     yield from sections_of(histories.runs_table(own))
 
 

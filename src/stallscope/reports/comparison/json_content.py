@@ -13,7 +13,7 @@ from stallscope.analysis.history.regression import Figure, History, LastingChang
 from stallscope.arrays.stats import Mean
 
 from ..content import SCHEMA_VERSION, Content, valid
-from ..json_report import document as report_document
+from ..run import json_content as run_content
 from .compared import Compared
 from .histories import headline
 from .sentences import caveats, outcome
@@ -50,7 +50,7 @@ def _pair(pair: Comparison) -> dict[str, Any]:
 
 def _run(analysis: Analysis) -> dict[str, Any]:
     """As in the report of one run."""
-    whole = report_document(analysis)
+    whole = run_content(analysis)
     names = ("id", "name", "source", "size", "steps", "synthetic", "started_at")
     verdict = whole["bottleneck"]
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import lru_cache
 
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
@@ -32,6 +33,7 @@ def _written(value: Value) -> Value:
     return finite(value) if isinstance(value, float) else value
 
 
+@lru_cache(maxsize=1024)
 def cell(text: str) -> str:
     """Return text that no spreadsheet takes for a formula."""
     shown = plain(text)

@@ -9,7 +9,18 @@ from stallscope.charts.charts import TITLES
 from stallscope.formatting.numbers import NOT_MEASURED, amount, percent
 from stallscope.text.verdicts import counted
 
-from ..document import Bar, Cell, Document, Listing, Section, Table, Text, charts_section, only
+from ..document import (
+    Bar,
+    Cell,
+    Document,
+    Listing,
+    Section,
+    SectionsFor,
+    Table,
+    Text,
+    charts_section,
+    only,
+)
 from .index import NOTE, Index, gain, lost, ranks, shares, throughput
 from .line import Line
 from .trends import trends
@@ -39,7 +50,7 @@ def document(index: Index) -> Document:
     return Document(index.title, [*_sections(index)], "runs")
 
 
-def _sections(index: Index) -> Iterator[Section]:
+def _sections(index: Index) -> Iterator[Section | SectionsFor]:
     failed = f"{counted(len(index.failed), 'run')} could not be reported."
     link = [only("html", Text(failed, leads_to=_FAILED))] if index.failed else []
     yield Section(index.headline, link, style="headline")

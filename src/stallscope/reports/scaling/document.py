@@ -9,7 +9,6 @@ from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.formatting.numbers import percent, rate_scale, significant
 
 from ..document import (
-    FILES,
     NOTHING,
     Bar,
     Block,
@@ -17,10 +16,12 @@ from ..document import (
     Document,
     Listing,
     Section,
+    SectionsFor,
     Table,
     Text,
     charts_section,
     only,
+    sections_for,
     sections_of,
 )
 from .contents import (
@@ -38,12 +39,11 @@ from .contents import (
 def document(series: Sequence[Series]) -> Document:
     """Build the document; published curves come last."""
     sections = [section for one in series for section in _series(one)]
-    return Document(
-        "Scaling", [*sections, *sections_of(published_table(), formats=FILES)], "series"
-    )
+    published = sections_for("html md", lambda: sections_of(published_table()))
+    return Document("Scaling", [*sections, published], "series")
 
 
-def _series(series: Series) -> Iterator[Section]:
+def _series(series: Series) -> Iterator[Section | SectionsFor]:
     blocks: list[Block] = [Text(text) for text in (difference(series),) if text]
     if series.warnings:
         blocks.append(Listing(series.warnings, role="caveats"))

@@ -1,21 +1,17 @@
-"""CSV for spreadsheets: one row per figure, in long form."""
+"""The figures of one run for spreadsheets: one row each, in long form."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from itertools import chain
-from typing import ClassVar
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.entries import LedgerEntry
 from stallscope.analysis.ledger.ledger import STAGES
 from stallscope.analysis.result import RankSummary
-from stallscope.formatting.numbers import Interval, finite
-from stallscope.formatting.plain import plain
+from stallscope.formatting.numbers import Interval
 
-from .base import Report, ReportOptions
+from ..records import Records, Row
 
 COLUMNS = (
     "run_id",
@@ -32,32 +28,18 @@ COLUMNS = (
     "waiting_ms",
 )
 
-# Spreadsheets run what begins like this, in ASCII or in full width (OWASP, "CSV injection").
-_FORMULA = tuple("=+-@＝＋－＠")
 _RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
 
-Row = dict[str, str | int | float | None]
 
+def records(analysis: Analysis) -> Records:
+    """List the figures of the step, of its causes, of the ledger, and of every rank and epoch.
 
-class CsvReport(Report):
-    """Scopes: ``step`` (mean and percentiles), ``by_cause`` and ``ledger`` (each adds up to the mean),
-    ``rank``; ``epoch`` where logs know epochs only.
-
-    Cells of what was not measured are empty.
+    The causes, and the entries of the ledger, add up to the mean step.
     """
-
-    name: ClassVar[str] = "csv"
-    suffix: ClassVar[str] = ".csv"
-
-    def render(self, analysis: Analysis, options: ReportOptions) -> str:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\r\n")
-        writer.writeheader()
-        run_id = cell(analysis.run.id)
-        scopes = (_step_rows, _cause_rows, _ledger_rows, _rank_rows, _epoch_rows)
-        for row in chain.from_iterable(rows(analysis) for rows in scopes):
-            writer.writerow({"run_id": run_id, **row})
-        return text.getvalue()
+    scopes = (_step_rows, _cause_rows, _ledger_rows, _rank_rows, _epoch_rows)
+    run_id = analysis.run.id
+    rows = chain.from_iterable(rows(analysis) for rows in scopes)
+    return Records(COLUMNS, ({"run_id": run_id, **row} for row in rows))
 
 
 def _step_rows(analysis: Analysis) -> Iterator[Row]:
@@ -72,7 +54,7 @@ def _step_rows(analysis: Analysis) -> Iterator[Row]:
 
 def _cause_rows(analysis: Analysis) -> Iterator[Row]:
     for entry in analysis.by_cause:
-        waiting = finite(entry.waiting_ms) if entry.name in STAGES else None
+        waiting = entry.waiting_ms if entry.name in STAGES else None
         yield {"scope": "by_cause", **_entry(entry), "waiting_ms": waiting}
 
 
@@ -84,7 +66,7 @@ def _ledger_rows(analysis: Analysis) -> Iterator[Row]:
 def _entry(entry: LedgerEntry) -> Row:
     return {
         "name": entry.name,
-        "share": finite(entry.share),
+        "share": entry.share,
         **_figures(entry.ms, entry.ci95_ms),
         **_against(entry.ms, entry.baseline_ms),
     }
@@ -100,7 +82,7 @@ def _rank_rows(analysis: Analysis) -> Iterator[Row]:
             yield {
                 "scope": "rank",
                 "rank": rank.rank,
-                "host": cell(rank.host),
+                "host": rank.host,
                 "name": name,
                 "share": own / whole if own is not None and whole else None,
                 **_figures(own, None),
@@ -121,15 +103,9 @@ def _stage(rank: RankSummary | None, name: str) -> float | None:
 
 def _figures(value: float | None, ci95: Interval | None) -> Row:
     low, high = (None, None) if ci95 is None else ci95
-    return {"ms": finite(value), "ci_low_ms": finite(low), "ci_high_ms": finite(high)}
+    return {"ms": value, "ci_low_ms": low, "ci_high_ms": high}
 
 
 def _against(value: float | None, other: float | None) -> Row:
     excess = None if value is None or other is None else value - other
-    return {"baseline_ms": finite(other), "excess_ms": finite(excess)}
-
-
-def cell(text: str) -> str:
-    """Text from logs that no spreadsheet takes for a formula."""
-    shown = plain(text)
-    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
+    return {"baseline_ms": other, "excess_ms": excess}

@@ -1,4 +1,4 @@
-"""What every report chooses from an analysis: gains, advice, ranks that matter, facts."""
+"""What a report takes from an analysis: advice, ranks that matter, facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from stallscope.text.job_figures import JOB_PARTS
 from stallscope.text.verdicts import listed
 
 _MOST_LATEST = 4
-_MOST_NAMED = 8
 
 _TEXTS = (
     ("model", "Model"),
@@ -39,8 +38,44 @@ _TEXTS = (
 )
 
 
+#: What the words of a report mean.
+HOW_TO_READ = (
+    (
+        "Input",
+        "From the start of a step until its batch is there. The part that exceeds the synthetic "
+        "baseline's is input stall.",
+    ),
+    (
+        "Compute",
+        "From the arrival of the batch until the last gradient is ready: copy to the device, forward, "
+        "backward, and what they overlap.",
+    ),
+    ("Other", "Between steps: optimizer update, callbacks, logging, overhead of the host."),
+    (
+        "Imbalance",
+        "How much later the last rank is ready than the reference rank. It is never zero: the slowest "
+        "of many ranks is slower by chance. Ranks are named only if a test rules chance out.",
+    ),
+    ("Waits", "Per rank: from its own last gradient until the last rank's."),
+    (
+        "Exposed allreduce",
+        "From the last rank's last gradient until all gradients are reduced. The part that backward "
+        "hides costs nothing.",
+    ),
+    (
+        "Ledger",
+        "Input, compute and other of the reference rank (the median one), plus imbalance, plus exposed "
+        "allreduce. Together they are exactly the step.",
+    ),
+    (
+        "±",
+        "The 95% interval of a mean, widened because steps resemble the ones before them.",
+    ),
+)
+
+
 def advice(analysis: Analysis) -> Sequence[str]:
-    """What to do: the verdict's advice, otherwise that of the severest findings."""
+    """Return the verdict's advice, otherwise that of the severest findings."""
     if analysis.bottleneck.advice:
         return analysis.bottleneck.advice
     for severity in ("error", "warning", "info"):
@@ -51,26 +86,26 @@ def advice(analysis: Analysis) -> Sequence[str]:
 
 
 def ranks_that_matter(analysis: Analysis) -> tuple[str, list[RankSummary]]:
-    """The named ranks, otherwise those that others wait for most; and what they are."""
+    """Return the stragglers, otherwise the latest ranks, with a title for them."""
     named = [rank for rank in analysis.ranks if rank.rank in analysis.bottleneck.ranks]
     if named:
-        return "Named ranks", named[:_MOST_NAMED]
+        return "Named ranks", named
     stamped = [rank for rank in analysis.ranks if rank.wait_ms is not None]
     latest = sorted(stamped, key=lambda rank: rank.wait_ms or 0.0)[:_MOST_LATEST]
     return "Ranks, latest first (no straggler found)", latest
 
 
 def job_parts(analysis: Analysis) -> list[tuple[str, float | None]]:
-    """Seconds of the job by what they went to; None for all where steps have no stages."""
+    """Return the seconds of each part of the job; None for all if steps have no stages."""
     job = analysis.job
     split = analysis.ledger is not None
     return [(name, getattr(job, name) if split else None) for name in JOB_PARTS]
 
 
 def facts(analysis: Analysis) -> list[tuple[str, str]]:
-    """The run's facts that are known, with their names."""
+    """Return the known facts about the run with their names."""
     run = analysis.run
-    written = [
+    known = [
         ("Run", run.id),
         ("Read from", run.source),
         ("Started", f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC" if run.started_at else ""),
@@ -84,22 +119,22 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
         *context(analysis),
         *((title, as_text(run.fact(name))) for name, title in _TEXTS),
     ]
-    return [(title, text) for title, text in written if text]
+    return [(title, text) for title, text in known if text]
 
 
 def context(analysis: Analysis) -> list[tuple[str, str]]:
-    """What figures must be read with: communication, clocks, and steps that are not in the ledger."""
-    written = [
+    """Return what the figures depend on: communication, clocks, and steps outside the ledger."""
+    known = [
         ("Communication", communication(analysis)),
         ("Clocks", clocks(analysis)),
         ("Steps in the ledger", coverage(analysis)),
         ("On one rank", "" if analysis.single is None else analysis.single.run.name),
     ]
-    return [(title, text) for title, text in written if text]
+    return [(title, text) for title, text in known if text]
 
 
 def gap(analysis: Analysis) -> str:
-    """Which part of the baseline's throughput is lost; empty where not known."""
+    """Return the share of the baseline's throughput that is lost; empty if not known."""
     if analysis.gap is None:
         return ""
     interval = analysis.gap_ci95
@@ -108,12 +143,12 @@ def gap(analysis: Analysis) -> str:
 
 
 def single_match(analysis: Analysis) -> BaselineMatch | None:
-    """What the run shares with the one on one rank; None without one."""
+    """Compare the run with the one on one rank; None without one."""
     return None if analysis.single is None else match_single(analysis.run, analysis.single.run)
 
 
 def settings(analysis: Analysis) -> list[tuple[str, str]]:
-    """Environment settings as recorded."""
+    """Return the recorded environment settings."""
     recorded = analysis.run.fact("settings")
     if not isinstance(recorded, Mapping):
         return []
@@ -121,7 +156,7 @@ def settings(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def throughput(analysis: Analysis) -> str:
-    """Samples per second; empty where not known."""
+    """Return samples per second; empty if not known."""
     return "" if analysis.samples_per_second is None else rate(analysis.samples_per_second)
 
 

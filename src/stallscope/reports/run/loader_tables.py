@@ -1,4 +1,4 @@
-"""What a loader gives alone, in tables: its rate beside those of training, and its stages."""
+"""The tables on a loader that was run alone: its rate next to those of training, and its stages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stallscope.run import InputStage
 from stallscope.text.cells import Cells
 from stallscope.text.verdicts import listed
 
-from .document import NOTHING, Table
+from ..document import NOTHING, Table
 
 _ENOUGH = {
     True: "Alone it is fast enough: during training something takes CPU cores, disk or memory from it",
@@ -19,7 +19,7 @@ _ENOUGH = {
 
 
 def rates_table(analysis: Analysis) -> Table | None:
-    """The three rates of one rank's input; None where no loader was run alone."""
+    """Return the three rates of one rank's input; None if no loader was run alone."""
     found = analysis.input_rates
     if found is None:
         return None
@@ -38,20 +38,22 @@ def rates_table(analysis: Analysis) -> Table | None:
 
 
 def stages_table(analysis: Analysis) -> Table | None:
-    """The stages of the slowest loader; None if it has none."""
+    """Return the stages of the slowest loader; None if it has none."""
     found = analysis.input_rates
     if found is None or not found.slowest.stages:
         return None
     slowest = found.slowest
     cells = Cells.for_all([slowest.ms])
     rows = [_stage_row(stage, cells, slowest.ms) for stage in slowest.stages]
-    told = f" {slowest.no_stages[:1].upper()}{slowest.no_stages[1:]}." if slowest.no_stages else ""
+    missing = (
+        f" {slowest.no_stages[:1].upper()}{slowest.no_stages[1:]}." if slowest.no_stages else ""
+    )
     return Table(
         "The loader's stages",
         ("Stage", "What it is", f"{cells.unit} per batch", "Share"),
         tuple(rows),
         words=frozenset({0, 1}),
-        note=f"Rank {slowest.rank}: what each adds to a batch of the loader alone.{told}",
+        note=f"Rank {slowest.rank}: what each adds to a batch of the loader alone.{missing}",
     )
 
 

@@ -1,13 +1,10 @@
-"""JSON for programs: what docs/report.schema.json describes."""
+"""The JSON of one run, which docs/report.schema.json describes."""
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.gains.what_if import WhatIf
@@ -22,28 +19,16 @@ from stallscope.run import Event, MeasuredInput, Run, Series
 from stallscope.text.events import since_begin_s, worst
 from stallscope.text.fixes import is_throughput
 
-from .base import Report, ReportOptions
+from ..content import SCHEMA_VERSION, Content, valid
 from .contents import job_parts, single_match
 
-SCHEMA_VERSION = 1
 # A Spark application may have had a hundred thousand tasks.
 _MOST_EVENTS = 1_000
 
-# No encoding of text can hold them.
-_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
-
-class JsonReport(Report):
-    name: ClassVar[str] = "json"
-    suffix: ClassVar[str] = ".json"
-
-    def render(self, analysis: Analysis, options: ReportOptions) -> str:
-        return json.dumps(document(analysis), indent=1, allow_nan=False) + "\n"
-
-
-def document(analysis: Analysis) -> dict[str, Any]:
-    """The analysis as one object of docs/report.schema.json; what is not known is None."""
-    content = {
+def json_content(analysis: Analysis) -> Content:
+    """Return the analysis as one object; what is not known is None."""
+    content: Content = {
         "schema_version": SCHEMA_VERSION,
         "run": _run(analysis),
         "baseline": _baseline(analysis),
@@ -288,16 +273,3 @@ def _gain(gain: WhatIf) -> dict[str, Any]:
         "extrapolated": gain.extrapolated,
         "bound": gain.bound,
     }
-
-
-def valid(value: Any) -> Any:
-    """What JSON can hold: no NaN, no infinity, no tuples, no lone surrogates."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return _LONE_SURROGATES.sub("\ufffd", value)
-    if isinstance(value, Mapping):
-        return {name: valid(own) for name, own in value.items()}
-    if isinstance(value, Sequence):
-        return [valid(own) for own in value]
-    return value

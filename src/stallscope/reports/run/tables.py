@@ -1,4 +1,4 @@
-"""The tables of reports, as text in cells; HTML and Markdown draw the same ones."""
+"""The tables on one run, as text in cells."""
 
 from __future__ import annotations
 
@@ -31,26 +31,28 @@ from stallscope.text.job_figures import job_texts
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import counted
 
+from ..document import NOTHING, Table
 from .contents import job_parts
-from .document import NOTHING, Table
 
-#: What to know of gains that no run has shown.
+#: Below gains that no run has shown.
 EXTRAPOLATED = (
-    "Extrapolated: bandwidth as if latency cost nothing; ranks by a model of the communication, whose "
-    "interval goes from all bandwidth to all latency where runs of one size only are known."
+    "Extrapolated: bandwidth as if latency cost nothing; ranks by a model of the communication. Its "
+    "interval goes from all bandwidth to all latency if runs of one size only are known."
 )
-#: What gains are predicted from.
+#: By the source of the prediction, the note below gains.
 GAINS_FROM = {
-    "baseline": "Predicted from the baseline's steps, in which the other faults stay.",
-    "run": "The run's own steps, replayed without the fault.",
+    "baseline": "Predicted from the baseline's steps; the other faults stay.",
+    "run": "Predicted by replaying the run's own steps without the fault.",
 }
 _RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
-# More are too many to read; the dashboard and JSON have them.
+# People do not read more; the dashboard and JSON have all of them.
 _MOST_EVENTS = 50
+_MOST_EPOCHS = 10
+_MOST_STRAGGLERS = 5
 
 
 def cause_table(analysis: Analysis) -> Table:
-    """The step by cause, and how much of each stage is waiting for slow ranks."""
+    """Return the step by cause, and how long ranks wait for the slowest in each stage."""
     unit = step_unit(analysis)
     columns = ["Cause", f"{unit} per step", "Share", f"Others wait, {unit}"]
     if analysis.baseline is not None:
@@ -62,13 +64,13 @@ def cause_table(analysis: Analysis) -> Table:
         tuple(columns),
         tuple((*row[:3], wait, *row[3:]) for row, wait in zip(rows, waits, strict=True)),
         emphasised=frozenset({len(CAUSES)}),
-        note="Stages of the rank that is last in each step. Others wait: by how much its stage is "
-        "longer than the typical rank's. ± is the 95% interval of the mean.",
+        note="Stages of the rank that is last in each step. Others wait: how much longer its stage is "
+        "than the typical rank's. ± is the 95% interval of the mean.",
     )
 
 
 def ledger_table(analysis: Analysis) -> Table:
-    """Where a step's time goes; with baselines, beside theirs."""
+    """Return the step by entry of the ledger, next to the baselines' entries."""
     unit = step_unit(analysis)
     columns = ["Entry", f"{unit} per step", "Share"]
     if analysis.baseline is not None:
@@ -88,12 +90,12 @@ def ledger_table(analysis: Analysis) -> Table:
 
 
 def step_unit(analysis: Analysis) -> str:
-    """The unit in which the step reads well."""
+    """Return the unit in which the step is printed."""
     return Cells.for_all([_mean(analysis)]).unit
 
 
 def _sum_rows(analysis: Analysis, names: Sequence[str], *, by_cause: bool) -> list[tuple[str, ...]]:
-    """Rows of a ledger and of its total: title, milliseconds, share, baseline's, difference."""
+    """Return the rows of a ledger and its total: title, time, share, baseline's time, difference."""
     figures, step = StepFigures.of(analysis), analysis.step
     titles = [entry_title(name, analysis) for name in names]
     if figures is None or step is None:
@@ -129,7 +131,7 @@ def _sum_rows(analysis: Analysis, names: Sequence[str], *, by_cause: bool) -> li
 
 
 def _unmeasured_total(analysis: Analysis) -> tuple[str, ...]:
-    """The step's row where the parts of it, or of the baseline's step, were not measured."""
+    """Return the step's row if its parts, or those of the baseline's step, were not measured."""
     step, loss = analysis.step, _loss(analysis)
     if step is None:
         return ("Step", NOT_MEASURED, *[NOTHING] * (1 + 2 * (analysis.baseline is not None)))
@@ -146,7 +148,7 @@ def _unmeasured_total(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _on_one_rank(analysis: Analysis) -> list[str]:
-    """The ledger of the run on one rank, and its step."""
+    """Return the ledger of the run on one rank, and its step."""
     figures = StepFigures.of(analysis)
     single = None if figures is None else figures.beside(analysis.single)
     if single is None:
@@ -158,7 +160,7 @@ def _on_one_rank(analysis: Analysis) -> list[str]:
 
 
 def _waits(analysis: Analysis) -> list[str]:
-    """Of every cause what the others wait for it, and the imbalance, which is their sum."""
+    """Return how long the others wait for each cause, and the imbalance, which is the sum."""
     figures = StepFigures.of(analysis)
     if figures is None:
         return [NOTHING] * (len(CAUSES) + 1)
@@ -169,7 +171,7 @@ def _waits(analysis: Analysis) -> list[str]:
 
 
 def _loss(analysis: Analysis) -> Mean:
-    """By how much the step is longer than the baseline's."""
+    """Return how much longer the step is than the baseline's."""
     own = analysis.step
     other = None if analysis.baseline is None else analysis.baseline.step
     if own is None or other is None:
@@ -202,11 +204,15 @@ def stragglers_table(analysis: Analysis) -> Table | None:
         rows,
         words=frozenset({0, 1, 2}),
         note=stragglers.NOTE,
+        most={"terminal": _MOST_STRAGGLERS},
     )
 
 
 def baselines_table(analysis: Analysis) -> Table | None:
-    """What is lost between one rank, all ranks on synthetic data, and this run. None without both."""
+    """Return what is lost between one rank, all ranks on synthetic data, and this run.
+
+    None without stages of both the run and its baseline.
+    """
     parts, base = analysis.decomposition, analysis.baseline
     figures = StepFigures.of(analysis)
     if parts is None or base is None or analysis.step is None or figures is None:
@@ -227,7 +233,7 @@ def baselines_table(analysis: Analysis) -> Table | None:
 def _loss_rows(
     analysis: Analysis, parts: Decomposition, figures: StepFigures
 ) -> list[tuple[str, str, str]]:
-    """What is lost to real data with its four parts, which add up as printed, and to scale."""
+    """Return what is lost to real data with its four parts, which add up as printed, and to scale."""
     whole = _mean(analysis) or nan
     base = figures.beside(analysis.baseline)
     if base is None:
@@ -264,7 +270,7 @@ def _step_of(analysis: Analysis, figures: StepFigures, whole: float) -> tuple[st
 
 
 def step_table(analysis: Analysis) -> Table | None:
-    """How step times are spread. None without steady steps."""
+    """Return the distribution of step times; None without steady steps."""
     if analysis.step is None:
         return None
     step = analysis.step
@@ -278,7 +284,7 @@ def step_table(analysis: Analysis) -> Table | None:
 
 
 def epochs_table(analysis: Analysis) -> Table | None:
-    """How long each epoch took, where logs know that and no steps. None otherwise."""
+    """Return how long each epoch took if logs know epochs but no steps; None otherwise."""
     known = analysis.epoch_times
     if known is None or not known.epochs:
         return None
@@ -295,15 +301,15 @@ def epochs_table(analysis: Analysis) -> Table | None:
         tuple(columns),
         tuple(rows),
         words=frozenset(),
-        note=f"From {known.known_from}: {known.precision}. Epochs are counted from 0, and hold "
-        "their validation. ± is what a time was rounded by.",
+        most={"terminal": _MOST_EPOCHS},
+        note=f"From {known.known_from}: {known.precision}. Epochs are counted from 0 and "
+        "include their validation. ± is the rounding of a time.",
     )
 
 
 def gains_table(analysis: Analysis) -> Table | None:
-    """What each fix gains, and what was asked. None where the logs cannot tell."""
-    asked = answers(analysis)
-    found = [*gains(analysis), *asked]
+    """Return what each fix gains, and the answers to questions; None if the logs cannot tell."""
+    found = [*gains(analysis), *answers(analysis)]
     if not found:
         return None
     rows = tuple(
@@ -316,7 +322,7 @@ def gains_table(analysis: Analysis) -> Table | None:
         for gain in found
     )
     note = f"{GAINS_FROM[analysis.predicted_from]} Gains do not add up."
-    if any(gain.what_if.extrapolated for gain in asked):
+    if is_extrapolated(analysis):
         note = f"{note} {EXTRAPOLATED}"
     return Table(
         "Potential gains",
@@ -326,8 +332,13 @@ def gains_table(analysis: Analysis) -> Table | None:
     )
 
 
+def is_extrapolated(analysis: Analysis) -> bool:
+    """Return whether an answer is about something that no run has shown."""
+    return any(answer.what_if.extrapolated for answer in answers(analysis))
+
+
 def events_table(analysis: Analysis) -> Table | None:
-    """What logs beside the run's own tell. None if unknown."""
+    """Return the events that other logs of the job report; None without any."""
     run = analysis.run
     listed = events.worst(run.events, _MOST_EVENTS)
     if not listed:
@@ -336,7 +347,7 @@ def events_table(analysis: Analysis) -> Table | None:
         (events.when(one, run), events.what(one), events.who(one) or NOTHING, one.where)
         for one in listed
     )
-    note = "Times count from the first log's begin, by the wall clocks of those who wrote the logs."
+    note = "Times count from the start of the first log, by the wall clocks of the logs' writers."
     more = len(run.events) - len(listed)
     if more:
         note += (
@@ -347,7 +358,7 @@ def events_table(analysis: Analysis) -> Table | None:
 
 
 def ranks_table(analysis: Analysis) -> Table:
-    """Every rank's own means per step."""
+    """Return the means of every rank per step."""
     titles = ("Input", "Compute", "Other", "Waits", "Allreduce")
     named = set(analysis.bottleneck.ranks)
     return Table(
@@ -372,7 +383,7 @@ def ranks_table(analysis: Analysis) -> Table:
 
 
 def rank_cells(analysis: Analysis, ranks: Sequence[RankSummary]) -> list[list[str]]:
-    """Of ranks the means in the step's unit: input, compute, other, waits and allreduce."""
+    """Return each rank's input, compute, other, waits and allreduce in the step's unit."""
     figures = StepFigures.of(analysis)
     rows = []
     for rank in ranks:
@@ -389,7 +400,7 @@ def _part(figures: StepFigures, printed: float | None) -> str:
 
 
 def clock(rank: RankSummary) -> str:
-    """How far a rank's clock is ahead of the first host's, and how well that is known; ms."""
+    """Return how far a rank's clock is ahead of the first host's in ms, with its uncertainty."""
     uncertainty = finite(rank.clock_uncertainty_ms)
     if uncertainty is None:
         return "unknown"
@@ -400,7 +411,7 @@ def clock(rank: RankSummary) -> str:
 
 
 def job_table(analysis: Analysis) -> Table:
-    """Where the whole job's time went."""
+    """Return the parts of the whole job's time."""
     total = analysis.job.total
     texts = job_texts(analysis)
     rows = [
