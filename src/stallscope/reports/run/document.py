@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch
@@ -36,11 +37,13 @@ from ..document import (
 )
 from . import contents, tables
 from .loader_tables import rates_table, stages_table
-from .terminal_tables import fixes_table, ranks_that_matter_table, step_bars
+from .step_bars import step_bars
 from .verdict import verdict_section
 
 # Longer tables are folded.
 _LONG = 16
+# A terminal has no room for more fixes.
+_MOST_GAINS = 4
 _MOST_WARNINGS = {"md": 10, "terminal": 5}
 
 
@@ -86,8 +89,10 @@ def _sections(analysis: Analysis) -> Iterator[Section | SectionsFor]:
     yield sections_for("md", lambda: _step_tables(analysis))
     yield sections_for("terminal", lambda: _step_in_short(analysis))
     yield from sections_of(tables.stragglers_table(analysis))
-    yield sections_for("terminal", lambda: _gains_in_short(analysis))
-    yield sections_for("md", lambda: _gains_tables(analysis))
+    yield sections_for("terminal", lambda: _ranks_that_matter(analysis))
+    yield sections_for("md terminal", lambda: _gains(analysis))
+    loader = (rates_table, stages_table)
+    yield sections_for("md", lambda: sections_of(*(table(analysis) for table in loader)))
     if analysis.findings:
         yield Section("Findings", (Findings(analysis.findings),))
     yield sections_for("html md", lambda: _events(analysis))
@@ -122,23 +127,23 @@ def _step_in_short(analysis: Analysis) -> Iterator[Section]:
     yield from sections_of(tables.epochs_table(analysis))
 
 
-def _gains_in_short(analysis: Analysis) -> Iterator[Section]:
-    yield from sections_of(ranks_that_matter_table(analysis))
-    fixes = fixes_table(analysis)
-    if fixes is not None:
+def _ranks_that_matter(analysis: Analysis) -> list[Section]:
+    title, ranks = contents.ranks_that_matter(analysis)
+    if analysis.run.size == 1 or not ranks:
+        return []
+    return sections_of(tables.ranks_table(analysis, title, ranks))
+
+
+def _gains(analysis: Analysis) -> Iterator[Section]:
+    gains = tables.gains_table(analysis)
+    short = tables.gains_table(analysis, most=_MOST_GAINS)
+    if gains is not None and short is not None:
         extrapolated = tables.is_extrapolated(analysis)
-        notes = [Text(tables.EXTRAPOLATED, note=True)] if extrapolated else []
-        yield Section(fixes.title, (fixes, *notes))
+        note = [Text(tables.EXTRAPOLATED, note=True)] if extrapolated else []
+        # Without titles of columns the report fits one screen.
+        untitled = replace(short, columns=("",) * len(short.columns))
+        yield Section(gains.title, (only("md", gains), only("terminal", untitled, *note)))
     yield from sections_of(tables.baselines_table(analysis))
-
-
-def _gains_tables(analysis: Analysis) -> list[Section]:
-    return sections_of(
-        tables.gains_table(analysis),
-        tables.baselines_table(analysis),
-        rates_table(analysis),
-        stages_table(analysis),
-    )
 
 
 def _events(analysis: Analysis) -> Iterator[Section]:

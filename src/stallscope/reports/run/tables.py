@@ -48,6 +48,7 @@ _RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
 # People do not read more; the dashboard and JSON have all of them.
 _MOST_EVENTS = 50
 _MOST_EPOCHS = 10
+_MOST_RANKS = 8
 _MOST_STRAGGLERS = 5
 
 
@@ -307,9 +308,13 @@ def epochs_table(analysis: Analysis) -> Table | None:
     )
 
 
-def gains_table(analysis: Analysis) -> Table | None:
-    """Return what each fix gains, and the answers to questions; None if the logs cannot tell."""
-    found = [*gains(analysis), *answers(analysis)]
+def gains_table(analysis: Analysis, most: int | None = None) -> Table | None:
+    """Return what each fix gains, and the answers to questions; None if the logs cannot tell.
+
+    Args:
+        most: how many fixes; all without it.
+    """
+    found = [*gains(analysis)[:most], *answers(analysis)]
     if not found:
         return None
     rows = tuple(
@@ -329,6 +334,7 @@ def gains_table(analysis: Analysis) -> Table | None:
         ("Fix", "Saved per step", "Speed-up", "95% interval"),
         rows,
         note=note,
+        without={"terminal": (1,)},
     )
 
 
@@ -357,12 +363,15 @@ def events_table(analysis: Analysis) -> Table | None:
     return Table(events.TITLE, columns, rows, words=frozenset(range(len(columns))), note=note)
 
 
-def ranks_table(analysis: Analysis) -> Table:
-    """Return the means of every rank per step."""
+def ranks_table(
+    analysis: Analysis, title: str = "Ranks", ranks: Sequence[RankSummary] | None = None
+) -> Table:
+    """Return the means per step of these ranks; of every rank without them."""
+    ranks = analysis.ranks if ranks is None else ranks
     titles = ("Input", "Compute", "Other", "Waits", "Allreduce")
     named = set(analysis.bottleneck.ranks)
     return Table(
-        "Ranks",
+        title,
         (
             "Rank",
             "Host",
@@ -372,13 +381,13 @@ def ranks_table(analysis: Analysis) -> Table:
         ),
         tuple(
             (str(rank.rank), rank.host, *cells, share(rank.critical_share), clock(rank))
-            for rank, cells in zip(
-                analysis.ranks, rank_cells(analysis, analysis.ranks), strict=True
-            )
+            for rank, cells in zip(ranks, rank_cells(analysis, ranks), strict=True)
         ),
         words=frozenset({1}),
-        emphasised=frozenset(row for row, rank in enumerate(analysis.ranks) if rank.rank in named),
+        emphasised=frozenset(row for row, rank in enumerate(ranks) if rank.rank in named),
         note="Means per steady step. Stragglers are highlighted.",
+        without={"terminal": (4, 6, 8)},
+        most={"terminal": _MOST_RANKS},
     )
 
 

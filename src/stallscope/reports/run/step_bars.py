@@ -1,4 +1,4 @@
-"""The tables that are made for 80 columns: the step as bars, the ranks that matter, the fixes."""
+"""The step by cause as bars, for formats without charts."""
 
 from __future__ import annotations
 
@@ -7,19 +7,11 @@ from collections.abc import Sequence
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.charts.charts import waiting_part
-from stallscope.formatting.numbers import NOT_MEASURED, amount, percent
-from stallscope.formatting.plain import plain
-from stallscope.text.fixes import speedup, speedup_interval
-from stallscope.text.gains import answers, gains
+from stallscope.formatting.numbers import amount
 from stallscope.text.step_figures import StepFigures
 
 from ..document import Bar, Cell, Table, Text
-from .contents import ranks_that_matter
-from .tables import cause_table, rank_cells, step_unit
-
-_MOST_GAINS = 4
-_MOST_RANKS = 8
-_MOST_HOST = 16
+from .tables import cause_table, step_unit
 
 
 def step_bars(analysis: Analysis) -> Sequence[Table | Text]:
@@ -54,39 +46,3 @@ def _bar(entry: CauseEntry, largest: float) -> Cell:
 def _difference(cells: Sequence[str]) -> str:
     """Return the difference to the baseline without its interval, for which there is no room."""
     return cells[1].partition(" ±")[0] if cells else ""
-
-
-def ranks_that_matter_table(analysis: Analysis) -> Table | None:
-    """Return the stages of the named ranks, otherwise of the latest; None for one rank."""
-    title, ranks = ranks_that_matter(analysis)
-    if analysis.run.size == 1 or not ranks:
-        return None
-    unit = step_unit(analysis)
-    rows = []
-    cells = rank_cells(analysis, ranks)
-    for rank, (own_input, compute, _, waits, _) in zip(ranks, cells, strict=True):
-        stages = [
-            ms if ms == NOT_MEASURED else f"{ms} {unit}" for ms in (own_input, compute, waits)
-        ]
-        late = "" if rank.critical_share is None else percent(rank.critical_share)
-        rows.append((str(rank.rank), _clipped(plain(rank.host)), *stages, late))
-    return Table(
-        title,
-        ("rank", "host", "input", "compute", "waits", "last in"),
-        tuple(rows),
-        words=frozenset({1}),
-        most={"terminal": _MOST_RANKS},
-    )
-
-
-def _clipped(host: str) -> str:
-    return host if len(host) <= _MOST_HOST else f"{host[: _MOST_HOST - 1]}…"
-
-
-def fixes_table(analysis: Analysis) -> Table | None:
-    """Return the speed-up of each fix and of each question; None without any."""
-    rows = tuple(
-        (gain.title, speedup(gain.what_if), speedup_interval(gain.what_if))
-        for gain in (*gains(analysis)[:_MOST_GAINS], *answers(analysis))
-    )
-    return Table("Potential gains", ("", "", ""), rows) if rows else None
