@@ -193,15 +193,15 @@ def _spread(figure: Figure) -> str:
     return amount_of(figure, Mean(figure.spread.value, None))
 
 
-def _signed(by: float, beside: float, figure: Figure) -> str:
+def _signed(by: float, reference: float, figure: Figure) -> str:
     sign = "+" if by > 0 else ""
-    if beside > 0:
-        return f"{sign}{percent(by / beside)}"
+    if reference > 0:
+        return f"{sign}{percent(by / reference)}"
     return f"{sign}{amount_of(figure, Mean(by, None))}"
 
 
-def _share(by: float, beside: float) -> str:
-    return percent(by / beside) if beside > 0 else amount(by, "ms")
+def _share(by: float, reference: float) -> str:
+    return percent(by / reference) if reference > 0 else amount(by, "ms")
 
 
 def _fact(one: Difference) -> str:

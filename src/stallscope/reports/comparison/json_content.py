@@ -20,7 +20,7 @@ from .sentences import caveats, outcome
 
 
 def json_content(compared: Compared) -> Content:
-    """Return one object; what is not known is None."""
+    """Return one object; unknown values are None."""
     pair = compared.pair
     content: Content = valid(
         {

@@ -27,7 +27,7 @@ _MOST_EVENTS = 1_000
 
 
 def json_content(analysis: Analysis) -> Content:
-    """Return the analysis as one object; what is not known is None."""
+    """Return the analysis as one object; unknown values are None."""
     content: Content = {
         "schema_version": SCHEMA_VERSION,
         "run": _run(analysis),

@@ -23,9 +23,9 @@ def rates_table(analysis: Analysis) -> Table | None:
     found = analysis.input_rates
     if found is None:
         return None
-    whose = f"Loader alone (rank {found.slowest.rank}, the slowest)"
+    title = f"Loader alone (rank {found.slowest.rank}, the slowest)"
     rows = (
-        (whose, rate(None if found.alone is None else found.alone.value), _interval(found)),
+        (title, rate(None if found.alone is None else found.alone.value), _interval(found)),
         ("Training on synthetic data", rate(found.synthetic), NOTHING),
         ("Training on real data", rate(found.real), NOTHING),
     )

@@ -11,7 +11,7 @@ from ..content import SCHEMA_VERSION, Content, ci95_of, valid, value_of
 
 
 def json_content(series: Sequence[Series]) -> Content:
-    """Return all series as one object; what is not known is None."""
+    """Return all series as one object; unknown values are None."""
     content: Content = valid(
         {"schema_version": SCHEMA_VERSION, "series": [_series(one) for one in series]}
     )

@@ -13,7 +13,7 @@ from .launch_commands import commands, environment
 
 
 def json_content(tuning: Tuning) -> Content:
-    """Return all results as one object; what is not known is None."""
+    """Return all results as one object; unknown values are None."""
     content: Content = valid(
         {
             "schema_version": SCHEMA_VERSION,
