@@ -1,7 +1,8 @@
 """A report as a document: sections of texts, lists, key figures, tables, charts and code.
 
-Each family of reports builds one; each format draws any. What a format has no room for names the formats
-that show it.
+Each family of reports builds its documents; HTML, Markdown and the terminal draw them. Blocks and
+sections that only some formats have room for name these formats. Charts, folds and big figures are
+drawn in HTML only.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class KeyFigures:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]]) -> KeyFigures:
-        """Names with their texts."""
+        """Return figures from names and texts."""
         return cls([KeyFigure(name, text) for name, text in pairs])
 
 
@@ -146,12 +147,12 @@ class Table:
     legend: Sequence[tuple[str, str]] = ()
 
     def shown_columns(self, name: str) -> list[int]:
-        """The columns that a format shows."""
+        """Return the columns that a format shows."""
         left_out = set(self.without.get(name, ()))
         return [at for at in range(len(self.columns)) if at not in left_out]
 
     def shown_rows(self, name: str, otherwise: int | None = None) -> range:
-        """The rows that a format shows.
+        """Return the rows that a format shows.
 
         Args:
             otherwise: how many of them if the table does not say.
@@ -202,7 +203,7 @@ Block = Text | Listing | KeyFigures | BigFigure | Findings | Table | Charts | Co
 
 
 def only(names: str, *blocks: Block) -> Only:
-    """Blocks for the formats of these names, separated by spaces."""
+    """Return blocks for the formats of these names, separated by spaces."""
     return Only(frozenset(names.split()), blocks)
 
 
@@ -218,14 +219,14 @@ class Section:
     blocks: Sequence[Block]
     style: Literal["part", "headline", "verdict", "alert", "notice", "charts"] = "part"
     label: str = ""
-    #: Where links within a page lead.
+    #: The target of links within a page.
     key: str = ""
     #: The colour of a headline.
     tone: str = "unknown"
     aside: Sequence[Block] = ()
 
     def shown(self, name: str) -> list[Block]:
-        """The blocks that a format shows."""
+        """Return the blocks that a format shows."""
         return list(_shown(self.blocks, name))
 
 

@@ -111,4 +111,6 @@ def facts_table(found: Comparison) -> Table | None:
 
 
 #: Stands in place of that table.
-NOTHING_ELSE = "Both runs recorded the same model, settings, versions and hosts."
+NOTHING_ELSE = (
+    "No other difference: the runs recorded the same model, settings, versions and hosts."
+)

@@ -1,1 +1,1 @@
-"""One file per format; each draws any document, or writes any records or content."""
+"""The formats, one file each: they draw documents, or write records, content or metrics."""
