@@ -37,7 +37,8 @@ from stallscope.analysis.ledger.ledger import build_ledger
 from stallscope.analysis.ledger.warmup import warm_up_steps
 from stallscope.analysis.steps.alignment import align
 from stallscope.collector.store.loading import load_run
-from stallscope.reports.terminal import summary
+from stallscope.reports.formats.terminal import terminal_summary
+from stallscope.reports.run import parts
 from stallscope.run import Run
 
 T = TypeVar("T")
@@ -145,7 +146,7 @@ def read_bare(logs: Sequence[Path]) -> None:
 def rendered(analysis: Analysis) -> str:
     """The report on the terminal."""
     console = Console(file=io.StringIO(), width=80)
-    console.print(summary(analysis))
+    console.print(terminal_summary(parts(analysis).document()))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -19,7 +19,8 @@ from stallscope.exports.registry import by_name as export_named
 from stallscope.exports.selection import Selection
 from stallscope.exports.worlds import worlds_of
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.registry import by_name as report_named
+from stallscope.reports.registry import render
+from stallscope.reports.run import parts
 
 from .addresses import root_path, with_baseline
 from .http_errors import message_and_status
@@ -50,7 +51,7 @@ class Download:
 def _report(name: str) -> Callable[[Analysis, BinaryIO], None]:
     def write(analysis: Analysis, file: BinaryIO) -> None:
         options = ReportOptions(generated_at=datetime.now(UTC))
-        file.write(report_named(name).render(analysis, options).encode())
+        file.write(render(name, parts(analysis), options).encode())
 
     return write
 

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 
 from stallscope.analysis import analyse
-from stallscope.reports.terminal import summary
+from stallscope.reports.formats.terminal import terminal_summary
+from stallscope.reports.run import parts
 from stallscope.runs import open_run
 
 ROOT = Path(__file__).parents[1]
@@ -29,7 +30,7 @@ def main() -> None:
     analysis = analyse(open_run(str(ROOT / RUN)), open_run(str(ROOT / BASELINE)))
     console = Console(record=True, width=_WIDTH, file=io.StringIO())
     console.print(f"$ stallscope report {RUN} --baseline {BASELINE}", highlight=False)
-    lines = console.render_lines(summary(analysis), pad=False)
+    lines = console.render_lines(terminal_summary(parts(analysis).document()), pad=False)
     shown = lines[: _end(["".join(part.text for part in line) for line in lines])]
     console.print(Segments([part for line in shown for part in (*line, Segment.line())]), end="")
     # The reader's own fonts: a picture that fetches one tells its server who looks at it.

@@ -10,8 +10,8 @@ from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.charts.charts import TITLES
 from stallscope.charts.compared_bars import compared_runs
 from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
-from stallscope.reports.loader_tables import rates_table, stages_table
-from stallscope.reports.tables import NOTHING, Table
+from stallscope.reports.document import NOTHING, Table
+from stallscope.reports.run.loader_tables import rates_table, stages_table
 from stallscope.run import Run
 from stallscope.text.epochs import job_total
 from stallscope.text.facts import as_text

@@ -18,7 +18,7 @@ from stallscope.charts.over_runs import Level, OverRuns
 from stallscope.charts.over_time import OverTime
 from stallscope.charts.rates import EfficiencyLines, RateBars
 from stallscope.formatting.numbers import finite
-from stallscope.reports.csv_report import cell
+from stallscope.reports.formats.csv_text import cell
 
 Value = str | int | float | None
 Row = Sequence[Value]

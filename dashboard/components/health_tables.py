@@ -10,7 +10,8 @@ from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.views.log_health import RankLogs, stamps_measured, unplaced_stamps
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import share
-from stallscope.reports.tables import NOTHING, Table, clock
+from stallscope.reports.document import NOTHING, Table
+from stallscope.reports.run.tables import clock
 from stallscope.run import Run
 from stallscope.text.facts import as_text
 from stallscope.text.figures import bytes_in_words, clocks

@@ -11,7 +11,8 @@ from dash import html
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.formatting.numbers import share
-from stallscope.reports.tables import Table, clock, rank_cells, step_unit
+from stallscope.reports.document import Table
+from stallscope.reports.run.tables import clock, rank_cells, step_unit
 from stallscope.text.fixes import saved, speedup, speedup_interval
 from stallscope.text.gains import gains
 

@@ -22,7 +22,7 @@ from stallscope.charts.plotly_figures.look import Look
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, between, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.reports.tables import NOTHING, Table
+from stallscope.reports.document import NOTHING, Table
 from stallscope.run import Run
 from stallscope.text.cells import Cells
 from stallscope.text.figures import bytes_in_words

@@ -14,7 +14,7 @@ from stallscope.arrays.types import Floats
 from stallscope.charts.plotly_figures.look import Look
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import finite
-from stallscope.reports.tables import NOTHING
+from stallscope.reports.document import NOTHING
 from stallscope.text.cells import Cells
 
 from .chart_card import custom_chart_card

@@ -17,7 +17,7 @@ from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, amount, interval, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.reports.tables import Table
+from stallscope.reports.document import Table
 from stallscope.text.figures import bytes_in_words
 
 from ..companion_files import (

@@ -17,7 +17,7 @@ from stallscope.formatting.numbers import rate
 from stallscope.formatting.plain import plain
 from stallscope.reports.comparison.contents import NOTHING_ELSE, changes_table, facts_table
 from stallscope.reports.comparison.sentences import caveats, outcome
-from stallscope.reports.tables import Table
+from stallscope.reports.document import Table
 from stallscope.text.verdicts import short_verdict
 
 from ..addresses import COMPARE, Address, compare_address, run_address, runs_address

@@ -14,7 +14,7 @@ from stallscope.charts.charts import (
     ranks_chart,
     step_time_chart,
 )
-from stallscope.reports.tables import (
+from stallscope.reports.run.tables import (
     GAINS_FROM,
     baselines_table,
     cause_table,

@@ -15,7 +15,7 @@ from stallscope.charts.charts import TITLES
 from stallscope.charts.heat_map import lateness_chart
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent
-from stallscope.reports.tables import NOTHING, Table
+from stallscope.reports.document import NOTHING, Table
 from stallscope.text import stragglers
 from stallscope.text.cells import Cells
 from stallscope.text.waiting import change, costs, waiting

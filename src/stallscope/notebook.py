@@ -16,6 +16,7 @@ from stallscope.charts.plotly_figures import figure
 from stallscope.formatting.plain import plain
 from stallscope.reports import registry
 from stallscope.reports.base import ReportOptions
+from stallscope.reports.run import parts
 from stallscope.run import Run
 from stallscope.runs import open_run
 from stallscope.text.verdicts import headline
@@ -62,7 +63,7 @@ class Shown:
     def _repr_html_(self) -> str:
         """Return the HTML report in a frame, which separates its styles from the notebook's."""
         options = ReportOptions(generated_at=datetime.now(UTC))
-        page = registry.by_name("html").render(self.analysis, options)
+        page = registry.render("html", parts(self.analysis), options)
         title = escape(f"Stallscope report of {plain(self.analysis.run.name)}")
         return (
             f'<iframe title="{title}" sandbox="allow-same-origin" '

@@ -16,7 +16,7 @@ from support.step_logs import Job, simulated_job
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.loader_rates import stage_times
 from stallscope.parsers.input_times import parse_input_times
-from stallscope.reports.json_report import document
+from stallscope.reports.run import json_content
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
 #: 20 ms of input on every rank, of a step of 45 ms: 711 samples/s, and 1,185 with 2 ms of it.
@@ -42,7 +42,7 @@ def slow(rank: int, **changes: Any) -> dict[str, Any]:
 def test_nothing_measured_is_nothing() -> None:
     found = analysed(LATE)
     assert found.input_rates is None
-    assert document(found)["input"] is None
+    assert json_content(found)["input"] is None
     assert "Run alone" not in found.bottleneck.evidence
 
 
@@ -142,7 +142,7 @@ def test_a_stage_that_advice_does_not_know_changes_no_advice() -> None:
 
 
 def test_the_report_has_all_of_it_by_its_schema() -> None:
-    found = document(analysed(LATE, slow(0), slow(1, error="it raised"), baseline=SYNTHETIC))
+    found = json_content(analysed(LATE, slow(0), slow(1, error="it raised"), baseline=SYNTHETIC))
     loaded = json.loads(json.dumps(found))
     Draft202012Validator(SCHEMA).validate(loaded)
     assert loaded["input"]["enough"] is False

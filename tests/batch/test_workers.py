@@ -17,7 +17,7 @@ from stallscope.batch.worker import KnownRun
 from stallscope.batch.workers import Failed, Workers
 from stallscope.parsers import read
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.json_report import document
+from stallscope.reports.run import json_content
 
 JOB = Job(ranks=2, steps=60)
 
@@ -53,4 +53,4 @@ def test_a_baseline_that_was_taken_apart_before_tells_the_same(tmp_path: Path) -
     write_job(tmp_path / "run", replace(JOB, slow={(1, "input"): 9.0}))
     write_job(tmp_path / "base", replace(JOB, run_id="base", facts={"synthetic": True}))
     run, base = (read(str(tmp_path / name))[0] for name in ("run", "base"))
-    assert document(analyse(run, analyse(base))) == document(analyse(run, base))
+    assert json_content(analyse(run, analyse(base))) == json_content(analyse(run, base))

@@ -15,8 +15,8 @@ from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
 from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.collector.registry import open_source
-from stallscope.reports.json_report import document
 from stallscope.reports.mlflow_run import write_summary
+from stallscope.reports.run import json_content
 from stallscope.runs import open_run
 
 pytestmark = pytest.mark.services
@@ -130,8 +130,8 @@ def test_collected_and_collected_again_it_is_one_run(
 
 def test_the_summary_on_the_runs_page_is_no_metric_of_training(client: Any, run_id: str) -> None:
     log_epochs(client, run_id)
-    before = document(analyse(open_run(run_id)))
+    before = json_content(analyse(open_run(run_id)))
     for _ in range(2):
         write_summary(analyse(open_run(run_id)), run_id)
-    assert document(analyse(open_run(run_id))) == before
+    assert json_content(analyse(open_run(run_id))) == before
     assert client.get_run(run_id).data.tags["stallscope.bottleneck"] == "insufficient_data"

@@ -29,15 +29,21 @@ from stallscope.charts.plotly_figures import figure
 from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.comparison import FORMATS, Compared, render
-from stallscope.reports.comparison.csv_report import COLUMNS
-from stallscope.reports.comparison.json_report import document
-from stallscope.reports.comparison.terminal import comparison_summary
+from stallscope.reports.comparison import Compared, parts
+from stallscope.reports.comparison.json_content import json_content
+from stallscope.reports.comparison.records import COLUMNS
+from stallscope.reports.formats.terminal import terminal_summary
+from stallscope.reports.registry import SEVERAL_RUNS
+from stallscope.reports.registry import render as rendered
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "compare.schema.json").read_text())
 OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))
 JOB = Job(ranks=2, steps=120, noise=Noise(cv=0.05, phi=0))
 HOSTILE = '<script>alert(1)</script>|"=1+1\u202e'
+
+
+def render(name: str, case: Compared) -> str:
+    return rendered(name, parts(case), OPTIONS)
 
 
 @cache
@@ -118,7 +124,7 @@ CASES = (
 
 def shown(case: str) -> str:
     console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(comparison_summary(compared(case)))
+    console.print(terminal_summary(parts(compared(case)).document()))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -126,14 +132,14 @@ def shown(case: str) -> str:
 @pytest.mark.parametrize("case", CASES)
 def test_every_document_is_valid(case: str) -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    text = render("json", compared(case), OPTIONS)
+    text = render("json", compared(case))
     Draft202012Validator(SCHEMA).validate(json.loads(text))
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", SEVERAL_RUNS)
 def test_every_format_can_be_made_of_every_comparison(name: str, case: str) -> None:
-    text = render(name, compared(case), OPTIONS)
+    text = render(name, compared(case))
     assert "nan" not in re.findall(r"\b\w+\b", text)
     assert "None" not in re.findall(r"\b\w+\b", text)
     assert "<script" not in text.replace("\\u003c", "<") or name in ("json", "csv")
@@ -173,7 +179,7 @@ def test_the_summary_says_what_can_be_said(case: str, said: str) -> None:
 
 
 def test_the_json_of_a_pair_has_its_figures() -> None:
-    pair = document(compared("pair"))["pair"]
+    pair = json_content(compared("pair"))["pair"]
     assert pair["step"]["more_than_noise"] is True
     by = sum(entry["by_ms"]["value"] for entry in pair["ledger"])
     assert by == pytest.approx(pair["step"]["by_ms"]["value"])
@@ -182,7 +188,7 @@ def test_the_json_of_a_pair_has_its_figures() -> None:
 
 
 def test_the_json_of_a_history_names_the_run_of_a_change() -> None:
-    (history,) = document(compared("history"))["histories"]
+    (history,) = json_content(compared("history"))["histories"]
     step = next(one for one in history["figures"] if one["name"] == "step")
     (change,) = step["changes"]
     assert change["run_id"] == "run-7"
@@ -191,18 +197,18 @@ def test_the_json_of_a_history_names_the_run_of_a_change() -> None:
 
 
 def test_the_csv_has_a_row_per_run_and_figure() -> None:
-    rows = list(csv.DictReader(io.StringIO(render("csv", compared("history"), OPTIONS))))
+    rows = list(csv.DictReader(io.StringIO(render("csv", compared("history")))))
     assert tuple(rows[0]) == COLUMNS
     assert len(rows) == 12 * 7
     found = {(row["figure"], row["run_id"]) for row in rows if row["found"]}
     assert ("step", "run-7") in found
-    pair = list(csv.DictReader(io.StringIO(render("csv", compared("pair"), OPTIONS))))
+    pair = list(csv.DictReader(io.StringIO(render("csv", compared("pair")))))
     assert [row["number"] for row in pair] == ["1", "2"] * 6
 
 
 @pytest.mark.parametrize("case", ["pair", "history"])
 def test_the_page_needs_nothing_else_and_has_pictures(case: str) -> None:
-    page = render("html", compared(case), OPTIONS)
+    page = render("html", compared(case))
     assert page.count("<figure") >= 2
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)
     assert page.count("<h1") == 1
@@ -249,4 +255,4 @@ def test_without_stages_there_is_no_picture_of_them() -> None:
     pair = compared("without stages").pair
     assert pair is not None
     assert changes_chart(pair) is None
-    assert "<figure" not in render("html", compared("without stages"), OPTIONS)
+    assert "<figure" not in render("html", compared("without stages"))

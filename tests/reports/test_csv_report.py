@@ -7,10 +7,10 @@ import io
 from collections.abc import Callable
 
 import pytest
+from support.reports import rendered
 
 from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.csv_report import CsvReport
 
 from .cases import CASES
 
@@ -35,7 +35,7 @@ Rows = list[dict[str, str]]
 @pytest.fixture
 def rows(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[str], Rows]:
     def read(name: str) -> Rows:
-        text = CsvReport().render(case(name), options)
+        text = rendered("csv", case(name), options)
         reader = csv.DictReader(io.StringIO(text, newline=""))
         assert reader.fieldnames == COLUMNS
         return list(reader)
@@ -105,7 +105,7 @@ def test_a_formula_from_a_log_is_shown_as_text(rows: Callable[[str], Rows]) -> N
 def test_lines_end_as_spreadsheets_expect(
     case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
-    text = CsvReport().render(case("hostile names"), options)
+    text = rendered("csv", case("hostile names"), options)
     assert text.count("\n") == text.count("\r\n")
     assert text.endswith("\r\n")
 

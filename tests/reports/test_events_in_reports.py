@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from support.reports import rendered
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.batch.anonymous import anonymous
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.html import HtmlReport
-from stallscope.reports.json_report import document
-from stallscope.reports.markdown import MarkdownReport
-from stallscope.reports.tables import events_table
+from stallscope.reports.run import json_content
+from stallscope.reports.run.tables import events_table
 from stallscope.run import Event
 
 from .cases import IMAGE, SCRIPT
@@ -83,20 +82,20 @@ def test_trouble_goes_before_what_only_happened(told: Told) -> None:
 
 def test_without_events_nothing_is_said(told: Told, options: ReportOptions) -> None:
     assert events_table(told()) is None
-    for report in (HtmlReport(), MarkdownReport()):
-        assert "Events from other logs" not in report.render(told(), options)
-    assert document(told())["events"] == {"total": 0, "listed": []}
+    for name in ("html", "md"):
+        assert "Events from other logs" not in rendered(name, told(), options)
+    assert json_content(told())["events"] == {"total": 0, "listed": []}
 
 
 def test_pages_have_them_as_text(told: Told, options: ReportOptions) -> None:
     hostile = Event("stall", IMAGE, f"{SCRIPT} | `x`\u202e", hosts=(IMAGE,), wall_ns=1)
     analysis = told(hostile, STALL)
-    page = HtmlReport().render(analysis, options)
+    page = rendered("html", analysis, options)
     assert "tensors wait for rank 1: grad_a" in page
     assert SCRIPT not in page
     assert "<img" not in page
     assert "\\u202e" in page
-    text = MarkdownReport().render(analysis, options)
+    text = rendered("md", analysis, options)
     assert "### Events from other logs\n\n| When | What happened | Of | Log |" in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; \\| \\`x\\`" in text
     assert "<script>" not in text
@@ -104,7 +103,7 @@ def test_pages_have_them_as_text(told: Told, options: ReportOptions) -> None:
 
 def test_programs_get_numbers(told: Told) -> None:
     analysis = told(replace(STALL, wall_ns=wall(told(), 3.5), uncertainty_ns=S, waited_ns=60 * S))
-    found = document(analysis)
+    found = json_content(analysis)
     assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(found)] == []
     (event,) = found["events"]["listed"]
     assert event["since_begin_s"] == pytest.approx(3.5, abs=1e-6)
@@ -122,7 +121,7 @@ def test_programs_get_numbers(told: Told) -> None:
 
 def test_of_very_many_programs_get_those_that_count(told: Told) -> None:
     many = [replace(STALL, kind="task_started", wall_ns=n) for n in range(5000)]
-    events = document(told(*many, STALL))["events"]
+    events = json_content(told(*many, STALL))["events"]
     assert (events["total"], len(events["listed"])) == (5001, 1000)
     assert events["listed"][-1]["kind"] == "stall"
     assert events["listed"][-1]["since_begin_s"] is None
@@ -145,9 +144,9 @@ def test_what_leaves_the_house_names_no_host(
     assert shown.hosts == ("host-2", "other-host-1")
     assert shown.where == "stderr"
     texts = [
-        HtmlReport().render(analysis, options),
-        MarkdownReport().render(analysis, options),
-        json.dumps(document(analysis)),
+        rendered("html", analysis, options),
+        rendered("md", analysis, options),
+        json.dumps(json_content(analysis)),
     ]
     for text in texts:
         assert "other-host-1" in text

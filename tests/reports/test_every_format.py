@@ -6,24 +6,26 @@ import re
 from collections.abc import Callable
 
 import pytest
+from support.reports import rendered
 
 from stallscope.analysis import Analysis
 from stallscope.errors import UsageError
 from stallscope.reports import registry
-from stallscope.reports.base import Report, ReportOptions
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.registry import Format
 
 from .cases import CASES
 
 every_case = pytest.mark.parametrize("name", CASES)
-every_report = pytest.mark.parametrize("report", registry.REPORTS, ids=lambda report: report.name)
+every_report = pytest.mark.parametrize("report", registry.FORMATS, ids=lambda report: report.name)
 
 
 @every_case
 @every_report
 def test_every_run_can_be_reported(
-    report: Report, name: str, case: Callable[[str], Analysis], options: ReportOptions
+    report: Format, name: str, case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
-    text = report.render(case(name), options)
+    text = rendered(report.name, case(name), options)
     assert text.encode("utf-8").decode("utf-8") == text
     # Neither Python's nor numpy's words for "nothing" reach a reader.
     assert not re.search(r"\b(None|nan|NaN|inf|Infinity|np\.float64)\b", text)
@@ -31,17 +33,17 @@ def test_every_run_can_be_reported(
 
 @every_report
 def test_a_report_is_the_same_every_time(
-    report: Report, case: Callable[[str], Analysis], options: ReportOptions
+    report: Format, case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
     analysis = case("a slow rank and a baseline")
-    assert report.render(analysis, options) == report.render(analysis, options)
+    assert rendered(report.name, analysis, options) == rendered(report.name, analysis, options)
 
 
 @pytest.mark.parametrize("name", ["html", "md"])
 def test_readers_see_when_and_by_what_it_was_made(
     name: str, case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
-    text = registry.by_name(name).render(case("two ranks"), options)
+    text = rendered(name, case("two ranks"), options)
     assert "Stallscope 1.2.3, 2026-11-21 06:30 UTC" in text
 
 

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 import pytest
 from dashboard.content import of_type, texts
 from rich.console import Console
+from support.reports import rendered, summary
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.history.comparison import compare
@@ -30,10 +31,8 @@ from stallscope.dashboard.pages.step import StepPage, step_chart
 from stallscope.formatting.sums import SumColumn
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison.contents import changes_table
-from stallscope.reports.html import HtmlReport
-from stallscope.reports.markdown import MarkdownReport
-from stallscope.reports.tables import (
-    Table,
+from stallscope.reports.document import Table
+from stallscope.reports.run.tables import (
     baselines_table,
     cause_table,
     gains_table,
@@ -42,7 +41,6 @@ from stallscope.reports.tables import (
     ranks_table,
     step_unit,
 )
-from stallscope.reports.terminal import summary
 from stallscope.text.baselines import decomposed
 from stallscope.text.one_step import OneStepFigures
 
@@ -323,8 +321,8 @@ def test_every_format_has_the_same_figures(
     console.print(summary(analysis))
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     html, markdown = (
-        HtmlReport().render(analysis, options),
-        MarkdownReport().render(analysis, options),
+        rendered("html", analysis, options),
+        rendered("md", analysis, options),
     )
     for _, ms, share, *_ in cause_table(analysis).rows[:-1]:
         for text in (printed, html, markdown):

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 import pytest
+from support.reports import rendered
 
 from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.html import HtmlReport, environment
+from stallscope.reports.formats.html import environment
 
 from .cases import CASES
 
@@ -60,7 +61,7 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def page(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[str], Page]:
-    return lambda name: Page(HtmlReport().render(case(name), options))
+    return lambda name: Page(rendered("html", case(name), options))
 
 
 @every_case
@@ -100,7 +101,7 @@ def test_it_needs_neither_scripts_nor_the_network(name: str, page: Callable[[str
 def test_it_is_small_enough_to_be_mailed(
     name: str, case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
-    assert len(HtmlReport().render(case(name), options).encode()) < 500_000
+    assert len(rendered("html", case(name), options).encode()) < 500_000
 
 
 def test_the_first_screen_answers_what_how_sure_and_what_to_do(
@@ -313,12 +314,12 @@ def test_compute_that_is_slower_than_the_baselines_is_no_good_news(
 def test_epochs_are_told_where_nothing_finer_is(
     case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
-    page = Page(HtmlReport().render(case("epochs only"), options))
+    page = Page(rendered("html", case("epochs only"), options))
     for text in ("ranks not known", "3 epochs", "at least 51.0 s", "17.00 ± 0.04 s", "Mean step"):
         assert text in page.visible
     assert "0 steps" not in page.visible
     assert "Ranks (0)" not in page.visible
-    assert "Mean epoch" not in Page(HtmlReport().render(case("two ranks"), options)).visible
+    assert "Mean epoch" not in Page(rendered("html", case("two ranks"), options)).visible
 
 
 @pytest.mark.parametrize(

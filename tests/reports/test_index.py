@@ -16,8 +16,10 @@ from jsonschema import Draft202012Validator
 
 from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.index import FORMATS, Index, Line, by_time_lost, line_of, render
+from stallscope.reports.index import Index, Line, by_time_lost, line_of, parts
 from stallscope.reports.index.trends import trends
+from stallscope.reports.registry import SEVERAL_RUNS
+from stallscope.reports.registry import render as rendered
 from stallscope.text.gains import main_gain
 
 NAMES = (
@@ -29,7 +31,13 @@ NAMES = (
     "epochs only",
 )
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "index.schema.json").read_text())
-every_format = pytest.mark.parametrize("name", FORMATS)
+
+
+def render(name: str, index: Index, options: ReportOptions) -> str:
+    return rendered(name, parts(index), options)
+
+
+every_format = pytest.mark.parametrize("name", SEVERAL_RUNS)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +96,7 @@ def test_every_format_has_every_run(name: str, index: Index, options: ReportOpti
 
 
 def test_an_index_of_nothing_says_so(options: ReportOptions) -> None:
-    for name in FORMATS:
+    for name in SEVERAL_RUNS:
         assert render(name, Index([]), options)
     assert "Of none of these runs" in render("html", Index([]), options)
 

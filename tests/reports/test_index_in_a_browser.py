@@ -13,7 +13,8 @@ from playwright.sync_api import Browser, Page
 
 from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.index import Index, line_of, render
+from stallscope.reports.index import Index, line_of, parts
+from stallscope.reports.registry import render
 
 pytestmark = pytest.mark.browser
 
@@ -29,7 +30,7 @@ def opened(
     files = frozenset(f"{line.stem}.html" for line in lines)
     path = tmp_path / "index.html"
     index = Index([*lines, *days], ["nowhere: there is no such file"], files)
-    path.write_text(render("html", index, options))
+    path.write_text(render("html", parts(index), options))
     pages: list[Page] = []
 
     def open_index(

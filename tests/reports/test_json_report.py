@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from support.reports import rendered
 
 from stallscope.analysis import Analysis
 from stallscope.catalogue.entry import Summary
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.json_report import JsonReport, document
+from stallscope.reports.run import json_content
 
 from .cases import CASES
 
@@ -69,7 +70,7 @@ SHOWN_BY = {
 
 def shown(key: str, case: Callable[[str], Analysis]) -> dict[str, Any]:
     """A document that has something under the key."""
-    found = document(case(SHOWN_BY.get(key, "everything")))
+    found = json_content(case(SHOWN_BY.get(key, "everything")))
     loaded = json.loads(json.dumps(found))
     assert isinstance(loaded, dict)
     return loaded
@@ -85,11 +86,11 @@ def under(key: str, found: dict[str, Any]) -> dict[str, Any]:
     return inner
 
 
-def rendered(analysis: Analysis, options: ReportOptions) -> dict[str, Any]:
+def as_loaded(analysis: Analysis, options: ReportOptions) -> dict[str, Any]:
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is no JSON")
 
-    loaded = json.loads(JsonReport().render(analysis, options), parse_constant=refuse)
+    loaded = json.loads(rendered("json", analysis, options), parse_constant=refuse)
     assert isinstance(loaded, dict)
     return loaded
 
@@ -101,7 +102,7 @@ def test_every_document_is_valid(
     Draft202012Validator.check_schema(SCHEMA)
     errors = [
         error.message
-        for error in Draft202012Validator(SCHEMA).iter_errors(rendered(case(name), options))
+        for error in Draft202012Validator(SCHEMA).iter_errors(as_loaded(case(name), options))
     ]
     assert errors == []
 
@@ -128,14 +129,14 @@ def test_the_keys_are_those_that_scripts_rely_on(key: str, case: Callable[[str],
 
 @pytest.mark.parametrize("name", ["two ranks", "a slow rank and a baseline", "a thousand ranks"])
 def test_the_ledger_adds_up_to_the_step(name: str, case: Callable[[str], Analysis]) -> None:
-    found = document(case(name))
+    found = json_content(case(name))
     assert [entry["name"] for entry in found["ledger"]] == LEDGER
     assert sum(entry["ms"] for entry in found["ledger"]) == pytest.approx(found["step_ms"]["mean"])
     assert sum(entry["share"] for entry in found["ledger"]) == pytest.approx(1)
 
 
 def test_the_slow_rank_is_named_with_what_fixing_it_gains(case: Callable[[str], Analysis]) -> None:
-    found = document(case("a slow rank and a baseline"))
+    found = json_content(case("a slow rank and a baseline"))
     assert found["bottleneck"]["kind"] == "imbalance"
     assert found["bottleneck"]["cause"] == "input"
     assert found["bottleneck"]["ranks"] == [2]
@@ -145,18 +146,18 @@ def test_the_slow_rank_is_named_with_what_fixing_it_gains(case: Callable[[str], 
 
 
 def test_a_baseline_gives_excess_and_gap(case: Callable[[str], Analysis]) -> None:
-    found = document(case("a slow rank and a baseline"))
+    found = json_content(case("a slow rank and a baseline"))
     for entry in found["ledger"]:
         assert entry["excess_ms"] == pytest.approx(entry["ms"] - entry["baseline_ms"])
     assert 0.2 < found["baseline"]["gap"] < 0.5
-    without = document(case("a slow rank"))
+    without = json_content(case("a slow rank"))
     assert without["baseline"] is None
     assert {entry["baseline_ms"] for entry in without["ledger"]} == {None}
     assert {entry["excess_ms"] for entry in without["ledger"]} == {None}
 
 
 def test_stages_that_were_not_measured_are_null(case: Callable[[str], Analysis]) -> None:
-    found = document(case("host stamps only"))
+    found = json_content(case("host stamps only"))
     assert [entry["name"] for entry in found["ledger"]] == LEDGER
     for entry in found["ledger"]:
         assert {value for name, value in entry.items() if name != "name"} == {None}
@@ -170,7 +171,7 @@ def test_stages_that_were_not_measured_are_null(case: Callable[[str], Analysis])
 def test_a_baseline_is_told_even_where_the_run_has_no_stages(
     case: Callable[[str], Analysis],
 ) -> None:
-    first = document(case("host stamps only, and a baseline"))["ledger"][0]
+    first = json_content(case("host stamps only, and a baseline"))["ledger"][0]
     assert first["ms"] is None
     assert first["baseline_ms"] == pytest.approx(0.5, rel=0.05)
 
@@ -178,19 +179,19 @@ def test_a_baseline_is_told_even_where_the_run_has_no_stages(
 def test_clocks_that_cannot_be_compared_are_uncertain_by_null(
     case: Callable[[str], Analysis],
 ) -> None:
-    found = document(case("host stamps only, on two hosts"))
+    found = json_content(case("host stamps only, on two hosts"))
     assert [rank["clock_uncertainty_ms"] for rank in found["ranks"]] == [0.0, None]
 
 
 def test_a_run_without_steps_has_no_step_time(case: Callable[[str], Analysis]) -> None:
-    found = document(case("no steps"))
+    found = json_content(case("no steps"))
     assert set(found["step_ms"].values()) == {None}
     assert found["run"]["steps"] == 0
     assert found["bottleneck"]["kind"] == "insufficient_data"
 
 
 def test_epochs_are_told_where_nothing_finer_is(case: Callable[[str], Analysis]) -> None:
-    found = document(case("epochs only"))
+    found = json_content(case("epochs only"))
     known = found["epoch_times"]
     # 78 steps of 218 ms, told to half a millisecond.
     assert [one["s"] for one in known["epochs"]] == pytest.approx([17.004] * 3)
@@ -201,14 +202,14 @@ def test_epochs_are_told_where_nothing_finer_is(case: Callable[[str], Analysis])
     assert found["bottleneck"]["kind"] == "insufficient_data"
     assert {entry["ms"] for entry in found["ledger"]} == {None}
     assert found["job_s"]["steps"] is None
-    assert document(case("two ranks"))["epoch_times"] is None
+    assert json_content(case("two ranks"))["epoch_times"] is None
 
 
 def test_waiting_that_one_log_of_many_cannot_show_is_missing(
     case: Callable[[str], Analysis],
 ) -> None:
     analysis = case("rank 0 only")
-    found = document(analysis)
+    found = json_content(analysis)
     ledger = {entry["name"]: entry["ms"] for entry in found["ledger"]}
     assert ledger.pop("imbalance") is None
     assert sum(ledger.values()) == pytest.approx(found["step_ms"]["mean"])
@@ -222,37 +223,37 @@ def test_waiting_that_one_log_of_many_cannot_show_is_missing(
 def test_throughput_of_epochs_is_of_one_rank_where_nobody_says_how_many_trained(
     case: Callable[[str], Analysis],
 ) -> None:
-    found = document(case("samples of epochs only"))
+    found = json_content(case("samples of epochs only"))
     assert found["epoch_times"]["samples_per_second_per_rank"] == pytest.approx(60000 / 19)
     assert found["run"]["samples_per_second"] is None
-    short = document(case("epochs that are shorter than a second"))["epoch_times"]
+    short = json_content(case("epochs that are shorter than a second"))["epoch_times"]
     assert (short["mean_s"], short["precision_s"], short["step_ms"]) == (0, 0.5, 2)
 
 
 def test_too_few_steps_give_no_interval(case: Callable[[str], Analysis]) -> None:
-    found = document(case("few steps"))
+    found = json_content(case("few steps"))
     assert found["ledger"][0]["ms"] is not None
     assert found["bottleneck"]["kind"] == "insufficient_data"
 
 
 def test_the_start_is_in_utc(case: Callable[[str], Analysis]) -> None:
-    assert document(case("two ranks"))["run"]["started_at"] == "2026-09-21T14:13:20.000Z"
+    assert json_content(case("two ranks"))["run"]["started_at"] == "2026-09-21T14:13:20.000Z"
 
 
 def test_counts_are_of_what_was_recorded(case: Callable[[str], Analysis]) -> None:
-    run = document(case("a missing rank"))["run"]
+    run = json_content(case("a missing rank"))["run"]
     assert (run["size"], run["epochs"], run["steps"]) == (4, 2, 200)
 
 
 def test_text_from_logs_is_kept_and_can_be_encoded(case: Callable[[str], Analysis]) -> None:
-    run = document(case("hostile names"))["run"]
+    run = json_content(case("hostile names"))["run"]
     assert "<script>alert(1)</script>" in run["name"]
     assert "\u202e" in run["name"]
     assert run["framework"].endswith("\ufffd")
 
 
 def test_what_all_ranks_cost_is_taken_apart(case: Callable[[str], Analysis]) -> None:
-    found = document(case("everything"))
+    found = json_content(case("everything"))
     parts = found["baseline"]["decomposition"]
     assert parts["input_stall"]["ms"] == pytest.approx(8, rel=0.05)
     assert parts["loss"]["ms"] == pytest.approx(
@@ -274,15 +275,15 @@ def test_what_all_ranks_cost_is_taken_apart(case: Callable[[str], Analysis]) -> 
 
 
 def test_without_a_run_on_one_rank_scale_is_null(case: Callable[[str], Analysis]) -> None:
-    base = document(case("a slow rank and a baseline"))["baseline"]
+    base = json_content(case("a slow rank and a baseline"))["baseline"]
     assert base["single"] is None
     assert base["decomposition"]["scale"] is None
     assert base["decomposition"]["loss"]["ms"] > 10
-    assert document(case("a baseline without stages"))["baseline"]["decomposition"] is None
+    assert json_content(case("a baseline without stages"))["baseline"]["decomposition"] is None
 
 
 def test_what_is_communicated_and_how_fast(case: Callable[[str], Analysis]) -> None:
-    found = document(case("everything"))["communication"]
+    found = json_content(case("everything"))["communication"]
     assert found["gradient_bytes"] == 100_000_000
     # 2 · 7/8 · 100 MB at 12.5 GB/s, and 14 messages of 10 µs.
     assert found["exposed_ms"] == pytest.approx(14.14, rel=0.02)
@@ -290,13 +291,13 @@ def test_what_is_communicated_and_how_fast(case: Callable[[str], Analysis]) -> N
     assert found["network_bandwidth_gb_s"] == 6.25
     assert found["whole_ms"] == pytest.approx(28)
     assert found["hidden_ms"] == pytest.approx(28 - 14.14, rel=0.02)
-    assert document(case("one rank"))["communication"] is None
+    assert json_content(case("one rank"))["communication"] is None
 
 
 def test_answers_are_among_the_gains_and_say_that_they_are_extrapolated(
     case: Callable[[str], Analysis],
 ) -> None:
-    found = document(case("everything"))
+    found = json_content(case("everything"))
     gains = {gain["fix"]: gain for gain in found["what_if"]}
     assert gains["bandwidth:2"]["extrapolated"] is True
     assert gains["bandwidth:2"]["saved_ms"] == pytest.approx(7.07, rel=0.02)
@@ -310,27 +311,27 @@ def test_answers_are_among_the_gains_and_say_that_they_are_extrapolated(
 
 
 def test_stragglers_are_told_with_pattern_and_cost(case: Callable[[str], Analysis]) -> None:
-    (uneven,) = document(case("uneven work"))["stragglers"]
+    (uneven,) = json_content(case("uneven work"))["stragglers"]
     assert (uneven["pattern"], uneven["ranks"], uneven["stage"]) == ("persistent", [2], "compute")
     assert uneven["work"] == pytest.approx(1.5)
     assert uneven["excess_ms"] == pytest.approx(75, rel=0.03)
     assert uneven["cost_ci95_ms"][0] < uneven["cost_ms"] < uneven["cost_ci95_ms"][1]
-    (late,) = document(case("a rank late now and then"))["stragglers"]
+    (late,) = json_content(case("a rank late now and then"))["stragglers"]
     assert (late["pattern"], late["ranks"], late["work"]) == ("bursts", [3], None)
     assert late["excess_ms"] == pytest.approx(120, rel=0.05)
     assert 0.05 < late["late_share"] < 0.2
-    (ramp,) = document(case("a rank ever slower"))["stragglers"]
+    (ramp,) = json_content(case("a rank ever slower"))["stragglers"]
     assert (ramp["pattern"], ramp["ranks"]) == ("ramp", [3])
-    (moving,) = document(case("lateness that moves around"))["stragglers"]
+    (moving,) = json_content(case("lateness that moves around"))["stragglers"]
     assert (moving["pattern"], moving["ranks"], moving["hosts"]) == ("rotating", [], [])
     assert moving["late_share"] == pytest.approx(0.5, abs=0.02)
-    first, _ = document(case("a slow host and a slow rank"))["stragglers"]
+    first, _ = json_content(case("a slow host and a slow rank"))["stragglers"]
     assert {tuple(first["hosts"]), *[tuple(first["ranks"])]} & {("host-1",), (2,)}
-    assert document(case("everything"))["stragglers"] == []
+    assert json_content(case("everything"))["stragglers"] == []
 
 
 def test_steps_that_are_not_whole_are_counted(case: Callable[[str], Analysis]) -> None:
-    whole = document(case("everything"))["steps"]
+    whole = json_content(case("everything"))["steps"]
     assert whole == {
         "total": 400,
         "complete": 400,
@@ -338,26 +339,26 @@ def test_steps_that_are_not_whole_are_counted(case: Callable[[str], Analysis]) -
         "unused": 0,
         "sampled_out": 0,
     }
-    lost = document(case("rows lost"))["steps"]
+    lost = json_content(case("rows lost"))["steps"]
     assert lost["complete"] + lost["partial"] + lost["unused"] == lost["total"] == 400
     assert lost["partial"] > 10
-    assert document(case("host stamps only"))["steps"]["unused"] == 200
+    assert json_content(case("host stamps only"))["steps"]["unused"] == 200
 
 
 def test_clocks_say_how_they_were_brought_together(case: Callable[[str], Analysis]) -> None:
-    assert document(case("two ranks"))["clocks"]["method"] == "one clock"
-    found = document(case("a clock that was set"))["clocks"]
+    assert json_content(case("two ranks"))["clocks"]["method"] == "one clock"
+    found = json_content(case("a clock that was set"))["clocks"]
     assert found["method"] == "completions"
     (jump,) = found["jumps"]
     assert (jump["clock"], jump["step"]) == ("clock of host-1", 200)
     assert jump["ms"] == pytest.approx(50, abs=1)
     assert found["violations"] == 0
     assert found["skew_bound_ms"] > found["skew_ms"]
-    assert document(case("no steps"))["clocks"] is None
+    assert json_content(case("no steps"))["clocks"] is None
 
 
 def test_changes_of_the_step_time_say_what_changed(case: Callable[[str], Analysis]) -> None:
-    (change,) = document(case("slower from a step on"))["changes"]
+    (change,) = json_content(case("slower from a step on"))["changes"]
     assert change["step"] == pytest.approx(200, abs=15)
     assert change["after_ms"] - change["before_ms"] == pytest.approx(30, rel=0.1)
     assert (change["entry"], change["rank"]) == ("compute", None)

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from support.reports import rendered
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.batch.anonymous import anonymous
 from stallscope.notebook import Shown
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.html import HtmlReport
-from stallscope.reports.json_report import document
-from stallscope.reports.markdown import MarkdownReport
+from stallscope.reports.run import json_content
 from stallscope.run import Series
 
 from .cases import IMAGE, SCRIPT
@@ -43,7 +42,7 @@ def measured(case: Callable[[str], Analysis]) -> Analysis:
 
 
 def test_the_verdict_has_it_beside_its_evidence(measured: Analysis, options: ReportOptions) -> None:
-    page, text = (r.render(measured, options) for r in (HtmlReport(), MarkdownReport()))
+    page, text = (rendered(name, measured, options) for name in ("html", "md"))
     for shown in (page, text):
         assert SAID in shown
         assert "% on average over the steady steps: " in shown
@@ -53,7 +52,7 @@ def test_the_verdict_has_it_beside_its_evidence(measured: Analysis, options: Rep
 def test_the_picture_stands_behind_that_of_step_times(
     measured: Analysis, options: ReportOptions
 ) -> None:
-    page = HtmlReport().render(measured, options)
+    page = rendered("html", measured, options)
     titles = ["Step time over the run</h2>", "GPU utilization over the run</h2>"]
     assert page.index(titles[0]) < page.index(titles[1])
     assert len(Shown(measured).figures()) == len(Shown(replace_series(measured)).figures()) + 1
@@ -65,21 +64,21 @@ def replace_series(analysis: Analysis) -> Analysis:
 
 def test_without_machines_nothing_is_said(measured: Analysis, options: ReportOptions) -> None:
     bare = replace_series(measured)
-    for report in (HtmlReport(), MarkdownReport()):
-        assert "utilization" not in report.render(bare, options)
-    assert document(bare)["machines"] == []
+    for name in ("html", "md"):
+        assert "utilization" not in rendered(name, bare, options)
+    assert json_content(bare)["machines"] == []
 
 
 def test_names_stay_text(measured: Analysis, options: ReportOptions) -> None:
     only = replace(measured.run, series=(replace(measured.run.series[2], unit="%"),))
-    for report in (HtmlReport(), MarkdownReport()):
-        page = report.render(analyse(only), options)
+    for name in ("html", "md"):
+        page = rendered(name, analyse(only), options)
         assert SCRIPT not in page
         assert "<img" not in page
 
 
 def test_programs_get_each_series(measured: Analysis) -> None:
-    found = document(measured)
+    found = json_content(measured)
     assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(found)] == []
     first, _, last = found["machines"]
     assert first | {"whole": None, "steady": None} == {
@@ -103,9 +102,9 @@ def test_programs_get_each_series(measured: Analysis) -> None:
 def test_what_leaves_the_house_names_no_node(measured: Analysis, options: ReportOptions) -> None:
     analysis = analyse(anonymous(measured.run))
     texts = [
-        HtmlReport().render(analysis, options),
-        MarkdownReport().render(analysis, options),
-        json.dumps(document(analysis)),
+        rendered("html", analysis, options),
+        rendered("md", analysis, options),
+        json.dumps(json_content(analysis)),
     ]
     for text in texts:
         assert "secret" not in text

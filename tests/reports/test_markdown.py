@@ -7,17 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from support.reports import rendered
 
 from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.markdown import MarkdownReport, escaped
+from stallscope.reports.formats.markdown import escaped
 
 from .cases import CASES
 
 
 @pytest.fixture
 def page(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[str], str]:
-    return lambda name: MarkdownReport().render(case(name), options)
+    return lambda name: rendered("md", case(name), options)
 
 
 def test_the_verdict_comes_first_with_what_fixing_gains(page: Callable[[str], str]) -> None:
@@ -95,7 +96,7 @@ def test_warnings_are_listed_and_many_are_cut(
 ) -> None:
     assert "### Warnings\n\n- rank-00001.0.0.steps.csv: 1 torn" in page("a torn line")
     many = replace(case("a torn line"), warnings=tuple(f"file {n}: torn" for n in range(30)))
-    text = MarkdownReport().render(many, options)
+    text = rendered("md", many, options)
     assert "- file 9: torn\n- and 20 more\n" in text
 
 
@@ -130,6 +131,6 @@ def test_stragglers_losses_and_answers_are_tables(page: Callable[[str], str]) ->
 def test_long_tables_are_cut(case: Callable[[str], Analysis], options: ReportOptions) -> None:
     analysis = case("a slow rank")
     many = replace(analysis, stragglers=analysis.stragglers * 30)
-    text = MarkdownReport().render(many, options)
+    text = rendered("md", many, options)
     assert text.count("| rank 2 |") == 20
     assert "\n\nAnd 10 more.\n\n" in text

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from support.reports import rendered
 
 from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.openmetrics import OpenMetricsReport
 
 from .cases import CASES
 
 
 def samples(analysis: Analysis, options: ReportOptions) -> dict[tuple[str, ...], float]:
     """Values by name and labels, without the run's id, as Prometheus's own parser reads them."""
-    text = OpenMetricsReport().render(analysis, options)
+    text = rendered("openmetrics", analysis, options)
     found = {}
     for family in text_string_to_metric_families(text):
         for one in family.samples:

@@ -29,17 +29,23 @@ from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.scaling import FORMATS, render
+from stallscope.reports.formats.terminal import terminal_summary
+from stallscope.reports.registry import SEVERAL_RUNS
+from stallscope.reports.registry import render as rendered
+from stallscope.reports.scaling import parts
 from stallscope.reports.scaling.contents import headline, lost_table, percentage
-from stallscope.reports.scaling.csv_report import COLUMNS
-from stallscope.reports.scaling.json_report import document
-from stallscope.reports.scaling.terminal import scaling_summary
+from stallscope.reports.scaling.json_content import json_content
+from stallscope.reports.scaling.records import COLUMNS
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "scaling.schema.json").read_text())
 OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))
 RING = Ring(bytes=20_000_000, bandwidth_gb_s=1.0, latency_us=500.0)
 JOB = Job(steps=120, communication=RING, noise=Noise(cv=0.05))
 HOSTILE = '<script>alert(1)</script>|"=1+1'
+
+
+def render(name: str, series: list[Series]) -> str:
+    return rendered(name, parts(series), OPTIONS)
 
 
 @cache
@@ -94,12 +100,12 @@ CASES = (
 @pytest.mark.parametrize("case", CASES)
 def test_every_document_is_valid(case: str) -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    text = render("json", series_of(case), OPTIONS)
+    text = render("json", series_of(case))
     Draft202012Validator(SCHEMA).validate(json.loads(text))
 
 
 def test_the_keys_that_scripts_rely_on_are_there() -> None:
-    found = document(series_of("from one rank on"))
+    found = json_content(series_of("from one rank on"))
     assert found["schema_version"] == 1
     (series,) = found["series"]
     assert [point["ranks"] for point in series["points"]] == [1, 2, 4]
@@ -113,9 +119,9 @@ def test_the_keys_that_scripts_rely_on_are_there() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", SEVERAL_RUNS)
 def test_every_format_says_how_it_scales(name: str, case: str) -> None:
-    text = render(name, series_of(case), OPTIONS)
+    text = render(name, series_of(case))
     assert len(text) > 200
     assert "nan" not in text.lower().replace("resnant", "")
     if name == "html":
@@ -123,7 +129,7 @@ def test_every_format_says_how_it_scales(name: str, case: str) -> None:
 
 
 def test_the_page_stands_alone_and_escapes() -> None:
-    text = render("html", series_of("hostile"), OPTIONS)
+    text = render("html", series_of("hostile"))
     assert "&lt;script&gt;alert(1)" in text
     assert len(text) < 200_000
     assert re.findall(r'(?:src|href)="(?!#|data:)', text) == []
@@ -133,14 +139,14 @@ def test_the_page_stands_alone_and_escapes() -> None:
 
 def test_markdown_and_csv_take_no_hostile_name_for_their_own() -> None:
     series = series_of("hostile")
-    assert "<script>" not in render("md", series, OPTIONS)
+    assert "<script>" not in render("md", series)
     series[0] = replace(series[0], name="=1+1")
-    rows = list(csv.DictReader(io.StringIO(render("csv", series, OPTIONS))))
+    rows = list(csv.DictReader(io.StringIO(render("csv", series))))
     assert {row["series"] for row in rows} == {"'=1+1"}
 
 
 def test_csv_has_a_row_per_size() -> None:
-    rows = list(csv.DictReader(io.StringIO(render("csv", series_of("from one rank on"), OPTIONS))))
+    rows = list(csv.DictReader(io.StringIO(render("csv", series_of("from one rank on")))))
     assert tuple(rows[0]) == COLUMNS
     assert [row["ranks"] for row in rows] == ["1", "2", "4", "8", "16", "32"]
     assert [row["projected"] for row in rows] == ["False"] * 3 + ["True"] * 3
@@ -152,7 +158,7 @@ def test_csv_has_a_row_per_size() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_the_summary_fits_a_terminal(case: str) -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    console.print(scaling_summary(series_of(case)))
+    console.print(terminal_summary(parts(series_of(case)).document()))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
@@ -186,7 +192,7 @@ def test_what_is_lost_adds_up_as_printed_and_is_the_headlines(case: str) -> None
 
 
 def test_the_headline_says_what_costs_most() -> None:
-    text = render("md", series_of("from one rank on"), OPTIONS)
+    text = render("md", series_of("from one rank on"))
     assert re.search(r"efficiency on 4 ranks; most is lost to (exposed allreduce|imbalance)", text)
 
 
@@ -226,29 +232,29 @@ def test_bars_are_named_where_they_stand() -> None:
 
 @pytest.mark.parametrize("report_format", ["html", "md"])
 def test_how_far_projections_were_off_stands_beside_them(report_format: str) -> None:
-    text = render(report_format, series_of("from one rank on"), OPTIONS)
+    text = render(report_format, series_of("from one rank on"))
     assert (
         "projections from two or more sizes on several ranks were off by a median of 10.4%" in text
     )
-    text = render(report_format, series_of("hostile"), OPTIONS)
+    text = render(report_format, series_of("hostile"))
     assert "projections from one size on several ranks were off by a median of 24.7%" in text
-    text = render(report_format, series_of("without stages"), OPTIONS)
+    text = render(report_format, series_of("without stages"))
     assert "On published curves" not in text
 
 
 def test_what_epochs_cannot_tell_is_null_or_empty_and_never_zero() -> None:
     series = series_of("known by epochs")
-    (found,) = document(series)["series"]
+    (found,) = json_content(series)["series"]
     assert (found["unit"], found["projection"]) == ("epochs", [])
     two = found["points"][1]
     assert two["efficiency"] == pytest.approx(0.5, abs=0.01)
     assert two["efficiency_job"] == pytest.approx(0.5, abs=0.01)
     assert two["samples_per_second"] == pytest.approx(1 / 50, rel=0.01)
     assert (two["lost"], two["lost_ci95"]) == (None, None)
-    rows = list(csv.DictReader(io.StringIO(render("csv", series, OPTIONS))))
+    rows = list(csv.DictReader(io.StringIO(render("csv", series))))
     assert [row["lost_input"] for row in rows] == ["", ""]
     for name in ("md", "html"):
-        text = render(name, series, OPTIONS)
+        text = render(name, series)
         assert "epochs/h" in text
         assert "what Keras printed (epochs, to" in text
         assert "what their times were rounded to" in text

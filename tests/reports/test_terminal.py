@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+from support.reports import summary
 
 from stallscope.analysis import Analysis
-from stallscope.reports.terminal import summary
 
 from .cases import CASES
 
@@ -106,7 +106,7 @@ def test_findings_and_warnings_are_shown(case: Callable[[str], Analysis]) -> Non
     assert "error: Only rank 0's log is here." in text
     assert "waiting for slow ranks" not in text
     assert "last in" not in text
-    assert "1 warning\nrank-00001.0.0.steps.csv: 1 torn" in printed(case("a torn line"))
+    assert "1 warning\n! rank-00001.0.0.steps.csv: 1 torn" in printed(case("a torn line"))
 
 
 def test_names_from_logs_cannot_drive_the_terminal(case: Callable[[str], Analysis]) -> None:

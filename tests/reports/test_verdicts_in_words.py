@@ -14,7 +14,7 @@ from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import listed
-from stallscope.reports.contents import advice
+from stallscope.reports.run.contents import advice
 from stallscope.text import stragglers
 from stallscope.text.fixes import fix_title, how_sure, saved, speedup
 from stallscope.text.gains import answers, gains, main_gain, other_gains

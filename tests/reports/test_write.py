@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.reports import rendered
 
 from stallscope.analysis import Analysis
 from stallscope.errors import UsageError, WouldOverwriteError
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.csv_report import CsvReport
 from stallscope.reports.write import write_reports
 from stallscope.run import Log, Run
 
@@ -41,7 +41,7 @@ def test_every_run_is_written_in_every_format(
     out = tmp_path / "deep" / "reports"
     paths = write_reports([analysis], ["html", "csv"], out, options=options)
     assert paths == [out / "run-a.html", out / "run-a.csv"]
-    assert paths[1].read_bytes() == CsvReport().render(analysis, options).encode()
+    assert paths[1].read_bytes() == rendered("csv", analysis, options).encode()
     assert sorted(path.name for path in out.iterdir()) == ["run-a.csv", "run-a.html"]
 
 

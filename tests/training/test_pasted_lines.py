@@ -15,7 +15,7 @@ from stallscope.analysis import analyse
 from stallscope.analysis.tuning import AutotuneFile, Tuned, tune
 from stallscope.parsers import read
 from stallscope.parsers.autotune import parse_autotune, read_autotune
-from stallscope.reports.tuning.passing import commands, environment
+from stallscope.reports.tuning.launch_commands import commands, environment
 
 pytestmark = pytest.mark.horovod
 

@@ -13,7 +13,7 @@ from stallscope.conditions import Outcome
 from stallscope.errors import StallscopeError
 from stallscope.parsers.progress import Watching
 from stallscope.reports import registry
-from stallscope.reports.index import Index, Line, render
+from stallscope.reports.index import Index, Line, parts
 from stallscope.reports.index.index import STEM
 from stallscope.reports.write import (
     make_folder,
@@ -135,7 +135,7 @@ class Batch:
         files = frozenset(name for one in shown for name in one.files)
         index = Index([one.line for one in shown], self.sentences(), files)
         paths = paths_of(STEM, self._documents, settings.out)
-        texts = (render(name, index, settings.report) for name in self._documents)
+        texts = (registry.render(name, parts(index), settings.report) for name in self._documents)
         write_texts(paths, texts, settings.out, force=True)
         self._state.note_index(paths)
         self._state.tidy()
@@ -143,7 +143,7 @@ class Batch:
 
     def markdown_index(self, lines: Sequence[Line]) -> str:
         """Return the index of these runs as Markdown."""
-        return render("md", Index(lines, self.sentences()), self.settings.report)
+        return registry.render("md", parts(Index(lines, self.sentences())), self.settings.report)
 
     def sentences(self) -> list[str]:
         """Return the error messages of runs without a report, anonymous if the reports are."""
@@ -267,7 +267,7 @@ class Batch:
 
     @property
     def _documents(self) -> list[str]:
-        return [name for name in self.settings.formats if name in registry.DOCUMENTS]
+        return [name for name in self.settings.formats if name in registry.SEVERAL_RUNS]
 
 
 @dataclass(frozen=True)

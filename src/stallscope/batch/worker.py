@@ -18,10 +18,10 @@ from stallscope.analysis import Analysis, analyse, ask
 from stallscope.collector.store.runs import save_run
 from stallscope.errors import StallscopeError
 from stallscope.parsers.progress import Watching, unwatched
+from stallscope.reports.formats.terminal import terminal_summary
 from stallscope.reports.index.line import Line, line_of
-from stallscope.reports.json_report import document
-from stallscope.reports.markdown import MarkdownReport
-from stallscope.reports.terminal import summary
+from stallscope.reports.registry import render
+from stallscope.reports.run import json_content, parts
 from stallscope.reports.write import paths_of, write_report
 from stallscope.run import Run
 
@@ -169,7 +169,7 @@ class Worker:
             task, ReportResult(line_of(analysis, task.stem), checked=checked), analysis
         )
         if settings.markdown:
-            done = replace(done, markdown=MarkdownReport().render(analysis, settings.report))
+            done = replace(done, markdown=render("md", parts(analysis), settings.report))
         if settings.afterwards is None:
             return done
         try:
@@ -182,10 +182,10 @@ class Worker:
     def _output(self, task: Task, done: ReportResult, analysis: Analysis) -> ReportResult:
         settings = self._settings
         if settings.output == "terminal":
-            return replace(done, summary=summary(analysis))
+            return replace(done, summary=terminal_summary(parts(analysis).document()))
         if settings.output == "json":
             path = settings.scratch / f"{task.stem}.json"
-            path.write_text(json.dumps(document(analysis), indent=1, allow_nan=False))
+            path.write_text(json.dumps(json_content(analysis), indent=1, allow_nan=False))
             return replace(done, document=path)
         paths = paths_of(task.stem, settings.formats, settings.out)
         for name, path in zip(settings.formats, paths, strict=True):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import regression
 from stallscope.errors import UsageError
-from stallscope.reports.base import ReportOptions
-from stallscope.reports.comparison import Compared, render
-from stallscope.reports.comparison.terminal import comparison_summary
+from stallscope.reports.comparison import Compared, parts
 from stallscope.run import Run, newest_first
 from stallscope.runs import open_runs
 
@@ -48,14 +45,7 @@ def run(options: argparse.Namespace) -> int:
         compared = _compare(runs, baseline, one_by_one=len(options.runs) > 1)
         if compared.pair is None and not compared.histories:
             raise UsageError("none of these runs has timed steps: there is nothing to compare")
-        made = ReportOptions(generated_at=datetime.now(UTC))
-        output.show(
-            _STEM,
-            formats,
-            lambda name: render(name, compared, made),
-            lambda: comparison_summary(compared),
-            options,
-        )
+        output.show(_STEM, formats, parts(compared), options)
     elif not failures:
         raise UsageError(
             f"{options.runs[0]}: one run cannot be compared; name two, or more, or a store of them"

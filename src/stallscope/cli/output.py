@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from stallscope.errors import UsageError
 from stallscope.reports import registry, write
+from stallscope.reports.base import Parts, ReportOptions
+from stallscope.reports.formats.terminal import terminal_summary
 
 from .main import add_read_as
 
@@ -19,7 +23,7 @@ REPORTS = Path("reports")
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser, formats: Sequence[str] = registry.DOCUMENTS
+    parser: argparse.ArgumentParser, formats: Sequence[str] = registry.SEVERAL_RUNS
 ) -> None:
     """Add ``--out``, ``--format``, ``--force`` and ``--read-as``."""
     parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (reports/)")
@@ -32,7 +36,9 @@ def add_arguments(
     add_read_as(parser)
 
 
-def formats_of(options: argparse.Namespace, known: Sequence[str] = registry.DOCUMENTS) -> list[str]:
+def formats_of(
+    options: argparse.Namespace, known: Sequence[str] = registry.SEVERAL_RUNS
+) -> list[str]:
     """Return the requested formats; an empty list for a summary in the terminal.
 
     Raises:
@@ -60,24 +66,20 @@ def refuse_to_overwrite(stem: str, formats: Sequence[str], options: argparse.Nam
         write.refuse_to_overwrite(_paths(stem, formats, options))
 
 
-def show(
-    stem: str,
-    formats: Sequence[str],
-    render: Callable[[str], str],
-    summary: Callable[[], RenderableType],
-    options: argparse.Namespace,
-) -> None:
-    """Output one document: a summary in the terminal, JSON on standard output, or files.
+def show(stem: str, formats: Sequence[str], parts: Parts, options: argparse.Namespace) -> None:
+    """Output one report: a summary in the terminal, JSON on standard output, or files.
 
     Args:
         stem: the name that the files share.
         formats: the requested formats; empty for the summary.
-        render: returns the document in a format.
-        summary: returns the summary for the terminal.
+        parts: the report.
         options: the command's options.
     """
+    render = partial(
+        registry.render, parts=parts, options=ReportOptions(generated_at=datetime.now(UTC))
+    )
     if not formats:
-        Console().print(summary())
+        Console().print(terminal_summary(parts.document()))
     elif goes_to_standard_output(formats, options):
         sys.stdout.write(render("json"))
     else:

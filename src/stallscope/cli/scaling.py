@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
 
 from stallscope.analysis import analyse
 from stallscope.analysis.scaling import scaling, untimed
-from stallscope.reports.base import ReportOptions
-from stallscope.reports.scaling import render
-from stallscope.reports.scaling.terminal import scaling_summary
+from stallscope.reports.scaling import parts
 
 from . import output
 from .main import print_failures
@@ -36,12 +33,5 @@ def run(options: argparse.Namespace) -> int:
     series = scaling(analyses)
     failures += untimed(analyses)
     if series:
-        made = ReportOptions(generated_at=datetime.now(UTC))
-        output.show(
-            _STEM,
-            formats,
-            lambda name: render(name, series, made),
-            lambda: scaling_summary(series),
-            options,
-        )
+        output.show(_STEM, formats, parts(series), options)
     return print_failures(failures)

@@ -6,7 +6,6 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from glob import has_magic
 from pathlib import Path, PurePosixPath
 
@@ -19,9 +18,7 @@ from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers.autotune import MOST_BYTES, is_autotune_log, parse_autotune
 from stallscope.parsers.horovod_timeline import HEAD_BYTES, is_timeline, timeline_reader
 from stallscope.parsers.ranges import beginning, opened
-from stallscope.reports.base import ReportOptions
-from stallscope.reports.tuning import FORMATS, render
-from stallscope.reports.tuning.terminal import tuning_summary
+from stallscope.reports.tuning import FORMATS, parts
 from stallscope.run import Run
 from stallscope.runs import open_runs
 
@@ -31,7 +28,6 @@ from .main import print_failures
 from .opening import with_progress
 
 _STEM = "tune"
-_FORMATS = tuple(FORMATS)
 _SUFFIXES = (".csv", ".json", ".log", ".txt", ".gz", ".bz2", ".xz", ".zst", ".lz4")
 _STEP_LOGS = ".steps.csv"
 # The first folder name of a pattern that contains a wildcard.
@@ -58,11 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="autotune logs, Horovod Timelines, runs, folders with any of them, or URLs of them",
     )
-    output.add_arguments(parser, _FORMATS)
+    output.add_arguments(parser, FORMATS)
 
 
 def run(options: argparse.Namespace) -> int:
-    formats = output.formats_of(options, _FORMATS)
+    formats = output.formats_of(options, FORMATS)
     output.refuse_to_overwrite(_STEM, formats, options)
     found, failures = _Found(), []
     for path in with_progress(options.paths, "reading"):
@@ -73,14 +69,7 @@ def run(options: argparse.Namespace) -> int:
     if found.autotunes or found.timelines:
         analyses = [analyse(one) for one in with_progress(_distinct(found.runs), "analysing")]
         tuning = tune(found.autotunes, found.timelines, analyses)
-        made = ReportOptions(generated_at=datetime.now(UTC))
-        output.show(
-            _STEM,
-            formats,
-            lambda name: render(name, tuning, made),
-            lambda: tuning_summary(tuning),
-            options,
-        )
+        output.show(_STEM, formats, parts(tuning), options)
     elif found.runs:
         failures.append(
             "there are step logs, but neither an autotune log nor a Timeline: train a few thousand "

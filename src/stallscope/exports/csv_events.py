@@ -21,7 +21,7 @@ from typing import BinaryIO, ClassVar
 import numpy as np
 
 from stallscope.arrays.blocks import NULL
-from stallscope.reports.csv_report import cell
+from stallscope.reports.formats.csv_text import cell
 from stallscope.run import Event
 
 from .base import Export

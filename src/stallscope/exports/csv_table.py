@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 
-from stallscope.reports.csv_report import cell
+from stallscope.reports.formats.csv_text import cell
 
 from .base import Export
 from .table import SCHEMA, tables

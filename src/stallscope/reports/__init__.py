@@ -1,4 +1,7 @@
-"""Reports: one file per format, all saying the same from one Analysis.
+"""Reports: each family turns its result into a document, and each format draws any document.
 
-``contents`` and ``tables`` decide the content; the formats decide how it looks.
+run, comparison, scaling, tuning, index    the families: document, JSON and records of a kind of result
+document                                   sections of texts, lists, key figures, tables, charts and code
+formats                                    terminal, HTML, Markdown, CSV, JSON and OpenMetrics
+registry, write                            the formats by name; reports as files
 """

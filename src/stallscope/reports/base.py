@@ -1,14 +1,16 @@
-"""The contract of a report, and what it is given besides the analysis."""
+"""What a report consists of, and the options of reports."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
 
 from stallscope import __version__
-from stallscope.analysis import Analysis
+
+from .content import Content
+from .document import Document
+from .records import Metric, Records
 
 
 @dataclass(frozen=True)
@@ -19,16 +21,15 @@ class ReportOptions:
     version: str = __version__
 
 
-class Report(ABC):
-    """Writes an analysis in one format. A new format is one file with one subclass, listed in
-    ``registry.py``.
-    """
+@dataclass(frozen=True)
+class Parts:
+    """What a result says to each kind of reader; a format makes only the part that it writes."""
 
-    #: The name for ``--format``.
-    name: ClassVar[str]
-    #: How the names of its files end.
-    suffix: ClassVar[str]
-
-    @abstractmethod
-    def render(self, analysis: Analysis, options: ReportOptions) -> str:
-        """The whole report as text."""
+    #: For people: HTML, Markdown and the terminal.
+    document: Callable[[], Document]
+    #: For programs: JSON.
+    content: Callable[[], Content]
+    #: For spreadsheets: CSV. None if there is none.
+    records: Callable[[], Records] | None = None
+    #: For monitoring: OpenMetrics. None if there is none.
+    metrics: Callable[[], Iterable[Metric]] | None = None

@@ -1,4 +1,4 @@
-"""What was found, on the MLflow run's own page: to search for, to chart, and to read."""
+"""The results on the page of the MLflow run: as tags, as metrics, and as a report."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from stallscope.collector.sources.chunk_names import FOLDER
 
 #: The name of the HTML report among the artifacts.
 REPORT = "report.html"
-#: What the names of tags and metrics begin with.
+#: The prefix of tags and metrics.
 PREFIX = "stallscope."
-#: What a tag says where there is nothing to say: an older value must not stay.
+#: The value of a tag without a result; it replaces an older value.
 NONE = "none"
 
 
 def write_summary(analysis: Analysis, run_id: str, *, report: Path | None = None) -> None:
-    """Put the verdict onto a run as tags, the figures as metrics, and the report as an artifact.
+    """Add the verdict to a run as tags, the figures as metrics, and the report as an artifact.
 
-    Doing it again replaces tags and report, and adds a later value to each metric.
+    A second call replaces tags and report, and adds a later value to each metric.
 
     Args:
         analysis: of the run's logs.
         run_id: the MLflow run.
-        report: the HTML report, which MLflow shows among the run's artifacts.
+        report: the HTML report, for the run's artifacts.
 
     Raises:
         MissingExtraError: without mlflow.
         NotFoundError: if there is no such run.
-        UnreadableError: if the server cannot be reached, or does not take it.
+        UnreadableError: if the server cannot be reached, or refuses the results.
     """
     run = MlflowRun(run_id)
     from mlflow.entities import Metric, RunTag
@@ -44,17 +44,17 @@ def write_summary(analysis: Analysis, run_id: str, *, report: Path | None = None
         _upload_report(run, report)
     now = round(time.time() * 1000)
     figures = {name: value for name, value in metrics(analysis).items() if math.isfinite(value)}
-    words = tags(analysis) | ({"report": f"{FOLDER}/{REPORT}"} if report is not None else {})
+    texts = tags(analysis) | ({"report": f"{FOLDER}/{REPORT}"} if report is not None else {})
     with convert_errors(run.where):
         run.client.log_batch(
             run_id,
             metrics=[Metric(PREFIX + name, value, now, 0) for name, value in figures.items()],
-            tags=[RunTag(PREFIX + name, value) for name, value in words.items()],
+            tags=[RunTag(PREFIX + name, value) for name, value in texts.items()],
         )
 
 
 def tags(analysis: Analysis) -> dict[str, str]:
-    """What is searched for by words, without the prefix."""
+    """Return the values to search for, without the prefix."""
     found = analysis.bottleneck
     return {
         "bottleneck": found.kind,
@@ -70,7 +70,7 @@ def tags(analysis: Analysis) -> dict[str, str]:
 
 
 def metrics(analysis: Analysis) -> dict[str, float]:
-    """What is charted and compared, without the prefix; what was not measured is left out."""
+    """Return the figures to chart and compare, without the prefix; unknown figures are left out."""
     figures: dict[str, float | None] = {
         "size": analysis.run.size,
         "samples_per_second": analysis.samples_per_second,

@@ -1,52 +1,74 @@
-"""The formats there are."""
+"""The formats of reports."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from stallscope.errors import UsageError
 
-from .base import Report
-from .csv_report import CsvReport
-from .html import HtmlReport
-from .json_report import JsonReport
-from .markdown import MarkdownReport
-from .openmetrics import OpenMetricsReport
+from .base import Parts, ReportOptions
+from .formats.csv_text import csv_text
+from .formats.html import html_text
+from .formats.json_text import json_text
+from .formats.markdown import markdown_text
+from .formats.openmetrics import openmetrics_text
 
-REPORTS: tuple[Report, ...] = (
-    HtmlReport(),
-    MarkdownReport(),
-    JsonReport(),
-    CsvReport(),
-    OpenMetricsReport(),
+
+@dataclass(frozen=True)
+class Format:
+    """A format of files. A new one is a file in ``formats/`` and an entry below."""
+
+    #: The name for ``--format``.
+    name: str
+    #: The end of the names of its files.
+    suffix: str
+    write: Callable[[Parts, ReportOptions], str]
+
+
+FORMATS = (
+    Format("html", ".html", html_text),
+    Format("md", ".md", markdown_text),
+    Format("json", ".json", json_text),
+    Format("csv", ".csv", csv_text),
+    Format("openmetrics", ".prom", openmetrics_text),
 )
 
 #: The formats of reports on several runs.
-DOCUMENTS = ("html", "md", "json", "csv")
+SEVERAL_RUNS = ("html", "md", "json", "csv")
 
 
 def names() -> list[str]:
-    """The names for ``--format``."""
-    return [report.name for report in REPORTS]
+    """Return the names for ``--format``."""
+    return [one.name for one in FORMATS]
 
 
-def by_name(name: str) -> Report:
-    """The format of that name.
+def by_name(name: str) -> Format:
+    """Return the format of that name.
 
     Raises:
-        UsageError: if there is none; the message lists those there are.
+        UsageError: if there is none; the message lists the known names.
     """
-    for report in REPORTS:
-        if report.name == name:
-            return report
+    for one in FORMATS:
+        if one.name == name:
+            return one
     raise UsageError(f"no report format {name!r}: there are {', '.join(names())}")
 
 
-def parse(text: str, known: Sequence[str] = DOCUMENTS) -> list[str]:
-    """The names in a list such as ``html,md``, each once, in the order given.
+def render(name: str, parts: Parts, options: ReportOptions) -> str:
+    """Return the whole report as text, in the format of that name.
 
     Raises:
-        UsageError: if one of them is none of those known, or there is none at all.
+        UsageError: if there is no such format.
+    """
+    return by_name(name).write(parts, options)
+
+
+def parse(text: str, known: Sequence[str] = SEVERAL_RUNS) -> list[str]:
+    """Return the names in a list such as ``html,md``, each once, in the order given.
+
+    Raises:
+        UsageError: if a name is unknown, or the list is empty.
     """
     words = [word.strip().lower() for word in text.split(",") if word.strip()]
     if not words:

@@ -1,4 +1,4 @@
-"""Reports as files: safely named, written whole or not at all, overwriting nothing unasked."""
+"""Reports as files: safe names, complete files only, and nothing overwritten without ``force``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from stallscope.errors import UsageError, WouldOverwriteError
 from stallscope.run import Run
 
 from .base import ReportOptions
-from .registry import by_name
+from .registry import by_name, render
+from .run import parts
 
 
 def write_reports(
@@ -28,50 +29,49 @@ def write_reports(
     """Write every analysis in every format, into one folder.
 
     Args:
-        analyses: what is reported.
+        analyses: of the runs to report.
         formats: names of formats, as ``registry.names()`` lists them.
-        out: the folder; it is made where it is missing.
-        force: whether files that are there may be replaced.
-        options: without them, reports say that they were made now and by this version.
+        out: the folder; it is created if it is missing.
+        force: whether existing files may be replaced.
+        options: without them, reports are made now and by this version.
 
     Returns:
         The files, run by run.
 
     Raises:
         UsageError: if a format is unknown, or the folder cannot be written to.
-        WouldOverwriteError: if a file is there already; then none is written.
+        WouldOverwriteError: if a file exists already; then none is written.
     """
-    reports = [by_name(name) for name in dict.fromkeys(formats)]
+    names = [by_name(name).name for name in dict.fromkeys(formats)]
     options = options or ReportOptions(generated_at=datetime.now(UTC))
-    pairs = [(analysis, report) for analysis in analyses for report in reports]
     stems = stems_of([analysis.run for analysis in analyses])
     paths = [path for stem in stems for path in paths_of(stem, formats, out)]
-    texts = (report.render(analysis, options) for analysis, report in pairs)
+    texts = (render(name, parts(analysis), options) for analysis in analyses for name in names)
     write_texts(paths, texts, out, force)
     return paths
 
 
 def paths_of(stem: str, formats: Sequence[str], out: Path) -> list[Path]:
-    """The files of one run, by the name that they share."""
+    """Return the files of one run, which share a stem."""
     return [out / f"{stem}{by_name(name).suffix}" for name in dict.fromkeys(formats)]
 
 
 def write_report(analysis: Analysis, name: str, path: Path, options: ReportOptions) -> None:
-    """Write one report, in place of what may be there.
+    """Write one report; replace an existing file.
 
     Raises:
         UsageError: if the format is unknown, or the folder cannot be written to.
     """
-    text = by_name(name).render(analysis, options)
+    text = render(name, parts(analysis), options)
     write_texts([path], [text], path.parent, force=True)
 
 
 def write_texts(paths: Sequence[Path], texts: Iterable[str], out: Path, force: bool) -> None:
-    """Write one text after the other into files of one folder.
+    """Write texts into files of one folder, one after the other.
 
     Raises:
         UsageError: if the folder cannot be written to.
-        WouldOverwriteError: if a file is there already and ``force`` is not given; then none is written.
+        WouldOverwriteError: if a file exists already, without ``force``; then none is written.
     """
     if not force:
         refuse_to_overwrite(paths)
@@ -82,7 +82,8 @@ def write_texts(paths: Sequence[Path], texts: Iterable[str], out: Path, force: b
 
 
 def make_folder(out: Path) -> None:
-    """
+    """Create a folder for reports.
+
     Raises:
         UsageError: if the folder cannot be made.
     """
@@ -92,9 +93,10 @@ def make_folder(out: Path) -> None:
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """
+    """Turn errors of writing in the ``with`` statement into advice.
+
     Raises:
-        UsageError: if the folder does not take what is written in the ``with`` statement.
+        UsageError: if the folder cannot be written to.
     """
     try:
         yield
@@ -106,11 +108,11 @@ def writing(out: Path) -> Iterator[None]:
 
 
 def stems_of(runs: Sequence[Run], taken: Iterable[str] = ()) -> list[str]:
-    """A file name per run, without its suffix: different ones even where case is ignored.
+    """Return a file name per run, without suffix; names differ even if case is ignored.
 
     Args:
-        runs: what the files are about.
-        taken: names that others have.
+        runs: the subjects of the files.
+        taken: names of other files.
     """
     used = {name.lower() for name in taken}
     named = [safe_name(run.name) for run in runs]
@@ -136,21 +138,22 @@ def _clashing(names: Sequence[str]) -> set[str]:
 
 
 def refuse_to_overwrite(paths: Sequence[Path]) -> None:
-    """
+    """Check that no file would be overwritten.
+
     Raises:
-        WouldOverwriteError: if a file is there already.
+        WouldOverwriteError: if a file exists already.
     """
-    there = [path for path in paths if os.path.lexists(path)]
-    if there:
-        more = f" (and {len(there) - 1} more)" if len(there) > 1 else ""
+    existing = [path for path in paths if os.path.lexists(path)]
+    if existing:
+        more = f" (and {len(existing) - 1} more)" if len(existing) > 1 else ""
         raise WouldOverwriteError(
-            f"{there[0]} is there already{more}: add --force to replace it, or name another folder "
+            f"{existing[0]} is there already{more}: add --force to replace it, or name another folder "
             "with --out; nothing was written"
         )
 
 
 def _write(path: Path, text: str) -> None:
-    """Write beside the file and put it in its place: readers see the old one or the new one."""
+    """Write a temporary file, then rename it: readers see the old file or the new one."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         draft.write_bytes(text.encode("utf-8"))

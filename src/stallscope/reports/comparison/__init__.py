@@ -1,6 +1,18 @@
-"""Reports on runs held against each other: one document for all of them."""
+"""Reports on two runs side by side, and on the runs of jobs over time."""
 
+from functools import partial
+
+from ..base import Parts
 from .compared import Compared
-from .registry import FORMATS, render
+from .document import document
+from .json_content import json_content
+from .records import records
 
-__all__ = ["FORMATS", "Compared", "render"]
+__all__ = ["Compared", "parts"]
+
+
+def parts(compared: Compared) -> Parts:
+    """Return what formats write of the comparison."""
+    return Parts(
+        partial(document, compared), partial(json_content, compared), partial(records, compared)
+    )

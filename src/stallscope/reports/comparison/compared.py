@@ -1,4 +1,4 @@
-"""What is reported: two runs side by side, or the runs of jobs one after the other."""
+"""The subject of the report: two runs side by side, or the runs of jobs over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports on two runs say in all formats, as tables."""
+"""The tables on two runs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from stallscope.formatting.sums import SumColumn
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import short_verdict
 
-from ..tables import NOTHING, Table
+from ..document import NOTHING, Table
 from .sentences import NOISE, fact_title, fact_value, ranks_of
 
+# The files have all of them.
+_MOST_FACTS = 12
 _REAL = {True: "yes", False: "no", None: "too few steps"}
 
 
 def runs_table(found: Comparison) -> Table:
-    """Which runs A and B are, and what holds each of them back."""
+    """Return the table of both runs with their verdicts."""
     return Table(
         "The runs",
         ("", "Run", "Began", "Ranks", "Steps", "Throughput", "Verdict"),
         (_run_row("A", found.first), _run_row("B", found.second)),
         words=frozenset({1, 2, 6}),
+        without={"terminal": (2, 4)},
     )
 
 
@@ -44,7 +47,7 @@ def _run_row(letter: str, analysis: Analysis) -> tuple[str, ...]:
 
 
 def changes_table(found: Comparison) -> Table | None:
-    """What changed by cause, in the step and in imbalance. None if nothing is known."""
+    """Return the changes by cause, in the step and in imbalance; None if none is known."""
     if found.step is None or found.same_run:
         return None
     both = StepFigures.of_both(found.first, found.second)
@@ -72,7 +75,7 @@ def changes_table(found: Comparison) -> Table | None:
 
 
 def _steps(step: Change) -> tuple[SumColumn, SumColumn]:
-    """Both runs' steps as printed, where one of them has no stages."""
+    """Return both runs' steps as printed where one run has no stages."""
     first = SumColumn.of([step.first.value], step.first.value, step.first.ci95)
     return first, first.beside([step.second.value])
 
@@ -91,7 +94,7 @@ def _change_row(
 
 
 def facts_table(found: Comparison) -> Table | None:
-    """What the runs recorded of themselves, where it is not the same. None where all of it is."""
+    """Return the recorded facts that differ; None if none does."""
     if not found.differences:
         return None
     return Table(
@@ -102,9 +105,12 @@ def facts_table(found: Comparison) -> Table | None:
             for one in found.differences
         ),
         words=frozenset({0, 1, 2}),
-        note="What the runs recorded of themselves, where it is not the same.",
+        note="Facts that the runs recorded about themselves, where they differ.",
+        most={"terminal": _MOST_FACTS},
     )
 
 
-#: The text in place of that table.
-NOTHING_ELSE = "Of model, settings, versions and hosts the runs recorded the same."
+#: Stands in place of that table.
+NOTHING_ELSE = (
+    "No other difference: the runs recorded the same model, settings, versions and hosts."
+)

@@ -1,4 +1,4 @@
-"""What reports on a job's runs one after the other say in all formats: sentences and tables."""
+"""The sentences and tables on a job's runs over time."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, percent, plus_minus, rate
 from stallscope.text.verdicts import short_verdict
 
-from ..tables import NOTHING, Table
+from ..document import NOTHING, Table
 from .sentences import fact_title, fact_value
 
 _RATE = "samples_per_second"
 _MOST_FACTS = 3
+# The files have all of them.
+_LATEST_RUNS = 15
 _NOTE = (
-    "Runs differ by: the standard deviation from run to run beside what was found; noise of steps does "
-    "not show it. A change is Student's t over all splits of the runs, a drift Kendall's τ; of what is "
-    "found 1 in 100 may be chance (Benjamini and Hochberg), if runs that follow each other are no more "
-    "alike than others."
+    "Runs differ by: the standard deviation from run to run, apart from changes and drifts. A change is "
+    "found by Student's t over all splits of the runs, a drift by Kendall's τ. 1 in 100 of them may be "
+    "chance (Benjamini and Hochberg), if successive runs are no more alike than others."
 )
 
 
 def title(history: History) -> str:
-    """Which job, on how many ranks, and how many runs."""
+    """Name the job, its ranks, its data and the number of runs."""
     run = history.runs[0].analysis.run
     data = "synthetic" if run.synthetic else "real"
     runs = counted(len(history.runs), "run")
@@ -34,7 +35,7 @@ def title(history: History) -> str:
 
 
 def headline(history: History) -> str:
-    """What has become of the step over the runs."""
+    """Say how the step changed over the runs."""
     step = history.figure("step")
     if step.status == "insufficient_data":
         return f"Too few runs to tell: {step.why}"
@@ -46,31 +47,31 @@ def headline(history: History) -> str:
     if step.status == "trend" and step.trend is not None:
         longer = "longer" if step.trend.per_run.value > 0 else "shorter"
         return f"Steps get {longer} from run to run: {over_the_runs(step)}"
-    moved = [name_of(one).lower() for one in history.figures if one.status in ("change", "trend")]
-    if moved:
-        return f"Steps are as long as ever; what changed: {joined(moved)}"
-    return "Nothing has changed for good"
+    changed = [name_of(one).lower() for one in history.figures if one.status in ("change", "trend")]
+    if changed:
+        return f"The step time has not changed; these have: {joined(changed)}"
+    return "No lasting change"
 
 
 def since(history: History) -> list[str]:
-    """Other differences since each run from which on the step is another one."""
-    said = []
+    """Say what else changed at each run at which the step changed for good."""
+    sentences = []
     for change in history.figure("step").changes:
         run = history.runs[change.run]
         facts = [_fact(one) for one in run.differences]
-        what = joined(facts) if facts else "the run recorded the same facts as the one before"
-        said.append(f"At run {change.run + 1} ({run.analysis.run.name}): {what}.")
-    return said
+        changed = joined(facts) if facts else "the run recorded the same facts as the run before it"
+        sentences.append(f"At run {change.run + 1} ({run.analysis.run.name}): {changed}.")
+    return sentences
 
 
 def name_of(figure: Figure) -> str:
-    """A figure's name for people."""
+    """Return a figure's name for people."""
     names = {"step": "Step", _RATE: "Throughput"}
     return names.get(figure.name) or TITLES[figure.name]
 
 
 def over_the_runs(figure: Figure) -> str:
-    """What was found of a figure, in a few words."""
+    """Say in a few words how a figure changed over the runs."""
     if figure.status == "insufficient_data":
         return "too few runs"
     if figure.status == "change":
@@ -85,7 +86,7 @@ def over_the_runs(figure: Figure) -> str:
 
 
 def figures_table(history: History) -> Table:
-    """Every figure: what the runs are about now, what they differ by, what has become of it."""
+    """Return every figure: its latest value, its spread, its change over the runs."""
     return Table(
         "Over the runs",
         ("Figure", "Latest run", "Runs differ by", "Over the runs"),
@@ -102,7 +103,7 @@ def figures_table(history: History) -> Table:
 
 
 def changes_table(history: History) -> Table | None:
-    """Every lasting change, with its interval and what the runs say of themselves. None without any."""
+    """Return every lasting change with its interval and the facts that changed too; None without any."""
     rows = [
         (
             name_of(figure),
@@ -127,7 +128,7 @@ def changes_table(history: History) -> Table | None:
 
 
 def runs_table(history: History) -> Table:
-    """Every run, the oldest first."""
+    """Return the table of runs, the oldest first."""
     step, rates = history.figure("step").values, _values(history, _RATE)
     rows = [
         _run_row(number, run, mean, per_second)
@@ -135,8 +136,8 @@ def runs_table(history: History) -> Table:
             zip(history.runs, step, rates, strict=True), 1
         )
     ]
-    columns = ("", "Run", "Began", "Step", "Throughput", "Verdict", "Not as in the run before")
-    # Without anything to say a column only takes room.
+    columns = ("", "Run", "Began", "Step", "Throughput", "Verdict", "Changes since the run before")
+    # The last column is left out if all its cells are empty.
     shown = len(columns) if any(run.differences for run in history.runs) else len(columns) - 1
     return Table(
         "The runs",
@@ -144,6 +145,9 @@ def runs_table(history: History) -> Table:
         tuple(row[:shown] for row in rows),
         words=frozenset({1, 2, 5, 6}),
         note="± is the 95% interval from step to step.",
+        without={"terminal": (2, 5)},
+        most={"terminal": _LATEST_RUNS},
+        latest=True,
     )
 
 
@@ -169,7 +173,7 @@ def _values(history: History, name: str) -> Sequence[Mean | None]:
 
 
 def amount_of(figure: Figure, mean: Mean) -> str:
-    """A figure's value in its unit, with its interval where it has one."""
+    """Return a figure's value in its unit, with its interval if it has one."""
     if figure.name == _RATE:
         return f"{plus_minus(mean.value, mean.ci95)} samples/s"
     return amount(mean.value, "ms", mean.ci95)
@@ -190,15 +194,15 @@ def _spread(figure: Figure) -> str:
     return amount_of(figure, Mean(figure.spread.value, None))
 
 
-def _signed(by: float, beside: float, figure: Figure) -> str:
+def _signed(by: float, reference: float, figure: Figure) -> str:
     sign = "+" if by > 0 else ""
-    if beside > 0:
-        return f"{sign}{percent(by / beside)}"
+    if reference > 0:
+        return f"{sign}{percent(by / reference)}"
     return f"{sign}{amount_of(figure, Mean(by, None))}"
 
 
-def _share(by: float, beside: float) -> str:
-    return percent(by / beside) if beside > 0 else amount(by, "ms")
+def _share(by: float, reference: float) -> str:
+    return percent(by / reference) if reference > 0 else amount(by, "ms")
 
 
 def _fact(one: Difference) -> str:

@@ -1,4 +1,4 @@
-"""Two runs side by side, in sentences: what changed from A to B, and what is not known."""
+"""Sentences on two runs: what changed from A to B, and what is unknown."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from stallscope.formatting.numbers import Interval, amount, between, exact, perc
 from stallscope.formatting.plain import plain
 from stallscope.text.epochs import epoch_figures
 
-#: What it takes to be called more than noise; below every table of changes.
+#: Below every table of changes: when a difference is more than noise.
 NOISE = (
-    "More than noise: the difference lies outside of an interval that all figures of two equal runs "
-    "keep together in 99.8% of pairs. It counts chance from step to step; what differs from one start "
-    "of a job to the next, only further runs show."
+    "More than noise: the difference is outside of an interval that all figures of two equal runs "
+    "keep together in 99.8% of pairs. The interval covers chance from step to step. Only further runs "
+    "show how much one start of a job differs from the next."
 )
 _SAME_RUN = "The same run twice"
-# Facts are whatever a log says they are.
+# A log can record a fact of any length.
 _LONGEST_FACT = 200
-# Uneven last batches make up for less.
+# Uneven last batches cause smaller differences.
 _SAME_WORK = 0.02
 
 
@@ -38,13 +38,13 @@ def outcome(found: Comparison) -> tuple[str, str]:
     first, second = (exact(one.value, "ms", one.ci95) for one in (step.first, step.second))
     times = f"{first} in A, {second} in B"
     if step.is_real is None:
-        return "Too few steps to tell", f"A step takes {times}; neither is sure."
+        return "Too few steps to tell", f"A step takes {times}; neither figure is certain."
     if not step.is_real:
-        return "No difference beyond noise", f"A step takes {times}.{_but_parts(found)}"
+        return "No difference beyond noise", f"A step takes {times}.{_changed_parts(found)}"
     slower = by.value > 0
     share = percent(abs(by.value) / step.first.value) if step.first.value else ""
     words = f"B's steps are {share} {'longer' if slower else 'shorter'}"
-    half = amount(abs(by.value), "ms", None if by.ci95 is None else _turned(by.ci95, slower))
+    half = amount(abs(by.value), "ms", None if by.ci95 is None else _unsigned(by.ci95, slower))
     return (
         words,
         f"A step takes {times}: {half} {'more' if slower else 'less'}.{_most(found, slower)}",
@@ -52,7 +52,7 @@ def outcome(found: Comparison) -> tuple[str, str]:
 
 
 def speedup(found: Comparison) -> str:
-    """B's throughput over A's, with its interval; empty where it is not known."""
+    """Return B's throughput over A's with its interval; empty if it is not known."""
     ratio = found.speedup
     if ratio is None or found.same_run:
         return ""
@@ -61,26 +61,26 @@ def speedup(found: Comparison) -> str:
 
 
 def caveats(found: Comparison) -> list[str]:
-    """What to know of these two runs before their figures are believed."""
+    """List the reasons to be careful with the figures of these two runs."""
     if found.same_run:
         return []
-    return [*_unlike(found), *_of_run("A", found.first), *_of_run("B", found.second)]
+    return [*_different_work(found), *_of_run("A", found.first), *_of_run("B", found.second)]
 
 
 def ranks_of(analysis: Analysis) -> int | None:
-    """How many ranks trained; None where logs of epochs do not say so."""
+    """Return how many ranks trained; None if logs of epochs do not say so."""
     unknown = analysis.epoch_times is not None and analysis.run.fact("size") is None
     return None if unknown else analysis.run.size
 
 
 def fact_title(name: str) -> str:
-    """``versions keras``, ``NCCL_ALGO``."""
+    """Return a fact's name for people: ``versions keras``, ``NCCL_ALGO``."""
     whole, _, part = plain(name).partition(".")
     return part if whole == "settings" else f"{whole} {part}".replace("_", " ").strip()
 
 
 def fact_value(value: Any) -> str:
-    """A fact of any kind, on one line."""
+    """Return a fact of any type on one line."""
     if value is None:
         return "not recorded"
     if isinstance(value, bool):
@@ -93,12 +93,12 @@ def fact_value(value: Any) -> str:
     return plain(text)[:_LONGEST_FACT]
 
 
-def _turned(ci95: Interval, as_it_is: bool) -> Interval:
-    return ci95 if as_it_is else (-ci95[1], -ci95[0])
+def _unsigned(ci95: Interval, positive: bool) -> Interval:
+    return ci95 if positive else (-ci95[1], -ci95[0])
 
 
 def _most(found: Comparison, slower: bool) -> str:
-    """Which entry changed most in the step's own direction."""
+    """Name the entry that changed most, if it changed in the direction of the step."""
     largest = found.largest
     if largest is None or (largest.by.value > 0) != slower:
         return ""
@@ -107,21 +107,21 @@ def _most(found: Comparison, slower: bool) -> str:
     return f" {part} of it is {TITLES[largest.name].lower()}."
 
 
-def _but_parts(found: Comparison) -> str:
-    moved = [TITLES[change.name].lower() for change in found.by_cause if change.is_real]
-    return f" What changed in parts: {', '.join(moved)}." if moved else ""
+def _changed_parts(found: Comparison) -> str:
+    changed = [TITLES[change.name].lower() for change in found.by_cause if change.is_real]
+    return f" Parts that changed: {', '.join(changed)}." if changed else ""
 
 
-def _unlike(found: Comparison) -> Iterator[str]:
+def _different_work(found: Comparison) -> Iterator[str]:
     first, second = found.first.run, found.second.run
     if first.size != second.size and None not in (ranks_of(found.first), ranks_of(found.second)):
         yield (
-            f"A ran on {counted(first.size, 'rank')} and B on {second.size:,}: throughput is of all "
-            "ranks together, and the slowest of more ranks is later by chance alone."
+            f"A ran on {counted(first.size, 'rank')} and B on {second.size:,}: throughput counts "
+            "all ranks, and the slowest of more ranks is later by chance."
         )
-    works = [_samples(analysis) for analysis in (found.first, found.second)]
-    if None not in works and abs((works[1] or 0.0) / (works[0] or 1.0) - 1) > _SAME_WORK:
-        own, other = (significant(work or 0.0) for work in works)
+    samples = [_samples(analysis) for analysis in (found.first, found.second)]
+    if None not in samples and abs((samples[1] or 0.0) / (samples[0] or 1.0) - 1) > _SAME_WORK:
+        own, other = (significant(one or 0.0) for one in samples)
         yield (
             f"A rank has {own} samples per step in A and {other} in B: compare throughput rather than "
             "steps."
@@ -129,7 +129,7 @@ def _unlike(found: Comparison) -> Iterator[str]:
 
 
 def _samples(analysis: Analysis) -> float | None:
-    """Samples per rank and step; None where they are not known."""
+    """Return samples per rank and step; None if they are not known."""
     if not analysis.samples_per_second or analysis.step is None:
         return None
     return analysis.samples_per_second * analysis.step.mean / 1e3 / analysis.run.size

@@ -1,7 +1,17 @@
-"""An index of many runs' reports: ranked by the time they lost, with trends."""
+"""An index of the reports on many runs: ranked by lost time, with trends."""
 
+from functools import partial
+
+from ..base import Parts
+from .document import document
 from .index import Index
+from .json_content import json_content
 from .line import Line, by_time_lost, line_of
-from .registry import FORMATS, render
+from .records import records
 
-__all__ = ["FORMATS", "Index", "Line", "by_time_lost", "line_of", "render"]
+__all__ = ["Index", "Line", "by_time_lost", "line_of", "parts"]
+
+
+def parts(index: Index) -> Parts:
+    """Return what formats write of the index."""
+    return Parts(partial(document, index), partial(json_content, index), partial(records, index))

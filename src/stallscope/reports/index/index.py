@@ -1,4 +1,4 @@
-"""What an index shows, and the words that all its formats share."""
+"""The runs of an index, and their figures as text."""
 
 from __future__ import annotations
 
@@ -18,19 +18,25 @@ from stallscope.formatting.numbers import (
 )
 from stallscope.text.fixes import NO_GAIN
 
-from ..tables import NOTHING
+from ..document import NOTHING
 from .line import Line, by_time_lost
 
-#: The name of the files of an index, which no run's may have.
+#: The name of the files of an index, which no run may have.
 STEM = "index"
 _HOURS = "h"
 # Smaller gains round to nothing.
 _WORTH_MENTIONING = 1.005
+#: Below the table of runs.
+NOTE = (
+    "Time lost: what the fix saves per step × steps × ranks, as time of one rank. "
+    "The fix is the verdict's, or the one that gains most if the verdict names none. "
+    "≤ marks a bound: allreduce as if it cost nothing, or a run without a fault."
+)
 
 
 @dataclass(frozen=True)
 class Index:
-    """Runs, those that could not be reported, and the files there are to link to."""
+    """Runs, the reasons why others have no report, and the files to link to."""
 
     lines: Sequence[Line]
     #: A sentence each.
@@ -42,7 +48,7 @@ class Index:
         return by_time_lost(list(self.lines))
 
     def page(self, line: Line, suffix: str) -> str | None:
-        """The file about a run of that kind; None where there is none."""
+        """Return the file about a run with that suffix; None if there is none."""
         name = f"{line.stem}{suffix}"
         return name if name in self.files else None
 
@@ -52,7 +58,7 @@ class Index:
 
     @property
     def headline(self) -> str:
-        """How much time could have been won back, over the runs of which that is known."""
+        """Say how much time the fixes would have saved, over the runs for which it is known."""
         known = [line.lost_h for line in self.lines if line.lost_h is not None]
         if not known:
             return "Of none of these runs is it known what could be won back"
@@ -70,20 +76,12 @@ class Index:
 
     @property
     def scale(self) -> Scale:
-        """The unit in which the most costly run's time lost reads well; all of them are in it."""
+        """Return the unit of all lost times, chosen for the largest."""
         return scale_for(max((line.lost_h or 0.0 for line in self.lines), default=0.0), _HOURS)
-
-    @property
-    def note(self) -> str:
-        return (
-            "Time lost: what the fix saves per step × steps × ranks, as time of one rank. "
-            "The fix is the verdict's, or the one that gains most where the verdict names none; "
-            "≤ marks a bound: allreduce as if it cost nothing, or a run without a fault."
-        )
 
 
 def lost(line: Line, scale: Scale) -> str:
-    """12.3 ± 0.4 h, or why it is not known."""
+    """Return the lost time: 12.3 ± 0.4 h, or that it was not measured."""
     if line.lost_h is None:
         return NOT_MEASURED
     most = "≤ " if line.bound else ""
@@ -93,7 +91,7 @@ def lost(line: Line, scale: Scale) -> str:
 
 
 def gain(line: Line) -> str:
-    """1.23× (1.22–1.24×); at most 1.23× where that is a bound."""
+    """Return the gain of the fix: 1.23× (1.22–1.24×), or at most 1.23× if it is a bound."""
     if line.speedup is None:
         return NOTHING
     if line.speedup < _WORTH_MENTIONING:
@@ -106,14 +104,16 @@ def gain(line: Line) -> str:
 
 
 def throughput(line: Line) -> str:
+    """Return samples per second."""
     return rate(line.samples_per_second)
 
 
 def ranks(line: Line) -> str:
+    """Return the number of ranks, and whether the data was synthetic."""
     return f"{line.ranks:,}" + (", synthetic" if line.synthetic else "")
 
 
 def shares(line: Line) -> dict[str, float]:
-    """Fractions of the step by cause."""
+    """Return the fractions of the step by cause."""
     whole = sum(line.by_cause_ms.values())
     return {name: ms / whole for name, ms in line.by_cause_ms.items()} if whole else {}

@@ -1,4 +1,4 @@
-"""A run in one line of an index: what holds it back, and how much time that costs."""
+"""A run as one line of an index: its bottleneck, and how much time it costs."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True)
 class Line:
-    """A run; None is what is not known or was not measured."""
+    """A run; None is a value that is not known or was not measured."""
 
-    #: The name that its files share.
+    #: The name that the run's files share.
     stem: str
     id: str
     name: str
     #: In UTC: 2026-11-01T08:30:00.000Z.
     started_at: str | None
     model: str | None
-    #: The same for runs that do the same work, on whatever ranks and data.
+    #: The same for runs that do the same work, on any ranks and data.
     job: str
     versions: str
     commit: str | None
     ranks: int
     synthetic: bool
-    #: Steps that any rank recorded; None where logs know epochs only.
+    #: Steps that any rank recorded; None if logs know epochs only.
     steps: int | None
-    #: The kind of the bottleneck, and in a few words who or what it is.
+    #: The kind of the bottleneck, and the verdict in a few words.
     verdict: str
     said: str
     #: The fix that gains most of what the verdict is about.
     fix: str | None
     speedup: float | None
     speedup_ci95: Pair | None
-    #: Whether nothing gains as much as that: allreduce as if it cost nothing.
+    #: Whether the speed-up is an upper bound: allreduce as if it cost nothing.
     bound: bool
     #: Hours of rank time that the fix would have saved: per step, times steps, times ranks.
     lost_h: float | None
     lost_ci95_h: Pair | None
     step_ms: float | None
     samples_per_second: float | None
-    #: Milliseconds of the steady step by entry of the ledger; empty where stages were not measured.
+    #: Milliseconds of the steady step by entry of the ledger; empty if stages were not measured.
     entries_ms: Mapping[str, float]
     #: The same by cause.
     by_cause_ms: Mapping[str, float]
@@ -64,20 +64,20 @@ class Line:
 
     @property
     def began(self) -> str | None:
-        """The day and the time of it, in UTC, as people read them."""
+        """The day and the time of the start, in UTC, as people read them."""
         return None if self.started_at is None else self.started_at[:19].replace("T", " ")
 
     @property
     def content(self) -> dict[str, Any]:
-        """What ``read`` makes a line of again."""
+        """What ``read`` turns into a line again."""
         return asdict(self)
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> Line:
-        """A line from what was kept of it.
+        """Return a line from its content.
 
         Raises:
-            KeyError, TypeError: if it is none.
+            KeyError, TypeError: if the content is not that of a line.
         """
         known = {one.name: content[one.name] for one in fields(cls)}
         for name in ("speedup_ci95", "lost_ci95_h"):
@@ -86,7 +86,7 @@ class Line:
 
 
 def line_of(analysis: Analysis, stem: str) -> Line:
-    """The line of a run whose files have this name."""
+    """Return the line of a run whose files have this name."""
     run, found = analysis.run, analysis.bottleneck
     facts = job_facts(run)
     best = main_gain(analysis) or next(iter(gains(analysis)), None)
@@ -113,7 +113,7 @@ def line_of(analysis: Analysis, stem: str) -> Line:
         fix=None if best is None else best.title,
         speedup=None if fix is None else finite(fix.speedup),
         speedup_ci95=None if fix is None else fix.ci95,
-        # What a healthy run could save is no loss for sure.
+        # The gain of a healthy run is a bound, not a certain loss.
         bound=fix is not None and (fix.bound or not found.fault),
         # A fix that gains nothing loses nothing.
         lost_h=None if saved is None else finite(max(0.0, saved.value) * (per_ms or 0.0)),
@@ -126,7 +126,7 @@ def line_of(analysis: Analysis, stem: str) -> Line:
 
 
 def by_time_lost(lines: list[Line]) -> list[Line]:
-    """The most costly first, those that nothing is known of last."""
+    """Sort the lines by lost time, the largest first; unknown times come last."""
     return sorted(lines, key=lambda one: (one.lost_h is None, -(one.lost_h or 0.0), one.name))
 
 

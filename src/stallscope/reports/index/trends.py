@@ -1,4 +1,4 @@
-"""How steps of a job changed: from day to day, and from one version of the code to the next."""
+"""Trends of the step time of a job: from day to day, and from one version of the code to the next."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from stallscope.formatting.numbers import amount
 
 from .line import Line
 
-# More pictures, and more bars in one, are not read.
+# People do not read more charts, or more bars in one.
 _MOST_JOBS = 4
 _MOST_BARS = 14
 
 
 def trends(lines: Iterable[Line]) -> list[StackedBars]:
-    """Pictures of the jobs that lost most time, where there are several days or versions of them.
+    """Return charts of the jobs that lost most time and have several days or versions.
 
-    Runs of other models, numbers of ranks or kinds of data are never in one picture.
+    Runs with different models, numbers of ranks or kinds of data are never in one chart.
     """
     jobs: dict[tuple[str, int, bool], list[Line]] = defaultdict(list)
     for line in lines:
         if line.by_cause_ms and line.started_at is not None:
             jobs[line.job, line.ranks, line.synthetic].append(line)
-    told = sorted(jobs.values(), key=lambda own: -sum(one.lost_h or 0.0 for one in own))
+    by_time = sorted(jobs.values(), key=lambda own: -sum(one.lost_h or 0.0 for one in own))
     charts: list[StackedBars] = []
     jobs_shown = 0
-    for own in told:
+    for own in by_time:
         made = [*_over(own, "day", lambda one: one.day), *_over(own, "version", _version)]
         charts += made
         jobs_shown += bool(made)
@@ -74,7 +74,7 @@ def _bar(name: str, lines: Sequence[Line]) -> Bar:
 
 
 def _apart(names: Sequence[str]) -> list[str]:
-    """Of names that list several things, those in which they differ."""
+    """Return the parts in which names differ that list several things."""
     parts = [name.split(", ") for name in names]
     common = set(parts[0]).intersection(*parts)
     return [

@@ -1,5 +1,18 @@
-"""Reports on how jobs scale: one document for all series."""
+"""Reports on how jobs scale."""
 
-from .registry import FORMATS, render
+from collections.abc import Sequence
+from functools import partial
 
-__all__ = ["FORMATS", "render"]
+from stallscope.analysis.scaling import Series
+
+from ..base import Parts
+from .document import document
+from .json_content import json_content
+from .records import records
+
+__all__ = ["parts"]
+
+
+def parts(series: Sequence[Series]) -> Parts:
+    """Return what formats write of the series."""
+    return Parts(partial(document, series), partial(json_content, series), partial(records, series))

@@ -1,4 +1,4 @@
-"""What reports on scaling say in all formats: titles, sentences and tables."""
+"""The titles, sentences and tables on scaling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stallscope.formatting.numbers import (
 )
 from stallscope.formatting.sums import SumColumn
 
-from ..tables import NOTHING, Table
+from ..document import NOTHING, Table
 
 _WORTH_MENTIONING_PERCENT = 0.5
 _INTERVALS = (
@@ -33,14 +33,14 @@ _TIMES = {1: "twice the size", 2: "four times", 3: "eight times"}
 
 
 def title(series: Series) -> str:
-    """What the series is of."""
+    """Name the job and its data."""
     if not series.data_known:
         return series.name
     return f"{series.name}, {'synthetic' if series.synthetic else 'real'} data"
 
 
 def headline(series: Series) -> str:
-    """How well the job scales to its largest size, and what costs most."""
+    """Say how well the job scales to its largest size, and what costs most."""
     last = series.points[-1]
     if len(series.points) == 1:
         return f"Measured on {counted(last.point.ranks, 'rank')} only"
@@ -70,7 +70,7 @@ def _exactly(share: Mean) -> str:
 
 
 def difference(series: Series) -> str:
-    """Whether sizes differ by more than repeats do."""
+    """Say whether sizes differ by more than repeats do."""
     found = series.difference
     if found is None:
         return (
@@ -84,7 +84,7 @@ def difference(series: Series) -> str:
 
 
 def how_far_off(series: Series) -> str:
-    """How far such projections were off where the truth was published; empty without a projection."""
+    """Say how far such projections were off for published curves; empty without a projection."""
     several = sum(one.point.ranks > 1 for one in series.points)
     records = {doublings: track_record(several, doublings) for doublings in _TIMES}
     known = {doublings: record for doublings, record in records.items() if record is not None}
@@ -96,7 +96,7 @@ def how_far_off(series: Series) -> str:
     off = ", ".join(_off(_TIMES[doublings], record) for doublings, record in known.items())
     return (
         f"On published curves, projections from {sizes} on several ranks were off by {off}; {inside} of "
-        f"{count} lay within their interval, which was widened until they did."
+        f"{count} were within their interval, which was widened to contain them."
     )
 
 
@@ -108,7 +108,7 @@ def _off(times: str, record: TrackRecord) -> str:
 
 
 def rates_table(series: Series) -> Table:
-    """Throughput and efficiency, size by size; projected sizes last."""
+    """Return throughput and efficiency, size by size; projected sizes last."""
     unit, factor = rate_scale(series.unit)
     columns = ["Ranks", "Runs", f"Steady, {unit}", f"Whole job, {unit}"]
     columns += ["Efficiency", "Whole job", "Against the smallest"]
@@ -128,7 +128,7 @@ def _rounded(series: Series) -> str:
     if all(one.point.from_steps for one in series.points):
         return ""
     return (
-        "Of a run that is known by its epochs it is what they differ by, and what their times were "
+        "If a run is known by its epochs only, ± is how much they differ, and what their times were "
         "rounded to."
     )
 
@@ -148,37 +148,36 @@ def _measured_row(one: Scaled, factor: float, with_alone: bool) -> tuple[str, ..
     return (*cells, percentage(one.efficiency_alone)) if with_alone else cells
 
 
-def lost_table(series: Series) -> Table | None:
-    """Where efficiency went, size by size. None where no size was held against one rank."""
-    rows = [_lost_row(one) for one in held_against_one(series)]
+def lost_table(series: Series, *, intervals: bool = True) -> Table | None:
+    """Return where efficiency is lost, size by size; None if no size was compared with one rank."""
+    compared = [one for one in series.points if one.lost and one.point.ranks > 1]
+    rows = [_lost_row(one, intervals) for one in compared]
     if not rows:
         return None
     columns = ("Ranks", "Lost", *(TITLES[name] for name in ENTRIES))
-    note = "What is lost adds up. Compute that is slower where ranks share a machine counts as compute."
+    note = (
+        "The parts add up to what is lost. Compute that is slower because ranks share a machine counts "
+        "as compute."
+    )
     return Table("Where efficiency is lost", columns, tuple(rows), note=note)
 
 
-def held_against_one(series: Series) -> list[Scaled]:
-    """The sizes of which it is known what costs efficiency."""
-    return [one for one in series.points if one.lost and one.point.ranks > 1]
-
-
 def lost_column(one: Scaled) -> SumColumn:
-    """What of its efficiency a size loses to each entry, in percent, and what it loses in all."""
+    """Return what a size loses of its efficiency to each entry and in total, in percent."""
     lost = _lost(one)
     decimals = 1 if lost.ci95 is None else decimals_of(lost.value, lost.ci95)
     return SumColumn.like(Scale("%", 1.0), decimals, [part.value for part in _lost_to(one)])
 
 
-def _lost_row(one: Scaled) -> tuple[str, ...]:
+def _lost_row(one: Scaled, intervals: bool) -> tuple[str, ...]:
     column = lost_column(one)
     printed = zip((column.total, *column.parts), (_lost(one), *_lost_to(one)), strict=True)
-    cells = (f"{column.text(value, mean.ci95)}%" for value, mean in printed)
+    cells = (f"{column.text(value, mean.ci95 if intervals else None)}%" for value, mean in printed)
     return (f"{one.point.ranks:,}", *cells)
 
 
 def runs_table(series: Series) -> Table:
-    """The runs that stand for each size, and what is wrong with them."""
+    """Return the runs of each size with their faults."""
     rows = [
         (f"{one.point.ranks:,}", run.run.name, fault_of(run) or NOTHING)
         for one in series.points
@@ -188,18 +187,18 @@ def runs_table(series: Series) -> Table:
 
 
 def published_table() -> Table:
-    """Curves of others, to compare with."""
+    """Return published curves to compare with."""
     rows = []
     for curve in CURVES:
         pairs = zip(curve.processes, curve.efficiency, strict=True)
         shown = ", ".join(f"{count}: {percent(value)}" for count, value in pairs if count > 1)
         rows.append((curve.name, shown, curve.source))
     columns = ("Job", "Efficiency by processes", "Source")
-    return Table("What others have published", columns, tuple(rows), words=frozenset({0, 1, 2}))
+    return Table("Published curves", columns, tuple(rows), words=frozenset({0, 1, 2}))
 
 
 def _lost(one: Scaled) -> Mean:
-    # What is held against one rank has an efficiency.
+    # A size that is compared with one rank has an efficiency.
     assert one.efficiency is not None
     return Mean(1.0, (1.0, 1.0)).minus(one.efficiency).scaled(100.0)
 
@@ -216,14 +215,14 @@ def _mean(mean: Mean | None) -> str:
 
 
 def _ends(mean: Mean | None, shown: Callable[[float], str]) -> str:
-    """With both ends of the interval: those of projections are not equally far away."""
+    """Return a mean with both ends of its interval, which is not symmetric for projections."""
     if mean is None or mean.ci95 is None:
         return NOTHING if mean is None else shown(mean.value)
     return f"{shown(mean.value)} ({shown(mean.ci95[0])} to {shown(mean.ci95[1])})"
 
 
 def percentage(mean: Mean | None) -> str:
-    """A fraction as a percentage with its interval, where there is one."""
+    """Return a fraction as a percentage, with its interval if it has one."""
     if mean is None:
         return NOTHING
     if mean.ci95 is None or mean.ci95[0] == mean.ci95[1]:

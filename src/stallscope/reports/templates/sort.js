@@ -14,12 +14,12 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const order = before === first ? (words ? "descending" : "ascending") : first;
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", order);
-      const turn = order === "ascending" ? 1 : -1;
+      const sign = order === "ascending" ? 1 : -1;
       const key = (row) => row.cells[column].dataset.key;
       const compare = words
         ? (a, b) => key(a).localeCompare(key(b), undefined, { numeric: true })
         : (a, b) => Number(key(a)) - Number(key(b));
-      body.append(...[...body.rows].sort((a, b) => turn * compare(a, b)));
+      body.append(...[...body.rows].sort((a, b) => sign * compare(a, b)));
     });
   });
 }

@@ -1,5 +1,19 @@
-"""Reports on which of Horovod's settings to fix."""
+"""Reports on which of Horovod's settings to pin."""
 
-from .registry import FORMATS, render
+from functools import partial
 
-__all__ = ["FORMATS", "render"]
+from stallscope.analysis.tuning import Tuning
+
+from ..base import Parts
+from .document import document
+from .json_content import json_content
+
+__all__ = ["FORMATS", "parts"]
+
+#: The formats of these reports.
+FORMATS = ("md", "json")
+
+
+def parts(tuning: Tuning) -> Parts:
+    """Return what formats write of the tuning."""
+    return Parts(partial(document, tuning), partial(json_content, tuning))

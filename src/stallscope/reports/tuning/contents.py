@@ -1,4 +1,4 @@
-"""What reports on tuning say in all formats: headlines, sentences and tables."""
+"""The headlines, sentences and tables on tuning."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, between, percent, plus_minus, significant
 from stallscope.parsers.autotune import Sample
 
-from ..tables import NOTHING, Table
-from .passing import rounded
+from ..document import NOTHING, Table
+from .launch_commands import rounded
 
+# The files have more of them.
+_MOST_SETTINGS = 8
 _SWITCHES = {
     "hierarchical_allreduce": "hierarchical allreduce",
     "hierarchical_allgather": "hierarchical allgather",
@@ -22,7 +24,7 @@ _SWITCHES = {
 
 
 def setting_in_words(sample: Sample) -> str:
-    """``cycles of 10 ms, fusion up to 8 MiB, response cache on``"""
+    """Describe a setting: ``cycles of 10 ms, fusion up to 8 MiB, response cache on``."""
     on = [_SWITCHES.get(name, name) for name, on in sample.switches.items() if on]
     off = [] if sample.switches.get("cache_enabled", True) else ["response cache off"]
     parts = [
@@ -35,7 +37,7 @@ def setting_in_words(sample: Sample) -> str:
 
 
 def headline(tuned: Tuned) -> str:
-    """What to do."""
+    """Say what to do."""
     if tuned.setting is None:
         return "Nothing was scored yet"
     words = setting_in_words(tuned.setting)
@@ -51,16 +53,16 @@ def headline(tuned: Tuned) -> str:
 
 
 def sentences(tuned: Tuned) -> list[str]:
-    """What that rests on."""
-    said = [*_gain(tuned), *_scores(tuned), *_switched_off(tuned)]
+    """Say what the headline rests on."""
+    found = [*_gain(tuned), *_scores(tuned), *_switched_off(tuned)]
     if tuned.idle:
         there = () if tuned.setting is None else tuned.setting.switches
         names = [_SWITCHES[name] for name in tuned.idle if name in there]
         if names:
-            said.append(f"Left out, as it does nothing on this job's hosts: {joined(names)}.")
+            found.append(f"Left out, as it does nothing on this job's hosts: {joined(names)}.")
     if rounded(tuned) and tuned.verdict != "leave":
-        said.append("horovodrun's flag takes whole MiB; the environment's line is exact.")
-    return said
+        found.append("horovodrun's flag takes whole MiB; the environment's line is exact.")
+    return found
 
 
 def _gain(tuned: Tuned) -> Iterator[str]:
@@ -111,15 +113,15 @@ def _switched_off(tuned: Tuned) -> Iterator[str]:
         )
 
 
-def tried_table(tuned: Tuned, most: int | None = None) -> Table | None:
-    """Settings by their score, the best first, with the steps that are surely theirs."""
+def tried_table(tuned: Tuned) -> Table | None:
+    """Return the settings by their score, the best first, with the steps that surely ran with each."""
     if not tuned.tried:
         return None
     by_score = sorted(tuned.tried, key=lambda one: one.sample.score, reverse=True)
     with_steps = any(one.steps for one in tuned.tried)
     columns = ["Setting", "Cycle, ms", "Fusion, MiB", "On", "MB/s"]
     columns += ["Steps", "ms per step"] if with_steps else []
-    rows = [_row(one, with_steps) for one in by_score[:most]]
+    rows = [_row(one, with_steps) for one in by_score]
     note = (
         "Steps are those that surely ran with the setting; ± is the 95% interval of their mean, where "
         "there are enough."
@@ -130,6 +132,7 @@ def tried_table(tuned: Tuned, most: int | None = None) -> Table | None:
         tuple(rows),
         words=frozenset({3}),
         note=note if with_steps else "",
+        most={"terminal": _MOST_SETTINGS},
     )
 
 
@@ -159,7 +162,7 @@ def _time(mean: Mean | None) -> str:
 
 
 def timeline_figures(says: TimelineSays) -> list[tuple[str, str]]:
-    """A Timeline's figures that are known, with their names."""
+    """Return the known figures of a Timeline with their names."""
     found = [
         ("Reductions", f"{says.reductions:,}" if says.reductions else ""),
         ("Tensors in each", "" if says.tensors_each is None else significant(says.tensors_each)),
@@ -180,4 +183,5 @@ def _milliseconds(value: float | None) -> str:
 
 
 def timeline_headline(says: TimelineSays) -> str:
+    """Say whether the Timeline asks for other settings."""
     return "What to change" if says.advice else "Nothing in it asks for other settings"

@@ -1,0 +1,70 @@
+"""The document on compared runs: a headline for each pair or history, with its charts and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from stallscope.analysis.history.comparison import Comparison
+from stallscope.analysis.history.regression import History
+from stallscope.charts import comparison, history
+
+from ..document import (
+    Document,
+    Listing,
+    Section,
+    SectionsFor,
+    Text,
+    charts_section,
+    sections_for,
+    sections_of,
+)
+from . import histories
+from .compared import Compared
+from .contents import NOTHING_ELSE, changes_table, facts_table, runs_table
+from .sentences import caveats, outcome, speedup
+
+
+def document(compared: Compared) -> Document:
+    """Build the document; a pair comes before histories."""
+    sections = [] if compared.pair is None else [*_pair(compared.pair)]
+    for one in compared.histories:
+        sections += _history(one)
+    return Document("Comparison", sections, "comparison")
+
+
+def _pair(pair: Comparison) -> Iterator[Section | SectionsFor]:
+    title, sentence = outcome(pair)
+    ratio = speedup(pair)
+    sentences = [sentence, *([f"Throughput of B over A's: {ratio}."] if ratio else [])]
+    yield Section(
+        title,
+        (*map(Text, sentences), *_caveats(caveats(pair))),
+        style="headline",
+        label=f"A: {pair.first.run.name}, B: {pair.second.run.name}",
+    )
+    yield charts_section(
+        "Charts", lambda: [comparison.ledgers_chart(pair), comparison.changes_chart(pair)]
+    )
+    facts = facts_table(pair)
+    yield from sections_of(runs_table(pair), changes_table(pair), facts)
+    if facts is None:
+        yield Section("Other differences", (Text(NOTHING_ELSE),))
+
+
+def _history(own: History) -> Iterator[Section | SectionsFor]:
+    yield Section(
+        histories.headline(own),
+        (*map(Text, histories.since(own)), *_caveats(own.warnings)),
+        style="headline",
+        label=histories.title(own),
+    )
+    yield charts_section(
+        "Charts", lambda: [*history.figure_charts(own), history.ledgers_chart(own)]
+    )
+    yield from sections_of(histories.figures_table(own))
+    yield sections_for("html md", lambda: sections_of(histories.changes_table(own)))
+    yield from sections_of(histories.runs_table(own))
+
+
+def _caveats(sentences: Sequence[str]) -> list[Listing]:
+    return [Listing(sentences, role="caveats")] if sentences else []

@@ -1,0 +1,305 @@
+"""A report as a document: sections of texts, lists, key figures, tables, charts and code.
+
+Each family of reports builds its documents; HTML, Markdown and the terminal draw them. Blocks and
+sections that only some formats have room for name these formats. Charts, folds and big figures are
+drawn in HTML only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from stallscope.analysis.findings.finding import Finding
+from stallscope.charts.charts import Chart
+
+#: Stands in a cell that has no value.
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph; a note is set smaller than a sentence."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+    #: Stands in bold before the text.
+    lead: str = ""
+    title: str = ""
+    note: bool = False
+    #: The key of the section that a page links to.
+    leads_to: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Points, one below the other: sentences, steps to take, or caveats."""
+
+    kind: ClassVar[str] = "listing"
+    items: Sequence[str]
+    role: Literal["points", "steps", "caveats"] = "points"
+    title: str = ""
+    #: By the name of a format, how many it shows.
+    most: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """A figure with its name; the detail is its interval."""
+
+    name: str
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class KeyFigures:
+    """Figures, one below the other."""
+
+    kind: ClassVar[str] = "key_figures"
+    figures: Sequence[KeyFigure]
+    title: str = ""
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str, str]]) -> KeyFigures:
+        """Return figures from names and texts."""
+        return cls([KeyFigure(name, text) for name, text in pairs])
+
+
+@dataclass(frozen=True)
+class BigFigure:
+    """The figure that a page shows largest."""
+
+    kind: ClassVar[str] = "big_figure"
+    title: str
+    text: str
+    unit: str
+    sentences: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Findings with what to do about each."""
+
+    kind: ClassVar[str] = "findings"
+    items: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of coloured parts, each a fraction of the bar's full length."""
+
+    parts: Sequence[tuple[str, float]]
+    #: The fraction at the end that is shaded.
+    shaded: float = 0.0
+    #: Names the parts.
+    text: str = ""
+
+
+class Cell(str):
+    """The text of a cell that has more than its text."""
+
+    #: What the cell is sorted by.
+    key: float | str
+    #: By the name of a format, the file that the cell leads to.
+    links: Mapping[str, str]
+    #: Stands below the text in a smaller font.
+    below: str
+    bar: Bar | None
+
+    def __new__(
+        cls,
+        text: str,
+        key: float | str = "",
+        *,
+        links: Mapping[str, str] | None = None,
+        below: str = "",
+        bar: Bar | None = None,
+    ) -> Cell:
+        """Add to the text what formats may draw with it."""
+        cell = super().__new__(cls, text)
+        cell.key, cell.links, cell.below, cell.bar = key, links or {}, below, bar
+        return cell
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows below columns; the first column names its row."""
+
+    kind: ClassVar[str] = "table"
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    #: Columns of words; all others are numbers.
+    words: frozenset[int] = frozenset({0})
+    emphasised: frozenset[int] = frozenset()
+    note: str = ""
+    #: By the name of a format, the columns that it leaves out.
+    without: Mapping[str, Iterable[int]] = field(default_factory=dict)
+    #: By the name of a format, how many rows it shows.
+    most: Mapping[str, int] = field(default_factory=dict)
+    #: Whether a format that shows some rows only shows the last ones.
+    latest: bool = False
+    #: The column by which the rows are sorted; readers can sort by others. None if they cannot.
+    sorted_by: int | None = None
+    #: Colours of the bars, with their names.
+    legend: Sequence[tuple[str, str]] = ()
+
+    def shown_columns(self, name: str) -> list[int]:
+        """Return the columns that a format shows."""
+        left_out = set(self.without.get(name, ()))
+        return [at for at in range(len(self.columns)) if at not in left_out]
+
+    def shown_rows(self, name: str, otherwise: int | None = None) -> range:
+        """Return the rows that a format shows.
+
+        Args:
+            otherwise: how many of them if the table does not say.
+        """
+        count = len(self.rows)
+        most = self.most.get(name, otherwise)
+        shown = count if most is None else min(most, count)
+        return range(count - shown, count) if self.latest else range(shown)
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Charts, one below the other."""
+
+    kind: ClassVar[str] = "charts"
+    charts: Sequence[Chart]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to copy."""
+
+    kind: ClassVar[str] = "code"
+    text: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Blocks that a page hides until its reader opens them."""
+
+    kind: ClassVar[str] = "fold"
+    title: str
+    blocks: Sequence[Block]
+    is_open: bool = False
+
+
+@dataclass(frozen=True)
+class Only:
+    """Blocks that some formats show."""
+
+    kind: ClassVar[str] = "only"
+    formats: frozenset[str]
+    blocks: Sequence[Block]
+
+
+Block = Text | Listing | KeyFigures | BigFigure | Findings | Table | Charts | Code | Fold | Only
+
+
+def only(names: str, *blocks: Block) -> Only:
+    """Return blocks for the formats of these names, separated by spaces."""
+    return Only(frozenset(names.split()), blocks)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a document with its heading.
+
+    A ``headline`` begins a report on the subject of its label. A ``verdict`` is a headline with an
+    aside. An ``alert`` stands out. ``charts`` and a ``notice`` have no visible heading.
+    """
+
+    title: str
+    blocks: Sequence[Block]
+    style: Literal["part", "headline", "verdict", "alert", "notice", "charts"] = "part"
+    label: str = ""
+    #: The target of links within a page.
+    key: str = ""
+    #: The colour of a headline.
+    tone: str = "unknown"
+    aside: Sequence[Block] = ()
+
+    def shown(self, name: str) -> list[Block]:
+        """Return the blocks that a format shows."""
+        return list(_shown(self.blocks, name))
+
+
+def _shown(blocks: Iterable[Block], name: str) -> Iterator[Block]:
+    for block in blocks:
+        if not isinstance(block, Only):
+            yield block
+        elif name in block.formats:
+            yield from _shown(block.blocks, name)
+
+
+@dataclass(frozen=True)
+class SectionsFor:
+    """Sections that some formats show; they are made when one of these formats draws them."""
+
+    formats: frozenset[str]
+    make: Callable[[], Iterable[Section]]
+
+
+def sections_for(names: str, make: Callable[[], Iterable[Section]]) -> SectionsFor:
+    """Return sections for the formats of these names, separated by spaces."""
+    return SectionsFor(frozenset(names.split()), make)
+
+
+def sections_of(*tables: Table | None) -> list[Section]:
+    """Return a section for each table that there is."""
+    return [Section(table.title, (table,)) for table in tables if table is not None]
+
+
+def charts_section(title: str, make: Callable[[], Sequence[Chart | None]]) -> SectionsFor:
+    """Return the section of the charts that can be drawn; none without any."""
+
+    def sections() -> Iterator[Section]:
+        charts = [chart for chart in make() if chart is not None]
+        if charts:
+            yield Section(title, (Charts(charts),), style="charts")
+
+    return sections_for("html", sections)
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A short fact below a page's title, with its figure in bold."""
+
+    strong: str
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole report as its readers see it."""
+
+    title: str
+    sections: Sequence[Section | SectionsFor]
+    #: What the sections are about: readers can skip to it.
+    subject: str
+    chips: Sequence[Chip] = ()
+    #: What the figures rest on, for the last line.
+    basis: str = ""
+
+    def shown(self, name: str) -> list[Section]:
+        """Return the sections that a format shows."""
+        shown: list[Section] = []
+        for one in self.sections:
+            if isinstance(one, Section):
+                shown.append(one)
+            elif name in one.formats:
+                shown += one.make()
+        return shown
+
+    @property
+    def headline(self) -> str:
+        """The title of the first section; empty without any."""
+        first = next(iter(self.sections), None)
+        return first.title if isinstance(first, Section) else ""

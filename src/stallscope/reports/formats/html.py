@@ -1,0 +1,132 @@
+"""A document as one HTML page that needs nothing else, not even the network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import count
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from stallscope.charts.charts import Chart
+from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
+from stallscope.charts.svg.markup import element, rectangle, tooltip
+from stallscope.formatting.plain import plain
+from stallscope.text import code
+
+from ..base import Parts, ReportOptions
+from ..document import Bar, Table
+
+_BAR = (120.0, 14.0)
+
+
+@dataclass(frozen=True)
+class DrawnChart:
+    """A chart, drawn for wide pages and for phones."""
+
+    title: str
+    sentence: str
+    wide: Markup
+    narrow: Markup
+
+
+def html_text(parts: Parts, options: ReportOptions) -> str:
+    """Draw the document's sections as cards of a page."""
+    document = parts.document()
+    sections = document.shown("html")
+    sortable = any(
+        isinstance(block, Table) and block.sorted_by is not None
+        for section in sections
+        for block in section.shown("html")
+    )
+    return (
+        environment()
+        .get_template("document.html.j2")
+        .render(
+            document=document,
+            sections=sections,
+            drawn=_drawing(),
+            script=Markup(_script()) if sortable else "",
+            script_hash=_hash(_script()) if sortable else "",
+            options=options,
+        )
+    )
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates of reports: escaped, and strict about undefined names."""
+    environment = Environment(
+        loader=PackageLoader("stallscope.reports"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["coded"] = _coded
+    environment.filters["svg"] = _svg
+    environment.filters["quoted"] = quote
+    environment.globals.update(chart_styles=Markup(stylesheet()))
+    return environment
+
+
+def _coded(text: str) -> Markup:
+    """Mark text between backticks as code."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(plain(part)) if is_code else plain(part)
+        for part, is_code in code.parts(text)
+    )
+
+
+def _shown(value: object) -> object:
+    """Write out what cannot be seen in a text; Jinja escapes it after this."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _drawing() -> Callable[[Chart], DrawnChart]:
+    """Return a function that draws the charts of one page, each with its own key."""
+    keys = count()
+
+    def drawn(chart: Chart) -> DrawnChart:
+        key = next(keys)
+        return DrawnChart(
+            chart.title,
+            chart.sentence,
+            Markup(draw(chart, f"wide-{key}", WIDE)),
+            Markup(draw(chart, f"narrow-{key}", NARROW)),
+        )
+
+    return drawn
+
+
+def _svg(bar: Bar) -> Markup:
+    """Draw a small bar; its text names its parts."""
+    width, height = _BAR
+    parts, x = [tooltip(bar.text)], 0.0
+    for name, share in bar.parts:
+        parts.append(rectangle(x, 0.0, share * width, height, class_=f"fill-{name}"))
+        x += share * width
+    return Markup(
+        element(
+            "svg", *parts, class_="small", role="img", aria_label=bar.text,
+            viewBox=f"0 0 {width:.0f} {height:.0f}", preserveAspectRatio="none",
+        )
+    )  # fmt: skip
+
+
+@cache
+def _script() -> str:
+    return (files("stallscope.reports") / "templates" / "sort.js").read_text()
+
+
+def _hash(script: str) -> str:
+    """Return the name by which a Content-Security-Policy allows this script only."""
+    digest = hashlib.sha256(f"\n{script}\n".encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

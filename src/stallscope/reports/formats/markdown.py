@@ -1,0 +1,137 @@
+"""A document in Markdown, for pull requests and job summaries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+from stallscope.formatting.plain import plain
+
+from ..base import Parts, ReportOptions
+from ..document import (
+    Block,
+    Cell,
+    Code,
+    Findings,
+    KeyFigures,
+    Listing,
+    Section,
+    Table,
+    Text,
+)
+
+_NAME = "md"
+_SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")
+# Renderers of pull requests link and notify at these.
+_LIVE = re.compile(r"([@#])(?=\w)|(?<=\w)(:)(?=//)|(?<=www)(\.)", re.IGNORECASE)
+_MOST_ROWS = 20
+
+
+def markdown_text(parts: Parts, options: ReportOptions) -> str:
+    """Write the document's sections, one below the other."""
+    document = parts.document()
+    written = [part for section in document.shown(_NAME) for part in _section(section)]
+    basis = f"; {escaped(document.basis)}" if document.basis else ""
+    written.append(
+        f"<sub>Stallscope {escaped(options.version)}, "
+        f"{options.generated_at:%Y-%m-%d %H:%M} UTC{basis}.</sub>"
+    )
+    return "\n\n".join(written) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Return text that shows as itself, on one line: no markup, HTML, links or notifications."""
+    text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = _LIVE.sub(lambda found: f"{found[0]}<!-- -->", text)
+    return "<!-- -->".join(_SPECIAL.sub(r"\\\1", piece) for piece in text.split("<!-- -->"))
+
+
+def _section(section: Section) -> Iterator[str]:
+    blocks = section.shown(_NAME)
+    if not any(isinstance(block, Table) and block.title == section.title for block in blocks):
+        level = "##" if section.style in ("headline", "verdict") else "###"
+        yield f"{level} {escaped(section.title)}"
+    if section.label and section.style == "headline":
+        yield escaped(section.label)
+    for block in blocks:
+        yield from _block(block)
+
+
+def _block(block: Block) -> Iterator[str]:
+    return _WRITERS[type(block)](block)
+
+
+def _text(text: Text) -> Iterator[str]:
+    lead = f"**{escaped(text.lead)}**" if text.lead else ""
+    yield f"{lead}{escaped(text.text)}"
+
+
+def _listing(listing: Listing) -> Iterator[str]:
+    title = f"**{escaped(listing.title)}**\n\n" if listing.title else ""
+    yield title + "\n".join(_points(listing))
+
+
+def _points(listing: Listing) -> Iterator[str]:
+    most = listing.most.get(_NAME, len(listing.items))
+    yield from (f"- {escaped(item)}" for item in listing.items[:most])
+    if len(listing.items) > most:
+        yield f"- and {len(listing.items) - most:,} more"
+
+
+def _key_figures(block: KeyFigures) -> Iterator[str]:
+    yield "\n".join(f"- {escaped(one.name)}: {escaped(one.text)}" for one in block.figures)
+
+
+def _findings(findings: Findings) -> Iterator[str]:
+    yield "\n".join(
+        f"- **{one.severity}: {escaped(one.title)}.** {escaped(one.evidence)} {escaped(one.advice)}"
+        for one in findings.items
+    )
+
+
+def _code(code: Code) -> Iterator[str]:
+    if code.title:
+        yield f"With {code.title}:"
+    yield f"```\n{code.text}\n```"
+
+
+def _table(table: Table) -> Iterator[str]:
+    """Write the title, the rows as far as people read them, and the note."""
+    columns, rows = table.shown_columns(_NAME), table.shown_rows(_NAME, _MOST_ROWS)
+    lines = [
+        _row(table.columns[at] for at in columns),
+        _row("---" if at in table.words else "---:" for at in columns),
+    ]
+    for at in rows:
+        cells = (_cell(table.rows[at][column]) for column in columns)
+        lines.append(
+            _row(f"**{cell}**" for cell in cells) if at in table.emphasised else _row(cells)
+        )
+    yield f"### {escaped(table.title)}"
+    yield "\n".join(lines)
+    if len(table.rows) > len(rows):
+        yield f"And {len(table.rows) - len(rows):,} more."
+    if table.note:
+        yield table.note
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: str) -> str:
+    text = escaped(cell)
+    link = cell.links.get(_NAME) if isinstance(cell, Cell) else None
+    return f"[{text}]({quote(link)})" if link else text
+
+
+_WRITERS: dict[type[Block], Callable[[Any], Iterator[str]]] = {
+    Text: _text,
+    Listing: _listing,
+    KeyFigures: _key_figures,
+    Findings: _findings,
+    Table: _table,
+    Code: _code,
+}

@@ -1,0 +1,38 @@
+"""OpenMetrics 1.0 for Prometheus and other readers of its format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stallscope.formatting.numbers import finite
+from stallscope.formatting.plain import plain
+
+from ..base import Parts, ReportOptions
+from ..records import Metric
+
+
+def openmetrics_text(parts: Parts, _options: ReportOptions) -> str:
+    """Write one family per metric. A metric without known samples is left out."""
+    assert parts.metrics is not None
+    lines = [line for metric in parts.metrics() for line in _lines(metric)]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _lines(metric: Metric) -> Iterator[str]:
+    known = [(labels, finite(value)) for labels, value in metric.samples]
+    samples = [(labels, value) for labels, value in known if value is not None]
+    if not samples:
+        return
+    yield f"# TYPE {metric.name} {metric.kind}"
+    if metric.unit:
+        yield f"# UNIT {metric.name} {metric.unit}"
+    yield f"# HELP {metric.name} {metric.title}."
+    suffix = "_info" if metric.kind == "info" else ""
+    for labels, value in samples:
+        text = ",".join(f'{name}="{_label(own)}"' for name, own in labels.items())
+        yield f"{metric.name}{suffix}{{{text}}} {float(value)!r}"
+
+
+def _label(text: str) -> str:
+    """Escape a label as the format requires; characters that cannot be seen are written out."""
+    return plain(text).replace("\\", "\\\\").replace('"', '\\"')

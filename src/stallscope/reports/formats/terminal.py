@@ -1,0 +1,175 @@
+"""A document in a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich import box
+from rich import table as grids
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.text import Text as Line
+
+from stallscope.charts.palette import COLOURS
+from stallscope.formatting.plain import plain
+
+from ..document import (
+    Bar,
+    Block,
+    Cell,
+    Code,
+    Document,
+    Findings,
+    KeyFigures,
+    Listing,
+    Section,
+    Table,
+    Text,
+)
+
+_NAME = "terminal"
+_BAR = 22
+_SHADED = "▒"
+_MOST_TITLE = 70
+_SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def terminal_summary(document: Document) -> RenderableType:
+    """Draw the document for a ``rich`` console at least 80 columns wide."""
+    spaced: list[RenderableType] = []
+    for section in document.shown(_NAME):
+        drawn = _verdict(document, section) if section.style == "verdict" else _section(section)
+        spaced += [drawn, Line()]
+    return Group(*spaced)
+
+
+def _verdict(document: Document, section: Section) -> Panel:
+    evidence, *others = section.shown(_NAME)
+    title = Line(plain(f"{document.title}: {section.label}"))
+    title.truncate(_MOST_TITLE, overflow="ellipsis")
+    lines = [Line(plain(section.title), style="bold"), *_drawn(evidence), Line()]
+    return Panel(
+        Group(*lines, *(line for block in others for line in _drawn(block))),
+        title=title,
+        title_align="left",
+        border_style=COLOURS[section.tone].light if section.tone in COLOURS else "default",
+        box=box.ROUNDED,
+    )
+
+
+def _section(section: Section) -> RenderableType:
+    blocks = section.shown(_NAME)
+    lines: list[RenderableType] = []
+    if section.label:
+        lines.append(Line(plain(section.label), style="dim", overflow="fold"))
+    if section.title and not any(
+        isinstance(block, Table) and block.title == section.title for block in blocks
+    ):
+        lines.append(Line(plain(section.title), style="bold"))
+    return Group(*lines, *(line for block in blocks for line in _drawn(block)))
+
+
+def _drawn(block: Block) -> Iterator[RenderableType]:
+    return _DRAWERS[type(block)](block)
+
+
+def _text(text: Text) -> Iterator[Line]:
+    style = "dim" if text.note else ""
+    yield Line.assemble((plain(text.lead), "bold"), plain(text.text), style=style)
+
+
+def _listing(listing: Listing) -> Iterator[RenderableType]:
+    most = listing.most.get(_NAME)
+    items = listing.items[:most]
+    if listing.role == "steps":
+        steps = grids.Table.grid(padding=(0, 1, 0, 0))
+        for item in items:
+            steps.add_row("→", Line(plain(item)))
+        yield steps
+    elif listing.role == "caveats":
+        yield from (Line(f"! {plain(item)}", style="yellow") for item in items)
+    else:
+        yield from (Line(plain(item)) for item in items)
+    yield from _left_out(len(listing.items) - len(items))
+
+
+def _left_out(count: int) -> Iterator[Line]:
+    if count:
+        yield Line(f"and {count:,} more", style="dim")
+
+
+def _key_figures(block: KeyFigures) -> Iterator[grids.Table]:
+    grid = grids.Table.grid(padding=(0, 2, 0, 0))
+    for one in block.figures:
+        grid.add_row(Line(f"{plain(one.name)}:", style="bold"), Line(plain(one.text)))
+    yield grid
+
+
+def _code(code: Code) -> Iterator[Line]:
+    yield Line()
+    if code.title:
+        yield Line(f"{code.title}:", style="dim")
+    yield Line(code.text, style="green")
+
+
+def _findings(findings: Findings) -> Iterator[Line]:
+    for finding in findings.items:
+        mark = Line(f"{finding.severity}: ", style=_SEVERITIES[finding.severity])
+        # The files have the evidence of findings that are only information.
+        evidence = "" if finding.severity == "info" else f"{finding.evidence} "
+        yield mark + Line(plain(f"{finding.title}. {evidence}{finding.advice}"))
+
+
+def _table(table: Table) -> Iterator[RenderableType]:
+    """Draw a table without its note, in the columns and rows that a terminal has room for."""
+    grid = grids.Table(
+        title=plain(table.title),
+        title_justify="left",
+        title_style="bold",
+        show_header=False,
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        min_width=len(table.title),
+    )
+    columns = table.shown_columns(_NAME)
+    for at in columns:
+        in_words = at in table.words
+        grid.add_column(
+            justify="left" if in_words else "right", no_wrap=not in_words, overflow="fold"
+        )
+    if any(table.columns):
+        grid.add_row(*(table.columns[at] for at in columns), style="dim")
+    rows = table.shown_rows(_NAME)
+    for at in rows:
+        style = "bold" if at in table.emphasised else None
+        grid.add_row(*(_cell(table.rows[at][column]) for column in columns), style=style)
+    yield grid
+    yield from _left_out(len(table.rows) - len(rows))
+
+
+def _cell(cell: str) -> Line:
+    bar = cell.bar if isinstance(cell, Cell) else None
+    return Line(plain(cell)) if bar is None else _bar(bar)
+
+
+def _bar(bar: Bar) -> Line:
+    """Draw the parts of a bar as blocks; even the shortest bar is visible."""
+    drawn = Line()
+    for name, share in bar.parts:
+        end = round(max(share, 0.0) * _BAR)
+        shaded = min(end, round(bar.shaded * _BAR))
+        blocks = "█" * (end - shaded) + _SHADED * shaded or ("▏" if share > 0 else "")
+        drawn.append(blocks, style=COLOURS[name].light)
+    return drawn
+
+
+_DRAWERS: dict[type[Block], Callable[[Any], Iterator[RenderableType]]] = {
+    Text: _text,
+    Listing: _listing,
+    KeyFigures: _key_figures,
+    Findings: _findings,
+    Table: _table,
+    Code: _code,
+}

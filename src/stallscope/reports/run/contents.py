@@ -1,0 +1,176 @@
+"""What a report takes from an analysis: advice, ranks that matter, facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.gains.baseline import BaselineMatch, match_single
+from stallscope.analysis.ledger.figures import RankSummary
+from stallscope.formatting.lists import listed
+from stallscope.formatting.numbers import percent, rate
+from stallscope.text.epochs import steps_and_epochs
+from stallscope.text.facts import as_text
+from stallscope.text.figures import clocks, communication, coverage
+from stallscope.text.job_figures import JOB_PARTS
+
+_MOST_LATEST = 4
+
+_TEXTS = (
+    ("model", "Model"),
+    ("parameters", "Parameters"),
+    ("optimizer", "Optimizer"),
+    ("learning_rate", "Learning rate"),
+    ("batch_size", "Batch size per rank"),
+    ("backward_passes_per_step", "Backward passes per step"),
+    ("steps_per_execution", "Steps per execution"),
+    ("gradient_tensors", "Gradient tensors"),
+    ("gradient_bytes", "Gradient bytes"),
+    ("steps_per_epoch", "Steps per epoch"),
+    ("samples_per_epoch", "Samples per epoch"),
+    ("known_from", "Known from"),
+    ("clock", "Times of epochs"),
+    ("python", "Python"),
+    ("cpu_count", "CPU cores per host"),
+    ("threads", "Threads"),
+    ("loader_workers", "Loader workers"),
+    ("devices", "Devices"),
+)
+
+
+#: What the words of a report mean.
+HOW_TO_READ = (
+    (
+        "Input",
+        "From the start of a step until its batch is there. The part that exceeds the synthetic "
+        "baseline's is input stall.",
+    ),
+    (
+        "Compute",
+        "From the arrival of the batch until the last gradient is ready: copy to the device, forward, "
+        "backward, and what they overlap.",
+    ),
+    ("Other", "Between steps: optimizer update, callbacks, logging, overhead of the host."),
+    (
+        "Imbalance",
+        "How much later the last rank is ready than the reference rank. It is never zero: the slowest "
+        "of many ranks is slower by chance. Ranks are named only if a test rules chance out.",
+    ),
+    ("Waits", "Per rank: from its own last gradient until the last rank's."),
+    (
+        "Exposed allreduce",
+        "From the last rank's last gradient until all gradients are reduced. The part that backward "
+        "hides costs nothing.",
+    ),
+    (
+        "Ledger",
+        "Input, compute and other of the reference rank (the median one), plus imbalance, plus exposed "
+        "allreduce. Together they are exactly the step.",
+    ),
+    (
+        "±",
+        "The 95% interval of a mean, widened because steps resemble the ones before them.",
+    ),
+)
+
+
+def advice(analysis: Analysis) -> Sequence[str]:
+    """Return the verdict's advice, otherwise that of the severest findings."""
+    if analysis.bottleneck.advice:
+        return analysis.bottleneck.advice
+    for severity in ("error", "warning", "info"):
+        own = [f.advice for f in analysis.findings if f.severity == severity and f.advice]
+        if own:
+            return own
+    return ()
+
+
+def ranks_that_matter(analysis: Analysis) -> tuple[str, list[RankSummary]]:
+    """Return the stragglers, otherwise the latest ranks, with a title for them."""
+    named = [rank for rank in analysis.ranks if rank.rank in analysis.bottleneck.ranks]
+    if named:
+        return "Named ranks", named
+    stamped = [rank for rank in analysis.ranks if rank.wait_ms is not None]
+    latest = sorted(stamped, key=lambda rank: rank.wait_ms or 0.0)[:_MOST_LATEST]
+    return "Ranks, latest first (no straggler found)", latest
+
+
+def job_parts(analysis: Analysis) -> list[tuple[str, float | None]]:
+    """Return the seconds of each part of the job; None for all if steps have no stages."""
+    job = analysis.job
+    split = analysis.ledger is not None
+    return [(name, getattr(job, name) if split else None) for name in JOB_PARTS]
+
+
+def facts(analysis: Analysis) -> list[tuple[str, str]]:
+    """Return the known facts about the run with their names."""
+    run = analysis.run
+    known = [
+        ("Run", run.id),
+        ("Read from", run.source),
+        ("Started", f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC" if run.started_at else ""),
+        ("Status", "completed" if run.status == "completed" else "open: running, or killed"),
+        ("Framework", _framework(analysis)),
+        ("Ranks", _ranks(analysis)),
+        ("Hosts", "" if analysis.epoch_times else listed("host", run.hosts)),
+        ("Length", steps_and_epochs(analysis)),
+        ("Throughput", throughput(analysis)),
+        ("Data", "synthetic" if run.synthetic else "real"),
+        *context(analysis),
+        *((title, as_text(run.fact(name))) for name, title in _TEXTS),
+    ]
+    return [(title, text) for title, text in known if text]
+
+
+def context(analysis: Analysis) -> list[tuple[str, str]]:
+    """Return what the figures depend on: communication, clocks, and steps outside the ledger."""
+    known = [
+        ("Communication", communication(analysis)),
+        ("Clocks", clocks(analysis)),
+        ("Steps in the ledger", coverage(analysis)),
+        ("On one rank", "" if analysis.single is None else analysis.single.run.name),
+    ]
+    return [(title, text) for title, text in known if text]
+
+
+def gap(analysis: Analysis) -> str:
+    """Return the share of the baseline's throughput that is lost; empty if not known."""
+    if analysis.gap is None:
+        return ""
+    interval = analysis.gap_ci95
+    sure = f" (95% interval: {percent(interval[0])} to {percent(interval[1])})" if interval else ""
+    return f"{percent(analysis.gap)} of the baseline's{sure}"
+
+
+def single_match(analysis: Analysis) -> BaselineMatch | None:
+    """Compare the run with the one on one rank; None without one."""
+    return None if analysis.single is None else match_single(analysis.run, analysis.single.run)
+
+
+def settings(analysis: Analysis) -> list[tuple[str, str]]:
+    """Return the recorded environment settings."""
+    recorded = analysis.run.fact("settings")
+    if not isinstance(recorded, Mapping):
+        return []
+    return [(str(name), str(value)) for name, value in recorded.items()]
+
+
+def throughput(analysis: Analysis) -> str:
+    """Return samples per second; empty if not known."""
+    return "" if analysis.samples_per_second is None else rate(analysis.samples_per_second)
+
+
+def _framework(analysis: Analysis) -> str:
+    name = as_text(analysis.run.fact("framework"))
+    versions = as_text(analysis.run.fact("versions"))
+    return f"{name} ({versions})" if name and versions else name or versions
+
+
+def _ranks(analysis: Analysis) -> str:
+    run = analysis.run
+    if analysis.epoch_times is not None and run.fact("size") is None:
+        return f"{len(run.ranks):,} left a log; how many trained is not known"
+    missing = run.missing_ranks
+    if not missing:
+        return f"{run.size:,}"
+    return f"{len(run.ranks):,} of {run.size:,}; no log of {listed('rank', missing)}"

@@ -1,0 +1,111 @@
+"""The figures of one run for spreadsheets: one row each, in long form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.entries import LedgerEntry
+from stallscope.analysis.ledger.figures import RankSummary
+from stallscope.analysis.ledger.ledger import STAGES
+from stallscope.formatting.numbers import Interval
+
+from ..records import Records, Row
+
+COLUMNS = (
+    "run_id",
+    "scope",
+    "rank",
+    "host",
+    "name",
+    "ms",
+    "share",
+    "ci_low_ms",
+    "ci_high_ms",
+    "baseline_ms",
+    "excess_ms",
+    "waiting_ms",
+)
+
+_RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
+
+
+def records(analysis: Analysis) -> Records:
+    """List the figures of the step, of its causes, of the ledger, and of every rank and epoch.
+
+    The causes, and the entries of the ledger, add up to the mean step.
+    """
+    scopes = (_step_rows, _cause_rows, _ledger_rows, _rank_rows, _epoch_rows)
+    run_id = analysis.run.id
+    rows = chain.from_iterable(rows(analysis) for rows in scopes)
+    return Records(COLUMNS, ({"run_id": run_id, **row} for row in rows))
+
+
+def _step_rows(analysis: Analysis) -> Iterator[Row]:
+    step = analysis.step
+    base = None if analysis.baseline is None else analysis.baseline.step
+    for name in ("mean", "p50", "p95", "p99"):
+        own = None if step is None else getattr(step, name)
+        other = None if base is None else getattr(base, name)
+        interval = step.ci95 if step is not None and name == "mean" else None
+        yield {"scope": "step", "name": name, **_figures(own, interval), **_against(own, other)}
+
+
+def _cause_rows(analysis: Analysis) -> Iterator[Row]:
+    for entry in analysis.by_cause:
+        waiting = entry.waiting_ms if entry.name in STAGES else None
+        yield {"scope": "by_cause", **_entry(entry), "waiting_ms": waiting}
+
+
+def _ledger_rows(analysis: Analysis) -> Iterator[Row]:
+    for entry in analysis.entries:
+        yield {"scope": "ledger", **_entry(entry)}
+
+
+def _entry(entry: LedgerEntry) -> Row:
+    return {
+        "name": entry.name,
+        "share": entry.share,
+        **_figures(entry.ms, entry.ci95_ms),
+        **_against(entry.ms, entry.baseline_ms),
+    }
+
+
+def _rank_rows(analysis: Analysis) -> Iterator[Row]:
+    base = analysis.baseline
+    others = {} if base is None else {rank.rank: rank for rank in base.ranks}
+    whole = None if analysis.step is None else analysis.step.mean
+    for rank in analysis.ranks:
+        for name in _RANK_STAGES:
+            own = _stage(rank, name)
+            yield {
+                "scope": "rank",
+                "rank": rank.rank,
+                "host": rank.host,
+                "name": name,
+                "share": own / whole if own is not None and whole else None,
+                **_figures(own, None),
+                **_against(own, _stage(others.get(rank.rank), name)),
+            }
+
+
+def _epoch_rows(analysis: Analysis) -> Iterator[Row]:
+    for one in () if analysis.epoch_times is None else analysis.epoch_times.epochs:
+        name = f"fit {one.fit} epoch {one.epoch}"
+        around = (1e3 * max(0.0, one.s - one.precision_s), 1e3 * (one.s + one.precision_s))
+        yield {"scope": "epoch", "rank": one.rank, "name": name, **_figures(1e3 * one.s, around)}
+
+
+def _stage(rank: RankSummary | None, name: str) -> float | None:
+    return None if rank is None else getattr(rank, f"{name}_ms")
+
+
+def _figures(value: float | None, ci95: Interval | None) -> Row:
+    low, high = (None, None) if ci95 is None else ci95
+    return {"ms": value, "ci_low_ms": low, "ci_high_ms": high}
+
+
+def _against(value: float | None, other: float | None) -> Row:
+    excess = None if value is None or other is None else value - other
+    return {"baseline_ms": other, "excess_ms": excess}

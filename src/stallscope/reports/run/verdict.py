@@ -1,0 +1,93 @@
+"""The section that answers first: what holds the run back, what to do, what it gains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stallscope.analysis import Analysis
+from stallscope.formatting.numbers import amount
+from stallscope.text.epochs import ranks_and_hosts, steps_and_epochs
+from stallscope.text.fixes import how_sure, saving, speedup, speedup_interval
+from stallscope.text.gains import Gain, answers, main_gain, other_gains
+from stallscope.text.machines import evidence
+from stallscope.text.verdicts import badge, basis, headline
+
+from ..document import BigFigure, Block, KeyFigure, KeyFigures, Listing, Section, Text, only
+from .contents import advice, throughput
+
+_MOST_GAINS = 4
+# Pages have colours for these kinds; the others are no stages.
+_STAGE_KINDS = ("input", "compute", "other", "imbalance", "allreduce")
+_NOTHING_GAINED = {
+    "insufficient_data": "These logs cannot show it.",
+    "compute": "Beyond compute, nothing that is worth mentioning.",
+}
+
+
+def verdict_section(analysis: Analysis) -> Section:
+    """Return the verdict with its evidence and its advice; the gains are its aside."""
+    bottleneck = analysis.bottleneck
+    return Section(
+        headline(bottleneck, analysis.stragglers),
+        [*_blocks(analysis)],
+        style="verdict",
+        label=badge(bottleneck),
+        tone=bottleneck.kind if bottleneck.kind in _STAGE_KINDS else "unknown",
+        aside=[*_aside(analysis)],
+    )
+
+
+def _blocks(analysis: Analysis) -> Iterator[Block]:
+    yield only("md", Text(f": {_about(analysis)}", lead=analysis.run.name))
+    yield Text(analysis.bottleneck.evidence)
+    measured = evidence(analysis)
+    if measured:
+        yield only("html md", Text(measured))
+    gain = main_gain(analysis)
+    if gain is not None:
+        what_if = gain.what_if
+        lead = f"{gain.title}, steps would be {speedup(what_if)} as fast"
+        text = f" ({how_sure(what_if)}): that saves {saving(what_if, analysis)}."
+        yield only("md terminal", Text(text, lead=lead))
+    steps = advice(analysis)
+    if steps:
+        yield Listing(steps, role="steps", title="What to do")
+    yield only("terminal", Text(f"From {basis(analysis)}.", note=True))
+
+
+def _about(analysis: Analysis) -> str:
+    texts = [ranks_and_hosts(analysis), steps_and_epochs(analysis), throughput(analysis)]
+    if analysis.baseline is not None:
+        texts.append(f"against baseline {analysis.baseline.run.name}")
+    return ", ".join(text for text in texts if text)
+
+
+def _aside(analysis: Analysis) -> Iterator[Block]:
+    main, others = main_gain(analysis), other_gains(analysis)[:_MOST_GAINS]
+    if main is not None:
+        sure = how_sure(main.what_if).capitalize()
+        yield BigFigure(
+            "Potential gain",
+            speedup(main.what_if),
+            "as fast",
+            (f"{main.title}. {sure}.", f"Saves {saving(main.what_if, analysis)}."),
+        )
+    if others:
+        yield _key_figures("Other fixes" if main else "Potential gains", others)
+    if main is None and not others:
+        nothing = _NOTHING_GAINED.get(analysis.bottleneck.kind, "Nothing that is worth mentioning.")
+        yield Text(nothing, title="Potential gains")
+    asked = answers(analysis)
+    if asked:
+        yield _key_figures("What was asked", asked)
+    step = analysis.step
+    takes = "" if step is None else f"A step takes {amount(step.mean, 'ms', step.ci95)}. "
+    yield Text(f"{takes}From {basis(analysis)}.", note=True)
+
+
+def _key_figures(title: str, gains: list[Gain]) -> KeyFigures:
+    figures = [
+        KeyFigure(gain.title, speedup(gain.what_if), speedup_interval(gain.what_if))
+        for gain in gains
+    ]
+    return KeyFigures(figures, title)
