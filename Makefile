@@ -95,7 +95,7 @@ samples: training-env ## record sample_logs/ again on real Horovod (about 5 minu
 	tools/samples/record.sh
 
 bench: $(VENV)/.ready-dev training-env keras3-env mxnet-env bench-env ## all benchmarks in one table, in 25 minutes (ARGS="--only NAME", --quick, --keep)
-	$(BIN)/python benchmarks/run.py $(ARGS)
+	PYTHONPATH=tools $(BIN)/python benchmarks/run.py $(ARGS)
 	$(if $(findstring --keep,$(ARGS)),$(BIN)/python benchmarks/readme.py)
 
 bench-env: $(VENV)/.ready ## what the benchmarks measure against, in .venv-bench
@@ -105,12 +105,12 @@ soak: $(VENV)/.ready-dev training-env ## recorder, collector and live dashboard 
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (hours; ARGS=--quick only looks)
-	$(BIN)/python benchmarks/scorecard/simulated.py $(ARGS)
+	PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/simulated.py $(ARGS)
 	@# A look at a part is no page.
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,tools/training-env.sh $(TRAINING))
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/real.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/pairs.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/page.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/page.py)
 
 pairs: training-env ## train faulty and fixed runs in pairs, and score predicted gains (about two hours; ARGS=--estimate only looks)
 	$(BIN)/python benchmarks/scorecard/pairs.py $(ARGS)

@@ -36,6 +36,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tests = root / "tests"
     for folder in ("support", "parsers"):
         shutil.copytree(ROOT / "tests" / folder, tests / folder)
+    (root / "tools").symlink_to(ROOT / "tools")
     shutil.copy(ROOT / "pyproject.toml", root)
     shutil.copy(ROOT / "tests" / "conftest.py", tests)
     _insert(tests / "support" / "parser_contract.py", '    "keras-output": ', sample)

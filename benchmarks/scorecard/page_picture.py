@@ -7,9 +7,10 @@ from typing import Any
 
 from page_tables import run_share
 
+from stallscope.charts.axis import Axis
 from stallscope.charts.charts import Bar, StackedBars
 from stallscope.charts.svg import WIDE, stylesheet
-from stallscope.charts.svg.axis import axis_over, vertical
+from stallscope.charts.svg.axis import PixelAxis, vertical
 from stallscope.charts.svg.frame import frame, legend
 from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip
 
@@ -87,14 +88,15 @@ def _panel(
     labelled: bool,
 ) -> str:
     bottom = _TOP + _HEIGHT
-    axis = axis_over(0.0, 100.0, bottom, _TOP)
+    axis = PixelAxis(Axis.over(0.0, 100.0, "%"), bottom, _TOP)
     if labelled:
-        parts = [vertical(axis, left, right, "%", most=4)]
+        parts = [vertical(axis, left, right, most=4)]
     else:
-        parts = [line(left, axis.at(t), right, axis.at(t), class_="grid") for t in axis.ticks(4)]
+        levels = [axis.at(tick) for tick in axis.axis.ticks(4)]
+        parts = [line(left, level, right, level, class_="grid") for level in levels]
     parts.append(text(title, (left + right) / 2, _TOP - 12, class_="strong", text_anchor="middle"))
-    room = (right - left - 2 * _MARGIN) / max(1, len(sizes) - 1)
-    at = {size: left + _MARGIN + index * room for index, size in enumerate(sizes)}
+    spacing = (right - left - 2 * _MARGIN) / max(1, len(sizes) - 1)
+    at = {size: left + _MARGIN + index * spacing for index, size in enumerate(sizes)}
     for size, x in at.items():
         parts.append(text(f"{size:g}", x, bottom + 18, class_="tick", text_anchor="middle"))
     for figure, label, colour, thick, dashes in _READINGS:

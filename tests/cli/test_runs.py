@@ -288,7 +288,7 @@ def test_a_catalogue_that_names_another_folder_removes_nothing(stallscope: Comma
     shutil.rmtree("store/slow")
     status, _, errors = stallscope("rm", "store#slow", "--yes")
     assert status == 2
-    assert "this is the run base and not slow" in errors
+    assert "this is the run base, not slow" in errors
     assert Path("store/base").is_dir()
 
 

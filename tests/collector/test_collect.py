@@ -258,7 +258,9 @@ def test_a_full_disk_is_a_sentence_and_leaves_what_was_there(
     write_job(tmp_path / "small-job", replace(JOB, steps=5))
     first = collect([Far(tmp_path / "small-job")], small_disk)
     write_job(tmp_path / "large-job", replace(JOB, steps=3000, run_id="large"))
-    with pytest.raises(UnwritableError, match="No space left on device; what was there before"):
+    with pytest.raises(
+        UnwritableError, match="No space left on device; its old content is unchanged"
+    ):
         collect([Far(tmp_path / "large-job")], small_disk)
     (folder,) = collected_runs(small_disk)
     assert load_run(folder).steps.equals(first.runs[0][0].steps)

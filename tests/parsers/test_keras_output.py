@@ -89,7 +89,7 @@ def test_an_evaluation_after_the_fit_is_no_epoch() -> None:
 def test_the_verdict_says_what_is_known_and_what_to_do() -> None:
     analysis = analyse(printed("tf-2.15-verbose-1"))
     assert analysis.bottleneck.kind == "insufficient_data"
-    assert "how long epochs took, not where the time of a step went" in analysis.bottleneck.evidence
+    assert "how long epochs took, but not the stages of a step" in analysis.bottleneck.evidence
     assert "what Keras printed (epochs, to the second)" in analysis.bottleneck.evidence
     assert "StepLogger" in analysis.bottleneck.advice[0]
     assert (analysis.findings, analysis.what_if, analysis.step) == ((), (), None)
