@@ -29,7 +29,7 @@ from stallscope.catalogue.collecting import list_runs
 from stallscope.collector.store.layout import ANALYSIS
 from stallscope.collector.store.runs import save_run
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.store.run_sources import Collected
+from stallscope.dashboard.store.run_sources import CollectedRuns
 from stallscope.dashboard.timeline import lanes_of
 from stallscope.dashboard.timeline.answer import answer
 from stallscope.run import Run
@@ -142,7 +142,9 @@ def collected(run: Run) -> tuple[float, float]:
         list_runs([(run, place)], Path(folder))
         seconds = []
         for _ in range(2):
-            client = create_app(RunStore(shelves=[Collected(Path(folder))])).server.test_client()
+            client = create_app(
+                RunStore(sources=[CollectedRuns(Path(folder))])
+            ).server.test_client()
             seconds.append(timed(lambda client=client: page(client, place.name, "")))
             (place / ANALYSIS).unlink(missing_ok=True)  # that of a small run is not kept
         return seconds[0][1], seconds[1][1]

@@ -18,7 +18,12 @@ from simulated_cells import Cell
 from simulated_coverage import Configuration
 
 ROOT = Path(__file__).parents[2]
-_MAKERS = ("src/stallscope/analysis", "src/stallscope/simulate", "src/stallscope/run.py")
+_MAKERS = (
+    "src/stallscope/arrays",
+    "src/stallscope/analysis",
+    "src/stallscope/run.py",
+    "tools/simulator",
+)
 _SCORERS = ("scoring", "simulated_cells", "simulated_runs", "simulated_coverage")
 
 Planned = Cell | Configuration

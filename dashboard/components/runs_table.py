@@ -179,7 +179,7 @@ def _verdict(listed: Listed) -> dict[str, str]:
     if listed.verdict is not None:
         kind = listed.verdict.kind
         return {"verdict": short_verdict(listed.verdict), "stage": kind if kind in ENTRIES else ""}
-    return {"verdict": "…" if listed.shelf.in_memory else "not analysed", "stage": ""}
+    return {"verdict": "…" if listed.source.in_memory else "not analysed", "stage": ""}
 
 
 def _about(listed: Listed) -> str:

@@ -147,7 +147,7 @@ def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
         pending=[
             listed.id
             for listed in found[max(start - _ROWS_ABOVE, 0) : start + BLOCK]
-            if listed.verdict is None and listed.shelf.in_memory
+            if listed.verdict is None and listed.source.in_memory
         ],
         error=message,
         query=_query(text, sort, reverse),

@@ -2,17 +2,17 @@
 
 from .experiments import Experiment
 from .listing import SORTS, Listed, Listing
-from .run_sources import Collected, Contents, Shelf
+from .run_sources import CollectedRuns, RunSource, SourceContents
 from .run_store import RunInfo, RunStore
 
 __all__ = [
     "SORTS",
-    "Collected",
-    "Contents",
+    "CollectedRuns",
     "Experiment",
     "Listed",
     "Listing",
     "RunInfo",
+    "RunSource",
     "RunStore",
-    "Shelf",
+    "SourceContents",
 ]

@@ -18,14 +18,14 @@ from stallscope.reports.mlflow_run import NONE, PREFIX
 from stallscope.run import Run
 from stallscope.runs import open_run
 
-from .run_sources import Contents, Shelf
+from .run_sources import RunSource, SourceContents
 
 # Reloads of the list that come sooner show the previous state.
 _SEARCH_INTERVAL_S = 15.0
 _STATUSES = {"FINISHED": "completed", "RUNNING": "running", "FAILED": "failed", "KILLED": "failed"}
 
 
-class Experiment(Shelf):
+class Experiment(RunSource):
     """The runs of an experiment, with the tags and metrics that Stallscope has written to them.
 
     Args:
@@ -47,10 +47,10 @@ class Experiment(Shelf):
     def state(self) -> Hashable:
         return tuple(map(_version, self._runs()))
 
-    def contents(self) -> Contents:
+    def contents(self) -> SourceContents:
         runs = self._runs()
         gaps = {run.info.run_id: _metrics(run).get("gap") for run in runs}
-        return Contents(
+        return SourceContents(
             [(run.info.run_id, _entry(run)) for run in runs],
             gaps={key: gap for key, gap in gaps.items() if gap is not None},
         )

@@ -1,4 +1,4 @@
-"""The list of all runs at one moment: found by id, by words, by job, and in any order."""
+"""The list of all runs at one moment, with search, sorting, and lookups by id and job."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stallscope.catalogue.entry import Summary as Figures
 from stallscope.query import fold
 from stallscope.text.verdicts import short_verdict
 
-from .run_sources import Shelf
+from .run_sources import RunSource
 
-#: Runs of one job that a trend goes back to.
+#: The number of runs in a trend.
 _TREND = 12
 
 
@@ -27,15 +27,15 @@ class Listed:
 
     id: str
     entry: Entry
-    shelf: Shelf
-    #: Whether it is in the list itself; otherwise it is there to be compared with.
+    source: RunSource
+    #: Whether the list shows it; otherwise it is only for comparison.
     shown: bool = True
-    #: The fraction of its baseline's throughput that is lost, as its place has it written.
+    #: The lost fraction of its baseline's throughput, if its source records it.
     gap: float | None = None
 
     @cached_property
     def verdict(self) -> Bottleneck | None:
-        """What holds it back, as far as the list knows; None if it was not analysed."""
+        """The verdict as far as the list knows it; None if the run was not analysed."""
         found = self.entry.summary
         if found.verdict is None:
             return None
@@ -44,16 +44,18 @@ class Listed:
         return Bottleneck(found.verdict, found.cause, "", *named, fault=found.fault is not False)
 
     def with_figures(self, figures: Figures) -> Listed:
-        """The same if it was analysed meanwhile."""
+        """Return the run with the figures of its analysis."""
         return replace(self, entry=replace(self.entry, summary=figures))
 
     @cached_property
     def text(self) -> str:
-        """What words are looked for in."""
+        """The text that a search looks at."""
         entry = self.entry
-        said = "" if self.verdict is None else f"{self.verdict.kind} {short_verdict(self.verdict)}"
+        verdict = (
+            "" if self.verdict is None else f"{self.verdict.kind} {short_verdict(self.verdict)}"
+        )
         own = (entry.name, entry.id, entry.model, entry.framework, entry.source)
-        texts = [*filter(None, own), *entry.hosts, said, "synthetic" if entry.synthetic else ""]
+        texts = [*filter(None, own), *entry.hosts, verdict, "synthetic" if entry.synthetic else ""]
         return fold("\n".join(texts))
 
 
@@ -82,11 +84,11 @@ class Listing:
 
     @property
     def all(self) -> Iterable[Listed]:
-        """All runs, those among them that are not shown."""
+        """All runs, including hidden ones."""
         return self._by_id.values()
 
     def with_figures(self, figures: Mapping[str, Figures]) -> Listing:
-        """The same where more is known of some of its runs."""
+        """Return the list with the figures of some runs."""
         if not figures:
             return self
         known = (
@@ -95,33 +97,34 @@ class Listing:
         return Listing(known, self._baseline_in_memory, self.problems)
 
     def same_job(self, job: str, synthetic: bool, ranks: int | None = None) -> list[Entry]:
-        """As the catalogue's own: runs that do the same work, the newest first."""
+        """Return runs that do the same work, the newest first, like ``Catalogue.same_job``."""
         return [
             entry for entry in self._jobs.get((job, synthetic), ()) if ranks in (None, entry.ranks)
         ]
 
     def baseline_of(self, listed: Listed) -> str | None:
-        """The id of the same job on synthetic data and as many ranks; None without one."""
-        if not listed.shelf.in_memory:
+        """Return the id of the same job on synthetic data and as many ranks; None without one."""
+        if not listed.source.in_memory:
             return self._id_of(self._baselines.of(listed.entry))
-        # Of runs that were opened together, only the very same job counts.
+        # Among runs in memory, only the very same job counts.
         return self._baseline_in_memory(listed.id) or self._collected(self._baselines.of, listed)
 
     def single_of(self, listed: Listed) -> str | None:
-        """The id of the same job on synthetic data and one rank; None without one."""
-        if not listed.shelf.in_memory:
+        """Return the id of the same job on synthetic data and one rank; None without one."""
+        if not listed.source.in_memory:
             return self._id_of(self._baselines.single_of(listed.entry))
         return self._collected(self._baselines.single_of, listed)
 
     def gap(self, listed: Listed) -> float | None:
-        """The fraction of the baseline's throughput that is lost, as far as the list knows."""
+        """Return the lost fraction of the baseline's throughput, as far as the list knows it."""
         if listed.id not in self._gaps:
             self._gaps[listed.id] = self._gap(listed)
         return self._gaps[listed.id]
 
     def trend(self, listed: Listed) -> list[float]:
-        """Throughputs of the last runs of the same job, on as many ranks and the same kind of data, up
-        to this one; nothing where there is no other.
+        """Return the throughputs of the last runs of the same job up to this one; empty for one run.
+
+        The runs have the same number of ranks and the same kind of data.
         """
         entry = listed.entry
         if entry.model is None or entry.summary.samples_per_second is None:
@@ -133,7 +136,7 @@ class Listing:
         return last[::-1] if len(last) > 1 else []
 
     def found(self, search: Filter, sort: str = "", *, reverse: bool = False) -> list[Listed]:
-        """The runs that a search finds, in the order of a key of ``SORTS`` or as they are listed."""
+        """Return the runs that a search finds, sorted by a key of ``SORTS`` or in the list's order."""
         found = [one for one in self.shown if search.finds(one.entry, one.text)]
         value = SORTS.get(sort)
         if value is None:
@@ -159,7 +162,7 @@ class Listing:
 
     def _collected(self, find: Callable[[Entry], Entry | None], listed: Listed) -> str | None:
         found = self._id_of(find(listed.entry))
-        return None if found is None or self[found].shelf.in_memory else found
+        return None if found is None or self[found].source.in_memory else found
 
     def _gap(self, listed: Listed) -> float | None:
         baseline_id = self.baseline_of(listed)
@@ -179,14 +182,14 @@ def _age(_: Listing, one: Listed) -> Any:
     return None if at is None else -datetime.fromisoformat(at).timestamp()
 
 
-#: What the list can be sorted by: values from the smallest, None where one is not known.
+#: Sort keys of the list: smallest values first, None if unknown.
 SORTS: dict[str, Callable[[Listing, Listed], Any]] = {
     "name": lambda _, one: fold(one.entry.name),
     "verdict": _verdict,
     "step": lambda _, one: one.entry.summary.step_ms,
     "throughput": lambda _, one: one.entry.summary.samples_per_second,
     "gap": lambda listing, one: listing.gap(one),
-    # It is 0 if the number is not known.
+    # 0 if the number is unknown.
     "ranks": lambda _, one: one.entry.ranks or None,
     "age": _age,
     "source": lambda _, one: fold(one.entry.source),

@@ -1,4 +1,4 @@
-"""Where the runs of a dashboard come from: memory, or a folder that runs were collected into."""
+"""Sources of a dashboard's runs: memory, or a folder of collected runs."""
 
 from __future__ import annotations
 
@@ -21,62 +21,62 @@ from stallscope.run import Run
 
 
 @dataclass(frozen=True)
-class Contents:
-    """What is on a shelf: runs by ids that need no quoting in an address, and what cannot be listed."""
+class SourceContents:
+    """The runs of a source, by ids that need no quoting in an address, and its errors."""
 
     entries: Sequence[tuple[str, Entry]]
     problems: Sequence[str] = ()
-    #: By id, the fraction of the baseline's throughput that is lost, where it is recorded.
+    #: By id, the lost fraction of the baseline's throughput, if it is recorded.
     gaps: Mapping[str, float] = field(default_factory=dict)
 
 
-class Shelf(ABC):
-    """A place that runs are taken from. Asked by many threads at once."""
+class RunSource(ABC):
+    """A place with runs; its methods are called by many threads at once."""
 
-    #: Whether a run is shown in the list, or only there to be compared with: ids; None shows all.
+    #: Ids of the runs that the list shows; the others are only for comparison. None shows all.
     shown: Collection[str] | None = None
-    #: Whether its runs are loaded already: they are few, and are analysed for the list.
+    #: Whether its runs are in memory: these are few, and are analysed for the list.
     in_memory = False
 
     @abstractmethod
     def state(self) -> Hashable:
-        """Differs from an earlier one whenever the contents may differ.
+        """Return a value that changes whenever the contents may have changed.
 
         Raises:
-            StallscopeError: if the shelf cannot be read.
+            StallscopeError: if the source cannot be read.
         """
 
     @abstractmethod
-    def contents(self) -> Contents:
-        """All runs, in the order in which they are listed.
+    def contents(self) -> SourceContents:
+        """Return all runs in the order of the list.
 
         Raises:
-            StallscopeError: if the shelf cannot be read.
+            StallscopeError: if the source cannot be read.
         """
 
     @abstractmethod
     def version(self, entry: Entry) -> Hashable:
-        """Differs from an earlier one when the run does.
+        """Return a value that changes with the run.
 
         Raises:
             UnreadableError: if the run has gone.
         """
 
     def place(self, entry: Entry) -> Path | None:
-        """The folder that a run was collected into; None where it is somewhere else."""
+        """Return the folder of a collected run; None for other runs."""
         return None
 
     @abstractmethod
     def load(self, key: str, entry: Entry) -> Run:
-        """The run itself.
+        """Load the run.
 
         Raises:
-            UnreadableError: if it has gone, or is damaged.
+            UnreadableError: if it was deleted or is damaged.
         """
 
 
-class Memory(Shelf):
-    """Runs that are loaded."""
+class RunsInMemory(RunSource):
+    """Runs in memory."""
 
     in_memory = True
 
@@ -88,7 +88,7 @@ class Memory(Shelf):
     def state(self) -> Hashable:
         return sum(self._versions.values())
 
-    def contents(self) -> Contents:
+    def contents(self) -> SourceContents:
         return self._contents
 
     def version(self, entry: Entry) -> Hashable:
@@ -98,21 +98,21 @@ class Memory(Shelf):
         return self.runs[key]
 
     def replace(self, key: str, run: Run) -> None:
-        """Put another state of a run in the place of the one that is there."""
+        """Replace a run by its new state."""
         self.runs[key] = run
         self._contents = self._listed()
         self._versions[key] += 1
 
-    def _listed(self) -> Contents:
-        return Contents([(key, _entry(key, run)) for key, run in self.runs.items()])
+    def _listed(self) -> SourceContents:
+        return SourceContents([(key, _entry(key, run)) for key, run in self.runs.items()])
 
 
-class Collected(Shelf):
-    """The runs of a folder that runs were collected into: listed from its catalogue, loaded one by one.
+class CollectedRuns(RunSource):
+    """Collected runs of a folder, listed from its catalogue and loaded one by one.
 
     Args:
         store: the folder.
-        only: names of the runs' folders that are shown; the others are there to be compared with.
+        only: names of the runs' folders to show; the others are only for comparison.
     """
 
     def __init__(self, store: Path, only: Collection[str] | None = None) -> None:
@@ -124,15 +124,17 @@ class Collected(Shelf):
         try:
             stat = path.stat()
         except OSError:
-            written = None  # nothing can be written here: the list is made in memory
+            written = None  # read-only: the list is made in memory
         else:
             written = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         return written, frozenset(folders_of(self._store))
 
-    def contents(self) -> Contents:
+    def contents(self) -> SourceContents:
         with Catalogue.open(self._store) as catalogue:
             entries = catalogue.entries()
-            return Contents([(_key_of(one.folder), one) for one in entries], catalogue.problems)
+            return SourceContents(
+                [(_key_of(one.folder), one) for one in entries], catalogue.problems
+            )
 
     def version(self, entry: Entry) -> Hashable:
         try:
@@ -151,7 +153,7 @@ class Collected(Shelf):
             raise
 
     def place(self, entry: Entry) -> Path:
-        # The catalogue is a file that anybody may have written.
+        # The catalogue is untrusted.
         return self._store / Path(entry.folder).name
 
     def _gone(self, entry: Entry) -> UnreadableError:
@@ -162,13 +164,13 @@ class Collected(Shelf):
 
 
 def _key_of(folder: str) -> str:
-    """A folder's name as part of an address; names that Stallscope has given are as they are."""
+    """Return a folder's name as part of an address; names made by Stallscope stay unchanged."""
     safe = safe_name(folder)
     return safe if safe == folder else f"{safe}~{sha256(folder.encode()).hexdigest()[:8]}"
 
 
 def _with_ids(runs: Iterable[Run]) -> dict[str, Run]:
-    """Runs by an id that needs no quoting in an address; copies of one run are numbered."""
+    """Give runs ids that need no quoting in an address; copies of one run are numbered."""
     named: dict[str, Run] = {}
     for run in runs:
         base = key = safe_name(run.id)
@@ -181,7 +183,7 @@ def _with_ids(runs: Iterable[Run]) -> dict[str, Run]:
 
 
 def _entry(key: str, run: Run) -> Entry:
-    """A run in memory as the catalogue would have it; it was not analysed yet."""
+    """Make a catalogue entry of a run in memory that was not analysed yet."""
     facts, job = _job(run)
     return Entry(
         folder=key,
@@ -210,4 +212,4 @@ def _job(run: Run) -> tuple[dict[str, Any], str]:
     try:
         return facts, job_of(facts)
     except (TypeError, ValueError):
-        return {}, ""  # facts that no log can hold: a Run that was put together by hand
+        return {}, ""  # facts that no log can have: a Run that was made by hand

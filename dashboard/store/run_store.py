@@ -22,9 +22,9 @@ from ..memory import give_back
 from .cache import Cache
 from .listing import Listed, Listing
 from .refresh import Refresher
-from .run_sources import Memory, Shelf
+from .run_sources import RunsInMemory, RunSource
 from .sizes import size_of
-from .snapshot import Stocktaker
+from .snapshot import SnapshotTaker
 
 # For runs and analyses together. A run of a thousand ranks and steps takes about 100 MB, its analysis
 # 50 MB more.
@@ -54,19 +54,19 @@ class RunInfo:
 class RunStore:
     """Runs by unique ids that are safe in an address.
 
-    The store lists runs in memory and runs on shelves together. Runs on shelves are loaded when a user
+    The store lists runs in memory and runs on sources together. Runs on sources are loaded when a user
     opens them, and dropped when others need the memory. Thread-safe: each analysis is computed once for
     all threads that request it, and a thread waits only for the analysis that it requested.
 
     Args:
         runs: runs in memory.
         analyse: analyses a run with its baseline and its single-rank baseline.
-        shelves: further places of runs.
+        sources: further places of runs.
         most_bytes: the memory limit of cached runs and analyses.
         clock: a monotonic clock in seconds.
 
     Raises:
-        StallscopeError: if a shelf cannot be read.
+        StallscopeError: if a source cannot be read.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class RunStore:
         runs: Iterable[Run] = (),
         analyse: Analyse = analyse,
         *,
-        shelves: Sequence[Shelf] = (),
+        sources: Sequence[RunSource] = (),
         most_bytes: int = _MOST_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._memory = memory = Memory(runs)
+        self._memory = memory = RunsInMemory(runs)
         self._runs = memory.runs
         self._clock = clock
         self._refresher = Refresher(clock)
         for key, run in memory.runs.items():
             self._refresher.register(key, run)
-        self._shelves = Stocktaker([memory, *shelves] if memory.runs else list(shelves))
+        self._snapshots = SnapshotTaker([memory, *sources] if memory.runs else list(sources))
         self._analyse = analyse
         self._cache = Cache(most_bytes, size_of)
         self._figures = Cache(_MOST_SUMMARIES)
@@ -97,7 +97,7 @@ class RunStore:
 
     def refresh(self) -> None:
         """Find runs that were added or removed; reads only what has changed."""
-        self._shelves.look()
+        self._snapshots.refresh()
 
     def refresh_run(self, run_id: str) -> None:
         """Read a run that is being recorded again, unless it has not grown or was read recently."""
@@ -119,11 +119,13 @@ class RunStore:
 
     def listing(self) -> Listing:
         """Return the list of runs as of the last refresh, with the figures known so far."""
-        stock = self._shelves.stock
+        snapshot = self._snapshots.snapshot
         with self._lock:
-            state = stock.number, self._changes
+            state = snapshot.number, self._changes
             if self._listing is None or self._listing[0] != state:
-                fresh = Listing(stock.by_id.values(), self._baseline_in_memory, stock.problems)
+                fresh = Listing(
+                    snapshot.by_id.values(), self._baseline_in_memory, snapshot.problems
+                )
                 self._listing = state, fresh.with_figures(dict(self._listed_figures))
             return self._listing[1]
 
@@ -149,7 +151,7 @@ class RunStore:
         return [RunInfo.of(one) for one in there[:_MOST_CANDIDATES]]
 
     def __contains__(self, run_id: str) -> bool:
-        return run_id in self._shelves.stock.by_id
+        return run_id in self._snapshots.snapshot.by_id
 
     def analysis(self, run_id: str, baseline_id: str | None = None) -> Analysis:
         """Analyse a run with the named baseline, and with its single-rank baseline if there is one.
@@ -159,7 +161,7 @@ class RunStore:
             UnreadableError: if one of the runs was deleted or is damaged.
         """
         listed = [self._listed(one) for one in (run_id, baseline_id) if one is not None]
-        versions = tuple(one.shelf.version(one.entry) for one in listed)
+        versions = tuple(one.source.version(one.entry) for one in listed)
 
         def make() -> Analysis:
             own, *baseline = [self._placed(one) for one in listed]
@@ -183,7 +185,7 @@ class RunStore:
         """
         listed = self._listed(run_id)
         if listed.verdict is None:
-            version = listed.shelf.version(listed.entry)
+            version = listed.source.version(listed.entry)
             figures = self._figures.get((run_id, version), lambda: self._summarise(listed))
             listed = listed.with_figures(figures)
         assert listed.verdict is not None  # every analysis has one
@@ -201,24 +203,24 @@ class RunStore:
         if run_id not in self:
             self.refresh()  # it may be new
         try:
-            return self._shelves.stock.by_id[run_id]
+            return self._snapshots.snapshot.by_id[run_id]
         except KeyError:
             raise NotFoundError(f"there is no run {run_id!r} here") from None
 
     def _load(self, listed: Listed) -> Run:
-        if listed.shelf.in_memory:
+        if listed.source.in_memory:
             return self._runs[listed.id]
         return self._cache.get(
-            ("run", listed.id, listed.shelf.version(listed.entry)),
-            lambda: listed.shelf.load(listed.id, listed.entry),
+            ("run", listed.id, listed.source.version(listed.entry)),
+            lambda: listed.source.load(listed.id, listed.entry),
         )
 
     def _placed(self, listed: Listed) -> StoredRun:
-        place = listed.shelf.place(listed.entry)
+        place = listed.source.place(listed.entry)
         return StoredRun(self._load(listed), place, listed.entry.manifest)
 
     def _single(self, listed: Listed, run: Run) -> StoredRun | None:
-        in_memory = find_single(run, self._runs.values()) if listed.shelf.in_memory else None
+        in_memory = find_single(run, self._runs.values()) if listed.source.in_memory else None
         if in_memory is not None:
             return StoredRun(in_memory)
         found = self.listing().single_of(listed)
@@ -237,7 +239,7 @@ class RunStore:
 
     def _summarise(self, listed: Listed) -> Figures:
         figures = Figures.of(self.analysis(listed.id, self.baseline_of(listed.id)))
-        if listed.shelf.in_memory:
+        if listed.source.in_memory:
             with self._lock:
                 self._listed_figures[listed.id] = figures
                 self._changes += 1

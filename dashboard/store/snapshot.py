@@ -1,4 +1,4 @@
-"""What is on all shelves, as of the last look."""
+"""A snapshot of the runs of all sources, refreshed on request."""
 
 from __future__ import annotations
 
@@ -9,98 +9,99 @@ from threading import Lock
 from stallscope.errors import StallscopeError
 
 from .listing import Listed
-from .run_sources import Contents, Shelf
+from .run_sources import RunSource, SourceContents
 
 
 @dataclass(frozen=True)
-class Stock:
-    """All runs at one moment, those that are only there to be compared with among them."""
+class Snapshot:
+    """All runs at one moment, including those that are only for comparison."""
 
-    #: Another one for every moment at which something had changed.
+    #: Increases with every change.
     number: int = 0
     by_id: Mapping[str, Listed] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
-class Stocktaker:
-    """Looks at shelves, and reads again only what may have changed."""
+class SnapshotTaker:
+    """Takes snapshots, and rereads only sources that may have changed."""
 
-    def __init__(self, shelves: Sequence[Shelf]) -> None:
-        self._seen = [_Seen(shelf) for shelf in shelves]
+    def __init__(self, sources: Sequence[RunSource]) -> None:
+        self._sources = [_SourceState(source) for source in sources]
         self._lock = Lock()
-        self._stock = Stock()
-        for seen in self._seen:
-            seen.look()
+        self._snapshot = Snapshot()
+        for source in self._sources:
+            source.refresh()
         self._take()
 
     @property
-    def stock(self) -> Stock:
-        return self._stock
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
 
-    def look(self) -> None:
-        """Look at all shelves again; one that cannot be read any more stays as it was, with why."""
+    def refresh(self) -> None:
+        """Refresh all sources; one that is no longer readable keeps its runs and reports the error."""
         with self._lock:
-            changed = [seen.changed() for seen in self._seen]
+            changed = [source.changed() for source in self._sources]
             if any(changed):
                 self._take()
 
     def _take(self) -> None:
-        self._stock = Stock(
-            self._stock.number + 1,
+        self._snapshot = Snapshot(
+            self._snapshot.number + 1,
             {
                 one.id: one
-                for number, seen in enumerate(self._seen, 1)
-                for one in seen.listed(number)
+                for number, source in enumerate(self._sources, 1)
+                for one in source.listed(number)
             },
-            tuple(problem for seen in self._seen for problem in seen.problems),
+            tuple(problem for source in self._sources for problem in source.problems),
         )
 
 
-class _Seen:
-    """A shelf, and what was on it when it was looked at."""
+class _SourceState:
+    """A source and its contents at the last refresh."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, source: RunSource) -> None:
+        self._source = source
         self._state: Hashable = None
-        self._contents = Contents([])
-        self._trouble: str | None = None
+        self._contents = SourceContents([])
+        self._error: str | None = None
 
     @property
     def problems(self) -> Sequence[str]:
-        return [*self._contents.problems, *([self._trouble] if self._trouble else [])]
+        return [*self._contents.problems, *([self._error] if self._error else [])]
 
-    def look(self) -> None:
-        """
+    def refresh(self) -> None:
+        """Read the source.
+
         Raises:
-            StallscopeError: if the shelf cannot be read.
+            StallscopeError: if it cannot be read.
         """
-        self._contents = self._shelf.contents()
+        self._contents = self._source.contents()
         # Reading may have written the catalogue.
-        self._state = self._shelf.state()
+        self._state = self._source.state()
 
     def changed(self) -> bool:
-        """Look again where there may be something else; whether there was, or it cannot be read."""
-        before = self._trouble
+        """Refresh the source if it may have changed; return whether it has, or whether it failed."""
+        before = self._error
         try:
-            self._trouble = None
-            if self._shelf.state() == self._state:
+            self._error = None
+            if self._source.state() == self._state:
                 return before is not None
-            self.look()
+            self.refresh()
         except StallscopeError as error:
-            self._trouble = str(error)
-            return self._trouble != before
+            self._error = str(error)
+            return self._error != before
         return True
 
     def listed(self, number: int) -> Iterator[Listed]:
-        """The runs; on every shelf but the first, ids say which one it is."""
-        shown = self._shelf.shown
+        """Yield the runs; ids of all sources but the first end with the source's number."""
+        shown = self._source.shown
         for key, entry in self._contents.entries:
-            # No name of a folder or a run ends like this.
+            # No name of a folder or a run ends with this suffix.
             run_id = key if number == 1 else f"{key}~{number}"
             yield Listed(
                 run_id,
                 entry,
-                self._shelf,
+                self._source,
                 shown is None or key in shown,
                 self._contents.gaps.get(key),
             )

@@ -14,7 +14,7 @@ from stallscope.catalogue.collecting import list_runs
 from stallscope.catalogue.entry import Summary
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
-from stallscope.dashboard.store import Contents, Shelf
+from stallscope.dashboard.store import RunSource, SourceContents
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -63,7 +63,7 @@ def listed(number: int, **changed: object) -> Entry:
     return replace(own, **changed)  # type: ignore[arg-type]
 
 
-class Listed(Shelf):
+class Listed(RunSource):
     """Runs that are in a list and nowhere else; counts how often it is read."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
@@ -74,9 +74,9 @@ class Listed(Shelf):
     def state(self) -> Hashable:
         return tuple(entry.folder for entry in self.entries)
 
-    def contents(self) -> Contents:
+    def contents(self) -> SourceContents:
         self.read += 1
-        return Contents([(entry.folder, entry) for entry in self.entries])
+        return SourceContents([(entry.folder, entry) for entry in self.entries])
 
     def version(self, entry: Entry) -> Hashable:
         return None

@@ -111,7 +111,7 @@ def test_what_was_written_to_runs_is_listed_and_nothing_is_fetched(
 def test_logs_are_fetched_when_a_run_is_opened_and_once(
     tracked: Tracked, downloads: list[str]
 ) -> None:
-    store = RunStore(shelves=[Experiment(tracked.name)])
+    store = RunStore(sources=[Experiment(tracked.name)])
     for page in ("", "/stragglers"):
         view = view_at(store, f"/run/{tracked.logs}{page}", "")
         assert any("Rank 1" in text or "rank 1" in text for text in texts(view.content))
@@ -123,7 +123,7 @@ def test_logs_are_fetched_when_a_run_is_opened_and_once(
 
 
 def test_a_run_without_logs_says_so(tracked: Tracked) -> None:
-    store = RunStore(shelves=[Experiment(tracked.name)])
+    store = RunStore(sources=[Experiment(tracked.name)])
     view = view_at(store, f"/run/{tracked.empty}", "")
     assert view.title == "This page cannot be shown"
     assert any(tracked.empty in text for text in texts(view.content))
@@ -132,8 +132,8 @@ def test_a_run_without_logs_says_so(tracked: Tracked) -> None:
 
 
 def test_it_is_searched_like_any_other_list(tracked: Tracked) -> None:
-    listing = RunStore(shelves=[Experiment(tracked.name)]).listing()
-    store = RunStore(shelves=[Experiment(tracked.name)])
+    listing = RunStore(sources=[Experiment(tracked.name)]).listing()
+    store = RunStore(sources=[Experiment(tracked.name)])
     for search in ("verdict=imbalance", "ranks<8", '"with all"', "imbalance>10%"):
         assert [line["id"] for line in rows_of(store, {}, search).rows] == [tracked.found]
     sort = {"sortModel": [{"colId": "ranks", "sort": "desc"}]}
@@ -157,7 +157,7 @@ def test_the_server_is_asked_once_in_a_while_and_new_runs_come(
     tracked: Tracked, client: Any
 ) -> None:
     now = [0.0]
-    store = RunStore(shelves=[Experiment(tracked.name, clock=lambda: now[0])])
+    store = RunStore(sources=[Experiment(tracked.name, clock=lambda: now[0])])
     experiment = client.get_experiment_by_name(tracked.name).experiment_id
     late = client.create_run(experiment, run_name="late").info.run_id
     store.refresh()
@@ -173,18 +173,18 @@ def test_the_server_is_asked_once_in_a_while_and_new_runs_come(
 
 def test_the_gap_to_the_baseline_is_the_one_that_was_written(tracked: Tracked, client: Any) -> None:
     client.log_metric(tracked.logs, "stallscope.gap", 0.25)
-    lines = by_id(RunStore(shelves=[Experiment(tracked.name)]))
+    lines = by_id(RunStore(sources=[Experiment(tracked.name)]))
     assert lines[tracked.logs]["gap"] == "−25.0%"
 
 
 def test_tags_of_somebody_else_are_text(tracked: Tracked, client: Any) -> None:
     for name, value in (("bottleneck", "<b>x</b>"), ("cause", "luck"), ("ranks", "1,x,")):
         client.set_tag(tracked.logs, f"stallscope.{name}", value)
-    line = by_id(RunStore(shelves=[Experiment(tracked.name)]))[tracked.logs]
+    line = by_id(RunStore(sources=[Experiment(tracked.name)]))[tracked.logs]
     assert line["verdict"] == "<b>x</b>"
     client.set_tag(tracked.logs, "stallscope.bottleneck", "imbalance")
     client.set_tag(tracked.logs, "stallscope.ranks", "x")
-    assert by_id(RunStore(shelves=[Experiment(tracked.name)]))[tracked.logs]["verdict"]
+    assert by_id(RunStore(sources=[Experiment(tracked.name)]))[tracked.logs]["verdict"]
 
 
 def test_what_the_command_cannot_do_is_a_sentence(

@@ -16,7 +16,7 @@ from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.routing import view_at
-from stallscope.dashboard.store import Collected
+from stallscope.dashboard.store import CollectedRuns
 from stallscope.run import Run
 
 from .content import texts
@@ -55,7 +55,7 @@ def never(*_: Run | Analysis | None) -> Analysis:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_is_that_of_the_run_in_memory(store: Path, page: str) -> None:
-    recalled = RunStore(shelves=[Collected(store)], analyse=never)
+    recalled = RunStore(sources=[CollectedRuns(store)], analyse=never)
     loaded = RunStore([load_run(store / name) for name in ("slow", "synthetic")])
     address = f"/run/slow{page}", "?baseline=synthetic"
     own = texts(view_at(recalled, *address).content)
@@ -67,7 +67,7 @@ def test_every_page_is_that_of_the_run_in_memory(store: Path, page: str) -> None
 
 
 def test_runs_are_compared_and_saved(store: Path) -> None:
-    recalled = RunStore(shelves=[Collected(store)])
+    recalled = RunStore(sources=[CollectedRuns(store)])
     for ids in ("slow,synthetic", "slow,again,once-more"):
         said = texts(view_at(recalled, "/compare", f"?runs={ids}").content)
         assert "This page cannot be shown" not in said

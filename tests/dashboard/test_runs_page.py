@@ -36,7 +36,7 @@ _LINES += "...runs-empty.children...runs-pending.children...runs-addressed.data.
 
 @pytest.fixture(scope="module")
 def many() -> RunStore:
-    return RunStore(shelves=[Listed([listed(number) for number in range(10_000)])])
+    return RunStore(sources=[Listed([listed(number) for number in range(10_000)])])
 
 
 def _asked(store: RunStore, request: dict[str, Any], text: str = "") -> tuple[int, dict[str, Any]]:
@@ -158,7 +158,7 @@ def test_nothing_found_says_what_to_do_and_a_mistake_what_it_is(many: RunStore) 
 
 def test_a_line_says_what_is_known() -> None:
     entries = [listed(1), listed(2), listed(50, synthetic=True)]
-    listing = RunStore(shelves=[Listed(entries)]).listing()
+    listing = RunStore(sources=[Listed(entries)]).listing()
     line = line_of(listing, listing["run-00001"], NOW + timedelta(hours=4))
     assert line["href"] == "/run/run-00001?baseline=run-00050"
     assert (line["name"], line["about"]) == ("training 1", "resnet50 · run-00001")
@@ -170,7 +170,7 @@ def test_a_line_says_what_is_known() -> None:
 
 
 def test_a_run_that_nobody_has_analysed_says_so() -> None:
-    listing = RunStore(shelves=[Listed([listed(1, summary=Summary(), model=None)])]).listing()
+    listing = RunStore(sources=[Listed([listed(1, summary=Summary(), model=None)])]).listing()
     line = line_of(listing, listing["run-00001"], NOW)
     assert line["verdict"] == "not analysed"
     assert (line["stage"], line["shares"], line["trend"]) == ("", [], [])
@@ -179,7 +179,7 @@ def test_a_run_that_nobody_has_analysed_says_so() -> None:
 
 def test_hostile_names_stay_text(made: Callable[[str], Run]) -> None:
     evil = {"name": SCRIPT, "source": IMAGE, "hosts": (IMAGE,), "model": f"{SCRIPT}\u202e"}
-    store = RunStore([made("hostile names")], shelves=[Listed([listed(1, **evil)])])
+    store = RunStore([made("hostile names")], sources=[Listed([listed(1, **evil)])])
     memory, collected = rows_of(store, {}, "").rows
     assert memory["name"] == collected["name"] == SCRIPT
     assert collected["source"] == IMAGE

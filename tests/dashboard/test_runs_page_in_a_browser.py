@@ -26,7 +26,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     jobs = (REAL, SYNTHETIC, SLOW_RANK, HOSTILE)
     runs = [run_of_job(tmp_path_factory.mktemp("run"), job) for job in jobs]
     with served(
-        RunStore(runs, shelves=[Listed([listed(number) for number in range(MANY)])])
+        RunStore(runs, sources=[Listed([listed(number) for number in range(MANY)])])
     ) as url:
         yield url
 

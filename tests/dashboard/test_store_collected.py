@@ -16,7 +16,7 @@ from stallscope.catalogue import parse_search
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.store import Collected, Shelf, run_store
+from stallscope.dashboard.store import CollectedRuns, RunSource, run_store
 from stallscope.dashboard.store.sizes import size_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
@@ -56,7 +56,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _store(*folders: Path, runs: tuple[Run, ...] = (), **options: int) -> RunStore:
-    return RunStore(runs, shelves=[Collected(folder) for folder in folders], **options)
+    return RunStore(runs, sources=[CollectedRuns(folder) for folder in folders], **options)
 
 
 def test_a_store_is_listed_with_its_verdicts_without_loading_any_run(
@@ -150,14 +150,14 @@ def test_new_runs_appear_and_those_that_went_disappear_on_reload(
 
 
 def test_without_a_change_nothing_is_read_again() -> None:
-    shelf = Listed([listed(number) for number in range(10)])
-    store = RunStore(shelves=[shelf])
+    source = Listed([listed(number) for number in range(10)])
+    store = RunStore(sources=[source])
     for _ in range(3):
         store.refresh()
-    assert shelf.read == 1
-    shelf.entries.append(listed(10))
+    assert source.read == 1
+    source.entries.append(listed(10))
     store.refresh()
-    assert shelf.read == 2
+    assert source.read == 2
     assert len(store.runs()) == 11
 
 
@@ -215,7 +215,7 @@ def test_a_run_that_cannot_be_listed_is_named(own: Path) -> None:
 
 
 def test_of_a_store_only_the_runs_that_were_named_are_shown(collected: Path) -> None:
-    store = RunStore(shelves=[Collected(collected, {"real"})])
+    store = RunStore(sources=[CollectedRuns(collected, {"real"})])
     assert [run.id for run in store.runs()] == ["real"]
     assert store.baseline_of("real") == "synthetic"
     assert store.analysis("real", "synthetic").baseline is not None
@@ -236,10 +236,10 @@ def test_folders_that_somebody_has_renamed_have_safe_ids_that_differ(own: Path) 
 
 
 def test_an_entry_cannot_lead_out_of_its_store(own: Path) -> None:
-    shelf = Collected(own)
+    source = CollectedRuns(own)
     with pytest.raises(UnreadableError):
-        shelf.load("x", listed(1, folder="../../etc"))
-    assert shelf.place(listed(1, folder="../../etc")).parent == own
+        source.load("x", listed(1, folder="../../etc"))
+    assert source.place(listed(1, folder="../../etc")).parent == own
 
 
 def test_a_run_is_loaded_and_analysed_once_however_many_ask(
@@ -267,7 +267,7 @@ def test_a_slow_run_keeps_neither_the_list_nor_others_waiting(collected: Path) -
             assert go_on.wait(PATIENCE_S)
         return analyse(run, baseline, single)
 
-    store = RunStore([], slow, shelves=[Collected(collected)])
+    store = RunStore([], slow, sources=[CollectedRuns(collected)])
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(store.analysis, "slow")
         assert begun.wait(PATIENCE_S)
@@ -280,12 +280,12 @@ def test_a_slow_run_keeps_neither_the_list_nor_others_waiting(collected: Path) -
 
 
 def test_many_threads_may_ask_while_runs_come() -> None:
-    shelf = Listed([listed(number) for number in range(200)])
-    store = RunStore(shelves=[shelf])
+    source = Listed([listed(number) for number in range(200)])
+    store = RunStore(sources=[source])
 
     def ask(number: int) -> int:
         if number % 4 == 0:
-            shelf.entries = [*shelf.entries, listed(1000 + number)]
+            source.entries = [*source.entries, listed(1000 + number)]
             store.refresh()
         found = store.listing().found(parse_search("training"), "gap")
         return len(found)
@@ -294,7 +294,7 @@ def test_many_threads_may_ask_while_runs_come() -> None:
         counts = list(pool.map(ask, range(64)))
     assert all(200 <= count <= 216 for count in counts)
     store.refresh()
-    assert len(store.runs()) == len(shelf.entries)
+    assert len(store.runs()) == len(source.entries)
 
 
 def test_of_many_runs_those_of_the_same_job_are_offered_as_baselines(
@@ -302,15 +302,15 @@ def test_of_many_runs_those_of_the_same_job_are_offered_as_baselines(
 ) -> None:
     monkeypatch.setattr(run_store, "_MOST_CANDIDATES", 5)
     others = [listed(number, job="another") for number in range(10, 30)]
-    store = RunStore(shelves=[Listed([listed(1), listed(2), *others])])
+    store = RunStore(sources=[Listed([listed(1), listed(2), *others])])
     assert [run.id for run in store.candidates("run-00001")] == ["run-00001", "run-00002"]
     chosen = [run.id for run in store.candidates("run-00001", "run-00015")]
     assert chosen[0] == "run-00015"
 
 
 def test_an_empty_store_is_empty() -> None:
-    shelf: Shelf = Listed([])
-    store = RunStore(shelves=[shelf])
+    source: RunSource = Listed([])
+    store = RunStore(sources=[source])
     assert store.runs() == []
     assert RunStore([]).runs() == []
     assert "x" not in store
@@ -356,7 +356,7 @@ def test_an_empty_store_is_empty() -> None:
 )
 def test_words_and_conditions_find_runs(text: str, found: list[int]) -> None:
     store = RunStore(
-        shelves=[
+        sources=[
             Listed(
                 [
                     listed(1),
@@ -373,8 +373,8 @@ def test_words_and_conditions_find_runs(text: str, found: list[int]) -> None:
 
 def test_lists_are_sorted_with_what_is_not_known_last() -> None:
     unknown = replace(listed(3).summary, samples_per_second=None)
-    shelf = Listed([listed(2), listed(3, summary=unknown), listed(1)])
-    listing = RunStore(shelves=[shelf]).listing()
+    source = Listed([listed(2), listed(3, summary=unknown), listed(1)])
+    listing = RunStore(sources=[source]).listing()
 
     def order(sort: str, reverse: bool = False) -> list[str]:
         found = listing.found(parse_search(""), sort, reverse=reverse)
@@ -391,7 +391,7 @@ def test_lists_are_sorted_with_what_is_not_known_last() -> None:
 def test_the_gap_is_to_the_baseline_and_the_trend_ends_with_the_run() -> None:
     entries = [listed(number) for number in range(1, 20)]
     entries.append(listed(40, synthetic=True))
-    listing = RunStore(shelves=[Listed(entries)]).listing()
+    listing = RunStore(sources=[Listed(entries)]).listing()
     assert listing.gap(listing["run-00001"]) == pytest.approx(1 - 1001 / 1040)
     assert listing.gap(listing["run-00040"]) is None
     # The newest run, run 1, is the slowest.

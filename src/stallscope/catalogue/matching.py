@@ -1,7 +1,7 @@
-"""Baselines and scaling series, found by facts of the runs.
+"""Find baselines and scaling series by the runs' facts.
 
-They are looked up whenever they are asked for: a baseline may be collected after the run it belongs to.
-A store holds many people's runs, so one without a recorded model has neither.
+They are looked up on every request, because a baseline may be collected after its run. A store has many
+people's runs, so a run without a recorded model has neither.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
 
 
 def baseline_for(catalogue: Catalogue, run: Run | Entry) -> Entry | None:
-    """The run to compare with: the same job on synthetic data and as many ranks; None without one.
+    """Find the baseline: the same job on synthetic data and as many ranks; None without one.
 
-    Of several, the one that differs least in number of hosts, versions and threads, and of those the
-    newest. What differs is said by the analysis.
+    Among several, choose the one that differs least in number of hosts, versions and threads, then the
+    newest. The analysis reports the differences.
     """
     return Baselines(catalogue).of(run)
 
 
 def single_rank_for(catalogue: Catalogue, run: Run | Entry) -> Entry | None:
-    """The same job on synthetic data and one rank, chosen likewise; None without one."""
+    """Find the same job on synthetic data and one rank, chosen likewise; None without one."""
     return Baselines(catalogue).single_of(run)
 
 
 def series_of(catalogue: Catalogue, run: Run | Entry) -> list[Entry]:
-    """The same job on other numbers of ranks, on the same kind of data: fewest ranks first, newest
-    first among those on as many.
+    """Find the same job on other numbers of ranks, with the same kind of data.
+
+    Fewest ranks first, then newest first.
     """
     own = _Wanted(run)
     if own.model is None:
@@ -42,10 +43,10 @@ def series_of(catalogue: Catalogue, run: Run | Entry) -> list[Entry]:
 
 
 class Jobs(Protocol):
-    """Any list of runs that knows which of them do the same work."""
+    """A list of runs that can find runs of the same job."""
 
     def same_job(self, job: str, synthetic: bool, ranks: int | None = None) -> list[Entry]:
-        """As ``Catalogue.same_job``."""
+        """Find runs of the same job, like ``Catalogue.same_job``."""
 
 
 class Baselines:
@@ -56,12 +57,12 @@ class Baselines:
         self._found: dict[tuple[str, int], list[Entry]] = {}
 
     def of(self, run: Run | Entry) -> Entry | None:
-        """As ``baseline_for``."""
+        """Find a run's baseline, like ``baseline_for``."""
         own = _Wanted(run)
         return None if own.synthetic else self._best(own, own.ranks)
 
     def single_of(self, run: Run | Entry) -> Entry | None:
-        """As ``single_rank_for``."""
+        """Find a run's single-rank baseline, like ``single_rank_for``."""
         own = _Wanted(run)
         return None if own.ranks == 1 else self._best(own, 1)
 
@@ -76,7 +77,7 @@ class Baselines:
 
 
 class _Wanted:
-    """What is looked for: the facts of a run, or of its entry."""
+    """The facts of a run, or of its entry, to match."""
 
     def __init__(self, run: Run | Entry) -> None:
         if isinstance(run, Entry):
@@ -89,7 +90,7 @@ class _Wanted:
         self._hosts = len(run.hosts)
 
     def best_of(self, candidates: Sequence[Entry]) -> Entry | None:
-        """The one that differs least, and of those the first."""
+        """Return the candidate that differs least, the first if there are several."""
         if len(candidates) < 2:
             return next(iter(candidates), None)
         own = circumstances(self._hosts, self._facts)
@@ -97,13 +98,13 @@ class _Wanted:
 
 
 def _differences(own: Sequence[str], other: Entry) -> int:
-    """In how many circumstances another run differs."""
+    """Count the circumstances in which another run differs."""
     theirs = circumstances(len(other.hosts), other.facts)
     return sum(a != b for a, b in zip(own, theirs, strict=True))
 
 
 def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:
-    """Of the runs in the same circumstances the first, which is the newest."""
+    """Keep the first, newest run of each set of circumstances."""
     first: dict[tuple[str, ...], Entry] = {}
     for entry in entries:
         first.setdefault(circumstances(len(entry.hosts), entry.facts), entry)

@@ -1,4 +1,4 @@
-"""Facts from logs as values that SQLite and JSON can hold; what is none of that kind is None."""
+"""Convert facts from logs to values for SQLite and JSON; other types become None."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-# No encoding of text can hold them.
+# Lone surrogates cannot be encoded.
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _LARGEST = 2**63
 
@@ -29,7 +29,7 @@ def number(value: Any) -> float | None:
 
 
 def moment(value: datetime | str | None) -> str | None:
-    """A time in UTC, always of the same length, so that texts sort as times do."""
+    """Return a time in UTC as text of constant length, so that texts sort like times."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

@@ -40,22 +40,22 @@ _BOOLS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0"
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions on runs, and words that are looked for in their texts; without any it finds all."""
+    """Conditions on runs and words to find in their texts; an empty filter finds all runs."""
 
     node: Node | None = None
 
     def finds(self, entry: Entry, text: str = "") -> bool:
-        """Return whether it finds a run. ``text`` is where its words are looked for, folded."""
+        """Return whether the filter finds a run with this folded text."""
         return self._holds(lambda field: field.read(entry), text)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The SQL of the values on which it depends."""
+        """The SQL of the values that the filter needs."""
         leaves = () if self.node is None else leaves_of(self.node)
         return tuple(dict.fromkeys(leaf.field.column for leaf in leaves if isinstance(leaf, Test)))
 
     def finds_row(self, *row: Any) -> bool:
-        """Return whether it finds the run that has these values of ``columns``."""
+        """Return whether the filter finds a run with these values of ``columns``."""
         known = dict(zip(self.columns, row, strict=True))
         return self._holds(lambda field: known[field.column], "")
 
@@ -93,7 +93,7 @@ def parse_search(text: str) -> Filter:
 
 
 def order_of(name: str, reverse: bool = False) -> str:
-    """The ORDER BY clause: texts from A, numbers and times from the largest; unknown ones last.
+    """Return the ORDER BY clause: texts from A, numbers and times from the largest; unknown ones last.
 
     Raises:
         UsageError: if there is no such field.
@@ -125,7 +125,7 @@ def _moment(text: str) -> str:
 
 
 def _age(text: str) -> str:
-    """Return when a run began that is so old now."""
+    """Return the start time of a run of this age."""
     began = datetime.now(UTC) - timedelta(milliseconds=amount(text, unit=Kind.MS, needs_unit=True))
     return values.moment(began) or ""
 
@@ -145,7 +145,7 @@ _AGE = FieldKind(
     "a span, such as 7d (units: s, min, h, d, w)",
     _ORDERED,
     "an age is compared by < or >",
-    # An age grows as the time at which a run began goes back.
+    # A larger age is an earlier start.
     is_reversed=True,
 )
 
@@ -155,7 +155,7 @@ def _of_entry(kind: FieldKind, *names: str) -> dict[str, Field]:
 
 
 def _of_summary(kind: FieldKind, *names: str) -> dict[str, Field]:
-    """Return fields that a run has once it was analysed."""
+    """Return the fields that only analysed runs have."""
     return {name: Field(kind, attrgetter(f"summary.{name}"), name) for name in names}
 
 
@@ -169,7 +169,7 @@ FIELDS: Mapping[str, Field] = {
     **_of_entry(_TEXT, "status"),
     **_of_summary(_TEXT, "verdict", "cause"),
     **_of_summary(_YES, "fault"),
-    # It is 0 if the number is not known.
+    # 0 if the number is unknown.
     "ranks": Field(_WHOLE, lambda entry: entry.ranks or None, "nullif(ranks, 0)"),
     "hosts": Field(_WHOLE, lambda entry: len(entry.hosts), "hosts"),
     **_of_summary(_WHOLE, "steps", "epochs"),

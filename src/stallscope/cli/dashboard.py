@@ -14,7 +14,7 @@ from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.collector.store.runs import is_collected
 from stallscope.dashboard.access import new_token
 from stallscope.dashboard.server import serve
-from stallscope.dashboard.store import Collected, Experiment, RunStore
+from stallscope.dashboard.store import CollectedRuns, Experiment, RunStore
 from stallscope.errors import NotFoundError, StallscopeError, UsageError
 from stallscope.runs import local_source
 
@@ -113,8 +113,8 @@ def open_store(
     if not runs and not stores and not experiments:
         print_failures([*failures, *unread])
         raise UsageError("none of the runs can be shown")
-    shelves = [Collected(store, only) for store, only in stores.items()]
-    return RunStore(runs, shelves=[*shelves, *experiments]), [*failures, *unread]
+    run_sources = [CollectedRuns(store, only) for store, only in stores.items()]
+    return RunStore(runs, sources=[*run_sources, *experiments]), [*failures, *unread]
 
 
 def _collected(source: str) -> tuple[Path, str | None] | None:

@@ -1,4 +1,4 @@
-"""Conditions on a run, as people type them, ``input.excess>20%``: docs/conditions.md explains them."""
+"""Conditions on a run, such as ``input.excess>20%``; see docs/conditions.md."""
 
 from .condition import Condition, Outcome, parse
 

@@ -1,7 +1,7 @@
-"""Figures of a step's parts: their times, shares of the step, and what exceeds the baseline's.
+"""Figures of a step's parts: times, shares of the step, and the excess over the baseline's.
 
-Input, compute, other and allreduce are those of the ledger by cause, as reports show them first.
-Imbalance is what of them ranks spend waiting for a slow one.
+Input, compute, other and allreduce are those of the ledger by cause. Imbalance is the part of them that
+ranks spend waiting for a slow rank.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _share(entry: LedgerEntry, analysis: Analysis, whose: str) -> Found:
 
 
 def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
-    """A part of the step over the step, with the interval of the ratio: both are of the same steps."""
+    """Divide a part of the step by the step; the interval is that of a ratio over the same steps."""
     steady, step = analysis.steady, analysis.step
     if steady is None or step is None or not step.mean:
         return Mean(share, None)
@@ -70,7 +70,7 @@ def _excess(entry: LedgerEntry, analysis: Analysis, whose: str) -> Found:
     if entry.excess_ms is None or step is None or other is None:
         return Missing("the stages of the baseline's steps were not measured")
     own = _over_the_step(entry.name, entry.excess_ms / step.mean, analysis)
-    # What the baseline may be off by is not in the run's own steps.
+    # The run's own steps do not contain the baseline's uncertainty.
     usual = Mean(other.ms, other.ci95_ms).scaled(1 / step.mean)
     return estimate(own.minus(Mean(0.0, _around_zero(usual))), Kind.SHARE, whose)
 

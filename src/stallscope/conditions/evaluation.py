@@ -28,7 +28,7 @@ class _UnknownError(Exception):
 
 
 def compare(analysis: Analysis, node: Binary, surely: bool) -> Judgement:
-    """Return whether a comparison holds; ``surely`` asks for the whole of every interval."""
+    """Return whether a comparison holds; with ``surely``, for the whole of every interval."""
     try:
         left, right = _value(node.left, analysis), _value(node.right, analysis)
         if isinstance(left, Quantity) and isinstance(right, Quantity):
@@ -43,16 +43,16 @@ def compare(analysis: Analysis, node: Binary, surely: bool) -> Judgement:
 def _compare_amounts(node: Binary, left: Quantity, right: Quantity, surely: bool) -> Judgement:
     difference = minus(left, right)
     held = COMPARED[node.word](difference.value, 0)
-    said = sentences.amounts(node, left, right, difference, held)
+    sentence = sentences.amounts(node, left, right, difference, held)
     if not surely:
-        return Judgement(State.YES if held else State.NO, (said,))
+        return Judgement(State.YES if held else State.NO, (sentence,))
     if difference.spread is None:
-        raise _UnknownError(f"{said}; it has no interval: {difference.without}")
-    return Judgement(_sure(node.word, difference), (said,))
+        raise _UnknownError(f"{sentence}; it has no interval: {difference.without}")
+    return Judgement(_sure(node.word, difference), (sentence,))
 
 
 def _sure(sign: str, difference: Quantity) -> State:
-    """Return whether it holds for all of the interval, for nothing of it, or for a part."""
+    """Return whether a comparison holds for all of the interval, none of it, or a part."""
     low, high = difference.ci95 or (difference.value, difference.value)
     inside = [low, high, *([0.0] if low < 0 < high else [])]
     held = {COMPARED[sign](value, 0) for value in inside}
@@ -69,8 +69,8 @@ def _compare_words(node: Binary, left: Word, right: Word) -> Judgement:
         named = node.left if left.unsure else node.right
         raise _UnknownError(f"{named} is not known: {unsure}")
     held = alike == (node.word != "!=")
-    said = sentences.words(node, left.text, right.text, held)
-    return Judgement(State.YES if held else State.NO, (said,))
+    sentence = sentences.words(node, left.text, right.text, held)
+    return Judgement(State.YES if held else State.NO, (sentence,))
 
 
 def _value(node: Node, analysis: Analysis) -> Quantity | Word:

@@ -1,4 +1,4 @@
-"""The figures that conditions are about, by the names that the JSON report gives them."""
+"""Figures for conditions, by their names in the JSON report."""
 
 from __future__ import annotations
 
@@ -23,22 +23,19 @@ _ALONE = "it is known without one"
 
 
 def figure(path: tuple[str, ...]) -> Figure | None:
-    """The figure of that name; None where there is none."""
+    """Return the figure of this name; None if there is none."""
     if len(path) == 3 and path[0] == "what_if":
         return gain_figure(path[1], path[2])
     return find(_FIGURES, ".".join(path))
 
 
 def known_names() -> list[str]:
-    """All names, with FIX for whatever fix it is."""
+    """Return all names, with FIX in the place of a fix."""
     return [*_FIGURES, *(f"what_if.FIX.{name}" for name in GAINS)]
 
 
 def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> Found:
-    """What the figure is in this run or its baseline.
-
-    The name is one that ``figure`` knows.
-    """
+    """Read a figure of this run or its baseline; its name must be known to ``figure``."""
     found = figure(path)
     assert found is not None
     if not of_baseline:

@@ -1,4 +1,4 @@
-"""What a figure is: how it is read from an analysis, and what is found there."""
+"""Figures: how they are read from an analysis, and their values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stallscope.query.kinds import Kind
 
 from .quantities import Missing, Quantity, estimate
 
-#: Why what is held against a baseline is not known.
+#: Why comparisons with a baseline are unknown.
 NO_BASELINE = "there is no baseline; --baseline names one"
 
 
 @dataclass(frozen=True)
 class Word:
-    """A figure that is a word; ``unsure`` is why it stands for not knowing, where it does."""
+    """The value of a figure that is a word; ``unsure`` is the reason if it means that it is unknown."""
 
     text: str
     unsure: str = ""
@@ -28,30 +28,30 @@ Found = Quantity | Word | Missing
 
 @dataclass(frozen=True)
 class Figure:
-    """What a name stands for. ``whose`` is ``run`` or ``baseline``: whose chance is in it."""
+    """A named figure; ``whose`` is ``run`` or ``baseline``, the source of its uncertainty."""
 
     kind: Kind
     read: Callable[[Analysis, str], Found]
-    #: What a word can be; empty where it can be anything.
+    #: The possible words; empty if any word is possible.
     choices: tuple[str, ...] = ()
     #: Whether a baseline has it, too.
     of_baseline: bool = True
 
 
 def count(number: int) -> Quantity:
-    """A number that is exact."""
+    """Return an exact number."""
     return Quantity(float(number), Kind.NUMBER)
 
 
 def number(value: float | None, kind: Kind, whose: str, without: str) -> Found:
-    """An amount that is known without an interval."""
+    """Return an amount without an interval."""
     if value is None:
         return Missing("it was not measured")
     return estimate(Mean(value, None), kind, whose, without)
 
 
 def unmeasured(analysis: Analysis) -> Missing:
-    """That stages were not measured, with the verdict's reason where it has one."""
+    """Return that stages were not measured, with the verdict's reason if it has one."""
     evidence = analysis.bottleneck.evidence.rstrip(".")
     if analysis.bottleneck.kind != "insufficient_data" or not evidence:
         return Missing("it was not measured")

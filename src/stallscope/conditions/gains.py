@@ -1,4 +1,4 @@
-"""Figures of what-if gains, by the fix that they are about."""
+"""Figures of what-if gains, by fix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _speedup(gain: WhatIf, whose: str) -> Quantity:
     return estimate(Mean(gain.speedup, gain.ci95), Kind.NUMBER, whose)
 
 
-#: What is known of a fix: its kind, how it is read, and its gain if no rank is slow.
+#: The figures of a fix: kind, how it is read, and its value if no rank is slow.
 GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf, str], Quantity], float]] = {
     "speedup": (Kind.NUMBER, _speedup, 1.0),
     "saved_ms": (Kind.MS, _saved, 0.0),
@@ -30,7 +30,7 @@ _STAGE_FIXES = ("input", "compute", "other", "allreduce", "imbalance", "variatio
 
 
 def gain_figure(fix: str, name: str) -> Figure | None:
-    """The figure ``what_if.FIX.NAME``; None where there is none."""
+    """Return the figure ``what_if.FIX.NAME``; None if there is none."""
     kind, _, value = fix.partition(":")
     known = fix in _STAGE_FIXES or (kind in ("rank", "host", "bandwidth", "ranks") and value)
     if name not in GAINS or not known:
@@ -48,7 +48,7 @@ def _gain(fix: str, name: str) -> Callable[[Analysis, str], Found]:
         if gain is not None:
             return value_of(gain, whose)
         why = _not_offered(fix, analysis)
-        # No such rank is slow: there is nothing to fix.
+        # No such rank is slow, so there is nothing to fix.
         return Missing(why) if why else number(nothing, kind, whose, "no rank was found slow")
 
     return found

@@ -1,8 +1,8 @@
-"""Amounts with their 95 % intervals, and what becomes of these in sums, products and quotients.
+"""Compute with amounts and their 95 % intervals.
 
-Deviations of figures of different runs are independent: they add up as squares. Those of one run may
-go together in any way: they add up as they are, which is never too little. Products and quotients are
-taken to first order.
+Errors of figures of different runs are independent and add up as squares. Errors of figures of one run
+may be correlated in any way and add up linearly, which is the worst case. Products and quotients are
+approximated to first order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOO_FEW_STEPS = "too few independent steps"
 
 @dataclass(frozen=True)
 class Missing:
-    """What is not known, and why, in a sentence."""
+    """A missing value and its reason, in a sentence."""
 
     why: str
 
@@ -31,30 +31,30 @@ class Quantity:
 
     value: float
     kind: Kind
-    #: By how much the interval's ends are below and above; (0, 0) is exact, None is no interval.
+    #: The distances of the interval's ends below and above; (0, 0) is exact, None is no interval.
     spread: tuple[float, float] | None = (0.0, 0.0)
-    #: Whose chance is in it: ``run`` or ``baseline``.
+    #: The sources of its uncertainty: ``run`` or ``baseline``.
     of: frozenset[str] = frozenset()
-    #: Why there is no interval, where there is none.
+    #: Why there is no interval; empty otherwise.
     without: str = ""
 
     @property
     def ci95(self) -> tuple[float, float] | None:
-        """Both ends of the interval; None where there is none, or nothing is left to chance."""
+        """Both ends of the interval; None without an interval, or for an exact amount."""
         if self.spread in (None, (0.0, 0.0)):
             return None
         below, above = self.spread or (0.0, 0.0)
         return self.value - below, self.value + above
 
     def taken_as(self, kind: Kind) -> Quantity:
-        """The same beside an amount of that kind: a plain number takes its unit."""
+        """Return the amount with the kind of another one: a plain number takes its unit."""
         if self.kind is not Kind.BARE or kind is not Kind.S:
             return Quantity(self.value, kind, self.spread, self.of, self.without)
         return _made(self.value * 1e3, kind, _scaled(self.spread, 1e3), (self,))
 
 
 def estimate(mean: Mean, kind: Kind, whose: str, without: str = TOO_FEW_STEPS) -> Quantity:
-    """An estimated mean as an amount."""
+    """Convert an estimated mean to an amount."""
     if mean.ci95 is None or not all(map(math.isfinite, mean.ci95)):
         return Quantity(mean.value, kind, None, frozenset({whose}), without)
     spread = (mean.value - mean.ci95[0], mean.ci95[1] - mean.value)
@@ -84,7 +84,7 @@ def times(one: Quantity, other: Quantity) -> Quantity:
 
 
 def over(one: Quantity, other: Quantity) -> Quantity | None:
-    """The quotient; None where the divisor is zero."""
+    """Divide; None if the divisor is zero."""
     if other.value == 0:
         return None
     kind = kinds.quotient(one.kind, other.kind) or one.kind

@@ -1,4 +1,4 @@
-"""What was found of a comparison, with its numbers, for people."""
+"""Describe the result of a comparison with its numbers."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ _NOT_HELD = {
 
 
 def amounts(node: Binary, left: Quantity, right: Quantity, difference: Quantity, held: bool) -> str:
-    """``input.excess is 31.2% (29.8% to 32.5%), over 20%``, and whether chance could decide."""
+    """Write ``input.excess is 31.2% (29.8% to 32.5%), over 20%``, and whether it is significant."""
     shown, beside, sign = (node.left, left), (node.right, right), node.word
     if not _has_figures(node.left) and _has_figures(node.right):
         shown, beside, sign = beside, shown, TURNED[sign]
     kind = shown[1].kind if beside[1].kind is Kind.BARE else beside[1].kind
     word = (_HELD if held else _NOT_HELD)[sign].format(_limit(*beside, kind))
-    said = f"{shown[0]} is {_shown(shown[1], shown[1].kind)}, {word}"
+    sentence = f"{shown[0]} is {_shown(shown[1], shown[1].kind)}, {word}"
     ends = difference.ci95
     if ends is None or not ends[0] <= 0 <= ends[1]:
-        return said
+        return sentence
     if beside[1].ci95 is None and shown[1].ci95 is not None:
-        return f"{said}; the interval {_ends(shown[1].ci95, shown[1].kind)} includes the limit"
-    return f"{said}; the interval of the difference, {_ends(ends, difference.kind)}, includes 0"
+        return f"{sentence}; the interval {_ends(shown[1].ci95, shown[1].kind)} includes the limit"
+    return f"{sentence}; the interval of the difference, {_ends(ends, difference.kind)}, includes 0"
 
 
 def words(node: Binary, left: str, right: str, held: bool) -> str:
-    """``bottleneck is 'input', not 'imbalance'``"""
+    """Write ``bottleneck is 'input', not 'imbalance'``."""
     name, own, other = (
         (node.left, left, right) if _has_figures(node.left) else (node.right, right, left)
     )
-    said = f"{name} is '{own}'"
+    sentence = f"{name} is '{own}'"
     if own == other:
-        return said
+        return sentence
     if node.word != "~":
-        return f"{said}, not '{other}'"
-    return f"{said}, {'with' if held else 'without'} '{other}'"
+        return f"{sentence}, not '{other}'"
+    return f"{sentence}, {'with' if held else 'without'} '{other}'"
 
 
 def _limit(node: Node, value: Quantity, kind: Kind) -> str:
-    """What it is compared with: as it was written, and what that is where it has to be computed."""
+    """Write the limit as the user wrote it, and its value if it was computed."""
     if _has_figures(node) or isinstance(node, Binary):
         return f"{node}, which is {_shown(value.taken_as(kind), kind)}"
     return f"{node} {_UNITS[kind]}" if value.kind is Kind.BARE and kind in _UNITS else str(node)

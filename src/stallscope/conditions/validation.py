@@ -1,4 +1,4 @@
-"""Validation of conditions: names exist, and kinds go together."""
+"""Validate conditions: names exist, and kinds match."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _hint(name: Name) -> str:
 
 
 def _meant(alone: Name, names: list[Name]) -> Name:
-    """What ``baseline`` alone stands for."""
+    """Return the figure that ``baseline`` alone refers to."""
     others = {name.path for name in names if name.path}
     if len(others) != 1:
         raise wrong(alone.column, "which figure of the baseline? For example baseline.step_ms.p50")
@@ -98,7 +98,7 @@ def _meant(alone: Name, names: list[Name]) -> Name:
 
 
 def _filled(node: Node, meant: Name) -> Node:
-    """One side of a comparison, with ``baseline`` alone replaced."""
+    """Replace ``baseline`` alone in one side of a comparison."""
     if isinstance(node, Name):
         return node if node.path else replace(meant, column=node.column)
     if isinstance(node, Unary):

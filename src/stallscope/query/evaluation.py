@@ -11,10 +11,10 @@ from .syntax import Binary, Node, Unary
 
 
 class State(IntEnum):
-    """In an order in which ``and`` is the least and ``or`` the greatest."""
+    """The state of a condition, ordered so that ``and`` is the minimum and ``or`` the maximum."""
 
     NO = 0
-    #: Inside of ``surely``: an interval is on both sides of a limit.
+    #: Within ``surely``: an interval includes the limit.
     UNSURE = 1
     #: A figure is missing.
     UNKNOWN = 2
@@ -22,7 +22,7 @@ class State(IntEnum):
 
 
 class Judgement(NamedTuple):
-    """A state and the sentences that it rests on."""
+    """A state and the sentences that explain it."""
 
     state: State
     says: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-#: Judgements that have nothing to say, as those of lists.
+#: Judgements without sentences, for lists.
 YES = Judgement(State.YES)
 NO = Judgement(State.NO)
 _DECIDING = {"and": NO, "or": YES}
@@ -46,14 +46,14 @@ _INVERSE = {State.YES: State.NO, State.NO: State.YES}
 def judge(node: Node, compare: Callable[[Any, bool], Judgement], surely: bool = False) -> Judgement:
     """Return whether a condition holds.
 
-    ``compare`` decides single comparisons, and is told whether the whole of every interval counts.
+    ``compare`` decides single comparisons; its flag is True within ``surely``.
     """
     if isinstance(node, Unary) and node.word == "not":
         inner = judge(node.operand, compare, surely)
         return inner._replace(state=_INVERSE.get(inner.state, inner.state))
     if isinstance(node, Unary):
         inner = judge(node.operand, compare, True)
-        # Nested ones ask for the same.
+        # Nested ones mean the same.
         is_no = inner.state is State.UNSURE and not surely
         return inner._replace(state=State.NO) if is_no else inner
     if isinstance(node, Binary) and node.word in ("and", "or"):
@@ -61,7 +61,7 @@ def judge(node: Node, compare: Callable[[Any, bool], Judgement], surely: bool = 
         if left is _DECIDING[node.word]:
             return left
         right = judge(node.right, compare, surely)
-        # Only what made it so is worth saying.
+        # Only the decisive parts explain the result.
         if left.state is right.state:
             return Judgement(left.state, left.says + right.says)
         return left if (left.state < right.state) == (node.word == "and") else right

@@ -9,14 +9,14 @@ from .kinds import UNITS
 from .reader import Reader, Token, wrong
 from .syntax import BINDING, COMPARISON, SIMPLE_PART, Name, Node, Number, Text
 
-#: Longer conditions are better written as several.
+#: The longest condition, in characters.
 _LONGEST = 1000
 _TEXT = r"'[^']*'|\"[^\"]*\""
 _PART = rf"(?:{SIMPLE_PART.pattern}|{_TEXT})"
 
 
 def parse_expression(text: str) -> Node:
-    """Return the parts of a condition, in which names and units need not fit yet.
+    """Parse a condition; its names and units are not validated yet.
 
     Raises:
         ValueError: if it cannot be read; the message gives the error and its column.

@@ -1,4 +1,4 @@
-"""Fields of a list: how their values are read from text and how they may be compared."""
+"""Fields of a list: how their values are parsed and compared."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _AMOUNT = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)([%A-Za-z]*)")
 class FieldKind:
     """A kind of field."""
 
-    #: Raises ValueError, LookupError or OverflowError where a text is no such value.
+    #: Parses a text; raises ValueError, LookupError or OverflowError if it is not such a value.
     read: Callable[[str], Any]
-    #: What a value looks like.
+    #: An example of a value.
     example: str
     signs: tuple[str, ...] = tuple(sign for sign in COMPARING if sign != "~")
-    #: Why there are no other signs; ``{field}`` and ``{value}`` are filled in.
+    #: Why other signs are not allowed; ``{field}`` and ``{value}`` are filled in.
     refusal: str = ""
-    #: Whether a larger value, as text, is a smaller one as it is stored.
+    #: Whether the order of stored values is reversed.
     is_reversed: bool = False
 
 
@@ -39,10 +39,10 @@ class Field:
 
 
 def amount(text: str, unit: Kind = Kind.BARE, *, needs_unit: bool = False) -> float:
-    """Return a plain number, or an amount of a kind: times in milliseconds, sizes in bytes.
+    """Parse a plain number, or an amount of a kind: times in milliseconds, sizes in bytes.
 
     Raises:
-        ValueError, LookupError: if it is none.
+        ValueError, LookupError: if it is not an amount.
     """
     match = _AMOUNT.fullmatch(text)
     if match is None:
@@ -55,5 +55,5 @@ def amount(text: str, unit: Kind = Kind.BARE, *, needs_unit: bool = False) -> fl
 
 
 def fold(value: object) -> str:
-    """Return a text for comparing without regard to case."""
+    """Return a text in a form that ignores case."""
     return "" if value is None else str(value).casefold()

@@ -2,8 +2,8 @@
 
     condition = field ("<" | "<=" | ">" | ">=" | "==" | "=" | "!=" | "~") value | "(" either ")"
 
-A value is a text in quotes, or everything up to the next blank. A search also has words, and it
-ignores what is not typed to its end.
+A value is a quoted text, or everything up to the next blank. A search also has words, and ignores a
+condition that is not complete yet.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _QUOTED_WORD = re.compile(r""""([^"]*)(?:"|$)|'([^']*)(?:'|$)""")
 
 @dataclass(frozen=True)
 class Test(Node):
-    """A field that is compared with a value."""
+    """A comparison of a field with a value."""
 
     field: Field
     sign: str
     value: Any
 
     def holds(self, value: Any) -> bool:
-        """Return whether it holds for a value of the field. Only ``!=`` holds for unknown ones."""
+        """Return whether the comparison holds for a value. Only ``!=`` holds for unknown ones."""
         if self.sign == "~":
             return self.value in fold(value)
         if value is None:
@@ -44,7 +44,7 @@ class Test(Node):
 
 @dataclass(frozen=True)
 class Word(Node):
-    """A word, folded, that is looked for in all texts."""
+    """A folded word to find in all texts."""
 
     text: str
 
@@ -53,7 +53,7 @@ _UNFINISHED = Word("")
 
 
 def parse_filter(text: str, fields: Mapping[str, Field], *, words: bool = False) -> Node | None:
-    """Return the parts of a filter; None if it is empty. With ``words`` it is a search.
+    """Parse a filter; None if it is empty. With ``words`` it is a search.
 
     Raises:
         ValueError: if it cannot be read; the message gives the error and its column.
@@ -78,7 +78,7 @@ class _Filter(Reader):
         token = self._next
         if token.kind == "end" or self._closes(token):
             return None
-        # A blank means and.
+        # A blank means ``and``.
         return super()._joint() or token._replace(text="and", end=self._at)
 
     def _closes(self, token: Token) -> bool:
@@ -106,7 +106,7 @@ class _Filter(Reader):
         return self._compared(start["field"], start["sign"], text)
 
     def _value(self, at: int) -> tuple[str, int] | None:
-        """Return the value that begins here, and where it ends."""
+        """Return the value that starts here, and its end."""
         quoted = _QUOTED_VALUE.match(self._text, at)
         if quoted is not None:
             return quoted[1][1:-1], quoted.end()
@@ -114,7 +114,7 @@ class _Filter(Reader):
         return None if end == at or self._text[at] in "\"'<>=!~" else (self._text[at:end], end)
 
     def _word_end(self, at: int) -> int:
-        """Return where the blank, or the parenthesis that closes a group, is after a word."""
+        """Return the end of a word: the next blank, or the parenthesis that closes a group."""
         opened = 0
         while at < len(self._text) and not self._text[at].isspace():
             opened += {"(": 1, ")": -1}.get(self._text[at], 0)
@@ -128,23 +128,23 @@ class _Filter(Reader):
         if field is None:
             raise ValueError(unknown_field(name, self._fields))
         kind = field.kind
-        said = f"{name}{sign}{text}: "
+        prefix = f"{name}{sign}{text}: "
         sign = WRITTEN.get(sign, sign)
         if sign == "~" and sign not in kind.signs:
-            raise ValueError(f"{said}~ looks into words, and {name} is none")
+            raise ValueError(f"{prefix}~ looks into words, and {name} is none")
         try:
             value = kind.read(text)
         except (ValueError, LookupError, OverflowError):
-            raise ValueError(f"{said}{name} takes {kind.example}") from None
+            raise ValueError(f"{prefix}{name} takes {kind.example}") from None
         if sign not in kind.signs:
-            raise ValueError(said + kind.refusal.format(field=name, value=text))
+            raise ValueError(prefix + kind.refusal.format(field=name, value=text))
         if kind.is_reversed:
             sign = TURNED[sign]
         return Test(field, sign, fold(value) if sign == "~" else value)
 
 
 class _Search(_Filter):
-    """Reads a search while it is being typed."""
+    """Parses a search while the user types it."""
 
     def _joined(self, word: str, left: Node, right: Node) -> Node:
         finished = [one for one in (left, right) if one is not _UNFINISHED]
@@ -156,14 +156,14 @@ class _Search(_Filter):
         return _UNFINISHED if is_unfinished else node
 
     def _miss_parenthesis(self, opened: Token) -> None:
-        """Take the end of the text for the parenthesis."""
+        """Treat the end of the text as the missing parenthesis."""
 
     def _leaf(self) -> Node:
         token = self._next
         if token.kind == "end" or self._closes(token):
             return _UNFINISHED
         start = _START.match(self._text, self._at)
-        # lr=0.1 is a part of many runs' names.
+        # lr=0.1 is part of many runs' names.
         if start is None or find(self._fields, start["field"]) is None:
             return self._word(token)
         if self._value(start.end()) is None:
@@ -181,7 +181,7 @@ class _Search(_Filter):
 
 
 def unknown_field(name: str, fields: Mapping[str, Field]) -> str:
-    """Return that there is no such field, and which was probably meant."""
+    """Return an error about an unknown field, with the closest known one."""
     near = nearest(name, fields)
     hint = f"; did you mean {near}?" if near else ""
     return f"there is no field {name!r}; there are {', '.join(fields)}{hint}"

@@ -6,13 +6,13 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """The value is what a sentence calls it."""
+    """A kind of figure; the value is its name in sentences."""
 
-    #: Written without a unit: it takes that of what it meets.
+    #: A number without a unit takes the other side's unit.
     BARE = "a plain number"
     NUMBER = "a number"
     SHARE = "a share"
-    #: Times are all in milliseconds; a plain number beside seconds is taken for seconds.
+    #: Times are stored in milliseconds; a plain number compared with seconds means seconds.
     MS = "a time"
     S = "a time in seconds"
     RATE = "a rate"
@@ -21,7 +21,7 @@ class Kind(Enum):
     TRUTH = "a condition"
 
 
-#: What units make of numbers: by which they are multiplied, and then divided.
+#: Units: the factors that numbers are multiplied with, and then divided by.
 UNITS: dict[str, tuple[Kind, int, int]] = {
     "": (Kind.BARE, 1, 1),
     "%": (Kind.SHARE, 1, 100),
@@ -49,7 +49,7 @@ _AMOUNTS = _PURE | _TIMES | {Kind.RATE, Kind.SIZE}
 
 
 def same(one: Kind, other: Kind) -> Kind | None:
-    """What both are when they are added or compared; None where they cannot be."""
+    """Return the common kind of a sum or comparison; None if they do not match."""
     if one not in _AMOUNTS or other not in _AMOUNTS:
         return None
     if one is other or other is Kind.BARE:
@@ -62,7 +62,7 @@ def same(one: Kind, other: Kind) -> Kind | None:
 
 
 def product(one: Kind, other: Kind) -> Kind | None:
-    """What a product is; None where nothing sensible is."""
+    """Return the kind of a product; None if it has no meaning."""
     if one not in _AMOUNTS or other not in _AMOUNTS:
         return None
     if one in _PURE and other in _PURE:
@@ -73,7 +73,7 @@ def product(one: Kind, other: Kind) -> Kind | None:
 
 
 def quotient(one: Kind, other: Kind) -> Kind | None:
-    """What a quotient is; None where nothing sensible is."""
+    """Return the kind of a quotient; None if it has no meaning."""
     if one not in _AMOUNTS or other not in _AMOUNTS:
         return None
     if other is Kind.BARE:

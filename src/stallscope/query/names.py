@@ -1,4 +1,4 @@
-"""Names of figures and fields. Some have two: that of the report and that of the list of runs."""
+"""Names of figures and fields; some have two, one in the report and one in the list of runs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _OTHER_NAME = SYNONYMS | {report: listed for listed, report in SYNONYMS.items()}
 
 
 def find(table: Mapping[str, T], name: str) -> T | None:
-    """Return the entry of a name or of its synonym; None if there is neither."""
+    """Find the entry of a name or its synonym; None if there is neither."""
     return table.get(name, table.get(_OTHER_NAME.get(name, "")))
 
 
 def nearest(written: str, names: Iterable[str]) -> str:
-    """Return the name that was probably meant; empty if none is near.
+    """Return the closest known name; empty if none is close.
 
-    It is one that begins with what was written, one that is spelled alike, or one whose first part is.
+    It starts with the given text, or it or its first part has a similar spelling.
     """
     names = list(names)
     within = [name for name in names if name.startswith(f"{written}.")]

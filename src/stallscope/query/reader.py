@@ -1,6 +1,6 @@
-"""Conditions that are joined, which all queries share: what binds more tightly is read first.
+"""Parse joined conditions, which all queries share, by precedence.
 
-A grammar this small is read by hand, so that errors use the user's words.
+The parser of this small grammar is written by hand, so that errors use the user's words.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stallscope.formatting.plain import plain
 from .syntax import BINDING, COMPARISON, MOST, NOT, UNARY_BINDING, WRITTEN, Binary, Node, Unary
 
 _MOST_WORDS = 200
-#: Parentheses, ``not`` and minus signs within each other; real conditions have fewer.
+#: The deepest nesting of parentheses, ``not`` and minus signs.
 _DEEPEST = 30
 
 
@@ -24,21 +24,21 @@ class Token(NamedTuple):
     #: The group of the reader's pattern that matched, or ``end``.
     kind: str
     text: str
-    #: Where it begins, counted from 1.
+    #: Its column, counted from 1.
     column: int
-    #: Where the next one is looked for.
+    #: The position of the next token.
     end: int
 
 
 def wrong(column: int, what: str) -> ValueError:
-    """Return an error that says what is wrong, and where."""
+    """Return an error with its column."""
     return ValueError(f"column {column}: {plain(what)}")
 
 
 class Reader(ABC):
-    """Reads one text."""
+    """Parses one text."""
 
-    #: Blanks and a token; its group ``sign`` has the words of the language itself.
+    #: Blanks and a token; its group ``sign`` matches the words of the language.
     token: ClassVar[re.Pattern[str]]
 
     def __init__(self, text: str) -> None:
@@ -49,10 +49,10 @@ class Reader(ABC):
 
     @abstractmethod
     def _leaf(self) -> Node:
-        """Read what no word of the language begins."""
+        """Parse a part that does not start with a word of the language."""
 
     def _joint(self) -> Token | None:
-        """Return the next token, if it can join two parts; it is not read."""
+        """Return the next token if it can join two parts, without consuming it."""
         token = self._next
         return token if token.kind == "sign" and token.text in BINDING else None
 
@@ -60,7 +60,7 @@ class Reader(ABC):
         return Binary(word, left, right, column=left.column)
 
     def _parts(self, least: int = 0) -> Node:
-        """Read parts that are joined by words which bind at least so tightly."""
+        """Parse parts joined by words of at least this precedence."""
         left = self._part(least)
         most = MOST
         while (token := self._joint()) and least <= BINDING[token.text] <= most:
@@ -79,7 +79,7 @@ class Reader(ABC):
             if opened is None:
                 raise wrong(self._next.column, "( is missing after surely")
             return Unary("surely", self._group(opened), column=token.column)
-        # A not within a sum is a mistake.
+        # ``not`` within a sum is an error.
         if token := self._take("-", "not" if least <= NOT else "-"):
             return self._inverse(token)
         return self._leaf()
@@ -89,7 +89,7 @@ class Reader(ABC):
         return Unary(token.text, operand, column=token.column)
 
     def _group(self, opened: Token) -> Node:
-        """Read what is in parentheses, the first of which was read."""
+        """Parse the rest of a group after its opening parenthesis."""
         node = self._deeper(opened)
         if not self._take(")"):
             self._miss_parenthesis(opened)
@@ -122,7 +122,7 @@ class Reader(ABC):
         return Token("end", "", column, len(self._text))
 
     def _take(self, *signs: str) -> Token | None:
-        """Read the next token, if it is one of these signs."""
+        """Consume the next token if it is one of these signs."""
         token = self._next
         if token.kind != "sign" or token.text not in signs:
             return None
@@ -130,7 +130,7 @@ class Reader(ABC):
         return token
 
     def _pass(self, token: Token) -> None:
-        """Go on after a token."""
+        """Consume a token."""
         self._words += 1
         if self._words > _MOST_WORDS:
             raise wrong(token.column, f"a condition has at most {_MOST_WORDS} words")

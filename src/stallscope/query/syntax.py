@@ -1,4 +1,4 @@
-"""The parts of a condition. An expression is written so that parsing gives the same parts again."""
+"""The syntax tree of a condition; parsing a printed tree gives the same tree."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-#: A part of a figure's name that needs no quotes: ``step_ms``, ``rank:3``.
+#: A part of a figure's name without quotes: ``step_ms``, ``rank:3``.
 SIMPLE_PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?::[A-Za-z0-9_]+)?")
-#: The same comparison with its sides exchanged.
+#: Comparisons with exchanged sides.
 TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 COMPARING = (*TURNED, "~")
 
-# What binds more tightly is higher.
+# Higher binds more tightly.
 _OR, _AND, NOT, COMPARISON, _SUM, _PRODUCT, MOST = range(7)
 BINDING = {
     "or": _OR,
@@ -22,15 +22,15 @@ BINDING = {
     **dict.fromkeys("*/", _PRODUCT),
 }
 UNARY_BINDING = {"not": NOT, "-": MOST, "surely": MOST}
-#: Signs that have another way to be written.
+#: Signs with a second spelling.
 WRITTEN = {"=": "=="}
 
 
 @dataclass(frozen=True)
 class Node:
-    """Any part of a condition."""
+    """A node of a condition."""
 
-    #: Where it begins in the text, counted from 1.
+    #: Its column in the text, counted from 1.
     column: int = field(default=1, compare=False, kw_only=True)
 
 
@@ -56,9 +56,9 @@ class Text(Node):
 
 @dataclass(frozen=True)
 class Name(Node):
-    """A figure of the run, or of its baseline, part by part.
+    """A figure of the run, or of its baseline, as a list of parts.
 
-    Without any part it is ``baseline`` alone: the figure that it is compared with.
+    Without parts it is ``baseline`` alone: the figure on the other side of the comparison.
     """
 
     path: tuple[str, ...]
@@ -102,7 +102,7 @@ class Binary(Node):
 
 
 def leaves_of(node: Node) -> Iterator[Node]:
-    """Return the parts that have no parts of their own."""
+    """Return the leaves of a tree."""
     if isinstance(node, Unary):
         yield from leaves_of(node.operand)
     elif isinstance(node, Binary):

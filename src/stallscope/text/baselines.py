@@ -42,11 +42,11 @@ def decomposed(analysis: Analysis) -> str:
     more, less = [f"{by.amount(stall, parts.input_stall.ci95)} are input stall"], []
     means = (parts.compute, parts.other, parts.allreduce)
     for name, mean, part in zip(_PARTS, means, others, strict=True):
-        said = by.amount(abs(part), mean.ci95)
+        size = by.amount(abs(part), mean.ci95)
         if part >= 0:
-            more.append(f"{said} {_PARTS[name]}")
+            more.append(f"{size} {_PARTS[name]}")
         else:
-            less.append(_faster_stage(name, said, analysis))
+            less.append(_faster_stage(name, size, analysis))
     sentences = [f"Of the {by.amount(by.total, parts.loss.ci95)} difference, {joined(more)}", *less]
     scale = figures.scale_loss(analysis)
     if parts.scale is not None and scale is not None:

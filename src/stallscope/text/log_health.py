@@ -48,24 +48,26 @@ def lacks(analysis: Analysis, ranks: Sequence[RankLogs]) -> list[str]:
     short = [one for one in ranks if one.files and one.missing_steps]
     open_ones = [one.rank for one in ranks if one.files and not one.ended]
     torn = [one for one in ranks if one.torn]
-    said = []
+    messages = []
     if absent:
         part = percent(len(absent) / len(ranks))
-        said.append(f"No log of {listed('rank', absent)}: {part} of the ranks.")
+        messages.append(f"No log of {listed('rank', absent)}: {part} of the ranks.")
     if short:
         most = max(short, key=lambda one: one.missing_steps)
-        said.append(
+        messages.append(
             f"Steps that other ranks have are missing on {listed('rank', _ranks(short))}; most of "
             f"them on rank {most.rank}, {counted(most.missing_steps, 'step')}."
         )
     if open_ones:
-        said.append(f"The last log of {listed('rank', open_ones)} has no end: running, or killed.")
+        messages.append(
+            f"The last log of {listed('rank', open_ones)} has no end: running, or killed."
+        )
     if torn:
         lines = sum(one.torn for one in torn)
-        said.append(
+        messages.append(
             f"{counted(lines, 'line')} of {listed('rank', _ranks(torn))} could not be read."
         )
-    return said + _unused(analysis)
+    return messages + _unused(analysis)
 
 
 def late_timestamps(analysis: Analysis) -> str:

@@ -88,11 +88,11 @@ def _rotating(analysis: Analysis) -> tuple[str, str]:
 
 def _how(one: Straggler) -> str:
     stage = _STAGES.get(one.stage, one.stage)
-    said = _LATER.get(one.pattern, "is {by} later").format(
+    how = _LATER.get(one.pattern, "is {by} later").format(
         by=stragglers.excess(one), share=percent(one.late_share)
     )
     work = "" if one.work is None else f" (it processes {one.work:.2f} times their samples)"
-    return f"its {stage} {said}{work}"
+    return f"its {stage} {how}{work}"
 
 
 def _cost(one: Straggler, analysis: Analysis) -> str:

@@ -149,15 +149,15 @@ def _without_steps(analysis: Analysis) -> Analysis:
 def _history(runs: Sequence[Analysis], warnings: Sequence[str]) -> History:
     starts = [one.run.started_at for one in runs]
     known = [start.timestamp() for start in starts if start is not None]
-    said = list(warnings)
+    notes = list(warnings)
     if len(known) == len(runs):
         runs = [runs[at] for at in np.argsort(known, kind="stable")]
     else:
-        said.append(
+        notes.append(
             "not every run has a start time: they are in the order in which they were given"
         )
     reruns = tuple(_reruns(runs))
-    return History(_name(runs[0].run), reruns, tuple(_figures(runs)), tuple(said))
+    return History(_name(runs[0].run), reruns, tuple(_figures(runs)), tuple(notes))
 
 
 def _reruns(runs: Sequence[Analysis]) -> Iterator[Rerun]:

@@ -158,10 +158,10 @@ def _step(
     run: Run, mean_s: float | None, precision_s: float | None
 ) -> tuple[float | None, float | None]:
     """Return the mean step and its half width, ms: as logged, or epoch time over its steps."""
-    told = _number(run, "step_ms")
+    logged = _number(run, "step_ms")
     steps = _number(run, "steps_per_epoch")
-    if told is not None:
-        return told, _number(run, "step_precision_ms")
+    if logged is not None:
+        return logged, _number(run, "step_precision_ms")
     # An epoch shorter than its rounding says nothing about its steps.
     if not steps or mean_s is None or precision_s is None or mean_s <= precision_s:
         return None, None

@@ -181,9 +181,9 @@ def _done(run: Run, epochs: Sequence[EpochTime]) -> int:
 
 def _job_ms(analysis: Analysis, known: EpochTimes) -> Mean | None:
     run = analysis.run
-    told = _number(run, "time_logged_ms")
-    if told is not None:
-        return Mean(told, None)
+    logged = _number(run, "time_logged_ms")
+    if logged is not None:
+        return Mean(logged, None)
     total, stamped = analysis.job.total * 1e3, _number(run, "stamp_precision_ms")
     if not known.epochs or total <= 0:
         return None

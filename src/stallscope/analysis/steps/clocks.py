@@ -310,24 +310,24 @@ def _checked(clocks: Clocks, ready: Ints, reduced: Ints) -> Clocks:
     """
     last = np.where(ready == NULL, NULL, ready - clocks.offset)
     first = np.where(reduced == LATEST, LATEST, reduced - clocks.offset)
-    everybody, earliest = last.max(axis=1, initial=NULL), first.min(axis=1, initial=LATEST)
-    known = (everybody != NULL) & (earliest != LATEST)
+    latest, earliest = last.max(axis=1, initial=NULL), first.min(axis=1, initial=LATEST)
+    known = (latest != NULL) & (earliest != LATEST)
     uncertainty = 2 * clocks.statistical + clocks.systematic
     widest = uncertainty[np.isfinite(uncertainty)].max(initial=0.0)
-    violated = known & (earliest < everybody - int(_ROUNDING + widest))
+    violated = known & (earliest < latest - int(_ROUNDING + widest))
     several = len(clocks.names) > 1 and known.any()
-    bound = _bound(first, last, everybody, earliest) if several else None
+    bound = _bound(first, last, latest, earliest) if several else None
     causality = Bounds.of(last, first, uncertainty, [jump.at for jump in clocks.jumps])
     return replace(clocks, violated=violated, bound=bound, causality=causality)
 
 
-def _bound(first: Ints, last: Ints, everybody: Ints, earliest: Ints) -> float:
+def _bound(first: Ints, last: Ints, latest: Ints, earliest: Ints) -> float:
     """Return the largest shift of any clock that causality allows, nanoseconds."""
     most = 0.0
     for c in range(first.shape[1]):
-        known = (first[:, c] != LATEST) & (last[:, c] != NULL) & (everybody != NULL)
+        known = (first[:, c] != LATEST) & (last[:, c] != NULL) & (latest != NULL)
         if known.any():
             later = np.quantile(earliest[known] - last[known, c], 0.01)
-            sooner = np.quantile(first[known, c] - everybody[known], 0.01)
+            sooner = np.quantile(first[known, c] - latest[known], 0.01)
             most = max(most, float(later), float(sooner))
     return most

@@ -50,9 +50,9 @@ def timeline_says(found: Tensors) -> TimelineSays:
     gradients = [one for one in found.tensors if one.operation == "ALLREDUCE"]
     steps = int(np.median([one.operations for one in gradients])) if gradients else 0
     fused = found.fusion.tensors
-    told = found.fusion.bytes[found.fusion.bytes > 0]
+    sizes = found.fusion.bytes[found.fusion.bytes > 0]
     in_full = found.ticked / found.negotiations if found.negotiations else None
-    small = float(np.mean(told < _SMALL_BYTES)) if len(told) else None
+    small = float(np.mean(sizes < _SMALL_BYTES)) if len(sizes) else None
     return TimelineSays(
         reductions=len(fused),
         tensors_each=float(fused.mean()) if len(fused) else None,

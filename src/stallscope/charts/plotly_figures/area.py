@@ -81,6 +81,6 @@ def _add_signs(
         },
         cliponaxis=False,
         showlegend=False,
-        hovertext=[hover([said]) for _, said in places],
+        hovertext=[hover([text]) for _, text in places],
         hovertemplate="%{hovertext}<extra></extra>",
     )

@@ -41,9 +41,11 @@ def _layers(areas: Areas, x: PixelAxis, y: PixelAxis) -> list[str]:
         if not values.any():
             continue
         mean = float(values.mean())
-        said = f"{title_of(name)}: {amount(mean, areas.y.unit)} on average, {percent(mean / total)}"
+        hover = (
+            f"{title_of(name)}: {amount(mean, areas.y.unit)} on average, {percent(mean / total)}"
+        )
         path = f"M{'L'.join(_points(across, floor, y))}L{'L'.join(reversed(lower))}Z"
-        parts.append(element("path", tooltip(said), d=path, class_=f"area fill-{name}"))
+        parts.append(element("path", tooltip(hover), d=path, class_=f"area fill-{name}"))
     return parts
 
 
@@ -87,18 +89,18 @@ def _changes(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
 def _pauses(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
     """Draw triangles on the axis where something lies between steps."""
     parts = []
-    for at, said in filter(lambda pause: x.holds(pause[0]), areas.pauses):
+    for at, hover in filter(lambda pause: x.holds(pause[0]), areas.pauses):
         shape = f"M{coordinate(x.at(at) - 5)} {coordinate(y.start + 1)}l10 0l-5 -9Z"
-        parts.append(element("path", tooltip(said), d=shape, class_="pause"))
+        parts.append(element("path", tooltip(hover), d=shape, class_="pause"))
     return "".join(parts)
 
 
 def _peaks(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
     """Draw triangles where the areas go on beyond the axis."""
     parts = []
-    for value, said in areas.peaks:
+    for value, hover in areas.peaks:
         at, top = x.at(value), y.end + 7
         shape = f"M{coordinate(at - 4)} {top:g}L{coordinate(at + 4)} {top:g}"
         peak = f"{shape}L{coordinate(at)} {y.end:g}Z"
-        parts.append(element("path", tooltip(said), d=peak, class_="beyond"))
+        parts.append(element("path", tooltip(hover), d=peak, class_="beyond"))
     return "".join(parts)

@@ -53,11 +53,11 @@ def _line(curve: Curve, x: PixelAxis, y: PixelAxis) -> str:
 
 
 def _dot(dot: Dot, curve: Curve, x: PixelAxis, y: PixelAxis) -> str:
-    at, said = x.at(dot.x), tooltip(dot.hover)
+    at, tip = x.at(dot.x), tooltip(dot.hover)
     if dot.y is None:
-        return element("text", "–", said, x=at, y=y.start - 4, class_="tick", text_anchor="middle")
+        return element("text", "–", tip, x=at, y=y.start - 4, class_="tick", text_anchor="middle")
     radius = 3.0 if curve.style == "others" else 4.5
-    circle = element("circle", said, cx=at, cy=y.at(dot.y), r=radius, class_=f"dot {curve.style}")
+    circle = element("circle", tip, cx=at, cy=y.at(dot.y), r=radius, class_=f"dot {curve.style}")
     if dot.whisker is None:
         return circle
     low, high = map(y.at, dot.whisker)

@@ -102,12 +102,12 @@ def _sides(chart: HeatMap, x: PixelAxis) -> list[str]:
 def _mark(chart: HeatMap, row: int, left: float) -> str:
     middle = _middle(chart, row)
     latest = finite(float(np.nanmax(chart.most[row], initial=-np.inf)))
-    said = f"{chart.rows[row].label}: {amount(latest, chart.unit)} late at most"
+    hover = f"{chart.rows[row].label}: {amount(latest, chart.unit)} late at most"
     shape = (
         f"M{coordinate(left)} {coordinate(middle)}L{coordinate(left + 9)} "
         f"{coordinate(max(middle - 5, 0))}L{coordinate(left + 9)} {coordinate(middle + 5)}Z"
     )
-    return element("path", tooltip(said), d=shape, class_="named")
+    return element("path", tooltip(hover), d=shape, class_="named")
 
 
 def _middle(chart: HeatMap, row: int) -> float:

@@ -37,8 +37,8 @@ def _group(bar: RateBar, middle: float, width: float, y: PixelAxis, unit: str) -
     ]
     if bar.ideal is not None:
         at, half = y.at(bar.ideal), width * _IDEAL / 2
-        said = tooltip(bar.hover("ideal", bar.ideal, unit))
-        parts.append(line(middle - half, at, middle + half, at, said, class_="ideal"))
+        tip = tooltip(bar.hover("ideal", bar.ideal, unit))
+        parts.append(line(middle - half, at, middle + half, at, tip, class_="ideal"))
     if text_width(bar.label) < width:
         above = y.at(bar.top) - 6
         parts.append(text(bar.label, middle, above, class_="tick", text_anchor="middle"))
@@ -49,9 +49,9 @@ def _column(
     bar: RateBar, column: RateColumn, x: float, width: float, y: PixelAxis, unit: str
 ) -> str:
     mean = column.mean
-    top, said = y.at(mean.value), tooltip(bar.hover(column.kind, mean.value, unit, mean))
+    top, tip = y.at(mean.value), tooltip(bar.hover(column.kind, mean.value, unit, mean))
     style = f"fill-{column.name}{'' if column.opacity == 1 else ' paler-2'}"
-    shape = rectangle(x, top, width - 2, y.start - top, said, class_=style, rx=1.5)
+    shape = rectangle(x, top, width - 2, y.start - top, tip, class_=style, rx=1.5)
     if mean.ci95 is None:
         return shape
     low, high = map(y.at, mean.ci95)
