@@ -24,7 +24,7 @@ from .launcher_output import labels_of, output_by_rank
 from .log_records import LogRecordsFormat
 from .named import by_name
 from .packed import unpacked_up_to
-from .progress import Watching, unwatched
+from .progress import ShowProgress, no_progress
 from .reader import is_long_timeline
 from .reading import Identified, Reading, unknown_file_notes
 from .spark_events import SparkEventsFormat
@@ -49,7 +49,7 @@ def inspect(
     *,
     read_as: str | None = None,
     most_bytes: int = MOST_BYTES,
-    watching: Watching = unwatched,
+    show_progress: ShowProgress = no_progress,
 ) -> Inspection:
     """Inspect the files at a place, and the runs that they make up, the newest first.
 
@@ -57,7 +57,7 @@ def inspect(
         place: a folder, a file, or anything else that logs are read from.
         read_as: the parser that is to read every file.
         most_bytes: most bytes of one file to read.
-        watching: shows progress.
+        show_progress: shows progress.
 
     Raises:
         NotFoundError: if nothing is there.
@@ -68,10 +68,10 @@ def inspect(
     source = open_source(place)
     inspector = _Inspector(reading, most_bytes)
     files = source.files()
-    with watching("reading", len(files)) as watch:
+    with show_progress("reading", len(files)) as update:
         inspector.read_event_logs([file for file in files if is_event_log(file.name)])
         for done, file in enumerate(files):
-            watch(done)
+            update(done)
             inspector.look(file)
     of_files = len(reading.failures)
     runs = inspector.runs(source.where)

@@ -1,22 +1,22 @@
-"""Looking on while something takes its time: who works tells how far it is, and knows no terminal."""
+"""Report the progress of long work to a display that the worker does not know."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-#: To be called at times with how many are done.
-Watch = Callable[[int], None]
+#: Called from time to time with the number of finished items.
+UpdateProgress = Callable[[int], None]
 
-#: Given what is done, and of how many, what is to be told how many of them are done.
-Watching = Callable[[str, int], AbstractContextManager[Watch]]
+#: Starts a display: given what is being done, and the number of items.
+ShowProgress = Callable[[str, int], AbstractContextManager[UpdateProgress]]
 
 
 @contextmanager
-def unwatched(_what: str, _count: int) -> Iterator[Watch]:
+def no_progress(_what: str, _count: int) -> Iterator[UpdateProgress]:
     """Show no progress."""
-    yield not_told
+    yield ignore_progress
 
 
-def not_told(_done: int) -> None:
-    """Ignore the progress."""
+def ignore_progress(_done: int) -> None:
+    """Ignore an update."""

@@ -19,7 +19,7 @@ from .event_logs import applications, most_bytes, read_event_log
 from .horovod_timeline import is_timeline
 from .named import by_name
 from .packed import ENDING, Unpacked, unpacked_up_to, unpacked_whole
-from .progress import Watch, Watching, not_told, unwatched
+from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
 from .reading import Reading
 from .registry import HEAD_BYTES, PARSERS
 from .unpacking import is_packed
@@ -50,15 +50,15 @@ class Reads(Protocol):
 class _LocalReads:
     """Reads files in this process."""
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, update: UpdateProgress) -> None:
+        self._update = update
 
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
         def ahead(file: SourceFile) -> tuple[Unpacked, Parsed | None]:
             whole = unpacked_whole(file.where, file.read())
             return whole, reading.read_ahead(file.name, whole.data)
 
-        read_in_order(reading, files, ahead, local=local, watch=self._watch)
+        read_in_order(reading, files, ahead, local=local, update=self._update)
 
     def records_logs(self, reading: Reading) -> list[Parsed]:
         return reading.records_logs()
@@ -69,7 +69,7 @@ def read(
     *,
     read_as: str | None = None,
     reads: Reads | None = None,
-    watching: Watching = unwatched,
+    show_progress: ShowProgress = no_progress,
 ) -> list[Run]:
     """Read the runs at a place, the newest first.
 
@@ -78,7 +78,7 @@ def read(
         read_as: the name of a parser that is to read every file, whatever it looks like, or where
             to import it from.
         reads: who opens the files, where this process does not.
-        watching: shows how many of so many files this process has read.
+        show_progress: shows how many of so many files this process has read.
 
     Raises:
         NotFoundError: if nothing is there, or no file of a kind that a parser knows.
@@ -90,8 +90,8 @@ def read(
     reading = Reading(by_name(read_as) if read_as else None)
     if reading.forced is None and place.local:
         logs = [file for file in logs if not is_long_timeline(file)]
-    with watching("reading files", len(logs)) as watch:
-        records = _read_logs(reading, logs, reads or _LocalReads(watch), watch, local=place.local)
+    with show_progress("reading files", len(logs)) as update:
+        records = _read_logs(reading, logs, reads or _LocalReads(update), update, local=place.local)
     runs = reading.runs(place.where, records)
     if runs:
         return runs
@@ -101,7 +101,12 @@ def read(
 
 
 def _read_logs(
-    reading: Reading, files: Sequence[SourceFile], reads: Reads, watch: Watch, *, local: bool
+    reading: Reading,
+    files: Sequence[SourceFile],
+    reads: Reads,
+    update: UpdateProgress,
+    *,
+    local: bool,
 ) -> list[Parsed]:
     """Read all files into a reading; the step logs whose records were found."""
     others = [file for file in files if not is_event_log(file.name)]
@@ -112,7 +117,7 @@ def _read_logs(
         # Event logs make no run: without one they are not even opened.
         done = len(others)
         for parts in applications([file for file in files if is_event_log(file.name)]):
-            watch(done)
+            update(done)
             event_log = read_event_log(parts, most_bytes(local))
             reading.events += event_log.events
             reading.problems += event_log.problems
@@ -126,7 +131,7 @@ def read_in_order(
     ahead: Callable[[SourceFile], tuple[Unpacked, Parsed | None]],
     *,
     local: bool,
-    watch: Watch = not_told,
+    update: UpdateProgress = ignore_progress,
 ) -> None:
     """Read files into a reading, of which the next few are already being opened.
 
@@ -134,11 +139,11 @@ def read_in_order(
         ahead: gives what is in a file and the step log that it is, as ``Reading.add_file`` wants them;
             called by several threads.
         local: whether reading them is as cheap as reading a copy.
-        watch: called with how many are done.
+        update: called with how many are done.
     """
     prefetched = _prefetched(files, ahead, _CPU_CORES if local else _AT_ONCE)
     for done, (file, found) in enumerate(prefetched):
-        watch(done)
+        update(done)
         try:
             whole, parsed = found()
             reading.add_file(file.name, file.where, whole.data, parsed)

@@ -12,7 +12,7 @@ from stallscope.collector.store.mirror import open_mirror, temporary_mirrors
 from stallscope.collector.store.runs import collected_runs, is_collected
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
-from stallscope.parsers.progress import Watching, unwatched
+from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.run import Problem, Run
 
 
@@ -20,7 +20,7 @@ def open_runs(
     source: str,
     *,
     read_as: str | None = None,
-    watching: Watching = unwatched,
+    show_progress: ShowProgress = no_progress,
     repeats: bool = False,
 ) -> list[Run]:
     """Open the runs of a RUN argument: all runs of a store, otherwise one run.
@@ -29,7 +29,7 @@ def open_runs(
     ``FOLDER#RUN_ID`` chooses another.
 
     Args:
-        watching: shows how many files, or runs of a store, were read.
+        show_progress: shows how many files, or runs of a store, were read.
         repeats: return all runs of a place whose logs only record epochs: one run per file.
 
     Raises:
@@ -38,14 +38,14 @@ def open_runs(
     """
     with temporary_mirrors() as folder:
         place = local_source(source, folder)
-        return runs_at(place, read_as=read_as, watching=watching, repeats=repeats)
+        return runs_at(place, read_as=read_as, show_progress=show_progress, repeats=repeats)
 
 
 def runs_at(
     source: str,
     *,
     read_as: str | None = None,
-    watching: Watching = unwatched,
+    show_progress: ShowProgress = no_progress,
     repeats: bool = False,
 ) -> list[Run]:
     """Open the runs of a RUN argument that ``local_source`` returned; see ``open_runs``."""
@@ -55,9 +55,9 @@ def runs_at(
         return [load_run(path)]
     in_store = collected_runs(path) if path.is_dir() else []
     if in_store:
-        runs = _load_all(in_store, watching)
+        runs = _load_all(in_store, show_progress)
         return [choose_run(where_is(path), run_id, runs)] if run_id else runs
-    found = read(place, read_as=read_as, watching=watching)
+    found = read(place, read_as=read_as, show_progress=show_progress)
     if repeats and not run_id and not any(run.rows for run in found):
         return found
     return [choose_run(place, run_id, found)]
@@ -77,13 +77,15 @@ def local_source(source: str, folder: Path) -> str:
     return source if found is None else f"{found}{mark}{run_id}"
 
 
-def open_run(source: str, *, read_as: str | None = None, watching: Watching = unwatched) -> Run:
+def open_run(
+    source: str, *, read_as: str | None = None, show_progress: ShowProgress = no_progress
+) -> Run:
     """Open the run of a RUN argument; for the arguments, see ``open_runs``.
 
     Raises:
         NotFoundError: see ``open_runs``; also if the place is a store with several runs.
     """
-    runs = open_runs(source, read_as=read_as, watching=watching)
+    runs = open_runs(source, read_as=read_as, show_progress=show_progress)
     if len(runs) > 1:
         raise NotFoundError(
             f"{source}: there are {len(runs)} runs in this store; name one: {source}#{runs[0].id}"
@@ -91,11 +93,11 @@ def open_run(source: str, *, read_as: str | None = None, watching: Watching = un
     return runs[0]
 
 
-def _load_all(folders: Sequence[Path], watching: Watching) -> list[Run]:
+def _load_all(folders: Sequence[Path], show_progress: ShowProgress) -> list[Run]:
     runs = []
-    with watching("reading runs", len(folders)) as watch:
+    with show_progress("reading runs", len(folders)) as update:
         for done, folder in enumerate(folders):
-            watch(done)
+            update(done)
             runs.append(load_run(folder))
     return runs
 

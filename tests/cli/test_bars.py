@@ -20,7 +20,7 @@ from support.step_logs import Job, write_job
 from stallscope.cli import bars, compare, tune
 from stallscope.cli.main import main
 from stallscope.parsers import read
-from stallscope.parsers.progress import Watching
+from stallscope.parsers.progress import ShowProgress
 from stallscope.runs import open_runs
 
 #: Reads a file when it is told to, so that a test sees what is shown meanwhile.
@@ -141,10 +141,10 @@ def test_what_is_done_soon_needs_no_bar(monkeypatch: pytest.MonkeyPatch) -> None
         display.refresh()
         return shown.getvalue()[before:]
 
-    with bars.watching("reading", 1):
+    with bars.show_progress("reading", 1):
         assert "reading …" in frame()
-        with bars.watching("reading files", 5) as watch:
-            watch(1)
+        with bars.show_progress("reading files", 5) as update:
+            update(1)
             now[0] = 1.9
             assert "reading …" in frame()
             now[0] = 2.1
@@ -160,17 +160,17 @@ def told() -> list[object]:
 
 
 @pytest.fixture
-def watching(told: list[object]) -> Watching:
+def show_progress(told: list[object]) -> ShowProgress:
     @contextmanager
-    def watching(what: str, count: int) -> Iterator[Callable[[int], None]]:
+    def show_progress(what: str, count: int) -> Iterator[Callable[[int], None]]:
         told.append((what, count))
         yield told.append
 
-    return watching
+    return show_progress
 
 
 def test_sparks_event_logs_count_as_the_files_they_are(
-    tmp_path: Path, told: list[object], watching: Watching
+    tmp_path: Path, told: list[object], show_progress: ShowProgress
 ) -> None:
     write_job(tmp_path, Job(steps=30))
     name = "app-20261121230239-0000"
@@ -179,7 +179,7 @@ def test_sparks_event_logs_count_as_the_files_they_are(
     for number in (1, 2):
         (parts / f"events_{number}_{name}").write_text("{}\n")
     (tmp_path / "app-20261121230239-0001").write_text("{}\n")
-    read(str(tmp_path), watching=watching)
+    read(str(tmp_path), show_progress=show_progress)
     (what, done) = told[0], told[1:]
     assert what == ("reading files", 5)
     assert done == sorted(done, key=int)
@@ -188,19 +188,19 @@ def test_sparks_event_logs_count_as_the_files_they_are(
 
 
 def test_runs_of_a_store_are_counted(
-    tmp_path: Path, told: list[object], watching: Watching
+    tmp_path: Path, told: list[object], show_progress: ShowProgress
 ) -> None:
     for name in "ab":
         write_job(tmp_path / name, Job(steps=30, run_id=name))
         assert main(["collect", str(tmp_path / name), "--to", str(tmp_path / "store")]) == 0
-    assert len(open_runs(str(tmp_path / "store"), watching=watching)) == 2
+    assert len(open_runs(str(tmp_path / "store"), show_progress=show_progress)) == 2
     assert told == [("reading runs", 2), 0, 1]
 
 
 def test_files_that_may_be_timelines_are_counted(
-    tmp_path: Path, told: list[object], watching: Watching, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, told: list[object], show_progress: ShowProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tune, "watching", watching)
+    monkeypatch.setattr(tune, "show_progress", show_progress)
     for name in ("a.csv", "b.json", "c.txt"):
         (tmp_path / name).write_text("{}")
     assert main(["tune", str(tmp_path)]) == 2
@@ -208,9 +208,9 @@ def test_files_that_may_be_timelines_are_counted(
 
 
 def test_files_of_a_baseline_are_counted(
-    tmp_path: Path, told: list[object], watching: Watching, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, told: list[object], show_progress: ShowProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare, "watching", watching)
+    monkeypatch.setattr(compare, "show_progress", show_progress)
     for name in ("a", "b", "base"):
         write_job(tmp_path / name, Job(steps=60, run_id=name))
     a, b, base = (str(tmp_path / name) for name in ("a", "b", "base"))

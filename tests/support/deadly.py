@@ -6,11 +6,11 @@ import os
 import signal
 
 from stallscope.batch.units import Unit
-from stallscope.parsers.progress import Watching, unwatched
+from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.run import Run
 
 
 class Deadly(Unit):
-    def head(self, read_as: str | None, watching: Watching = unwatched) -> Run:
+    def head(self, read_as: str | None, show_progress: ShowProgress = no_progress) -> Run:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("unreachable")

@@ -11,7 +11,7 @@ from pathlib import Path
 from stallscope.analysis import Analysis
 from stallscope.conditions import Outcome
 from stallscope.errors import StallscopeError
-from stallscope.parsers.progress import Watching
+from stallscope.parsers.progress import ShowProgress
 from stallscope.reports import registry
 from stallscope.reports.index import Index, Line, parts
 from stallscope.reports.index.index import STEM
@@ -38,7 +38,7 @@ class Batch:
 
     settings: Settings
     workers: Workers
-    watching: Watching
+    show_progress: ShowProgress
     force: bool = False
     #: The runs without a report, each with an error message.
     failed: list[tuple[Unit, str]] = field(default_factory=list)
@@ -74,9 +74,9 @@ class Batch:
                 yield index, known
             else:
                 remaining.append(index)
-        with self.watching("reading", len(remaining)) as watch:
+        with self.show_progress("reading", len(remaining)) as update:
             tasks = [(units[index], before[index]) for index in remaining]
-            for at, result in self.workers.each("identify", tasks, watch):
+            for at, result in self.workers.each("identify", tasks, update):
                 yield remaining[at], result
 
     def report(
@@ -109,9 +109,9 @@ class Batch:
         # Runs with the same baseline follow each other, so that it is analysed once.
         remaining.sort(key=lambda one: (str(one.task.baseline), str(one.task.single)))
         done: dict[str, ReportResult] = {}
-        with self.watching("reporting", len(remaining)) as watch:
+        with self.show_progress("reporting", len(remaining)) as update:
             tasks = [(one.task,) for one in remaining]
-            for index, result in self.workers.each("report", tasks, watch):
+            for index, result in self.workers.each("report", tasks, update):
                 one = remaining[index]
                 if isinstance(result, Failed):
                     self._fail(one.known.unit, result.message)
@@ -255,9 +255,9 @@ class Batch:
     ) -> list[_PlannedReport]:
         """Add the other runs of each job, which answer questions about numbers of ranks."""
         jobs: dict[str, list[Analysis]] = defaultdict(list)
-        with self.watching("surveying", len(planned)) as watch:
+        with self.show_progress("surveying", len(planned)) as update:
             tasks = [(one.task,) for one in planned]
-            for index, result in self.workers.each("survey", tasks, watch):
+            for index, result in self.workers.each("survey", tasks, update):
                 if not isinstance(result, Failed):
                     jobs[job_key(planned[index].known.run)].append(result)
         return [

@@ -12,7 +12,7 @@ from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.manifests import read_manifest
 from stallscope.collector.store.runs import collected_runs, is_collected
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.parsers.progress import Watching, unwatched
+from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.run import Run
 from stallscope.runs import runs_at
 
@@ -51,7 +51,7 @@ class Unit:
             return read_manifest(Path(self.place)).sha256
         return fingerprint(open_source(self.place.partition("#")[0]).files(), read_as)
 
-    def head(self, read_as: str | None, watching: Watching = unwatched) -> Run:
+    def head(self, read_as: str | None, show_progress: ShowProgress = no_progress) -> Run:
         """Return the run with its facts, maybe without tables.
 
         Raises:
@@ -59,21 +59,21 @@ class Unit:
         """
         if self.collected:
             return load_run(Path(self.place), ranks=())
-        return self.read(read_as, watching)
+        return self.read(read_as, show_progress)
 
-    def read(self, read_as: str | None, watching: Watching = unwatched) -> Run:
+    def read(self, read_as: str | None, show_progress: ShowProgress = no_progress) -> Run:
         """Read the run.
 
         Args:
             read_as: the parser for every file.
-            watching: shows how many files were read.
+            show_progress: shows how many files were read.
 
         Raises:
             NotFoundError, UnreadableError: if there is nothing that can be read.
         """
         if self.collected:
             return load_run(Path(self.place))
-        return runs_at(self.place, read_as=read_as, watching=watching)[0]
+        return runs_at(self.place, read_as=read_as, show_progress=show_progress)[0]
 
 
 def units_of(source: str) -> list[Unit]:

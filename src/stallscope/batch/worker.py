@@ -17,7 +17,7 @@ from stallscope import conditions
 from stallscope.analysis import Analysis, analyse, ask
 from stallscope.collector.store.runs import save_run
 from stallscope.errors import StallscopeError
-from stallscope.parsers.progress import Watching, unwatched
+from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.reports.formats.terminal import terminal_summary
 from stallscope.reports.index.line import Line, line_of
 from stallscope.reports.registry import render
@@ -53,10 +53,10 @@ class RunReader(Protocol):
 class LocalReader:
     """Reads runs in this process."""
 
-    watching: Watching = unwatched
+    show_progress: ShowProgress = no_progress
 
     def identify(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
-        run = unit.head(read_as, self.watching)
+        run = unit.head(read_as, self.show_progress)
         if unit.local:
             return run, unit
         # Fetch once: the second pass reads the copy.
@@ -64,7 +64,7 @@ class LocalReader:
         return run, Unit(str(save_run(run, place)), collected=True)
 
     def read(self, unit: Unit, read_as: str | None) -> Run:
-        return unit.read(read_as, self.watching)
+        return unit.read(read_as, self.show_progress)
 
 
 LOCAL_READER: RunReader = LocalReader()

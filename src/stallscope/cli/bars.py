@@ -12,7 +12,7 @@ from rich.progress import MofNCompleteColumn, Progress, Task, TaskID
 from rich.spinner import Spinner
 from rich.text import Text
 
-from stallscope.parsers.progress import Watch, not_told
+from stallscope.parsers.progress import UpdateProgress, ignore_progress
 
 # A bar appears after this time.
 _PATIENCE_SECONDS = 2.0
@@ -22,7 +22,7 @@ _shown: ContextVar[_Bars | None] = ContextVar("shown", default=None)
 
 
 @contextmanager
-def watching(label: str, total: int) -> Iterator[Watch]:
+def show_progress(label: str, total: int) -> Iterator[UpdateProgress]:
     """Show progress on a terminal's standard error: a bar after two seconds, or a spinner for one item.
 
     Yields a function to call with the number of items done. A nested call adds a line below the
@@ -30,7 +30,7 @@ def watching(label: str, total: int) -> Iterator[Watch]:
     """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield not_told
+        yield ignore_progress
         return
     # Two displays would write over each other.
     bars = _shown.get() or _Bars(console)

@@ -14,7 +14,7 @@ from stallscope.run import Run, newest_first
 from stallscope.runs import open_runs
 
 from . import output
-from .bars import watching
+from .bars import show_progress
 from .main import print_failures
 from .opening import open_all, with_progress
 
@@ -57,8 +57,8 @@ def _baseline(source: str, runs: Sequence[Run]) -> Analysis:
     """Return the analysis of the baseline, for two runs on as many ranks."""
     if len(runs) != 2:
         raise UsageError(f"--baseline is for two runs, and there are {len(runs)}: leave it out")
-    with watching("reading", 1):
-        found = open_runs(source, watching=watching)
+    with show_progress("reading", 1):
+        found = open_runs(source, show_progress=show_progress)
     if len(found) != 1:
         raise UsageError(f"{source}: there are {len(found)} runs; --baseline takes one of them")
     (baseline,) = found

@@ -10,7 +10,7 @@ from stallscope.batch.worker import LocalReader, RunReader
 from stallscope.catalogue.collecting import Engine, FollowingEngine, LocalEngine
 from stallscope.errors import UsageError
 
-from .bars import watching
+from .bars import show_progress
 
 _ENGINES = ("local", "spark")
 
@@ -69,7 +69,7 @@ def reading_engine(name: str, scratch: str | None) -> Iterator[RunReader]:
     if name == "local":
         if scratch is not None:
             raise UsageError(f"--scratch {scratch}: only --engine spark uses it; add that option")
-        yield LocalReader(watching)
+        yield LocalReader(show_progress)
         return
     if scratch is not None:
         from stallscope.spark.storage import check_place

@@ -12,7 +12,7 @@ from stallscope.exports.worlds import worlds_of
 from stallscope.exports.write import check_path, write_export
 from stallscope.runs import open_run
 
-from .bars import watching
+from .bars import show_progress
 from .main import SUCCESS, add_read_as
 from .opening import with_progress
 
@@ -44,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
     check_path(export, options.out, options.force)
     export.check()
     for source in with_progress([options.run], "reading"):
-        worlds = worlds_of(open_run(source, read_as=options.read_as, watching=watching), selection)
+        worlds = worlds_of(
+            open_run(source, read_as=options.read_as, show_progress=show_progress), selection
+        )
     for _ in with_progress([export], "exporting"):
         write_export(export, worlds, options.out, options.force)
     print(options.out)

@@ -20,7 +20,7 @@ from stallscope.formatting.plain import plain
 from stallscope.parsers.inspected import InspectedFile, InspectedRun, Inspection, Span
 from stallscope.parsers.inspection import inspect
 
-from .bars import watching
+from .bars import show_progress
 from .main import add_read_as, print_failures
 
 # More rows are hard to read; JSON lists all files.
@@ -45,7 +45,9 @@ def run(options: argparse.Namespace) -> int:
     failures: list[str] = []
     for path in options.paths:
         try:
-            found.append((path, inspect(path, read_as=options.read_as, watching=watching)))
+            found.append(
+                (path, inspect(path, read_as=options.read_as, show_progress=show_progress))
+            )
         except UsageError:
             raise
         except StallscopeError as error:

@@ -9,7 +9,7 @@ from stallscope.errors import StallscopeError
 from stallscope.run import Run
 from stallscope.runs import open_runs
 
-from .bars import watching
+from .bars import show_progress
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def open_all(
     failures: list[str] = []
     for source in with_progress(sources, "reading"):
         try:
-            runs += open_runs(source, read_as=read_as, watching=watching, repeats=repeats)
+            runs += open_runs(source, read_as=read_as, show_progress=show_progress, repeats=repeats)
         except StallscopeError as error:
             failures.append(str(error))
     return runs, failures
@@ -34,7 +34,7 @@ def open_all(
 
 def with_progress(items: Sequence[T], label: str) -> Iterable[T]:
     """Yield the items, and show progress on a terminal's standard error."""
-    with watching(label, len(items)) as watch:
+    with show_progress(label, len(items)) as update:
         for done, item in enumerate(items):
-            watch(done)
+            update(done)
             yield item

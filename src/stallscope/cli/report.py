@@ -25,7 +25,7 @@ from stallscope.reports import registry
 from stallscope.runs import local_source, store_of
 
 from . import github, mlflow_runs, output
-from .bars import watching
+from .bars import show_progress
 from .engine import add_engine, add_scratch, reading_engine
 from .main import SUCCESS, print_failures
 from .report_settings import jobs_of, settings_of
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
         jobs = jobs_of(options, len(units))
         reading = reading_engine(options.engine, options.scratch)
         with lock, reading as reads, Workers(settings, jobs, reads) as workers:
-            batch = Batch(settings, workers, watching, options.force)
+            batch = Batch(settings, workers, show_progress, options.force)
             stores = {store for store in map(store_of, named_runs) if store is not None}
             return _reported(batch, units, baselines, sorted(stores), since, options)
 

@@ -23,7 +23,7 @@ from stallscope.run import Run
 from stallscope.runs import open_runs
 
 from . import output
-from .bars import watching
+from .bars import show_progress
 from .main import print_failures
 from .opening import with_progress
 
@@ -88,7 +88,7 @@ def _look(place: str, found: _Found, read_as: str | None) -> None:
     if read and _is_file(place, read):
         return
     try:
-        found.runs += open_runs(place, read_as=read_as, watching=watching)
+        found.runs += open_runs(place, read_as=read_as, show_progress=show_progress)
     except NotFoundError:
         if not read:
             raise
@@ -104,9 +104,9 @@ def _tuning_files(place: str, found: _Found) -> list[SourceFile]:
     if not _is_file(place, files):
         files = [file for file in files if _may_be_one(file.name)]
     read = []
-    with watching("searching", len(files)) as watch:
+    with show_progress("searching", len(files)) as update:
         for done, file in enumerate(files):
-            watch(done)
+            update(done)
             name = _name_of(source, place, file)
             where = str(Path(file.where).resolve()) if source.local else name
             if where in found.read or _read_tuning_file(file, name, found):
