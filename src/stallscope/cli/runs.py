@@ -120,7 +120,7 @@ def _limit(given: int | None, is_json: bool) -> int | None:
 
 
 def _no_runs(store: Path) -> str:
-    """That nothing is here, and where there is something."""
+    """Say that there are no runs here, and name stores nearby."""
     if "://" in address(store):
         return f"{where_is(store)}: no runs were collected to this URL"
     if not store.is_dir():
@@ -133,7 +133,7 @@ def _no_runs(store: Path) -> str:
 
 
 def _near(store: Path) -> list[Path]:
-    """Where people keep stores: right below, and where the demo has its own."""
+    """Return the usual places of stores: subfolders, and the demo's own."""
     below = [item for item in store.iterdir() if item.is_dir() and not item.name.startswith(".")]
     return [*below, store / ".stallscope" / "demo"]
 

@@ -38,7 +38,7 @@ class OneStepFigures:
         return self.own.unit
 
     def rank(self, rank: RankInStep) -> SumColumn:
-        """A rank's own step: a part per name of RANK_PARTS; all ranks' add up to the step.
+        """Round a rank's own step by name of RANK_PARTS; the parts of each rank add up to the step.
 
         The last rank's and the reference rank's parts are those of the two ledgers.
         """

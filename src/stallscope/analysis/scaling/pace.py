@@ -45,16 +45,16 @@ class Pace:
         return self.unit_ms(unit) is not None
 
     def unit_ms(self, unit: Unit) -> Mean | None:
-        """The time of one rank for one unit of work, over steady steps or steady epochs."""
+        """Return one rank's time per unit of work, over steady steps or steady epochs."""
         of_steps, of_epochs = self._steps_ms(unit), self.epochs_ms(unit)
         return of_steps or of_epochs if self.from_steps else of_epochs or of_steps
 
     def epochs_ms(self, unit: Unit) -> Mean | None:
-        """The time per unit over steady epochs, to compare with a run of which only these are known."""
+        """Return the time per unit over steady epochs, to compare with runs that only have these."""
         return _each(self.epoch_ms, self._work_of_epoch(unit))
 
     def job_unit_ms(self, unit: Unit) -> Mean | None:
-        """The time per unit over the whole job."""
+        """Return the time per unit over the whole job."""
         by_epochs = _product(self.epochs, self._work_of_epoch(unit))
         by_steps = _product(self.steps, self._work_of_step(unit))
         done = by_steps or by_epochs if self.from_steps else by_epochs or by_steps

@@ -109,7 +109,7 @@ class Clocks:
         return float(finite.max(initial=0.0))
 
     def jumped(self, jump: ClockJump) -> Bools:
-        """Per rank, whether it is on the clock that was set."""
+        """Mark the ranks on the clock that was set."""
         return np.array([domain == jump.clock for domain in self.domains])
 
     @property

@@ -58,7 +58,7 @@ def stylesheet() -> str:
 
 
 def _stages() -> dict[str, Colour]:
-    """Every stage's colour, and the colour of text on it."""
+    """Return the colour of every stage, and of text on it."""
     texts = {
         f"on-{name}": Colour(_ink_on(colour.light), _ink_on(colour.dark))
         for name, colour in COLOURS.items()
@@ -80,7 +80,7 @@ def _ink_on(background: str) -> str:
 
 
 def contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colours, from 1 to 21."""
+    """Compute the contrast ratio of two colours, from 1 to 21."""
     darker, lighter = sorted((_luminance(one), _luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 

@@ -49,7 +49,7 @@ def _pair(pair: Comparison) -> dict[str, Any]:
 
 
 def _run(analysis: Analysis) -> dict[str, Any]:
-    """As in the report of one run."""
+    """Return the run as the report of one run has it."""
     whole = run_content(analysis)
     names = ("id", "name", "source", "size", "steps", "synthetic", "started_at")
     verdict = whole["bottleneck"]
@@ -78,7 +78,7 @@ def _difference(one: Difference) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A fact of any log, as JSON holds it."""
+    """Convert a fact of a log to JSON."""
     return json.loads(json.dumps(value, default=str))
 
 

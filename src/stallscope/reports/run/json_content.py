@@ -122,7 +122,7 @@ def _cause(analysis: Analysis, name: str) -> dict[str, Any]:
 
 
 def _runs(analysis: Analysis, ledger: str, name: str) -> Iterator[LedgerEntry | None]:
-    """An entry of the run, of its baseline and of the run on one rank."""
+    """Return an entry of the run, its baseline and the run on one rank."""
     for one in (analysis, analysis.baseline, analysis.single):
         yield None if one is None else getattr(one, ledger)(name)
 
