@@ -37,7 +37,7 @@ class OfClocks:
         return cls(*(np.concatenate(parts, axis=1).T for parts in zip(*found, strict=True)))
 
     def skew(self, of_rank: Ints) -> Floats:
-        """Return the typical spread of completions among the ranks of each clock; NaN for a single rank."""
+        """Return the typical spread of completions among a clock's ranks; NaN for a single rank."""
         ranks = np.bincount(of_rank, minlength=self.apart.shape[1])
         return np.array(
             [
