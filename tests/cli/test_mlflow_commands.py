@@ -73,5 +73,5 @@ def test_an_unknown_experiment_is_a_sentence(
 ) -> None:
     assert main(["report", "--experiment", "nobody's"]) == 2
     err = capsys.readouterr().err
-    assert 'the MLflow experiment "nobody\'s" is not there' in err
+    assert 'the MLflow experiment "nobody\'s" does not exist' in err
     assert err.count("\n") == 1

@@ -215,7 +215,7 @@ def test_runs_are_grouped_by_a_fact_and_by_job_again(open_page: Open) -> None:
     expect(page.get_by_text("grouped by run name")).to_be_visible()
     page.get_by_role("button", name="Group by job").click()
     expect(page).to_have_url(re.compile(r"/scaling$"))
-    expect(page.get_by_text("grouped by what they recorded")).to_be_visible()
+    expect(page.get_by_text("grouped by recorded job facts")).to_be_visible()
 
 
 def test_the_skip_link_leads_past_the_header(open_page: Open) -> None:

@@ -128,7 +128,7 @@ def test_marks_are_told_by_keys_by_buttons_and_by_pointing(
     page.keyboard.press("e")
     expect(readout).to_contain_text(f"{IMAGE} grad")
     page.keyboard.press("e")
-    expect(readout).to_contain_text("No event of other logs after this place")
+    expect(readout).to_contain_text("No event of other logs after this position")
     page.get_by_role("button", name="Previous mark of other logs").click()
     expect(readout).to_have_text(first)
     _, lanes = slow

@@ -45,14 +45,13 @@ class Batch:
     #: The number of reports, and of those that existed before.
     planned: int = 0
     already: int = 0
-    #: The number of reports that this batch has written.
-    written_now: int = 0
     #: Runs that ``--since`` leaves out because their start is unknown.
     undated: int = 0
 
     def __post_init__(self) -> None:
         self._state = State(self.settings.out) if self.settings.resumable else None
         self._existing: list[WrittenReport] = []
+        self._remaining: list[_PlannedReport] = []
 
     def identify(self, units: Sequence[Unit]) -> list[KnownRun]:
         """Run the first pass; return the runs that can be read."""
@@ -108,6 +107,7 @@ class Batch:
             remaining = self._with_others(planned, remaining)
         # Runs with the same baseline follow each other, so that it is analysed once.
         remaining.sort(key=lambda one: (str(one.task.baseline), str(one.task.single)))
+        self._remaining = remaining
         done: dict[str, ReportResult] = {}
         with self.show_progress("reporting", len(remaining)) as update:
             tasks = [(one.task,) for one in remaining]
@@ -119,6 +119,17 @@ class Batch:
                     done[one.task.stem] = result
                     self._finish(one, result)
         return [done[one.task.stem] for one in planned if one.task.stem in done]
+
+    @property
+    def written(self) -> int:
+        """The number of planned reports that are recorded as written."""
+        # Read the file: an interruption may come between writing it and updating the state in memory.
+        recorded = State(self.settings.out)
+        reports = [
+            (recorded.current(one.known.key, one.report_hash), one.written)
+            for one in self._remaining
+        ]
+        return self.already + sum(now is not None and now != before for now, before in reports)
 
     def checked(self, done: Sequence[ReportResult]) -> list[tuple[str, Outcome]]:
         """Return the outcomes of the conditions with run names, including those of existing reports."""
@@ -232,7 +243,6 @@ class Batch:
                 state.start(one.known.key, own)
 
     def _finish(self, one: _PlannedReport, done: ReportResult) -> None:
-        self.written_now += 1
         if done.failed:
             self._fail(one.known.unit, done.failed)
         # A report that could not be sent to MLflow is made again next time.

@@ -187,5 +187,6 @@ def _interruption(batch: Batch) -> str:
         return "stopped; nothing was reported"
     if not batch.planned:
         return "stopped before the first report; run the same command to continue"
-    written = batch.already + batch.written_now
-    return f"stopped: {written} of {batch.planned} are written; run the same command to continue"
+    return (
+        f"stopped: {batch.written} of {batch.planned} are written; run the same command to continue"
+    )
