@@ -244,7 +244,7 @@ def test_on_a_terminal_it_shows_how_far_it_is(
         seen.append((what, count))
         yield seen.append
 
-    monkeypatch.setattr("stallscope.cli.inspect.watching", watching)
+    monkeypatch.setattr("stallscope.cli.inspect.show_progress", watching)
     assert main(["inspect", str(tmp_path), str(tmp_path / "note-1.txt")]) == 0
     assert seen == [("reading", 3), 0, 1, 2, ("reading", 1), 0]
 
