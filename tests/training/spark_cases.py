@@ -109,7 +109,11 @@ def train_ddp(log_dir: str) -> None:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
-    print("x" * 5000)
+    # One after the other: a pipe mixes long lines of several processes.
+    for rank in range(torch.distributed.get_world_size()):
+        if rank == torch.distributed.get_rank():
+            print("x" * 5000, flush=True)
+        torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 

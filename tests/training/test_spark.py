@@ -20,7 +20,7 @@ from stallscope.errors import NotFoundError
 from stallscope.parsers import read
 from stallscope.run import Run
 
-pytestmark = [pytest.mark.horovod, pytest.mark.services]
+pytestmark = [pytest.mark.horovod, pytest.mark.services, pytest.mark.unmeasured]
 
 # Two JVMs and two ranks start for every application, and others may be at work.
 PATIENCE_SECONDS = 540.0
