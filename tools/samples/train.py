@@ -29,7 +29,7 @@ FAULTS = {
 }
 
 
-def images(slow_seconds: float, spread: float, prefetch: int) -> tf.data.Dataset:
+def images(slow_seconds: float, spread: float = 0.0, prefetch: int = 2) -> tf.data.Dataset:
     """Random images with light augmentation and a prefetch, as many users have it.
 
     Args:
