@@ -8,7 +8,7 @@ from typing import Any
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.views.log_health import RankLogs, stamps_measured, unplaced_stamps
-from stallscope.formatting.lists import counted, listed
+from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import share
 from stallscope.reports.document import NOTHING, Table
 from stallscope.reports.run.tables import clock
@@ -81,7 +81,7 @@ def clocks_card(analysis: Analysis) -> Any:
             "Clocks",
             ("Host", "Ahead of the first host's, ms"),
             tuple(rows),
-            note=f"{sentence[:1].upper()}{sentence[1:]}. Causality is broken in "
+            note=f"{capitalised(sentence)}. Causality is broken in "
             f"{share(found.violations)} of steps. {late_timestamps(analysis)} "
             + (f"Set while the job ran: {'; '.join(jumps)}." if jumps else "No clock was set."),
         )

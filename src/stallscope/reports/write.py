@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stallscope.analysis import Analysis
 from stallscope.collector.safe_names import safe_name
+from stallscope.collector.store.layout import written_whole
 from stallscope.errors import UsageError, WouldOverwriteError
 from stallscope.run import Run
 
@@ -154,10 +155,5 @@ def refuse_to_overwrite(paths: Sequence[Path]) -> None:
 
 def _write(path: Path, text: str) -> None:
     """Write a temporary file, then rename it: readers see the old file or the new one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with written_whole(path) as draft:
         draft.write_bytes(text.encode("utf-8"))
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

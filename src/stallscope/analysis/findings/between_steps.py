@@ -9,7 +9,7 @@ import numpy as np
 
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
-from stallscope.formatting.lists import counted, ranks_in_words
+from stallscope.formatting.lists import capitalised, counted, ranks_in_words
 
 from ..advice import checkpoints_on_rank_0, in_words, shared_validation, shorter_solo_work
 from .finding import Finding
@@ -59,7 +59,7 @@ def checkpoint_on_all_ranks(records: Records) -> Iterator[Finding]:
         "checkpoint_on_all_ranks",
         "warning",
         "Several ranks write checkpoints",
-        f"{who[0].upper()}{who[1:]}{where} wrote {counted(number, 'checkpoint')} in all: with the "
+        f"{capitalised(who)}{where} wrote {counted(number, 'checkpoint')} in all: with the "
         "same path they overwrite each other and can corrupt the file.",
         in_words(checkpoints_on_rank_0(records.setup)),
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.formatting.lists import capitalised
 from stallscope.formatting.numbers import amount, exact, ratio
 from stallscope.run import Run
 
@@ -209,7 +210,7 @@ def sentence(one: Straggler) -> str:
             "chance explains."
         )
     if one.pattern == "bursts":
-        return f"{_title(who)} is late in {share}, by {by} of {one.stage}."
+        return f"{capitalised(who)} is late in {share}, by {by} of {one.stage}."
     grows = ", and more as the run goes on" if one.pattern == "ramp" else ""
     work = (
         f" It processes {one.work:.2f} times the samples of its peers: the work is uneven, the hardware "
@@ -218,7 +219,9 @@ def sentence(one: Straggler) -> str:
         else ""
     )
     what = "work between steps" if one.stage == "other" else one.stage
-    return f"{_title(who)} is last in {share}, with {by} more {what} than its peers{grows}.{work}"
+    return (
+        f"{capitalised(who)} is last in {share}, with {by} more {what} than its peers{grows}.{work}"
+    )
 
 
 def _on_all_ranks(
@@ -305,7 +308,7 @@ def without_steps(times: EpochTimes) -> Bottleneck:
 
 
 def _insufficient(reason: str) -> Bottleneck:
-    return Bottleneck("insufficient_data", None, reason[0].upper() + reason[1:] + ".")
+    return Bottleneck("insufficient_data", None, capitalised(reason) + ".")
 
 
 def _certainly_worthwhile(gain: WhatIf, step_ms: float) -> bool:
@@ -349,7 +352,3 @@ def _in_words(ms: Mean) -> str:
 def _ranks(ranks: Sequence[int]) -> str:
     numbers = [str(rank) for rank in ranks[:8]] + (["…"] if len(ranks) > 8 else [])
     return f"rank {numbers[0]}" if len(ranks) == 1 else f"ranks {', '.join(numbers)}"
-
-
-def _title(word: str) -> str:
-    return word[0].upper() + word[1:]

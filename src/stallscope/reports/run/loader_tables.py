@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.input_times import InputRates, loader_rate
-from stallscope.formatting.lists import listed
+from stallscope.formatting.lists import capitalised, listed
 from stallscope.formatting.numbers import NOT_MEASURED, percent, rate
 from stallscope.run import InputStage
 from stallscope.text.cells import Cells
@@ -45,9 +45,7 @@ def stages_table(analysis: Analysis) -> Table | None:
     slowest = found.slowest
     cells = Cells.for_all([slowest.ms])
     rows = [_stage_row(stage, cells, slowest.ms) for stage in slowest.stages]
-    missing = (
-        f" {slowest.no_stages[:1].upper()}{slowest.no_stages[1:]}." if slowest.no_stages else ""
-    )
+    missing = f" {capitalised(slowest.no_stages)}." if slowest.no_stages else ""
     return Table(
         "The loader's stages",
         ("Stage", "What it is", f"{cells.unit} per batch", "Share"),
