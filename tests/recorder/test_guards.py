@@ -1,0 +1,37 @@
+"""What the recorder does on its own threads leaves the training thread its turn."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from stallscope.collector.recorder.guards import mark_background_thread, yield_to_training
+
+
+def test_background_thread_pauses_between_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+
+    def make_rows() -> None:
+        mark_background_thread()
+        for done in range(100):
+            yield_to_training(done)
+
+    _run_in_thread(make_rows)
+    assert len(pauses) >= 3
+
+
+def test_training_thread_never_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    _run_in_thread(lambda: [yield_to_training(done) for done in range(100)])
+    assert pauses == []
+
+
+def _run_in_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
