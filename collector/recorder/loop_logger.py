@@ -48,7 +48,7 @@ class LoopLogger:
     @contextlib.contextmanager
     def _pause(self, kind: str) -> Iterator[None]:
         recording = self._started_recording()
-        recording.begin_pause()
+        recording.begin_pause(kind)
         began = monotonic_ns()
         try:
             yield

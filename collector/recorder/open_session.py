@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Optional
 
 from .facts import host_facts, settings, timeline_is_on
 from .identity import World
+from .in_flight import Position, PositionReader
 from .options import Options
 from .session import Session
 
@@ -17,6 +18,7 @@ def open_session(
     facts: Dict[str, Any],
     counted: int,
     before_flush: Optional[Callable[[], None]] = None,
+    position: PositionReader = Position,
 ) -> Session:
     """Open the session of one recording.
 
@@ -26,6 +28,7 @@ def open_session(
         facts: what the framework knows about the training; facts of the host are added.
         counted: steps that the framework has counted so far.
         before_flush: called before every flush, and once more at the end (see ``Session``).
+        position: returns how far the step in flight has come.
     """
     known = {
         **host_facts(),
@@ -47,4 +50,6 @@ def open_session(
         sink=options.sink,
         sampling=options.sampling,
         max_file_bytes=options.max_file_bytes,
+        position=position,
+        stacks=options.stacks,
     )

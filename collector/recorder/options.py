@@ -33,6 +33,7 @@ class Options:
         max_file_mb: Optional[float] = None,
         flush_seconds: float = 1.0,
         stages: bool = True,
+        stacks: bool = True,
     ) -> None:
         """Check the options before training starts.
 
@@ -54,6 +55,9 @@ class Options:
             flush_seconds: the longest time between two writes of the log.
             stages: record when gradients are ready and reduced. Without it only the host's times are
                 recorded.
+            stacks: write the Python stacks (files, lines and functions, no values) of a rank whose step
+                takes too long: the training thread's into the log, those of all threads into a file
+                beside it after 30 seconds and after five minutes.
 
         Raises:
             TypeError, ValueError: for invalid arguments. Nothing else is ever raised: an error in the
@@ -80,6 +84,7 @@ class Options:
         self.batch_size = batch_size
         self.flush_seconds = float(flush_seconds)
         self.stages = bool(stages)
+        self.stacks = bool(stacks)
         self.mlflow_run_id = mlflow_run_of(mlflow_run_id)
         self.sink = sink
         #: Which steps are recorded in full; None records all of them.
@@ -100,6 +105,7 @@ class OptionArguments(TypedDict, total=False):
     max_file_mb: Optional[float]
     flush_seconds: float
     stages: bool
+    stacks: bool
 
 
 def with_options(constructor: _Constructor) -> _Constructor:

@@ -19,12 +19,24 @@ from typing import Any, Callable, Deque, Dict, Optional, Union
 from . import input_file
 from .clock import read_clocks
 from .cost import Cost
-from .format import END, EPOCH, IntervalRow, RowFormatter, SkippedRow, StepRow, facts_line
+from .format import (
+    END,
+    EPOCH,
+    SUFFIX,
+    IntervalRow,
+    RowFormatter,
+    SkippedRow,
+    StepRow,
+    facts_line,
+)
 from .guards import mark_background_thread, yield_to_training
 from .identity import World, launch_name
+from .in_flight import Position, PositionReader, StepWatch
 from .log_files import LogFiles
 from .process_runs import join_or_continue_run, session_closed
 from .sampling import Sampler, Sampling
+from .stacks import SUFFIX as STACKS_SUFFIX
+from .stacks import StackFile
 from .upload import finish, watch
 
 logger = logging.getLogger("stallscope")
@@ -41,7 +53,8 @@ class Session:
     every flush, from the flushing thread, and once more at the end. ``mlflow_run_id`` is the MLflow run
     that the log is uploaded to during training. ``sink`` is where the log goes; only a file needs a
     folder. ``sampling`` selects the steps that are recorded in full; None records all of them. A log
-    that has reached ``max_file_bytes`` continues in another file.
+    that has reached ``max_file_bytes`` continues in another file. ``position`` returns how far the step
+    in flight has come, and ``stacks`` says whether a step that takes too long shows Python's stacks.
     """
 
     def __init__(
@@ -56,6 +69,8 @@ class Session:
         sink: str = "file",
         sampling: Optional[Sampling] = None,
         max_file_bytes: Optional[int] = None,
+        position: PositionReader = Position,
+        stacks: bool = True,
     ) -> None:
         self.log_dir = log_dir
         self.next_step = counted
@@ -66,6 +81,8 @@ class Session:
         self._sink = sink
         self._sampler = None if sampling is None else Sampler(sampling)
         self._max_file_bytes = max_file_bytes
+        self._position = position
+        self._stacks = stacks
         #: All facts so far: a log that continues in another file starts with them.
         self._facts = dict(facts)
         if sampling is not None:
@@ -88,6 +105,8 @@ class Session:
         self.cost = Cost()
         # A forked child, such as a loader's worker, has a copy of all this and must not touch it.
         self._pid = os.getpid()
+        self._training_thread = threading.get_ident()
+        self._watch: Optional[StepWatch] = None
         try:
             run_id = self._open()
         except Exception as error:
@@ -128,8 +147,15 @@ class Session:
         if clock is None:
             clock = read_clocks()[1]
         self._rows.append(IntervalRow(kind, self.next_step, epoch, begin, end, clock))
+        if self._watch is not None and kind != EPOCH:
+            self._watch.pause = None
         if kind == EPOCH and self._files is not None:
             self._files.copies.epoch_ended(time.monotonic())
+
+    def pause(self, kind: str) -> None:
+        """Note that something other than training starts now; ``interval`` ends it."""
+        if self._watch is not None:
+            self._watch.pause = (kind, time.monotonic_ns())
 
     def facts(self, facts: Dict[str, Any]) -> None:
         """Record facts that are known only after the start; later values replace earlier ones."""
@@ -225,8 +251,18 @@ class Session:
         )
         files.start_part({**self._facts, "first_step": self.next_step}, clocks)
         self._files = files
+        self._watch = StepWatch(self._training_thread, clocks[0], self._stack_file(files))
         self._record_spool(files)
         return identity.run_id
+
+    def _stack_file(self, files: LogFiles) -> Optional[StackFile]:
+        """Return the file for stacks; a log that has no file keeps the training thread's stack only."""
+        if not self._stacks:
+            return None
+        if files.path is None:
+            return StackFile(None)
+        name = files.path.name
+        return StackFile(files.path.with_name(name[: -len(SUFFIX)] + STACKS_SUFFIX))
 
     def _record_spool(self, files: LogFiles) -> None:
         if files.spooled_in is not None:
@@ -235,6 +271,8 @@ class Session:
     def _lines(self, row: Union[StepRow, IntervalRow, str], formatter: RowFormatter) -> str:
         if isinstance(row, str):
             return row
+        if self._watch is not None:
+            self._watch.row_written(row)
         if isinstance(row, IntervalRow):
             ends = row.kind in (EPOCH, END)
             skipped = self._sampler.rest() if ends and self._sampler is not None else []
@@ -285,11 +323,27 @@ class Session:
         while not self._stop.wait(max(0.0, last + self._flush_seconds - time.monotonic())):
             if self._failed:
                 return
-            last = time.monotonic()
+            planned, last = last + self._flush_seconds, time.monotonic()
             self._run_before_flush()
+            self._watch_step(planned, last)
             self.flush()
             self._copy_if_due()
             self.cost.background_ns = time.thread_time_ns()
+
+    def _watch_step(self, planned: float, now: float) -> None:
+        """Describe a step that takes too long, and note that the process did not run for a while."""
+        watch = self._watch
+        if watch is None:
+            return
+        try:
+            slept = watch.process_slept(int(planned * 1e9), int(now * 1e9))
+            overdue = watch.overdue(time.monotonic_ns(), self.next_step, self._position)
+        except Exception as error:  # no error may reach training
+            self.fail("recording failed: %r" % error)
+            return
+        for facts in (slept, overdue):
+            if facts is not None:
+                self._rows.append(facts_line(facts))
 
     def _copy_if_due(self) -> None:
         """Copy a spooled log to its place, and then start another file if the log is large.

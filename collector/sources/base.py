@@ -45,7 +45,9 @@ class SourceFile:
 
 
 # Files that the recorder writes next to its logs, and READMEs.
-_COMPANION_FILE = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|\..+\.unfinished")
+_COMPANION_FILE = re.compile(
+    r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|.+\.stacks\.txt|\..+\.unfinished"
+)
 # Folders that executors write to during a report, named by ``mkdtemp``.
 _SCRATCH = re.compile(r"(.*/)?\.stallscope-spark-[a-z0-9_]{8}/")
 

@@ -23,6 +23,7 @@ OPTIONS = [
     "max_file_mb",
     "flush_seconds",
     "stages",
+    "stacks",
 ]
 
 
@@ -53,6 +54,7 @@ def test_the_signature_has_the_frameworks_arguments_and_then_the_options() -> No
         "max_file_mb": None,
         "flush_seconds": 1.0,
         "stages": True,
+        "stacks": True,
     }
 
 

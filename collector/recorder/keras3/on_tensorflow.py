@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional
 
 import keras
 
+from ..in_flight import Position
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import StepAssembler
 from ..keras_common.stream import StepStream
@@ -46,6 +47,7 @@ class TensorFlowStages(Stages):
             self.placed = ("data", "ready", "reduced")
             self.ready = WHOLE_STEP if self._compiled else None
         assembler = StepAssembler(first_step, passes, not single, iterations_done)
+        self._ring = ring
         self._stream = StepStream(calls, ring, assembler, self._several_per_call, emit)
         # The optimizer counts in every process of a job without Horovod.
         self._stream.settle(0, 0, 1, _keep)
@@ -62,6 +64,9 @@ class TensorFlowStages(Stages):
         if not hasattr(self._model, _AROUND_THE_STEP):
             return "this version of Keras builds its train step differently"
         return None
+
+    def position(self, begin: int) -> Position:
+        return super().position(begin) if self._ring is None else self._ring.position(begin)
 
     def remove(self) -> None:
         self._instrumentation.remove()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from ..format import StepRow
+from ..in_flight import Position
 from ..iterations import IterationSummer
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import Call
@@ -61,6 +62,10 @@ class TorchStages(FetchedInPython):
     def remove(self) -> None:
         super().remove()
         self._gradients.remove()
+
+    def position(self, begin: int) -> Position:
+        ready = self._gradients.last if self._gradients.is_complete else None
+        return Position(begin, begin, ready, ready)
 
     def call_ended(self) -> None:
         super().call_ended()

@@ -10,6 +10,7 @@ import keras
 from ..format import StepRow
 from ..guards import never_raises
 from ..identity import World
+from ..in_flight import Position, running_frame
 from ..iterations import IterationSummer
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
@@ -18,6 +19,7 @@ from ..keras_common.timing import TimedSaving, timed
 from ..open_session import open_session
 from ..options import Options
 from ..session import Session
+from .batches import timed_batches
 from .facts import (
     loader_workers,
     model_facts,
@@ -65,7 +67,7 @@ class Recording(FitRecording):
         iterator, self._epoch_iterator = self._epoch_iterator, None
         self._undo.append(stages.remove)
         stages.install(iterator)
-        saving = TimedSaving(self.model, self._record_checkpoint)
+        saving = TimedSaving(self.model, self._begin_checkpoint, self._record_checkpoint)
         self._undo.append(saving.remove)
         saving.install()
         self._time_train_function(stages, session, calls)
@@ -98,6 +100,7 @@ class Recording(FitRecording):
             facts,
             counted,
             before_flush=self.drain,
+            position=self.position,
         )
 
     def _stages_from(self, calls: FinishedCalls, first_step: int, iterations_done: int) -> Stages:
@@ -144,6 +147,17 @@ class Recording(FitRecording):
             raise
         timer = timed(function, self, session, calls, stages.saw, stages.key, stages.last_of)
         self._timer = model.train_function = stages.timer = timer
+
+    def _position_in_call(self, begin: int) -> Position:
+        return (
+            super()._position_in_call(begin)
+            if self._stages is None
+            else self._stages.position(begin)
+        )
+
+    def _position_between_calls(self) -> Position:
+        fetch = running_frame(self._thread, timed_batches.__code__)
+        return Position() if fetch is None else Position(fetch.f_locals.get("begin"))
 
     def _running_fit(self) -> Optional[FrameType]:
         return fit_frame(self.model, _FITS_VARIABLE)

@@ -7,6 +7,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from ..format import StepRow
 from ..guards import yield_to_training
+from ..in_flight import Position
 from ..iterations import IterationSummer
 from ..keras_common.calls import MOST_WAITING, FinishedCalls
 from ..keras_common.steps import Call
@@ -60,6 +61,10 @@ class Stages:
     def call_aborted(self, begin: int) -> None:
         """Handle a call that raised, mostly because the data ended."""
 
+    def position(self, begin: int) -> Position:
+        """Return how far the step has come whose call began then; called on the flushing thread."""
+        return Position(begin)
+
     def drain(self) -> None:
         """Emit the rows of finished calls; the flushing thread calls it too."""
 
@@ -87,6 +92,10 @@ class FetchedInPython(Stages):
 
     def remove(self) -> None:
         self.batches.remove()
+
+    def position(self, begin: int) -> Position:
+        # Keras fetches the batch before it calls the train function.
+        return Position(begin, begin)
 
     def call_ended(self) -> None:
         super().call_ended()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional
 from ..clock import read_clocks
 from ..format import CHECKPOINT, EPOCH, VALIDATION
 from ..guards import never_raises
+from ..in_flight import Position, running_frame
 from ..options import Options
 from ..session import Session
 
@@ -122,6 +123,26 @@ class FitRecording:
         """Return the steps that the optimizer has counted; None where that is unknown."""
         raise NotImplementedError
 
+    def _position_in_call(self, begin: int) -> Position:
+        """Return how far the step has come whose call began then."""
+        return Position(begin)
+
+    def position(self) -> Position:
+        """Return how far the step in flight has come; called on the flushing thread.
+
+        The stack of the training thread shows its call of the train function.
+        """
+        call = running_frame(self._thread, type(self._timer).__call__.__code__)
+        if call is None:
+            return self._position_between_calls()
+        times = call.f_locals
+        if "end" in times:
+            return Position()
+        return self._position_in_call(times.get("begin") or times["entered"])
+
+    def _position_between_calls(self) -> Position:
+        return Position()
+
     # -- start and stop ----------------------------------------------------------------------------
 
     def fail(self, error: Exception) -> None:
@@ -180,10 +201,17 @@ class FitRecording:
     @never_raises
     def begin_validation(self) -> None:
         self._validation_start = read_clocks()[0]
+        if self._session is not None:
+            self._session.pause(VALIDATION)
 
     @never_raises
     def end_validation(self) -> None:
         self._interval(VALIDATION, self._validation_start, read_clocks()[0])
+
+    @never_raises
+    def _begin_checkpoint(self) -> None:
+        if self._session is not None:
+            self._session.pause(CHECKPOINT)
 
     @never_raises
     def _record_checkpoint(self, begin: int, end: int) -> None:

@@ -132,8 +132,11 @@ def code_of(function: Any) -> Any:
 class TimedSaving:
     """Times the model's own saving, whichever callback calls it."""
 
-    def __init__(self, model: Any, record: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, model: Any, started: Callable[[], None], record: Callable[[int, int], None]
+    ) -> None:
         self._model = model
+        self._started = started
         self._record = record
         self._depth = 0
         self._restore: List[Callable[[], None]] = []
@@ -152,6 +155,8 @@ class TimedSaving:
         @functools.wraps(save)
         def timed(*args: Any, **kwargs: Any) -> Any:
             begin = read_clocks()[0]
+            if self._depth == 0:
+                self._started()
             self._depth += 1
             try:
                 return save(*args, **kwargs)

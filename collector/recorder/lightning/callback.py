@@ -69,6 +69,8 @@ class StepLogger(Callback):  # type: ignore[misc]  # not installed beside the ap
             self._recording.end_batch(batch)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._recording is not None:
+            self._recording.begin_pause(VALIDATION)
         self._validation_start = monotonic_ns()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:

@@ -80,7 +80,7 @@ class TrainerRecording(Recording):
 
         @functools.wraps(original)
         def save_checkpoint(*args: Any, **kwargs: Any) -> Any:
-            self.begin_pause()
+            self.begin_pause(CHECKPOINT)
             began = monotonic_ns()
             try:
                 return original(*args, **kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import threading
 from collections import deque
 from itertools import chain, repeat
 from time import monotonic_ns
@@ -13,6 +14,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 from ..facts import batches_in
 from ..format import EPOCH, StepRow
 from ..guards import while_running
+from ..in_flight import Position, running_frame
 from ..loop_recording import LoopRecording
 from ..open_session import open_session
 from ..options import Options
@@ -48,6 +50,7 @@ class Recording(LoopRecording):
         "_samples_given",
         "_single",
         "_stream",
+        "_thread",
         "_trainer",
         "_waiting",
     )
@@ -66,6 +69,7 @@ class Recording(LoopRecording):
         #: A deque: the training thread appends while another takes, without a lock.
         self._waiting: Deque[FinishedIteration] = deque()
         self._counts = Samples()
+        self._thread = threading.get_ident()
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -116,6 +120,7 @@ class Recording(LoopRecording):
             facts,
             steps_counted(trainer),
             before_flush=self._drain,
+            position=self._position,
         )
         if not session.recording:
             return
@@ -125,6 +130,24 @@ class Recording(LoopRecording):
         )
         _open.append(self)
         self._watch_reductions()
+
+    def _position(self) -> Position:
+        """Return how far the iteration has come; called on the flushing thread."""
+        fetch = running_frame(self._thread, _ITERATE)
+        if fetch is not None:
+            return Position(fetch.f_locals.get("begin"))
+        iteration = self._iteration
+        if iteration is None:
+            return Position()
+        _, begin, data, *_ = iteration
+        if len(iteration) <= REDUCTIONS:
+            return Position(begin, data)
+        # The engine answers later than the host asks, so the time is that of this look.
+        ready, reduced = (
+            monotonic_ns() if answer is not None and answer.is_there else None
+            for answer in iteration[REDUCTIONS]
+        )
+        return Position(begin, data, ready, reduced)
 
     def _probe_or_why_not(self) -> Tuple[Optional[GradientProbe], Optional[str]]:
         if not self._options.stages:
@@ -208,9 +231,11 @@ class Recording(LoopRecording):
             self._interval(EPOCH, began)
 
     @while_running
-    def begin_pause(self) -> None:
+    def begin_pause(self, kind: str) -> None:
         """Start something other than training. A step whose gradients are reduced ends before it."""
         self._end_iteration_early()
+        assert self._session is not None
+        self._session.pause(kind)
 
     @while_running
     def end_pause(self, kind: str, began: int) -> None:
@@ -292,3 +317,7 @@ class Recording(LoopRecording):
                 # Shapes may be known only since the first batch.
                 session.facts({"batch_size": self._batch_size, **weights(self._trainer)})
             session.step(row._replace(step=session.next_step))
+
+
+#: While a thread runs this generator, and not the body of its loop, it fetches a batch.
+_ITERATE = Recording.iterate.__code__

@@ -98,6 +98,13 @@ class GradientClock:
         # The next gradients to ignore: those of passes that are not checked.
         self._skipped = 0
 
+    @property
+    def is_complete(self) -> bool:
+        """Return whether ``last`` is the last gradient of its pass, and not one before it."""
+        if self.device is not None:
+            return self._count >= self._expected > 0
+        return self._watches_one or (self._latest is not None and self._latest is self._watched)
+
     def hook(self, parameters: Iterable[torch.Tensor]) -> None:
         """Put hooks on parameters that train: layers may be unfrozen between epochs."""
         self._all = {id(one): one for one in parameters if one.requires_grad}

@@ -13,6 +13,7 @@ from ..clock import read_clocks
 from ..facts import known
 from ..format import EPOCH, StepRow
 from ..guards import while_running
+from ..in_flight import Position
 from ..loop_recording import LoopRecording
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from ..open_session import open_session
@@ -167,6 +168,7 @@ class Recording(LoopRecording):
             facts,
             steps_counted(optimizer),
             before_flush=self._before_flush,
+            position=self._position,
         )
         self._late_facts = LateFacts(session, optimizer, model, world.size, options.batch_size)
         if not session.recording:
@@ -232,6 +234,15 @@ class Recording(LoopRecording):
             self._device_steps.settle(last=True)
             self._record_device_clock()
 
+    def _position(self) -> Position:
+        """Return how far the iteration has come on the host; called on the flushing thread."""
+        iteration = self._iteration
+        if iteration is None:
+            return Position()
+        reduced = iteration.reductions[-1].reduced if iteration.reductions else None
+        ready = self._gradients.last if self._gradients.is_complete else None
+        return Position(iteration.begin, iteration.data, ready, reduced)
+
     def _record_device_clock(self) -> None:
         """Record the quality of the device's times, at the end."""
         device_steps, device, session = self._device_steps, self._device, self._session
@@ -247,10 +258,12 @@ class Recording(LoopRecording):
         session.facts({"stamps": {**self._timestamps, **described}})
 
     @while_running
-    def begin_pause(self) -> None:
+    def begin_pause(self, kind: str) -> None:
         """Start something other than training. A step whose gradients are reduced ends before it."""
         if self._iteration is not None and self._iteration.reductions:
             self.end_iteration()
+        assert self._session is not None
+        self._session.pause(kind)
 
     @while_running
     def end_pause(self, kind: str, began: int) -> None:

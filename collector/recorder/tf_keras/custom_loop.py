@@ -17,6 +17,7 @@ from ..clock import JUMP_NS, read_clocks
 from ..format import EPOCH, StepRow
 from ..guards import never_raises, while_running
 from ..identity import world_from_environment
+from ..in_flight import Position
 from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
 from ..loop_recording import LoopRecording
 from ..open_session import open_session
@@ -98,7 +99,15 @@ class CustomLoop(LoopRecording):
             },
             passes_counted(self._optimizer),
             before_flush=self._settle,
+            position=self._position,
         )
+
+    def _position(self) -> Position:
+        """Return how far the step has come, as far as the host's marks show it."""
+        begin, marks = self._begin, self._marks
+        if begin is None:
+            return Position()
+        return Position(begin, marks.data, marks.gradients, marks.reduced)
 
     @never_raises
     def stop(self) -> None:
@@ -304,6 +313,8 @@ class CustomLoop(LoopRecording):
     @contextlib.contextmanager
     def interval(self, kind: str) -> Iterator[None]:
         begin = monotonic_ns()
+        if self._session is not None and kind != EPOCH:
+            self._session.pause(kind)
         try:
             yield
         finally:

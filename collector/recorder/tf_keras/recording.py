@@ -11,6 +11,7 @@ from typing import Any, List, Optional, Tuple
 from ..format import StepRow
 from ..guards import never_raises
 from ..identity import World, world_from_environment
+from ..in_flight import Position
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
 from ..keras_common.running_fit import fit_frame, planned
@@ -56,6 +57,7 @@ class Recording(FitRecording):
         self._graph_reduces: Optional[bool] = None
         self._rates = LearningRates()
         self._stream: Optional[StepStream] = None
+        self._ring: Optional[TimestampRing] = None
         self._instrumentation: Optional[Instrumentation] = None
 
     # -- start and stop --------------------------------------------------------------------------
@@ -70,7 +72,7 @@ class Recording(FitRecording):
         self._passes = passes_per_step(optimizer)
         self._counted_before = passes_counted(optimizer)
         self._no_timestamps = why_no_timestamps(model, self._options.stages)
-        ring = (
+        ring = self._ring = (
             None
             if self._no_timestamps
             else TimestampRing(max(CAPACITY, 4 * steps_per_execution(model)))
@@ -90,7 +92,7 @@ class Recording(FitRecording):
         )
         self._undo.append(self._instrumentation.remove)
         self._instrumentation.install(model)
-        saving = TimedSaving(model, self._record_checkpoint)
+        saving = TimedSaving(model, self._begin_checkpoint, self._record_checkpoint)
         self._undo.append(saving.remove)
         saving.install()
         self._time_train_function(session, calls, self._instrumentation)
@@ -127,6 +129,7 @@ class Recording(FitRecording):
             facts,
             self._counted_before // self._passes,
             before_flush=self.drain,
+            position=self.position,
         )
 
     def _time_train_function(
@@ -154,6 +157,11 @@ class Recording(FitRecording):
         self._timer = model.train_function = timed(function, self, session, calls, key=key)
         if not own and is_made_by(keras.Model, made):
             instrumentation.takes_out = partial(calls_through, self._timer)
+
+    def _position_in_call(self, begin: int) -> Position:
+        return (
+            super()._position_in_call(begin) if self._ring is None else self._ring.position(begin)
+        )
 
     def _running_fit(self) -> Optional[FrameType]:
         return fit_frame(self.model)

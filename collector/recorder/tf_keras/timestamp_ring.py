@@ -12,11 +12,15 @@ from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
 
+from ..clock import read_clocks
+from ..in_flight import Position
 from ..keras_common.calls import MOST_WAITING
 from ..keras_common.steps import LOST, GraphStep, graph_step
 
 #: Timestamps after the one that starts a step.
 READY, REDUCED, DONE = range(3)
+#: The timestamp that starts a step.
+DATA = -1
 
 #: Steps that the graph may be ahead of the reader.
 CAPACITY = 2 * MOST_WAITING
@@ -54,6 +58,8 @@ class TimestampRing:
         self._written: Any = None
         self._rows: Any = None
         self._in_branches: Dict[int, Any] = {}
+        # By column: a variable with the latest time of data and of ready.
+        self._reached: Dict[int, Any] = {}
         # By slot: the data time of the latest step taken from it.
         self._taken: Any = None
 
@@ -66,6 +72,7 @@ class TimestampRing:
         """
         with tf.device("/CPU:0"):
             self._data = tf.timestamp()
+            self._note_reached(DATA, self._data)
         self._graph, self._samples, self._timestamps = _graph_here(), samples, {}
         return self._data
 
@@ -75,10 +82,19 @@ class TimestampRing:
             now = tf.timestamp()
             if self._graph is _graph_here():
                 self._timestamps[column] = now
+                if column == READY:
+                    self._note_reached(READY, now)
                 return
             self._make_variables(column)
             slot = _value(self._written) % self.capacity
             _put(self._in_branches[column], slot, now)
+
+    def _note_reached(self, column: int, now: Any) -> None:
+        """Keep the latest time of a column where the host can read it while the step still runs."""
+        if column not in self._reached:
+            with tf.init_scope():
+                self._reached[column] = _variable(tf.zeros([], tf.float64))
+        tf.raw_ops.AssignVariableOp(resource=self._reached[column].handle, value=now)
 
     def timestamps_so_far(self) -> List[Any]:
         """Return tensors that exist once all timestamps so far do, also those in branches."""
@@ -133,6 +149,19 @@ class TimestampRing:
                 self._in_branches[column] = _variable(tf.zeros([self.capacity], tf.float64))
 
     # -- on the host -------------------------------------------------------------------------------
+
+    def position(self, begin: int) -> Position:
+        """Return how far the step has come whose call began then, in monotonic nanoseconds."""
+        clock = read_clocks()[1]
+        data, ready = (
+            round(self._reached[column].numpy() * 1e6) * 1000 - clock
+            if column in self._reached
+            else 0
+            for column in (DATA, READY)
+        )
+        # An earlier step left an earlier time.
+        data_or_none = data if data >= begin else None
+        return Position(begin, data_or_none, ready if data_or_none and ready >= data else None)
 
     def count_waiting(self) -> int:
         """Return how many steps have been written and not taken yet."""

@@ -1,0 +1,156 @@
+"""Watch the step in flight: how far it has come, and what the process does while it takes too long.
+
+Everything here runs on the recorder's own thread. The training thread gains no work: what it has reached
+is read from where the recording keeps its timestamps anyway.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from statistics import median
+from types import FrameType
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
+
+from .format import IntervalRow, StepRow
+from .stacks import StackFile, frames_of
+
+# A step is overdue when it takes longer than the longest of these.
+_TIMES_MEDIAN = 10
+_OVERDUE_NS = 5_000_000_000
+# Before so many steps the usual time is unknown, and the first steps trace and compile.
+_FEWEST_STEPS = 5
+_OVERDUE_AT_START_NS = 30_000_000_000
+_MEDIAN_OF = 101
+
+# A step in flight is written at every flush at first, and then more rarely: a job may hang for days.
+_OFTEN_NS = 60_000_000_000
+_RARE_PAUSE_NS = 4_500_000_000
+# When the stacks of all threads are written, counted from the last progress.
+_STACKS_AFTER_NS = (30_000_000_000, 300_000_000_000)
+# A flush that comes so much later than planned: the whole process did not run.
+_SUSPENDED_NS = 3_000_000_000
+_MOST_SUSPENSIONS = 20
+
+
+class Position(NamedTuple):
+    """How far a rank has come in the step in flight, in monotonic nanoseconds.
+
+    None was not reached, or cannot be seen from the host. Without ``begin`` the step has not begun. A
+    time before ``begin`` belongs to an earlier step.
+    """
+
+    begin: Optional[int] = None
+    data: Optional[int] = None
+    ready: Optional[int] = None
+    reduced: Optional[int] = None
+
+
+#: Return how far the training has come; called on the flushing thread.
+PositionReader = Callable[[], Position]
+
+
+def running_frame(thread: Optional[int], code: Any) -> Optional[FrameType]:
+    """Return the innermost frame of a function that a thread is running; None where it is not.
+
+    Args:
+        thread: as ``threading.get_ident`` returns it.
+        code: the function's code object.
+    """
+    frame = None if thread is None else sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame
+
+
+class StepWatch:
+    """Notices a step that takes too long, and describes it as facts for the log.
+
+    Args:
+        thread: the identity of the training thread, as ``threading.get_ident`` returns it.
+        origin: the log's anchor, in monotonic nanoseconds.
+        stacks: where the stacks of all threads go; None writes none.
+    """
+
+    def __init__(self, thread: int, origin: int, stacks: Optional[StackFile]) -> None:
+        self._thread = thread
+        self._origin = origin
+        self._stacks = stacks
+        self._times: Deque[int] = deque(maxlen=_MEDIAN_OF)
+        self._progress = origin
+        self._last_end: Optional[int] = None
+        #: What runs between steps now: its kind and its start.
+        self.pause: Optional[Tuple[str, int]] = None
+        self._written_at = 0
+        self._dumps = 0
+        self._suspensions: List[Dict[str, int]] = []
+
+    def row_written(self, row: Any) -> None:
+        """Take note of a row that has just been written."""
+        if isinstance(row, StepRow):
+            if self._last_end is not None:
+                self._times.append(row.end - self._last_end)
+            self._last_end = row.end
+        elif isinstance(row, IntervalRow):
+            # The next step's time does not include it.
+            self._last_end = None
+        if row.end > self._progress:
+            self._progress = row.end
+            self._dumps = 0
+
+    def process_slept(self, planned: int, now: int) -> Optional[Dict[str, Any]]:
+        """Return facts where this thread woke much later than planned: the process was suspended."""
+        if now - planned < _SUSPENDED_NS or len(self._suspensions) >= _MOST_SUSPENSIONS:
+            return None
+        self._suspensions.append({"since_us": self._us(planned), "until_us": self._us(now)})
+        return {"suspended": list(self._suspensions)}
+
+    def overdue(self, now: int, step: int, read: PositionReader) -> Optional[Dict[str, Any]]:
+        """Return facts of the step in flight if it is overdue and was not described just now.
+
+        Args:
+            now: monotonic nanoseconds.
+            step: the number of the step in flight.
+            read: returns how far it has come.
+        """
+        waited = now - self._progress
+        if waited < self._limit_ns():
+            return None
+        if waited > _OFTEN_NS and now - self._written_at < _RARE_PAUSE_NS:
+            return None
+        self._written_at = now
+        described = {
+            "step": step,
+            "since_us": self._us(self._progress),
+            "seen_us": self._us(now),
+            **self._reached(read()),
+        }
+        if self._stacks is not None:
+            described["stack"] = frames_of(sys._current_frames().get(self._thread))
+            self._write_stacks(waited, step)
+        return {"in_flight": described}
+
+    def _limit_ns(self) -> float:
+        if len(self._times) < _FEWEST_STEPS:
+            return _OVERDUE_AT_START_NS
+        return max(_OVERDUE_NS, _TIMES_MEDIAN * median(self._times))
+
+    def _reached(self, position: Position) -> Dict[str, Any]:
+        """Return the last timestamp that was reached, and when."""
+        if self.pause is not None:
+            kind, begin = self.pause
+            return {"reached": "end", "reached_us": self._us(begin), "pause": kind}
+        reached, at = "end", self._progress
+        for name, timestamp in zip(Position._fields, position):
+            if timestamp is not None and timestamp >= (position.begin or 0):
+                reached, at = name, max(at, timestamp)
+        return {"reached": reached, "reached_us": self._us(at)}
+
+    def _write_stacks(self, waited: int, step: int) -> None:
+        if self._dumps < len(_STACKS_AFTER_NS) and waited >= _STACKS_AFTER_NS[self._dumps]:
+            self._dumps += 1
+            assert self._stacks is not None
+            self._stacks.write("step %d, after %d s without progress" % (step, waited // 10**9))
+
+    def _us(self, monotonic_ns: int) -> int:
+        return (monotonic_ns - self._origin) // 1000
