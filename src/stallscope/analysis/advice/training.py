@@ -2,63 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ..settings.setup import AVERAGES, Setup
-from .imbalance import sampler_line, set_epoch
-from .piece import Advice, undone
+from .imbalance import SET_EPOCH, sampler_line
+from .piece import Advice
 
 _BROADCASTS = "horovod.BroadcastGlobalVariablesCallback"
 # Epochs over which the rate rises to N times its value; the default of Horovod's callback.
 _WARM_UP_EPOCHS = 5
 
 
-def sharding(setup: Setup) -> tuple[Advice, ...]:
+def sharding(setup: Setup) -> Iterator[Advice]:
     """Return advice so that an epoch of N ranks sees every sample once."""
+    shared = setup.distributed_sampler if setup.framework == "torch" else setup.has("Shard")
     if setup.framework == "torch":
-        shared = setup.distributed_sampler
-        part = Advice("Give every rank its part of the data", sampler_line(setup), done=shared)
-        return undone(part, set_epoch(setup), _fewer_steps(shared))
-    shared = setup.has("Shard")
-    return undone(
-        Advice(
+        if not shared:
+            yield Advice("Give every rank its part of the data", sampler_line(setup))
+        if not setup.set_epoch:
+            yield SET_EPOCH
+    elif not shared:
+        yield Advice(
             "Shard the data before shuffling",
             "dataset = dataset.shard(hvd.size(), hvd.rank())",
             unless="Or, if the dataset repeats and steps_per_epoch is given, divide that by "
             "hvd.size().",
-            done=shared,
-        ),
-        _fewer_steps(shared),
-    )
+        )
+    if shared:
+        yield Advice(
+            "Every rank has its part of the data already: if it repeats, divide the steps of an epoch "
+            "by the number of ranks"
+        )
 
 
-def _fewer_steps(shared: bool) -> Advice:
-    """Return advice for runs in which every rank has its part of the data already."""
-    return Advice(
-        "Every rank has its part of the data already: if it repeats, divide the steps of an epoch by "
-        "the number of ranks",
-        done=not shared,
-    )
-
-
-def scaled_rate(setup: Setup, rate: float) -> tuple[Advice, ...]:
+def scaled_rate(setup: Setup, rate: float) -> Iterator[Advice]:
     """Return advice to scale the learning rate by the number of ranks, with a warm-up."""
-    scale = Advice(
+    line = ""
+    keras = setup.framework == "keras" and setup.library == "horovod"
+    if keras:
+        line = f"optimizer.learning_rate = {rate:g} * hvd.size()"
+    elif setup.framework == "torch":
+        size = "torch.distributed.get_world_size()" if setup.library == "ddp" else "hvd.size()"
+        line = f'optimizer.param_groups[0]["lr"] = {rate:g} * {size}'
+    yield Advice(
         "With N times the batch, start with N times the rate and a warm-up",
-        _scaled_line(setup, rate),
+        line,
         unless="Not if the rate was tuned on this number of ranks.",
     )
-    if setup.framework != "keras" or setup.library != "horovod":
-        return (scale,)
-    return undone(
-        scale,
-        Advice(
+    if keras and "horovod.LearningRateWarmupCallback" not in setup.callbacks:
+        yield Advice(
             "Add the warm-up",
             "callbacks.append(hvd.callbacks.LearningRateWarmupCallback(initial_lr="
             f"{rate * setup.ranks:g}, warmup_epochs={_WARM_UP_EPOCHS}))",
-            done="horovod.LearningRateWarmupCallback" in setup.callbacks,
-        ),
-    )
+        )
 
 
 def broadcast_once(setup: Setup) -> Advice:
@@ -126,8 +122,13 @@ def shuffled_anew(setup: Setup, shuffles: bool) -> Advice:
         setup: the run's setup.
         shuffles: whether samples are shuffled already, in the same way each time.
     """
+    if setup.framework == "torch" and shuffles:
+        return SET_EPOCH
+    if setup.framework == "torch" and setup.library is None:
+        return Advice("Shuffle", "loader = DataLoader(data, shuffle=True)")
     if setup.framework == "torch":
-        return set_epoch(setup) if shuffles else _sampled(setup)
+        line = f"{sampler_line(setup)}; sampler.set_epoch(epoch)"
+        return Advice("Shuffle with a sampler that gets the epoch", line)
     if shuffles:
         return Advice(
             "Shuffle again in every epoch, after the cache",
@@ -153,21 +154,7 @@ def dense_gradients(setup: Setup, shape: Sequence[int]) -> Advice:
     if setup.library == "ddp":
         size = f"{shape[0]}, {shape[1]}"
         return Advice(what, f"embedding = torch.nn.Embedding({size}, sparse=False)", unless=unless)
-    named = "named_parameters=model.named_parameters(), " if setup.framework == "torch" else ""
-    return Advice(
-        what,
-        f"optimizer = hvd.DistributedOptimizer(optimizer, {named}sparse_as_dense=True)",
-        unless=unless,
-    )
-
-
-def _sampled(setup: Setup) -> Advice:
-    if setup.library is None:
-        return Advice("Shuffle", "loader = DataLoader(data, shuffle=True)")
-    return Advice(
-        "Shuffle with a sampler that gets the epoch",
-        f"{sampler_line(setup)}; sampler.set_epoch(epoch)",
-    )
+    return Advice(what, setup.optimizer_line("sparse_as_dense=True"), unless=unless)
 
 
 def _averaged_loss(setup: Setup) -> str:
@@ -197,19 +184,17 @@ def shared_validation(setup: Setup) -> Advice:
     return Advice(f"{what}, or validate less often")
 
 
-def shorter_solo_work(setup: Setup, kinds: Collection[str]) -> tuple[Advice, ...]:
+def shorter_solo_work(setup: Setup, kinds: Collection[str]) -> Iterator[Advice]:
     """Return advice that shortens work of one rank for which the others wait.
 
     Args:
         setup: the run's setup.
         kinds: the kinds of this work, ``validation`` or ``checkpoint``.
     """
-    pieces = []
     if "validation" in kinds:
-        pieces.append(shared_validation(setup))
+        yield shared_validation(setup)
     if "checkpoint" in kinds:
-        pieces.append(Advice("Write checkpoints less often or in the background"))
-    return tuple(pieces)
+        yield Advice("Write checkpoints less often or in the background")
 
 
 def checkpoints_on_rank_0(setup: Setup) -> Advice:
@@ -222,12 +207,3 @@ def checkpoints_on_rank_0(setup: Setup) -> Advice:
         what,
         'callbacks += [tf.keras.callbacks.ModelCheckpoint("model.keras")] if hvd.rank() == 0 else []',
     )
-
-
-def _scaled_line(setup: Setup, rate: float) -> str:
-    if setup.framework == "keras" and setup.library == "horovod":
-        return f"optimizer.learning_rate = {rate:g} * hvd.size()"
-    if setup.framework == "torch":
-        size = "torch.distributed.get_world_size()" if setup.library == "ddp" else "hvd.size()"
-        return f'optimizer.param_groups[0]["lr"] = {rate:g} * {size}'
-    return ""

@@ -29,7 +29,7 @@ def uneven_batches(records: Records) -> Iterator[Finding]:
         f"Rank {most} processes {per_step[most]:,.1f} samples per step and rank {fewest} "
         f"{per_step[fewest]:,.1f}: rank {most} has {more:.1%} more to compute in every step, and the "
         "others wait for it unless its device is faster by as much.",
-        f"{in_words(*even_work(records.setup))} Averaging gives every rank's gradients the same weight, "
+        f"{in_words(even_work(records.setup))} Averaging gives every rank's gradients the same weight, "
         "so samples of smaller batches count more.",
     )
 
@@ -48,7 +48,7 @@ def uneven_shards(records: Records) -> Iterator[Finding]:
         "Ranks have shards of different sizes",
         f"Rank {most} processes {per_epoch[most]:,.0f} samples in an epoch and rank {fewest} "
         f"{per_epoch[fewest]:,.0f}: rank {most} has {more:.1%} more to compute.",
-        f"{in_words(*even_work(records.setup))} Shard by sample rather than by file, or give every rank "
+        f"{in_words(even_work(records.setup))} Shard by sample rather than by file, or give every rank "
         "the same number of files of equal size.",
     )
 

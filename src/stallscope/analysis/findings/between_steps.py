@@ -38,7 +38,7 @@ def validation_on_all_ranks(records: Records) -> Iterator[Finding]:
         f"{len(spent)} of {len(records.ranks)} ranks ({ranks_in_words(list(seconds))}) validate for "
         f"about the same time: {cost:.1f} s on every rank, {share:.1%} of the job. Unless each has "
         "its own part of the validation data, they all compute the same.",
-        in_words(shared_validation(records.setup)),
+        str(shared_validation(records.setup)),
     )
 
 
@@ -61,7 +61,7 @@ def checkpoint_on_all_ranks(records: Records) -> Iterator[Finding]:
         "Several ranks write checkpoints",
         f"{capitalised(who)}{where} wrote {counted(number, 'checkpoint')} in all: with the "
         "same path they overwrite each other and can corrupt the file.",
-        in_words(checkpoints_on_rank_0(records.setup)),
+        str(checkpoints_on_rank_0(records.setup)),
     )
 
 
@@ -81,7 +81,7 @@ def rank_0_alone(records: Records) -> Iterator[Finding]:
         f"Rank {work.rank} works while the others wait",
         f"Only rank {work.rank} did {did}; the others waited {cost:.1f} s for it, {share:.1%} of "
         "the job.",
-        in_words(*shorter_solo_work(records.setup, work.numbers)),
+        in_words(shorter_solo_work(records.setup, work.numbers)),
     )
 
 

@@ -85,7 +85,7 @@ def steps_not_divided(records: Records) -> Iterator[Finding]:
         f"{run.size} ranks make {own:,.0f} steps in an epoch, and one rank {on_one:,.0f} with the same "
         f"batch size of {run.fact('batch_size')}: if the data is the same, every batch is seen "
         f"{run.size} times in an epoch.",
-        in_words(*sharding(records.setup)),
+        in_words(sharding(records.setup)),
     )
 
 

@@ -43,7 +43,7 @@ def learning_rate_not_scaled(records: Records) -> Iterator[Finding]:
             "info",
             "The learning rate is the optimizer's default",
             f"{rate:g} on {run.size} ranks, the same as on one.",
-            in_words(*scaled_rate(records.setup, float(rate))),
+            in_words(scaled_rate(records.setup, float(rate))),
         )
 
 

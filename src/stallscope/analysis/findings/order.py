@@ -8,7 +8,7 @@ from typing import Any
 from stallscope.formatting.lists import ranks_in_words
 from stallscope.run import Log
 
-from ..advice import Advice, in_words, shuffled_anew
+from ..advice import Advice, shuffled_anew
 from .finding import Finding
 from .records import Records
 
@@ -35,7 +35,7 @@ def same_order_every_epoch(records: Records) -> Iterator[Finding]:
         "warning" if shuffles else "info",
         "Every epoch sees its samples in the same order",
         f"On {ranks_in_words(sorted(ranks))}: {reason}. Then every epoch has the same batches.",
-        in_words(Advice(advised.what, advised.line, unless=unless)),
+        str(Advice(advised.what, advised.line, unless=unless)),
     )
 
 

@@ -83,7 +83,7 @@ def _at_positions(
         "Epochs start slowly",
         f"Step {words} of an epoch takes {over[slow].mean() / 1e6:.1f} ms longer than the steps around "
         f"it in most epochs: {cost:.1%} of all steps' time.",
-        in_words(*slow_first_steps(setup)),
+        in_words(slow_first_steps(setup)),
     )
 
 

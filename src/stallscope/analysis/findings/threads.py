@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from stallscope.formatting.lists import counted, ranks_in_words
 
-from ..advice import in_words
-from ..advice.cores import for_crowded_cores
+from ..advice.advise import for_crowded_cores
 from ..settings.cores import cpu_loads
 from .finding import Finding
 from .records import Records
@@ -30,5 +29,5 @@ def threads_oversubscribed(records: Records) -> Iterator[Finding]:
         f"On host {worst.host}, {ranks_in_words(worst.ranks)} compute with "
         f"{counted(worst.threads, 'intra-op thread')} together on "
         f"{counted(worst.cores, 'CPU core')}, and compete for them.{also}",
-        in_words(*for_crowded_cores(records.setup, worst)),
+        str(for_crowded_cores(records.setup, worst)),
     )

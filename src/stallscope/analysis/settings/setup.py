@@ -147,9 +147,23 @@ class Setup:
         """Return the CPU cores per rank besides the one that training keeps busy."""
         return None if self.cpu_cores is None else self.cpu_cores // self.ranks_on_machine - 1
 
+    @property
+    def no_spare_core(self) -> bool:
+        """Whether ranks are known to leave no CPU core for loading."""
+        return self.spare_cores is not None and self.spare_cores < 1
+
     def has(self, *operations: str) -> bool:
         """Whether the tf.data pipeline is known to have one of these operations."""
         return not set(operations).isdisjoint(self.pipeline or ())
+
+    def is_on(self, name: str) -> bool:
+        """Whether an environment variable is set, and not to 0."""
+        return self.settings.get(name, "0") not in ("", "0")
+
+    def optimizer_line(self, arguments: str) -> str:
+        """Return the line that wraps the user's optimizer in Horovod's, with these arguments."""
+        named = "named_parameters=model.named_parameters(), " if self.framework == "torch" else ""
+        return f"optimizer = hvd.DistributedOptimizer(optimizer, {named}{arguments})"
 
     @property
     def polls(self) -> bool:
