@@ -13,9 +13,8 @@ from .advice import advise
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
 from .findings.finding import Finding
-from .findings.input_imbalance import ranks_starve_in_turn
+from .findings.imbalance import rank_0_extra_work, ranks_starve_in_turn
 from .findings.loader_rates import input_too_slow_alone, loader_rate_sentence, stage_times
-from .findings.rank_0 import rank_0_extra_work
 from .findings.slow_steps import step_findings
 from .gains.attribution import Attribution, attribute
 from .gains.baseline import (

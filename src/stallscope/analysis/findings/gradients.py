@@ -55,14 +55,10 @@ def sparse_gradients(records: Records) -> Iterator[Finding]:
         return
     gathered = [known for one in _list(fact.get("largest")) if (known := _Gathered.of(one))]
     ranks = records.run.size
-    worst = max(gathered, key=lambda one: one.dense_bytes, default=None)
-    if worst is None:
+    costly = [one for one in gathered if one.gathered_bytes(ranks) > one.reduced_bytes(ranks)]
+    if not costly and all(one.rows is not None for one in gathered):
         return
-    rows = [one for one in gathered if one.rows is not None]
-    costly = [one for one in rows if one.gathered_bytes(ranks) > one.reduced_bytes(ranks)]
-    if not costly and len(rows) == len(gathered):
-        return
-    one = costly[0] if costly else worst
+    one = costly[0] if costly else max(gathered, key=lambda one: one.dense_bytes)
     yield Finding(
         "sparse_gradients",
         "warning" if costly else "info",
