@@ -58,10 +58,7 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> lis
         for fix, share in shares.items()
     ]
     if cores.busy_loaders:
-        gains = [
-            replace(gain, bound=gain.bound or _speeds_up_input(gain.fix, faults.found))
-            for gain in gains
-        ]
+        gains = [replace(gain, bound=_speeds_up_input(gain.fix, faults.found)) for gain in gains]
     return _with_bounds(gains, faults) + _what_could_shrink(faults)
 
 
@@ -69,8 +66,7 @@ def _speeds_up_input(fix: str, found: Found) -> bool:
     """Whether a fix makes input faster."""
     if fix in ("input", "all"):
         return True
-    slow_in_input = [one for one in found.stragglers if one.stage == "input"]
-    fixes = {fix for one in slow_in_input for fix in one.fixes}
+    fixes = {fix for one in found.stragglers if one.stage == "input" for fix in one.fixes}
     return fix in fixes or (fix == "imbalance" and bool(fixes))
 
 
@@ -111,7 +107,13 @@ def _varying_compute(found: Found, replay: BaselineReplay, compute: float) -> fl
 
     Compute that is slower on all ranks also varies more.
     """
-    varying = min(_share_that_varies(found, replay), max(0.0, compute - replay.slower_compute))
+    varying = sum(
+        one.cost_ms.value * 1e6
+        for one in found.stragglers
+        if one.counts_as_imbalance and not one.ranks
+    )
+    varying = float(np.clip(varying / replay.loss, 0.0, 1.0)) if replay.loss > 0 else 0.0
+    varying = min(varying, max(0.0, compute - replay.slower_compute))
     own_fault = varying >= replay.own_fault.get("compute", 0.0) * compute
     return min(varying, compute) if own_fault else 0.0
 
@@ -133,16 +135,6 @@ def _capped(shares: dict[str, float], everything: float) -> dict[str, float]:
     if sum(shrunk.get(fix, 0.0) > 0 for fix in FAULTS) > 1:
         shrunk["all"] = everything
     return shrunk
-
-
-def _share_that_varies(found: Found, replay: BaselineReplay) -> float:
-    """Return the share of the loss that comes from variation from step to step on all ranks."""
-    cost = sum(
-        one.cost_ms.value * 1e6
-        for one in found.stragglers
-        if one.counts_as_imbalance and not one.ranks
-    )
-    return float(np.clip(cost / replay.loss, 0.0, 1.0)) if replay.loss > 0 else 0.0
 
 
 def gains_without_baseline(faults: Faults, cores: CoreUse) -> list[WhatIf]:
@@ -200,11 +192,10 @@ def _with_bounds(gains: Sequence[WhatIf], faults: Faults) -> list[WhatIf]:
     """Mark the gains of fixing ranks as upper bounds if the limit of the other loaders is unknown."""
     if not faults.peer_limit_unknown:
         return list(gains)
-    return [replace(one, bound=True) if _fixes_ranks(one.fix) else one for one in gains]
-
-
-def _fixes_ranks(fix: str) -> bool:
-    return fix in ("imbalance", "all") or fix.startswith(("rank:", "host:"))
+    fixes = {"imbalance", "all"} | {
+        one.fix for one in gains if one.fix.startswith(("rank:", "host:"))
+    }
+    return [replace(one, bound=one.bound or one.fix in fixes) for one in gains]
 
 
 def _what_could_shrink(faults: Faults) -> list[WhatIf]:
@@ -288,7 +279,9 @@ def _stage_gain(stage: str, faults: Faults, cores: CoreUse) -> WhatIf:
         saved = saved - (ledger.last - without_lateness(ledger, found.late.of_stage(stage)))
     if cores.on_cpu and not cores.shared:
         saved = saved + _faster_without_pauses(saved, ledger)
-    return what_if(stage, ledger, saved, uncertainty_ns=_uncertainty(stage, ledger))
+    # The time that a stage needs is unknown: at most its whole time.
+    uncertainty = min(ASSUMED_MS * 1e6, float(ledger.by_cause(stage).mean()))
+    return what_if(stage, ledger, saved, uncertainty_ns=uncertainty)
 
 
 def _faster_without_pauses(saved: Ints, ledger: Ledger) -> Ints:
@@ -299,11 +292,6 @@ def _faster_without_pauses(saved: Ints, ledger: Ledger) -> Ints:
     """
     shorter = np.minimum(np.maximum(saved, 0), ledger.by_cause("compute"))
     return np.asarray(_SLOWER_AFTER_PAUSE * shorter, np.int64)
-
-
-def _uncertainty(stage: str, ledger: Ledger) -> float:
-    """Return the uncertainty of the time that a stage needs, nanoseconds: at most its whole time."""
-    return min(ASSUMED_MS * 1e6, float(ledger.by_cause(stage).mean()))
 
 
 def _straggler_gain(fix: str, ledger: Ledger, one: Straggler) -> WhatIf:
