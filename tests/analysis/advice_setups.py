@@ -10,26 +10,28 @@ from itertools import product
 from simulator import Job, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.advice import (
+from stallscope.analysis.advice.advise import between_steps, for_crowded_cores, fuller_compute
+from stallscope.analysis.advice.communication import for_allreduce, larger_cache
+from stallscope.analysis.advice.imbalance import even_work, for_imbalance
+from stallscope.analysis.advice.input import (
+    InputTimes,
+    for_late_input,
+    for_slower_compute,
+    slow_first_steps,
+)
+from stallscope.analysis.advice.piece import Advice
+from stallscope.analysis.advice.training import (
     ONE_BROADCAST,
-    Advice,
     averaged_metrics,
     broadcast_once,
     checkpoints_on_rank_0,
     dense_gradients,
-    even_work,
-    larger_cache,
     scaled_rate,
     sharding,
     shared_validation,
     shorter_solo_work,
     shuffled_anew,
-    slow_first_steps,
 )
-from stallscope.analysis.advice.advise import between_steps, for_crowded_cores, fuller_compute
-from stallscope.analysis.advice.communication import for_allreduce
-from stallscope.analysis.advice.imbalance import for_imbalance
-from stallscope.analysis.advice.input import InputTimes, for_late_input, for_slower_compute
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.network.communication import Communication
 from stallscope.analysis.settings.cores import CpuLoad

@@ -16,11 +16,11 @@ from simulator import Job as SimulatedJob
 from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.advice import Advice
 from stallscope.analysis.advice.advise import between_steps, fuller_compute
 from stallscope.analysis.advice.communication import for_allreduce
 from stallscope.analysis.advice.imbalance import for_imbalance
 from stallscope.analysis.advice.input import InputTimes, for_late_input, for_slower_compute
+from stallscope.analysis.advice.piece import Advice
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.network.communication import Communication
 from stallscope.analysis.settings.setup import Setup

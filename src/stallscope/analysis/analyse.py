@@ -9,7 +9,7 @@ from functools import cached_property
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
-from .advice import advise
+from .advice.advise import advise
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
 from .findings.finding import Finding

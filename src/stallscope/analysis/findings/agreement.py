@@ -12,7 +12,7 @@ import numpy as np
 from stallscope.formatting.lists import clipped, ranks_in_words
 from stallscope.run import Log
 
-from ..advice import ONE_BROADCAST, averaged_metrics, broadcast_once
+from ..advice.training import ONE_BROADCAST, averaged_metrics, broadcast_once
 from ..settings.setup import AVERAGES, callbacks_of, number
 from .finding import Finding
 from .records import Records

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..advice import even_work, in_words
+from ..advice.imbalance import even_work
+from ..advice.piece import in_words
 from .finding import Finding
 from .records import Records
 

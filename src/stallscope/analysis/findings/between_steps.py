@@ -11,7 +11,8 @@ from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import capitalised, counted, ranks_in_words
 
-from ..advice import checkpoints_on_rank_0, in_words, shared_validation, shorter_solo_work
+from ..advice.piece import in_words
+from ..advice.training import checkpoints_on_rank_0, shared_validation, shorter_solo_work
 from .finding import Finding
 from .records import Records
 

@@ -11,7 +11,8 @@ from stallscope.arrays.blocks import NULL
 from stallscope.formatting.lists import ranks_in_words
 from stallscope.run import Log, Run
 
-from ..advice import Advice, in_words, sharding, shuffled_anew
+from ..advice.piece import Advice, in_words
+from ..advice.training import sharding, shuffled_anew
 from .finding import Finding
 from .records import Epochs, Records
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from stallscope.formatting.lists import clipped, counted, ranks_in_words
 from stallscope.run import Event
 
-from ..advice import larger_cache
+from ..advice.communication import larger_cache
 from .finding import Finding
 from .records import Records
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from stallscope.formatting.lists import clipped, counted
 
-from ..advice import dense_gradients, in_words, scaled_rate
+from ..advice.piece import in_words
+from ..advice.training import dense_gradients, scaled_rate
 from ..settings.setup import number
 from .finding import Finding
 from .records import Records

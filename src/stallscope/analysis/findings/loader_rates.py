@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from stallscope.formatting.lists import clipped
 from stallscope.run import InputStage
 
-from ..advice import InputTimes, for_late_input, in_words
+from ..advice.input import InputTimes, for_late_input
+from ..advice.piece import in_words
 from ..gains.bottleneck import Bottleneck
 from ..gains.input_times import InputRates
 from ..settings.setup import Setup

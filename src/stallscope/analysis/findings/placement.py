@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from stallscope.formatting.lists import counted, ranks_in_words
 
-from ..advice import Advice
 from ..advice.advise import for_crowded_cores
+from ..advice.piece import Advice
 from ..settings.cores import cpu_loads
 from ..settings.setup import machines
 from .finding import Finding

@@ -10,7 +10,7 @@ import numpy as np
 from stallscope.arrays.blocks import NULL
 from stallscope.formatting.lists import clipped, ranks_in_words
 
-from ..advice import larger_cache
+from ..advice.communication import larger_cache
 from .finding import Finding
 from .records import Records
 

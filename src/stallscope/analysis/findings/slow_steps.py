@@ -11,7 +11,8 @@ from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.stats import robust_sd
 from stallscope.arrays.types import Bools
 
-from ..advice import in_words, slow_first_steps
+from ..advice.input import slow_first_steps
+from ..advice.piece import in_words
 from ..ledger.change_points import ChangePoint
 from ..ledger.ledger import Ledger
 from ..settings.setup import Setup

@@ -9,7 +9,7 @@ import numpy as np
 
 from stallscope.arrays.types import Floats
 
-from ..advice import Advice
+from ..advice.piece import Advice
 from ..network.tensors import Tensors
 
 # After this many negotiations of each tensor, the cache would answer nearly all of them.
