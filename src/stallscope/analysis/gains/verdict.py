@@ -163,11 +163,9 @@ def _imbalance(best: WhatIf, found: Attribution, step: str) -> Bottleneck:
     worst, *others = [one for one in found.stragglers if one.counts_as_imbalance]
     rest = len(others)
     more = f" The table lists {rest} more." if rest else ""
-    peers = (
-        "The other ranks' loaders keep up, so their limit is unknown. "
-        if found.peer_limit_unknown
-        else ""
-    )
+    peers = ""
+    if found.peer_limit_unknown:
+        peers = "The other ranks' loaders keep up, so their limit is unknown. "
     return Bottleneck(
         "imbalance",
         worst.stage,
@@ -249,11 +247,8 @@ def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableR
     if most is None or most.saved_ms.value < WORTHWHILE * step_ms:
         if compared.baseline is not None:
             return Bottleneck("compute", "compute", "The step takes as long as the baseline's.")
-        return Bottleneck(
-            "balanced",
-            None,
-            "A synthetic baseline would show whether compute is as fast as it can be.",
-        )
+        unknown = "A synthetic baseline would show whether compute is as fast as it can be."
+        return Bottleneck("balanced", None, unknown)
     if most.fix == "allreduce" and run.missing_ranks:
         return _allreduce_unknown(run)
     gain = f"at most {ratio(most.speedup, most.ci95)}×"
@@ -291,20 +286,14 @@ def _insufficient(reason: str) -> Bottleneck:
 
 def _certainly_worthwhile(gain: WhatIf, step_ms: float) -> bool:
     """Whether the low end of the gain's interval, or the gain of most steps, is worth a verdict."""
-    ci95 = gain.saved_ms.ci95
-    least = gain.mostly_ms if ci95 is None else max(ci95[0], gain.mostly_ms)
-    return least >= WORTHWHILE * step_ms
+    low, _ = gain.saved_ms.ci95 or (gain.mostly_ms, 0.0)
+    return max(low, gain.mostly_ms) >= WORTHWHILE * step_ms
 
 
 def _indistinguishable(best: WhatIf, runner_up: WhatIf) -> bool:
     """Whether each gain lies within the other's interval."""
-    mine, theirs = best.saved_ms.ci95, runner_up.saved_ms.ci95
-    if mine is None or theirs is None:
-        return False
-    return (
-        mine[0] <= runner_up.saved_ms.value <= mine[1]
-        and theirs[0] <= best.saved_ms.value <= theirs[1]
-    )
+    pairs = (best.saved_ms, runner_up.saved_ms), (runner_up.saved_ms, best.saved_ms)
+    return all(one.ci95 and one.ci95[0] <= it.value <= one.ci95[1] for one, it in pairs)
 
 
 def _saved(gain: WhatIf, step: str) -> str:
