@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stallscope.formatting.lists import clipped
-from stallscope.run import InputStage
 
 from ..advice.input import InputTimes, for_late_input
 from ..advice.piece import in_words
@@ -38,7 +37,9 @@ def stage_times(rates: InputRates | None) -> InputTimes | None:
         return None
     times: dict[str, float] = {}
     for stage in rates.slowest.stages:
-        kind = _advised(stage)
+        # An unknown function is sped up in the same way as decoding.
+        unknown = stage.kind == "other" and "Map(" in stage.name
+        kind = "decode" if unknown else stage.kind
         times[kind] = times.get(kind, 0.0) + stage.ms
     if max(times, key=times.__getitem__) not in _ADVISED:
         return None
@@ -47,18 +48,21 @@ def stage_times(rates: InputRates | None) -> InputTimes | None:
 
 def loader_rate_sentence(rates: InputRates) -> str:
     """Describe the loader's rate, whether it is enough, and its longest stage; empty if unknown."""
-    alone = rates.alone
+    alone, longest, batch_ms = rates.alone, rates.longest, rates.slowest.ms
     if alone is None:
         return ""
     interval = "" if alone.ci95 is None else f" (95 %: {alone.ci95[0]:,.0f}–{alone.ci95[1]:,.0f})"
-    loader = f"the loader of rank {rates.slowest.rank}"
-    gives = f"Run alone, {loader} gives {alone.value:,.0f} samples/s{interval}"
-    return f"{gives}{_comparison(rates)}{_longest_stage(rates)}.{_not_at_once(rates)}"
-
-
-def _advised(stage: InputStage) -> str:
-    # An unknown function is sped up in the same way as decoding.
-    return "decode" if stage.kind == "other" and "Map(" in stage.name else stage.kind
+    stage = ""
+    if longest is not None and batch_ms is not None:
+        stage = (
+            f"; its longest stage is {longest.kind}: {clipped(longest.name)}, {longest.ms:.3g} ms of a "
+            f"batch's {batch_ms:.3g} ms"
+        )
+    together = " Not all ranks measured at the same time: together, loaders may be slower."
+    return (
+        f"Run alone, the loader of rank {rates.slowest.rank} gives {alone.value:,.0f} samples/s"
+        f"{interval}{_comparison(rates)}{stage}.{'' if rates.at_once else together}"
+    )
 
 
 def _comparison(rates: InputRates) -> str:
@@ -74,19 +78,3 @@ def _comparison(rates: InputRates) -> str:
             "cores, disk or memory"
         )
     return f", less than the {needed}"
-
-
-def _longest_stage(rates: InputRates) -> str:
-    longest, batch_ms = rates.longest, rates.slowest.ms
-    if longest is None or batch_ms is None:
-        return ""
-    return (
-        f"; its longest stage is {longest.kind}: {clipped(longest.name)}, "
-        f"{longest.ms:.3g} ms of a batch's {batch_ms:.3g} ms"
-    )
-
-
-def _not_at_once(rates: InputRates) -> str:
-    if rates.at_once:
-        return ""
-    return " Not all ranks measured at the same time: together, loaders may be slower."
