@@ -108,11 +108,10 @@ def averaged_metrics(setup: Setup) -> Advice:
             )
         if AVERAGES in setup.callbacks:
             return Advice("Move MetricAverageCallback before all callbacks that use a metric")
-        line = "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())"
-        return Advice(f"{what}, as the first of the callbacks", line, unless=unless)
-    if setup.framework == "torch" and setup.library is not None:
-        return Advice(f"{what}, such as scheduler.step(loss)", _averaged_loss(setup), unless=unless)
-    return Advice(what, unless=unless)
+        what += ", as the first of the callbacks"
+    elif setup.framework == "torch" and setup.library is not None:
+        what += ", such as scheduler.step(loss)"
+    return Advice(what, _averaging_line(setup), unless=unless)
 
 
 def shuffled_anew(setup: Setup, shuffles: bool) -> Advice:
@@ -157,7 +156,12 @@ def dense_gradients(setup: Setup, shape: Sequence[int]) -> Advice:
     return Advice(what, setup.optimizer_line("sparse_as_dense=True"), unless=unless)
 
 
-def _averaged_loss(setup: Setup) -> str:
+def _averaging_line(setup: Setup) -> str:
+    """Return the line that averages metrics over the ranks; empty if unknown."""
+    if setup.framework == "keras" and setup.library == "horovod":
+        return "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())"
+    if setup.framework != "torch" or setup.library is None:
+        return ""
     if setup.library == "ddp":
         return (
             "torch.distributed.all_reduce(loss, op=torch.distributed.ReduceOp.SUM); "
@@ -172,16 +176,12 @@ def shared_validation(setup: Setup) -> Advice:
     what = "Unless it has one already, give every rank a shard of the validation data"
     if AVERAGES in setup.callbacks:
         return Advice(f"{what}, or validate less often")
+    line = _averaging_line(setup)
     what += " and average the metrics"
-    if setup.framework == "keras" and setup.library == "horovod":
-        return Advice(
-            f"{what}, before callbacks that use them",
-            "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())",
-            unless="Or validate less often.",
-        )
-    if setup.framework == "torch" and setup.library is not None:
-        return Advice(what, _averaged_loss(setup), unless="Or validate less often.")
-    return Advice(f"{what}, or validate less often")
+    if not line:
+        return Advice(f"{what}, or validate less often")
+    what += ", before callbacks that use them" if setup.framework == "keras" else ""
+    return Advice(what, line, unless="Or validate less often.")
 
 
 def shorter_solo_work(setup: Setup, kinds: Collection[str]) -> Iterator[Advice]:

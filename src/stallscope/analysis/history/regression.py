@@ -201,14 +201,14 @@ def _figures(runs: Sequence[Analysis]) -> Iterator[Figure]:
 
 def _means(runs: Sequence[Analysis]) -> Iterator[tuple[str, list[Mean | None]]]:
     """Return every figure that any run has."""
-    yield "step", [None if one.step is None else Mean(one.step.mean, one.step.ci95) for one in runs]
+    yield "step", [one.step_ms for one in runs]
     rates = [_rate(one) for one in runs]
     if any(rates):
         yield "samples_per_second", rates
     for name in ENTRIES:
-        entries = [one.entry(name) for one in runs]
+        entries = [one.entry_ms(name) for one in runs]
         if any(entries):
-            yield name, [None if one is None else Mean(one.ms, one.ci95_ms) for one in entries]
+            yield name, entries
 
 
 def _rate(analysis: Analysis) -> Mean | None:

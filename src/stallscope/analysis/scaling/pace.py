@@ -87,9 +87,8 @@ def pace_of(analysis: Analysis) -> Pace | None:
     """Return the run's pace; None if nothing was timed, or the number of processes is unknown."""
     if analysis.epoch_times is not None:
         return _of_epochs(analysis, analysis.epoch_times)
-    if analysis.step is None or analysis.step.mean <= 0:
-        return None
-    return _of_steps(analysis, Mean(analysis.step.mean, analysis.step.ci95))
+    step_ms = analysis.step_ms
+    return None if step_ms is None or step_ms.value <= 0 else _of_steps(analysis, step_ms)
 
 
 def _of_steps(analysis: Analysis, step_ms: Mean) -> Pace:

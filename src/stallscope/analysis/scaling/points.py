@@ -84,7 +84,7 @@ def _point(size: int, runs: Sequence[Pace], unit: Unit) -> Point:
         # Means of steps come first, because the lost parts then add up exactly.
         unit_ms = step_ms.scaled(1 / work)
     assert unit_ms is not None
-    entries = {name: _over_all([_entry(run.analysis, name) for run in runs]) for name in ENTRIES}
+    entries = {name: _over_all([run.analysis.entry_ms(name) for run in runs]) for name in ENTRIES}
     known = {name: mean for name, mean in entries.items() if mean is not None}
     return Point(
         ranks=size,
@@ -97,11 +97,6 @@ def _point(size: int, runs: Sequence[Pace], unit: Unit) -> Point:
         unit_epochs_ms=_over_all([run.epochs_ms(unit) for run in runs]),
         unit_job_ms=_over_all([run.job_unit_ms(unit) for run in runs]),
     )
-
-
-def _entry(analysis: Analysis, name: str) -> Mean | None:
-    entry = analysis.entry(name)
-    return None if entry is None else Mean(entry.ms, entry.ci95_ms)
 
 
 def _over_all(means: Sequence[Mean | None]) -> Mean | None:
