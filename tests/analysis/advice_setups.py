@@ -14,7 +14,6 @@ from stallscope.analysis.advice.advise import between_steps, for_crowded_cores, 
 from stallscope.analysis.advice.communication import for_allreduce, larger_cache
 from stallscope.analysis.advice.imbalance import even_work, for_imbalance
 from stallscope.analysis.advice.input import (
-    InputTimes,
     for_late_input,
     for_slower_compute,
     slow_first_steps,
@@ -116,7 +115,7 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         load = CpuLoad("alpha", tuple(range(4)), 4 * threads, 2)
         pieces.append(for_crowded_cores(setup, load))
     for stage in ("read", "decode", "augment", "batch"):
-        pieces += for_late_input(setup, InputTimes(**{stage: 5.0}))
+        pieces += for_late_input(setup, stage)
     for late in (
         straggler(),
         straggler("input"),

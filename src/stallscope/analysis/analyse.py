@@ -14,7 +14,7 @@ from .findings import by_severity, find
 from .findings.clocks import clock_findings
 from .findings.finding import Finding
 from .findings.imbalance import rank_0_extra_work, ranks_starve_in_turn
-from .findings.loader_rates import input_too_slow_alone, loader_rate_sentence, stage_times
+from .findings.loader_rates import input_too_slow_alone, loader_rate_sentence, longest_stage
 from .findings.slow_steps import step_findings
 from .gains.attribution import Attribution, attribute
 from .gains.baseline import (
@@ -179,9 +179,9 @@ class _Analyser:
         if verdict.kind == "input" and rates is not None:
             evidence = f"{verdict.evidence} {loader_rate_sentence(rates)}".rstrip()
             verdict = replace(verdict, evidence=evidence)
-        times = stage_times(rates)
         return replace(
-            verdict, advice=advise(run, verdict, steady, found, self.communication, times)
+            verdict,
+            advice=advise(run, verdict, steady, found, self.communication, longest_stage(rates)),
         )
 
     def findings(self) -> tuple[Finding, ...]:

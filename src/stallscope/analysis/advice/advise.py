@@ -15,7 +15,7 @@ from ..settings.cores import CpuLoad, crowded_cores
 from ..settings.setup import Setup
 from .communication import for_allreduce
 from .imbalance import for_imbalance
-from .input import InputTimes, for_late_input, for_slower_compute
+from .input import for_late_input, for_slower_compute
 from .piece import Advice
 
 
@@ -25,7 +25,7 @@ def advise(
     ledger: Ledger,
     found: Attribution,
     communication: Communication | None = None,
-    times: InputTimes | None = None,
+    longest_stage: str | None = None,
 ) -> tuple[str, ...]:
     """Return what to change, the most certain advice first; nothing if there is no bottleneck.
 
@@ -35,14 +35,14 @@ def advise(
         ledger: steady steps.
         found: the run's stragglers.
         communication: the run's communication, if known.
-        times: the times of the input's stages, if measured.
+        longest_stage: the kind of the input's longest stage, if measured.
     """
     setup = Setup.of(run)
     pieces: Iterable[Advice] = ()
     if verdict.kind == "imbalance":
         pieces = for_imbalance(run, setup, found.stragglers)
     elif verdict.kind == "input":
-        pieces = for_late_input(setup, times)
+        pieces = for_late_input(setup, longest_stage)
     elif verdict.kind == "other":
         pieces = between_steps(setup)
     elif verdict.kind == "allreduce":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 
 from stallscope.formatting.lists import counted
 
@@ -23,30 +22,13 @@ _AUGMENTATION = (
 )
 
 
-@dataclass(frozen=True)
-class InputTimes:
-    """Milliseconds per batch of an input pipeline's stages when they run alone; None if not measured."""
-
-    read: float | None = None
-    decode: float | None = None
-    augment: float | None = None
-    batch: float | None = None
-
-    @property
-    def longest(self) -> str | None:
-        """Return the longest stage; None if none was measured."""
-        measured = {name: ms for name, ms in asdict(self).items() if ms is not None}
-        return max(measured, key=measured.__getitem__, default=None)
-
-
-def for_late_input(setup: Setup, times: InputTimes | None = None) -> tuple[Advice, ...]:
+def for_late_input(setup: Setup, stage: str | None = None) -> tuple[Advice, ...]:
     """Return advice that makes batches arrive earlier on every rank, the most direct first.
 
     Args:
         setup: the run's setup.
-        times: the times of the pipeline's stages, if measured.
+        stage: the kind of the pipeline's longest stage, if measured.
     """
-    stage = None if times is None else times.longest
     pieces = [*_by_stage(setup, stage), *_crowded(setup), *_ahead(setup), *_once(setup)]
     return tuple(dict.fromkeys(pieces)) or (
         Advice(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from stallscope.formatting.lists import clipped
 
-from ..advice.input import InputTimes, for_late_input
+from ..advice.input import for_late_input
 from ..advice.piece import in_words
 from ..gains.bottleneck import Bottleneck
 from ..gains.input_times import InputRates
 from ..settings.setup import Setup
 from .finding import Finding
-
-_ADVISED = ("read", "decode", "augment", "batch")
 
 
 def input_too_slow_alone(
@@ -27,23 +26,20 @@ def input_too_slow_alone(
         "warning",
         "The loader is slower than training",
         loader_rate_sentence(rates),
-        in_words(for_late_input(setup, stage_times(rates))),
+        in_words(for_late_input(setup, longest_stage(rates))),
     )
 
 
-def stage_times(rates: InputRates | None) -> InputTimes | None:
-    """Return the stages' times by kind; None if there is no advice for the longest one."""
+def longest_stage(rates: InputRates | None) -> str | None:
+    """Return the kind of stages that takes longest; None if unknown."""
     if rates is None or rates.longest is None:
         return None
-    times: dict[str, float] = {}
+    times: dict[str, float] = defaultdict(float)
     for stage in rates.slowest.stages:
         # An unknown function is sped up in the same way as decoding.
         unknown = stage.kind == "other" and "Map(" in stage.name
-        kind = "decode" if unknown else stage.kind
-        times[kind] = times.get(kind, 0.0) + stage.ms
-    if max(times, key=times.__getitem__) not in _ADVISED:
-        return None
-    return InputTimes(**{kind: ms for kind, ms in times.items() if kind in _ADVISED})
+        times["decode" if unknown else stage.kind] += stage.ms
+    return max(times, key=times.__getitem__)
 
 
 def loader_rate_sentence(rates: InputRates) -> str:

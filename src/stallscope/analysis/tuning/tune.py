@@ -15,7 +15,7 @@ from ..gains.baseline import match_baseline
 from ..network.tensors import Tensors
 from ..result import Analysis
 from ..settings.setup import Setup
-from .during import Rounds, Tried, after_settling, steps_of
+from .during import Rounds, Tried, steps_of
 from .timelines import TimelineSays, timeline_says
 
 _ON = "HOROVOD_AUTOTUNE"
@@ -123,8 +123,7 @@ def _tuned(file: AutotuneFile, analyses: Sequence[Analysis], alone: bool) -> Tun
     )
     settled = None
     if run is not None and setup is not None and not log.torn:
-        rounds = Rounds.of(setup.settings)
-        tried, settled = steps_of(log, rounds, run), after_settling(log, rounds, run)
+        tried, settled = steps_of(log, Rounds.of(setup.settings), run)
     compared = () if run is None or settled is None else _compared(run, settled, analyses)
     return Tuned(
         name=file.name,
