@@ -85,13 +85,14 @@ def split_baselines(run: Run, baselines: Sequence[Run]) -> tuple[Run | None, Run
 def decompose(real: Ledger, synthetic: Ledger, single: Ledger | None) -> Decomposition:
     """Decompose the differences in step time between the steady steps of three runs."""
     base = _step(synthetic)
-    longer = (
+    input_stall, compute, other, allreduce = (
         real.mean_ms(name, by_cause=True).minus(synthetic.mean_ms(name, by_cause=True))
         for name in CAUSES
     )
     waiting = mean_with_interval(synthetic.imbalance + synthetic.allreduce).scaled(1e-6)
     scale = None if single is None else base.minus(_step(single))
-    return Decomposition(_step(real).minus(base), *longer, communication=waiting, scale=scale)
+    loss = _step(real).minus(base)
+    return Decomposition(loss, input_stall, compute, other, allreduce, waiting, scale)
 
 
 def _step(ledger: Ledger) -> Mean:

@@ -28,7 +28,7 @@ from .what_if import WhatIf
 
 #: A fault on all ranks that costs a smaller share of the step is not worth a verdict.
 WORTHWHILE = 0.05
-# A rank that the lap test names is slow beyond doubt, so a smaller gain is worth a verdict.
+# A rank that is named is slow beyond doubt, so a smaller gain is worth a verdict.
 _WORTHWHILE_OF_NAMED = 0.01
 # Without a baseline, exposed allreduce is a fault only from this share of the step: every job has some.
 _TOO_MUCH_ALLREDUCE = 1 / 3

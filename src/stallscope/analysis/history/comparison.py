@@ -111,7 +111,7 @@ class Comparison:
         ]
         if len(halves) < 2:
             return Mean(ratio, None)
-        half = ratio * float(np.hypot(*halves))
+        half = ratio * float(np.hypot(halves[0], halves[1]))
         return Mean(ratio, (ratio - half, ratio + half))
 
     @property

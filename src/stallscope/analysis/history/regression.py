@@ -256,9 +256,9 @@ def _figure(one: _Tested, changed: bool, drifts: bool) -> Figure:
     n = len(one.values)
     found = dict(sorted(_splits(one))) if changed else {}
     line = scipy_stats.theilslopes(one.values, one.runs) if n >= FEWEST_FOR_A_TREND else None
-    drifts = drifts and line is not None and abs(line.slope) * (n - 1) >= one.worth
     rest = _around_levels(one.values, list(found))
-    if drifts:
+    drifts = drifts and line is not None and abs(line.slope) * (n - 1) >= one.worth
+    if drifts and line is not None:
         # A step looks like a drift, and a drift like steps: choose by the information criterion.
         along = one.values - line.intercept - line.slope * np.array(one.runs)
         drifts = not found or _bic(along, 2) < _bic(rest, 2 * len(found) + 1)

@@ -33,7 +33,7 @@ Kind = Literal["weak", "strong"]
 
 
 @dataclass(frozen=True)
-class Difference:
+class SizeTest:
     """A test of whether throughput per rank differs more between sizes than between runs of one size."""
 
     #: p of the test of Alexander and Govern (1994), which allows unequal variances.
@@ -63,7 +63,7 @@ class Series:
     model: CommunicationModel | None
     projection: tuple[Projected, ...]
     #: None unless each size ran at least twice.
-    difference: Difference | None
+    difference: SizeTest | None
     warnings: tuple[str, ...]
 
 
@@ -189,7 +189,7 @@ def _name(analysis: Analysis) -> str:
     return f"{name}, processes on the driver" if run.fact("placement") == "driver" else name
 
 
-def _difference(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> Difference | None:
+def _difference(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> SizeTest | None:
     if len(points) < 2 or any(len(point.runs) < FEWEST_REPEATS for point in points):
         return None
     per_rank = [
@@ -203,4 +203,4 @@ def _difference(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> Di
     if any(np.ptp(values) == 0 for values in per_rank):
         # Copies of one run do not show how runs differ.
         return None
-    return Difference(float(scipy_stats.alexandergovern(*per_rank).pvalue))
+    return SizeTest(float(scipy_stats.alexandergovern(*per_rank).pvalue))

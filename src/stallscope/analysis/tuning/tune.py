@@ -149,8 +149,8 @@ def _writer(name: str, analyses: Sequence[Analysis], alone: bool) -> Analysis | 
         for one, setup in tuning
         if PurePath(str(setup.settings.get("HOROVOD_AUTOTUNE_LOG", ""))).name == PurePath(name).name
     ]
-    beside = [one for one in named if PurePath(one.run.source) == PurePath(name).parent]
-    for choice in (beside, named, [one for one, _ in tuning] if alone else []):
+    in_its_folder = [one for one in named if PurePath(one.run.source) == PurePath(name).parent]
+    for choice in (in_its_folder, named, [one for one, _ in tuning] if alone else []):
         if len(choice) == 1:
             return choice[0]
     return None
