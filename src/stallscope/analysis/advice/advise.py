@@ -89,8 +89,10 @@ def fuller_compute(setup: Setup) -> Iterator[Advice]:
 def for_crowded_cores(setup: Setup, load: CpuLoad) -> Advice:
     """Advise fewer threads if ranks have more than their share, otherwise fewer ranks or more cores."""
     if load.threads <= load.share * len(load.ranks):
+        # As many ranks as can have a core for each of their threads.
+        most = max(1, load.cores * len(load.ranks) // load.threads)
         return Advice(
-            f"Start no more than {counted(load.most_ranks, 'rank')} on a host with {load.cores} CPU "
+            f"Start no more than {counted(most, 'rank')} on a host with {load.cores} CPU "
             "cores, and use more or larger hosts for the rest",
             unless="Each rank already runs the fewest threads it can.",
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from stallscope.formatting.numbers import between
+
 from ..gains.what_if import WhatIf
 from ..ledger.ledger import Ledger
 from ..network.communication import Communication, bus_bytes, with_bandwidth
@@ -58,16 +60,10 @@ def for_allreduce(
 
 
 def _gain_sentence(gain: WhatIf) -> str:
-    interval = "" if gain.ci95 is None else f" (95%: {_ends(*gain.ci95)}×)"
+    interval = "" if gain.ci95 is None else f" (95%: {between(*gain.ci95)}×)"
     return (
         f"Replayed with half of the exposed time, steps are {gain.speedup:.2f}× as fast{interval}."
     )
-
-
-def _ends(low: float, high: float) -> str:
-    """Format both ends of an interval, with one more digit if they would look the same."""
-    short = f"{low:.2f}–{high:.2f}"
-    return short if f"{low:.2f}" != f"{high:.2f}" else f"{low:.3f}–{high:.3f}"
 
 
 def larger_cache(setup: Setup, *, evicts: bool) -> Advice:

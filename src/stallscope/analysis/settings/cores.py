@@ -33,11 +33,6 @@ class CpuLoad:
         return max(1, self.cores // len(self.ranks))
 
     @property
-    def most_ranks(self) -> int:
-        """Return the number of ranks that can have a core for each of their threads."""
-        return max(1, self.cores * len(self.ranks) // self.threads)
-
-    @property
     def most_taken(self) -> float:
         """Return the share of their speed that ranks lose to one that keeps a thread per core busy."""
         own = self.threads / len(self.ranks)
