@@ -60,31 +60,23 @@ def scaled_rate(setup: Setup, rate: float) -> Iterator[Advice]:
 def broadcast_once(setup: Setup) -> Advice:
     """Return advice to start all ranks with rank 0's model."""
     what = "Start with the same weights on all ranks: broadcast rank 0's once"
-    unless = "Not if ranks should train separate models."
+    line = "callbacks.insert(0, hvd.callbacks.BroadcastGlobalVariablesCallback(0))"
     if setup.library == "ddp":
-        return Advice(
-            f"{what}; DistributedDataParallel does it unless init_sync is False",
-            "[torch.distributed.broadcast(one.data, src=0) for one in model.parameters()]",
-            unless=unless,
-        )
-    if setup.framework == "torch":
-        return Advice(
-            f"{what}, before the first epoch",
+        what += "; DistributedDataParallel does it unless init_sync is False"
+        line = "[torch.distributed.broadcast(one.data, src=0) for one in model.parameters()]"
+    elif setup.framework == "torch":
+        what += ", before the first epoch"
+        line = (
             "hvd.broadcast_parameters(model.state_dict(), root_rank=0); "
-            "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
-            unless=unless,
+            "hvd.broadcast_optimizer_state(optimizer, root_rank=0)"
         )
-    if _BROADCASTS in setup.callbacks:
-        return Advice(
+    elif _BROADCASTS in setup.callbacks:
+        line = ""
+        what = (
             "Find what sets weights on some ranks after BroadcastGlobalVariablesCallback, which all "
-            "ranks have",
-            unless=unless,
+            "ranks have"
         )
-    return Advice(
-        what,
-        "callbacks.insert(0, hvd.callbacks.BroadcastGlobalVariablesCallback(0))",
-        unless=unless,
-    )
+    return Advice(what, line, unless="Not if ranks should train separate models.")
 
 
 #: Advice to use one broadcast callback for all fits of a job.
@@ -146,14 +138,14 @@ def dense_gradients(setup: Setup, shape: Sequence[int]) -> Advice:
         setup: the run's setup.
         shape: the shape of the embedding.
     """
-    what = "Reduce gradients of embeddings as a whole"
-    unless = (
-        "Not for large vocabularies of which a step looks up few rows: reducing all moves more."
-    )
+    line = setup.optimizer_line("sparse_as_dense=True")
     if setup.library == "ddp":
-        size = f"{shape[0]}, {shape[1]}"
-        return Advice(what, f"embedding = torch.nn.Embedding({size}, sparse=False)", unless=unless)
-    return Advice(what, setup.optimizer_line("sparse_as_dense=True"), unless=unless)
+        line = f"embedding = torch.nn.Embedding({shape[0]}, {shape[1]}, sparse=False)"
+    return Advice(
+        "Reduce gradients of embeddings as a whole",
+        line,
+        unless="Not for large vocabularies of which a step looks up few rows: reducing all moves more.",
+    )
 
 
 def _averaging_line(setup: Setup) -> str:
@@ -199,11 +191,8 @@ def shorter_solo_work(setup: Setup, kinds: Collection[str]) -> Iterator[Advice]:
 
 def checkpoints_on_rank_0(setup: Setup) -> Advice:
     """Return advice to write checkpoints on one rank."""
-    what = "Write checkpoints on rank 0 only"
+    line = 'callbacks += [tf.keras.callbacks.ModelCheckpoint("model.keras")] if hvd.rank() == 0 else []'
     if setup.framework == "torch":
         rank = "torch.distributed.get_rank()" if setup.library == "ddp" else "hvd.rank()"
-        return Advice(what, f'if {rank} == 0: torch.save(model.state_dict(), "model.pt")')
-    return Advice(
-        what,
-        'callbacks += [tf.keras.callbacks.ModelCheckpoint("model.keras")] if hvd.rank() == 0 else []',
-    )
+        line = f'if {rank} == 0: torch.save(model.state_dict(), "model.pt")'
+    return Advice("Write checkpoints on rank 0 only", line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -131,6 +130,7 @@ def same_order_every_epoch(records: Records) -> Iterator[Finding]:
 
 
 def _reason(log: Log) -> str | None:
+    """Return why the samples of several epochs have the same order; None if they may not have it."""
     # The order of random batches does not matter.
     if log.facts.get("synthetic"):
         return None
@@ -140,19 +140,12 @@ def _reason(log: Log) -> str | None:
     if shuffled == "never":
         return _NEVER
     orders = log.facts.get("orders")
-    if not isinstance(orders, list) or len(orders) < 2:
+    if not isinstance(orders, list) or not all(isinstance(one, dict) for one in orders):
         return None
-    return _of_samplers(orders)
-
-
-def _of_samplers(orders: list[Any]) -> str | None:
-    """Return why the samplers of several epochs give the same order; None if they may not."""
-    if not all(isinstance(one, dict) for one in orders):
-        return None
-    if all(one.get("shuffles") is False for one in orders):
+    if len(orders) > 1 and all(one.get("shuffles") is False for one in orders):
         return _NEVER
     drawn = [one.get("drawn") for one in orders]
-    if None in drawn or any(one != drawn[0] for one in drawn):
+    if len(orders) < 2 or None in drawn or any(one != drawn[0] for one in drawn):
         return None
     return (
         f"set_epoch of the DistributedSampler was not called: {len(orders)} epochs drew their order "
