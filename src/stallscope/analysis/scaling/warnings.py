@@ -32,13 +32,7 @@ def warnings_of(
         yield f"all runs are on {counted(points[0].ranks, 'rank')}: scaling needs runs on other numbers"
     if single is None:
         yield "there is no run on one rank: efficiency is only known against the smallest size"
-    if unit == "steps":
-        yield "batch sizes are not known: every rank's step is taken for the same work"
-    if unit == "epochs":
-        yield (
-            "samples per epoch are not known: an epoch is taken for one pass of all ranks together "
-            "over the same data, so that efficiency is time on one rank / (N × time on N ranks)"
-        )
+    yield from _of_the_unit(unit)
     if shares_no_batch:
         yield "neither the batch per rank nor that of all ranks together is the same in all runs"
     if single is not None and slower_compute(points[-1], single) > CONTENTION:
@@ -61,6 +55,16 @@ def warnings_of(
         missing = run.run.missing_ranks
         if missing and run.from_steps:
             yield f"{run.run.name}: {len(missing)} of {run.size} ranks left no log"
+
+
+def _of_the_unit(unit: Unit) -> Iterator[str]:
+    if unit == "steps":
+        yield "batch sizes are not known: every rank's step is taken for the same work"
+    if unit == "epochs":
+        yield (
+            "samples per epoch are not known: an epoch is taken for one pass of all ranks together "
+            "over the same data, so that efficiency is time on one rank / (N × time on N ranks)"
+        )
 
 
 def _of_epochs(runs: Sequence[Pace]) -> Iterator[str]:
