@@ -10,28 +10,27 @@ from itertools import product
 from simulator import Job, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.advice import (
+from stallscope.analysis.advice.advise import between_steps, for_crowded_cores, fuller_compute
+from stallscope.analysis.advice.communication import for_allreduce, larger_cache
+from stallscope.analysis.advice.imbalance import even_work, for_imbalance
+from stallscope.analysis.advice.input import (
+    for_late_input,
+    for_slower_compute,
+    slow_first_steps,
+)
+from stallscope.analysis.advice.piece import Advice
+from stallscope.analysis.advice.training import (
     ONE_BROADCAST,
-    Advice,
     averaged_metrics,
     broadcast_once,
     checkpoints_on_rank_0,
     dense_gradients,
-    even_work,
-    larger_cache,
     scaled_rate,
     sharding,
     shared_validation,
     shorter_solo_work,
     shuffled_anew,
-    slow_first_steps,
 )
-from stallscope.analysis.advice.advise import between_steps, fuller_compute
-from stallscope.analysis.advice.communication import for_allreduce
-from stallscope.analysis.advice.cores import for_crowded_cores
-from stallscope.analysis.advice.imbalance import for_imbalance
-from stallscope.analysis.advice.input import InputTimes, for_late_input, for_slower_compute
-from stallscope.analysis.advice.piece import undone
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.network.communication import Communication
 from stallscope.analysis.settings.cores import CpuLoad
@@ -104,7 +103,8 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         averaged_metrics(setup),
         broadcast_once(setup),
         dense_gradients(setup, (200, 16)),
-        shuffled_anew(setup, True),
+        # Samples that get the epoch are not in the same order.
+        *([] if setup.set_epoch else [shuffled_anew(setup, True)]),
         shuffled_anew(setup, False),
         larger_cache(setup, evicts=True),
         *([ONE_BROADCAST] if setup.framework == "keras" else []),
@@ -113,9 +113,9 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         pieces += for_allreduce(setup, ledger, _moved(network))
     for threads in (1, 8):
         load = CpuLoad("alpha", tuple(range(4)), 4 * threads, 2)
-        pieces += for_crowded_cores(setup, load)
+        pieces.append(for_crowded_cores(setup, load))
     for stage in ("read", "decode", "augment", "batch"):
-        pieces += for_late_input(setup, InputTimes(**{stage: 5.0}))
+        pieces += for_late_input(setup, stage)
     for late in (
         straggler(),
         straggler("input"),
@@ -126,7 +126,7 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         straggler(work=1.5),
     ):
         pieces += for_imbalance(run, setup, (late,))
-    return undone(*dict.fromkeys(pieces))
+    return tuple(dict.fromkeys(pieces))
 
 
 def _moved(network: float | None) -> Communication:

@@ -14,7 +14,7 @@ from analysis.advice_rules import BY_LINE, BY_WORDS, MEASURED, NO_FACT_TELLS, ex
 from analysis.advice_setups import every_piece, pieces_for
 
 from stallscope.analysis import advice
-from stallscope.analysis.advice import Advice
+from stallscope.analysis.advice.piece import Advice
 from stallscope.analysis.settings.setup import Setup
 
 FOLDER = Path(advice.__file__).parent

@@ -9,7 +9,7 @@ import pytest
 from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.advice.cores import for_crowded_cores
+from stallscope.analysis.advice.advise import for_crowded_cores
 from stallscope.analysis.settings.cores import CoreUse, CpuLoad, crowded_cores
 from stallscope.analysis.settings.setup import Setup
 from stallscope.parsers import read
@@ -106,7 +106,7 @@ def test_ranks_with_more_than_their_share_get_fewer_threads(
 ) -> None:
     setup = Setup.of(run_on_cores(tmp_path, threads, 8))
     load = CpuLoad("alpha", (0, 1, 2, 3), 4 * threads, 8)
-    (advice,) = for_crowded_cores(setup, load)
+    advice = for_crowded_cores(setup, load)
     assert line in advice.line
     followed = replace(load, threads=4 * load.share)
     assert followed.over <= 1

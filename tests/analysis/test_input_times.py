@@ -14,7 +14,7 @@ from support.input_times import measured
 from support.step_logs import Job, simulated_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.findings.loader_rates import stage_times
+from stallscope.analysis.findings.loader_rates import longest_stage
 from stallscope.parsers.input_times import parse_input_times
 from stallscope.reports.run import json_content
 
@@ -133,12 +133,9 @@ def test_batches_without_samples_give_no_rate() -> None:
 def test_a_stage_that_advice_does_not_know_changes_no_advice() -> None:
     shuffled = [{"kind": "shuffle", "name": "Shuffle", "ms": 30.0, "ci95_ms": None}]
     found = analysed(LATE, slow(0, stages=shuffled), slow(1, stages=shuffled))
-    assert stage_times(found.input_rates) is None
     assert found.bottleneck.advice == analysed(LATE).bottleneck.advice
     unknown = [{"kind": "other", "name": "Map(work)", "ms": 30.0, "ci95_ms": None}]
-    times = stage_times(analysed(LATE, slow(0, stages=unknown)).input_rates)
-    assert times is not None
-    assert times.longest == "decode"
+    assert longest_stage(analysed(LATE, slow(0, stages=unknown)).input_rates) == "decode"
 
 
 def test_the_report_has_all_of_it_by_its_schema() -> None:

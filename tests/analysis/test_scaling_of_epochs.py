@@ -11,8 +11,8 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.scaling import Series, scaling, untimed
-from stallscope.analysis.scaling.clean import fault_of, is_clean
 from stallscope.analysis.scaling.published import CURVES, Curve
+from stallscope.analysis.scaling.warnings import fault_of
 from stallscope.parsers import read
 
 POINT = 0.01
@@ -186,8 +186,8 @@ def test_a_clean_run_has_no_fault(tmp_path: Path) -> None:
     write_job(tmp_path / "clean", Job())
     write_job(tmp_path / "slow", Job(ranks=4, slow={(1, "compute"): 60.0}))
     clean, slow = (analyse(read(str(tmp_path / name))[0]) for name in ("clean", "slow"))
-    assert is_clean(clean)
+    assert fault_of(clean) is None
     assert fault_of(slow) == "imbalance of rank 1"
     # Logs that cannot tell name no fault.
     (epochs,) = analyses([write_keras(tmp_path, EpochJob(2, 50.0))])
-    assert is_clean(epochs)
+    assert fault_of(epochs) is None

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
 from .findings.finding import Finding
@@ -72,6 +73,16 @@ class Analysis:
     def steps(self) -> int:
         """Return the number of steps that any rank recorded."""
         return self.coverage.steps
+
+    @property
+    def step_ms(self) -> Mean | None:
+        """Return the mean step with its interval, milliseconds; None without steps."""
+        return None if self.step is None else Mean(self.step.mean, self.step.ci95)
+
+    def entry_ms(self, name: str) -> Mean | None:
+        """Return the mean of an entry of the ledger with its interval, milliseconds."""
+        entry = self.entry(name)
+        return None if entry is None else Mean(entry.ms, entry.ci95_ms)
 
     def entry(self, name: str) -> LedgerEntry | None:
         """Return an entry of the ledger by its name."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
+from stallscope.formatting.lists import counted
 from stallscope.run import Run
 
 from ..gains.attribution import Attribution
 from ..gains.bottleneck import Bottleneck
 from ..ledger.ledger import Ledger
 from ..network.communication import Communication
-from ..settings.cores import crowded_cores
+from ..settings.cores import CpuLoad, crowded_cores
 from ..settings.setup import Setup
 from .communication import for_allreduce
-from .cores import for_crowded_cores
 from .imbalance import for_imbalance
-from .input import InputTimes, for_late_input, for_slower_compute
-from .piece import Advice, undone
+from .input import for_late_input, for_slower_compute
+from .piece import Advice
 
 
 def advise(
@@ -25,7 +25,7 @@ def advise(
     ledger: Ledger,
     found: Attribution,
     communication: Communication | None = None,
-    times: InputTimes | None = None,
+    longest_stage: str | None = None,
 ) -> tuple[str, ...]:
     """Return what to change, the most certain advice first; nothing if there is no bottleneck.
 
@@ -35,65 +35,74 @@ def advise(
         ledger: steady steps.
         found: the run's stragglers.
         communication: the run's communication, if known.
-        times: the times of the input's stages, if measured.
+        longest_stage: the kind of the input's longest stage, if measured.
     """
     setup = Setup.of(run)
-    pieces: Sequence[Advice] = ()
+    pieces: Iterable[Advice] = ()
     if verdict.kind == "imbalance":
         pieces = for_imbalance(run, setup, found.stragglers)
     elif verdict.kind == "input":
-        pieces = for_late_input(setup, times)
+        pieces = for_late_input(setup, longest_stage)
     elif verdict.kind == "other":
         pieces = between_steps(setup)
     elif verdict.kind == "allreduce":
         pieces = for_allreduce(setup, ledger, communication)
     elif verdict.kind == "compute":
-        pieces = _for_compute(run, setup, verdict)
+        crowded = crowded_cores(run) if verdict.cause == "cores" else None
+        if crowded is not None:
+            pieces = [for_crowded_cores(setup, crowded)]
+        else:
+            pieces = for_slower_compute(setup) if verdict.fault else fuller_compute(setup)
     return tuple(map(str, pieces))
 
 
-def _for_compute(run: Run, setup: Setup, verdict: Bottleneck) -> tuple[Advice, ...]:
-    crowded = crowded_cores(run) if verdict.cause == "cores" else None
-    if crowded is not None:
-        return for_crowded_cores(setup, crowded)
-    return for_slower_compute(setup) if verdict.fault else fuller_compute(setup)
-
-
-def between_steps(setup: Setup) -> tuple[Advice, ...]:
+def between_steps(setup: Setup) -> Iterator[Advice]:
     """Return advice on work between steps, on all ranks."""
-    look = Advice(
+    yield Advice(
         "Look at what runs between steps on every rank: callbacks, logging, checkpoints, metrics "
         "fetched in every batch"
     )
-    if setup.framework != "keras":
-        return (look,)
-    return undone(
-        look,
-        Advice(
+    if setup.framework == "keras" and (setup.steps_per_execution or 1) == 1:
+        yield Advice(
             "Run several steps in one call, so that nothing runs on the host between them",
             "model.compile(optimizer=optimizer, loss=loss, steps_per_execution=10)",
             unless="Not if a callback must see every batch. Each recorded step is then ten steps.",
-            done=(setup.steps_per_execution or 1) > 1,
-        ),
-    )
+        )
 
 
-def fuller_compute(setup: Setup) -> tuple[Advice, ...]:
+def fuller_compute(setup: Setup) -> Iterator[Advice]:
     """Return advice for steps that are compute and nothing else."""
     halves = "" if setup.half_precision else "mixed precision, if it is not on yet, "
-    rest = Advice(
+    yield Advice(
         f"The step consists of forward and backward passes: only a larger batch, {halves}or faster "
         "devices can help"
     )
-    if setup.framework != "keras" or not setup.gpu:
-        return (rest,)
-    return undone(
-        rest,
-        Advice(
+    if setup.framework == "keras" and setup.gpu and not setup.half_precision:
+        yield Advice(
             "Compute in 16-bit floats; set this before the model is built",
             'tf.keras.mixed_precision.set_global_policy("mixed_float16")',
             unless="It gains nothing on accelerators without 16-bit units. Keep the last layer in "
             "float32.",
-            done=setup.half_precision,
-        ),
+        )
+
+
+def for_crowded_cores(setup: Setup, load: CpuLoad) -> Advice:
+    """Advise fewer threads if ranks have more than their share, otherwise fewer ranks or more cores."""
+    if load.threads <= load.share * len(load.ranks):
+        # As many ranks as can have a core for each of their threads.
+        most = max(1, load.cores * len(load.ranks) // load.threads)
+        return Advice(
+            f"Start no more than {counted(most, 'rank')} on a host with {load.cores} CPU "
+            "cores, and use more or larger hosts for the rest",
+            unless="Each rank already runs the fewest threads it can.",
+        )
+    line = {
+        "keras": f"tf.config.threading.set_intra_op_parallelism_threads({load.share})",
+        "torch": f"torch.set_num_threads({load.share})",
+        None: f"OMP_NUM_THREADS={load.share}",
+    }[setup.framework]
+    return Advice(
+        "Give every rank its share of the CPU cores, before anything computes",
+        line,
+        unless="Or start fewer ranks on a host.",
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+
+from stallscope.formatting.numbers import between
 
 from ..gains.what_if import WhatIf
 from ..ledger.ledger import Ledger
 from ..network.communication import Communication, bus_bytes, with_bandwidth
 from ..settings.setup import Setup
-from .piece import Advice, undone
+from .piece import Advice
 
 # Gradients with fewer bytes per parameter are 16-bit already.
 _FULL_BYTES = 3.0
@@ -30,11 +33,12 @@ _MOSTLY_LATENCY = 100e3
 _CYCLE_MS, _LONGEST_CYCLE = 1.0, 0.05
 # The share of forward and backward during which gradients become ready.
 _BACKWARD = 2 / 3
+_ONE_EACH = "Not if several ranks share an accelerator: NCCL needs one for each rank."
 
 
 def for_allreduce(
     setup: Setup, ledger: Ledger, communication: Communication | None
-) -> tuple[Advice, ...]:
+) -> Iterator[Advice]:
     """Return advice that shortens exposed allreduce, the most certain first.
 
     Args:
@@ -43,27 +47,23 @@ def for_allreduce(
         communication: the run's communication, if known.
     """
     half = _gain_sentence(with_bandwidth(ledger, 2))
-    pieces = [
-        *_settings(setup),
-        *_by_sizes(setup, ledger),
-        *_compression(setup, communication, half),
-        *_less_often(setup, half),
-    ]
-    pieces += [*_hierarchy(setup), *_transport(setup), *_network(setup, communication)]
-    return undone(*pieces)
+    if setup.library == "ddp":
+        yield from _buckets(setup)
+    elif setup.library == "horovod":
+        yield from _autotuner(setup)
+        yield from _cycle_by_sizes(setup, ledger)
+    yield from _compression(setup, communication, half)
+    yield _less_often(setup, half)
+    yield from _hierarchy(setup)
+    yield from _transport(setup)
+    yield from _network(setup, communication)
 
 
 def _gain_sentence(gain: WhatIf) -> str:
-    interval = "" if gain.ci95 is None else f" (95%: {_ends(*gain.ci95)}×)"
+    interval = "" if gain.ci95 is None else f" (95%: {between(*gain.ci95)}×)"
     return (
         f"Replayed with half of the exposed time, steps are {gain.speedup:.2f}× as fast{interval}."
     )
-
-
-def _ends(low: float, high: float) -> str:
-    """Format both ends of an interval, with one more digit if they would look the same."""
-    short = f"{low:.2f}–{high:.2f}"
-    return short if f"{low:.2f}" != f"{high:.2f}" else f"{low:.3f}–{high:.3f}"
 
 
 def larger_cache(setup: Setup, *, evicts: bool) -> Advice:
@@ -84,109 +84,81 @@ def larger_cache(setup: Setup, *, evicts: bool) -> Advice:
     )
 
 
-def _settings(setup: Setup) -> tuple[Advice, ...]:
-    """Advise on bucket sizes, or on Horovod's autotuner."""
-    if setup.library == "ddp":
-        if (setup.gradient_bytes or 0) < 2 * (setup.bucket_bytes or _BUCKET):
-            return ()
-        return (
-            Advice(
-                f"Try larger buckets than the {(setup.bucket_bytes or _BUCKET) >> 20} MiB that "
-                "DistributedDataParallel has",
-                f"model = DistributedDataParallel(model, bucket_cap_mb={_LARGE_BUCKET >> 20})",
-                unless="Not if backward hides most of the allreduce: then the last bucket is exposed, "
-                "and it grows.",
-                done=(setup.bucket_bytes or 0) >= _LARGE_BUCKET,
-            ),
+def _buckets(setup: Setup) -> Iterator[Advice]:
+    bucket = setup.bucket_bytes or _BUCKET
+    if (setup.gradient_bytes or 0) >= 2 * bucket and bucket < _LARGE_BUCKET:
+        yield Advice(
+            f"Try larger buckets than the {bucket >> 20} MiB that DistributedDataParallel has",
+            f"model = DistributedDataParallel(model, bucket_cap_mb={_LARGE_BUCKET >> 20})",
+            unless="Not if backward hides most of the allreduce: then the last bucket is exposed, and "
+            "it grows.",
         )
-    if setup.library != "horovod":
-        return ()
-    if setup.settings.get("HOROVOD_AUTOTUNE", "0") not in ("", "0"):
-        return (
-            Advice(
-                "Pin the settings that Horovod's autotuner found, so that jobs do not search again",
-                "stallscope tune RUN autotune.csv",
-            ),
+
+
+def _autotuner(setup: Setup) -> Iterator[Advice]:
+    if setup.is_on("HOROVOD_AUTOTUNE"):
+        yield Advice(
+            "Pin the settings that Horovod's autotuner found, so that jobs do not search again",
+            "stallscope tune RUN autotune.csv",
         )
-    gradients = ""
-    if setup.gradient_tensors and setup.gradient_bytes:
-        size = f"{setup.gradient_bytes / _MB:,.1f} MB"
-        gradients = f" for {setup.gradient_tensors:,} gradients of {size} together"
-    return (
-        Advice(
+    elif not all(setup.settings.get(name) for name in _TUNED):
+        gradients = ""
+        if setup.gradient_tensors and setup.gradient_bytes:
+            size = f"{setup.gradient_bytes / _MB:,.1f} MB"
+            gradients = f" for {setup.gradient_tensors:,} gradients of {size} together"
+        yield Advice(
             f"Let Horovod's autotuner measure fusion threshold and cycle time{gradients} once, and pin "
             "the settings that stallscope tune recommends",
             "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv",
             unless="Not in a short job: it tries each setting for about fifty steps, including slow "
             "ones.",
-            done=all(setup.settings.get(name) for name in _TUNED),
-        ),
-    )
+        )
 
 
-def _by_sizes(setup: Setup, ledger: Ledger) -> tuple[Advice, ...]:
+def _cycle_by_sizes(setup: Setup, ledger: Ledger) -> Iterator[Advice]:
     """Advise a longer cycle if each cycle reduces so few bytes that it is mostly latency."""
     tensors, size = setup.gradient_tensors, setup.gradient_bytes
-    tuned = ("HOROVOD_AUTOTUNE", "HOROVOD_CYCLE_TIME")
-    if setup.library != "horovod" or not tensors or not size:
-        return ()
-    if any(setup.settings.get(name, "0") not in ("", "0") for name in tuned):
-        return ()
+    if not tensors or not size:
+        return
+    if setup.is_on("HOROVOD_AUTOTUNE") or setup.is_on("HOROVOD_CYCLE_TIME"):
+        return
     backward_ms = _BACKWARD * ledger.mean_ms("compute").value
     per_cycle = size / max(1.0, min(tensors, backward_ms / _CYCLE_MS))
-    if per_cycle >= _MOSTLY_LATENCY:
-        return ()
     longest = _LONGEST_CYCLE * float(ledger.total.mean()) / 1e6
     enough = backward_ms * _MOSTLY_LATENCY / size
     cycle = min(math.floor(longest), round(max(enough, 2 * _CYCLE_MS)))
-    if cycle < 2 * _CYCLE_MS:
-        return ()
-    return (
-        Advice(
-            f"Or choose by the gradients' sizes: {tensors:,} gradients, {size / _MB:,.2g} MB together, "
-            f"become ready over about {backward_ms:.0f} ms of backward. A cycle of {_CYCLE_MS:g} ms "
-            f"reduces about {per_cycle / 1e3:,.2g} kB, which is mostly latency. Try a longer one",
-            f"HOROVOD_CYCLE_TIME={cycle}",
-            unless="The last gradient waits for the end of a cycle: keep the longer cycle only if steps "
-            "become shorter.",
-        ),
+    if per_cycle >= _MOSTLY_LATENCY or cycle < 2 * _CYCLE_MS:
+        return
+    yield Advice(
+        f"Or choose by the gradients' sizes: {tensors:,} gradients, {size / _MB:,.2g} MB together, "
+        f"become ready over about {backward_ms:.0f} ms of backward. A cycle of {_CYCLE_MS:g} ms "
+        f"reduces about {per_cycle / 1e3:,.2g} kB, which is mostly latency. Try a longer one",
+        f"HOROVOD_CYCLE_TIME={cycle}",
+        unless="The last gradient waits for the end of a cycle: keep the longer cycle only if steps "
+        "become shorter.",
     )
 
 
-def _compression(
-    setup: Setup, communication: Communication | None, half: str
-) -> tuple[Advice, ...]:
+def _compression(setup: Setup, communication: Communication | None, half: str) -> Iterator[Advice]:
     if communication is not None:
         exposed_ms = communication.exposed_ms.value
         if _longest_ms(setup, communication) < _MOSTLY * exposed_ms:
-            return ()
-    if setup.gradient_bytes and setup.gradient_bytes < _FULL_BYTES * (setup.parameters or 0):
-        return ()
-    line = {
-        (
-            "keras",
-            "horovod",
-        ): "optimizer = hvd.DistributedOptimizer(optimizer, compression=hvd.Compression.fp16)",
-        ("torch", "horovod"): (
-            "optimizer = hvd.DistributedOptimizer(optimizer, named_parameters="
-            "model.named_parameters(), compression=hvd.Compression.fp16)"
-        ),
-        ("torch", "ddp"): (
-            "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks; "
-            "model.register_comm_hook(None, default_hooks.fp16_compress_hook)"
-        ),
-    }.get((str(setup.framework), str(setup.library)))
-    if line is None:
-        return ()
-    return (
-        Advice(
-            "Reduce gradients as 16-bit floats: half of the bytes",
-            line,
-            half,
-            "The gain is smaller if latency dominates. Not if gradients leave the range of 16-bit "
-            "floats: compare the loss with a run without.",
-            done=setup.compresses,
-        ),
+            return
+    halves = setup.gradient_bytes and setup.gradient_bytes < _FULL_BYTES * (setup.parameters or 0)
+    line = (
+        "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks; "
+        "model.register_comm_hook(None, default_hooks.fp16_compress_hook)"
+    )
+    if setup.library == "horovod":
+        line = setup.optimizer_line("compression=hvd.Compression.fp16")
+    if halves or setup.compresses or setup.framework is None or setup.library is None:
+        return
+    yield Advice(
+        "Reduce gradients as 16-bit floats: half of the bytes",
+        line,
+        half,
+        "The gain is smaller if latency dominates. Not if gradients leave the range of 16-bit floats: "
+        "compare the loss with a run without.",
     )
 
 
@@ -198,129 +170,96 @@ def _longest_ms(setup: Setup, communication: Communication) -> float:
     return bus_bytes(setup.ranks, communication.gradient_bytes) / slowest / 1e6
 
 
-def _less_often(setup: Setup, half: str) -> tuple[Advice, ...]:
+def _less_often(setup: Setup, half: str) -> Advice:
     twice = "a larger batch needs a higher learning rate and a warm-up, and may cost accuracy."
-    larger = Advice(
-        "Use a larger batch per rank, as far as memory allows",
-        gain=f"Each reduction then serves more samples. {half}" if setup.library is None else "",
-        unless=f"Not without checking accuracy: {twice}",
-    )
-    if (setup.passes or 1) > 1 or setup.library is None:
-        return (larger,)
+    unknown = setup.framework is None and setup.library == "horovod"
+    if (setup.passes or 1) > 1 or setup.library is None or unknown:
+        return Advice(
+            "Use a larger batch per rank, as far as memory allows",
+            gain=f"Each reduction then serves more samples. {half}"
+            if setup.library is None
+            else "",
+            unless=f"Not without checking accuracy: {twice}",
+        )
     what = "Reduce only after every second batch: a step then has twice the batch"
     if setup.library == "ddp":
         what += ". Do not reduce in every second backward pass"
         line = "with model.no_sync(): loss.backward()"
-    elif setup.framework == "keras":
-        line = (
-            "optimizer = hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2, "
-            "average_aggregated_gradients=True)"
-        )
-    elif setup.framework == "torch":
-        line = (
-            "optimizer = hvd.DistributedOptimizer(optimizer, named_parameters="
-            "model.named_parameters(), backward_passes_per_step=2)"
-        )
     else:
-        return (larger,)
-    return (
-        Advice(what, line, half, f"Or a larger batch per rank, as far as memory allows; {twice}"),
-    )
+        averaged = ", average_aggregated_gradients=True" if setup.framework == "keras" else ""
+        line = setup.optimizer_line(f"backward_passes_per_step=2{averaged}")
+    return Advice(what, line, half, f"Or a larger batch per rank, as far as memory allows; {twice}")
 
 
-def _hierarchy(setup: Setup) -> tuple[Advice, ...]:
+def _hierarchy(setup: Setup) -> Iterator[Advice]:
     """Advise allreduce in two levels; Horovod supports NCCL within hosts with MPI between them."""
     per_host = set(setup.hosts.values())
     known = sum(setup.hosts.values()) == setup.ranks
     two_levels = known and len(setup.hosts) > 1 and len(per_host) == 1 and min(per_host) > 1
     if setup.library != "horovod" or not setup.gpu or not two_levels:
-        return ()
-    if "HOROVOD_HIERARCHICAL_ALLREDUCE" in setup.settings:
-        return ()
-    return (
-        Advice(
+        return
+    if "HOROVOD_HIERARCHICAL_ALLREDUCE" not in setup.settings:
+        yield Advice(
             f"Try to reduce within each host first, and then between the {len(setup.hosts)} hosts",
             "HOROVOD_HIERARCHICAL_ALLREDUCE=1",
             unless="It has no effect unless Horovod was built with NCCL and MPI. Compare two runs.",
-        ),
-    )
+        )
 
 
-def _transport(setup: Setup) -> tuple[Advice, ...]:
+def _transport(setup: Setup) -> Iterator[Advice]:
     """Advise on the transport: NCCL between accelerators, MPI or Gloo between CPUs."""
     built = setup.reduces_with
-    if setup.library == "ddp":
-        return (_NCCL_FOR_DDP,) if setup.gpu and built == ("gloo",) else ()
+    if setup.library == "ddp" and setup.gpu and built == ("gloo",):
+        yield Advice(
+            "Reduce with NCCL: this run's process group uses Gloo, which copies gradients through the "
+            "host",
+            'torch.distributed.init_process_group("nccl")',
+            unless=_ONE_EACH,
+        )
     if setup.library != "horovod" or setup.framework is None:
-        return ()
-    if setup.gpu:
-        return _nccl(setup)
-    if built != ("gloo",) or len(setup.hosts) < 2:
-        return ()
-    return (
-        Advice(
+        return
+    if setup.gpu and built is None:
+        module = "tensorflow" if setup.framework == "keras" else "torch"
+        yield Advice(
+            "Make sure that Horovod reduces with NCCL on these accelerators: this prints 0 if it does "
+            "not",
+            f'python -c "import horovod.{module} as hvd; print(hvd.nccl_built())"',
+        )
+    elif setup.gpu and built is not None and "nccl" not in built:
+        yield Advice(
+            f"Build Horovod with NCCL: this one uses {' and '.join(built) or 'no known transport'}, and "
+            "copies gradients through the host",
+            "HOROVOD_GPU_OPERATIONS=NCCL pip install --no-cache-dir --force-reinstall horovod",
+            unless=_ONE_EACH,
+        )
+    elif not setup.gpu and built == ("gloo",) and len(setup.hosts) > 1:
+        yield Advice(
             "Try MPI instead of Gloo, which this Horovod uses",
             "HOROVOD_WITH_MPI=1 pip install --no-cache-dir --force-reinstall horovod",
             unless="It gains nothing if both use TCP: MPI also supports InfiniBand and other fabrics. "
             "Compare two runs.",
-        ),
-    )
-
-
-_NCCL_FOR_DDP = Advice(
-    "Reduce with NCCL: this run's process group uses Gloo, which copies gradients through the host",
-    'torch.distributed.init_process_group("nccl")',
-    unless="Not if several ranks share an accelerator: NCCL needs one for each rank.",
-)
-
-
-def _nccl(setup: Setup) -> tuple[Advice, ...]:
-    built = setup.reduces_with
-    if built is None:
-        module = "tensorflow" if setup.framework == "keras" else "torch"
-        return (
-            Advice(
-                "Make sure that Horovod reduces with NCCL on these accelerators: this prints 0 if it "
-                "does not",
-                f'python -c "import horovod.{module} as hvd; print(hvd.nccl_built())"',
-            ),
         )
-    if "nccl" in built:
-        return ()
-    return (
-        Advice(
-            f"Build Horovod with NCCL: this one uses {' and '.join(built) or 'no known transport'}, and "
-            "copies gradients through the host",
-            "HOROVOD_GPU_OPERATIONS=NCCL pip install --no-cache-dir --force-reinstall horovod",
-            unless="Not if several ranks share an accelerator: NCCL needs one for each rank.",
-        ),
-    )
 
 
-def _network(setup: Setup, communication: Communication | None) -> tuple[Advice, ...]:
+def _network(setup: Setup, communication: Communication | None) -> Iterator[Advice]:
     """Advise measuring the network if its bandwidth is unknown, or checking for encryption if slow."""
     if communication is None or communication.bus_bandwidth is None or len(setup.hosts) < 2:
-        return ()
+        return
     bus, network = communication.bus_bandwidth, communication.network_bandwidth
     if network is None:
-        return (
-            Advice(
-                f"Compare the {bus:.2g} GB/s of bus bandwidth during the exposed time with the bus "
-                "bandwidth that nccl-tests measures",
-                "stallscope report RUN --network-bandwidth 12.5",
-                unless="If the network is many times faster, latency dominates: use larger fusion or "
-                "fewer tensors.",
-            ),
+        yield Advice(
+            f"Compare the {bus:.2g} GB/s of bus bandwidth during the exposed time with the bus "
+            "bandwidth that nccl-tests measures",
+            "stallscope report RUN --network-bandwidth 12.5",
+            unless="If the network is many times faster, latency dominates: use larger fusion or fewer "
+            "tensors.",
         )
-    if bus >= _MOSTLY * network:
-        return ()
-    return (
-        Advice(
+    elif bus < _MOSTLY * network:
+        yield Advice(
             f"Check whether traffic between hosts is encrypted: {bus:.2g} GB/s during the exposed time "
             f"are less than half of the network's {network:.3g}, and encryption takes CPU time. "
             "On a host, this counts IPsec's associations",
             "sudo ip xfrm state count",
             unless="It does not show WireGuard and service meshes. Many small tensors are as slow: they "
             "need larger fusion.",
-        ),
-    )
+        )

@@ -3,44 +3,51 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from stallscope.run import Log, Run
 
 from ..settings.setup import Setup, last_logs, number
 from ..stragglers.straggler import Straggler
-from .piece import Advice, undone
+from .piece import Advice
 
 # Names that need no quoting in a shell.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 _MOST_HOSTS = 8
 
 
-def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> tuple[Advice, ...]:
+def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> Iterator[Advice]:
     """Return advice on the costliest of the stragglers that count as imbalance."""
     counted = [one for one in stragglers if one.counts_as_imbalance]
     if not counted:
-        return ()
+        return
     worst = counted[0]
     if worst.work is not None:
-        return even_work(setup)
-    if not any(one.ranks for one in counted):
-        return _without_named_rank(setup)
-    hosts = tuple(dict.fromkeys(host for one in counted for host in one.hosts))
-    return (*_different_settings(run, worst), *_replace(setup, hosts), _BY_STAGE[worst.stage])
+        yield from even_work(setup)
+    elif not any(one.ranks for one in counted):
+        yield from _without_named_rank(setup)
+    else:
+        yield from _different_settings(run, worst)
+        hosts = tuple(dict.fromkeys(host for one in counted for host in one.hosts))
+        if hosts:
+            yield _replace(setup, hosts)
+        yield _BY_STAGE[worst.stage]
 
 
-def even_work(setup: Setup) -> tuple[Advice, ...]:
+def even_work(setup: Setup) -> Iterator[Advice]:
     """Return advice to give every rank the same number of samples per step."""
-    what = "Give every rank the same number of samples per step: equal batches and equal shards"
-    size = setup.batch_size or 32
+    line = ""
     if setup.framework == "keras" and setup.library == "horovod":
+        size = setup.batch_size or 32
         line = f"dataset = dataset.shard(hvd.size(), hvd.rank()).batch({size}, drop_remainder=True)"
-        return (Advice(what, line),)
-    if setup.framework == "torch" and setup.library is not None:
-        line = "" if setup.distributed_sampler else sampler_line(setup)
-        return undone(Advice(what, line), set_epoch(setup))
-    return (Advice(what),)
+    several = setup.framework == "torch" and setup.library is not None
+    if several and not setup.distributed_sampler:
+        line = sampler_line(setup)
+    yield Advice(
+        "Give every rank the same number of samples per step: equal batches and equal shards", line
+    )
+    if several and not setup.set_epoch:
+        yield SET_EPOCH
 
 
 def sampler_line(setup: Setup) -> str:
@@ -50,15 +57,11 @@ def sampler_line(setup: Setup) -> str:
     return f"sampler = DistributedSampler(data, {ranks}drop_last=True)"
 
 
-def set_epoch(setup: Setup) -> Advice:
-    """Return advice to call a sampler's ``set_epoch``."""
-    return Advice(
-        "Call this at the start of every epoch; otherwise all epochs have the same order",
-        "sampler.set_epoch(epoch)",
-        done=setup.set_epoch,
-    )
-
-
+#: Advice to call a sampler's ``set_epoch``.
+SET_EPOCH = Advice(
+    "Call this at the start of every epoch; otherwise all epochs have the same order",
+    "sampler.set_epoch(epoch)",
+)
 _BY_STAGE = {
     "input": Advice(
         "Look at this rank's share of the data and the disk or network it reads from: shards of another "
@@ -81,11 +84,11 @@ _RANK_FACTS = {
 }
 
 
-def _different_settings(run: Run, late: Straggler) -> tuple[Advice, ...]:
+def _different_settings(run: Run, late: Straggler) -> Iterator[Advice]:
     """Return advice on facts in which a late rank differs from all others."""
     logs = {log.rank: log for log in last_logs(run)}
     if len(late.ranks) != 1 or late.ranks[0] not in logs:
-        return ()
+        return
     (rank,) = late.ranks
     found = []
     for name, title in _RANK_FACTS.items():
@@ -93,9 +96,8 @@ def _different_settings(run: Run, late: Straggler) -> tuple[Advice, ...]:
         others = {_fact(log, name) for other, log in logs.items() if other != rank}
         if own is not None and len(others) == 1 and None not in others and own not in others:
             found.append(f"{title}: {own} there, {others.pop()} on the others")
-    if not found:
-        return ()
-    return (Advice(f"Start rank {rank} like the others; {'; '.join(found)}"),)
+    if found:
+        yield Advice(f"Start rank {rank} like the others; {'; '.join(found)}")
 
 
 def _fact(log: Log, name: str) -> int | None:
@@ -106,41 +108,31 @@ def _fact(log: Log, name: str) -> int | None:
     return number(value)
 
 
-def _replace(setup: Setup, hosts: Sequence[str]) -> tuple[Advice, ...]:
+def _replace(setup: Setup, hosts: Sequence[str]) -> Advice:
     """Return advice to replace hosts, with a command that leaves them out until then."""
-    if not hosts:
-        return ()
     rest = {name: ranks for name, ranks in setup.hosts.items() if name not in hosts}
     what = f"Replace {'host' if len(hosts) == 1 else 'hosts'} {', '.join(hosts[:_MOST_HOSTS])}"
     plain = all(_PLAIN_NAME.fullmatch(name) for name in rest)
     if setup.library != "horovod" or not rest or not plain or len(rest) > _MOST_HOSTS:
-        return (Advice(what),)
+        return Advice(what)
     slots = ",".join(f"{name}:{ranks}" for name, ranks in sorted(rest.items()))
-    return (
-        Advice(
-            f"{what}, or leave it out",
-            f"horovodrun -np {sum(rest.values())} -H {slots} python train.py",
-            unless="Not if the other hosts are too few.",
-        ),
+    return Advice(
+        f"{what}, or leave it out",
+        f"horovodrun -np {sum(rest.values())} -H {slots} python train.py",
+        unless="Not if the other hosts are too few.",
     )
 
 
-def _without_named_rank(setup: Setup) -> tuple[Advice, ...]:
+def _without_named_rank(setup: Setup) -> Iterator[Advice]:
     """Return advice on imbalance that varies from step to step."""
-    look = Advice(
+    yield Advice(
         "Look at what varies from batch to batch on every rank: sequences of different lengths, "
         "garbage collection, other processes on the hosts"
     )
-    if setup.framework != "keras":
-        return (look,)
-    size = setup.batch_size or 32
-    return undone(
-        look,
-        Advice(
+    if setup.framework == "keras" and not setup.has("GroupByWindow"):
+        yield Advice(
             "If the length of sequences varies, put sequences of similar length into one batch",
-            "dataset = dataset.bucket_by_sequence_length(lambda x, y: tf.shape(x)[0], "
-            f"bucket_boundaries=[64, 128], bucket_batch_sizes=[{size}] * 3, drop_remainder=True)",
+            "dataset = dataset.bucket_by_sequence_length(lambda x, y: tf.shape(x)[0], bucket_boundaries="
+            f"[64, 128], bucket_batch_sizes=[{setup.batch_size or 32}] * 3, drop_remainder=True)",
             unless="It evens out steps only if all ranks draw from the same bucket in the same step.",
-            done=setup.has("GroupByWindow"),
-        ),
-    )
+        )

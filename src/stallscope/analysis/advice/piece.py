@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -18,19 +19,12 @@ class Advice:
     #: The gain, and when not to do it, as whole sentences.
     gain: str = ""
     unless: str = ""
-    #: Whether the run's facts show that it is done already; then it is left out.
-    done: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         line = f": `{self.line}`" if self.line else ""
         return " ".join(part for part in (f"{self.what}{line}.", self.gain, self.unless) if part)
 
 
-def undone(*pieces: Advice) -> tuple[Advice, ...]:
-    """Leave out advice that the run follows already."""
-    return tuple(piece for piece in pieces if not piece.done)
-
-
-def in_words(*pieces: Advice) -> str:
-    """Join the advice that is still to be done into the text of a finding."""
-    return " ".join(map(str, undone(*pieces)))
+def in_words(pieces: Iterable[Advice]) -> str:
+    """Join advice into the text of a finding."""
+    return " ".join(map(str, pieces))

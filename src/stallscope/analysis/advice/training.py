@@ -2,93 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ..settings.setup import AVERAGES, Setup
-from .imbalance import sampler_line, set_epoch
-from .piece import Advice, undone
+from .imbalance import SET_EPOCH, sampler_line
+from .piece import Advice
 
 _BROADCASTS = "horovod.BroadcastGlobalVariablesCallback"
 # Epochs over which the rate rises to N times its value; the default of Horovod's callback.
 _WARM_UP_EPOCHS = 5
 
 
-def sharding(setup: Setup) -> tuple[Advice, ...]:
+def sharding(setup: Setup) -> Iterator[Advice]:
     """Return advice so that an epoch of N ranks sees every sample once."""
+    shared = setup.distributed_sampler if setup.framework == "torch" else setup.has("Shard")
     if setup.framework == "torch":
-        shared = setup.distributed_sampler
-        part = Advice("Give every rank its part of the data", sampler_line(setup), done=shared)
-        return undone(part, set_epoch(setup), _fewer_steps(shared))
-    shared = setup.has("Shard")
-    return undone(
-        Advice(
+        if not shared:
+            yield Advice("Give every rank its part of the data", sampler_line(setup))
+        if not setup.set_epoch:
+            yield SET_EPOCH
+    elif not shared:
+        yield Advice(
             "Shard the data before shuffling",
             "dataset = dataset.shard(hvd.size(), hvd.rank())",
             unless="Or, if the dataset repeats and steps_per_epoch is given, divide that by "
             "hvd.size().",
-            done=shared,
-        ),
-        _fewer_steps(shared),
-    )
+        )
+    if shared:
+        yield Advice(
+            "Every rank has its part of the data already: if it repeats, divide the steps of an epoch "
+            "by the number of ranks"
+        )
 
 
-def _fewer_steps(shared: bool) -> Advice:
-    """Return advice for runs in which every rank has its part of the data already."""
-    return Advice(
-        "Every rank has its part of the data already: if it repeats, divide the steps of an epoch by "
-        "the number of ranks",
-        done=not shared,
-    )
-
-
-def scaled_rate(setup: Setup, rate: float) -> tuple[Advice, ...]:
+def scaled_rate(setup: Setup, rate: float) -> Iterator[Advice]:
     """Return advice to scale the learning rate by the number of ranks, with a warm-up."""
-    scale = Advice(
+    line = ""
+    keras = setup.framework == "keras" and setup.library == "horovod"
+    if keras:
+        line = f"optimizer.learning_rate = {rate:g} * hvd.size()"
+    elif setup.framework == "torch":
+        size = "torch.distributed.get_world_size()" if setup.library == "ddp" else "hvd.size()"
+        line = f'optimizer.param_groups[0]["lr"] = {rate:g} * {size}'
+    yield Advice(
         "With N times the batch, start with N times the rate and a warm-up",
-        _scaled_line(setup, rate),
+        line,
         unless="Not if the rate was tuned on this number of ranks.",
     )
-    if setup.framework != "keras" or setup.library != "horovod":
-        return (scale,)
-    return undone(
-        scale,
-        Advice(
+    if keras and "horovod.LearningRateWarmupCallback" not in setup.callbacks:
+        yield Advice(
             "Add the warm-up",
             "callbacks.append(hvd.callbacks.LearningRateWarmupCallback(initial_lr="
             f"{rate * setup.ranks:g}, warmup_epochs={_WARM_UP_EPOCHS}))",
-            done="horovod.LearningRateWarmupCallback" in setup.callbacks,
-        ),
-    )
+        )
 
 
 def broadcast_once(setup: Setup) -> Advice:
     """Return advice to start all ranks with rank 0's model."""
     what = "Start with the same weights on all ranks: broadcast rank 0's once"
-    unless = "Not if ranks should train separate models."
+    line = "callbacks.insert(0, hvd.callbacks.BroadcastGlobalVariablesCallback(0))"
     if setup.library == "ddp":
-        return Advice(
-            f"{what}; DistributedDataParallel does it unless init_sync is False",
-            "[torch.distributed.broadcast(one.data, src=0) for one in model.parameters()]",
-            unless=unless,
-        )
-    if setup.framework == "torch":
-        return Advice(
-            f"{what}, before the first epoch",
+        what += "; DistributedDataParallel does it unless init_sync is False"
+        line = "[torch.distributed.broadcast(one.data, src=0) for one in model.parameters()]"
+    elif setup.framework == "torch":
+        what += ", before the first epoch"
+        line = (
             "hvd.broadcast_parameters(model.state_dict(), root_rank=0); "
-            "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
-            unless=unless,
+            "hvd.broadcast_optimizer_state(optimizer, root_rank=0)"
         )
-    if _BROADCASTS in setup.callbacks:
-        return Advice(
+    elif _BROADCASTS in setup.callbacks:
+        line = ""
+        what = (
             "Find what sets weights on some ranks after BroadcastGlobalVariablesCallback, which all "
-            "ranks have",
-            unless=unless,
+            "ranks have"
         )
-    return Advice(
-        what,
-        "callbacks.insert(0, hvd.callbacks.BroadcastGlobalVariablesCallback(0))",
-        unless=unless,
-    )
+    return Advice(what, line, unless="Not if ranks should train separate models.")
 
 
 #: Advice to use one broadcast callback for all fits of a job.
@@ -112,11 +100,10 @@ def averaged_metrics(setup: Setup) -> Advice:
             )
         if AVERAGES in setup.callbacks:
             return Advice("Move MetricAverageCallback before all callbacks that use a metric")
-        line = "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())"
-        return Advice(f"{what}, as the first of the callbacks", line, unless=unless)
-    if setup.framework == "torch" and setup.library is not None:
-        return Advice(f"{what}, such as scheduler.step(loss)", _averaged_loss(setup), unless=unless)
-    return Advice(what, unless=unless)
+        what += ", as the first of the callbacks"
+    elif setup.framework == "torch" and setup.library is not None:
+        what += ", such as scheduler.step(loss)"
+    return Advice(what, _averaging_line(setup), unless=unless)
 
 
 def shuffled_anew(setup: Setup, shuffles: bool) -> Advice:
@@ -126,8 +113,13 @@ def shuffled_anew(setup: Setup, shuffles: bool) -> Advice:
         setup: the run's setup.
         shuffles: whether samples are shuffled already, in the same way each time.
     """
+    if setup.framework == "torch" and shuffles:
+        return SET_EPOCH
+    if setup.framework == "torch" and setup.library is None:
+        return Advice("Shuffle", "loader = DataLoader(data, shuffle=True)")
     if setup.framework == "torch":
-        return set_epoch(setup) if shuffles else _sampled(setup)
+        line = f"{sampler_line(setup)}; sampler.set_epoch(epoch)"
+        return Advice("Shuffle with a sampler that gets the epoch", line)
     if shuffles:
         return Advice(
             "Shuffle again in every epoch, after the cache",
@@ -146,31 +138,22 @@ def dense_gradients(setup: Setup, shape: Sequence[int]) -> Advice:
         setup: the run's setup.
         shape: the shape of the embedding.
     """
-    what = "Reduce gradients of embeddings as a whole"
-    unless = (
-        "Not for large vocabularies of which a step looks up few rows: reducing all moves more."
-    )
+    line = setup.optimizer_line("sparse_as_dense=True")
     if setup.library == "ddp":
-        size = f"{shape[0]}, {shape[1]}"
-        return Advice(what, f"embedding = torch.nn.Embedding({size}, sparse=False)", unless=unless)
-    named = "named_parameters=model.named_parameters(), " if setup.framework == "torch" else ""
+        line = f"embedding = torch.nn.Embedding({shape[0]}, {shape[1]}, sparse=False)"
     return Advice(
-        what,
-        f"optimizer = hvd.DistributedOptimizer(optimizer, {named}sparse_as_dense=True)",
-        unless=unless,
+        "Reduce gradients of embeddings as a whole",
+        line,
+        unless="Not for large vocabularies of which a step looks up few rows: reducing all moves more.",
     )
 
 
-def _sampled(setup: Setup) -> Advice:
-    if setup.library is None:
-        return Advice("Shuffle", "loader = DataLoader(data, shuffle=True)")
-    return Advice(
-        "Shuffle with a sampler that gets the epoch",
-        f"{sampler_line(setup)}; sampler.set_epoch(epoch)",
-    )
-
-
-def _averaged_loss(setup: Setup) -> str:
+def _averaging_line(setup: Setup) -> str:
+    """Return the line that averages metrics over the ranks; empty if unknown."""
+    if setup.framework == "keras" and setup.library == "horovod":
+        return "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())"
+    if setup.framework != "torch" or setup.library is None:
+        return ""
     if setup.library == "ddp":
         return (
             "torch.distributed.all_reduce(loss, op=torch.distributed.ReduceOp.SUM); "
@@ -185,49 +168,31 @@ def shared_validation(setup: Setup) -> Advice:
     what = "Unless it has one already, give every rank a shard of the validation data"
     if AVERAGES in setup.callbacks:
         return Advice(f"{what}, or validate less often")
+    line = _averaging_line(setup)
     what += " and average the metrics"
-    if setup.framework == "keras" and setup.library == "horovod":
-        return Advice(
-            f"{what}, before callbacks that use them",
-            "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())",
-            unless="Or validate less often.",
-        )
-    if setup.framework == "torch" and setup.library is not None:
-        return Advice(what, _averaged_loss(setup), unless="Or validate less often.")
-    return Advice(f"{what}, or validate less often")
+    if not line:
+        return Advice(f"{what}, or validate less often")
+    what += ", before callbacks that use them" if setup.framework == "keras" else ""
+    return Advice(what, line, unless="Or validate less often.")
 
 
-def shorter_solo_work(setup: Setup, kinds: Collection[str]) -> tuple[Advice, ...]:
+def shorter_solo_work(setup: Setup, kinds: Collection[str]) -> Iterator[Advice]:
     """Return advice that shortens work of one rank for which the others wait.
 
     Args:
         setup: the run's setup.
         kinds: the kinds of this work, ``validation`` or ``checkpoint``.
     """
-    pieces = []
     if "validation" in kinds:
-        pieces.append(shared_validation(setup))
+        yield shared_validation(setup)
     if "checkpoint" in kinds:
-        pieces.append(Advice("Write checkpoints less often or in the background"))
-    return tuple(pieces)
+        yield Advice("Write checkpoints less often or in the background")
 
 
 def checkpoints_on_rank_0(setup: Setup) -> Advice:
     """Return advice to write checkpoints on one rank."""
-    what = "Write checkpoints on rank 0 only"
+    line = 'callbacks += [tf.keras.callbacks.ModelCheckpoint("model.keras")] if hvd.rank() == 0 else []'
     if setup.framework == "torch":
         rank = "torch.distributed.get_rank()" if setup.library == "ddp" else "hvd.rank()"
-        return Advice(what, f'if {rank} == 0: torch.save(model.state_dict(), "model.pt")')
-    return Advice(
-        what,
-        'callbacks += [tf.keras.callbacks.ModelCheckpoint("model.keras")] if hvd.rank() == 0 else []',
-    )
-
-
-def _scaled_line(setup: Setup, rate: float) -> str:
-    if setup.framework == "keras" and setup.library == "horovod":
-        return f"optimizer.learning_rate = {rate:g} * hvd.size()"
-    if setup.framework == "torch":
-        size = "torch.distributed.get_world_size()" if setup.library == "ddp" else "hvd.size()"
-        return f'optimizer.param_groups[0]["lr"] = {rate:g} * {size}'
-    return ""
+        line = f'if {rank} == 0: torch.save(model.state_dict(), "model.pt")'
+    return Advice("Write checkpoints on rank 0 only", line)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,8 @@ import numpy as np
 from stallscope.formatting.lists import clipped, ranks_in_words
 from stallscope.run import Log
 
-from ..advice import ONE_BROADCAST, averaged_metrics, broadcast_once
-from ..settings.setup import AVERAGES, callbacks_of
+from ..advice.training import ONE_BROADCAST, averaged_metrics, broadcast_once
+from ..settings.setup import AVERAGES, callbacks_of, number
 from .finding import Finding
 from .records import Records
 
@@ -34,22 +36,23 @@ def weights_differ(records: Records) -> Iterator[Finding]:
     known = {rank: sample for rank, sample in samples.items() if sample is not None}
     if len(known) < 2 or records.run.fact("gradients_reduced") is not True:
         return
-    reference, own = next(iter(known.items()))
+    reference, (after, weight, values) = next(iter(known.items()))
     # Only samples of the same weights after the same step are comparable.
-    comparable = {rank: one for rank, one in known.items() if one[:2] == own[:2]}
-    differing = [rank for rank, one in comparable.items() if not _same(one[2], own[2])]
+    comparable = {rank: one[2] for rank, one in known.items() if one[:2] == (after, weight)}
+    differing = [rank for rank, theirs in comparable.items() if not _same(theirs, values)]
     if not differing:
         return
-    _, weight, values = own
-    theirs = comparable[differing[0]][2]
+    callbacks = [callbacks_of(log) for log in records.last_log.values()]
+    names = {one.get("name") for own in callbacks for one in own}
+    missing = all(callbacks) and _BROADCASTS not in names
     yield Finding(
         "weights_differ",
         "error",
         "Ranks train different models",
-        f"After the first steps {clipped(weight)} starts with {values[0]:.4g} on rank {reference} "
-        f"and with {theirs[0]:.4g} on rank {differing[0]}; {ranks_in_words(differing)} of "
-        f"{len(comparable)} ranks {'differs' if len(differing) == 1 else 'differ'} from rank "
-        f"{reference}. Gradients are reduced, so equal models stay equal.{_no_broadcast(records)}",
+        f"After the first steps {clipped(weight)} starts with {values[0]:.4g} on rank {reference} and "
+        f"with {comparable[differing[0]][0]:.4g} on rank {differing[0]}; "
+        f"{_differ(differing, len(comparable), reference)}. Gradients are reduced, so equal models stay "
+        f"equal.{' No callback broadcasts them.' if missing else ''}",
         str(broadcast_once(records.setup)),
     )
 
@@ -57,24 +60,33 @@ def weights_differ(records: Records) -> Iterator[Finding]:
 def learning_rates_differ(records: Records) -> Iterator[Finding]:
     """Find the first epoch that started with different learning rates on different ranks."""
     changes = {rank: _rate_changes(log) for rank, log in records.last_log.items()}
-    completed = _completed_epochs(records)
+    completed = dict(
+        sorted(zip(records.epochs.rank.tolist(), records.epochs.epoch.tolist(), strict=True))
+    )
     for epoch in sorted(set().union(*changes.values())):
+        # A rank may not have started an epoch that it did not complete and for which it has no rate.
         rates = {
-            rank: rate
+            rank: own[max(one for one in own if one <= epoch)]
             for rank, own in changes.items()
-            if (rate := _rate_at(epoch, own, completed.get(rank, -1))) is not None
+            if min(own, default=epoch + 1) <= epoch
+            and (epoch in own or epoch <= completed.get(rank, -1))
         }
         reference = min(rates)
-        differing = [rank for rank, rate in rates.items() if not _same_rate(rate, rates[reference])]
+        usual = rates[reference]
+        differing = [
+            rank
+            for rank, rate in rates.items()
+            if not math.isclose(rate, usual, rel_tol=_SAME_RATE)
+        ]
         if differing:
             yield Finding(
                 "learning_rates_differ",
                 "error",
                 "Ranks train with different learning rates",
-                f"Epoch {epoch} started with a rate of {rates[reference]:g} on rank {reference} and of "
-                f"{rates[differing[0]]:g} on rank {differing[0]}; {ranks_in_words(differing)} of "
-                f"{len(rates)} ranks {'differs' if len(differing) == 1 else 'differ'} from rank "
-                f"{reference}. The models then diverge although they get the same gradients.",
+                f"Epoch {epoch} started with a rate of {usual:g} on rank {reference} and of "
+                f"{rates[differing[0]]:g} on rank {differing[0]}; "
+                f"{_differ(differing, len(rates), reference)}. The models then diverge although they "
+                "get the same gradients.",
                 str(averaged_metrics(records.setup)),
             )
             return
@@ -94,7 +106,9 @@ def metrics_not_averaged(records: Records) -> Iterator[Finding]:
             if not isinstance(metric, str) or AVERAGES in names[:place]:
                 continue
             # A callback of the user may average, too.
-            if AVERAGES not in names and not all(map(_is_known, names[:place])):
+            if AVERAGES not in names and not all(
+                name.partition(".")[0] in _KNOWN for name in names[:place]
+            ):
                 continue
             late = late or AVERAGES in names
             kind = names[place].rpartition(".")[2]
@@ -121,12 +135,12 @@ def metrics_not_averaged(records: Records) -> Iterator[Finding]:
 
 def broadcast_in_every_fit(records: Records) -> Iterator[Finding]:
     """Find jobs that broadcast the model in every fit, such as one fit per epoch: once is enough."""
-    by_rank: dict[int, int] = {}
-    for log in records.logs.values():
-        made = log.facts.get("broadcasts")
+    by_rank = Counter(
+        log.rank
+        for log in records.logs.values()
         # A log that continues another file repeats the facts of its fit.
-        if isinstance(made, int) and made > 0 and not log.continues:
-            by_rank[log.rank] = by_rank.get(log.rank, 0) + 1
+        if (number(log.facts.get("broadcasts")) or 0) > 0 and not log.continues
+    )
     times = max(by_rank.values(), default=0)
     if times < _FITS_OF_A_LOOP:
         return
@@ -170,22 +184,9 @@ def _same(first: Sequence[float], second: Sequence[float]) -> bool:
     return bool(np.abs(one - other).max() <= _SAME_WEIGHTS * largest)
 
 
-def _no_broadcast(records: Records) -> str:
-    callbacks = [callbacks_of(log) for log in records.last_log.values()]
-    if not all(callbacks):
-        return ""
-    names = {one.get("name") for own in callbacks for one in own}
-    return "" if _BROADCASTS in names else " No callback broadcasts them."
-
-
-def _completed_epochs(records: Records) -> dict[int, int]:
-    """Return the last epoch that each rank completed."""
-    last: dict[int, int] = {}
-    for rank, epoch in zip(
-        records.epochs.rank.tolist(), records.epochs.epoch.tolist(), strict=True
-    ):
-        last[rank] = max(last.get(rank, 0), epoch)
-    return last
+def _differ(ranks: Sequence[int], known: int, reference: int) -> str:
+    verb = "differs" if len(ranks) == 1 else "differ"
+    return f"{ranks_in_words(ranks)} of {known} ranks {verb} from rank {reference}"
 
 
 def _rate_changes(log: Log) -> dict[int, float]:
@@ -193,25 +194,3 @@ def _rate_changes(log: Log) -> dict[int, float]:
     rates = log.facts.get("learning_rates")
     pairs = map(_numbers, rates) if isinstance(rates, list) else ()
     return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2}
-
-
-def _rate_at(epoch: int, changes: Mapping[int, float], completed: int) -> float | None:
-    """Return the rate with which a rank started an epoch; None if it may not have started it.
-
-    Args:
-        epoch: the epoch.
-        changes: the recorded rates, by epoch.
-        completed: the last epoch that the rank completed.
-    """
-    earlier = [one for one in changes if one <= epoch]
-    if not earlier or (epoch > completed and epoch not in changes):
-        return None
-    return changes[max(earlier)]
-
-
-def _same_rate(one: float, other: float) -> bool:
-    return abs(one - other) <= _SAME_RATE * max(abs(one), abs(other))
-
-
-def _is_known(name: str) -> bool:
-    return name.partition(".")[0] in _KNOWN

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,14 +11,16 @@ from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import capitalised, counted, ranks_in_words
 
-from ..advice import checkpoints_on_rank_0, in_words, shared_validation, shorter_solo_work
+from ..advice.piece import in_words
+from ..advice.training import checkpoints_on_rank_0, shared_validation, shorter_solo_work
 from .finding import Finding
-from .records import Records
+from .records import LogIntervals, Records
 
 # A smaller share of the job is not worth a change.
 _WORTHWHILE = 0.02
 # Ranks that validate the same data take about the same time, apart from waiting.
 _ALIKE = 0.5
+_BETWEEN_STEPS = ("validation", "checkpoint")
 
 
 def validation_on_all_ranks(records: Records) -> Iterator[Finding]:
@@ -38,7 +40,7 @@ def validation_on_all_ranks(records: Records) -> Iterator[Finding]:
         f"{len(spent)} of {len(records.ranks)} ranks ({ranks_in_words(list(seconds))}) validate for "
         f"about the same time: {cost:.1f} s on every rank, {share:.1%} of the job. Unless each has "
         "its own part of the validation data, they all compute the same.",
-        in_words(shared_validation(records.setup)),
+        str(shared_validation(records.setup)),
     )
 
 
@@ -61,7 +63,7 @@ def checkpoint_on_all_ranks(records: Records) -> Iterator[Finding]:
         "Several ranks write checkpoints",
         f"{capitalised(who)}{where} wrote {counted(number, 'checkpoint')} in all: with the "
         "same path they overwrite each other and can corrupt the file.",
-        in_words(checkpoints_on_rank_0(records.setup)),
+        str(checkpoints_on_rank_0(records.setup)),
     )
 
 
@@ -70,36 +72,24 @@ def rank_0_alone(records: Records) -> Iterator[Finding]:
     work = _solo_work(records)
     if work is None or not records.seconds:
         return
+    (rank, *_), counts = work.rank.tolist(), Counter(sorted(work.kind.tolist()))
     cost = float(_waited(records, work).sum()) / 1e9
     share = cost / records.seconds
     if share <= _WORTHWHILE:
         return
-    did = " and ".join(counted(number, kind) for kind, number in work.numbers.items())
+    did = " and ".join(counted(number, kind) for kind, number in counts.items())
     yield Finding(
         "rank_0_alone",
         "info",
-        f"Rank {work.rank} works while the others wait",
-        f"Only rank {work.rank} did {did}; the others waited {cost:.1f} s for it, {share:.1%} of "
-        "the job.",
-        in_words(*shorter_solo_work(records.setup, work.numbers)),
+        f"Rank {rank} works while the others wait",
+        f"Only rank {rank} did {did}; the others waited {cost:.1f} s for it, {share:.1%} of the job.",
+        in_words(shorter_solo_work(records.setup, counts)),
     )
 
 
-@dataclass(frozen=True)
-class _SoloWork:
-    """Work between steps that only one rank did."""
-
-    rank: int
-    #: Counts by kind.
-    numbers: dict[str, int]
-    #: The steps before which it was done, and the nanoseconds that it took there.
-    steps: Ints
-    spent: Ints
-
-
-def _solo_work(records: Records) -> _SoloWork | None:
-    """Find the rank with most solo work; None if there is none or a rank's log is missing."""
-    work = records.intervals.take(np.isin(records.intervals.kind, ("validation", "checkpoint")))
+def _solo_work(records: Records) -> LogIntervals | None:
+    """Find the rank with most work that no other did; None without any, or if a log is missing."""
+    work = records.intervals.take(np.isin(records.intervals.kind, _BETWEEN_STEPS))
     if len(records.ranks) < max(2, records.run.size) or not len(work.rank):
         return None
     work = work.take(np.lexsort((work.rank, work.kind, work.step)))
@@ -111,29 +101,25 @@ def _solo_work(records: Records) -> _SoloWork | None:
     if not solo.any():
         return None
     work = work.take(solo)
-    rank = int(np.bincount(work.rank, work.end - work.begin).argmax())
-    work = work.take(work.rank == rank)
-    kinds, numbers = np.unique(work.kind, return_counts=True)
-    steps, place = np.unique(work.step, return_inverse=True)
-    spent = np.bincount(place, work.end - work.begin).astype(np.int64)
-    return _SoloWork(rank, dict(zip(kinds.tolist(), numbers.tolist(), strict=True)), steps, spent)
+    return work.take(work.rank == np.bincount(work.rank, work.end - work.begin).argmax())
 
 
-def _waited(records: Records, work: _SoloWork) -> Ints:
+def _waited(records: Records, work: LogIntervals) -> Ints:
     """Compute by how many nanoseconds solo work delayed another rank's next reduction, per step."""
     reductions = records.reductions
-    other = next(rank for rank in reductions.ranks if rank != work.rank)
+    other = next(rank for rank in reductions.ranks if rank != work.rank[0])
     at = records.completions_of(reductions.ranks.index(other))
     known = (at[1:] != NULL) & (at[:-1] != NULL) & (np.diff(reductions.steps) == 1)
     if not known.any():
         return np.zeros(0, np.int64)
     following, gap = reductions.steps[1:][known], np.diff(at)[known]
     gap -= int(np.median(gap))
-    known = np.isin(work.steps, following)
-    steps, spent = work.steps[known], work.spent[known]
+    work = work.take(np.isin(work.step, following))
+    steps, place = np.unique(work.step, return_inverse=True)
+    spent = np.bincount(place, work.end - work.begin).astype(np.int64)
     own = records.intervals.take(
         (records.intervals.rank == other)
-        & np.isin(records.intervals.kind, ("validation", "checkpoint"))
+        & np.isin(records.intervals.kind, _BETWEEN_STEPS)
         & np.isin(records.intervals.step, steps)
     )
     busy = np.bincount(np.searchsorted(steps, own.step), own.end - own.begin, len(steps))

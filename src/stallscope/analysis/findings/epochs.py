@@ -1,4 +1,4 @@
-"""Check the lengths of epochs."""
+"""Check epochs: their lengths, and the order of their samples."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from stallscope.arrays.blocks import NULL
-from stallscope.run import Run
+from stallscope.formatting.lists import ranks_in_words
+from stallscope.run import Log, Run
 
-from ..advice import in_words, sharding
+from ..advice.piece import Advice, in_words
+from ..advice.training import sharding, shuffled_anew
 from .finding import Finding
 from .records import Epochs, Records
 
@@ -17,6 +19,8 @@ from .records import Epochs, Records
 _SAME_LENGTH = 0.05
 # Facts that are equal in two runs of the same job, apart from the number of ranks.
 _SAME_JOB = ("model", "parameters", "batch_size", "backward_passes_per_step")
+_SHUFFLED_ONCE = "samples are shuffled once, and every epoch repeats that order"
+_NEVER = "nothing shuffles samples before training"
 
 
 def epochs_of_different_lengths(records: Records) -> Iterator[Finding]:
@@ -85,7 +89,7 @@ def steps_not_divided(records: Records) -> Iterator[Finding]:
         f"{run.size} ranks make {own:,.0f} steps in an epoch, and one rank {on_one:,.0f} with the same "
         f"batch size of {run.fact('batch_size')}: if the data is the same, every batch is seen "
         f"{run.size} times in an epoch.",
-        in_words(*sharding(records.setup)),
+        in_words(sharding(records.setup)),
     )
 
 
@@ -100,3 +104,50 @@ def _same_job(run: Run, single: Run) -> bool:
 def _usual_length(epochs: Epochs) -> float:
     """Return the median steps of a completed epoch; 0 if there is none."""
     return float(np.median(epochs.steps)) if len(epochs.steps) else 0.0
+
+
+def same_order_every_epoch(records: Records) -> Iterator[Finding]:
+    """Find ranks that repeat the same order, if they made several epochs."""
+    several = set(records.epochs.rank[records.epochs.epoch > 0].tolist())
+    found: dict[str, list[int]] = {}
+    for rank, log in records.last_log.items():
+        reason = _reason(log) if rank in several else None
+        if reason is not None:
+            found.setdefault(reason, []).append(rank)
+    if not found:
+        return
+    reason, ranks = next(iter(found.items()))
+    shuffles = reason != _NEVER
+    unless = "" if shuffles else "Not if the order matters, or the data is shuffled already."
+    advised = shuffled_anew(records.setup, shuffles)
+    yield Finding(
+        "same_order_every_epoch",
+        "warning" if shuffles else "info",
+        "Every epoch sees its samples in the same order",
+        f"On {ranks_in_words(sorted(ranks))}: {reason}. Then every epoch has the same batches.",
+        str(Advice(advised.what, advised.line, unless=unless)),
+    )
+
+
+def _reason(log: Log) -> str | None:
+    """Return why the samples of several epochs have the same order; None if they may not have it."""
+    # The order of random batches does not matter.
+    if log.facts.get("synthetic"):
+        return None
+    shuffled = log.facts.get("shuffled")
+    if shuffled == "alike":
+        return _SHUFFLED_ONCE
+    if shuffled == "never":
+        return _NEVER
+    orders = log.facts.get("orders")
+    if not isinstance(orders, list) or not all(isinstance(one, dict) for one in orders):
+        return None
+    if len(orders) > 1 and all(one.get("shuffles") is False for one in orders):
+        return _NEVER
+    drawn = [one.get("drawn") for one in orders]
+    if len(orders) < 2 or None in drawn or any(one != drawn[0] for one in drawn):
+        return None
+    return (
+        f"set_epoch of the DistributedSampler was not called: {len(orders)} epochs drew their order "
+        "from the same seed and epoch"
+    )

@@ -1,19 +1,21 @@
-"""Report messages of Horovod and its launcher during the job."""
+"""Report messages of Horovod, its launcher and Spark during the job."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from stallscope.formatting.lists import clipped, counted, ranks_in_words
 from stallscope.run import Event
 
-from ..advice import larger_cache
+from ..advice.communication import larger_cache
 from .finding import Finding
 from .records import Records
 
 # At most this many hosts are named.
 _MOST_HOSTS = 5
 _LONGEST = 300
+# Events between which a stage of a Spark job trains.
+_STARTS, _ENDS = "stage_submitted", ("stage_completed", "stage_failed")
 
 
 def ranks_stalled(records: Records) -> Iterator[Finding]:
@@ -58,13 +60,11 @@ def hosts_blacklisted(records: Records) -> Iterator[Finding]:
     """Report hosts that the elastic driver excluded after failures."""
     found = _events_of_kind(records, "host_blacklisted")
     if found:
-        hosts = sorted({host for event in found for host in event.hosts})
-        named = ", ".join(clipped(host) for host in hosts[:_MOST_HOSTS])
-        named += ", …" if len(hosts) > _MOST_HOSTS else ""
+        count, named = _hosts(found)
         yield Finding(
             "hosts_blacklisted",
             "warning",
-            f"{counted(len(hosts), 'host')} failed and got no more work",
+            f"{counted(count, 'host')} failed and got no more work",
             f"{named}: the elastic job continued without, as {_files(found)} reports.",
             "Find out what failed there before another job uses these hosts.",
         )
@@ -101,20 +101,50 @@ def responses_evicted(records: Records) -> Iterator[Finding]:
         )
 
 
+def executors_lost(records: Records) -> Iterator[Finding]:
+    """Report lost executors, and tasks that failed with them, from Spark's event log."""
+    lost = _lost_while_training(records.run.events)
+    if not lost:
+        return
+    failed = len(_events_of_kind(records, "task_failed"))
+    _, named = _hosts(lost)
+    where = f" on {named}" if named else ""
+    tasks = f" {counted(failed, 'task')} that trained failed." if failed else ""
+    yield Finding(
+        "executors_lost",
+        "error" if failed else "warning",
+        f"Spark lost {counted(len(lost), 'executor')}{where}",
+        f"{clipped(lost[0].where)} reports for the first one: {lost[0].what}.{tasks}",
+        "Read the end of that executor's stderr. If its host was preempted, request hosts that are not. "
+        "If its memory ran out, raise spark.executor.memoryOverhead, which includes Python's memory. A "
+        "barrier stage that loses one task restarts all of them.",
+    )
+
+
+def _lost_while_training(events: Sequence[Event]) -> list[Event]:
+    """Select executors that were lost between the start and the end of a training stage.
+
+    Executors that stop when the application ends are not lost.
+    """
+    lost, running = [], 0
+    for event in events:
+        running += (event.kind == _STARTS) - (event.kind in _ENDS)
+        if event.kind == "executor_lost" and running > 0:
+            lost.append(event)
+    return lost
+
+
 def _events_of_kind(records: Records, kind: str) -> list[Event]:
     return [event for event in records.run.events if event.kind == kind]
+
+
+def _hosts(events: Sequence[Event]) -> tuple[int, str]:
+    """Return the number of hosts and the names of the first ones."""
+    hosts = sorted({host for event in events for host in event.hosts})
+    more = ", …" if len(hosts) > _MOST_HOSTS else ""
+    return len(hosts), ", ".join(map(clipped, hosts[:_MOST_HOSTS])) + more
 
 
 def _files(events: Sequence[Event]) -> str:
     names = list(dict.fromkeys(event.where for event in events))
     return clipped(names[0]) if len(names) == 1 else f"{len(names):,} files"
-
-
-#: In the order in which they are reported.
-EVENT_CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
-    ranks_exited,
-    ranks_stalled,
-    hosts_blacklisted,
-    workers_reset,
-    responses_evicted,
-)

@@ -6,63 +6,65 @@ from collections.abc import Callable, Iterable, Iterator
 
 from stallscope.run import Run
 
-from .agreement import (
-    broadcast_in_every_fit,
-    learning_rates_differ,
-    metrics_not_averaged,
-    weights_differ,
+from . import (
+    agreement,
+    batches,
+    between_steps,
+    epochs,
+    events,
+    gradients,
+    placement,
+    recording,
+    settings,
+    synchrony,
 )
-from .batches import uneven_batches, uneven_shards
-from .between_steps import checkpoint_on_all_ranks, rank_0_alone, validation_on_all_ranks
-from .epochs import epochs_of_different_lengths, steps_not_divided, unequal_steps
-from .events import EVENT_CHECKS
-from .executors import executors_lost
 from .finding import Finding
-from .gradients import gradients_not_reduced, learning_rate_not_scaled, sparse_gradients
-from .order import same_order_every_epoch
-from .placement import accelerators_not_pinned, horovod_leaves_databricks
-from .recording import host_stamps_only, missing_ranks, no_baseline, not_ended
 from .records import Records
-from .reductions import REDUCTION_CHECKS
-from .settings import cuda_launch_blocking, debug_logging_on, stall_check_off, timeline_on
-from .synchrony import ranks_apart
-from .threads import threads_oversubscribed
 
 _SEVERITIES = {"error": 0, "warning": 1, "info": 2}
 
 # Among findings of one severity, those that say most about the others come first.
 _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
-    gradients_not_reduced,
-    *EVENT_CHECKS,
-    executors_lost,
-    weights_differ,
-    learning_rates_differ,
-    ranks_apart,
-    missing_ranks,
-    epochs_of_different_lengths,
-    unequal_steps,
-    steps_not_divided,
-    uneven_shards,
-    uneven_batches,
-    checkpoint_on_all_ranks,
-    threads_oversubscribed,
-    accelerators_not_pinned,
-    metrics_not_averaged,
-    same_order_every_epoch,
-    sparse_gradients,
-    *REDUCTION_CHECKS,
-    timeline_on,
-    debug_logging_on,
-    cuda_launch_blocking,
-    host_stamps_only,
-    validation_on_all_ranks,
-    rank_0_alone,
-    broadcast_in_every_fit,
-    learning_rate_not_scaled,
-    horovod_leaves_databricks,
-    stall_check_off,
-    not_ended,
-    no_baseline,
+    gradients.gradients_not_reduced,
+    events.ranks_exited,
+    events.ranks_stalled,
+    events.hosts_blacklisted,
+    events.workers_reset,
+    events.responses_evicted,
+    events.executors_lost,
+    agreement.weights_differ,
+    agreement.learning_rates_differ,
+    synchrony.ranks_apart,
+    recording.missing_ranks,
+    epochs.epochs_of_different_lengths,
+    epochs.unequal_steps,
+    epochs.steps_not_divided,
+    batches.uneven_shards,
+    batches.uneven_batches,
+    between_steps.checkpoint_on_all_ranks,
+    placement.threads_oversubscribed,
+    placement.accelerators_not_pinned,
+    agreement.metrics_not_averaged,
+    epochs.same_order_every_epoch,
+    gradients.sparse_gradients,
+    settings.fusion_off,
+    settings.long_cycle_time,
+    settings.response_cache_too_small,
+    settings.transports_shut,
+    settings.traffic_encrypted,
+    settings.autotune_on,
+    settings.timeline_on,
+    settings.debug_logging_on,
+    settings.cuda_launch_blocking,
+    recording.host_stamps_only,
+    between_steps.validation_on_all_ranks,
+    between_steps.rank_0_alone,
+    agreement.broadcast_in_every_fit,
+    gradients.learning_rate_not_scaled,
+    placement.horovod_leaves_databricks,
+    settings.stall_check_off,
+    recording.not_ended,
+    recording.no_baseline,
 )
 
 

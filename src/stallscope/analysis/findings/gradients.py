@@ -9,7 +9,8 @@ from typing import Any
 
 from stallscope.formatting.lists import clipped, counted
 
-from ..advice import dense_gradients, in_words, scaled_rate
+from ..advice.piece import in_words
+from ..advice.training import dense_gradients, scaled_rate
 from ..settings.setup import number
 from .finding import Finding
 from .records import Records
@@ -43,7 +44,7 @@ def learning_rate_not_scaled(records: Records) -> Iterator[Finding]:
             "info",
             "The learning rate is the optimizer's default",
             f"{rate:g} on {run.size} ranks, the same as on one.",
-            in_words(*scaled_rate(records.setup, float(rate))),
+            in_words(scaled_rate(records.setup, float(rate))),
         )
 
 
@@ -55,14 +56,10 @@ def sparse_gradients(records: Records) -> Iterator[Finding]:
         return
     gathered = [known for one in _list(fact.get("largest")) if (known := _Gathered.of(one))]
     ranks = records.run.size
-    worst = max(gathered, key=lambda one: one.dense_bytes, default=None)
-    if worst is None:
+    costly = [one for one in gathered if one.gathered_bytes(ranks) > one.reduced_bytes(ranks)]
+    if not costly and all(one.rows is not None for one in gathered):
         return
-    rows = [one for one in gathered if one.rows is not None]
-    costly = [one for one in rows if one.gathered_bytes(ranks) > one.reduced_bytes(ranks)]
-    if not costly and len(rows) == len(gathered):
-        return
-    one = costly[0] if costly else worst
+    one = costly[0] if costly else max(gathered, key=lambda one: one.dense_bytes)
     yield Finding(
         "sparse_gradients",
         "warning" if costly else "info",

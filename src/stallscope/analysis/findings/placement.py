@@ -1,17 +1,39 @@
-"""Check where ranks run: on which accelerators, and on a platform that still ships Horovod."""
+"""Check where ranks run: on which cores and accelerators, and on a platform that still ships Horovod."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stallscope.formatting.lists import ranks_in_words
+from stallscope.formatting.lists import counted, ranks_in_words
 
-from ..advice import Advice
+from ..advice.advise import for_crowded_cores
+from ..advice.piece import Advice
+from ..settings.cores import cpu_loads
 from ..settings.setup import machines
 from .finding import Finding
 from .records import Records
 
 _DATABRICKS = "databricks:"
+# Slightly more threads than cores fill gaps in which others wait.
+_TOO_MANY = 1.5
+
+
+def threads_oversubscribed(records: Records) -> Iterator[Finding]:
+    """Find the host with the most compute threads per core."""
+    over = [load for load in cpu_loads(records.last_log.values()) if load.over > _TOO_MANY]
+    if not over:
+        return
+    worst = max(over, key=lambda load: load.over)
+    also = f" This applies to {len(over)} hosts." if len(over) > 1 else ""
+    yield Finding(
+        "threads_oversubscribed",
+        "warning",
+        "More threads than CPU cores",
+        f"On host {worst.host}, {ranks_in_words(worst.ranks)} compute with "
+        f"{counted(worst.threads, 'intra-op thread')} together on "
+        f"{counted(worst.cores, 'CPU core')}, and compete for them.{also}",
+        str(for_crowded_cores(records.setup, worst)),
+    )
 
 
 def accelerators_not_pinned(records: Records) -> Iterator[Finding]:
@@ -23,19 +45,15 @@ def accelerators_not_pinned(records: Records) -> Iterator[Finding]:
         if len(logs) < 2 or len(several) < 2:
             continue
         count = _accelerators(records.last_log[several[0]].facts.get("devices"))
-        line = 'tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")'
+        devices = 'tf.config.list_physical_devices("GPU")'
+        line = f'tf.config.set_visible_devices({devices}[hvd.local_rank()], "GPU")'
         yield Finding(
             "accelerators_not_pinned",
             "warning",
             "Ranks share accelerators",
             f"On host {logs[0].host}, {ranks_in_words(sorted(several))} each see {count} accelerators: "
             "every rank allocates memory on all of them, and all ranks compute on the first.",
-            str(
-                Advice(
-                    "Give every rank its own accelerator, before anything computes",
-                    f'{line}[hvd.local_rank()], "GPU")',
-                )
-            ),
+            f"Give every rank its own accelerator, before anything computes: `{line}`.",
         )
         return
 

@@ -39,8 +39,7 @@ def missing_ranks(records: Records) -> Iterator[Finding]:
 
 def host_stamps_only(records: Records) -> Iterator[Finding]:
     """Find runs that recorded only the start and end of steps."""
-    timestamps = records.run.fact("stamps") or {}
-    reason = timestamps.get("reason")
+    reason = (records.run.fact("stamps") or {}).get("reason")
     if reason:
         yield Finding(
             "host_stamps_only",

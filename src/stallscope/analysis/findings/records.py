@@ -121,19 +121,15 @@ class Records:
     def intervals(self) -> LogIntervals:
         table = self.run.intervals
         table = table.filter(pc.equal(table["generation"], self.generation))
-        numbers = {
-            name: _numbers(table[name]) for name in ("log", "rank", "step", "epoch", "begin", "end")
-        }
+        names = ("log", "rank", "step", "epoch", "begin", "end")
         kind = table["kind"].to_numpy(zero_copy_only=False).astype(str)
-        return LogIntervals(kind=kind, **numbers)
+        return LogIntervals(kind=kind, **{name: _numbers(table[name]) for name in names})
 
     @cached_property
     def totals(self) -> Totals:
         logs = len(self.run.logs)
-        found = by_parts(self.run.steps, _totals_of, logs)
-        none = np.zeros(logs, np.int64)
-        parts = zip(*(found or [(none,) * 5]), strict=True)
-        rows, first, last, samples, counted = (np.stack(part) for part in parts)
+        parts = by_parts(self.run.steps, _totals_of, logs) or [np.zeros((5, logs), np.int64)]
+        rows, first, last, samples, counted = np.stack(parts, axis=1)
         return Totals(
             rows.sum(axis=0),
             np.where(rows.any(axis=0), first.min(axis=0), 0),
@@ -195,7 +191,7 @@ def _has_reduced(part: pa.Table) -> bool:
     return bool(part["reduced"].null_count < part.num_rows)
 
 
-def _totals_of(part: pa.Table, logs: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+def _totals_of(part: pa.Table, logs: int) -> Ints:
     """Count rows, the first step, the last end, samples and rows with samples, per log of this part."""
     # Rows are ordered by log: summing over each log's rows first is much cheaper.
     log = part["log"].to_numpy()
@@ -210,7 +206,7 @@ def _totals_of(part: pa.Table, logs: int) -> tuple[Ints, Ints, Ints, Ints, Ints]
     np.minimum.at(first, of, np.minimum.reduceat(_numbers(part["step"]), starts))
     np.maximum.at(last, of, np.maximum.reduceat(_numbers(part["end"]), starts))
     samples = part["samples"]
-    counted = rows
-    if samples.null_count:
-        counted = summed(pc.is_valid(samples).cast(pa.int64()).to_numpy())
-    return rows, first, last, summed(pc.fill_null(samples, 0).to_numpy()), counted
+    counted = (
+        summed(pc.is_valid(samples).cast(pa.int64()).to_numpy()) if samples.null_count else rows
+    )
+    return np.stack([rows, first, last, summed(pc.fill_null(samples, 0).to_numpy()), counted])

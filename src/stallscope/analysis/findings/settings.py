@@ -1,14 +1,24 @@
-"""Find debugging settings that were left on and cost time."""
+"""Find recorded settings that cost time: debugging left on, and slow reductions of Horovod and NCCL."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
+
+from stallscope.arrays.blocks import NULL
 from stallscope.formatting.lists import clipped, ranks_in_words
 
+from ..advice.communication import larger_cache
 from .finding import Finding
 from .records import Records
+
+# A cycle longer than this share of a step delays gradients. Advice recommends at most half of it, so
+# that a run that follows the advice does not get the opposite advice once its steps are shorter.
+_LONG_CYCLE = 0.1
+# Horovod's default since 0.21, milliseconds.
+_USUAL_CYCLE_MS = 1.0
 
 
 def _above_zero(value: str) -> bool:
@@ -16,7 +26,7 @@ def _above_zero(value: str) -> bool:
     return digits is not None and int(digits[0]) > 0
 
 
-def one_of(*words: str) -> Callable[[str], bool]:
+def _one_of(*words: str) -> Callable[[str], bool]:
     """Return a check whether a value is one of these words, ignoring case."""
     return lambda value: value.strip().upper() in words
 
@@ -25,21 +35,26 @@ def _any_module_above_zero(value: str) -> bool:
     return any(_above_zero(part.rpartition("=")[2]) for part in value.split(","))
 
 
+_Checks = Mapping[str, Callable[[str], bool]]
 # Settings that log in every step or in every cycle of the background thread.
-_LOGS_STEPS: dict[str, Callable[[str], bool]] = {
-    "HOROVOD_LOG_LEVEL": one_of("TRACE", "DEBUG"),
-    "NCCL_DEBUG": one_of("TRACE"),
+_LOGS_STEPS: _Checks = {
+    "HOROVOD_LOG_LEVEL": _one_of("TRACE", "DEBUG"),
+    "NCCL_DEBUG": _one_of("TRACE"),
     "TF_CPP_MAX_VLOG_LEVEL": _above_zero,
     "TF_CPP_MIN_VLOG_LEVEL": _above_zero,
     "TF_CPP_VMODULE": _any_module_above_zero,
-    "TORCH_DISTRIBUTED_DEBUG": one_of("DETAIL"),
+    "TORCH_DISTRIBUTED_DEBUG": _one_of("DETAIL"),
 }
 # Settings that log at the start and occasionally later.
-_LOGS_SOMETIMES: dict[str, Callable[[str], bool]] = {
-    "NCCL_DEBUG": one_of("INFO"),
-    "TORCH_DISTRIBUTED_DEBUG": one_of("INFO"),
-    "TORCH_CPP_LOG_LEVEL": one_of("INFO"),
+_LOGS_SOMETIMES: _Checks = {
+    "NCCL_DEBUG": _one_of("INFO"),
+    "TORCH_DISTRIBUTED_DEBUG": _one_of("INFO"),
+    "TORCH_CPP_LOG_LEVEL": _one_of("INFO"),
 }
+_ON = _one_of("1", "TRUE", "YES")
+# Settings that disable transports between accelerators, within a host and between hosts.
+_SHUT_WITHIN: _Checks = {"NCCL_P2P_DISABLE": _ON, "NCCL_SHM_DISABLE": _ON}
+_SHUT_BETWEEN: _Checks = {"NCCL_IB_DISABLE": _ON}
 
 
 def timeline_on(records: Records) -> Iterator[Finding]:
@@ -57,25 +72,17 @@ def timeline_on(records: Records) -> Iterator[Finding]:
 
 def debug_logging_on(records: Records) -> Iterator[Finding]:
     """Find debug logging, worst if it writes in every step."""
-    often, sometimes = (
-        settings_found(records, _LOGS_STEPS),
-        settings_found(records, _LOGS_SOMETIMES),
-    )
-    if often:
+    often = _settings_found(records, _LOGS_STEPS)
+    found = "; ".join(often + _settings_found(records, _LOGS_SOMETIMES))
+    if found:
         yield Finding(
             "debug_logging_on",
-            "warning",
+            "warning" if often else "info",
             "Debug logging was left on",
-            f"{'; '.join(often + sometimes)}: every step writes lines or checks collectives.",
-            "Unset it except while you debug.",
-        )
-    elif sometimes:
-        yield Finding(
-            "debug_logging_on",
-            "info",
-            "Debug logging was left on",
-            f"{'; '.join(sometimes)}: mostly lines at the start, but from every rank.",
-            "Unset it, or set it to WARN, except while you debug.",
+            f"{found}: every step writes lines or checks collectives."
+            if often
+            else f"{found}: mostly lines at the start, but from every rank.",
+            f"Unset it{'' if often else ', or set it to WARN,'} except while you debug.",
         )
 
 
@@ -84,7 +91,7 @@ def cuda_launch_blocking(records: Records) -> Iterator[Finding]:
     devices = records.run.fact("devices")
     if isinstance(devices, list) and devices and set(map(str, devices)) == {"CPU"}:
         return
-    found = settings_found(records, {"CUDA_LAUNCH_BLOCKING": _above_zero})
+    found = _settings_found(records, {"CUDA_LAUNCH_BLOCKING": _above_zero})
     if found:
         yield Finding(
             "cuda_launch_blocking",
@@ -97,7 +104,7 @@ def cuda_launch_blocking(records: Records) -> Iterator[Finding]:
 
 def stall_check_off(records: Records) -> Iterator[Finding]:
     """Find runs with Horovod's stall check off."""
-    found = settings_found(records, {"HOROVOD_STALL_CHECK_DISABLE": _above_zero})
+    found = _settings_found(records, {"HOROVOD_STALL_CHECK_DISABLE": _above_zero})
     if found:
         yield Finding(
             "stall_check_off",
@@ -108,7 +115,108 @@ def stall_check_off(records: Records) -> Iterator[Finding]:
         )
 
 
-def settings_found(records: Records, checks: dict[str, Callable[[str], bool]]) -> list[str]:
+def fusion_off(records: Records) -> Iterator[Finding]:
+    """Find a fusion threshold of 0, or one too small for two gradients of average size."""
+    threshold = _number(records, "HOROVOD_FUSION_THRESHOLD")
+    tensors, size = records.setup.gradient_tensors, records.setup.gradient_bytes
+    if threshold is None or not tensors or not size or tensors < 2:
+        return
+    if threshold < 2 * size / tensors:
+        yield Finding(
+            "fusion_off",
+            "warning",
+            "Gradients are not fused",
+            f"HOROVOD_FUSION_THRESHOLD={threshold:.0f}: {tensors:,} gradients of "
+            f"{size / tensors / 1e3:,.1f} kB on average are reduced one by one, each with its own "
+            "latency.",
+            "Leave it at Horovod's default (128 MiB since 0.21), or pin the settings that stallscope "
+            "tune recommends: `unset HOROVOD_FUSION_THRESHOLD`. Not if reductions must be bitwise equal "
+            "in every run.",
+        )
+
+
+def long_cycle_time(records: Records) -> Iterator[Finding]:
+    """Find a cycle time that is long compared with a step."""
+    cycle, step = _number(records, "HOROVOD_CYCLE_TIME"), _typical_step_ms(records)
+    if cycle is None or step is None or cycle <= max(_USUAL_CYCLE_MS, _LONG_CYCLE * step):
+        return
+    yield Finding(
+        "long_cycle_time",
+        "warning",
+        "Gradients wait for Horovod's next cycle",
+        f"HOROVOD_CYCLE_TIME={cycle:g}: a gradient that is ready waits up to {cycle:g} ms before "
+        f"the next cycle; a step takes {step:.1f} ms, and the last gradient always delays it.",
+        "Leave it at Horovod's default (1 ms since 0.21), or pin the settings that stallscope tune "
+        "recommends: `unset HOROVOD_CYCLE_TIME`. Not if you measured on this job that larger reductions "
+        "are faster.",
+    )
+
+
+def response_cache_too_small(records: Records) -> Iterator[Finding]:
+    """Find a response cache with room for fewer tensors than the model has."""
+    capacity = _number(records, "HOROVOD_CACHE_CAPACITY")
+    tensors = records.setup.gradient_tensors
+    if capacity is not None and tensors and capacity < tensors:
+        yield Finding(
+            "response_cache_too_small",
+            "warning",
+            "Horovod negotiates in every step",
+            f"HOROVOD_CACHE_CAPACITY={capacity:.0f} and {tensors:,} gradients: tensors that are not "
+            f"cached are negotiated in full by {records.run.size:,} ranks, through rank 0.",
+            str(larger_cache(records.setup, evicts=False)),
+        )
+
+
+def autotune_on(records: Records) -> Iterator[Finding]:
+    """Find runs with Horovod's autotuner on."""
+    if _number(records, "HOROVOD_AUTOTUNE") and records.setup.library == "horovod":
+        yield Finding(
+            "autotune_on",
+            "info",
+            "Horovod's autotuner was on",
+            "HOROVOD_AUTOTUNE is set: it tries each setting for about fifty steps, including slow ones, "
+            "so these steps do not show how fast the job can be.",
+            "Pin the settings that it found, and leave it off in later runs: "
+            "`stallscope tune RUN autotune.csv`.",
+        )
+
+
+def transports_shut(records: Records) -> Iterator[Finding]:
+    """Find settings that disable fast transports between accelerators."""
+    setup = records.setup
+    if not setup.gpu or setup.ranks < 2:
+        return
+    shut = _settings_found(records, _SHUT_WITHIN) if max(setup.hosts.values()) > 1 else []
+    shut += _settings_found(records, _SHUT_BETWEEN) if len(setup.hosts) > 1 else []
+    if shut:
+        names = " ".join(dict.fromkeys(text.partition("=")[0] for text in shut))
+        yield Finding(
+            "transports_shut",
+            "warning",
+            "NCCL may not use the fastest transport between accelerators",
+            f"{'; '.join(shut)}: these settings are for debugging, and leave only slower transports.",
+            f"Unset it: `unset {names}`. Not if the job fails or hangs without it, or there is no such "
+            "hardware.",
+        )
+
+
+def traffic_encrypted(records: Records) -> Iterator[Finding]:
+    """Find Gloo with TLS, the only encryption that a rank's own settings show."""
+    if records.setup.ranks < 2 or records.setup.reduces_with != ("gloo",):
+        return
+    found = _settings_found(records, {"GLOO_DEVICE_TRANSPORT": _one_of("TCP_TLS")})
+    if found:
+        yield Finding(
+            "traffic_encrypted",
+            "info",
+            "Gradients are encrypted in transit",
+            f"{found[0]}: every byte of a reduction is encrypted and decrypted by the ranks' CPU cores.",
+            "Turn it off if the network between the hosts is private: `unset GLOO_DEVICE_TRANSPORT`. "
+            "Not if others can read the traffic: gradients reveal the data.",
+        )
+
+
+def _settings_found(records: Records, checks: _Checks) -> list[str]:
     """Return the settings for which a check holds, each with its value and its ranks."""
     ranks: dict[tuple[str, str], set[int]] = {}
     for log in records.logs.values():
@@ -122,3 +230,19 @@ def settings_found(records: Records, checks: dict[str, Callable[[str], bool]]) -
         + ("all ranks" if len(own) == len(records.ranks) > 1 else ranks_in_words(sorted(own)))
         for (name, value), own in ranks.items()
     ]
+
+
+def _number(records: Records, name: str) -> float | None:
+    """Return a setting that is a number of at least 0; None if it is unset or anything else."""
+    try:
+        number = float(records.setup.settings.get(name, ""))
+    except (TypeError, ValueError):
+        return None
+    return number if np.isfinite(number) and number >= 0 else None
+
+
+def _typical_step_ms(records: Records) -> float | None:
+    """Return the median time between the ends of two steps on the lowest rank."""
+    at = records.completions_of(0) if records.reductions.ranks else np.zeros(0, np.int64)
+    known = at[at != NULL]
+    return float(np.median(np.diff(known))) / 1e6 if len(known) > 1 else None

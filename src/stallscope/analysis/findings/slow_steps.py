@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.stats import robust_sd
-from stallscope.arrays.types import Bools
+from stallscope.arrays.types import Bools, Floats, Ints
 
-from ..advice import in_words, slow_first_steps
+from ..advice.input import slow_first_steps
+from ..advice.piece import in_words
 from ..ledger.change_points import ChangePoint
-from ..ledger.ledger import Ledger
+from ..ledger.ledger import ENTRIES, Ledger
 from ..settings.setup import Setup
 from .finding import Finding
 
@@ -34,60 +34,42 @@ def step_findings(
     ledger: Ledger, changes: tuple[ChangePoint, ...], setup: Setup
 ) -> Iterator[Finding]:
     """Find changes of the step time, and slow steps with a pattern, in steady steps."""
-    for change in changes:
-        yield _changed(change)
+    yield from map(_changed, changes)
     if len(ledger) < _WINDOW:
         return
     total = ledger.total.astype(np.float64)
     usual = ndimage.median_filter(total, size=_WINDOW, mode="nearest")
     over = total - usual
     slow = over > np.maximum(_SLOW_SDS * robust_sd(over), _SLOW_SHARE * usual)
-    if not slow.any():
-        return
-    by_position = _slow_positions(ledger, slow)
-    in_epoch = np.isin(_position(ledger), by_position)
-    if by_position:
-        yield from _at_positions(ledger, by_position, over, slow & in_epoch, setup)
-    yield from _periodic(ledger, over, slow & ~in_epoch)
-
-
-def _position(ledger: Ledger) -> npt.NDArray[np.int64]:
-    """Return each step's position in its epoch, from 0."""
     _, first, own = np.unique(ledger.epochs, return_index=True, return_inverse=True)
-    return np.asarray(ledger.steps - ledger.steps[first][own])
-
-
-def _slow_positions(ledger: Ledger, slow: Bools) -> list[int]:
-    """Find the first positions of an epoch that are slow in most epochs."""
-    position = _position(ledger)
-    positions, counts = np.unique(position, return_counts=True)
-    positions, counts = positions[:_POSITIONS], counts[:_POSITIONS]
-    late = np.array([int(slow[position == one].sum()) for one in positions])
-    return [int(p) for p in positions[(counts >= _FEWEST_EPOCHS) & (late >= _MOST * counts)]]
+    positions, place, counts = np.unique(
+        ledger.steps - ledger.steps[first][own], return_inverse=True, return_counts=True
+    )
+    # The first positions of an epoch that are slow in most epochs.
+    regular = (counts >= _FEWEST_EPOCHS) & (np.bincount(place, slow) >= _MOST * counts)
+    regular[_POSITIONS:] = False
+    at_start = slow & regular[place]
+    yield from _at_positions(ledger, positions[regular], over, at_start, setup)
+    yield from _periodic(ledger, over, slow & ~at_start)
 
 
 def _at_positions(
-    ledger: Ledger,
-    positions: list[int],
-    over: npt.NDArray[np.float64],
-    slow: Bools,
-    setup: Setup,
+    ledger: Ledger, positions: Ints, over: Floats, slow: Bools, setup: Setup
 ) -> Iterator[Finding]:
     cost = float(over[slow].sum() / ledger.total.sum())
-    if cost < _WORTH:
-        return
-    words = ", ".join(str(position + 1) for position in positions)
-    yield Finding(
-        "slow_first_steps",
-        "warning",
-        "Epochs start slowly",
-        f"Step {words} of an epoch takes {over[slow].mean() / 1e6:.1f} ms longer than the steps around "
-        f"it in most epochs: {cost:.1%} of all steps' time.",
-        in_words(*slow_first_steps(setup)),
-    )
+    if cost >= _WORTH:
+        words = ", ".join(str(position + 1) for position in positions)
+        yield Finding(
+            "slow_first_steps",
+            "warning",
+            "Epochs start slowly",
+            f"Step {words} of an epoch takes {over[slow].mean() / 1e6:.1f} ms longer than the steps "
+            f"around it in most epochs: {cost:.1%} of all steps' time.",
+            in_words(slow_first_steps(setup)),
+        )
 
 
-def _periodic(ledger: Ledger, over: npt.NDArray[np.float64], slow: Bools) -> Iterator[Finding]:
+def _periodic(ledger: Ledger, over: Floats, slow: Bools) -> Iterator[Finding]:
     at = ledger.steps[slow]
     if len(at) < _FEWEST_PERIODS:
         return
@@ -101,7 +83,7 @@ def _periodic(ledger: Ledger, over: npt.NDArray[np.float64], slow: Bools) -> Ite
     if regular.sum() < max(_FEWEST_PERIODS, _NEARLY_ALL * len(at), _MOST * due):
         return
     entry = max(
-        ("input", "compute", "other", "imbalance", "allreduce"),
+        ENTRIES,
         key=lambda name: float(ledger.entry(name)[regular].mean() - np.median(ledger.entry(name))),
     )
     yield Finding(

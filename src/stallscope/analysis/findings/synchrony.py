@@ -62,7 +62,7 @@ def ranks_apart(records: Records) -> Iterator[Finding]:
     if len(reductions.ranks) < 2 or not len(reductions.steps):
         return
     completions = _Completions.of(reductions)
-    found = [_on_one_clock(records, completions, clock) for clock in range(len(completions.names))]
+    found = [_on_one_clock(records, completions, clock) for clock in range(len(completions.ranks))]
     most = max(filter(None, found), default=None)
     evidence = _in_words(records, most) if most else _between_hosts(reductions, completions)
     if evidence:
@@ -84,7 +84,6 @@ class _Completions:
     Matrices are clocks × steps.
     """
 
-    names: list[str]
     #: The positions of each clock's ranks.
     ranks: list[Ints]
     earliest: Ints
@@ -93,11 +92,8 @@ class _Completions:
     @classmethod
     def of(cls, reductions: Reductions) -> _Completions:
         clocks = np.array(reductions.clocks)
-        names = sorted(set(reductions.clocks))
-        ranks = [np.flatnonzero(clocks == name) for name in names]
-        return cls(
-            names, ranks, *reductions.cells.gathered(_first_and_last, reductions.column, ranks)
-        )
+        ranks = [np.flatnonzero(clocks == name) for name in np.unique(clocks)]
+        return cls(ranks, *reductions.cells.gathered(_first_and_last, reductions.column, ranks))
 
 
 def _first_and_last(block: Block, column: str, ranks: list[Ints]) -> tuple[Ints, Ints]:
@@ -127,7 +123,7 @@ def _on_one_clock(records: Records, completions: _Completions, clock: int) -> _D
     ahead = np.searchsorted(earliest, latest) - 1
     last = int(np.argmax(ahead - np.arange(len(columns))))
     first = int(ahead[last])
-    leading, behind = (_at(reductions, columns[at])[own] for at in (first, last))
+    behind, leading = reductions.cells.rows(reductions.column, columns[[last, first]])[:, own]
     steps = reductions.steps[columns]
     return _Divergence(
         int(steps[first] - steps[last]),
@@ -162,11 +158,10 @@ def _several(records: Records) -> int:
 
 def _between_hosts(reductions: Reductions, completions: _Completions) -> str | None:
     """Describe two hosts that drifted apart by several steps; None if no two did."""
-    known = (completions.earliest != LATEST).any(axis=1)
-    names = [name for name, one in zip(completions.names, known, strict=True) if one]
-    at, clocks = completions.earliest[known], reductions.clocks
+    clocks = np.flatnonzero((completions.earliest != LATEST).any(axis=1))
+    at = completions.earliest[clocks]
     common = np.flatnonzero((at != LATEST).all(axis=0))
-    if len(names) < 2 or len(common) <= _SMOOTHED_STEPS:
+    if len(clocks) < 2 or len(common) <= _SMOOTHED_STEPS:
         return None
     sampled = common[np.linspace(0, len(common) - 1, min(len(common), _SAMPLED_STEPS)).astype(int)]
     at = at[:, sampled] - at[:, sampled[:1]]
@@ -183,12 +178,10 @@ def _between_hosts(reductions: Reductions, completions: _Completions) -> str | N
     lag = abs(int(moved[host, place]))
     if beyond[host, place] <= 0 or lag < _SEVERAL_STEPS * step_ns:
         return None
-    pair = [names[host], names[0]] if moved[host, place] > 0 else [names[0], names[host]]
+    pair = clocks[[host, 0] if moved[host, place] > 0 else [0, host]]
     slow, fast = (
-        ranks_in_words(
-            [rank for rank, clock in zip(reductions.ranks, clocks, strict=True) if clock == name]
-        )
-        for name in pair
+        ranks_in_words([reductions.ranks[index] for index in completions.ranks[clock]])
+        for clock in pair
     )
     return (
         f"By step {steps[place + 1]:,}, {slow} had fallen {lag / 1e9:.1f} s behind "
@@ -210,8 +203,3 @@ def _epochs_of(part: pa.Table, rank: int, step: int) -> list[int | None]:
     rows = part.filter(pc.equal(part["step"], step))
     found: list[int | None] = rows.filter(pc.equal(rows["rank"], rank))["epoch"].to_pylist()
     return found
-
-
-def _at(reductions: Reductions, step: int) -> Ints:
-    """Return when each rank had reduced the step at this position."""
-    return np.asarray(reductions.cells.rows(reductions.column, np.array([step]))[0])

@@ -67,7 +67,9 @@ def attribute(
     varying_compute = variation(ledger, baseline, found, fixed)
     if varying_compute is not None:
         found = _with_varying_compute(found, varying_compute.straggler)
-    limit_unknown = peer_limit_unknown(ledger, _slow_in_input(ledger, found))
+    in_input = {rank for one in found.stragglers if one.stage == "input" for rank in one.ranks}
+    slow_in_input = [rank for rank in found.slow if ledger.ranks[rank] in in_input]
+    limit_unknown = peer_limit_unknown(ledger, slow_in_input)
     faults = Faults(ledger, found, fixed, varying_compute, limit_unknown)
     if baseline is None:
         gains = gains_without_baseline(faults, cores)
@@ -101,12 +103,6 @@ def _costliest_first(
         if one.ranks or cost.value > 0:
             costly.append(replace(one, cost_ms=cost))
     return tuple(sorted(costly, key=lambda one: one.cost_ms.value, reverse=True))
-
-
-def _slow_in_input(ledger: Ledger, found: Found) -> list[int]:
-    """Find the positions of the ranks that are always slow in input."""
-    named = {rank for one in found.stragglers if one.stage == "input" for rank in one.ranks}
-    return [rank for rank in found.slow if ledger.ranks[rank] in named]
 
 
 def _with_varying_compute(found: Found, varying: Straggler) -> Found:

@@ -65,22 +65,14 @@ def match_single(run: Run, single: Run) -> BaselineMatch:
 
 def find_baseline(run: Run, candidates: Iterable[Run]) -> Run | None:
     """Find the newest synthetic run of the same job; None if there is none."""
-    if run.synthetic:
-        return None
-    for candidate in newest_first(candidates):
-        if candidate.synthetic and not match_baseline(run, candidate).differs:
-            return candidate
-    return None
+    found = (one for one in newest_first(candidates) if one.synthetic and not run.synthetic)
+    return next((one for one in found if not match_baseline(run, one).differs), None)
 
 
 def find_single(run: Run, candidates: Iterable[Run]) -> Run | None:
     """Find the newest synthetic run of the same job on one rank; None if there is none."""
-    if run.size == 1:
-        return None
-    for candidate in newest_first(candidates):
-        if candidate.synthetic and candidate.size == 1 and not match_single(run, candidate).differs:
-            return candidate
-    return None
+    found = (one for one in newest_first(candidates) if one.synthetic and run.size > one.size == 1)
+    return next((one for one in found if not match_single(run, one).differs), None)
 
 
 def split_baselines(run: Run, baselines: Sequence[Run]) -> tuple[Run | None, Run | None]:
@@ -92,21 +84,15 @@ def split_baselines(run: Run, baselines: Sequence[Run]) -> tuple[Run | None, Run
 
 def decompose(real: Ledger, synthetic: Ledger, single: Ledger | None) -> Decomposition:
     """Decompose the differences in step time between the steady steps of three runs."""
-    step, base = _step(real), _step(synthetic)
-    by_cause = {
-        name: real.mean_ms(name, by_cause=True).minus(synthetic.mean_ms(name, by_cause=True))
+    base = _step(synthetic)
+    input_stall, compute, other, allreduce = (
+        real.mean_ms(name, by_cause=True).minus(synthetic.mean_ms(name, by_cause=True))
         for name in CAUSES
-    }
-    waiting = mean_with_interval(synthetic.imbalance + synthetic.allreduce).scaled(1e-6)
-    return Decomposition(
-        loss=step.minus(base),
-        input_stall=by_cause["input"],
-        compute=by_cause["compute"],
-        other=by_cause["other"],
-        allreduce=by_cause["allreduce"],
-        communication=waiting,
-        scale=None if single is None else base.minus(_step(single)),
     )
+    waiting = mean_with_interval(synthetic.imbalance + synthetic.allreduce).scaled(1e-6)
+    scale = None if single is None else base.minus(_step(single))
+    loss = _step(real).minus(base)
+    return Decomposition(loss, input_stall, compute, other, allreduce, waiting, scale)
 
 
 def _step(ledger: Ledger) -> Mean:

@@ -21,6 +21,7 @@ from stallscope.arrays.types import Bools, Ints
 from ..ledger.ledger import STAGES, Ledger, mean_over_ranks
 from ..settings.cores import CoreUse
 
+_COMPUTE = STAGES.index("compute")
 # More cells do not make the mean of the last rank's arrival more precise.
 _MOST_CELLS = 2**20
 # Fraction of the baseline's step: stages of healthy runs differ by less.
@@ -51,20 +52,20 @@ class BaselineReplay:
     slower: Bools
     #: Ranks that are named for any stage.
     slow_ranks: Bools
-    #: Per stage, sampled steps × ranks of the run and of the baseline, nanoseconds.
-    own: Mapping[str, Ints]
-    usual: Mapping[str, Ints]
+    #: Stages × sampled steps × ranks of the run and of the baseline, nanoseconds.
+    own: Ints
+    usual: Ints
     #: Step time of the run and of the baseline, nanoseconds.
     step: Mean
     usual_step: Mean
     #: Nanoseconds by which allreduce exceeds the baseline's and which waiting does not explain.
     slower_allreduce: float
     #: The fraction by which a fully fixed step may still differ from the baseline's.
-    model_error: float = 0.0
+    model_error: float
     #: Per entry: below this fraction of the largest fault, it is slower because of that fault.
-    own_fault: Mapping[str, float] = field(default_factory=dict)
+    own_fault: Mapping[str, float]
     #: The largest share of its speed that compute loses to loaders that work at the same time.
-    taken_by_loaders: float = 0.0
+    taken_by_loaders: float
     #: Per stage, nanoseconds per step that its fix may win back beyond its share.
     side_effects: Mapping[str, float] = field(default_factory=dict)
 
@@ -122,7 +123,7 @@ class BaselineReplay:
     @property
     def slower_compute(self) -> float:
         """Return the share of the loss explained by compute that is slower on average over all ranks."""
-        longer = float(self.own["compute"].mean() - self.usual["compute"].mean())
+        longer = float(self.own[_COMPUTE].mean() - self.usual[_COMPUTE].mean())
         return float(np.clip(longer / self.loss, 0.0, 1.0)) if self.loss > 0 else 0.0
 
     def saved(self, share: float, side_effect: float = 0.0) -> Mean:
@@ -149,15 +150,14 @@ class BaselineReplay:
         Other stages in which these ranks are slower than their peers belong to the same fault. Times
         that all ranks have in common stay.
         """
-        cells = np.zeros_like(self.slower)
         peers = ~(ranks | self.slow_ranks)
-        for index, name in enumerate(STAGES):
-            own = self.own[name].mean(axis=0)
-            least = _LEAST * self.usual_step.value
-            common = peers.any() and name != stage
-            slower = own > np.median(own[peers]) + least if common else np.ones_like(ranks)
-            cells[index] = ranks & slower
-        return cells
+        if not peers.any():
+            return np.tile(ranks, (len(STAGES), 1))
+        own = self.own.mean(axis=1)
+        usual = np.median(own[:, peers], axis=1, keepdims=True)
+        slower = own > usual + _LEAST * self.usual_step.value
+        slower[STAGES.index(stage)] = True
+        return np.asarray(ranks & slower)
 
     def _without_side_effects(self, named: Bools) -> BaselineReplay:
         """Remove the stages that are slower only because of the largest fault.
@@ -166,18 +166,16 @@ class BaselineReplay:
         of the largest fault.
         """
         costs = {}
-        for index, stage in enumerate(STAGES):
-            fixed = np.ones_like(self.slower)
-            fixed[index] = named[index]
-            costs[stage] = self._longer(fixed)
+        for stage in STAGES:
+            other = np.array([[one != stage] for one in STAGES])
+            costs[stage] = self._longer(other | named)
         worst = max(*costs.values(), self._longer(~named))
         least = {entry: share * worst for entry, share in self.own_fault.items()}
         keep = {stage: costs[stage] >= least.get(stage, 0.0) for stage in STAGES}
         if keep["input"] and self._loaders_may_slow_compute:
             keep["compute"] = False
-        allreduce = self.slower_allreduce
-        if allreduce < least.get("allreduce", 0.0):
-            allreduce = 0.0
+        enough = self.slower_allreduce >= least.get("allreduce", 0.0)
+        allreduce = self.slower_allreduce if enough else 0.0
         slower = self.slower & (np.array(list(keep.values()))[:, None] | named)
         side_effects = {stage: costs[stage] for stage in STAGES if not keep[stage]}
         if keep["compute"] and self._loaders_may_slow_compute:
@@ -188,8 +186,8 @@ class BaselineReplay:
     @property
     def _loaders_may_slow_compute(self) -> bool:
         """Whether loaders that work at the same time explain the slower compute."""
-        left = (1.0 - self.taken_by_loaders) * float(self.own["compute"].mean())
-        usual = float(self.usual["compute"].mean())
+        left = (1.0 - self.taken_by_loaders) * float(self.own[_COMPUTE].mean())
+        usual = float(self.usual[_COMPUTE].mean())
         return self.taken_by_loaders > 0 and left <= _BEYOND_MOST_TAKEN * usual
 
     def _longer(self, fixed: Bools) -> float:
@@ -197,12 +195,7 @@ class BaselineReplay:
         stays = self.slower & ~fixed
         if not stays.any():
             return 0.0
-        last = _last(
-            {
-                stage: np.where(ranks, self.own[stage], self.usual[stage])
-                for stage, ranks in zip(STAGES, stays, strict=True)
-            }
-        )
+        last = _last(np.where(stays[:, None], self.own, self.usual))
         return float((last - self._usual_last).mean())
 
     @cached_property
@@ -211,14 +204,11 @@ class BaselineReplay:
 
 
 def _own_fault(cores: CoreUse) -> dict[str, float]:
-    if not cores.on_cpu:
-        return {}
     if not cores.shared:
-        return {"compute": _OWN_FAULT_UNSHARED}
-    machine = cores.machine
+        return {"compute": _OWN_FAULT_UNSHARED} if cores.on_cpu else {}
     share = _OWN_FAULT
-    if machine is not None:
-        share = max(_LEAST_OWN_FAULT, _BEYOND_MOST_TAKEN * machine.most_taken)
+    if cores.machine is not None:
+        share = max(_LEAST_OWN_FAULT, _BEYOND_MOST_TAKEN * cores.machine.most_taken)
     return {**dict.fromkeys(STAGES, share), "allreduce": 1.0}
 
 
@@ -252,14 +242,14 @@ def _over_ranks(ledger: Ledger, stage: str, ranks: Ints) -> Mean:
     return mean_with_interval(ledger.cells.per_step(mean_over_ranks, stage, ranks))
 
 
-def _last(stages: Mapping[str, Ints]) -> Ints:
+def _last(stages: Ints) -> Ints:
     """Return when the last rank's gradients are ready, per step."""
-    return np.asarray(np.sum(list(stages.values()), axis=0).max(axis=1))
+    return np.asarray(stages.sum(axis=0).max(axis=1))
 
 
-def _some_steps(ledger: Ledger, count: int) -> dict[str, Ints]:
-    """Sample this many steps × ranks, evenly spread; steps repeat if there are fewer."""
+def _some_steps(ledger: Ledger, count: int) -> Ints:
+    """Sample stages × this many steps × ranks, evenly spread; steps repeat if there are fewer."""
     steps, again = np.unique(
         np.linspace(0, len(ledger) - 1, count).astype(np.int64), return_inverse=True
     )
-    return {stage: ledger.cells.rows(stage, steps)[again] for stage in STAGES}
+    return np.stack([ledger.cells.rows(stage, steps)[again] for stage in STAGES])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """A verdict. ``ranks`` and ``hosts`` are set only if the lap test names them.
+    """A verdict. ``ranks`` and ``hosts`` are set only if a test names them as slow.
 
     ``fault`` is False for a healthy run; ``kind`` is then the largest part that could shrink.
     """

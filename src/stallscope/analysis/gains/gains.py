@@ -12,6 +12,7 @@ from stallscope.arrays.types import Bools, Ints
 
 from ..ledger.ledger import STAGES, Ledger
 from ..settings.cores import CoreUse
+from ..stragglers.lateness import LateCells
 from ..stragglers.loaders import late_batches
 from ..stragglers.replay import ASSUMED_MS, Replay, with_usual_stage, without_lateness
 from ..stragglers.straggler import Straggler
@@ -43,6 +44,21 @@ class Faults:
     #: Whether the named ranks' loaders prefetch, so that the limit of the other loaders is unknown.
     peer_limit_unknown: bool
 
+    @property
+    def step_ms(self) -> float:
+        return float(self.ledger.total.mean()) / 1e6
+
+    @property
+    def worth_fixing(self) -> list[Straggler]:
+        """The stragglers that cost time."""
+        return [one for one in self.found.stragglers if one.cost_ms.value > 0]
+
+    def late_ns(self, cells: LateCells | None) -> Ints:
+        """Return by how much late cells delay the last rank, per step."""
+        if cells is None:
+            return np.zeros(len(self.ledger), np.int64)
+        return self.ledger.last - without_lateness(self.ledger, cells)
+
 
 def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> list[WhatIf]:
     """Predict every fix from a baseline of the same job on the same number of ranks.
@@ -51,17 +67,14 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> lis
     workers take CPU cores from compute, the predicted gain of faster input is an upper bound.
     """
     ledger = faults.ledger
-    replay = BaselineReplay.of(ledger, baseline, _late_cells(faults), _named_cells(faults), cores)
+    replay = BaselineReplay.of(ledger, baseline, *_late_and_named(faults), cores)
     shares = _shares_of_loss(faults, replay)
     gains = [
         what_if_saved(fix, ledger, replay.saved(share, replay.side_effects.get(fix, 0.0)))
         for fix, share in shares.items()
     ]
     if cores.busy_loaders:
-        gains = [
-            replace(gain, bound=gain.bound or _speeds_up_input(gain.fix, faults.found))
-            for gain in gains
-        ]
+        gains = [replace(gain, bound=_speeds_up_input(gain.fix, faults.found)) for gain in gains]
     return _with_bounds(gains, faults) + _what_could_shrink(faults)
 
 
@@ -69,8 +82,7 @@ def _speeds_up_input(fix: str, found: Found) -> bool:
     """Whether a fix makes input faster."""
     if fix in ("input", "all"):
         return True
-    slow_in_input = [one for one in found.stragglers if one.stage == "input"]
-    fixes = {fix for one in slow_in_input for fix in one.fixes}
+    fixes = {fix for one in found.stragglers if one.stage == "input" for fix in one.fixes}
     return fix in fixes or (fix == "imbalance" and bool(fixes))
 
 
@@ -87,7 +99,7 @@ def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
         named |= replay.cells_of(one.stage, np.isin(ranks, one.ranks))
     shares = {
         fix: replay.share(nothing, replay.cells_of(one.stage, np.isin(ranks, one.ranks)))
-        for one in _worth_fixing(found)
+        for one in faults.worth_fixing
         for fix in one.fixes
     }
     slow_ranks = replay.share(nothing, named)
@@ -111,7 +123,13 @@ def _varying_compute(found: Found, replay: BaselineReplay, compute: float) -> fl
 
     Compute that is slower on all ranks also varies more.
     """
-    varying = min(_share_that_varies(found, replay), max(0.0, compute - replay.slower_compute))
+    varying = sum(
+        one.cost_ms.value * 1e6
+        for one in found.stragglers
+        if one.counts_as_imbalance and not one.ranks
+    )
+    varying = float(np.clip(varying / replay.loss, 0.0, 1.0)) if replay.loss > 0 else 0.0
+    varying = min(varying, max(0.0, compute - replay.slower_compute))
     own_fault = varying >= replay.own_fault.get("compute", 0.0) * compute
     return min(varying, compute) if own_fault else 0.0
 
@@ -135,35 +153,22 @@ def _capped(shares: dict[str, float], everything: float) -> dict[str, float]:
     return shrunk
 
 
-def _share_that_varies(found: Found, replay: BaselineReplay) -> float:
-    """Return the share of the loss that comes from variation from step to step on all ranks."""
-    cost = sum(
-        one.cost_ms.value * 1e6
-        for one in found.stragglers
-        if one.counts_as_imbalance and not one.ranks
-    )
-    return float(np.clip(cost / replay.loss, 0.0, 1.0)) if replay.loss > 0 else 0.0
-
-
 def gains_without_baseline(faults: Faults, cores: CoreUse) -> list[WhatIf]:
     """Predict every fix by replaying the run's own steps.
 
     If ranks share CPU cores, compute becomes slower once no rank waits. The run does not show by how
     much, so the gains are upper bounds.
     """
-    ledger, found = faults.ledger, faults.found
-    step_ms = float(ledger.total.mean()) / 1e6
+    found, step_ms = faults.found, faults.step_ms
     faster = _faster_peers_ms(faults, cores)
     gains = []
     if any(one.counts_as_imbalance for one in found.stragglers):
         gains.append(_with_more_saved(_imbalance_gain(faults), list(faster.values()), step_ms))
-    gains += [
-        _with_more_saved(
-            _straggler_gain(fix, ledger, one), [faster[one]] if faster else [], step_ms
-        )
-        for one in _worth_fixing(found)
-        for fix in one.fixes
-    ]
+    for one in faults.worth_fixing:
+        more = [faster[one]] if faster else []
+        for fix in one.fixes:
+            gain = what_if_saved(fix, faults.ledger, one.cost_ms.scaled(1e6))
+            gains.append(_with_more_saved(replace(gain, mostly_ms=0.0), more, step_ms))
     gains += [_stage_gain(stage, faults, cores) for stage in ("input", "other")]
     if cores.on_cpu:
         idle_ms = _idle_loaders_ms(faults, cores)
@@ -176,35 +181,25 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> list[WhatIf]:
     return _with_bounds(gains, faults) + _what_could_shrink(faults)
 
 
-def _named_cells(faults: Faults) -> Bools:
-    """Mark the stages × ranks in which named ranks are slow."""
+def _late_and_named(faults: Faults) -> tuple[Bools, Bools]:
+    """Mark the stages × ranks in which lateness varies from step to step, and those of named ranks."""
     ranks = np.array(faults.ledger.ranks)
-    named = np.zeros((len(STAGES), len(ranks)), bool)
+    late, named = np.zeros((2, len(STAGES), len(ranks)), bool)
     for one in faults.found.stragglers:
-        named[STAGES.index(one.stage)] |= np.isin(ranks, one.ranks)
-    return named
-
-
-def _late_cells(faults: Faults) -> Bools:
-    """Mark the stages × ranks in which lateness varies from step to step, on any rank."""
-    late = [one.stage for one in faults.found.stragglers if not one.ranks]
-    return np.tile(np.isin(STAGES, late)[:, None], len(faults.ledger.ranks))
-
-
-def _worth_fixing(found: Found) -> list[Straggler]:
-    """Select the stragglers that cost time."""
-    return [one for one in found.stragglers if one.cost_ms.value > 0]
+        stage = STAGES.index(one.stage)
+        late[stage] |= not one.ranks
+        named[stage] |= np.isin(ranks, one.ranks)
+    return late, named
 
 
 def _with_bounds(gains: Sequence[WhatIf], faults: Faults) -> list[WhatIf]:
     """Mark the gains of fixing ranks as upper bounds if the limit of the other loaders is unknown."""
     if not faults.peer_limit_unknown:
         return list(gains)
-    return [replace(one, bound=True) if _fixes_ranks(one.fix) else one for one in gains]
-
-
-def _fixes_ranks(fix: str) -> bool:
-    return fix in ("imbalance", "all") or fix.startswith(("rank:", "host:"))
+    fixes = {"imbalance", "all"} | {
+        one.fix for one in gains if one.fix.startswith(("rank:", "host:"))
+    }
+    return [replace(one, bound=one.bound or one.fix in fixes) for one in gains]
 
 
 def _what_could_shrink(faults: Faults) -> list[WhatIf]:
@@ -212,26 +207,18 @@ def _what_could_shrink(faults: Faults) -> list[WhatIf]:
     ledger = faults.ledger
     if len(ledger.ranks) < 2:
         return []
-    rest = _usual_last(faults) - (ledger.last - ledger.imbalance)
+    # When the last rank would be ready if no named rank were slow or late.
+    usual = faults.fixed.last - faults.late_ns(faults.found.named_late)
+    rest = usual - (ledger.last - ledger.imbalance)
     return [
         what_if("variation", ledger, np.asarray(rest // 2)),
         replace(what_if("allreduce", ledger, ledger.allreduce), bound=True),
     ]
 
 
-def _usual_last(faults: Faults) -> Ints:
-    """Compute when the last rank would be ready if no named rank were slow or late, per step."""
-    last, late = faults.fixed.last, faults.found.named_late
-    if late is None:
-        return last
-    return last - (faults.ledger.last - without_lateness(faults.ledger, late))
-
-
 def _imbalance_gain(faults: Faults) -> WhatIf:
-    ledger, found, variation = faults.ledger, faults.found, faults.variation
-    saved, uncertainty = faults.fixed.saved(ledger), 0.0
-    if found.late is not None:
-        saved = saved + (ledger.last - without_lateness(ledger, found.late))
+    ledger, variation, uncertainty = faults.ledger, faults.variation, 0.0
+    saved = faults.fixed.saved(ledger) + faults.late_ns(faults.found.late)
     if variation is not None:
         saved, uncertainty = saved + variation.saved, variation.uncertainty_ns
     return what_if("imbalance", ledger, saved, faults.fixed.fixed, uncertainty)
@@ -284,27 +271,12 @@ def _stage_gain(stage: str, faults: Faults, cores: CoreUse) -> WhatIf:
     """Predict the gain if a stage takes the assumed time, after the named ranks are fixed."""
     ledger, found = faults.ledger, faults.found
     saved = faults.fixed.last - with_usual_stage(ledger, stage, faults.fixed.last, found.healthy)
-    if found.late is not None:
-        saved = saved - (ledger.last - without_lateness(ledger, found.late.of_stage(stage)))
+    saved = saved - faults.late_ns(None if found.late is None else found.late.of_stage(stage))
     if cores.on_cpu and not cores.shared:
-        saved = saved + _faster_without_pauses(saved, ledger)
-    return what_if(stage, ledger, saved, uncertainty_ns=_uncertainty(stage, ledger))
-
-
-def _faster_without_pauses(saved: Ints, ledger: Ledger) -> Ints:
-    """Compute the nanoseconds per step by which compute is faster without a pause before it.
-
-    It is not used if cores are shared: gains are bounds then, and waiting ranks leave their cores to
-    the others.
-    """
-    shorter = np.minimum(np.maximum(saved, 0), ledger.by_cause("compute"))
-    return np.asarray(_SLOWER_AFTER_PAUSE * shorter, np.int64)
-
-
-def _uncertainty(stage: str, ledger: Ledger) -> float:
-    """Return the uncertainty of the time that a stage needs, nanoseconds: at most its whole time."""
-    return min(ASSUMED_MS * 1e6, float(ledger.by_cause(stage).mean()))
-
-
-def _straggler_gain(fix: str, ledger: Ledger, one: Straggler) -> WhatIf:
-    return replace(what_if_saved(fix, ledger, one.cost_ms.scaled(1e6)), mostly_ms=0.0)
+        # Without a pause before it, compute is faster. On shared cores gains are bounds, and waiting
+        # ranks leave their cores to the others.
+        shorter = np.minimum(np.maximum(saved, 0), ledger.by_cause("compute"))
+        saved = saved + np.asarray(_SLOWER_AFTER_PAUSE * shorter, np.int64)
+    # The time that a stage needs is unknown: at most its whole time.
+    uncertainty = min(ASSUMED_MS * 1e6, float(ledger.by_cause(stage).mean()))
+    return what_if(stage, ledger, saved, uncertainty_ns=uncertainty)

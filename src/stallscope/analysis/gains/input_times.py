@@ -60,7 +60,7 @@ def input_rates(
     if not last:
         return None
     ranks = tuple(last[rank] for rank in sorted(last))
-    slowest = min(ranks, key=_batches_per_second)
+    slowest = max(ranks, key=lambda one: one.ms or 0.0)
     real, base = (
         None if rate is None else rate / run.size for rate in (samples_per_second, synthetic)
     )
@@ -68,9 +68,9 @@ def input_rates(
     faster = next((gain.speedup for gain in gains if gain.fix == "input"), None)
     if needed is None and real is not None and faster is not None:
         needed = real * faster
-    return InputRates(
-        ranks, slowest, alone, base, real, needed, _enough(alone, needed), _at_once(run, ranks)
-    )
+    together = max(one.began for one in ranks) < min(one.ended for one in ranks)
+    at_once = len(ranks) == run.size and together
+    return InputRates(ranks, slowest, alone, base, real, needed, _enough(alone, needed), at_once)
 
 
 def loader_rate(measured: MeasuredInput) -> Mean | None:
@@ -84,19 +84,9 @@ def loader_rate(measured: MeasuredInput) -> Mean | None:
     return Mean(samples / measured.ms, (samples / ci95[1], samples / ci95[0]))
 
 
-def _batches_per_second(measured: MeasuredInput) -> float:
-    return 1e3 / measured.ms if measured.ms else 0.0
-
-
 def _enough(alone: Mean | None, needed: float | None) -> bool | None:
     if alone is None or alone.ci95 is None or needed is None:
         return None
     if alone.ci95[0] <= needed <= alone.ci95[1]:
         return None
     return alone.value > needed
-
-
-def _at_once(run: Run, ranks: Sequence[MeasuredInput]) -> bool:
-    return len(ranks) == run.size and max(one.began for one in ranks) < min(
-        one.ended for one in ranks
-    )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stallscope.arrays.stats import Mean, mean_with_interval
-from stallscope.formatting.lists import capitalised
+from stallscope.formatting.lists import capitalised, counted
 from stallscope.formatting.numbers import amount, exact, ratio
 from stallscope.run import Run
 
@@ -28,7 +28,7 @@ from .what_if import WhatIf
 
 #: A fault on all ranks that costs a smaller share of the step is not worth a verdict.
 WORTHWHILE = 0.05
-# A rank that the lap test names is slow beyond doubt, so a smaller gain is worth a verdict.
+# A rank that is named is slow beyond doubt, so a smaller gain is worth a verdict.
 _WORTHWHILE_OF_NAMED = 0.01
 # Without a baseline, exposed allreduce is a fault only from this share of the step: every job has some.
 _TOO_MUCH_ALLREDUCE = 1 / 3
@@ -64,9 +64,8 @@ class ComparableRuns:
 def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRuns) -> Bottleneck:
     """Return the verdict over a run's steady steps, without advice."""
     step_ms = float(ledger.total.mean()) / 1e6
-    few = found.too_few_steps and len(ledger.ranks) > 1
     faults = _faults(ledger, found, compared.baseline)
-    if few:
+    if found.too_few_steps and len(ledger.ranks) > 1:
         # No rank can be named, but a fault of all ranks may still be clear.
         faults = [gain for gain in faults if _certainly_worthwhile(gain, step_ms)]
         if len(ledger) < _FEWEST_STEPS or not faults:
@@ -76,10 +75,11 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRun
             )
     crowded = _crowded(run, ledger, compared)
     # A baseline on as many ranks shares the cores in the same way, so faults beyond it come first.
-    first = bool(faults) and compared.baseline is not None
-    from_cores = 0.0 if crowded is None or first else _most_from_cores_ms(crowded, ledger)
-    if crowded is not None and from_cores > max(_largest_saving_ms(faults), WORTHWHILE * step_ms):
-        return _on_crowded_cores(crowded, ledger, run, compared)
+    if crowded is not None and not (faults and compared.baseline is not None):
+        # The most that compute would save if every thread had a core.
+        from_cores = float(ledger.by_cause("compute").mean()) / 1e6 * (1 - 1 / crowded.over)
+        if from_cores > max([WORTHWHILE * step_ms, *(gain.saved_ms.value for gain in faults)]):
+            return _on_crowded_cores(crowded, ledger, run, compared)
     if not faults:
         return _healthy(ledger, found, run, compared)
     best = faults[0]
@@ -89,7 +89,14 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRun
     step = exact(mean.value, "ms", mean.ci95)
     runner_up = next((gain for gain in faults[1:] if _indistinguishable(best, gain)), None)
     if runner_up is not None:
-        return _two_faults(best, runner_up, step)
+        return Bottleneck(
+            "balanced",
+            None,
+            f"Fixing {_title(best)} and fixing {_title(runner_up)} each save "
+            f"{'' if best.bound else 'about '}{_saved(best, step)} per step. The steps do not show "
+            "which saves more.",
+            fault=True,
+        )
     if best.fix == "imbalance":
         return _imbalance(best, found, step)
     return _on_all_ranks(best, ledger, found, step, compared.baseline is not None)
@@ -100,9 +107,10 @@ def _faults(ledger: Ledger, found: Attribution, baseline: Ledger | None) -> list
     step_ms = float(ledger.total.mean()) / 1e6
     gains = [gain for gain in found.gains if gain.fix in FAULTS]
     gains += _allreduce_faults(ledger, found, baseline)
-    worth = [
-        gain for gain in gains if _certain_saving_ms(gain) >= _least_share(gain, found) * step_ms
-    ]
+    least = dict.fromkeys((*FAULTS, "allreduce"), WORTHWHILE * step_ms)
+    if found.named:
+        least["imbalance"] = _WORTHWHILE_OF_NAMED * step_ms
+    worth = [gain for gain in gains if _certain_saving_ms(gain) >= least[gain.fix]]
     return sorted(worth, key=lambda gain: gain.saved_ms.value, reverse=True)
 
 
@@ -110,12 +118,6 @@ def _certain_saving_ms(gain: WhatIf) -> float:
     """Return the milliseconds that a fix saves; for a stage on all ranks, the interval's low end."""
     ci95 = gain.saved_ms.ci95
     return ci95[0] if ci95 is not None and gain.fix in STAGES else gain.saved_ms.value
-
-
-def _least_share(gain: WhatIf, found: Attribution) -> float:
-    """Return the share of the step that a fix must save."""
-    named = gain.fix == "imbalance" and found.named
-    return _WORTHWHILE_OF_NAMED if named else WORTHWHILE
 
 
 def _allreduce_faults(ledger: Ledger, found: Attribution, baseline: Ledger | None) -> list[WhatIf]:
@@ -130,10 +132,6 @@ def _allreduce_faults(ledger: Ledger, found: Attribution, baseline: Ledger | Non
     return [replace(gain, saved_ms=longer, mostly_ms=0.0, bound=False)]
 
 
-def _largest_saving_ms(faults: Sequence[WhatIf]) -> float:
-    return faults[0].saved_ms.value if faults else 0.0
-
-
 def _crowded(run: Run, ledger: Ledger, compared: ComparableRuns) -> CpuLoad | None:
     """Find a machine with more compute threads than cores, unless compute is as fast as on one rank."""
     load, single = crowded_cores(run), compared.single
@@ -143,39 +141,31 @@ def _crowded(run: Run, ledger: Ledger, compared: ComparableRuns) -> CpuLoad | No
     return load if grown > _COMPUTE_GROWTH else None
 
 
-def _most_from_cores_ms(load: CpuLoad, ledger: Ledger) -> float:
-    """Return the most milliseconds that compute would save if every thread had a core."""
-    return float(ledger.by_cause("compute").mean()) / 1e6 * (1 - 1 / load.over)
-
-
 def _on_crowded_cores(
     load: CpuLoad, ledger: Ledger, run: Run, compared: ComparableRuns
 ) -> Bottleneck:
-    compute = _mean(ledger, "compute")
+    step = mean_with_interval(ledger.total).scaled(1e-6)
     single = ""
     if compared.single is not None and len(compared.single):
-        single = f", against {_in_words(_mean(compared.single, 'compute'))} on one rank"
-    threads = f"{load.threads} compute threads" if load.threads > 1 else "1 compute thread"
+        single = f", against {_compute(compared.single)} on one rank"
     return Bottleneck(
         "compute",
         "cores",
-        f"{len(load.ranks)} ranks with {threads} together share the {load.cores} CPU cores of host "
-        f"{load.host}. Compute takes {_in_words(compute)} of the {_step(ledger)} step{single}."
+        f"{len(load.ranks)} ranks with {counted(load.threads, 'compute thread')} together share the "
+        f"{load.cores} CPU cores of host {load.host}. Compute takes {_compute(ledger)} of the "
+        f"{_in_words(step)} step{single}."
         f"{_POLLING if Setup.of(run).polls else ''}",
         fault=True,
     )
 
 
 def _imbalance(best: WhatIf, found: Attribution, step: str) -> Bottleneck:
-    counted = [one for one in found.stragglers if one.counts_as_imbalance]
-    worst = counted[0]
-    rest = len(counted) - 1
+    worst, *others = [one for one in found.stragglers if one.counts_as_imbalance]
+    rest = len(others)
     more = f" The table lists {rest} more." if rest else ""
-    peers = (
-        "The other ranks' loaders keep up, so their limit is unknown. "
-        if found.peer_limit_unknown
-        else ""
-    )
+    peers = ""
+    if found.peer_limit_unknown:
+        peers = "The other ranks' loaders keep up, so their limit is unknown. "
     return Bottleneck(
         "imbalance",
         worst.stage,
@@ -245,18 +235,7 @@ def _on_all_ranks(
     return Bottleneck(best.fix, cause, f"{evidence}.", fault=True)
 
 
-def _two_faults(best: WhatIf, runner_up: WhatIf, step: str) -> Bottleneck:
-    return Bottleneck(
-        "balanced",
-        None,
-        f"Fixing {_fault_title(best)} and fixing {_fault_title(runner_up)} each save "
-        f"{'' if best.bound else 'about '}{_saved(best, step)} per step. The steps do not show "
-        "which saves more.",
-        fault=True,
-    )
-
-
-def _fault_title(gain: WhatIf) -> str:
+def _title(gain: WhatIf) -> str:
     return {"imbalance": "slow ranks", "other": "work between steps"}.get(gain.fix, gain.fix)
 
 
@@ -268,25 +247,19 @@ def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableR
     if most is None or most.saved_ms.value < WORTHWHILE * step_ms:
         if compared.baseline is not None:
             return Bottleneck("compute", "compute", "The step takes as long as the baseline's.")
-        return Bottleneck(
-            "balanced",
-            None,
-            "A synthetic baseline would show whether compute is as fast as it can be.",
-        )
+        unknown = "A synthetic baseline would show whether compute is as fast as it can be."
+        return Bottleneck("balanced", None, unknown)
     if most.fix == "allreduce" and run.missing_ranks:
         return _allreduce_unknown(run)
     gain = f"at most {ratio(most.speedup, most.ci95)}×"
+    varying = max(STAGES, key=lambda stage: float(ledger.excess(stage).mean()))
     if most.fix == "variation":
         gain = f"with half the variation, steps would be {ratio(most.speedup, most.ci95)}× as fast"
     return Bottleneck(
         "imbalance" if most.fix == "variation" else most.fix,
-        _varying_stage(ledger) if most.fix == "variation" else None,
+        varying if most.fix == "variation" else None,
         f"The largest part that could shrink is {_PARTS[most.fix]}: {gain}.",
     )
-
-
-def _varying_stage(ledger: Ledger) -> str:
-    return max(STAGES, key=lambda stage: float(ledger.excess(stage).mean()))
 
 
 def _allreduce_unknown(run: Run) -> Bottleneck:
@@ -313,20 +286,14 @@ def _insufficient(reason: str) -> Bottleneck:
 
 def _certainly_worthwhile(gain: WhatIf, step_ms: float) -> bool:
     """Whether the low end of the gain's interval, or the gain of most steps, is worth a verdict."""
-    ci95 = gain.saved_ms.ci95
-    least = gain.mostly_ms if ci95 is None else max(ci95[0], gain.mostly_ms)
-    return least >= WORTHWHILE * step_ms
+    low, _ = gain.saved_ms.ci95 or (gain.mostly_ms, 0.0)
+    return max(low, gain.mostly_ms) >= WORTHWHILE * step_ms
 
 
 def _indistinguishable(best: WhatIf, runner_up: WhatIf) -> bool:
     """Whether each gain lies within the other's interval."""
-    mine, theirs = best.saved_ms.ci95, runner_up.saved_ms.ci95
-    if mine is None or theirs is None:
-        return False
-    return (
-        mine[0] <= runner_up.saved_ms.value <= mine[1]
-        and theirs[0] <= best.saved_ms.value <= theirs[1]
-    )
+    pairs = (best.saved_ms, runner_up.saved_ms), (runner_up.saved_ms, best.saved_ms)
+    return all(one.ci95 and one.ci95[0] <= it.value <= one.ci95[1] for one, it in pairs)
 
 
 def _saved(gain: WhatIf, step: str) -> str:
@@ -337,12 +304,8 @@ def _measured(gain: WhatIf, step: str) -> str:
     return f"{_in_words(gain.saved_ms)} of {step}"
 
 
-def _mean(ledger: Ledger, stage: str) -> Mean:
-    return ledger.mean_ms(stage, by_cause=True)
-
-
-def _step(ledger: Ledger) -> str:
-    return _in_words(mean_with_interval(ledger.total).scaled(1e-6))
+def _compute(ledger: Ledger) -> str:
+    return _in_words(ledger.mean_ms("compute", by_cause=True))
 
 
 def _in_words(ms: Mean) -> str:

@@ -20,7 +20,7 @@ from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
 from ..gains.baseline import COMPARED
-from ..ledger.ledger import CAUSES, ENTRIES
+from ..ledger.ledger import CAUSES, ENTRIES, Ledger
 from ..result import Analysis
 
 #: Facts that step times may depend on, in addition to those that baselines are matched on.
@@ -103,10 +103,15 @@ class Comparison:
         if not first or second is None:
             return None
         ratio = second / first
-        own, other = _relative_half(self.first), _relative_half(self.second)
-        if own is None or other is None:
+        steps = (self.first.step, self.second.step)
+        halves = [
+            (one.ci95[1] - one.ci95[0]) / 2 / one.mean
+            for one in steps
+            if one is not None and one.ci95 is not None and one.mean
+        ]
+        if len(halves) < 2:
             return Mean(ratio, None)
-        half = ratio * float(np.hypot(own, other))
+        half = ratio * float(np.hypot(halves[0], halves[1]))
         return Mean(ratio, (ratio - half, ratio + half))
 
     @property
@@ -117,43 +122,23 @@ class Comparison:
 
 def compare(first: Analysis, second: Analysis) -> Comparison:
     """Compare the second run with the first."""
+    both = first.step_ms, second.step_ms
     return Comparison(
         first,
         second,
-        _step(first, second),
-        tuple(_changes(first, second, CAUSES, by_cause=True)),
-        tuple(_changes(first, second, ENTRIES, by_cause=False)),
+        None if both[0] is None or both[1] is None else Change("step", both[0], both[1]),
+        tuple(_changes(first.steady, second.steady, CAUSES, by_cause=True)),
+        tuple(_changes(first.steady, second.steady, ENTRIES, by_cause=False)),
         tuple(differences(first.run, second.run)),
     )
 
 
-def _relative_half(analysis: Analysis) -> float | None:
-    """Return half the interval of a run's mean step, as a fraction of it; None without one."""
-    step = analysis.step
-    if step is None or step.ci95 is None or not step.mean:
-        return None
-    return (step.ci95[1] - step.ci95[0]) / 2 / step.mean
-
-
-def _step(first: Analysis, second: Analysis) -> Change | None:
-    if first.step is None or second.step is None:
-        return None
-    return Change(
-        "step",
-        Mean(first.step.mean, first.step.ci95),
-        Mean(second.step.mean, second.step.ci95),
-    )
-
-
 def _changes(
-    first: Analysis, second: Analysis, names: Sequence[str], *, by_cause: bool
+    first: Ledger | None, second: Ledger | None, names: Sequence[str], *, by_cause: bool
 ) -> Iterator[Change]:
-    if first.steady is None or second.steady is None:
-        return
-    for name in names:
-        yield Change(
-            name, first.steady.mean_ms(name, by_cause), second.steady.mean_ms(name, by_cause)
-        )
+    if first is not None and second is not None:
+        for name in names:
+            yield Change(name, first.mean_ms(name, by_cause), second.mean_ms(name, by_cause))
 
 
 def differences(first: Run, second: Run) -> Iterator[Difference]:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -156,32 +157,38 @@ def _history(runs: Sequence[Analysis], warnings: Sequence[str]) -> History:
         notes.append(
             "not every run has a start time: they are in the order in which they were given"
         )
-    reruns = tuple(_reruns(runs))
-    return History(_name(runs[0].run), reruns, tuple(_figures(runs)), tuple(notes))
-
-
-def _reruns(runs: Sequence[Analysis]) -> Iterator[Rerun]:
-    yield Rerun(runs[0], ())
-    for before, after in pairwise(runs):
-        yield Rerun(after, tuple(differences(before.run, after.run)))
-
-
-def _name(run: Run) -> str:
-    return str(run.fact("model") or run.fact("framework") or "one job")
+    reruns = [
+        Rerun(after, tuple(differences(before.run, after.run)))
+        for before, after in pairwise([runs[0], *runs])
+    ]
+    first = runs[0].run
+    name = str(first.fact("model") or first.fact("framework") or "one job")
+    return History(name, tuple(reruns), tuple(_figures(runs)), tuple(notes))
 
 
 @dataclass(frozen=True)
 class _Tested:
-    """The known values of a figure, their runs, and the results of its tests."""
+    """The known values of a figure, and the runs that have them."""
 
     name: str
     means: tuple[Mean | None, ...]
     values: Floats
     runs: list[int]
+    #: The least change that is reported.
     worth: float
-    #: 1 with too few runs.
-    p_change: float
-    p_trend: float
+
+    @cached_property
+    def p_change(self) -> float:
+        """The p of the best split; 1 with too few runs."""
+        return _best_split(self.values)[1] if len(self.values) >= FEWEST_FOR_A_CHANGE else 1.0
+
+    @cached_property
+    def p_trend(self) -> float:
+        """The p of Kendall's test; 1 with too few runs."""
+        if len(self.values) < FEWEST_FOR_A_TREND:
+            return 1.0
+        p = float(scipy_stats.kendalltau(np.arange(len(self.values)), self.values).pvalue)
+        return p if np.isfinite(p) else 1.0
 
 
 def _figures(runs: Sequence[Analysis]) -> Iterator[Figure]:
@@ -194,14 +201,14 @@ def _figures(runs: Sequence[Analysis]) -> Iterator[Figure]:
 
 def _means(runs: Sequence[Analysis]) -> Iterator[tuple[str, list[Mean | None]]]:
     """Return every figure that any run has."""
-    yield "step", [None if one.step is None else Mean(one.step.mean, one.step.ci95) for one in runs]
+    yield "step", [one.step_ms for one in runs]
     rates = [_rate(one) for one in runs]
     if any(rates):
         yield "samples_per_second", rates
     for name in ENTRIES:
-        entries = [one.entry(name) for one in runs]
+        entries = [one.entry_ms(name) for one in runs]
         if any(entries):
-            yield name, [None if one is None else Mean(one.ms, one.ci95_ms) for one in entries]
+            yield name, entries
 
 
 def _rate(analysis: Analysis) -> Mean | None:
@@ -219,21 +226,7 @@ def _tested(name: str, means: Sequence[Mean | None], runs: Sequence[Analysis]) -
     values = np.array([mean.value for mean in means if mean is not None])
     steps = [one.step.mean for one in runs if one.step is not None]
     whole = float(np.mean(values if name == "samples_per_second" else steps))
-    n = len(values)
-    return _Tested(
-        name,
-        tuple(means),
-        values,
-        at,
-        _WORTH * whole,
-        _best_split(values)[1] if n >= FEWEST_FOR_A_CHANGE else 1.0,
-        _kendall(values) if n >= FEWEST_FOR_A_TREND else 1.0,
-    )
-
-
-def _kendall(values: Floats) -> float:
-    p = float(scipy_stats.kendalltau(np.arange(len(values)), values).pvalue)
-    return p if np.isfinite(p) else 1.0
+    return _Tested(name, tuple(means), values, at, _WORTH * whole)
 
 
 def _best_split(values: Floats) -> tuple[int, float]:
@@ -263,37 +256,23 @@ def _figure(one: _Tested, changed: bool, drifts: bool) -> Figure:
     n = len(one.values)
     found = dict(sorted(_splits(one))) if changed else {}
     line = scipy_stats.theilslopes(one.values, one.runs) if n >= FEWEST_FOR_A_TREND else None
-    drifts = drifts and line is not None and abs(line.slope) * (n - 1) >= one.worth
     rest = _around_levels(one.values, list(found))
-    if drifts:
+    drifts = drifts and line is not None and abs(line.slope) * (n - 1) >= one.worth
+    if drifts and line is not None:
         # A step looks like a drift, and a drift like steps: choose by the information criterion.
-        along = _around_line(one, line)
+        along = one.values - line.intercept - line.slope * np.array(one.runs)
         drifts = not found or _bic(along, 2) < _bic(rest, 2 * len(found) + 1)
         found, rest = ({}, along) if drifts else (found, rest)
-    return Figure(
-        one.name,
-        one.means,
-        _status(n, bool(found), drifts),
-        _too_few(n),
-        tuple(_changes(one, found)),
-        None if line is None else _trend(line, one.p_trend),
-        _spread(rest, n - (2 if drifts else 1 + len(found))),
-    )
-
-
-def _status(n: int, changed: bool, drifts: bool) -> Status:
-    if drifts:
-        return "trend"
-    if changed:
-        return "change"
-    return "insufficient_data" if n < FEWEST_FOR_A_CHANGE else "steady"
-
-
-def _too_few(n: int) -> str:
-    if n >= FEWEST_FOR_A_CHANGE:
-        return ""
-    have = "1 run has it" if n == 1 else f"{n} runs have it"
-    return f"{have}, and {FEWEST_FOR_A_CHANGE} are needed to tell a change from chance"
+    why, trend = "", None
+    status: Status = "trend" if drifts else "change" if found else "steady"
+    if n < FEWEST_FOR_A_CHANGE:
+        status, have = "insufficient_data", "1 run has it" if n == 1 else f"{n} runs have it"
+        why = f"{have}, and {FEWEST_FOR_A_CHANGE} are needed to tell a change from chance"
+    if line is not None:
+        slopes = (float(line.low_slope), float(line.high_slope))
+        trend = Trend(float(line.intercept), Mean(float(line.slope), slopes), one.p_trend)
+    spread = _spread(rest, n - (2 if drifts else 1 + len(found)))
+    return Figure(one.name, one.means, status, why, tuple(_changes(one, found)), trend, spread)
 
 
 def _splits(one: _Tested) -> Iterator[tuple[int, float]]:
@@ -335,15 +314,6 @@ def _changes(one: _Tested, found: Mapping[int, float]) -> Iterator[LastingChange
         )
 
 
-def _trend(line: Any, p: float) -> Trend:
-    ends = (float(line.low_slope), float(line.high_slope))
-    return Trend(float(line.intercept), Mean(float(line.slope), ends), p)
-
-
-def _around_line(one: _Tested, line: Any) -> Floats:
-    return np.asarray(one.values - line.intercept - line.slope * np.array(one.runs))
-
-
 def _around_levels(values: Floats, splits: Sequence[int]) -> Floats:
     parts = np.split(values, splits)
     return np.concatenate([part - part.mean() for part in parts])
@@ -360,6 +330,5 @@ def _spread(rest: Floats, free: int) -> Mean | None:
     if free < 2:
         return None
     squares = float(rest @ rest)
-    ends = scipy_stats.chi2.ppf((0.975, 0.025), free)
-    low, high = np.sqrt(squares / ends).tolist()
+    low, high = np.sqrt(squares / scipy_stats.chi2.ppf((0.975, 0.025), free)).tolist()
     return Mean(float(np.sqrt(squares / free)), (low, high))

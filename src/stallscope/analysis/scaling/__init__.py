@@ -4,16 +4,16 @@ from .held_out import HeldOut, TrackRecord, held_out, track_record
 from .jobs import FACTS, untimed
 from .points import Point, Scaled
 from .projection import Projected
-from .series import Difference, Series, scaling
+from .series import Series, SizeTest, scaling
 
 __all__ = [
     "FACTS",
-    "Difference",
     "HeldOut",
     "Point",
     "Projected",
     "Scaled",
     "Series",
+    "SizeTest",
     "TrackRecord",
     "held_out",
     "scaling",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isclose
 
 from stallscope.run import Run
 
 from ..ledger.epochs import known_size
 from ..result import Analysis
-from .pace import pace_of
-from .points import Paced
+from .pace import Pace, pace_of
 
 # Runs with the same facts are the same job, on any number of ranks.
 _SAME_JOB = (
@@ -40,18 +40,18 @@ FACTS: Mapping[str, tuple[str, Callable[[Run], object]]] = {
 }
 
 
-def jobs_of(runs: Iterable[Paced], by: str | None) -> list[list[Paced]]:
+def jobs_of(runs: Iterable[Pace], by: str | None) -> list[list[Pace]]:
     """Group runs by job: by all their facts, or by one of ``FACTS``."""
     if by is not None:
-        groups: dict[str, list[Paced]] = defaultdict(list)
+        groups: dict[str, list[Pace]] = defaultdict(list)
         for run in runs:
-            groups[value_of(run.analysis.run, by)].append(run)
+            groups[value_of(run.run, by)].append(run)
         return list(groups.values())
-    stepped: list[list[Paced]] = []
-    others: list[list[Paced]] = []
+    stepped: list[list[Pace]] = []
+    others: list[list[Pace]] = []
     # Logs of epochs have fewer facts: those with the most come first, to be distinguished.
     for run in sorted(runs, key=_unknown_facts):
-        jobs = stepped if run.pace.from_steps else others
+        jobs = stepped if run.from_steps else others
         fitting = [job for job in jobs if _fits(run, job)]
         if len(fitting) == 1:
             fitting[0].append(run)
@@ -88,70 +88,60 @@ def _untimed(analysis: Analysis) -> str:
     return f"{name}: neither steps nor epochs that could be timed"
 
 
-def _unknown_facts(run: Paced) -> int:
-    if run.pace.from_steps:
-        return 0
-    return sum(run.analysis.run.fact(name) is None for name in _SAME_JOB)
+def _unknown_facts(run: Pace) -> int:
+    return 0 if run.from_steps else sum(run.fact(name) is None for name in _SAME_JOB)
 
 
-def _fits(run: Paced, job: Sequence[Paced]) -> bool:
+def _fits(run: Pace, job: Sequence[Pace]) -> bool:
     return all(_same_job(run, other) for other in job)
 
 
-def _completes(job: Sequence[Paced], known: Sequence[Paced]) -> bool:
+def _completes(job: Sequence[Pace], known: Sequence[Pace]) -> bool:
     """Whether logs of epochs belong to the job of these step logs.
 
     Without a model they join it only on sizes that it lacks.
     """
     if not all(_fits(run, known) for run in job):
         return False
-    named = all(run.analysis.run.fact("model") is not None for run in job)
-    sizes = {run.pace.size for run in known}
-    return named or not any(run.pace.size in sizes for run in job)
+    named = all(run.fact("model") is not None for run in job)
+    sizes = {run.size for run in known}
+    return named or not any(run.size in sizes for run in job)
 
 
-def _same_job(one: Paced, other: Paced) -> bool:
-    exactly = one.pace.from_steps and other.pace.from_steps
-    if exactly and one.analysis.run.synthetic != other.analysis.run.synthetic:
-        return False
-    for name in _SAME_JOB:
-        values = [run.analysis.run.fact(name) for run in (one, other)]
-        unknown = not exactly and None in values
-        if not unknown and not _alike_in(name, str(values[0]), str(values[1]), exactly):
+def _same_job(one: Pace, other: Pace) -> bool:
+    pairs = {name: (one.fact(name), other.fact(name)) for name in _SAME_JOB}
+    if one.from_steps and other.from_steps:
+        same = all(str(own) == str(its) for own, its in pairs.values())
+        return same and one.run.synthetic == other.run.synthetic
+    for name, pair in pairs.items():
+        words = {str(fact).casefold() for fact in pair}
+        keras = name == "framework" and words <= set(_KERAS)
+        if None not in pair and len(words) > 1 and not keras:
             return False
     return True
 
 
-def _alike_in(name: str, one: str, other: str, exactly: bool) -> bool:
-    if exactly:
-        return one == other
-    one, other = one.casefold(), other.casefold()
-    return one == other or (name == "framework" and {one, other} <= set(_KERAS))
-
-
-def _by_work(runs: Sequence[Paced]) -> list[list[Paced]]:
+def _by_work(runs: Sequence[Pace]) -> list[list[Pace]]:
     """Split a job's runs by batch size if each batch size has several numbers of ranks.
 
     Runs with an unknown batch size join the others if these have only one.
     """
-    groups: list[list[Paced]] = []
-    unknown = [run for run in runs if not run.pace.samples_per_step]
-    known = [run for run in runs if run.pace.samples_per_step]
-    for run in sorted(known, key=_work):
+    groups: list[list[Pace]] = []
+    unknown = [run for run in runs if not run.samples_per_step]
+    for run in sorted((run for run in runs if run.samples_per_step), key=_work):
         if groups and alike(_work(groups[-1][0]), _work(run)):
             groups[-1].append(run)
         else:
             groups.append([run])
-    several = any(len({run.pace.size for run in group}) > 1 for group in groups)
-    if not several or len(groups) < 2:
+    if len(groups) < 2 or all(len({run.size for run in group}) == 1 for group in groups):
         return [list(runs)]
     return [*groups, unknown] if unknown else groups
 
 
-def _work(run: Paced) -> float:
-    return run.pace.samples_per_step or 0.0
+def _work(run: Pace) -> float:
+    return run.samples_per_step or 0.0
 
 
 def alike(one: float, other: float) -> bool:
     """Whether two amounts of work are equal, except for uneven last batches."""
-    return abs(one - other) <= _SAME_WORK * max(one, other)
+    return isclose(one, other, rel_tol=_SAME_WORK)

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow.compute as pc
 
+from stallscope.arrays.lazy_scipy import scipy_stats
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
 from ..ledger.epochs import EpochTime, EpochTimes, known_size, samples_per_epoch, steady_epochs
 from ..result import Analysis
-from .repeats import mean_over
 
 #: The unit of work. ``epochs`` are passes of all ranks together over one data set.
 Unit = Literal["samples", "steps", "epochs"]
+#: With this many repeats, their spread gives the uncertainty of their mean.
+FEWEST_REPEATS = 2
 
 
 @dataclass(frozen=True)
 class Pace:
-    """The times of one run and the work done in them; None if the logs do not show them.
+    """A run, its times and the work done in them; None if the logs do not show them.
 
     Times are milliseconds, and work is counted per rank.
     """
 
+    analysis: Analysis
     size: int
     #: Whether every step was recorded: then times are of steady steps, without validation.
     from_steps: bool
@@ -41,12 +45,18 @@ class Pace:
     steps: float | None
     epochs: float | None
 
-    def knows(self, unit: Unit) -> bool:
-        return self.unit_ms(unit) is not None
+    @property
+    def run(self) -> Run:
+        return self.analysis.run
+
+    def fact(self, name: str) -> Any:
+        """Return a recorded fact of the run."""
+        return self.run.fact(name)
 
     def unit_ms(self, unit: Unit) -> Mean | None:
         """Return one rank's time per unit of work, over steady steps or steady epochs."""
-        of_steps, of_epochs = self._steps_ms(unit), self.epochs_ms(unit)
+        of_steps = _each(self.step_ms, self._work_of_step(unit))
+        of_epochs = self.epochs_ms(unit)
         return of_steps or of_epochs if self.from_steps else of_epochs or of_steps
 
     def epochs_ms(self, unit: Unit) -> Mean | None:
@@ -59,9 +69,6 @@ class Pace:
         by_steps = _product(self.steps, self._work_of_step(unit))
         done = by_steps or by_epochs if self.from_steps else by_epochs or by_steps
         return _each(self.job_ms, done)
-
-    def _steps_ms(self, unit: Unit) -> Mean | None:
-        return _each(self.step_ms, self._work_of_step(unit))
 
     def _work_of_step(self, unit: Unit) -> float | None:
         if unit == "samples":
@@ -80,23 +87,22 @@ def pace_of(analysis: Analysis) -> Pace | None:
     """Return the run's pace; None if nothing was timed, or the number of processes is unknown."""
     if analysis.epoch_times is not None:
         return _of_epochs(analysis, analysis.epoch_times)
-    if analysis.step is None or analysis.step.mean <= 0:
-        return None
-    return _of_steps(analysis, Mean(analysis.step.mean, analysis.step.ci95))
+    step_ms = analysis.step_ms
+    return None if step_ms is None or step_ms.value <= 0 else _of_steps(analysis, step_ms)
 
 
 def _of_steps(analysis: Analysis, step_ms: Mean) -> Pace:
     size = analysis.run.size
-    epochs = _epochs_of_steps(analysis.run)
+    epoch_ms, per_epoch = _epochs_of_steps(analysis.run)
     rate = analysis.samples_per_second
     batch = None if rate is None else rate * step_ms.value / 1e3 / size
     steps = max(analysis.steps, 1)
-    per_epoch = None if epochs is None else epochs.steps
     return Pace(
+        analysis,
         size=size,
         from_steps=True,
         step_ms=step_ms,
-        epoch_ms=None if epochs is None else epochs.ms,
+        epoch_ms=epoch_ms,
         job_ms=Mean(analysis.job.total * 1e3, None),
         steps_per_epoch=per_epoch,
         samples_per_step=batch or None,
@@ -106,34 +112,23 @@ def _of_steps(analysis: Analysis, step_ms: Mean) -> Pace:
     )
 
 
-@dataclass(frozen=True)
-class _Epochs:
-    """The steady epochs of a run whose steps were recorded."""
-
-    ms: Mean
-    steps: float
-
-
-def _epochs_of_steps(run: Run) -> _Epochs | None:
-    """Return the epochs after the first, as the lowest rank recorded them; None without any."""
+def _epochs_of_steps(run: Run) -> tuple[Mean | None, float | None]:
+    """Return the mean epoch after the first, milliseconds and steps, of the lowest rank, if any."""
     table = run.intervals.filter(pc.equal(run.intervals["kind"], "epoch"))
     table = table.filter(pc.equal(table["rank"], min(run.ranks))).sort_by("end")
     ends = table["end"].to_numpy()
     # The step after the epoch.
     after = table["step"].to_numpy(zero_copy_only=False)
     if len(ends) < 2 or not np.all(np.diff(after) > 0):
-        return None
-    took = np.diff(ends) / 1e6
-    return _Epochs(
-        mean_over([Mean(ms, None) for ms in took.tolist()]), float(np.diff(after).mean())
-    )
+        return None, None
+    took = [Mean(ms, None) for ms in (np.diff(ends) / 1e6).tolist()]
+    return mean_over(took), float(np.diff(after).mean())
 
 
 def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
     run, size = analysis.run, known_size(analysis.run)
     if size is None:
         return None
-    epochs = _done(run, known.epochs)
     step_ms = _around(known.step_ms, known.step_precision_ms)
     epoch_ms = _epoch_ms(run, known)
     if step_ms is None and epoch_ms is None:
@@ -141,6 +136,7 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
     all_samples, all_of_step = samples_per_epoch(run), _number(run, "samples_per_step")
     of_step = _number(run, "batch_size") if all_of_step is None else all_of_step / size
     return Pace(
+        analysis,
         size=size,
         from_steps=False,
         step_ms=step_ms,
@@ -150,7 +146,7 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
         samples_per_step=of_step,
         samples_per_epoch=None if all_samples is None else all_samples / size,
         steps=_number(run, "steps_timed"),
-        epochs=epochs or None,
+        epochs=_done(run, known.epochs) or None,
     )
 
 
@@ -158,9 +154,9 @@ def _epoch_ms(run: Run, known: EpochTimes) -> Mean | None:
     """Return the mean epoch, with an interval from rounding and from the spread of epochs."""
     if known.mean_s is None:
         return None
-    by_epoch: dict[int, list[float]] = {}
+    by_epoch: dict[int, list[float]] = defaultdict(list)
     for one in steady_epochs(known.epochs, run.fact("first_epoch")):
-        by_epoch.setdefault(one.epoch, []).append(one.s)
+        by_epoch[one.epoch].append(one.s)
     scatter = mean_over([Mean(float(np.mean(own)), None) for own in by_epoch.values()]).ci95
     half = (known.precision_s or 0.0) + (0.0 if scatter is None else (scatter[1] - scatter[0]) / 2)
     found = _around(known.mean_s, half)
@@ -169,14 +165,10 @@ def _epoch_ms(run: Run, known: EpochTimes) -> Mean | None:
 
 def _done(run: Run, epochs: Sequence[EpochTime]) -> int:
     """Count the epochs that ended, including those without a known start."""
-    done = 0
-    for fit in {one.fit for one in epochs}:
-        own = {one.epoch for one in epochs if one.fit == fit}
-        first = next((log.facts.get("first_epoch") for log in run.logs if log.part == fit), None)
-        if isinstance(first, int):
-            own.add(first)
-        done += len(own)
-    return done
+    fits = {one.fit for one in epochs}
+    firsts = {log.part: log.facts.get("first_epoch") for log in reversed(run.logs)}
+    started = {(fit, firsts.get(fit)) for fit in fits if isinstance(firsts.get(fit), int)}
+    return len(started | {(one.fit, one.epoch) for one in epochs})
 
 
 def _job_ms(analysis: Analysis, known: EpochTimes) -> Mean | None:
@@ -190,6 +182,16 @@ def _job_ms(analysis: Analysis, known: EpochTimes) -> Mean | None:
     # Rounding errors of consecutive durations add up.
     laid = sum(one.precision_s for one in known.epochs) * 1e3 / len(run.ranks)
     return _around(total, laid if stamped is None else stamped)
+
+
+def mean_over(means: Sequence[Mean]) -> Mean:
+    """Return the mean over repeats; the interval of two or more comes from their spread."""
+    if len(means) < FEWEST_REPEATS:
+        return means[0]
+    values = np.array([mean.value for mean in means])
+    half = scipy_stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    centre = float(values.mean())
+    return Mean(centre, (centre - float(half), centre + float(half)))
 
 
 def _around(value: float | None, half: float | None) -> Mean | None:

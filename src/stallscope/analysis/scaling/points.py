@@ -13,16 +13,7 @@ from stallscope.arrays.stats import Mean
 
 from ..ledger.ledger import ENTRIES
 from ..result import Analysis
-from .pace import Pace, Unit
-from .repeats import mean_over
-
-
-@dataclass(frozen=True)
-class Paced:
-    """A run and its pace."""
-
-    analysis: Analysis
-    pace: Pace
+from .pace import Pace, Unit, mean_over
 
 
 @dataclass(frozen=True)
@@ -74,48 +65,38 @@ class Scaled:
     lost: Mapping[str, Mean] | None
 
 
-def points_of(runs: Sequence[Paced], unit: Unit) -> list[Point]:
+def points_of(runs: Sequence[Pace], unit: Unit) -> list[Point]:
     """Group runs by their number of ranks, ascending; all of them have the unit."""
-    by_size: dict[int, list[Paced]] = defaultdict(list)
+    by_size: dict[int, list[Pace]] = defaultdict(list)
     for run in runs:
-        by_size[run.pace.size].append(run)
+        by_size[run.size].append(run)
     return [_point(size, by_size[size], unit) for size in sorted(by_size)]
 
 
-def _point(size: int, runs: Sequence[Paced], unit: Unit) -> Point:
-    analyses = [run.analysis for run in runs]
-    paces = [run.pace for run in runs]
-    from_steps = all(pace.from_steps for pace in paces)
-    measured = all(run.entry("imbalance") for run in analyses)
-    entries = {
-        name: mean_over([_entry(run, name) for run in analyses])
-        for name in (ENTRIES if measured else ())
-    }
-    step_ms = _over_all([pace.step_ms for pace in paces])
-    works = [pace.samples_per_step or 1.0 for pace in paces]
-    work = float(np.mean(works)) if unit == "samples" else 1.0
-    # Means of steps come first, because the lost parts then add up exactly.
-    exact = from_steps and unit != "epochs" and step_ms is not None
-    own = step_ms.scaled(1 / work) if exact and step_ms is not None else None
-    unit_ms = own or _over_all([pace.unit_ms(unit) for pace in paces])
+def _point(size: int, runs: Sequence[Pace], unit: Unit) -> Point:
+    from_steps = all(run.from_steps for run in runs)
+    step_ms = _over_all([run.step_ms for run in runs])
+    work = 1.0
+    if unit == "samples":
+        work = float(np.mean([run.samples_per_step or 1.0 for run in runs]))
+    unit_ms = _over_all([run.unit_ms(unit) for run in runs])
+    if from_steps and unit != "epochs" and step_ms is not None:
+        # Means of steps come first, because the lost parts then add up exactly.
+        unit_ms = step_ms.scaled(1 / work)
     assert unit_ms is not None
+    entries = {name: _over_all([run.analysis.entry_ms(name) for run in runs]) for name in ENTRIES}
+    known = {name: mean for name, mean in entries.items() if mean is not None}
     return Point(
         ranks=size,
-        runs=tuple(analyses),
+        runs=tuple(run.analysis for run in runs),
         work=work,
         from_steps=from_steps,
         step_ms=step_ms,
-        entries_ms=entries,
+        entries_ms=known if "imbalance" in known else {},
         unit_ms=unit_ms,
-        unit_epochs_ms=_over_all([pace.epochs_ms(unit) for pace in paces]),
-        unit_job_ms=_over_all([pace.job_unit_ms(unit) for pace in paces]),
+        unit_epochs_ms=_over_all([run.epochs_ms(unit) for run in runs]),
+        unit_job_ms=_over_all([run.job_unit_ms(unit) for run in runs]),
     )
-
-
-def _entry(analysis: Analysis, name: str) -> Mean:
-    entry = analysis.entry(name)
-    assert entry is not None
-    return Mean(entry.ms, entry.ci95_ms)
 
 
 def _over_all(means: Sequence[Mean | None]) -> Mean | None:
@@ -138,9 +119,8 @@ def _ratio(one: Mean, other: Mean) -> Mean:
     value = one.value / other.value
     if one.ci95 is None or other.ci95 is None:
         return Mean(value, None)
-    ends = (one.ci95, one.value), (other.ci95, other.value)
-    relative = [(ci95[1] - ci95[0]) / 2 / mean for ci95, mean in ends]
-    half = abs(value) * float(np.hypot(relative[0], relative[1]))
+    (low, high), (least, most) = one.ci95, other.ci95
+    half = abs(value) * float(np.hypot((high - low) / one.value, (most - least) / other.value)) / 2
     return Mean(value, (value - half, value + half))
 
 

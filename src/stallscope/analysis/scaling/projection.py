@@ -41,11 +41,10 @@ class Projected:
 
 def communication_of(analysis: Analysis) -> MeasuredAllreduce | None:
     """Return a run's exposed allreduce for the model; None on one rank or without stages."""
-    entry = analysis.entry("allreduce")
-    if entry is None or analysis.run.size < 2:
+    exposed_ms, size = analysis.entry_ms("allreduce"), analysis.run.size
+    if exposed_ms is None or size < 2:
         return None
-    gradient_bytes = int(analysis.run.fact("gradient_bytes") or 1)
-    return MeasuredAllreduce(analysis.run.size, gradient_bytes, Mean(entry.ms, entry.ci95_ms))
+    return MeasuredAllreduce(size, int(analysis.run.fact("gradient_bytes") or 1), exposed_ms)
 
 
 def projection(

@@ -25,13 +25,9 @@ class Curve:
         """Fractions of ideal scaling from one process."""
         if self.unit == "efficiency":
             return self.values
-        first = self.values[0] * self.processes[0]
-        if self.unit == "seconds":
-            pairs = zip(self.processes, self.values, strict=True)
-            return tuple(first / (count * value) for count, value in pairs)
-        per_process = self.values[0] / self.processes[0]
-        pairs = zip(self.processes, self.values, strict=True)
-        return tuple(value / (count * per_process) for count, value in pairs)
+        rates = [1 / value if self.unit == "seconds" else value for value in self.values]
+        pairs = zip(self.processes, rates, strict=True)
+        return tuple(rate / rates[0] * self.processes[0] / count for count, rate in pairs)
 
 
 _HOROVOD = "Horovod's docs/benchmarks: 128 servers with 4 Pascal GPUs each, 25 Gbit/s RoCE"

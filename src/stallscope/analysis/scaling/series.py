@@ -7,6 +7,7 @@ ranks. Compute that takes longer on more ranks (shared cores, memory and buses) 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,13 +19,11 @@ from stallscope.arrays.lazy_scipy import scipy_stats
 
 from ..network.communication import CommunicationModel, fit_communication
 from ..result import Analysis
-from .clean import is_clean
 from .jobs import alike, jobs_of, value_of
-from .pace import Pace, Unit, pace_of
-from .points import Paced, Point, Scaled, held_against, points_of
+from .pace import FEWEST_REPEATS, Pace, Unit, pace_of
+from .points import Point, Scaled, held_against, points_of
 from .projection import Projected, communication_of, projection
-from .repeats import FEWEST_REPEATS
-from .warnings import warnings_of
+from .warnings import fault_of, warnings_of
 
 _SIGNIFICANT = 0.05
 # Rounding changes the number of steps per epoch of one data set by no more than this.
@@ -34,7 +33,7 @@ Kind = Literal["weak", "strong"]
 
 
 @dataclass(frozen=True)
-class Difference:
+class SizeTest:
     """A test of whether throughput per rank differs more between sizes than between runs of one size."""
 
     #: p of the test of Alexander and Govern (1994), which allows unequal variances.
@@ -64,7 +63,7 @@ class Series:
     model: CommunicationModel | None
     projection: tuple[Projected, ...]
     #: None unless each size ran at least twice.
-    difference: Difference | None
+    difference: SizeTest | None
     warnings: tuple[str, ...]
 
 
@@ -80,53 +79,47 @@ def scaling(
         one_per_size: use the newest clean run of each size (the newest if none is clean) instead of
             the mean of all.
     """
-    paces = ((one, pace_of(one)) for one in analyses)
-    runs = [Paced(one, pace) for one, pace in paces if pace is not None]
-    jobs = jobs_of(runs, by)
+    jobs = jobs_of([pace for one in analyses if (pace := pace_of(one)) is not None], by)
     if one_per_size:
         jobs = [_one_per_size(job) for job in jobs]
     series = [one for job in jobs for one in _series_of(job, by)]
     return sorted(series, key=lambda one: (-one.points[-1].point.ranks, one.synthetic, one.name))
 
 
-def _one_per_size(job: Sequence[Paced]) -> list[Paced]:
+def _one_per_size(job: Sequence[Pace]) -> list[Pace]:
     """Choose the run that represents each size: a clean one first, then the newest."""
-    by_size: dict[tuple[int, bool], Paced] = {}
+    by_size: dict[tuple[int, bool], list[Pace]] = defaultdict(list)
     for run in job:
-        key = run.pace.size, _without_launcher(run)
-        other = by_size.get(key)
-        if other is None or _rank_as_stand_in(run) > _rank_as_stand_in(other):
-            by_size[key] = run
-    return list(by_size.values())
+        by_size[run.size, _without_launcher(run)].append(run)
+    return [max(own, key=_rank_as_stand_in) for own in by_size.values()]
 
 
-def _rank_as_stand_in(run: Paced) -> tuple[bool, str]:
-    facts = run.analysis.run
-    began = facts.started_at
-    when = facts.fact("began_local") if began is None else began.isoformat(" ")
-    return is_clean(run.analysis), str(when or "")
+def _rank_as_stand_in(pace: Pace) -> tuple[bool, str]:
+    began = pace.run.started_at
+    when = pace.fact("began_local") if began is None else began.isoformat(" ")
+    return fault_of(pace.analysis) is None, str(when or "")
 
 
-def _series_of(job: Sequence[Paced], by: str | None) -> list[Series]:
+def _series_of(job: Sequence[Pace], by: str | None) -> list[Series]:
     """Make the job's series; runs without a common unit become separate series."""
-    unit = _unit([run.pace for run in job])
+    unit = _unit(job)
     if unit is not None:
         return [_series(job, unit, by)]
     return [one for run in job for one in _series_of([run], by)]
 
 
-def _unit(paces: Sequence[Pace]) -> Unit | None:
+def _unit(runs: Sequence[Pace]) -> Unit | None:
     """Return the unit of work that all runs have; None without one."""
-    only_steps = all(pace.from_steps for pace in paces)
+    only_steps = all(run.from_steps for run in runs)
     order: tuple[Unit, ...] = ("samples", "epochs", "steps")
-    if only_steps or not _one_data_set(paces):
+    if only_steps or not _one_data_set(runs):
         order = ("samples", "steps", "epochs")
-    return next((unit for unit in order if all(pace.knows(unit) for pace in paces)), None)
+    return next((unit for unit in order if all(run.unit_ms(unit) for run in runs)), None)
 
 
-def _one_data_set(paces: Sequence[Pace]) -> bool:
+def _one_data_set(runs: Sequence[Pace]) -> bool:
     """Whether epochs may be passes of all ranks together over one data set, by the number of steps."""
-    known = [(pace.size, pace.steps_per_epoch) for pace in paces if pace.steps_per_epoch]
+    known = [(run.size, run.steps_per_epoch) for run in runs if run.steps_per_epoch]
     if not known:
         return True
     totals = [size * steps for size, steps in known]
@@ -136,11 +129,11 @@ def _one_data_set(paces: Sequence[Pace]) -> bool:
     return least < most and max(totals) < _SAME_STEPS * min(totals)
 
 
-def _series(runs: Sequence[Paced], unit: Unit, by: str | None) -> Series:
+def _series(runs: Sequence[Pace], unit: Unit, by: str | None) -> Series:
     alone = [run for run in runs if _without_launcher(run)]
     launched = [run for run in runs if not _without_launcher(run)]
     # Without a run of the launcher on one rank, use the program without a launcher.
-    if not any(run.pace.size == 1 for run in launched):
+    if not any(run.size == 1 for run in launched):
         launched, alone = list(runs), []
     points = points_of(launched, unit)
     by_itself = points_of(alone, unit)[0] if alone else None
@@ -156,7 +149,7 @@ def _series(runs: Sequence[Paced], unit: Unit, by: str | None) -> Series:
         name=_name(first) if by is None else value_of(first.run, by),
         kind=kind,
         synthetic=first.run.synthetic,
-        data_known=any(run.pace.from_steps for run in runs),
+        data_known=any(run.from_steps for run in runs),
         unit=unit,
         points=tuple(held_against(point, single, by_itself, points[0]) for point in points),
         alone=by_itself,
@@ -167,26 +160,25 @@ def _series(runs: Sequence[Paced], unit: Unit, by: str | None) -> Series:
     )
 
 
-def _kind(runs: Sequence[Paced], points: Sequence[Point], unit: Unit) -> Kind:
+def _kind(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> Kind:
     """Return ``weak`` or ``strong`` scaling, by the work of a rank per step."""
-    if unit == "samples" and all(run.pace.samples_per_step for run in runs):
+    if unit == "samples" and all(run.samples_per_step for run in runs):
         return "weak" if alike(points[0].work, points[-1].work) else "strong"
     return "weak" if unit == "steps" else "strong"
 
 
-def _shares_no_batch(runs: Sequence[Paced], kind: Kind) -> bool:
+def _shares_no_batch(runs: Sequence[Pace], kind: Kind) -> bool:
     """Whether both the batch per rank and the global batch differ between the runs."""
-    works = [(run.pace.size, run.pace.samples_per_step) for run in runs]
+    works = [(run.size, run.samples_per_step) for run in runs]
     totals = [size * work for size, work in works if work is not None]
     known = len(totals) == len(works)
     return kind == "strong" and known and not all(alike(*pair) for pair in pairwise(totals))
 
 
-def _without_launcher(run: Paced) -> bool:
-    facts = run.analysis.run
-    if not run.pace.from_steps:
-        return run.pace.size == 1 and facts.fact("launcher") == "none"
-    return run.pace.size == 1 and facts.fact("launch") is None
+def _without_launcher(pace: Pace) -> bool:
+    if not pace.from_steps:
+        return pace.size == 1 and pace.fact("launcher") == "none"
+    return pace.size == 1 and pace.fact("launch") is None
 
 
 def _name(analysis: Analysis) -> str:
@@ -197,18 +189,18 @@ def _name(analysis: Analysis) -> str:
     return f"{name}, processes on the driver" if run.fact("placement") == "driver" else name
 
 
-def _difference(runs: Sequence[Paced], points: Sequence[Point], unit: Unit) -> Difference | None:
+def _difference(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> SizeTest | None:
     if len(points) < 2 or any(len(point.runs) < FEWEST_REPEATS for point in points):
         return None
     per_rank = [
         [
             1 / ms.value
             for run in runs
-            if run.pace.size == point.ranks and (ms := run.pace.unit_ms(unit)) is not None
+            if run.size == point.ranks and (ms := run.unit_ms(unit)) is not None
         ]
         for point in points
     ]
     if any(np.ptp(values) == 0 for values in per_rank):
         # Copies of one run do not show how runs differ.
         return None
-    return Difference(float(scipy_stats.alexandergovern(*per_rank).pvalue))
+    return SizeTest(float(scipy_stats.alexandergovern(*per_rank).pvalue))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
-from .clean import fault_of
-from .pace import Unit
-from .points import Paced, Point
+from stallscope.formatting.lists import counted
+
+from ..result import Analysis
+from .pace import Pace, Unit
+from .points import Point
 from .projection import CONTENTION, slower_compute
 
 # Facts that may differ within a job and make its sizes less comparable.
@@ -14,12 +16,12 @@ _BETTER_THE_SAME = ("versions", "threads")
 
 
 def warnings_of(
-    runs: Sequence[Paced],
+    runs: Sequence[Pace],
     points: Sequence[Point],
     unit: Unit,
     shares_no_batch: bool,
     single: Point | None,
-) -> Iterable[str]:
+) -> Iterator[str]:
     """Return warnings, as sentences without a capital and a full stop.
 
     Args:
@@ -27,7 +29,7 @@ def warnings_of(
         single: the point on one rank.
     """
     if len(points) == 1:
-        yield f"all runs are on {_ranks(points[0].ranks)}: scaling needs runs on other numbers"
+        yield f"all runs are on {counted(points[0].ranks, 'rank')}: scaling needs runs on other numbers"
     if single is None:
         yield "there is no run on one rank: efficiency is only known against the smallest size"
     yield from _of_the_unit(unit)
@@ -36,7 +38,7 @@ def warnings_of(
     if single is not None and slower_compute(points[-1], single) > CONTENTION:
         yield (
             f"compute takes {slower_compute(points[-1], single):.0%} longer on "
-            f"{_ranks(points[-1].ranks)} than on one: ranks share cores, memory or buses; the "
+            f"{counted(points[-1].ranks, 'rank')} than on one: ranks share cores, memory or buses; the "
             "projection takes it as it is on the largest size, and its interval begins where more "
             "ranks on the same machines get less done"
         )
@@ -46,16 +48,16 @@ def warnings_of(
         # If every size has the fault, it is a property of the job.
         yield from _of_faults(point, compare=len(faulty) < len(points))
     for name in _BETTER_THE_SAME:
-        known = {str(run.analysis.run.fact(name)) for run in runs if run.pace.from_steps}
+        known = {str(run.fact(name)) for run in runs if run.from_steps}
         if len(known) > 1:
             yield f"{name} are not the same in all runs"
     for run in runs:
-        missing = run.analysis.run.missing_ranks
-        if missing and run.pace.from_steps:
-            yield f"{run.analysis.run.name}: {len(missing)} of {run.pace.size} ranks left no log"
+        missing = run.run.missing_ranks
+        if missing and run.from_steps:
+            yield f"{run.run.name}: {len(missing)} of {run.size} ranks left no log"
 
 
-def _of_the_unit(unit: Unit) -> Iterable[str]:
+def _of_the_unit(unit: Unit) -> Iterator[str]:
     if unit == "steps":
         yield "batch sizes are not known: every rank's step is taken for the same work"
     if unit == "epochs":
@@ -65,20 +67,20 @@ def _of_the_unit(unit: Unit) -> Iterable[str]:
         )
 
 
-def _of_epochs(runs: Sequence[Paced]) -> Iterable[str]:
+def _of_epochs(runs: Sequence[Pace]) -> Iterator[str]:
     """Say what figures are based on if steps were not recorded."""
-    others = [run for run in runs if not run.pace.from_steps]
+    others = [run for run in runs if not run.from_steps]
     if not others:
         return
     yield (
         "where steps were not recorded, steady figures are means of epochs without the first one, or "
         f"of steps, validation included: {'; '.join(_sources(others))}"
     )
-    if any(run.analysis.run.fact("samples_per_step") is not None for run in others):
+    if any(run.fact("samples_per_step") is not None for run in others):
         yield "examples per second that TimeHistory logged are taken for those of all ranks together"
-    partly = [run for run in others if not run.analysis.run.fact("whole_job")]
+    partly = [run for run in others if not run.fact("whole_job")]
     if partly:
-        sizes = sorted({run.pace.size for run in partly})
+        sizes = sorted({run.size for run in partly})
         yield (
             f"it is not known when the job started on {', '.join(map(str, sizes))} "
             f"{'rank' if sizes == [1] else 'ranks'}: the whole job counts from its first epoch or step"
@@ -90,30 +92,36 @@ def _of_epochs(runs: Sequence[Paced]) -> Iterable[str]:
         )
 
 
-def _sources(runs: Sequence[Paced]) -> list[str]:
+def _sources(runs: Sequence[Pace]) -> list[str]:
     """Name the sources of epochs, each with its worst precision."""
     found: dict[str, tuple[float, str]] = {}
     for run in runs:
         known = run.analysis.epoch_times
         if known is not None:
-            half = float(run.analysis.run.fact("epoch_precision_ms") or 0.0)
+            half = float(run.fact("epoch_precision_ms") or 0.0)
             worst = max(found.get(known.known_from, (-1.0, "")), (half, known.precision))
             found[known.known_from] = worst
     return [f"{known_from} ({precision})" for known_from, (_, precision) in found.items()]
 
 
-def _of_faults(point: Point, *, compare: bool) -> Iterable[str]:
+def _of_faults(point: Point, *, compare: bool) -> Iterator[str]:
     """Warn about repeats of which some have a fault, and sizes without a clean run."""
     faults = [(run.run.name, fault_of(run)) for run in point.runs]
     found = [f"{name} ({fault})" for name, fault in faults if fault is not None]
     if found and len(found) < len(faults):
         yield (
-            f"runs on {_ranks(point.ranks)} are averaged though they differ by a fault: "
+            f"runs on {counted(point.ranks, 'rank')} are averaged though they differ by a fault: "
             f"{', '.join(found)}"
         )
     elif found and compare:
-        yield f"no run on {_ranks(point.ranks)} is without a fault: {', '.join(found)}"
+        yield f"no run on {counted(point.ranks, 'rank')} is without a fault: {', '.join(found)}"
 
 
-def _ranks(count: int) -> str:
-    return "1 rank" if count == 1 else f"{count} ranks"
+def fault_of(analysis: Analysis) -> str | None:
+    """Describe the fault in a few words (``imbalance of rank 3``); None for a clean run."""
+    verdict = analysis.bottleneck
+    if verdict.fault:
+        ranks = ", ".join(map(str, verdict.ranks))
+        noun = "rank" if len(verdict.ranks) == 1 else "ranks"
+        return f"{verdict.kind} of {noun} {ranks}" if ranks else verdict.kind
+    return next((one.title for one in analysis.findings if one.severity == "error"), None)

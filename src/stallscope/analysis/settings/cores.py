@@ -33,11 +33,6 @@ class CpuLoad:
         return max(1, self.cores // len(self.ranks))
 
     @property
-    def most_ranks(self) -> int:
-        """Return the number of ranks that can have a core for each of their threads."""
-        return max(1, self.cores * len(self.ranks) // self.threads)
-
-    @property
     def most_taken(self) -> float:
         """Return the share of their speed that ranks lose to one that keeps a thread per core busy."""
         own = self.threads / len(self.ranks)
@@ -81,7 +76,10 @@ class CoreUse:
         loads, setup = _computing_loads(run), Setup.of(run)
         workers = setup.loader_workers or 0
         busy = [load.threads + len(load.ranks) * (1 + workers) > load.cores for load in loads]
-        shared = _share_cores(loads)
+        # In addition to its compute threads, every rank has one that communicates.
+        shared = any(
+            len(load.ranks) > 1 and load.threads + len(load.ranks) > load.cores for load in loads
+        )
         ahead = workers or int(setup.has("Prefetch"))
         return cls(
             on_cpu=bool(loads),
@@ -98,13 +96,6 @@ def _taken(load: CpuLoad, loaders: int) -> float:
     busy, needed = load.threads + loaders * len(load.ranks), max(load.threads, load.cores)
     taken = 1.0 - needed / max(needed, busy)
     return max(taken, _TAKEN_ON_ANOTHER_CORE) if loaders and busy >= load.cores else taken
-
-
-def _share_cores(loads: Iterable[CpuLoad]) -> bool:
-    # In addition to its compute threads, every rank has one that communicates.
-    return any(
-        len(load.ranks) > 1 and load.threads + len(load.ranks) > load.cores for load in loads
-    )
 
 
 def _computing_loads(run: Run) -> list[CpuLoad]:

@@ -16,6 +16,11 @@ Library = Literal["horovod", "ddp"]
 AVERAGES = "horovod.MetricAverageCallback"
 _DISTRIBUTED = "DistributedSampler"
 _FRAMEWORKS: Mapping[str, Framework] = {"tensorflow": "keras", "pytorch": "torch"}
+# Facts that are counts.
+_COUNTS = (
+    *("batch_size", "loader_workers", "loader_threads", "epochs", "steps_per_execution"),
+    *("parameters", "gradient_tensors", "gradient_bytes", "bucket_bytes"),
+)
 #: Recorded names of devices other than CPUs.
 GPUS = ("GPU", "CUDA")
 
@@ -43,10 +48,14 @@ class Pool:
         sampled = (number(fact.get("looks")) or 0) >= _FEWEST_SAMPLES
         if not sampled or not room or not isinstance(waiting, (int, float)):
             room = waiting = None
-        batched = fact.get("batched") is True
-        workers = number(fact.get("workers"))
-        kind, loader = text(fact.get("pool")), text(fact.get("loader"))
-        return cls(workers, room, waiting, batched, kind, loader)
+        return cls(
+            number(fact.get("workers")),
+            room,
+            waiting,
+            fact.get("batched") is True,
+            text(fact.get("pool")),
+            text(fact.get("loader")),
+        )
 
 
 # The recorder takes one sample per flush, once a second.
@@ -119,27 +128,19 @@ class Setup:
             gpu=any(str(one) in GPUS for one in devices) if isinstance(devices, list) else None,
             cpu_cores=cpu_cores,
             ranks_on_machine=ranks_on_machine,
-            batch_size=number(run.fact("batch_size")),
-            loader_workers=number(run.fact("loader_workers")),
-            epochs=number(run.fact("epochs")),
             passes=_passes(run),
-            steps_per_execution=number(run.fact("steps_per_execution")),
-            parameters=number(run.fact("parameters")),
-            gradient_tensors=number(run.fact("gradient_tensors")),
-            gradient_bytes=number(run.fact("gradient_bytes")),
             settings=settings if isinstance(settings, dict) else {},
             reduces_with=tuple(map(str, transports)) if isinstance(transports, list) else None,
             pool=Pool.of(run.fact("petastorm")),
             persistent_workers=persistent if isinstance(persistent, bool) else None,
             pipeline=_texts(run.fact("pipeline")),
-            loader_threads=number(run.fact("loader_threads")),
             compute_dtypes=_texts(run.fact("compute_dtypes")),
             compression=text(run.fact("compression")),
-            bucket_bytes=number(run.fact("bucket_bytes")),
             callbacks=_common_callbacks(logs),
             averages_first=bool(logs) and all(map(_averages_first, logs)),
             distributed_sampler=bool(drawn),
             set_epoch=len({str(one) for one in drawn if one is not None}) > 1,
+            **{name: number(run.fact(name)) for name in _COUNTS},
         )
 
     @property
@@ -147,9 +148,23 @@ class Setup:
         """Return the CPU cores per rank besides the one that training keeps busy."""
         return None if self.cpu_cores is None else self.cpu_cores // self.ranks_on_machine - 1
 
+    @property
+    def no_spare_core(self) -> bool:
+        """Whether ranks are known to leave no CPU core for loading."""
+        return self.spare_cores is not None and self.spare_cores < 1
+
     def has(self, *operations: str) -> bool:
         """Whether the tf.data pipeline is known to have one of these operations."""
         return not set(operations).isdisjoint(self.pipeline or ())
+
+    def is_on(self, name: str) -> bool:
+        """Whether an environment variable is set, and not to 0."""
+        return self.settings.get(name, "0") not in ("", "0")
+
+    def optimizer_line(self, arguments: str) -> str:
+        """Return the line that wraps the user's optimizer in Horovod's, with these arguments."""
+        named = "named_parameters=model.named_parameters(), " if self.framework == "torch" else ""
+        return f"optimizer = hvd.DistributedOptimizer(optimizer, {named}{arguments})"
 
     @property
     def polls(self) -> bool:
@@ -238,11 +253,9 @@ def _passes(run: Run) -> int | None:
 def _samplers(run: Run) -> list[Mapping[str, Any]]:
     """Return the records of the epochs' DistributedSamplers; empty if other samplers were used, too."""
     orders = run.fact("orders")
-    found = orders if isinstance(orders, list) else []
-    ours: list[Mapping[str, Any]] = [
-        one for one in found if isinstance(one, dict) and one.get("sampler") == _DISTRIBUTED
-    ]
-    return ours if len(ours) == len(found) else []
+    if not isinstance(orders, list) or not all(isinstance(one, dict) for one in orders):
+        return []
+    return orders if all(one.get("sampler") == _DISTRIBUTED for one in orders) else []
 
 
 def _common_callbacks(logs: Iterable[Log]) -> frozenset[str]:
@@ -251,12 +264,8 @@ def _common_callbacks(logs: Iterable[Log]) -> frozenset[str]:
 
 
 def _averages_first(log: Log) -> bool:
-    for one in callbacks_of(log):
-        if one.get("name") == AVERAGES:
-            return True
-        if "monitor" in one:
-            return False
-    return False
+    decisive = (one for one in callbacks_of(log) if one.get("name") == AVERAGES or "monitor" in one)
+    return next(decisive, {}).get("name") == AVERAGES
 
 
 def _library(run: Run, framework: Framework | None) -> Library | None:

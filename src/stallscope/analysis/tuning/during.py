@@ -63,23 +63,22 @@ class Rounds:
         return (self.steps + 1) * (self.warm_ups + lines)
 
 
-def steps_of(log: AutotuneLog, rounds: Rounds, analysis: Analysis) -> tuple[Tried, ...]:
-    """Return every line of the log with its steps, from the run that wrote the log."""
+def steps_of(
+    log: AutotuneLog, rounds: Rounds, analysis: Analysis
+) -> tuple[tuple[Tried, ...], Mean | None]:
+    """Return every line of the log with its steps, and milliseconds per step with the final setting.
+
+    The analysis is of the run that wrote the log; the final setting is None without steps.
+    """
     number, total = _steady(analysis)
     found = []
     for line, sample in enumerate(log.samples, start=1):
         begin, end = rounds.surely(line)
         own = total[(number >= begin) & (number < end)]
         found.append(Tried(line, sample, len(own), _mean(own)))
-    return tuple(found)
-
-
-def after_settling(log: AutotuneLog, rounds: Rounds, analysis: Analysis) -> Mean | None:
-    """Return milliseconds per step with the final setting; None without such steps."""
     if log.settled is None:
-        return None
-    number, total = _steady(analysis)
-    return _mean(total[number >= rounds.settled_from(len(log.samples))])
+        return tuple(found), None
+    return tuple(found), _mean(total[number >= rounds.settled_from(len(log.samples))])
 
 
 def _steady(analysis: Analysis) -> tuple[Ints, Ints]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from stallscope.arrays.types import Floats
 
-from ..advice import Advice
+from ..advice.piece import Advice
 from ..network.tensors import Tensors
 
 # After this many negotiations of each tensor, the cache would answer nearly all of them.
@@ -65,7 +66,7 @@ def timeline_says(found: Tensors) -> TimelineSays:
         copy_ms=_median(found.steps.copy_ms),
         transfer_ms=_median(found.steps.transfer_ms),
         cannot_name=found.cannot_name,
-        advice=(*_cache(found, steps), *_fusion(len(fused), steps, small)),
+        advice=tuple(_advice(found, steps, len(fused), small)),
     )
 
 
@@ -73,28 +74,21 @@ def _median(values: Floats) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 
-def _cache(found: Tensors, steps: int) -> tuple[Advice, ...]:
-    if steps < _FEWEST_ROUNDS or found.ticked < _MOSTLY * found.negotiations:
-        return ()
-    capacity = max(_OWN_CAPACITY, 1 << (2 * len(found.tensors) - 1).bit_length())
-    return (
-        Advice(
+def _advice(found: Tensors, steps: int, reductions: int, small: float | None) -> Iterator[Advice]:
+    if steps < _FEWEST_ROUNDS:
+        return
+    if found.ticked >= _MOSTLY * found.negotiations:
+        capacity = max(_OWN_CAPACITY, 1 << (2 * len(found.tensors) - 1).bit_length())
+        yield Advice(
             f"Have Horovod remember its {len(found.tensors):,} tensors: {found.ticked:,} of "
             f"{found.negotiations:,} negotiations went through rank 0 in full",
             f"HOROVOD_CACHE_CAPACITY={capacity}",
             unless="Not where it was off for this Timeline only, to see which rank was late.",
-        ),
-    )
-
-
-def _fusion(reductions: int, steps: int, small: float | None) -> tuple[Advice, ...]:
-    if steps < _FEWEST_ROUNDS or small is None or small < _MOSTLY or reductions < 2 * steps:
-        return ()
-    return (
-        Advice(
+        )
+    if small is not None and small >= _MOSTLY and reductions >= 2 * steps:
+        yield Advice(
             f"Have the autotuner look for a longer cycle: {reductions / steps:.1f} reductions in every "
             f"step, {small:.0%} of them below 100 kB, each with a latency of its own",
             "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv",
             unless="Not where backward hides them: the step logs show what is exposed.",
-        ),
-    )
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -14,7 +15,7 @@ from ..gains.baseline import match_baseline
 from ..network.tensors import Tensors
 from ..result import Analysis
 from ..settings.setup import Setup
-from .during import Rounds, Tried, after_settling, steps_of
+from .during import Rounds, Tried, steps_of
 from .timelines import TimelineSays, timeline_says
 
 _ON = "HOROVOD_AUTOTUNE"
@@ -104,33 +105,31 @@ def tune(
         timelines: analysed Timelines.
         analyses: runs; those that wrote the logs, and others of the same job without the autotuner.
     """
-    warnings = [
-        f"{one.name}: {one.log.torn} line(s) could not be read" for one in autotunes if one.log.torn
-    ]
+    torn = [one for one in autotunes if one.log.torn]
     return Tuning(
         tuple(_tuned(one, analyses, alone=len(autotunes) == 1) for one in autotunes),
         tuple((one.name, timeline_says(one.tensors)) for one in timelines),
-        tuple(warnings),
+        tuple(f"{one.name}: {one.log.torn} line(s) could not be read" for one in torn),
     )
 
 
 def _tuned(file: AutotuneFile, analyses: Sequence[Analysis], alone: bool) -> Tuned:
     log = file.log
     run = _writer(file.name, analyses, alone)
+    setup = None if run is None else Setup.of(run.run)
     noise = _noise(log.samples)
     tried = tuple(
         Tried(number, sample, 0, None) for number, sample in enumerate(log.samples, start=1)
     )
     settled = None
-    if run is not None and not log.torn:
-        rounds = Rounds.of(_settings(run))
-        tried, settled = steps_of(log, rounds, run), after_settling(log, rounds, run)
+    if run is not None and setup is not None and not log.torn:
+        tried, settled = steps_of(log, Rounds.of(setup.settings), run)
     compared = () if run is None or settled is None else _compared(run, settled, analyses)
     return Tuned(
         name=file.name,
         log=log,
         setting=log.best,
-        idle=() if run is None else _idle(Setup.of(run.run)),
+        idle=() if setup is None else _idle(setup),
         noise=noise,
         alike=_alike(log, noise),
         run=run,
@@ -143,30 +142,25 @@ def _tuned(file: AutotuneFile, analyses: Sequence[Analysis], alone: bool) -> Tun
 
 def _writer(name: str, analyses: Sequence[Analysis], alone: bool) -> Analysis | None:
     """Find the run whose autotuner wrote the file: by the file's name, or the only candidate."""
-    tuning = [one for one in analyses if _settings(one).get(_ON, "0") not in ("", "0")]
-    file = PurePath(name).name
+    setups = [(one, Setup.of(one.run)) for one in analyses]
+    tuning = [(one, setup) for one, setup in setups if setup.is_on(_ON)]
     named = [
         one
-        for one in tuning
-        if PurePath(str(_settings(one).get("HOROVOD_AUTOTUNE_LOG", ""))).name == file
+        for one, setup in tuning
+        if PurePath(str(setup.settings.get("HOROVOD_AUTOTUNE_LOG", ""))).name == PurePath(name).name
     ]
-    beside = [one for one in named if PurePath(one.run.source) == PurePath(name).parent]
-    for choice in (beside, named, tuning if alone else []):
+    in_its_folder = [one for one in named if PurePath(one.run.source) == PurePath(name).parent]
+    for choice in (in_its_folder, named, [one for one, _ in tuning] if alone else []):
         if len(choice) == 1:
             return choice[0]
     return None
 
 
-def _settings(analysis: Analysis) -> dict[str, str]:
-    settings = analysis.run.fact("settings")
-    return settings if isinstance(settings, dict) else {}
-
-
 def _noise(samples: Sequence[Sample]) -> float | None:
     """Return the largest difference between scores of one setting, as a share of the higher one."""
-    scores: dict[tuple[object, ...], list[float]] = {}
+    scores: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for one in samples:
-        scores.setdefault(_plain(one), []).append(one.score)
+        scores[_plain(one)].append(one.score)
     found = [1 - min(own) / max(own) for own in scores.values() if len(own) > 1 and max(own) > 0]
     return max(found, default=None)
 
@@ -196,16 +190,14 @@ def _compared(run: Analysis, settled: Mean, analyses: Sequence[Analysis]) -> tup
     for other in analyses:
         if other is run or other.steady is None or other.run.synthetic != run.run.synthetic:
             continue
-        if _settings(other).get(_ON, "0") not in ("", "0"):
-            continue
-        if match_baseline(run.run, other.run).differs:
+        if Setup.of(other.run).is_on(_ON) or match_baseline(run.run, other.run).differs:
             continue
         own = mean_with_interval(other.steady.total).scaled(1e-6)
         saved = own.minus(settled)
-        ends = None
-        if saved.ci95 is not None:
-            ends = (_speedup(own.value, saved.ci95[0]), _speedup(own.value, saved.ci95[1]))
-        found.append(Compared(other, own, saved, _speedup(own.value, saved.value), ends))
+        low, high = saved.ci95 or (0.0, 0.0)
+        ends = (_speedup(own.value, low), _speedup(own.value, high))
+        speedup = _speedup(own.value, saved.value)
+        found.append(Compared(other, own, saved, speedup, ends if saved.ci95 else None))
     return tuple(found)
 
 

@@ -7,8 +7,8 @@ from operator import itemgetter
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.scaling import Scaled, Series, TrackRecord, track_record
-from stallscope.analysis.scaling.clean import fault_of
 from stallscope.analysis.scaling.published import CURVES
+from stallscope.analysis.scaling.warnings import fault_of
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import TITLES
 from stallscope.formatting.lists import counted
