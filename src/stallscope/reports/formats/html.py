@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import count
@@ -26,16 +24,6 @@ from ..document import Bar, Table
 _BAR = (120.0, 14.0)
 
 
-@dataclass(frozen=True)
-class DrawnChart:
-    """A chart, drawn for wide pages and for phones."""
-
-    title: str
-    sentence: str
-    wide: Markup
-    narrow: Markup
-
-
 def html_text(parts: Parts, options: ReportOptions) -> str:
     """Draw the document's sections as cards of a page."""
     document = parts.document()
@@ -51,7 +39,7 @@ def html_text(parts: Parts, options: ReportOptions) -> str:
         .render(
             document=document,
             sections=sections,
-            drawn=_drawing(),
+            next_key=count().__next__,
             script=Markup(_script()) if sortable else "",
             script_hash=_hash(_script()) if sortable else "",
             options=options,
@@ -73,6 +61,7 @@ def environment() -> Environment:
     environment.filters["coded"] = _coded
     environment.filters["svg"] = _svg
     environment.filters["quoted"] = quote
+    environment.filters["chart"] = _chart
     environment.globals.update(chart_styles=Markup(stylesheet()))
     return environment
 
@@ -90,20 +79,9 @@ def _shown(value: object) -> object:
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _drawing() -> Callable[[Chart], DrawnChart]:
-    """Return a function that draws the charts of one page, each with its own key."""
-    keys = count()
-
-    def drawn(chart: Chart) -> DrawnChart:
-        key = next(keys)
-        return DrawnChart(
-            chart.title,
-            chart.sentence,
-            Markup(draw(chart, f"wide-{key}", WIDE)),
-            Markup(draw(chart, f"narrow-{key}", NARROW)),
-        )
-
-    return drawn
+def _chart(chart: Chart, name: str, key: int) -> Markup:
+    """Draw a chart for wide or for narrow pages; the key tells it from others of the page."""
+    return Markup(draw(chart, f"{name}-{key}", WIDE if name == "wide" else NARROW))
 
 
 def _svg(bar: Bar) -> Markup:
