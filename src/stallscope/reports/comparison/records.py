@@ -9,7 +9,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import Figure, History
 
-from ..records import Records, Row, mean_cells
+from ..base import Records, Row, mean_cells
 from .compared import Compared
 
 COLUMNS = (

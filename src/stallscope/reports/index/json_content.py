@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from ..content import SCHEMA_VERSION, Content, valid
+from ..base import Content, content_of
 from .index import Index
 
 
 def json_content(index: Index) -> Content:
     """Return one object: the runs, the most costly first, and those that could not be reported."""
-    content: Content = valid(
-        {
-            "schema_version": SCHEMA_VERSION,
-            "runs": [line.content for line in index.ranked],
-            "failed": list(index.failed),
-        }
-    )
-    return content
+    return content_of(runs=index.ranked, failed=index.failed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallscope.analysis.ledger.ledger import CAUSES
 
-from ..records import Records, Row
+from ..base import Records, Row
 from .index import Index
 from .line import Line
 

@@ -10,7 +10,7 @@ from stallscope.analysis.ledger.ledger import STAGES
 from stallscope.text.fixes import is_throughput
 from stallscope.text.gains import gains
 
-from ..records import Metric
+from ..base import Metric
 from .contents import job_parts
 
 _PERCENTILES = {"0.5": "p50", "0.95": "p95", "0.99": "p99"}

@@ -11,7 +11,7 @@ from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import STAGES
 from stallscope.formatting.numbers import Interval
 
-from ..records import Records, Row
+from ..base import Records, Row
 
 COLUMNS = (
     "run_id",

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.scaling import Projected, Scaled, Series
 
-from ..content import value_of
-from ..records import Records, Row, mean_cells
+from ..base import Records, Row, mean_cells, value_of
 
 COLUMNS = (
     "series",
