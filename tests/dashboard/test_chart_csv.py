@@ -12,7 +12,8 @@ import pytest
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.compared_bars import ComparedBars
-from stallscope.charts.rates import EfficiencyLines, Line, RateBar, RateBars
+from stallscope.charts.curves import EfficiencyLines, Line
+from stallscope.charts.rates import RateBar, RateBars
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.components.chart_csv import chart_csv
 from stallscope.dashboard.components.run_tabs import TABS

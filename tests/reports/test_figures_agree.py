@@ -42,7 +42,7 @@ from stallscope.reports.run.tables import (
     step_unit,
 )
 from stallscope.text.baselines import decomposed
-from stallscope.text.one_step import OneStepFigures
+from stallscope.text.step_figures import OneStepFigures
 
 from .cases import CASES
 

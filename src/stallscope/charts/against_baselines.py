@@ -6,7 +6,7 @@ from stallscope.analysis import Analysis
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import percent
 from stallscope.text.baselines import decomposed
-from stallscope.text.job_figures import JOB_PARTS, job_column
+from stallscope.text.job import JOB_PARTS, job_column
 from stallscope.text.step_figures import StepFigures
 
 from .charts import Bar, Segment, StackedBars, Waterfall

@@ -20,14 +20,14 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import amount, finite, percent
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.baselines import against
-from stallscope.text.job_figures import JOB_PARTS, job_column
+from stallscope.text.job import JOB_PARTS, job_column
 from stallscope.text.step_figures import RANK_PARTS, StepFigures
 
 from .compared_bars import ComparedBars
+from .curves import EfficiencyLines, OverRuns
 from .heat_map import HeatMap
-from .over_runs import OverRuns
 from .over_time import OverTime, machine_chart
-from .rates import EfficiencyLines, RateBars
+from .rates import RateBars
 
 #: The most points along the run that a chart shows; a screen cannot show more.
 MOST_POINTS = 400

@@ -1,4 +1,4 @@
-"""Charts of dots and lines between two axes: the layout that both drawings share."""
+"""Charts of dots and lines between two axes, and the layout that both drawings share."""
 
 from __future__ import annotations
 
@@ -17,14 +17,65 @@ from stallscope.formatting.numbers import (
 )
 
 from .axis import Axis
-from .over_runs import OverRuns, RunDot
-from .rates import EfficiencyLines, Line
 
-# Allocator above and below the values, as a share of the axis.
+# Room above and below the values, as a share of the axis.
 _ROOM = 0.08
 _ROOM_ABOVE = 1.06
 # How far a level reaches beyond its first and last run.
 _REACH = 0.4
+
+
+@dataclass(frozen=True)
+class RunDot:
+    """A run's figure; without ``mean`` it was not measured."""
+
+    name: str
+    mean: Mean | None
+
+
+@dataclass(frozen=True)
+class Level:
+    """The figure's level from one run to another, both included and counted from 1."""
+
+    first: int
+    last: int
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
+class OverRuns:
+    """Dots in the order of the runs, levels or a drift through them, and marks where levels change.
+
+    The axis does not start at zero, so that differences between runs show.
+    """
+
+    title: str
+    sentence: str
+    unit: str
+    dots: tuple[RunDot, ...]
+    levels: tuple[Level, ...]
+    #: The first run of each new level, and its label.
+    marks: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    """Efficiencies (fractions) over ranks; ``others`` is a published curve, not the user's own."""
+
+    name: str
+    points: tuple[tuple[int, Mean], ...]
+    projected: bool = False
+    others: bool = False
+
+
+@dataclass(frozen=True)
+class EfficiencyLines:
+    """Efficiencies over ranks, every doubling of them as wide as the next."""
+
+    title: str
+    sentence: str
+    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True)

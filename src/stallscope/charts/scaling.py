@@ -10,7 +10,8 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import exact_percent, rate, rate_scale
 
 from .charts import Bar, Segment, StackedBars
-from .rates import EfficiencyLines, Line, RateBar, RateBars
+from .curves import EfficiencyLines, Line
+from .rates import RateBar, RateBars
 
 
 def rate_chart(series: Series) -> RateBars:

@@ -9,8 +9,7 @@ from typing import Any
 from ..area import Areas
 from ..charts import Chart
 from ..curves import Curves
-from ..layouts import layout_of
-from ..legend import legend_of
+from ..layouts import layout_of, legend_of
 from ..over_time import OverTime
 from ..rates import RateBars
 from ..rows import Rows

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import History
-from stallscope.charts import comparison, history
+from stallscope.charts.comparison import changes_chart, figure_charts, ledgers_chart, runs_chart
 
 from ..document import (
     Document,
@@ -42,9 +42,7 @@ def _pair(pair: Comparison) -> Iterator[Section | SectionsFor]:
         style="headline",
         label=f"A: {pair.first.run.name}, B: {pair.second.run.name}",
     )
-    yield charts_section(
-        "Charts", lambda: [comparison.ledgers_chart(pair), comparison.changes_chart(pair)]
-    )
+    yield charts_section("Charts", lambda: [ledgers_chart(pair), changes_chart(pair)])
     facts = facts_table(pair)
     yield from sections_of(runs_table(pair), changes_table(pair), facts)
     if facts is None:
@@ -58,9 +56,7 @@ def _history(own: History) -> Iterator[Section | SectionsFor]:
         style="headline",
         label=histories.title(own),
     )
-    yield charts_section(
-        "Charts", lambda: [*history.figure_charts(own), history.ledgers_chart(own)]
-    )
+    yield charts_section("Charts", lambda: [*figure_charts(own), runs_chart(own)])
     yield from sections_of(histories.figures_table(own))
     yield sections_for("html md", lambda: sections_of(histories.changes_table(own)))
     yield from sections_of(histories.runs_table(own))

@@ -12,7 +12,7 @@ from stallscope.charts.charts import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import Interval, amount, between, exact, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.text.epochs import epoch_figures
+from stallscope.text.job import epoch_figures
 
 #: Below every table of changes: when a difference is more than noise.
 NOISE = (

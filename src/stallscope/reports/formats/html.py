@@ -16,7 +16,7 @@ from stallscope.charts.charts import Chart
 from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
 from stallscope.charts.svg.markup import element, rectangle, tooltip
 from stallscope.formatting.plain import plain
-from stallscope.text import code
+from stallscope.text.recorded import code_parts
 
 from ..base import Parts, ReportOptions
 from ..document import Bar, Table
@@ -70,7 +70,7 @@ def _coded(text: str) -> Markup:
     """Mark text between backticks as code."""
     return Markup("").join(
         Markup("<code>{}</code>").format(plain(part)) if is_code else plain(part)
-        for part, is_code in code.parts(text)
+        for part, is_code in code_parts(text)
     )
 
 

@@ -16,7 +16,7 @@ from stallscope.formatting.numbers import (
     ratio,
     scale_for,
 )
-from stallscope.text.fixes import NO_GAIN
+from stallscope.text.gains import NO_GAIN
 
 from ..document import NOTHING
 from .line import Line, by_time_lost

@@ -10,8 +10,8 @@ from stallscope.analysis import Analysis
 from stallscope.catalogue.entry import job_facts, job_of
 from stallscope.catalogue.values import moment
 from stallscope.formatting.numbers import finite
-from stallscope.text.facts import as_text
 from stallscope.text.gains import gains, main_gain
+from stallscope.text.recorded import as_text
 from stallscope.text.verdicts import short_verdict
 
 # Milliseconds of one rank in an hour.

@@ -9,14 +9,14 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch
 from stallscope.charts.charts import TITLES, charts_of
 from stallscope.formatting.lists import counted
-from stallscope.text.epochs import (
+from stallscope.text.figures import communication
+from stallscope.text.job import (
     epoch_figures,
+    job_texts,
     job_total,
     ranks_and_hosts,
     steps_and_epochs,
 )
-from stallscope.text.figures import communication
-from stallscope.text.job_figures import job_texts
 from stallscope.text.verdicts import basis
 
 from ..document import (

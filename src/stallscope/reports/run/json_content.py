@@ -14,7 +14,7 @@ from stallscope.analysis.views.utc import steady_wall
 from stallscope.catalogue.values import moment
 from stallscope.run import Event, Run, Series
 from stallscope.text.events import since_begin_s, worst
-from stallscope.text.fixes import is_throughput
+from stallscope.text.gains import is_throughput
 
 from ..base import Content, content_of, fields_of, mean_fields, value_of
 from .contents import job_parts, single_match

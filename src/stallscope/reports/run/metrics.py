@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import STAGES
-from stallscope.text.fixes import is_throughput
-from stallscope.text.gains import gains
+from stallscope.text.gains import gains, is_throughput
 
 from ..base import Metric
 from .contents import job_parts

@@ -25,10 +25,8 @@ from stallscope.formatting.sums import SumColumn
 from stallscope.text import events, stragglers
 from stallscope.text.baselines import decomposed
 from stallscope.text.cells import Cells
-from stallscope.text.epochs import duration, job_total
-from stallscope.text.fixes import saved, speedup, speedup_interval
-from stallscope.text.gains import answers, gains
-from stallscope.text.job_figures import job_texts
+from stallscope.text.gains import answers, gains, saved, speedup, speedup_interval
+from stallscope.text.job import duration, job_texts, job_total
 from stallscope.text.step_figures import StepFigures
 
 from ..document import NOTHING, Table

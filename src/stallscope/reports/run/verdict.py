@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 from stallscope.analysis import Analysis
 from stallscope.formatting.numbers import amount
-from stallscope.text.epochs import ranks_and_hosts, steps_and_epochs
-from stallscope.text.fixes import how_sure, saving, speedup, speedup_interval
-from stallscope.text.gains import Gain, answers, main_gain, other_gains
+from stallscope.text.gains import (
+    Gain,
+    answers,
+    how_sure,
+    main_gain,
+    other_gains,
+    saving,
+    speedup,
+    speedup_interval,
+)
+from stallscope.text.job import ranks_and_hosts, steps_and_epochs
 from stallscope.text.machines import evidence
 from stallscope.text.verdicts import badge, basis, headline
 
