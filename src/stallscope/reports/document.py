@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from stallscope.analysis.findings.finding import Finding
 from stallscope.charts.charts import Chart
@@ -145,6 +145,11 @@ class Table:
     sorted_by: int | None = None
     #: Colours of the bars, with their names.
     legend: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    def of(cls, title: str, columns: Mapping[str, Iterable[str]], **more: Any) -> Table:
+        """Return a table of columns: their titles with their cells from the top down."""
+        return cls(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), **more)
 
     def shown_columns(self, name: str) -> list[int]:
         """Return the columns that a format shows."""

@@ -3,8 +3,7 @@
 from functools import partial
 
 from ..base import Parts
-from .compared import Compared
-from .document import document
+from .document import Compared, document
 from .json_content import json_content
 from .records import records
 

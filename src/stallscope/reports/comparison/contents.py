@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallscope.analysis import Analysis
 from stallscope.analysis.history.comparison import Change, Comparison
 from stallscope.charts.charts import TITLES
 from stallscope.formatting.numbers import rate
@@ -13,7 +12,7 @@ from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import short_verdict
 
 from ..document import NOTHING, Table
-from .sentences import NOISE, fact_title, fact_value, ranks_of
+from .sentences import NOISE, fact_title, fact_value, ranks_of, started
 
 # The files have all of them.
 _MOST_FACTS = 12
@@ -22,27 +21,23 @@ _REAL = {True: "yes", False: "no", None: "too few steps"}
 
 def runs_table(found: Comparison) -> Table:
     """Return the table of both runs with their verdicts."""
-    return Table(
+    both = (found.first, found.second)
+    ranks = map(ranks_of, both)
+    return Table.of(
         "The runs",
-        ("", "Run", "Began", "Ranks", "Steps", "Throughput", "Verdict"),
-        (_run_row("A", found.first), _run_row("B", found.second)),
+        {
+            "": ("A", "B"),
+            "Run": [
+                f"{one.run.name}{' (synthetic data)' if one.run.synthetic else ''}" for one in both
+            ],
+            "Began": [started(one.run) for one in both],
+            "Ranks": [NOTHING if count is None else f"{count:,}" for count in ranks],
+            "Steps": [f"{one.steps:,}" if one.steps else NOTHING for one in both],
+            "Throughput": [rate(one.samples_per_second) for one in both],
+            "Verdict": [short_verdict(one.bottleneck) for one in both],
+        },
         words=frozenset({1, 2, 6}),
         without={"terminal": (2, 4)},
-    )
-
-
-def _run_row(letter: str, analysis: Analysis) -> tuple[str, ...]:
-    run = analysis.run
-    data = " (synthetic data)" if run.synthetic else ""
-    ranks = ranks_of(analysis)
-    return (
-        letter,
-        f"{run.name}{data}",
-        f"{run.started_at:%Y-%m-%d %H:%M}" if run.started_at else NOTHING,
-        NOTHING if ranks is None else f"{ranks:,}",
-        f"{analysis.steps:,}" if analysis.steps else NOTHING,
-        rate(analysis.samples_per_second),
-        short_verdict(analysis.bottleneck),
     )
 
 
@@ -97,13 +92,14 @@ def facts_table(found: Comparison) -> Table | None:
     """Return the recorded facts that differ; None if none does."""
     if not found.differences:
         return None
-    return Table(
+    facts = found.differences
+    return Table.of(
         "Other differences",
-        ("Fact", "A", "B"),
-        tuple(
-            (fact_title(one.name), fact_value(one.first), fact_value(one.second))
-            for one in found.differences
-        ),
+        {
+            "Fact": [fact_title(one.name) for one in facts],
+            "A": [fact_value(one.first) for one in facts],
+            "B": [fact_value(one.second) for one in facts],
+        },
         words=frozenset({0, 1, 2}),
         note="Facts that the runs recorded about themselves, where they differ.",
         most={"terminal": _MOST_FACTS},

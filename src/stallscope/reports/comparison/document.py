@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import History
@@ -19,9 +20,16 @@ from ..document import (
     sections_of,
 )
 from . import histories
-from .compared import Compared
 from .contents import NOTHING_ELSE, changes_table, facts_table, runs_table
 from .sentences import caveats, outcome, speedup
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Either a pair or histories."""
+
+    pair: Comparison | None = None
+    histories: Sequence[History] = ()
 
 
 def document(compared: Compared) -> Document:

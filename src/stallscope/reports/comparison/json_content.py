@@ -12,7 +12,7 @@ from stallscope.analysis.history.regression import Figure, History, Rerun
 from stallscope.catalogue.values import moment
 
 from ..base import Content, content_of, fields_of
-from .compared import Compared
+from .document import Compared
 from .histories import headline
 from .sentences import caveats, outcome
 

@@ -10,7 +10,7 @@ from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import Figure, History
 
 from ..base import Records, Row, mean_cells
-from .compared import Compared
+from .document import Compared
 
 COLUMNS = (
     "job",

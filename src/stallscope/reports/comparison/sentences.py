@@ -12,7 +12,10 @@ from stallscope.charts.charts import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import Interval, amount, between, exact, percent, significant
 from stallscope.formatting.plain import plain
+from stallscope.run import Run
 from stallscope.text.job import epoch_figures
+
+from ..document import NOTHING
 
 #: Below every table of changes: when a difference is more than noise.
 NOISE = (
@@ -71,6 +74,11 @@ def ranks_of(analysis: Analysis) -> int | None:
     """Return how many ranks trained; None if logs of epochs do not say so."""
     unknown = analysis.epoch_times is not None and analysis.run.fact("size") is None
     return None if unknown else analysis.run.size
+
+
+def started(run: Run) -> str:
+    """Return when a run began, to the minute."""
+    return f"{run.started_at:%Y-%m-%d %H:%M}" if run.started_at else NOTHING
 
 
 def fact_title(name: str) -> str:

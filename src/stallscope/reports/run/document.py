@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch
-from stallscope.charts.charts import TITLES, charts_of
+from stallscope.analysis.ledger.entries import CauseEntry
+from stallscope.charts.charts import TITLES, charts_of, waiting_part
 from stallscope.formatting.lists import counted
+from stallscope.formatting.numbers import amount
 from stallscope.text.figures import communication
 from stallscope.text.job import (
     epoch_figures,
@@ -17,10 +19,13 @@ from stallscope.text.job import (
     ranks_and_hosts,
     steps_and_epochs,
 )
+from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import basis
 
 from ..document import (
+    Bar,
     Block,
+    Cell,
     Chip,
     Document,
     Findings,
@@ -38,7 +43,7 @@ from ..document import (
 )
 from . import contents, tables
 from .loader_tables import rates_table, stages_table
-from .step_bars import step_bars
+from .tables import cause_table, step_unit
 from .verdict import verdict_section
 
 # Longer tables are folded.
@@ -239,3 +244,37 @@ def _warnings(analysis: Analysis, title: str) -> Iterator[Section]:
     if analysis.warnings:
         listing = Listing(analysis.warnings, role="caveats", most=_MOST_WARNINGS)
         yield Section(title, (listing,))
+
+
+def step_bars(analysis: Analysis) -> Sequence[Table | Text]:
+    """Return the step by cause as bars whose shaded end is waiting for slow ranks."""
+    step, figures = analysis.step, StepFigures.of(analysis)
+    if step is None or figures is None:
+        mean = "" if step is None else f"; a step takes {amount(step.mean, 'ms', step.ci95)}"
+        return [Text(f"Stages of the steps: not measured{mean}")]
+    unit = step_unit(analysis)
+    largest = max(1e-12, *(entry.ms for entry in analysis.by_cause))
+    rows = [
+        (title, _bar(entry, largest), f"{ms} {unit}", share, _difference(others))
+        for entry, (title, ms, share, _, *others) in zip(
+            analysis.by_cause, cause_table(analysis).rows, strict=False
+        )
+    ]
+    columns = ("", "", "", "", "" if analysis.baseline is None else "difference")
+    title = f"Step time: {amount(step.mean, 'ms', step.ci95)}"
+    table = Table(title, columns, tuple(rows), words=frozenset({0, 1}))
+    waiting = analysis.entry("imbalance")
+    if waiting is None or analysis.run.size == 1:
+        return [table]
+    waits = figures.causes.amount(figures.waits.total, waiting.ci95_ms)
+    return [table, Text(f"▒ waiting for slow ranks (imbalance): {waits}", note=True)]
+
+
+def _bar(entry: CauseEntry, largest: float) -> Cell:
+    parts = [(entry.name, entry.ms / largest)]
+    return Cell("", bar=Bar(parts, shaded=waiting_part(entry) / largest))
+
+
+def _difference(cells: Sequence[str]) -> str:
+    """Return the difference to the baseline without its interval, for which there is no room."""
+    return cells[1].partition(" ±")[0] if cells else ""
