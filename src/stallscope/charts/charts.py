@@ -240,7 +240,12 @@ def ranks_chart(analysis: Analysis) -> StackedBars | None:
     shown = sorted(shown, key=lambda one: (one.rank not in named, hosts.index(one.host), one.rank))
     figures = StepFigures.of(analysis)
     bars = [
-        _rank_bar(_rank_label(one, len(hosts)), [one], figures, emphasised=one.rank in named)
+        _rank_bar(
+            f"rank {one.rank}" if len(hosts) == 1 else f"rank {one.rank} · {one.host}",
+            [one],
+            figures,
+            emphasised=one.rank in named,
+        )
         for one in shown
     ]
     if others:
@@ -254,10 +259,6 @@ def ranks_chart(analysis: Analysis) -> StackedBars | None:
         "ms",
         tuple(bars),
     )
-
-
-def _rank_label(rank: RankSummary, hosts: int) -> str:
-    return f"rank {rank.rank}" if hosts == 1 else f"rank {rank.rank} · {rank.host}"
 
 
 def _rank_bar(

@@ -79,16 +79,12 @@ def _history(history: History) -> dict[str, Any]:
         "size": run.size,
         "synthetic": run.synthetic,
         "headline": headline(history),
-        "runs": [_rerun(one) for one in history.runs],
+        "runs": [
+            {**_run(one.analysis), "differences": [*map(_difference, one.differences)]}
+            for one in history.runs
+        ],
         "figures": [_figure(one, history.runs) for one in history.figures],
         "warnings": history.warnings,
-    }
-
-
-def _rerun(one: Rerun) -> dict[str, Any]:
-    return {
-        **_run(one.analysis),
-        "differences": [_difference(difference) for difference in one.differences],
     }
 
 

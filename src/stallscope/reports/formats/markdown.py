@@ -56,11 +56,7 @@ def _section(section: Section) -> Iterator[str]:
     if section.label and section.style == "headline":
         yield escaped(section.label)
     for block in blocks:
-        yield from _block(block)
-
-
-def _block(block: Block) -> Iterator[str]:
-    return _WRITERS[type(block)](block)
+        yield from _WRITERS[type(block)](block)
 
 
 def _text(text: Text) -> Iterator[str]:

@@ -92,7 +92,8 @@ def _sections(analysis: Analysis) -> Iterator[Section | SectionsFor]:
     yield verdict_section(analysis)
     yield sections_for("html", lambda: _errors(analysis))
     yield charts_section("Charts", lambda: charts_of(analysis))
-    yield sections_for("md", lambda: _step_tables(analysis))
+    steps = (tables.epochs_table, tables.cause_table, tables.ledger_table)
+    yield sections_for("md", lambda: sections_of(*(table(analysis) for table in steps)))
     yield sections_for("terminal", lambda: _step_in_short(analysis))
     yield from sections_of(tables.stragglers_table(analysis))
     yield sections_for("terminal", lambda: _ranks_that_matter(analysis))
@@ -115,14 +116,6 @@ def _errors(analysis: Analysis) -> Iterator[Section]:
     for finding in analysis.findings:
         if finding.severity == "error":
             yield Section("Error", (Findings([finding]),), style="notice")
-
-
-def _step_tables(analysis: Analysis) -> list[Section]:
-    return sections_of(
-        tables.epochs_table(analysis),
-        tables.cause_table(analysis),
-        tables.ledger_table(analysis),
-    )
 
 
 def _step_in_short(analysis: Analysis) -> Iterator[Section]:

@@ -52,16 +52,13 @@ def _series(series: Series) -> Iterator[Section | SectionsFor]:
         "Charts", lambda: [rate_chart(series), efficiency_chart(series), steps_chart(series)]
     )
     rates = rates_table(series)
-    short = only("terminal", _short_rates_table(series), *_projection_note(series))
+    note = [Text(f"* {how_far_off(series)}", note=True)] if series.projection else []
+    short = only("terminal", _short_rates_table(series), *note)
     yield Section(rates.title, (only("html md", rates), short))
     lost = lost_table(series)
     if lost is not None:
         without_intervals = lost_table(series, intervals=False) or lost
         yield Section(lost.title, (only("html md", lost), only("terminal", without_intervals)))
-
-
-def _projection_note(series: Series) -> list[Text]:
-    return [Text(f"* {how_far_off(series)}", note=True)] if series.projection else []
 
 
 def _short_rates_table(series: Series) -> Table:

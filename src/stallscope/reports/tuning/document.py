@@ -58,7 +58,8 @@ def _timeline(name: str, says: TimelineSays) -> Section:
         blocks.append(Listing([str(piece) for piece in says.advice], role="steps"))
     if says.cannot_name:
         blocks.append(Text(says.cannot_name))
-    return Section(timeline_headline(says), blocks, style="headline", label=name)
+    title = "What to change" if says.advice else "Nothing in it asks for other settings"
+    return Section(title, blocks, style="headline", label=name)
 
 
 def setting_in_words(sample: Sample) -> str:
@@ -92,7 +93,7 @@ def headline(tuned: Tuned) -> str:
 
 def sentences(tuned: Tuned) -> list[str]:
     """Say what the headline rests on."""
-    found = [*_gain(tuned), *_scores(tuned), *_switched_off(tuned)]
+    found = [*_gain(tuned), *_scores(tuned)]
     if tuned.idle:
         there = () if tuned.setting is None else tuned.setting.switches
         names = [_SWITCHES[name] for name in tuned.idle if name in there]
@@ -141,10 +142,7 @@ def _scores(tuned: Tuned) -> Iterator[str]:
             else f"{counted(more, 'other setting')} {'is' if more == 1 else 'are'} within that of it"
         )
         yield f"Scores of one setting differ by up to {percent(tuned.noise)}, and {others}."
-
-
-def _switched_off(tuned: Tuned) -> Iterator[str]:
-    if tuned.setting is not None and not tuned.setting.switches.get("cache_enabled", True):
+    if not tuned.setting.switches.get("cache_enabled", True):
         yield (
             "Without the response cache every step is negotiated in full, which costs more on more "
             "ranks: the tuner tries it first, and prefers it by chance at times."
@@ -213,8 +211,3 @@ def timeline_figures(says: TimelineSays) -> list[tuple[str, str]]:
 
 def _milliseconds(value: float | None) -> str:
     return "" if value is None else amount(value, "ms")
-
-
-def timeline_headline(says: TimelineSays) -> str:
-    """Say whether the Timeline asks for other settings."""
-    return "What to change" if says.advice else "Nothing in it asks for other settings"

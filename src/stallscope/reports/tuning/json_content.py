@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stallscope.analysis.tuning import Compared, TimelineSays, Tried, Tuned, Tuning
+from stallscope.analysis.tuning import Compared, Tried, Tuned, Tuning
 from stallscope.parsers.autotune import Sample
 
 from ..base import Content, content_of, fields_of, mean_fields
@@ -15,7 +15,10 @@ def json_content(tuning: Tuning) -> Content:
     """Return all results as one object; unknown values are None."""
     return content_of(
         autotune=[_tuned(one) for one in tuning.tuned],
-        timelines=[_timeline(name, says) for name, says in tuning.timelines],
+        timelines=[
+            {"name": name, **vars(says), "advice": list(map(str, says.advice))}
+            for name, says in tuning.timelines
+        ],
         warnings=tuning.warnings,
     )
 
@@ -52,7 +55,3 @@ def _tried(one: Tried) -> dict[str, Any]:
 def _compared(one: Compared) -> dict[str, Any]:
     names = "step_ms saved_ms speedup ci95"
     return {"run": one.analysis.run.id, **fields_of(one, names)}
-
-
-def _timeline(name: str, says: TimelineSays) -> dict[str, Any]:
-    return {"name": name, **vars(says), "advice": [str(piece) for piece in says.advice]}
