@@ -123,7 +123,7 @@ CASES = (
 
 def shown(case: str) -> str:
     console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(terminal_summary(parts(compared(case)).document()))
+    console.print(terminal_summary(parts(compared(case)).document("terminal")))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

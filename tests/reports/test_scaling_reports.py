@@ -158,7 +158,7 @@ def test_csv_has_a_row_per_size() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_the_summary_fits_a_terminal(case: str) -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    console.print(terminal_summary(parts(series_of(case)).document()))
+    console.print(terminal_summary(parts(series_of(case)).document("terminal")))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)

@@ -182,7 +182,7 @@ class Worker:
     def _output(self, task: Task, done: ReportResult, analysis: Analysis) -> ReportResult:
         settings = self._settings
         if settings.output == "terminal":
-            return replace(done, summary=terminal_summary(parts(analysis).document()))
+            return replace(done, summary=terminal_summary(parts(analysis).document("terminal")))
         if settings.output == "json":
             path = settings.scratch / f"{task.stem}.json"
             path.write_text(json.dumps(json_content(analysis), indent=1, allow_nan=False))

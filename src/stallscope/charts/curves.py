@@ -60,7 +60,7 @@ class OverRuns:
 
 
 @dataclass(frozen=True)
-class Line:
+class EfficiencyLine:
     """Efficiencies (fractions) over ranks; ``others`` is a published curve, not the user's own."""
 
     name: str
@@ -75,7 +75,7 @@ class EfficiencyLines:
 
     title: str
     sentence: str
-    lines: tuple[Line, ...]
+    lines: tuple[EfficiencyLine, ...]
 
 
 @dataclass(frozen=True)
@@ -188,13 +188,13 @@ def efficiency_curves(chart: EfficiencyLines) -> Curves:
     )
 
 
-def _efficiency_curve(line: Line) -> Curve:
+def _efficiency_curve(line: EfficiencyLine) -> Curve:
     style = "others" if line.others else "projected" if line.projected else "own"
     name = "" if line.projected else line.name
     return Curve(style, tuple(_efficiency_dots(line)), name)
 
 
-def _efficiency_dots(line: Line) -> Iterator[Dot]:
+def _efficiency_dots(line: EfficiencyLine) -> Iterator[Dot]:
     for ranks, mean in line.points:
         ends = "" if mean.ci95 is None else f" ({percent(mean.ci95[0])} to {percent(mean.ci95[1])})"
         hover = f"{line.name}, {counted(ranks, 'rank')}: {percent(mean.value)}{ends}"

@@ -59,8 +59,8 @@ class Metric:
 class Parts:
     """What a result says to each kind of reader; a format makes only the part that it writes."""
 
-    #: For people: HTML, Markdown and the terminal.
-    document: Callable[[], Document]
+    #: For people, by the name of the format: ``html``, ``md`` or ``terminal``.
+    document: Callable[[str], Document]
     #: For programs: JSON.
     content: Callable[[], Content]
     #: For spreadsheets: CSV. None if there is none.

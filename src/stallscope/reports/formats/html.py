@@ -19,26 +19,24 @@ from stallscope.formatting.plain import plain
 from stallscope.text.recorded import code_parts
 
 from ..base import Parts, ReportOptions
-from ..document import Bar, Table
+from ..document import CellBar, Table
 
 _BAR = (120.0, 14.0)
 
 
 def html_text(parts: Parts, options: ReportOptions) -> str:
     """Draw the document's sections as cards of a page."""
-    document = parts.document()
-    sections = document.shown("html")
+    document = parts.document("html")
     sortable = any(
         isinstance(block, Table) and block.sorted_by is not None
-        for section in sections
-        for block in section.shown("html")
+        for section in document.sections
+        for block in section.blocks
     )
     return (
         environment()
         .get_template("document.html.j2")
         .render(
             document=document,
-            sections=sections,
             next_key=count().__next__,
             script=Markup(_script()) if sortable else "",
             script_hash=_hash(_script()) if sortable else "",
@@ -84,7 +82,7 @@ def _chart(chart: Chart, name: str, key: int) -> Markup:
     return Markup(draw(chart, f"{name}-{key}", WIDE if name == "wide" else NARROW))
 
 
-def _svg(bar: Bar) -> Markup:
+def _svg(bar: CellBar) -> Markup:
     """Draw a small bar; its text names its parts."""
     width, height = _BAR
     parts, x = [tooltip(bar.text)], 0.0

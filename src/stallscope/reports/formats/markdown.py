@@ -31,8 +31,8 @@ _MOST_ROWS = 20
 
 def markdown_text(parts: Parts, options: ReportOptions) -> str:
     """Write the document's sections, one below the other."""
-    document = parts.document()
-    written = [part for section in document.shown(_NAME) for part in _section(section)]
+    document = parts.document(_NAME)
+    written = [part for section in document.sections for part in _section(section)]
     basis = f"; {escaped(document.basis)}" if document.basis else ""
     written.append(
         f"<sub>Stallscope {escaped(options.version)}, "
@@ -49,13 +49,13 @@ def escaped(text: str) -> str:
 
 
 def _section(section: Section) -> Iterator[str]:
-    blocks = section.shown(_NAME)
-    if not any(isinstance(block, Table) and block.title == section.title for block in blocks):
+    named = (isinstance(one, Table) and one.title == section.title for one in section.blocks)
+    if not any(named):
         level = "##" if section.style in ("headline", "verdict") else "###"
         yield f"{level} {escaped(section.title)}"
     if section.label and section.style == "headline":
         yield escaped(section.label)
-    for block in blocks:
+    for block in section.blocks:
         yield from _WRITERS[type(block)](block)
 
 

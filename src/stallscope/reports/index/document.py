@@ -10,16 +10,15 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import NOT_MEASURED, amount, percent
 
 from ..document import (
-    Bar,
     Cell,
+    CellBar,
     Document,
     Listing,
     Section,
-    SectionsFor,
     Table,
     Text,
     charts_section,
-    only,
+    sections_of,
 )
 from .index import NOTE, Index, gain, lost, ranks, shares, throughput
 from .line import Line
@@ -45,18 +44,18 @@ _COLUMNS = (
 _WORDS = ("Run", "Verdict", "Fix", "Step time by cause", "Started, UTC")
 
 
-def document(index: Index) -> Document:
-    """Build the document."""
-    return Document(index.title, [*_sections(index)], "runs")
+def document(index: Index, form: str) -> Document:
+    """Build the document for a format."""
+    return Document(index.title, [*_sections(index, form)], "runs")
 
 
-def _sections(index: Index) -> Iterator[Section | SectionsFor]:
+def _sections(index: Index, form: str) -> Iterator[Section]:
     failed = f"{counted(len(index.failed), 'run')} could not be reported."
-    link = [only("html", Text(failed, leads_to=_FAILED))] if index.failed else []
+    link = [Text(failed, leads_to=_FAILED)] if index.failed and form == "html" else []
     yield Section(index.headline, link, style="headline")
-    table = _table(index)
-    yield Section(table.title, (table,))
-    yield charts_section("Trends", lambda: trends(index.lines))
+    yield from sections_of(_table(index))
+    if form == "html":
+        yield from charts_section("Trends", trends(index.lines))
     if index.failed:
         failures = Listing(index.failed, most={"md": _MOST_FAILED})
         yield Section("Not reported", (failures,), style="alert", key=_FAILED)
@@ -110,5 +109,5 @@ def _shares(line: Line) -> Cell:
     return Cell(
         f"{percent(found[largest])} {TITLES[largest].lower()}",
         largest,
-        bar=Bar([*found.items()], text=text),
+        bar=CellBar([*found.items()], text=text),
     )

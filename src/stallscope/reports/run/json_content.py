@@ -13,7 +13,7 @@ from stallscope.analysis.views.machines import between, figures_of
 from stallscope.analysis.views.utc import steady_wall
 from stallscope.catalogue.values import moment
 from stallscope.run import Event, Run, Series
-from stallscope.text.events import since_begin_s, worst
+from stallscope.text.events import since_start_s, worst
 from stallscope.text.gains import is_throughput
 
 from ..base import Content, content_of, fields_of, mean_fields, value_of
@@ -155,7 +155,7 @@ def _events(run: Run) -> dict[str, Any]:
 def _event(event: Event, run: Run) -> dict[str, Any]:
     return {
         **fields_of(event, "kind what ranks hosts log=where"),
-        "since_begin_s": since_begin_s(event, run),
+        "since_begin_s": since_start_s(event, run),
         "uncertainty_s": event.uncertainty_ns / 1e9,
         "lasted_s": event.waited_ns / 1e9,
     }

@@ -10,18 +10,15 @@ from stallscope.formatting.numbers import percent, rate_scale, significant
 
 from ..document import (
     NOTHING,
-    Bar,
     Block,
     Cell,
+    CellBar,
     Document,
     Listing,
     Section,
-    SectionsFor,
     Table,
     Text,
     charts_section,
-    only,
-    sections_for,
     sections_of,
 )
 from .contents import (
@@ -36,29 +33,29 @@ from .contents import (
 )
 
 
-def document(series: Sequence[Series]) -> Document:
-    """Build the document; published curves come last."""
-    sections = [section for one in series for section in _series(one)]
-    published = sections_for("html md", lambda: sections_of(published_table()))
-    return Document("Scaling", [*sections, published], "series")
+def document(series: Sequence[Series], form: str) -> Document:
+    """Build the document for a format; published curves come last."""
+    sections = [section for one in series for section in _series(one, form)]
+    published = None if form == "terminal" else published_table()
+    return Document("Scaling", [*sections, *sections_of(published)], "series")
 
 
-def _series(series: Series) -> Iterator[Section | SectionsFor]:
+def _series(series: Series, form: str) -> Iterator[Section]:
     blocks: list[Block] = [Text(text) for text in (difference(series),) if text]
     if series.warnings:
         blocks.append(Listing(series.warnings, role="caveats"))
     yield Section(headline(series), blocks, style="headline", label=title(series))
-    yield charts_section(
-        "Charts", lambda: [rate_chart(series), efficiency_chart(series), steps_chart(series)]
-    )
-    rates = rates_table(series)
+    if form == "html":
+        yield from charts_section(
+            "Charts", [rate_chart(series), efficiency_chart(series), steps_chart(series)]
+        )
+    if form != "terminal":
+        yield from sections_of(rates_table(series), lost_table(series))
+        return
     note = [Text(f"* {how_far_off(series)}", note=True)] if series.projection else []
-    short = only("terminal", _short_rates_table(series), *note)
-    yield Section(rates.title, (only("html md", rates), short))
-    lost = lost_table(series)
-    if lost is not None:
-        without_intervals = lost_table(series, intervals=False) or lost
-        yield Section(lost.title, (only("html md", lost), only("terminal", without_intervals)))
+    rates = _short_rates_table(series)
+    yield Section(rates.title, (rates, *note))
+    yield from sections_of(lost_table(series, intervals=False))
 
 
 def _short_rates_table(series: Series) -> Table:
@@ -79,7 +76,7 @@ def _measured_row(one: Scaled, factor: float) -> tuple[str, ...]:
     return (
         f"{one.point.ranks:,}",
         significant(one.point.rate.value * factor),
-        Cell("", bar=Bar([("steps", min(share.value, 1.0))])),
+        Cell("", bar=CellBar([("steps", min(share.value, 1.0))])),
         percentage(share),
         percentage(one.efficiency_job),
     )

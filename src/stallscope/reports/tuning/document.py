@@ -34,8 +34,8 @@ _SWITCHES = {
 }
 
 
-def document(tuning: Tuning) -> Document:
-    """Build the document; warnings come last."""
+def document(tuning: Tuning, _form: str) -> Document:
+    """Build the document, the same in all formats; warnings come last."""
     sections = [section for one in tuning.tuned for section in _tuned(one)]
     sections += [_timeline(name, says) for name, says in tuning.timelines]
     if tuning.warnings:
