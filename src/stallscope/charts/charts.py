@@ -378,15 +378,20 @@ def job_chart(analysis: Analysis) -> StackedBars | None:
     if analysis.ledger is None:
         return None
     job = analysis.job
-    segments = tuple(Segment(name, getattr(job, name)) for name in JOB_PARTS)
     printed = job_column(analysis)
     share = job.steps / job.total if job.total else 0.0
     return StackedBars(
         "Where the job's time went",
         f"{percent(share)} of {printed.amount(printed.total)} was spent in steady steps.",
         "s",
-        (Bar("job", segments, printed=printed),),
+        (job_bar("job", analysis),),
     )
+
+
+def job_bar(label: str, analysis: Analysis) -> Bar:
+    """Chart the parts of a job's time as a bar."""
+    segments = tuple(Segment(name, getattr(analysis.job, name)) for name in JOB_PARTS)
+    return Bar(label, segments, printed=job_column(analysis))
 
 
 def charts_of(analysis: Analysis) -> Sequence[Chart]:
