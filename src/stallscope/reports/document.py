@@ -101,8 +101,8 @@ class Cell(str):
 
     #: What the cell is sorted by.
     key: float | str
-    #: By the name of a format, the file that the cell leads to.
-    links: Mapping[str, str]
+    #: The file that the cell leads to.
+    link: str | None
     #: Stands below the text in a smaller font.
     below: str
     bar: CellBar | None
@@ -112,13 +112,13 @@ class Cell(str):
         text: str,
         key: float | str = "",
         *,
-        links: Mapping[str, str] | None = None,
+        link: str | None = None,
         below: str = "",
         bar: CellBar | None = None,
     ) -> Cell:
         """Add to the text what formats may draw with it."""
         cell = super().__new__(cls, text)
-        cell.key, cell.links, cell.below, cell.bar = key, links or {}, below, bar
+        cell.key, cell.link, cell.below, cell.bar = key, link, below, bar
         return cell
 
 

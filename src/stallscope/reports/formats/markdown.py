@@ -119,7 +119,7 @@ def _row(cells: Iterable[str]) -> str:
 
 def _cell(cell: str) -> str:
     text = escaped(cell)
-    link = cell.links.get(_NAME) if isinstance(cell, Cell) else None
+    link = cell.link if isinstance(cell, Cell) else None
     return f"[{text}]({quote(link)})" if link else text
 
 
