@@ -209,50 +209,43 @@ def baselines_table(analysis: Analysis) -> Table | None:
 
     None without stages of both the run and its baseline.
     """
-    parts, base = analysis.decomposition, analysis.baseline
-    figures = StepFigures.of(analysis)
-    if parts is None or base is None or analysis.step is None or figures is None:
+    parts, both = analysis.decomposition, StepFigures.of_both(analysis, analysis.baseline)
+    if parts is None or both is None or analysis.step is None:
         return None
-    whole = analysis.step.mean
-    runs = [run for run in (analysis, base, analysis.single) if run is not None]
-    rows = [_step_of(run, figures, whole) for run in runs]
+    figures, whole = both[0], analysis.step.mean
+    runs = (analysis, analysis.baseline, analysis.single)
+    steps = [_step_of(run, figures, whole) for run in runs if run is not None]
+    losses = _losses(parts, *both)
+    scale = figures.scale_loss(analysis)
+    if parts.scale is not None and scale is not None:
+        losses.append(("Lost to scale", parts.scale, scale))
+    differences = [
+        (title, figures.causes.signed(value, mean.ci95), _share_of(mean.value, whole))
+        for title, mean, value in losses
+    ]
     return Table(
         "Against the baselines",
         ("What", f"{figures.unit} per step", "Of this run's step"),
-        (*rows, *_loss_rows(analysis, parts, figures)),
-        emphasised=frozenset(range(len(rows))),
+        (*steps, *differences),
+        emphasised=frozenset(range(len(steps))),
         note=f"{decomposed(analysis)} Differences are by cause: those of the rank that is last in "
         "each step. They add up to what is lost to real data.",
     )
 
 
-def _loss_rows(
-    analysis: Analysis, parts: Decomposition, figures: StepFigures
-) -> list[tuple[str, str, str]]:
-    """Return what is lost to real data with its four parts, which add up as printed, and to scale."""
-    whole = _mean(analysis) or nan
-    base = figures.beside(analysis.baseline)
-    if base is None:
-        return []
-    more = figures.causes.less(base.causes)
-    losses = [
+def _losses(
+    parts: Decomposition, own: StepFigures, base: StepFigures
+) -> list[tuple[str, Mean, float]]:
+    """Return what is lost to real data with its four parts, which add up as printed."""
+    more = own.causes.less(base.causes)
+    communication = base.waits.total + base.part("allreduce")
+    return [
         ("Lost to real data", parts.loss, more.total),
         ("of it: input stall", parts.input_stall, more.parts[0]),
         ("of it: compute", parts.compute, more.parts[1]),
         ("of it: work between steps", parts.other, more.parts[2]),
         ("of it: exposed allreduce", parts.allreduce, more.parts[3]),
-        (
-            "Waiting and allreduce on synthetic data",
-            parts.communication,
-            base.waits.total + base.part("allreduce"),
-        ),
-    ]
-    scale = figures.scale_loss(analysis)
-    if parts.scale is not None and scale is not None:
-        losses.append(("Lost to scale", parts.scale, scale))
-    return [
-        (title, more.signed(value, mean.ci95), _share_of(mean.value, whole))
-        for title, mean, value in losses
+        ("Waiting and allreduce on synthetic data", parts.communication, communication),
     ]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stallscope.analysis.scaling import Projected, Scaled, Series
+from stallscope.analysis.scaling import Series
+from stallscope.arrays.stats import Mean
 from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.formatting.numbers import percent, rate_scale, significant
 
@@ -61,34 +62,26 @@ def _series(series: Series, form: str) -> Iterator[Section]:
 def _short_rates_table(series: Series) -> Table:
     """Return the rates as bars, for formats without charts."""
     unit, factor = rate_scale(series.unit)
-    rows = [_measured_row(one, factor) for one in series.points]
-    rows += [_projected_row(one, factor) for one in series.projection]
-    return Table(
-        "Throughput and efficiency",
-        ("Ranks", unit, "", "Efficiency", "Whole job"),
-        tuple(rows),
-        words=frozenset({2}),
-    )
+    measured, projected = series.points, series.projection
+    shares = [one.efficiency or one.relative for one in measured]
+    columns = {
+        "Ranks": [f"{one.point.ranks:,}" for one in measured]
+        + [f"{one.ranks:,}*" for one in projected],
+        unit: [significant(one.point.rate.value * factor) for one in measured]
+        + [significant(one.rate.value * factor) for one in projected],
+        "": [Cell("", bar=CellBar([("steps", min(share.value, 1.0))])) for share in shares]
+        + ["projected"] * len(projected),
+        "Efficiency": [percentage(share) for share in shares]
+        + [
+            NOTHING if one.efficiency is None else percent(one.efficiency.value)
+            for one in projected
+        ],
+        "Whole job": [percentage(one.efficiency_job) for one in measured]
+        + [_ends(one.efficiency) for one in projected],
+    }
+    return Table.of("Throughput and efficiency", columns, words=frozenset({2}))
 
 
-def _measured_row(one: Scaled, factor: float) -> tuple[str, ...]:
-    share = one.efficiency or one.relative
-    return (
-        f"{one.point.ranks:,}",
-        significant(one.point.rate.value * factor),
-        Cell("", bar=CellBar([("steps", min(share.value, 1.0))])),
-        percentage(share),
-        percentage(one.efficiency_job),
-    )
-
-
-def _projected_row(one: Projected, factor: float) -> tuple[str, ...]:
-    share = one.efficiency
-    ends = None if share is None else share.ci95
-    return (
-        f"{one.ranks:,}*",
-        significant(one.rate.value * factor),
-        "projected",
-        NOTHING if share is None else percent(share.value),
-        "" if ends is None else f"{percent(ends[0])} to {percent(ends[1])}",
-    )
+def _ends(mean: Mean | None) -> str:
+    ends = None if mean is None else mean.ci95
+    return "" if ends is None else f"{percent(ends[0])} to {percent(ends[1])}"
