@@ -29,8 +29,7 @@ from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison import Compared, parts
-from stallscope.reports.comparison.json_content import json_content
-from stallscope.reports.comparison.records import COLUMNS
+from stallscope.reports.comparison.records import COLUMNS, json_content
 from stallscope.reports.formats.terminal import terminal_summary
 from stallscope.reports.registry import SEVERAL_RUNS
 from stallscope.reports.registry import render as rendered

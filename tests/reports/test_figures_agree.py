@@ -30,7 +30,7 @@ from stallscope.dashboard.pages.run_page import RunRequest
 from stallscope.dashboard.pages.step import StepPage, step_chart
 from stallscope.formatting.sums import SumColumn
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.comparison.contents import changes_table
+from stallscope.reports.comparison.pair import changes_table
 from stallscope.reports.document import Table
 from stallscope.reports.run.tables import (
     baselines_table,

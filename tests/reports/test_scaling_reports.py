@@ -34,8 +34,7 @@ from stallscope.reports.registry import SEVERAL_RUNS
 from stallscope.reports.registry import render as rendered
 from stallscope.reports.scaling import parts
 from stallscope.reports.scaling.contents import headline, lost_table, percentage
-from stallscope.reports.scaling.json_content import json_content
-from stallscope.reports.scaling.records import COLUMNS
+from stallscope.reports.scaling.records import COLUMNS, json_content
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "scaling.schema.json").read_text())
 OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))

@@ -4,8 +4,7 @@ from functools import partial
 
 from ..base import Parts
 from .document import Compared, document
-from .json_content import json_content
-from .records import records
+from .records import json_content, records
 
 __all__ = ["Compared", "parts"]
 

@@ -18,8 +18,7 @@ from ..document import (
     sections_of,
 )
 from . import histories
-from .contents import NOTHING_ELSE, changes_table, facts_table, runs_table
-from .sentences import caveats, outcome, speedup
+from .pair import NOTHING_ELSE, caveats, changes_table, facts_table, outcome, runs_table, speedup
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from stallscope.formatting.numbers import amount, percent, plus_minus, rate
 from stallscope.text.verdicts import short_verdict
 
 from ..document import NOTHING, Table
-from .sentences import fact_title, fact_value, started
+from .pair import fact_title, fact_value, started
 
 _RATE = "samples_per_second"
 _MOST_FACTS = 3
