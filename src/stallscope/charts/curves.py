@@ -8,13 +8,7 @@ from math import log2
 
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import (
-    NOT_MEASURED,
-    Interval,
-    amount,
-    finite,
-    percent,
-)
+from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, finite, percent
 
 from .axis import Axis
 

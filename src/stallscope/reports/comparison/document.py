@@ -9,14 +9,7 @@ from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import History
 from stallscope.charts.comparison import changes_chart, figure_charts, ledgers_chart, runs_chart
 
-from ..document import (
-    Document,
-    Listing,
-    Section,
-    Text,
-    charts_section,
-    sections_of,
-)
+from ..document import Document, Listing, Section, Text, charts_section, sections_of
 from . import histories
 from .pair import NOTHING_ELSE, caveats, changes_table, facts_table, outcome, runs_table, speedup
 

@@ -10,17 +10,7 @@ from urllib.parse import quote
 from stallscope.formatting.plain import plain
 
 from ..base import Parts, ReportOptions
-from ..document import (
-    Block,
-    Cell,
-    Code,
-    Findings,
-    KeyFigures,
-    Listing,
-    Section,
-    Table,
-    Text,
-)
+from ..document import Block, Cell, Code, Findings, KeyFigures, Listing, Section, Table, Text
 
 _NAME = "md"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")

@@ -4,8 +4,7 @@ from functools import partial
 
 from ..base import Parts
 from .document import document
-from .index import Index
-from .line import Line, by_time_lost, line_of
+from .index import Index, Line, by_time_lost, line_of
 from .records import json_content, records
 
 __all__ = ["Index", "Line", "by_time_lost", "line_of", "parts"]

@@ -31,8 +31,7 @@ from ..document import (
     charts_section,
     sections_of,
 )
-from .index import Index
-from .line import Line
+from .index import Index, Line
 from .trends import trends
 
 # Job summaries have a limit of size.

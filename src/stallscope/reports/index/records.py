@@ -5,8 +5,7 @@ from __future__ import annotations
 from stallscope.analysis.ledger.ledger import CAUSES
 
 from ..base import Content, Records, Row, content_of, fields_of
-from .index import Index
-from .line import Line
+from .index import Index, Line
 
 COLUMNS = (
     "run_id",
