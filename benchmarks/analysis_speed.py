@@ -146,7 +146,7 @@ def read_bare(logs: Sequence[Path]) -> None:
 def rendered(analysis: Analysis) -> str:
     """The report on the terminal."""
     console = Console(file=io.StringIO(), width=80)
-    console.print(terminal_summary(parts(analysis).document()))
+    console.print(terminal_summary(parts(analysis).document("terminal")))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

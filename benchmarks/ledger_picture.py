@@ -8,7 +8,7 @@ from typing import Protocol
 
 from stallscope.charts.charts import Bar, StackedBars
 from stallscope.charts.svg import WIDE, stylesheet
-from stallscope.charts.svg.frame import frame, legend
+from stallscope.charts.svg.draw import frame, legend
 from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip
 
 _LEFT, _TOP, _HEIGHT, _MARGIN = 64.0, 16.0, 240.0, 24.0

@@ -30,7 +30,7 @@ def main() -> None:
     analysis = analyse(open_run(str(ROOT / RUN)), open_run(str(ROOT / BASELINE)))
     console = Console(record=True, width=_WIDTH, file=io.StringIO())
     console.print(f"$ stallscope report {RUN} --baseline {BASELINE}", highlight=False)
-    lines = console.render_lines(terminal_summary(parts(analysis).document()), pad=False)
+    lines = console.render_lines(terminal_summary(parts(analysis).document("terminal")), pad=False)
     shown = lines[: _end(["".join(part.text for part in line) for line in lines])]
     console.print(Segments([part for line in shown for part in (*line, Segment.line())]), end="")
     # The reader's own fonts: a picture that fetches one tells its server who looks at it.

@@ -11,7 +11,7 @@ from stallscope.charts.axis import Axis
 from stallscope.charts.charts import Bar, StackedBars
 from stallscope.charts.svg import WIDE, stylesheet
 from stallscope.charts.svg.axis import PixelAxis, vertical
-from stallscope.charts.svg.frame import frame, legend
+from stallscope.charts.svg.draw import frame, legend
 from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip
 
 Cell = dict[str, Any]

@@ -13,9 +13,8 @@ from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percen
 from stallscope.reports.document import NOTHING, Table
 from stallscope.reports.run.loader_tables import rates_table, stages_table
 from stallscope.run import Run
-from stallscope.text.epochs import job_total
-from stallscope.text.facts import as_text
-from stallscope.text.job_figures import JOB_PARTS, job_texts
+from stallscope.text.job import JOB_PARTS, job_texts, job_total
+from stallscope.text.recorded import as_text
 
 from .tables import words_card
 

@@ -13,10 +13,10 @@ from typing import Any
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import TITLES, Chart, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.compared_bars import ComparedBars
+from stallscope.charts.curves import EfficiencyLines, Level, OverRuns
 from stallscope.charts.heat_map import HeatMap
-from stallscope.charts.over_runs import Level, OverRuns
 from stallscope.charts.over_time import OverTime
-from stallscope.charts.rates import EfficiencyLines, RateBars
+from stallscope.charts.rates import RateBars
 from stallscope.formatting.numbers import finite
 from stallscope.reports.formats.csv_text import cell
 

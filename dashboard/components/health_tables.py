@@ -13,9 +13,9 @@ from stallscope.formatting.numbers import share
 from stallscope.reports.document import NOTHING, Table
 from stallscope.reports.run.tables import clock
 from stallscope.run import Run
-from stallscope.text.facts import as_text
 from stallscope.text.figures import bytes_in_words, clocks
 from stallscope.text.log_health import late_timestamps
+from stallscope.text.recorded import as_text
 
 from .data_table import data_card
 from .tables import words_card

@@ -8,7 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 
 from stallscope.analysis.history.regression import History
-from stallscope.charts.history import figure_charts, ledgers_chart
+from stallscope.charts.comparison import figure_charts, runs_chart
 from stallscope.formatting.plain import plain
 from stallscope.reports.comparison.histories import (
     changes_table,
@@ -32,7 +32,7 @@ def history_cards(history: History, index: int, addresses: Sequence[str]) -> lis
         index: which of the page's jobs it is, from 0.
         addresses: where each of the runs is shown.
     """
-    ledgers = ledgers_chart(history)
+    ledgers = runs_chart(history)
     cards = [
         _outcome(history),
         *(

@@ -11,7 +11,7 @@ from dash import html
 
 from stallscope.charts.charts import Chart
 from stallscope.charts.heat_map import HeatMap
-from stallscope.charts.legend import legend_of
+from stallscope.charts.layouts import legend_of
 from stallscope.charts.palette import HEAT
 
 from .aria import aria

@@ -11,7 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, html
 
 from stallscope.analysis import Analysis
 from stallscope.run import Run
-from stallscope.text.epochs import ranks_and_hosts, steps_and_epochs
+from stallscope.text.job import ranks_and_hosts, steps_and_epochs
 
 from ..addresses import ADDRESS
 from ..downloads import DOWNLOADS, download_address

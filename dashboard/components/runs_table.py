@@ -16,7 +16,7 @@ from stallscope.charts.palette import COLOURS
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, finite, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.text.ages import age
+from stallscope.text.recorded import age
 from stallscope.text.verdicts import short_verdict
 
 from ..addresses import run_address

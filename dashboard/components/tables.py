@@ -13,8 +13,7 @@ from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.formatting.numbers import share
 from stallscope.reports.document import Table
 from stallscope.reports.run.tables import clock, rank_cells, step_unit
-from stallscope.text.fixes import saved, speedup, speedup_interval
-from stallscope.text.gains import gains
+from stallscope.text.gains import gains, saved, speedup, speedup_interval
 
 from .aria import aria
 from .swatch import labelled_swatch

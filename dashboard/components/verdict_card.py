@@ -8,8 +8,7 @@ import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WhatIf
-from stallscope.text.fixes import how_sure, saved, speedup
-from stallscope.text.gains import main_gain
+from stallscope.text.gains import how_sure, main_gain, saved, speedup
 from stallscope.text.verdicts import headline
 
 from .coded_words import coded_words

@@ -15,8 +15,13 @@ from stallscope.charts.comparison import changes_chart, ledgers_chart
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import rate
 from stallscope.formatting.plain import plain
-from stallscope.reports.comparison.contents import NOTHING_ELSE, changes_table, facts_table
-from stallscope.reports.comparison.sentences import caveats, outcome
+from stallscope.reports.comparison.pair import (
+    NOTHING_ELSE,
+    caveats,
+    changes_table,
+    facts_table,
+    outcome,
+)
 from stallscope.reports.document import Table
 from stallscope.text.verdicts import short_verdict
 

@@ -17,7 +17,7 @@ from stallscope.charts.charts import MOST_RANKS, TITLES, Bar, Segment, StackedBa
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import amount, significant
 from stallscope.text.cells import Cells
-from stallscope.text.one_step import OneStepFigures
+from stallscope.text.step_figures import OneStepFigures
 
 from ..addresses import run_address
 from ..components.aria import aria

@@ -18,7 +18,7 @@ from stallscope.formatting.numbers import percent
 from stallscope.reports.document import NOTHING, Table
 from stallscope.text import stragglers
 from stallscope.text.cells import Cells
-from stallscope.text.waiting import change, costs, waiting
+from stallscope.text.stragglers import change, costs, waiting
 
 from ..addresses import run_address
 from ..components.cell_choice import cell_choice, wants_latest

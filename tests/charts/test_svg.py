@@ -14,11 +14,9 @@ from stallscope.arrays.stats import Mean
 from stallscope.charts.axis import Axis
 from stallscope.charts.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.compared_bars import ComparedBars
-from stallscope.charts.heat_map import HeatMap, HeatMapRow
 from stallscope.charts.over_time import OverTime
 from stallscope.charts.palette import COLOURS, HEAT
 from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
-from stallscope.charts.svg.style import contrast
 from stallscope.formatting.sums import SumColumn
 
 NS = "{http://www.w3.org/2000/svg}"
@@ -63,19 +61,19 @@ def over_time(level: float, hole: bool = False) -> OverTime:
     return OverTime("Busy", "How busy.", "%", 100.0, np.linspace(-5.0, 700.0, 100), columns)
 
 
-def heat(rows: int, columns: int, full: float = 10.0, hole: bool = False) -> HeatMap:
-    """Lateness that grows from the first row to the last; a hole in the first row where asked."""
-    values = np.repeat(np.linspace(0.0, full, rows)[:, None], columns, axis=1)
-    if hole:
-        values[0, columns // 2 :] = np.nan
-    named = tuple(
-        HeatMapRow(f"rank {row}", f"host {row // 8}", row == rows - 1) for row in range(rows)
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours as in WCAG 2, from 1 to 21."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    channels = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+        for value in channels
     )
-    zeros = np.zeros_like(values)
-    edges = np.arange(columns + 1.0) - 0.5
-    return HeatMap(
-        "Late", "Who is.", "ms", "step", named, edges, values, values, zeros, zeros, full
-    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def compared(*groups: tuple[Mean | None, ...]) -> ComparedBars:
@@ -103,11 +101,6 @@ CHARTS = {
     "waterfall below zero": waterfall(10.0, -4.0, -9.0, 0.0, 12.0, 0.5),
     "waterfall of nothing": waterfall(0.0, 0.0, 0.0),
     "waterfall without changes": waterfall(5.0),
-    "heat map": heat(8, 50),
-    "heat map of two ranks": heat(2, 1),
-    "heat map of many ranks": heat(250, 400),
-    "heat map with a hole": heat(4, 20, hole=True),
-    "heat map of nothing": heat(4, 20, full=0.0),
     "compared": compared(
         (Mean(9.0, (8.5, 9.5)), Mean(0.4, None)), (Mean(20.0, (19.0, 21.0)), None)
     ),
@@ -366,25 +359,6 @@ def test_text_on_every_colour_can_be_read(name: str, shade: str) -> None:
     assert ground is not None
     assert ground[1] == getattr(COLOURS[name], shade)
     assert contrast(ink[1], ground[1]) >= 4.5
-
-
-def test_cells_are_the_darker_the_later_and_nothing_is_not_nought() -> None:
-    svg = drawn(heat(4, 20, hole=True))
-    shades = [
-        path.get("class", "") for path in svg.iter(f"{NS}path") if path.get("class") != "named"
-    ]
-    assert shades == ["unmeasured", "heat-2", "heat-5", "heat-7"]
-    (hole,) = [line for line in svg.iter(f"{NS}line") if line.get("class") == "hole"]
-    assert float(hole.get("x2", "nan")) - float(hole.get("x1", "nan")) > WIDE / 3
-
-
-def test_a_named_row_has_a_mark_and_its_label() -> None:
-    svg = drawn(heat(250, 40))
-    (mark,) = [path for path in svg.iter(f"{NS}path") if path.get("class") == "named"]
-    assert mark[0].text == "rank 249: 10.0 ms late at most"
-    assert "rank 249" in texts(svg)
-    assert "10.0 ms and more" in texts(svg)
-    assert len([text for text in texts(svg) if text.startswith("rank ")]) < 60
 
 
 def test_whiskers_reach_from_end_to_end_of_the_interval() -> None:

@@ -12,7 +12,8 @@ import pytest
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.compared_bars import ComparedBars
-from stallscope.charts.rates import EfficiencyLines, Line, RateBar, RateBars
+from stallscope.charts.curves import EfficiencyLine, EfficiencyLines
+from stallscope.charts.rates import RateBar, RateBars
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.components.chart_csv import chart_csv
 from stallscope.dashboard.components.run_tabs import TABS
@@ -98,7 +99,7 @@ def test_rates_and_efficiencies_say_what_is_projected() -> None:
     _, one, two = rows(RateBars("Title", "", "samples/s", bars))
     assert one == ["1", "no", "10.0", "9.0", "", "", "", "", "10.0"]
     assert two == ["2", "yes", "1.0", "", "", "", "", "", ""]
-    lines = (Line("this job", ((2, Mean(0.9, (0.8, 1.0))),)),)
+    lines = (EfficiencyLine("this job", ((2, Mean(0.9, (0.8, 1.0))),)),)
     assert rows(EfficiencyLines("Title", "", lines))[1] == ["this job", "2", "0.9", "0.8", "1.0"]
 
 

@@ -23,7 +23,7 @@ from stallscope.dashboard.pages.runs import analysed_row, comparison_links, rows
 from stallscope.dashboard.routing import view_at
 from stallscope.errors import UnreadableError
 from stallscope.formatting.numbers import percent
-from stallscope.reports.comparison.sentences import outcome
+from stallscope.reports.comparison.pair import outcome
 from stallscope.run import Run
 
 from .cases import IMAGE, REAL, SCRIPT, SLOW_RANK, SYNTHETIC, WITHOUT_STAMPS

@@ -22,16 +22,14 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import regression
 from stallscope.charts.charts import Chart
-from stallscope.charts.comparison import changes_chart
-from stallscope.charts.history import figure_charts, ledgers_chart
-from stallscope.charts.over_runs import Level, OverRuns, RunDot
+from stallscope.charts.comparison import changes_chart, figure_charts, runs_chart
+from stallscope.charts.curves import Level, OverRuns, RunDot
 from stallscope.charts.plotly_figures import figure
 from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison import Compared, parts
-from stallscope.reports.comparison.json_content import json_content
-from stallscope.reports.comparison.records import COLUMNS
+from stallscope.reports.comparison.records import COLUMNS, json_content
 from stallscope.reports.formats.terminal import terminal_summary
 from stallscope.reports.registry import SEVERAL_RUNS
 from stallscope.reports.registry import render as rendered
@@ -124,7 +122,7 @@ CASES = (
 
 def shown(case: str) -> str:
     console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(terminal_summary(parts(compared(case)).document()))
+    console.print(terminal_summary(parts(compared(case)).document("terminal")))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -230,7 +228,7 @@ PICTURES: tuple[Chart, ...] = (
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_pictures_stay_inside_and_escape_what_logs_say(width: int) -> None:
     (history,) = compared("history").histories
-    made = [*figure_charts(history), ledgers_chart(history)]
+    made = [*figure_charts(history), runs_chart(history)]
     for chart in (*PICTURES, *made):
         assert chart is not None
         svg = ElementTree.fromstring(draw(chart, "key", width))

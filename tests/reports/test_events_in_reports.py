@@ -59,8 +59,8 @@ def test_each_has_its_time_with_what_is_not_sure_of_it(told: Told) -> None:
     )
     what, log = "tensors wait for rank 1: grad_a", "logs/stderr.txt"
     assert rows(analysis) == [
-        ("7.50 s before the begin", what, "beta", log),
-        ("12.5 s after the begin, or up to 1.00 s later", what, "rank 1, beta", log),
+        ("7.50 s before the start", what, "beta", log),
+        ("12.5 s after the start, or up to 1.00 s later", what, "rank 1, beta", log),
         ("not known", what, "–", log),
     ]
 

@@ -30,7 +30,7 @@ from stallscope.dashboard.pages.run_page import RunRequest
 from stallscope.dashboard.pages.step import StepPage, step_chart
 from stallscope.formatting.sums import SumColumn
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.comparison.contents import changes_table
+from stallscope.reports.comparison.pair import changes_table
 from stallscope.reports.document import Table
 from stallscope.reports.run.tables import (
     baselines_table,
@@ -42,7 +42,7 @@ from stallscope.reports.run.tables import (
     step_unit,
 )
 from stallscope.text.baselines import decomposed
-from stallscope.text.one_step import OneStepFigures
+from stallscope.text.step_figures import OneStepFigures
 
 from .cases import CASES
 

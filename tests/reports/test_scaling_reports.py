@@ -34,8 +34,7 @@ from stallscope.reports.registry import SEVERAL_RUNS
 from stallscope.reports.registry import render as rendered
 from stallscope.reports.scaling import parts
 from stallscope.reports.scaling.contents import headline, lost_table, percentage
-from stallscope.reports.scaling.json_content import json_content
-from stallscope.reports.scaling.records import COLUMNS
+from stallscope.reports.scaling.records import COLUMNS, json_content
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "scaling.schema.json").read_text())
 OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))
@@ -158,7 +157,7 @@ def test_csv_has_a_row_per_size() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_the_summary_fits_a_terminal(case: str) -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    console.print(terminal_summary(parts(series_of(case)).document()))
+    console.print(terminal_summary(parts(series_of(case)).document("terminal")))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)

@@ -16,8 +16,16 @@ from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import listed
 from stallscope.reports.run.contents import advice
 from stallscope.text import stragglers
-from stallscope.text.fixes import fix_title, how_sure, saved, speedup
-from stallscope.text.gains import answers, gains, main_gain, other_gains
+from stallscope.text.gains import (
+    answers,
+    fix_title,
+    gains,
+    how_sure,
+    main_gain,
+    other_gains,
+    saved,
+    speedup,
+)
 from stallscope.text.verdicts import badge, basis, headline, short_verdict
 
 

@@ -18,4 +18,4 @@ def rendered(name: str, analysis: Analysis, options: ReportOptions) -> str:
 
 def summary(analysis: Analysis) -> RenderableType:
     """Return the report for a terminal."""
-    return terminal_summary(parts(analysis).document())
+    return terminal_summary(parts(analysis).document("terminal"))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stallscope.conditions import Outcome
-from stallscope.reports.index.line import Line
+from stallscope.reports.index.index import Line
 from stallscope.reports.write import write_texts, writing
 
 from .run_summary import RunSummary, run_of_summary

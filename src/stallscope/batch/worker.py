@@ -19,7 +19,7 @@ from stallscope.collector.store.runs import save_run
 from stallscope.errors import StallscopeError
 from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.index.line import Line, line_of
+from stallscope.reports.index.index import Line, line_of
 from stallscope.reports.registry import render
 from stallscope.reports.run import json_content, parts
 from stallscope.reports.write import paths_of, write_report
@@ -182,7 +182,7 @@ class Worker:
     def _output(self, task: Task, done: ReportResult, analysis: Analysis) -> ReportResult:
         settings = self._settings
         if settings.output == "terminal":
-            return replace(done, summary=terminal_summary(parts(analysis).document()))
+            return replace(done, summary=terminal_summary(parts(analysis).document("terminal")))
         if settings.output == "json":
             path = settings.scratch / f"{task.stem}.json"
             path.write_text(json.dumps(json_content(analysis), indent=1, allow_nan=False))

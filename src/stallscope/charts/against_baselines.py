@@ -6,10 +6,9 @@ from stallscope.analysis import Analysis
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import percent
 from stallscope.text.baselines import decomposed
-from stallscope.text.job_figures import JOB_PARTS, job_column
 from stallscope.text.step_figures import StepFigures
 
-from .charts import Bar, Segment, StackedBars, Waterfall
+from .charts import Segment, StackedBars, Waterfall, job_bar
 from .compared_bars import compared_runs
 
 
@@ -57,14 +56,6 @@ def jobs_chart(analysis: Analysis) -> StackedBars | None:
     runs = [(name, run) for name, run in compared_runs(analysis) if run.ledger is not None]
     if not runs:
         return None
-    bars = tuple(
-        Bar(
-            name,
-            tuple(Segment(part, getattr(run.job, part)) for part in JOB_PARTS),
-            printed=job_column(run),
-        )
-        for name, run in runs
-    )
     shares = [
         f"{percent(run.job.steps / run.job.total)} ({name})" for name, run in runs if run.job.total
     ]
@@ -72,7 +63,7 @@ def jobs_chart(analysis: Analysis) -> StackedBars | None:
         "Where the whole job's time went",
         f"Steady steps take {', '.join(shares)}; the rest is start-up and what lies between steps.",
         "s",
-        bars,
+        tuple(job_bar(name, run) for name, run in runs),
     )
 
 

@@ -20,14 +20,14 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import amount, finite, percent
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.baselines import against
-from stallscope.text.job_figures import JOB_PARTS, job_column
+from stallscope.text.job import JOB_PARTS, job_column
 from stallscope.text.step_figures import RANK_PARTS, StepFigures
 
 from .compared_bars import ComparedBars
+from .curves import EfficiencyLines, OverRuns
 from .heat_map import HeatMap
-from .over_runs import OverRuns
 from .over_time import OverTime, machine_chart
-from .rates import EfficiencyLines, RateBars
+from .rates import RateBars
 
 #: The most points along the run that a chart shows; a screen cannot show more.
 MOST_POINTS = 400
@@ -240,7 +240,12 @@ def ranks_chart(analysis: Analysis) -> StackedBars | None:
     shown = sorted(shown, key=lambda one: (one.rank not in named, hosts.index(one.host), one.rank))
     figures = StepFigures.of(analysis)
     bars = [
-        _rank_bar(_rank_label(one, len(hosts)), [one], figures, emphasised=one.rank in named)
+        _rank_bar(
+            f"rank {one.rank}" if len(hosts) == 1 else f"rank {one.rank} · {one.host}",
+            [one],
+            figures,
+            emphasised=one.rank in named,
+        )
         for one in shown
     ]
     if others:
@@ -254,10 +259,6 @@ def ranks_chart(analysis: Analysis) -> StackedBars | None:
         "ms",
         tuple(bars),
     )
-
-
-def _rank_label(rank: RankSummary, hosts: int) -> str:
-    return f"rank {rank.rank}" if hosts == 1 else f"rank {rank.rank} · {rank.host}"
 
 
 def _rank_bar(
@@ -377,15 +378,20 @@ def job_chart(analysis: Analysis) -> StackedBars | None:
     if analysis.ledger is None:
         return None
     job = analysis.job
-    segments = tuple(Segment(name, getattr(job, name)) for name in JOB_PARTS)
     printed = job_column(analysis)
     share = job.steps / job.total if job.total else 0.0
     return StackedBars(
         "Where the job's time went",
         f"{percent(share)} of {printed.amount(printed.total)} was spent in steady steps.",
         "s",
-        (Bar("job", segments, printed=printed),),
+        (job_bar("job", analysis),),
     )
+
+
+def job_bar(label: str, analysis: Analysis) -> Bar:
+    """Chart the parts of a job's time as a bar."""
+    segments = tuple(Segment(name, getattr(analysis.job, name)) for name in JOB_PARTS)
+    return Bar(label, segments, printed=job_column(analysis))
 
 
 def charts_of(analysis: Analysis) -> Sequence[Chart]:

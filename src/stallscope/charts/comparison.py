@@ -1,12 +1,21 @@
-"""Charts of two runs: both steps by cause, and the changes from one to the other."""
+"""Charts of compared runs: of two runs, and of a job's runs in order."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from stallscope.analysis.history.comparison import Comparison
-from stallscope.formatting.numbers import exact
+from stallscope.analysis.history.regression import Figure, History
+from stallscope.formatting.lists import counted
+from stallscope.formatting.numbers import exact, percent, signed
+from stallscope.formatting.plain import plain
 from stallscope.text.step_figures import StepFigures
 
-from .charts import Segment, StackedBars, Waterfall, cause_bar
+from .charts import TITLES, Segment, StackedBars, Waterfall, cause_bar
+from .curves import Level, OverRuns, RunDot
+
+#: The most bars that can be read.
+_MOST_BARS = 24
 
 
 def ledgers_chart(found: Comparison) -> StackedBars | None:
@@ -41,4 +50,79 @@ def changes_chart(found: Comparison) -> Waterfall | None:
         ("B", found.step.second.value),
         b.causes.less(a.causes),
         a.causes.total,
+    )
+
+
+def figure_charts(history: History) -> list[OverRuns]:
+    """Chart the step over the runs, and every entry of the ledger that changes or drifts."""
+    chosen = [
+        one
+        for one in history.figures
+        if one.name == "step"
+        or (one.status in ("change", "trend") and one.name != "samples_per_second")
+    ]
+    return [_over_runs(one, history) for one in chosen]
+
+
+def _over_runs(figure: Figure, history: History) -> OverRuns:
+    title = TITLES.get(figure.name, "Step")
+    dots = tuple(
+        RunDot(plain(run.analysis.run.name), mean)
+        for run, mean in zip(history.runs, figure.values, strict=True)
+    )
+    marks = tuple(
+        (change.run + 1, _by(change.by.value, change.before)) for change in figure.changes
+    )
+    levels = tuple(_levels(figure))
+    return OverRuns(
+        f"{title} over the runs",
+        f"{counted(len(dots), 'run')}, the oldest first; whiskers are 95% intervals from step to step"
+        f"{', dashed lines are levels' if levels else ''}.",
+        "ms",
+        dots,
+        levels,
+        marks,
+    )
+
+
+def _by(by: float, before: float) -> str:
+    if before > 0:
+        return f"{'+' if by > 0 else ''}{percent(by / before)}"
+    return f"{signed(by)} ms"
+
+
+def _levels(figure: Figure) -> Iterator[Level]:
+    runs = len(figure.values)
+    if figure.status == "change":
+        edges = [0, *(change.run for change in figure.changes), runs]
+        values = [figure.changes[0].before, *(change.after for change in figure.changes)]
+        for first, last, value in zip(edges, edges[1:], values, strict=False):
+            yield Level(first + 1, last, value, value)
+    if figure.status == "trend" and figure.trend is not None:
+        begin, per_run = figure.trend.begin, figure.trend.per_run.value
+        yield Level(1, runs, begin, begin + per_run * (runs - 1))
+
+
+def runs_chart(history: History) -> StackedBars | None:
+    """Chart each run's step by cause, of many runs the latest. None without stages."""
+    numbered = [
+        (number, run.analysis)
+        for number, run in enumerate(history.runs, 1)
+        if run.analysis.by_cause
+    ]
+    if not numbered:
+        return None
+    # The latest run sets the unit and the digits.
+    latest = StepFigures.of(numbered[-1][1])
+    bars = tuple(
+        cause_bar(f"{number}. {plain(analysis.run.name)}", analysis, figures)
+        for number, analysis in numbered[-_MOST_BARS:]
+        if latest is not None and (figures := latest.beside(analysis)) is not None
+    )
+    which = "" if len(numbered) == len(bars) else f" of the latest {len(bars)} runs"
+    return StackedBars(
+        "Step time by cause",
+        f"A steady step by cause{which}, the oldest run first.",
+        "ms",
+        bars,
     )

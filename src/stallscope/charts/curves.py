@@ -1,4 +1,4 @@
-"""Charts of dots and lines between two axes: the layout that both drawings share."""
+"""Charts of dots and lines between two axes, and the layout that both drawings share."""
 
 from __future__ import annotations
 
@@ -8,23 +8,68 @@ from math import log2
 
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import (
-    NOT_MEASURED,
-    Interval,
-    amount,
-    finite,
-    percent,
-)
+from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, finite, percent
 
 from .axis import Axis
-from .over_runs import OverRuns, RunDot
-from .rates import EfficiencyLines, Line
 
-# Allocator above and below the values, as a share of the axis.
+# Room above and below the values, as a share of the axis.
 _ROOM = 0.08
 _ROOM_ABOVE = 1.06
 # How far a level reaches beyond its first and last run.
 _REACH = 0.4
+
+
+@dataclass(frozen=True)
+class RunDot:
+    """A run's figure; without ``mean`` it was not measured."""
+
+    name: str
+    mean: Mean | None
+
+
+@dataclass(frozen=True)
+class Level:
+    """The figure's level from one run to another, both included and counted from 1."""
+
+    first: int
+    last: int
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
+class OverRuns:
+    """Dots in the order of the runs, levels or a drift through them, and marks where levels change.
+
+    The axis does not start at zero, so that differences between runs show.
+    """
+
+    title: str
+    sentence: str
+    unit: str
+    dots: tuple[RunDot, ...]
+    levels: tuple[Level, ...]
+    #: The first run of each new level, and its label.
+    marks: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class EfficiencyLine:
+    """Efficiencies (fractions) over ranks; ``others`` is a published curve, not the user's own."""
+
+    name: str
+    points: tuple[tuple[int, Mean], ...]
+    projected: bool = False
+    others: bool = False
+
+
+@dataclass(frozen=True)
+class EfficiencyLines:
+    """Efficiencies over ranks, every doubling of them as wide as the next."""
+
+    title: str
+    sentence: str
+    lines: tuple[EfficiencyLine, ...]
 
 
 @dataclass(frozen=True)
@@ -137,13 +182,13 @@ def efficiency_curves(chart: EfficiencyLines) -> Curves:
     )
 
 
-def _efficiency_curve(line: Line) -> Curve:
+def _efficiency_curve(line: EfficiencyLine) -> Curve:
     style = "others" if line.others else "projected" if line.projected else "own"
     name = "" if line.projected else line.name
     return Curve(style, tuple(_efficiency_dots(line)), name)
 
 
-def _efficiency_dots(line: Line) -> Iterator[Dot]:
+def _efficiency_dots(line: EfficiencyLine) -> Iterator[Dot]:
     for ranks, mean in line.points:
         ends = "" if mean.ci95 is None else f" ({percent(mean.ci95[0])} to {percent(mean.ci95[1])})"
         hover = f"{line.name}, {counted(ranks, 'rank')}: {percent(mean.value)}{ends}"

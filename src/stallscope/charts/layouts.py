@@ -1,18 +1,19 @@
-"""The layout of every kind of chart."""
+"""The layout of every kind of chart, and what its colours mean."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from stallscope.formatting.numbers import NOT_MEASURED, finite
+
 from .area import Areas, areas_of
-from .charts import Chart, StackedArea, StackedBars, Waterfall
+from .charts import Chart, StackedArea, StackedBars, Waterfall, title_of
 from .compared_bars import ComparedBars
-from .curves import Curves, efficiency_curves, run_curves
+from .curves import Curves, EfficiencyLines, OverRuns, efficiency_curves, run_curves
 from .heat_map import HeatMap
-from .over_runs import OverRuns
 from .over_time import OverTime
-from .rates import EfficiencyLines, RateBars
+from .rates import RATE_LEGEND, RateBars
 from .rows import Rows, compared_rows, stacked_rows, waterfall_rows
 
 #: What both drawings know how to draw.
@@ -41,3 +42,29 @@ def layout_of(chart: Chart) -> Layout:
     if lay_out is None:
         raise TypeError(f"no way to draw a {type(chart).__name__}")
     return lay_out(chart)
+
+
+def legend_of(chart: Chart) -> list[tuple[str, str]]:
+    """List names of the palette with their labels; a single bar's with their figures."""
+    if isinstance(chart, RateBars):
+        return list(RATE_LEGEND)
+    if isinstance(chart, StackedArea):
+        return [(name, title_of(name)) for name, _ in chart.layers]
+    if isinstance(chart, StackedBars):
+        return _figures(chart) if len(chart.bars) == 1 else _names(chart)
+    return []
+
+
+def _names(chart: StackedBars) -> list[tuple[str, str]]:
+    names = dict.fromkeys(segment.name for bar in chart.bars for segment in bar.segments)
+    return [(name, title_of(name)) for name in names]
+
+
+def _figures(chart: StackedBars) -> list[tuple[str, str]]:
+    (bar,), (printed,) = chart.bars, chart.printed
+    entries = []
+    for segment, part in zip(bar.segments, printed.parts, strict=True):
+        measured = finite(segment.value) is not None
+        figure = printed.amount(part, segment.ci95) if measured else NOT_MEASURED
+        entries.append((segment.name, f"{title_of(segment.name)} {figure}"))
+    return entries

@@ -88,22 +88,3 @@ class RateBars:
     def axis(self) -> Axis:
         """The axis of rates."""
         return Axis.over(0.0, max((bar.top for bar in self.bars), default=0.0), self.unit)
-
-
-@dataclass(frozen=True)
-class Line:
-    """Efficiencies (fractions) over ranks; ``others`` is a published curve, not the user's own."""
-
-    name: str
-    points: tuple[tuple[int, Mean], ...]
-    projected: bool = False
-    others: bool = False
-
-
-@dataclass(frozen=True)
-class EfficiencyLines:
-    """Efficiencies over ranks, every doubling of them as wide as the next."""
-
-    title: str
-    sentence: str
-    lines: tuple[Line, ...]

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     Interval,
+    Scale,
     between,
     finite,
     interval,
@@ -110,7 +110,7 @@ def _stacked_row(bar: Bar, printed: SumColumn, factor: float) -> Row:
         hover = (
             title_of(segment.name),
             f"{figure}{share}",
-            *_interval_line(segment, printed),
+            *_interval_line(segment.ci95, printed.scale),
             bar.label,
         )
         boxes.append(Box(segment.name, start, end, hover, figure))
@@ -129,7 +129,7 @@ def waterfall_rows(chart: Waterfall) -> Rows:
     for change, part, span in zip(chart.changes, printed.parts, pairwise(levels), strict=True):
         title = title_of(change.name)
         text = f"{printed.signed(part)} {printed.scale.unit}"
-        hover = (title, text, *_interval_line(change, printed))
+        hover = (title, text, *_interval_line(change.ci95, printed.scale))
         box = Box(change.name, *span, hover, saved=span[1] < span[0])
         rows.append(Row(title, (box,), text))
     rows.append(_total_row(chart.end[0], end * axis.factor, printed.amount(chart.printed_end)))
@@ -160,7 +160,8 @@ def _group_rows(chart: ComparedBars, group: int, factor: float) -> Iterable[Row]
         if mean is None or finite(mean.value) is None:
             yield Row(label, text=text, missing=True)
             continue
-        hover = (title, f"{label}: {text}", *_mean_line(mean, chart.unit))
+        sure = [f"95% interval: {interval(mean.ci95, chart.unit)}"] if mean.ci95 else []
+        hover = (title, f"{label}: {text}", *sure)
         shade = min(index, len(OPACITIES) - 1)
         box = Box(name, 0.0, mean.value * factor, hover, shade=shade)
         low, high = mean.ci95 or (0.0, 0.0)
@@ -168,16 +169,11 @@ def _group_rows(chart: ComparedBars, group: int, factor: float) -> Iterable[Row]
         yield Row(label, (box,), text, whisker=whisker)
 
 
-def _interval_line(segment: Segment, printed: SumColumn) -> Iterable[str]:
-    """Give the segment's interval in the unit of its figure; nothing without one."""
-    if segment.ci95 is not None:
-        low, high = (end * printed.scale.factor for end in segment.ci95)
-        yield f"95% interval: {between(low, high)} {printed.scale.unit}"
-
-
-def _mean_line(mean: Mean, unit: str) -> Iterable[str]:
-    if mean.ci95 is not None:
-        yield f"95% interval: {interval(mean.ci95, unit)}"
+def _interval_line(ci95: Interval | None, scale: Scale) -> Iterable[str]:
+    """Give an interval in the unit of its figure; nothing without one."""
+    if ci95 is not None:
+        low, high = (end * scale.factor for end in ci95)
+        yield f"95% interval: {between(low, high)} {scale.unit}"
 
 
 def _size(segment: Segment) -> float:

@@ -10,7 +10,8 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import exact_percent, rate, rate_scale
 
 from .charts import Bar, Segment, StackedBars
-from .rates import EfficiencyLines, Line, RateBar, RateBars
+from .curves import EfficiencyLine, EfficiencyLines
+from .rates import RateBar, RateBars
 
 
 def rate_chart(series: Series) -> RateBars:
@@ -49,14 +50,14 @@ def rate_chart(series: Series) -> RateBars:
 def efficiency_chart(series: Series) -> EfficiencyLines:
     """Chart efficiency over ranks, its projection, and published curves."""
     own = tuple((one.point.ranks, one.efficiency or one.relative) for one in series.points)
-    lines = [Line("this job", own)]
+    lines = [EfficiencyLine("this job", own)]
     onward = tuple(
         (one.ranks, one.efficiency) for one in series.projection if one.efficiency is not None
     )
     if onward:
-        lines.append(Line("projected", (own[-1], *onward), projected=True))
+        lines.append(EfficiencyLine("projected", (own[-1], *onward), projected=True))
     lines += [
-        Line(
+        EfficiencyLine(
             curve.name,
             tuple(
                 (count, Mean(value, None))

@@ -79,7 +79,7 @@ def show(stem: str, formats: Sequence[str], parts: Parts, options: argparse.Name
         registry.render, parts=parts, options=ReportOptions(generated_at=datetime.now(UTC))
     )
     if not formats:
-        Console().print(terminal_summary(parts.document()))
+        Console().print(terminal_summary(parts.document("terminal")))
     elif goes_to_standard_output(formats, options):
         sys.stdout.write(render("json"))
     else:

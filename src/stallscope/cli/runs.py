@@ -25,7 +25,7 @@ from stallscope.collector.store.layout import MANIFEST
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
-from stallscope.text.ages import age
+from stallscope.text.recorded import age
 
 from .main import SUCCESS
 

@@ -1,16 +1,30 @@
-"""What a report consists of, and the options of reports."""
+"""What a report consists of: a document, JSON, rows for spreadsheets, and metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
+from typing import Any
 
 from stallscope import __version__
+from stallscope.arrays.stats import Mean
 
-from .content import Content
 from .document import Document
-from .records import Metric, Records
+
+#: A JSON object.
+Content = dict[str, Any]
+Value = str | int | float | bool | None
+#: By the name of a column, its value; a value that is not known is None or left out.
+Row = dict[str, Value]
+Labels = Mapping[str, str]
+
+#: Of all schemas of reports in docs/.
+SCHEMA_VERSION = 1
+# No encoding of text can hold them.
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -22,14 +36,88 @@ class ReportOptions:
 
 
 @dataclass(frozen=True)
+class Records:
+    """Rows for spreadsheets, and the columns that they may have."""
+
+    columns: Sequence[str]
+    rows: Iterable[Row]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Samples of one name, each with its labels; a sample that is not known is None."""
+
+    name: str
+    title: str
+    samples: Sequence[tuple[Labels, float | None]]
+    #: The end of the name; empty for plain numbers.
+    unit: str = ""
+    kind: str = "gauge"
+
+
+@dataclass(frozen=True)
 class Parts:
     """What a result says to each kind of reader; a format makes only the part that it writes."""
 
-    #: For people: HTML, Markdown and the terminal.
-    document: Callable[[], Document]
+    #: For people, by the name of the format: ``html``, ``md`` or ``terminal``.
+    document: Callable[[str], Document]
     #: For programs: JSON.
     content: Callable[[], Content]
     #: For spreadsheets: CSV. None if there is none.
     records: Callable[[], Records] | None = None
     #: For monitoring: OpenMetrics. None if there is none.
     metrics: Callable[[], Iterable[Metric]] | None = None
+
+
+def content_of(**parts: Any) -> Content:
+    """Return the JSON of a report with these keys; unknown values are None."""
+    return {"schema_version": SCHEMA_VERSION, **_valid(parts)}
+
+
+def _valid(value: Any) -> Any:
+    """Return what JSON can hold: no dataclasses, NaN, infinity, tuples or lone surrogates."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return _LONE_SURROGATES.sub("\ufffd", value)
+    if isinstance(value, Mapping):
+        return {name: _valid(own) for name, own in value.items()}
+    if isinstance(value, Sequence):
+        return [_valid(own) for own in value]
+    if is_dataclass(value):
+        return {one.name: _valid(getattr(value, one.name)) for one in fields(value)}
+    return value
+
+
+def fields_of(record: object, names: str) -> Content:
+    """Return attributes as JSON; a mean has two keys, as of ``mean_fields``.
+
+    Args:
+        record: has the attributes.
+        names: of the attributes, separated by spaces; ``key=attribute`` where the key is another.
+    """
+    content: Content = {}
+    for key, _, attribute in (name.partition("=") for name in names.split()):
+        value = getattr(record, attribute or key)
+        content |= mean_fields(key, value) if isinstance(value, Mean) else {key: value}
+    return content
+
+
+def mean_fields(key: str, mean: Mean | None) -> Content:
+    """Return a mean as JSON with its interval: ``saved_ms`` and ``saved_ci95_ms``."""
+    name = key.removesuffix("_ms")
+    value, ci95 = (None, None) if mean is None else (mean.value, mean.ci95)
+    return {key: value, f"{name}_ci95{key.removeprefix(name)}": ci95}
+
+
+def value_of(mean: Mean | None) -> float | None:
+    """Return the value of a mean; None if it is not known."""
+    return None if mean is None else mean.value
+
+
+def mean_cells(mean: Mean | None, name: str = "value", interval: str = "ci") -> Row:
+    """Return a mean with the ends of its interval; nothing if it is not known."""
+    if mean is None:
+        return {}
+    low, high = mean.ci95 or (None, None)
+    return {name: mean.value, f"{interval}_low": low, f"{interval}_high": high}

@@ -1,15 +1,14 @@
 """A report as a document: sections of texts, lists, key figures, tables, charts and code.
 
-Each family of reports builds its documents; HTML, Markdown and the terminal draw them. Blocks and
-sections that only some formats have room for name these formats. Charts, folds and big figures are
-drawn in HTML only.
+Each family of reports builds its documents, one for HTML (``html``), one for Markdown (``md``) and one
+for the ``terminal``. Charts, folds and big figures are drawn in HTML only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from stallscope.analysis.findings.finding import Finding
 from stallscope.charts.charts import Chart
@@ -87,7 +86,7 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Bar:
+class CellBar:
     """A bar of coloured parts, each a fraction of the bar's full length."""
 
     parts: Sequence[tuple[str, float]]
@@ -102,24 +101,24 @@ class Cell(str):
 
     #: What the cell is sorted by.
     key: float | str
-    #: By the name of a format, the file that the cell leads to.
-    links: Mapping[str, str]
+    #: The file that the cell leads to.
+    link: str | None
     #: Stands below the text in a smaller font.
     below: str
-    bar: Bar | None
+    bar: CellBar | None
 
     def __new__(
         cls,
         text: str,
         key: float | str = "",
         *,
-        links: Mapping[str, str] | None = None,
+        link: str | None = None,
         below: str = "",
-        bar: Bar | None = None,
+        bar: CellBar | None = None,
     ) -> Cell:
         """Add to the text what formats may draw with it."""
         cell = super().__new__(cls, text)
-        cell.key, cell.links, cell.below, cell.bar = key, links or {}, below, bar
+        cell.key, cell.link, cell.below, cell.bar = key, link, below, bar
         return cell
 
 
@@ -145,6 +144,11 @@ class Table:
     sorted_by: int | None = None
     #: Colours of the bars, with their names.
     legend: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    def of(cls, title: str, columns: Mapping[str, Iterable[str]], **more: Any) -> Table:
+        """Return a table of columns: their titles with their cells from the top down."""
+        return cls(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), **more)
 
     def shown_columns(self, name: str) -> list[int]:
         """Return the columns that a format shows."""
@@ -190,21 +194,7 @@ class Fold:
     is_open: bool = False
 
 
-@dataclass(frozen=True)
-class Only:
-    """Blocks that some formats show."""
-
-    kind: ClassVar[str] = "only"
-    formats: frozenset[str]
-    blocks: Sequence[Block]
-
-
-Block = Text | Listing | KeyFigures | BigFigure | Findings | Table | Charts | Code | Fold | Only
-
-
-def only(names: str, *blocks: Block) -> Only:
-    """Return blocks for the formats of these names, separated by spaces."""
-    return Only(frozenset(names.split()), blocks)
+Block = Text | Listing | KeyFigures | BigFigure | Findings | Table | Charts | Code | Fold
 
 
 @dataclass(frozen=True)
@@ -225,46 +215,16 @@ class Section:
     tone: str = "unknown"
     aside: Sequence[Block] = ()
 
-    def shown(self, name: str) -> list[Block]:
-        """Return the blocks that a format shows."""
-        return list(_shown(self.blocks, name))
-
-
-def _shown(blocks: Iterable[Block], name: str) -> Iterator[Block]:
-    for block in blocks:
-        if not isinstance(block, Only):
-            yield block
-        elif name in block.formats:
-            yield from _shown(block.blocks, name)
-
-
-@dataclass(frozen=True)
-class SectionsFor:
-    """Sections that some formats show; they are made when one of these formats draws them."""
-
-    formats: frozenset[str]
-    make: Callable[[], Iterable[Section]]
-
-
-def sections_for(names: str, make: Callable[[], Iterable[Section]]) -> SectionsFor:
-    """Return sections for the formats of these names, separated by spaces."""
-    return SectionsFor(frozenset(names.split()), make)
-
 
 def sections_of(*tables: Table | None) -> list[Section]:
     """Return a section for each table that there is."""
     return [Section(table.title, (table,)) for table in tables if table is not None]
 
 
-def charts_section(title: str, make: Callable[[], Sequence[Chart | None]]) -> SectionsFor:
+def charts_section(title: str, charts: Iterable[Chart | None]) -> list[Section]:
     """Return the section of the charts that can be drawn; none without any."""
-
-    def sections() -> Iterator[Section]:
-        charts = [chart for chart in make() if chart is not None]
-        if charts:
-            yield Section(title, (Charts(charts),), style="charts")
-
-    return sections_for("html", sections)
+    drawn = [chart for chart in charts if chart is not None]
+    return [Section(title, (Charts(drawn),), style="charts")] if drawn else []
 
 
 @dataclass(frozen=True)
@@ -281,25 +241,14 @@ class Document:
     """A whole report as its readers see it."""
 
     title: str
-    sections: Sequence[Section | SectionsFor]
+    sections: Sequence[Section]
     #: What the sections are about: readers can skip to it.
     subject: str
     chips: Sequence[Chip] = ()
     #: What the figures rest on, for the last line.
     basis: str = ""
 
-    def shown(self, name: str) -> list[Section]:
-        """Return the sections that a format shows."""
-        shown: list[Section] = []
-        for one in self.sections:
-            if isinstance(one, Section):
-                shown.append(one)
-            elif name in one.formats:
-                shown += one.make()
-        return shown
-
     @property
     def headline(self) -> str:
         """The title of the first section; empty without any."""
-        first = next(iter(self.sections), None)
-        return first.title if isinstance(first, Section) else ""
+        return self.sections[0].title if self.sections else ""

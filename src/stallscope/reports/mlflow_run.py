@@ -41,7 +41,10 @@ def write_summary(analysis: Analysis, run_id: str, *, report: Path | None = None
     from mlflow.entities import Metric, RunTag
 
     if report is not None:
-        _upload_report(run, report)
+        with tempfile.TemporaryDirectory(prefix="stallscope-") as folder:
+            named = Path(folder) / REPORT
+            shutil.copy(report, named)
+            run.upload(named, FOLDER)
     now = round(time.time() * 1000)
     figures = {name: value for name, value in metrics(analysis).items() if math.isfinite(value)}
     texts = tags(analysis) | ({"report": f"{FOLDER}/{REPORT}"} if report is not None else {})
@@ -85,10 +88,3 @@ def metrics(analysis: Analysis) -> dict[str, float]:
 
 def _yes(known: bool) -> str:
     return "true" if known else "false"
-
-
-def _upload_report(run: MlflowRun, report: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="stallscope-") as folder:
-        named = Path(folder) / REPORT
-        shutil.copy(report, named)
-        run.upload(named, FOLDER)

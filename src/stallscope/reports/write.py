@@ -79,7 +79,9 @@ def write_texts(paths: Sequence[Path], texts: Iterable[str], out: Path, force: b
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         for path, text in zip(paths, texts, strict=True):
-            _write(path, text)
+            # Readers see the old file or the new one.
+            with written_whole(path) as draft:
+                draft.write_bytes(text.encode("utf-8"))
 
 
 def make_folder(out: Path) -> None:
@@ -117,7 +119,8 @@ def stems_of(runs: Sequence[Run], taken: Iterable[str] = ()) -> list[str]:
     """
     used = {name.lower() for name in taken}
     named = [safe_name(run.name) for run in runs]
-    shared = _clashing(named) | used
+    counts = Counter(name.lower() for name in named)
+    shared = {name for name, count in counts.items() if count > 1} | used
     with_ids = [
         f"{name}-{safe_name(run.id)}" if name.lower() in shared else name
         for name, run in zip(named, runs, strict=True)
@@ -133,11 +136,6 @@ def stems_of(runs: Sequence[Run], taken: Iterable[str] = ()) -> list[str]:
     return stems
 
 
-def _clashing(names: Sequence[str]) -> set[str]:
-    counts = Counter(name.lower() for name in names)
-    return {name for name, count in counts.items() if count > 1}
-
-
 def refuse_to_overwrite(paths: Sequence[Path]) -> None:
     """Check that no file would be overwritten.
 
@@ -151,9 +149,3 @@ def refuse_to_overwrite(paths: Sequence[Path]) -> None:
             f"{existing[0]} is there already{more}: add --force to replace it, or name another folder "
             "with --out; nothing was written"
         )
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a temporary file, then rename it: readers see the old file or the new one."""
-    with written_whole(path) as draft:
-        draft.write_bytes(text.encode("utf-8"))

@@ -73,7 +73,9 @@ def _waits_longer(analysis: Analysis) -> bool:
 
 
 def _title(analysis: Analysis, loss: Mean, by: str) -> str:
-    name = "the synthetic baseline" if _synthetic(analysis) else "the baseline"
+    base = analysis.baseline
+    synthetic = base is not None and base.run.synthetic
+    name = "the synthetic baseline" if synthetic else "the baseline"
     if loss.ci95 is not None and loss.ci95[0] <= 0 <= loss.ci95[1]:
         return f"This run is as fast as {name}, as far as the steps can tell"
     word = "longer" if loss.value > 0 else "shorter"
@@ -95,7 +97,3 @@ def _throughput(analysis: Analysis) -> str:
     )
     verb = "lost" if gap >= 0 else "gained"
     return f"{percent(abs(gap))} of the baseline's throughput is {verb}{sure if gap >= 0 else ''}."
-
-
-def _synthetic(analysis: Analysis) -> bool:
-    return analysis.baseline is not None and analysis.baseline.run.synthetic

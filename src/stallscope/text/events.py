@@ -36,7 +36,7 @@ def who(event: Event) -> str:
     return ", ".join(one for one in (ranks, hosts) if one)
 
 
-def since_begin_s(event: Event, run: Run) -> float | None:
+def since_start_s(event: Event, run: Run) -> float | None:
     """Return seconds since the first log's start, by wall clocks; None if that is unknown."""
     if event.wall_ns is None or run.started_at is None:
         return None
@@ -45,11 +45,11 @@ def since_begin_s(event: Event, run: Run) -> float | None:
 
 def when(event: Event, run: Run) -> str:
     """Say how long after the run's start an event was, and how certain that is."""
-    seconds = since_begin_s(event, run)
+    seconds = since_start_s(event, run)
     if seconds is None:
         return NOT_KNOWN
     side = "after" if seconds >= 0 else "before"
-    at = f"{amount(abs(seconds) * 1e3, 'ms')} {side} the begin"
+    at = f"{amount(abs(seconds) * 1e3, 'ms')} {side} the start"
     if not event.uncertainty_ns:
         return at
     return f"{at}, or up to {amount(event.uncertainty_ns / 1e6, 'ms')} later"

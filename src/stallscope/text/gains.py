@@ -1,18 +1,100 @@
-"""Sort potential gains for people, each named once."""
+"""Write potential gains, the largest first: the condition, the gain and its interval."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.formatting.lists import counted, joined
+from stallscope.formatting.numbers import amount, between, exact, ratio, significant
 
-from .fixes import fix_title
-
+_TITLES = {
+    "input": "Without input stalls",
+    "compute": "With compute as in the baseline",
+    "other": "Without extra work between steps",
+    "allreduce": "If allreduce cost nothing",
+    "variation": "With half the variation between ranks",
+    "all": "With all of these fixed",
+}
+#: For fixes that make steps no faster.
+NO_GAIN = "no gain"
+_NO_RANK_LATE = "no rank late at times"
 # Smaller gains round to nothing.
 _WORTH_MENTIONING = 1.005
 # These are answers to the user's questions.
 _ASKED = ("bandwidth:", "ranks:")
+
+
+def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
+    """Describe the condition of a gain: ``With rank 3 as fast as the others``.
+
+    Args:
+        fix: the name of the fix.
+        slow: fixes of single ranks and hosts, which the fix ``imbalance`` combines.
+        in_turn: whether that fix also ends lateness that varies from step to step.
+    """
+    kind, _, value = fix.partition(":")
+    if fix in _TITLES:
+        return _TITLES[fix]
+    if kind == "bandwidth":
+        return f"With {value}× the bandwidth"
+    if kind == "ranks":
+        return f"On {counted(int(value), 'rank')}"
+    if fix != "imbalance":
+        return f"With {kind} {value} as fast as the others"
+    if not slow:
+        return f"With {_NO_RANK_LATE}"
+    fixed = joined([one.replace(":", " ", 1) for one in slow])
+    return f"With {fixed} as fast as the others" + (f", and {_NO_RANK_LATE}" if in_turn else "")
+
+
+def is_throughput(gain: WhatIf) -> bool:
+    """Whether the gain is a ratio of throughputs: on more ranks, each with the same work."""
+    return gain.fix.startswith("ranks:")
+
+
+def at_most(gain: WhatIf) -> str:
+    """Return ``at most `` for a gain that is a bound; otherwise empty."""
+    return "at most " if gain.bound else ""
+
+
+def speedup(gain: WhatIf) -> str:
+    """Write a speed-up: 1.25×, at most 1.25× for a bound, or no gain."""
+    if is_throughput(gain):
+        return f"{significant(gain.speedup)}× throughput"
+    if gain.saved_ms.value <= 0:
+        return NO_GAIN
+    return f"{at_most(gain)}{ratio(gain.speedup, gain.ci95)}×"
+
+
+def speedup_interval(gain: WhatIf) -> str:
+    """Write the interval of a speed-up: 1.24–1.26×, or why there is none."""
+    if gain.ci95 is None:
+        few = "runs or steps" if is_throughput(gain) else "independent steps"
+        return f"no interval: too few {few}"
+    return f"{between(*gain.ci95)}×"
+
+
+def how_sure(gain: WhatIf) -> str:
+    """Write the interval with its name: 95% interval: 1.24–1.26×; or why there is none."""
+    interval = speedup_interval(gain)
+    return interval if gain.ci95 is None else f"95% interval: {interval}"
+
+
+def saved(gain: WhatIf) -> str | None:
+    """Write the time saved: 10.9 ± 0.1 ms; None for a ratio of throughputs, which saves none."""
+    if is_throughput(gain):
+        return None
+    return f"{at_most(gain)}{amount(gain.saved_ms.value, 'ms', gain.saved_ms.ci95)}"
+
+
+def saving(gain: WhatIf, analysis: Analysis) -> str:
+    """Write the time saved of the step: 10.9 ± 0.1 ms of the step's 54.1 ms."""
+    time = saved(gain) or ""
+    step = analysis.step
+    return time if step is None else f"{time} of the step's {exact(step.mean, 'ms', step.ci95)}"
 
 
 @dataclass(frozen=True)

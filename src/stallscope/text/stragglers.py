@@ -1,10 +1,15 @@
-"""Write stragglers for tables."""
+"""Write stragglers: which rank, which stage, and what it costs."""
 
 from __future__ import annotations
 
+from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.stragglers.straggler import Straggler
-from stallscope.formatting.lists import listed
-from stallscope.formatting.numbers import amount
+from stallscope.analysis.stragglers.waiting_cost import enough_to_name, rank_hours
+from stallscope.formatting.lists import capitalised, counted, listed
+from stallscope.formatting.numbers import amount, exact, percent
+
+from .step_figures import StepFigures
 
 #: Explains the columns, below every table of stragglers.
 NOTE = (
@@ -18,6 +23,14 @@ _PATTERNS = {
     "ramp": "increasing",
     "bursts": "at times",
     "rotating": "varies from step to step",
+}
+_CANNOT_TELL = "These logs cannot show which rank is slow"
+_STAGES = {"input": "input", "compute": "compute", "other": "work between steps"}
+_WHEN = {"persistent": " all the time", "ramp": " increasingly", "bursts": " at times"}
+_LATER = {
+    "persistent": "takes {by} longer than its peers'",
+    "ramp": "takes longer and longer than its peers', by {by} on average",
+    "bursts": "takes {by} longer than usual in {share} of steps",
 }
 
 
@@ -45,3 +58,100 @@ def excess(one: Straggler) -> str:
 def cost(one: Straggler) -> str:
     """Write the cost: 10.9 ± 0.1 ms."""
     return amount(one.cost_ms.value, "ms", one.cost_ms.ci95)
+
+
+def waiting(analysis: Analysis) -> tuple[str, str]:
+    """Return the page's first sentence, and its evidence or cost."""
+    title, text = _found(analysis)
+    missing = analysis.run.missing_ranks
+    if not missing or analysis.bottleneck.kind == "insufficient_data":
+        return title, text
+    unseen = f"Whether {listed('rank', missing)} came late is not known: their logs are missing."
+    return title, f"{text} {unseen}"
+
+
+def _found(analysis: Analysis) -> tuple[str, str]:
+    steady, verdict = analysis.steady, analysis.bottleneck
+    if analysis.run.size == 1:
+        return "A single rank does not wait for others", ""
+    if steady is None or len(steady.ranks) < 2:
+        return _CANNOT_TELL, verdict.evidence
+    if analysis.stragglers:
+        return _named(analysis)
+    if not enough_to_name(steady):
+        few = f"{counted(len(steady), 'steady step')}, each much like the one before, are too few"
+        return _CANNOT_TELL, f"{few} to tell a slow rank from chance."
+    return "No stragglers: the remaining differences are random", _chance(analysis)
+
+
+def costs(one: Straggler, analysis: Analysis) -> str:
+    """Write the cost over the steady steps: 0.32 ± 0.01 h of all ranks."""
+    hours = rank_hours(one.cost_ms, len(analysis.steady or ()), analysis.run.size)
+    return amount(hours.value, "h", hours.ci95)
+
+
+def change(one: ChangePoint) -> str:
+    """Describe a change point: 41.0 → 53.2 ms per step, most of it imbalance (+10.1 ms)."""
+    by = amount(abs(one.by_ms), "ms")
+    sign = "+" if one.by_ms >= 0 else "−"
+    which = "" if one.rank is None else f"; rank {one.rank} is the critical one in most steps"
+    return (
+        f"{amount(one.before_ms, 'ms')} → {amount(one.after_ms, 'ms')} per step, most of it "
+        f"{one.entry} ({sign}{by}){which}"
+    )
+
+
+def _named(analysis: Analysis) -> tuple[str, str]:
+    named = [one for one in analysis.stragglers if one.ranks]
+    if not named:
+        return _rotating(analysis)
+    worst, more = named[0], len(analysis.stragglers) - 1
+    rest = f" {more} more {'is' if more == 1 else 'are'} in the table below." if more else ""
+    verb = "makes" if len(worst.ranks) == 1 or worst.hosts else "make"
+    when = _WHEN.get(worst.pattern, "")
+    title = f"{capitalised(who(worst))} {verb} the others wait{when}: {_how(worst)}"
+    return title, f"{_cost(worst, analysis)}{rest}"
+
+
+def _rotating(analysis: Analysis) -> tuple[str, str]:
+    worst = analysis.stragglers[0]
+    stage = _STAGES.get(worst.stage, worst.stage)
+    title = f"No single straggler: late {stage} varies from step to step"
+    late = (
+        f"In {percent(worst.late_share)} of steps one rank or another is late by "
+        f"{excess(worst)}, and no rank is late more often than chance explains."
+    )
+    return title, f"{late} {_cost(worst, analysis)}"
+
+
+def _how(one: Straggler) -> str:
+    stage = _STAGES.get(one.stage, one.stage)
+    how = _LATER.get(one.pattern, "is {by} later").format(
+        by=excess(one), share=percent(one.late_share)
+    )
+    work = "" if one.work is None else f" (it processes {one.work:.2f} times their samples)"
+    return f"its {stage} {how}{work}"
+
+
+def _cost(one: Straggler, analysis: Analysis) -> str:
+    whole = analysis.step
+    step = "" if whole is None else f" of the step's {exact(whole.mean, 'ms', whole.ci95)}"
+    steps = counted(len(analysis.steady or ()), "steady step")
+    ranks = counted(analysis.run.size, "rank")
+    sure = "" if one.cost_ms.ci95 else " These steps are too few for an interval."
+    return (
+        f"That costs {cost(one)}{step}: {costs(one, analysis)} of rank time, in {steps} "
+        f"of {ranks}.{sure}"
+    )
+
+
+def _chance(analysis: Analysis) -> str:
+    entry, figures = analysis.entry("imbalance"), StepFigures.of(analysis)
+    if entry is None or figures is None:
+        return ""
+    waits = figures.causes.amount(figures.waits.total, entry.ci95_ms)
+    return (
+        f"The slowest of {counted(analysis.run.size, 'rank')} is always a little later than the "
+        f"typical one: here {waits} per step, "
+        f"{percent(entry.share)} of it, and no rank or host is late more often than chance explains."
+    )

@@ -18,7 +18,7 @@ _APART = 0.065
 _DASHES = ("dot", "dash", "longdash", "dashdot", "longdashdot", "solid")
 _COLOURS = {"own": "steps", "projected": "steps", "others": "muted"}
 _WIDTHS = {"own": 3.0, "projected": 2.0, "others": 1.2}
-# Allocator beside the outermost dots, as a share of the axis.
+# Room beside the outermost dots, as a share of the axis.
 _EDGE = 0.03
 
 

@@ -24,7 +24,10 @@ _EXACT = 2**24
 def draw_heat_map(chart: HeatMap, drawn: go.Figure, look: Look) -> None:
     """Draw cells, what was not measured, marks and groups."""
     rows = len(chart.rows)
-    names = _names(chart)
+    # As tooltips show them, each differently.
+    names = [
+        markup(f"{row.label} on {row.group}" if row.group else row.label) for row in chart.rows
+    ]
     drawn.add_heatmap(
         x=chart.edges,
         y=names,
@@ -64,11 +67,6 @@ def draw_heat_map(chart: HeatMap, drawn: go.Figure, look: Look) -> None:
         ticklabelstandoff=4,
     )
     drawn.update_xaxes(range=[chart.edges[0], chart.edges[-1]], **step_axis(chart.x_label))
-
-
-def _names(chart: HeatMap) -> list[str]:
-    """Name the rows as tooltips show them, each differently."""
-    return [markup(f"{row.label} on {row.group}" if row.group else row.label) for row in chart.rows]
 
 
 def _tooltip_values(chart: HeatMap) -> np.ndarray:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from ..charts import title_of
 from ..palette import Colour
-from ..rows import OPACITIES, Box, Row, Rows
+from ..rows import OPACITIES, Box, Rows
 from ..text_width import text_width
 from .look import AXIS_HEIGHT, SMALL, Look, add_text, bold, hover, markup, value_axis, whiskers
 
@@ -61,12 +61,9 @@ def _traces(rows: Rows) -> Iterator[tuple[list[int], Sequence[Box | None]]]:
         yield from (([at], [box]) for at, row in enumerate(rows.rows) for box in row.boxes)
         return
     every = list(range(len(rows.rows)))
+    by_row = [{box.name: box for box in row.boxes} for row in rows.rows]
     for name in dict.fromkeys(box.name for row in rows.rows for box in row.boxes):
-        yield every, [_named(row, name) for row in rows.rows]
-
-
-def _named(row: Row, name: str) -> Box | None:
-    return next((box for box in row.boxes if box.name == name), None)
+        yield every, [boxes.get(name) for boxes in by_row]
 
 
 def _add_boxes(

@@ -1,23 +1,22 @@
-"""One function for all kinds of charts."""
+"""Any chart as an SVG element: the drawing of its kind, its text and its legend."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from html import escape
 from typing import Any
 
 from ..area import Areas
 from ..charts import Chart
 from ..curves import Curves
-from ..heat_map import HeatMap
-from ..layouts import layout_of
-from ..legend import legend_of
+from ..layouts import layout_of, legend_of
 from ..over_time import OverTime
 from ..rates import RateBars
 from ..rows import Rows
+from ..text_width import text_width
 from .area import draw_area
 from .curves import draw_curves
-from .frame import frame, legend
-from .heat_map import draw_heat_map
+from .markup import coordinate, element, rectangle, text
 from .over_time import draw_over_time
 from .rate_bars import draw_rate_bars
 from .rows import draw_rows
@@ -26,12 +25,15 @@ from .rows import draw_rows
 WIDE = 960
 NARROW = 380
 
-# Each draws into a width, and returns the markup and the height.
+_SWATCH = 11.0
+_LEGEND_LINE = 22.0
+_LEGEND_GAP = 18.0
+
+# Each draws into a width, and returns the markup and the height. Reports have no heat maps.
 _KINDS: dict[type, Callable[[Any, float], tuple[list[str], float]]] = {
     Rows: draw_rows,
     Areas: draw_area,
     Curves: draw_curves,
-    HeatMap: draw_heat_map,
     OverTime: draw_over_time,
     RateBars: draw_rate_bars,
 }
@@ -49,3 +51,40 @@ def draw(chart: Chart, key: str, width: int = WIDE) -> str:
     parts, height = _KINDS[type(layout)](layout, width)
     swatches, end = legend(legend_of(chart), height, width)
     return frame(chart, key, width, end, *parts, swatches)
+
+
+def frame(chart: Chart, key: str, width: float, height: float, *parts: str) -> str:
+    """Make an image to screen readers, with the chart's title and sentence as its text."""
+    return element(
+        "svg",
+        element("title", escape(chart.title), id=f"{key}-title"),
+        element("desc", escape(chart.sentence), id=f"{key}-desc"),
+        *parts,
+        xmlns="http://www.w3.org/2000/svg",
+        class_="chart",
+        role="img",
+        aria_labelledby=f"{key}-title {key}-desc",
+        viewBox=f"0 0 {coordinate(width)} {coordinate(height)}",
+    )
+
+
+def legend(entries: Sequence[tuple[str, str]], top: float, width: float) -> tuple[str, float]:
+    """Draw swatches with labels, in as many lines as they need.
+
+    Args:
+        entries: names of the palette with labels.
+        top: where the legend starts.
+        width: where its lines end.
+
+    Returns:
+        The markup, and where the legend ends.
+    """
+    parts, x, y = [], 0.0, top
+    for name, label in entries:
+        needed = _SWATCH + 6 + text_width(label)
+        if x and x + needed > width:
+            x, y = 0.0, y + _LEGEND_LINE
+        parts.append(rectangle(x, y + 3, _SWATCH, _SWATCH, rx=2, class_=f"fill-{name}"))
+        parts.append(text(label, x + _SWATCH + 6, y + 13))
+        x += needed + _LEGEND_GAP
+    return "".join(parts), y + (_LEGEND_LINE if entries else 0.0)

@@ -5,6 +5,17 @@ from __future__ import annotations
 from ..palette import COLOURS, HEAT, SHADES, Colour
 
 _DARK_INK, _LIGHT_INK = "#14171c", "#ffffff"
+# Colours on which light text stands out more than dark text, on light and on dark pages.
+_DEEP = {"compute", "steps"}
+_DEEP_AT_NIGHT = {
+    "wait",
+    "waiting_or_allreduce",
+    "startup",
+    "warmup",
+    "input_waiting",
+    "compute_waiting",
+    "other_waiting",
+}
 
 _RULES = """\
 .chart{display:block;width:100%;height:auto;font-family:inherit}
@@ -60,8 +71,7 @@ def stylesheet() -> str:
 def _stages() -> dict[str, Colour]:
     """Return the colour of every stage, and of text on it."""
     texts = {
-        f"on-{name}": Colour(_ink_on(colour.light), _ink_on(colour.dark))
-        for name, colour in COLOURS.items()
+        f"on-{name}": Colour(_ink(name in _DEEP), _ink(name in _DEEP_AT_NIGHT)) for name in COLOURS
     }
     return {**COLOURS, **texts}
 
@@ -74,21 +84,5 @@ def _properties(values: dict[str, str]) -> str:
     return "".join(f"--{name}:{value};" for name, value in values.items())
 
 
-def _ink_on(background: str) -> str:
-    """Dark or light text, whichever stands out more (contrast as in WCAG 2)."""
-    return max((_DARK_INK, _LIGHT_INK), key=lambda ink: contrast(ink, background))
-
-
-def contrast(one: str, other: str) -> float:
-    """Compute the contrast ratio of two colours, from 1 to 21."""
-    darker, lighter = sorted((_luminance(one), _luminance(other)))
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    channels = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    red, green, blue = (
-        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
-        for value in channels
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+def _ink(light: bool) -> str:
+    return _LIGHT_INK if light else _DARK_INK

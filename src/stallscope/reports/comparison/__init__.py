@@ -3,10 +3,8 @@
 from functools import partial
 
 from ..base import Parts
-from .compared import Compared
-from .document import document
-from .json_content import json_content
-from .records import records
+from .document import Compared, document
+from .records import json_content, records
 
 __all__ = ["Compared", "parts"]
 

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import History
-from stallscope.charts import comparison, history
+from stallscope.charts.comparison import changes_chart, figure_charts, ledgers_chart, runs_chart
 
-from ..document import (
-    Document,
-    Listing,
-    Section,
-    SectionsFor,
-    Text,
-    charts_section,
-    sections_for,
-    sections_of,
-)
+from ..document import Document, Listing, Section, Text, charts_section, sections_of
 from . import histories
-from .compared import Compared
-from .contents import NOTHING_ELSE, changes_table, facts_table, runs_table
-from .sentences import caveats, outcome, speedup
+from .pair import NOTHING_ELSE, caveats, changes_table, facts_table, outcome, runs_table, speedup
 
 
-def document(compared: Compared) -> Document:
-    """Build the document; a pair comes before histories."""
-    sections = [] if compared.pair is None else [*_pair(compared.pair)]
+@dataclass(frozen=True)
+class Compared:
+    """Either a pair or histories."""
+
+    pair: Comparison | None = None
+    histories: Sequence[History] = ()
+
+
+def document(compared: Compared, form: str) -> Document:
+    """Build the document for a format; a pair comes before histories."""
+    sections = [] if compared.pair is None else [*_pair(compared.pair, form)]
     for one in compared.histories:
-        sections += _history(one)
+        sections += _history(one, form)
     return Document("Comparison", sections, "comparison")
 
 
-def _pair(pair: Comparison) -> Iterator[Section | SectionsFor]:
+def _pair(pair: Comparison, form: str) -> Iterator[Section]:
     title, sentence = outcome(pair)
     ratio = speedup(pair)
     sentences = [sentence, *([f"Throughput of B over A's: {ratio}."] if ratio else [])]
@@ -42,28 +40,25 @@ def _pair(pair: Comparison) -> Iterator[Section | SectionsFor]:
         style="headline",
         label=f"A: {pair.first.run.name}, B: {pair.second.run.name}",
     )
-    yield charts_section(
-        "Charts", lambda: [comparison.ledgers_chart(pair), comparison.changes_chart(pair)]
-    )
+    if form == "html":
+        yield from charts_section("Charts", [ledgers_chart(pair), changes_chart(pair)])
     facts = facts_table(pair)
     yield from sections_of(runs_table(pair), changes_table(pair), facts)
     if facts is None:
         yield Section("Other differences", (Text(NOTHING_ELSE),))
 
 
-def _history(own: History) -> Iterator[Section | SectionsFor]:
+def _history(own: History, form: str) -> Iterator[Section]:
     yield Section(
         histories.headline(own),
         (*map(Text, histories.since(own)), *_caveats(own.warnings)),
         style="headline",
         label=histories.title(own),
     )
-    yield charts_section(
-        "Charts", lambda: [*history.figure_charts(own), history.ledgers_chart(own)]
-    )
-    yield from sections_of(histories.figures_table(own))
-    yield sections_for("html md", lambda: sections_of(histories.changes_table(own)))
-    yield from sections_of(histories.runs_table(own))
+    if form == "html":
+        yield from charts_section("Charts", [*figure_charts(own), runs_chart(own)])
+    changes = None if form == "terminal" else histories.changes_table(own)
+    yield from sections_of(histories.figures_table(own), changes, histories.runs_table(own))
 
 
 def _caveats(sentences: Sequence[str]) -> list[Listing]:

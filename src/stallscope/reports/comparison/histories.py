@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallscope.analysis.history.comparison import Difference
-from stallscope.analysis.history.regression import Figure, History, Rerun
+from stallscope.analysis.history.regression import Figure, History
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import TITLES
 from stallscope.formatting.lists import counted, joined
@@ -13,7 +13,7 @@ from stallscope.formatting.numbers import amount, percent, plus_minus, rate
 from stallscope.text.verdicts import short_verdict
 
 from ..document import NOTHING, Table
-from .sentences import fact_title, fact_value
+from .pair import fact_title, fact_value, started
 
 _RATE = "samples_per_second"
 _MOST_FACTS = 3
@@ -87,16 +87,18 @@ def over_the_runs(figure: Figure) -> str:
 
 def figures_table(history: History) -> Table:
     """Return every figure: its latest value, its spread, its change over the runs."""
-    return Table(
+    found = history.figures
+    return Table.of(
         "Over the runs",
-        ("Figure", "Latest run", "Runs differ by", "Over the runs"),
-        tuple(
-            (name_of(one), _latest(one), _spread(one), over_the_runs(one))
-            for one in history.figures
-        ),
+        {
+            "Figure": map(name_of, found),
+            "Latest run": map(_latest, found),
+            "Runs differ by": map(_spread, found),
+            "Over the runs": map(over_the_runs, found),
+        },
         words=frozenset({0, 3}),
         emphasised=frozenset(
-            at for at, one in enumerate(history.figures) if one.status in ("change", "trend")
+            at for at, one in enumerate(found) if one.status in ("change", "trend")
         ),
         note=_NOTE,
     )
@@ -129,41 +131,31 @@ def changes_table(history: History) -> Table | None:
 
 def runs_table(history: History) -> Table:
     """Return the table of runs, the oldest first."""
-    step, rates = history.figure("step").values, _values(history, _RATE)
-    rows = [
-        _run_row(number, run, mean, per_second)
-        for number, (run, mean, per_second) in enumerate(
-            zip(history.runs, step, rates, strict=True), 1
-        )
-    ]
-    columns = ("", "Run", "Began", "Step", "Throughput", "Verdict", "Changes since the run before")
-    # The last column is left out if all its cells are empty.
-    shown = len(columns) if any(run.differences for run in history.runs) else len(columns) - 1
-    return Table(
+    runs = history.runs
+    analyses = [one.analysis for one in runs]
+    columns = {
+        "": map(str, range(1, len(runs) + 1)),
+        "Run": [one.run.name for one in analyses],
+        "Began": [started(one.run) for one in analyses],
+        "Step": [
+            NOTHING if mean is None else amount(mean.value, "ms", mean.ci95)
+            for mean in history.figure("step").values
+        ],
+        "Throughput": [
+            rate(None if mean is None else mean.value) for mean in _values(history, _RATE)
+        ],
+        "Verdict": [short_verdict(one.bottleneck) for one in analyses],
+    }
+    if any(one.differences for one in runs):
+        columns["Changes since the run before"] = [_facts(one.differences) for one in runs]
+    return Table.of(
         "The runs",
-        columns[:shown],
-        tuple(row[:shown] for row in rows),
+        columns,
         words=frozenset({1, 2, 5, 6}),
         note="± is the 95% interval from step to step.",
         without={"terminal": (2, 5)},
         most={"terminal": _LATEST_RUNS},
         latest=True,
-    )
-
-
-def _run_row(
-    number: int, run: Rerun, step: Mean | None, per_second: Mean | None
-) -> tuple[str, ...]:
-    analysis = run.analysis
-    began = analysis.run.started_at
-    return (
-        f"{number}",
-        analysis.run.name,
-        f"{began:%Y-%m-%d %H:%M}" if began else NOTHING,
-        NOTHING if step is None else amount(step.value, "ms", step.ci95),
-        rate(None if per_second is None else per_second.value),
-        short_verdict(analysis.bottleneck),
-        _facts(run.differences),
     )
 
 

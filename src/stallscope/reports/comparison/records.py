@@ -1,16 +1,21 @@
-"""The figures of compared runs for spreadsheets: one row per run and figure."""
+"""Compared runs for programs and spreadsheets: one object, and one row per run and figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.history.comparison import Comparison
-from stallscope.analysis.history.regression import Figure, History
+from stallscope.analysis.history.comparison import Change, Comparison, Difference
+from stallscope.analysis.history.regression import Figure, History, Rerun
+from stallscope.catalogue.values import moment
 
-from ..records import Records, Row, mean_cells
-from .compared import Compared
+from ..base import Content, Records, Row, content_of, fields_of, mean_cells
+from .document import Compared
+from .histories import headline
+from .pair import caveats, outcome
 
 COLUMNS = (
     "job",
@@ -28,36 +33,128 @@ COLUMNS = (
 )
 
 
+def json_content(compared: Compared) -> Content:
+    """Return one object; unknown values are None."""
+    pair = compared.pair
+    return content_of(
+        pair=None if pair is None else _pair(pair),
+        histories=[_history(one) for one in compared.histories],
+    )
+
+
+def _pair(pair: Comparison) -> dict[str, Any]:
+    words, sentence = outcome(pair)
+    return {
+        "outcome": words,
+        "sentence": sentence,
+        "same_run": pair.same_run,
+        "runs": [_run(pair.first), _run(pair.second)],
+        "speedup": pair.speedup,
+        "step": None if pair.step is None else _change(pair.step),
+        "by_cause": [_change(one) for one in pair.by_cause],
+        "ledger": [_change(one) for one in pair.entries],
+        "differences": [_difference(one) for one in pair.differences],
+        "caveats": caveats(pair),
+    }
+
+
+def _run(analysis: Analysis) -> dict[str, Any]:
+    run = analysis.run
+    return {
+        **fields_of(run, "id name source size"),
+        "steps": analysis.steps,
+        "synthetic": run.synthetic,
+        "started_at": moment(run.started_at),
+        "bottleneck": fields_of(analysis.bottleneck, "kind cause ranks hosts"),
+    }
+
+
+def _change(one: Change) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "first_ms": one.first,
+        "second_ms": one.second,
+        "by_ms": one.by,
+        "more_than_noise": one.is_real,
+    }
+
+
+def _difference(one: Difference) -> dict[str, Any]:
+    return {"fact": one.name, "first": _plain(one.first), "second": _plain(one.second)}
+
+
+def _plain(value: Any) -> Any:
+    """Convert a fact of a log to JSON."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def _history(history: History) -> dict[str, Any]:
+    run = history.runs[0].analysis.run
+    return {
+        "job": history.name,
+        "size": run.size,
+        "synthetic": run.synthetic,
+        "headline": headline(history),
+        "runs": [
+            {**_run(one.analysis), "differences": [*map(_difference, one.differences)]}
+            for one in history.runs
+        ],
+        "figures": [_figure(one, history.runs) for one in history.figures],
+        "warnings": history.warnings,
+    }
+
+
+def _figure(figure: Figure, runs: Sequence[Rerun]) -> dict[str, Any]:
+    trend = figure.trend
+    return {
+        "name": figure.name,
+        "unit": "samples/s" if figure.name == "samples_per_second" else "ms",
+        "status": figure.status,
+        "why": figure.why or None,
+        "values": figure.values,
+        "changes": [
+            {**vars(change), "run_id": runs[change.run].analysis.run.id}
+            for change in figure.changes
+        ],
+        "trend": None if trend is None else {"per_run": trend.per_run, "p": trend.p},
+        "spread": figure.spread,
+    }
+
+
 def records(compared: Compared) -> Records:
     """List the figures in milliseconds and in samples per second.
 
     ``by`` is the difference to the first run of a pair, or to the level before a change.
     """
-    pair = () if compared.pair is None else _pair(compared.pair)
-    return Records(COLUMNS, chain(pair, *(_history(one) for one in compared.histories)))
+    pair = () if compared.pair is None else _pair_rows(compared.pair)
+    return Records(COLUMNS, chain(pair, *(_history_rows(one) for one in compared.histories)))
 
 
-def _pair(pair: Comparison) -> Iterator[Row]:
+def _pair_rows(pair: Comparison) -> Iterator[Row]:
     for change in (*pair.entries, *([] if pair.step is None else [pair.step])):
-        yield {**_run(1, pair.first), "figure": change.name, **mean_cells(change.first)}
-        row: Row = {**_run(2, pair.second), "figure": change.name, **mean_cells(change.second)}
+        yield {**_run_cells(1, pair.first), "figure": change.name, **mean_cells(change.first)}
+        row: Row = {
+            **_run_cells(2, pair.second),
+            "figure": change.name,
+            **mean_cells(change.second),
+        }
         yield {**row, **mean_cells(change.by, "by", "by_ci"), "found": change.is_real}
 
 
-def _history(history: History) -> Iterator[Row]:
+def _history_rows(history: History) -> Iterator[Row]:
     for figure in history.figures:
-        for row in _figure(figure, history):
+        for row in _figure_rows(figure, history):
             yield {"job": history.name, **row}
 
 
-def _figure(figure: Figure, history: History) -> Iterator[Row]:
+def _figure_rows(figure: Figure, history: History) -> Iterator[Row]:
     changes = {change.run: change for change in figure.changes}
     for at, (run, mean) in enumerate(zip(history.runs, figure.values, strict=True)):
-        row: Row = {**_run(at + 1, run.analysis), "figure": figure.name, **mean_cells(mean)}
+        row: Row = {**_run_cells(at + 1, run.analysis), "figure": figure.name, **mean_cells(mean)}
         if at in changes:
             row |= {**mean_cells(changes[at].by, "by", "by_ci"), "found": True}
         yield row
 
 
-def _run(number: int, analysis: Analysis) -> Row:
+def _run_cells(number: int, analysis: Analysis) -> Row:
     return {"number": number, "run_id": analysis.run.id, "run": analysis.run.name}

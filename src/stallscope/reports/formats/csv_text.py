@@ -9,8 +9,7 @@ from functools import lru_cache
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
 
-from ..base import Parts, ReportOptions
-from ..records import Value
+from ..base import Parts, ReportOptions, Value
 
 # Spreadsheets run a cell that begins like this, in ASCII or in full width (OWASP, "CSV injection").
 _FORMULA = tuple("=+-@＝＋－＠")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import count
@@ -18,40 +16,28 @@ from stallscope.charts.charts import Chart
 from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
 from stallscope.charts.svg.markup import element, rectangle, tooltip
 from stallscope.formatting.plain import plain
-from stallscope.text import code
+from stallscope.text.recorded import code_parts
 
 from ..base import Parts, ReportOptions
-from ..document import Bar, Table
+from ..document import CellBar, Table
 
 _BAR = (120.0, 14.0)
 
 
-@dataclass(frozen=True)
-class DrawnChart:
-    """A chart, drawn for wide pages and for phones."""
-
-    title: str
-    sentence: str
-    wide: Markup
-    narrow: Markup
-
-
 def html_text(parts: Parts, options: ReportOptions) -> str:
     """Draw the document's sections as cards of a page."""
-    document = parts.document()
-    sections = document.shown("html")
+    document = parts.document("html")
     sortable = any(
         isinstance(block, Table) and block.sorted_by is not None
-        for section in sections
-        for block in section.shown("html")
+        for section in document.sections
+        for block in section.blocks
     )
     return (
         environment()
         .get_template("document.html.j2")
         .render(
             document=document,
-            sections=sections,
-            drawn=_drawing(),
+            next_key=count().__next__,
             script=Markup(_script()) if sortable else "",
             script_hash=_hash(_script()) if sortable else "",
             options=options,
@@ -73,6 +59,7 @@ def environment() -> Environment:
     environment.filters["coded"] = _coded
     environment.filters["svg"] = _svg
     environment.filters["quoted"] = quote
+    environment.filters["chart"] = _chart
     environment.globals.update(chart_styles=Markup(stylesheet()))
     return environment
 
@@ -81,7 +68,7 @@ def _coded(text: str) -> Markup:
     """Mark text between backticks as code."""
     return Markup("").join(
         Markup("<code>{}</code>").format(plain(part)) if is_code else plain(part)
-        for part, is_code in code.parts(text)
+        for part, is_code in code_parts(text)
     )
 
 
@@ -90,23 +77,12 @@ def _shown(value: object) -> object:
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _drawing() -> Callable[[Chart], DrawnChart]:
-    """Return a function that draws the charts of one page, each with its own key."""
-    keys = count()
-
-    def drawn(chart: Chart) -> DrawnChart:
-        key = next(keys)
-        return DrawnChart(
-            chart.title,
-            chart.sentence,
-            Markup(draw(chart, f"wide-{key}", WIDE)),
-            Markup(draw(chart, f"narrow-{key}", NARROW)),
-        )
-
-    return drawn
+def _chart(chart: Chart, name: str, key: int) -> Markup:
+    """Draw a chart for wide or for narrow pages; the key tells it from others of the page."""
+    return Markup(draw(chart, f"{name}-{key}", WIDE if name == "wide" else NARROW))
 
 
-def _svg(bar: Bar) -> Markup:
+def _svg(bar: CellBar) -> Markup:
     """Draw a small bar; its text names its parts."""
     width, height = _BAR
     parts, x = [tooltip(bar.text)], 0.0

@@ -10,17 +10,7 @@ from urllib.parse import quote
 from stallscope.formatting.plain import plain
 
 from ..base import Parts, ReportOptions
-from ..document import (
-    Block,
-    Cell,
-    Code,
-    Findings,
-    KeyFigures,
-    Listing,
-    Section,
-    Table,
-    Text,
-)
+from ..document import Block, Cell, Code, Findings, KeyFigures, Listing, Section, Table, Text
 
 _NAME = "md"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")
@@ -31,8 +21,8 @@ _MOST_ROWS = 20
 
 def markdown_text(parts: Parts, options: ReportOptions) -> str:
     """Write the document's sections, one below the other."""
-    document = parts.document()
-    written = [part for section in document.shown(_NAME) for part in _section(section)]
+    document = parts.document(_NAME)
+    written = [part for section in document.sections for part in _section(section)]
     basis = f"; {escaped(document.basis)}" if document.basis else ""
     written.append(
         f"<sub>Stallscope {escaped(options.version)}, "
@@ -49,18 +39,14 @@ def escaped(text: str) -> str:
 
 
 def _section(section: Section) -> Iterator[str]:
-    blocks = section.shown(_NAME)
-    if not any(isinstance(block, Table) and block.title == section.title for block in blocks):
+    named = (isinstance(one, Table) and one.title == section.title for one in section.blocks)
+    if not any(named):
         level = "##" if section.style in ("headline", "verdict") else "###"
         yield f"{level} {escaped(section.title)}"
     if section.label and section.style == "headline":
         yield escaped(section.label)
-    for block in blocks:
-        yield from _block(block)
-
-
-def _block(block: Block) -> Iterator[str]:
-    return _WRITERS[type(block)](block)
+    for block in section.blocks:
+        yield from _WRITERS[type(block)](block)
 
 
 def _text(text: Text) -> Iterator[str]:
@@ -123,7 +109,7 @@ def _row(cells: Iterable[str]) -> str:
 
 def _cell(cell: str) -> str:
     text = escaped(cell)
-    link = cell.links.get(_NAME) if isinstance(cell, Cell) else None
+    link = cell.link if isinstance(cell, Cell) else None
     return f"[{text}]({quote(link)})" if link else text
 
 

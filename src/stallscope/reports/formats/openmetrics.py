@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
 
-from ..base import Parts, ReportOptions
-from ..records import Metric
+from ..base import Metric, Parts, ReportOptions
 
 
 def openmetrics_text(parts: Parts, _options: ReportOptions) -> str:

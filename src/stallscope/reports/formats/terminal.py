@@ -15,9 +15,9 @@ from stallscope.charts.palette import COLOURS
 from stallscope.formatting.plain import plain
 
 from ..document import (
-    Bar,
     Block,
     Cell,
+    CellBar,
     Code,
     Document,
     Findings,
@@ -38,14 +38,14 @@ _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 def terminal_summary(document: Document) -> RenderableType:
     """Draw the document for a ``rich`` console at least 80 columns wide."""
     spaced: list[RenderableType] = []
-    for section in document.shown(_NAME):
+    for section in document.sections:
         drawn = _verdict(document, section) if section.style == "verdict" else _section(section)
         spaced += [drawn, Line()]
     return Group(*spaced)
 
 
 def _verdict(document: Document, section: Section) -> Panel:
-    evidence, *others = section.shown(_NAME)
+    evidence, *others = section.blocks
     title = Line(plain(f"{document.title}: {section.label}"))
     title.truncate(_MOST_TITLE, overflow="ellipsis")
     lines = [Line(plain(section.title), style="bold"), *_drawn(evidence), Line()]
@@ -59,15 +59,13 @@ def _verdict(document: Document, section: Section) -> Panel:
 
 
 def _section(section: Section) -> RenderableType:
-    blocks = section.shown(_NAME)
     lines: list[RenderableType] = []
     if section.label:
         lines.append(Line(plain(section.label), style="dim", overflow="fold"))
-    if section.title and not any(
-        isinstance(block, Table) and block.title == section.title for block in blocks
-    ):
+    named = (isinstance(one, Table) and one.title == section.title for one in section.blocks)
+    if section.title and not any(named):
         lines.append(Line(plain(section.title), style="bold"))
-    return Group(*lines, *(line for block in blocks for line in _drawn(block)))
+    return Group(*lines, *(line for block in section.blocks for line in _drawn(block)))
 
 
 def _drawn(block: Block) -> Iterator[RenderableType]:
@@ -154,7 +152,7 @@ def _cell(cell: str) -> Line:
     return Line(plain(cell)) if bar is None else _bar(bar)
 
 
-def _bar(bar: Bar) -> Line:
+def _bar(bar: CellBar) -> Line:
     """Draw the parts of a bar as blocks; even the shortest bar is visible."""
     drawn = Line()
     for name, share in bar.parts:

@@ -4,10 +4,8 @@ from functools import partial
 
 from ..base import Parts
 from .document import document
-from .index import Index
-from .json_content import json_content
-from .line import Line, by_time_lost, line_of
-from .records import records
+from .index import Index, Line, by_time_lost, line_of
+from .records import json_content, records
 
 __all__ = ["Index", "Line", "by_time_lost", "line_of", "parts"]
 

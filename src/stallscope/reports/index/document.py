@@ -7,93 +7,124 @@ from collections.abc import Iterator
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.charts import TITLES
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import NOT_MEASURED, amount, percent
+from stallscope.formatting.numbers import (
+    NOT_MEASURED,
+    Scale,
+    amount,
+    between,
+    percent,
+    plus_minus,
+    rate,
+    ratio,
+)
+from stallscope.text.gains import NO_GAIN
 
 from ..document import (
-    Bar,
+    NOTHING,
     Cell,
+    CellBar,
     Document,
     Listing,
     Section,
-    SectionsFor,
     Table,
     Text,
     charts_section,
-    only,
+    sections_of,
 )
-from .index import NOTE, Index, gain, lost, ranks, shares, throughput
-from .line import Line
+from .index import Index, Line
 from .trends import trends
 
 # Job summaries have a limit of size.
 _MOST_ROWS = 200
 _MOST_FAILED = 50
 _FAILED = "failed"
-
-_COLUMNS = (
-    "Run",
-    "Verdict",
-    "Time lost",
-    "Fix",
-    "Gain of the fix",
-    "Step time by cause",
-    "Step",
-    "Throughput",
-    "Ranks",
-    "Started, UTC",
+# Smaller gains round to nothing.
+_WORTH_MENTIONING = 1.005
+# Below the table of runs.
+_NOTE = (
+    "Time lost: what the fix saves per step × steps × ranks, as time of one rank. "
+    "The fix is the verdict's, or the one that gains most if the verdict names none. "
+    "≤ marks a bound: allreduce as if it cost nothing, or a run without a fault."
 )
+# What a format has no room for, or shows below another figure.
+_WITHOUT = {"html": ("Fix",), "md": ("Step time by cause", "Step")}
 _WORDS = ("Run", "Verdict", "Fix", "Step time by cause", "Started, UTC")
 
 
-def document(index: Index) -> Document:
-    """Build the document."""
-    return Document(index.title, [*_sections(index)], "runs")
+def document(index: Index, form: str) -> Document:
+    """Build the document for a format."""
+    return Document(index.title, [*_sections(index, form)], "runs")
 
 
-def _sections(index: Index) -> Iterator[Section | SectionsFor]:
+def _sections(index: Index, form: str) -> Iterator[Section]:
     failed = f"{counted(len(index.failed), 'run')} could not be reported."
-    link = [only("html", Text(failed, leads_to=_FAILED))] if index.failed else []
+    link = [Text(failed, leads_to=_FAILED)] if index.failed and form == "html" else []
     yield Section(index.headline, link, style="headline")
-    table = _table(index)
-    yield Section(table.title, (table,))
-    yield charts_section("Trends", lambda: trends(index.lines))
+    yield from sections_of(_table(index, form))
+    if form == "html":
+        yield from charts_section("Trends", trends(index.lines))
     if index.failed:
         failures = Listing(index.failed, most={"md": _MOST_FAILED})
         yield Section("Not reported", (failures,), style="alert", key=_FAILED)
 
 
-def _table(index: Index) -> Table:
-    return Table(
+def _table(index: Index, form: str) -> Table:
+    lines, scale = index.ranked, index.scale
+    columns = {
+        "Run": [Cell(one.name, one.name, link=index.page(one, f".{form}")) for one in lines],
+        "Verdict": [Cell(one.said, one.said) for one in lines],
+        "Time lost": [Cell(_lost(one, scale), _last_if_unknown(one.lost_h)) for one in lines],
+        "Fix": [Cell(one.fix or "", one.fix or "") for one in lines],
+        "Gain of the fix": [
+            Cell(_gain(one), _last_if_unknown(one.speedup), below=one.fix or "") for one in lines
+        ],
+        "Step time by cause": map(_shares, lines),
+        "Step": [Cell(amount(one.step_ms, "ms"), _last_if_unknown(one.step_ms)) for one in lines],
+        "Throughput": [
+            Cell(rate(one.samples_per_second), _last_if_unknown(one.samples_per_second))
+            for one in lines
+        ],
+        "Ranks": [
+            Cell(f"{one.ranks:,}{', synthetic' if one.synthetic else ''}", one.ranks)
+            for one in lines
+        ],
+        "Started, UTC": [Cell(one.began or "not known", one.started_at or "") for one in lines],
+    }
+    for title in _WITHOUT.get(form, ()):
+        del columns[title]
+    at = list(columns).index
+    return Table.of(
         "Runs by time lost",
-        _COLUMNS,
-        tuple(_row(line, index) for line in index.ranked),
-        words=frozenset(map(_COLUMNS.index, _WORDS)),
-        note=NOTE,
-        without={
-            "html": [_COLUMNS.index("Fix")],
-            "md": [_COLUMNS.index("Step time by cause"), _COLUMNS.index("Step")],
-        },
+        columns,
+        words=frozenset(at(title) for title in _WORDS if title in columns),
+        note=_NOTE,
         most={"md": _MOST_ROWS},
-        sorted_by=_COLUMNS.index("Time lost"),
+        sorted_by=at("Time lost"),
         legend=[(name, TITLES[name]) for name in CAUSES],
     )
 
 
-def _row(line: Line, index: Index) -> tuple[Cell, ...]:
-    pages = {"html": index.page(line, ".html"), "md": index.page(line, ".md")}
-    fix = line.fix or ""
-    return (
-        Cell(line.name, line.name, links={name: page for name, page in pages.items() if page}),
-        Cell(line.said, line.said),
-        Cell(lost(line, index.scale), _last_if_unknown(line.lost_h)),
-        Cell(fix, fix),
-        Cell(gain(line), _last_if_unknown(line.speedup), below=fix),
-        _shares(line),
-        Cell(amount(line.step_ms, "ms"), _last_if_unknown(line.step_ms)),
-        Cell(throughput(line), _last_if_unknown(line.samples_per_second)),
-        Cell(ranks(line), line.ranks),
-        Cell(line.began or "not known", line.started_at or ""),
-    )
+def _lost(line: Line, scale: Scale) -> str:
+    """Return the lost time: 12.3 ± 0.4 h, or that it was not measured."""
+    if line.lost_h is None:
+        return NOT_MEASURED
+    most = "≤ " if line.bound else ""
+    low, high = line.lost_ci95_h or (None, None)
+    ends = None if low is None or high is None else (low * scale.factor, high * scale.factor)
+    return f"{most}{plus_minus(line.lost_h * scale.factor, ends)} {scale.unit}"
+
+
+def _gain(line: Line) -> str:
+    """Return the gain of the fix: 1.23× (1.22–1.24×), or at most 1.23× if it is a bound."""
+    if line.speedup is None:
+        return NOTHING
+    if line.speedup < _WORTH_MENTIONING:
+        return NO_GAIN
+    most = "at most " if line.bound else ""
+    gained = f"{most}{ratio(line.speedup, line.speedup_ci95)}×"
+    if line.speedup_ci95 is None:
+        return gained
+    return f"{gained} ({between(*line.speedup_ci95)}×)"
 
 
 def _last_if_unknown(value: float | None) -> float:
@@ -102,13 +133,14 @@ def _last_if_unknown(value: float | None) -> float:
 
 def _shares(line: Line) -> Cell:
     """Return a small bar of the causes, and the name of the largest."""
-    found = shares(line)
-    if not found:
+    whole = sum(line.by_cause_ms.values())
+    if not whole:
         return Cell(NOT_MEASURED)
+    found = {name: ms / whole for name, ms in line.by_cause_ms.items()}
     largest = max(found, key=lambda name: found[name])
     text = ", ".join(f"{TITLES[name].lower()} {percent(share)}" for name, share in found.items())
     return Cell(
         f"{percent(found[largest])} {TITLES[largest].lower()}",
         largest,
-        bar=Bar([*found.items()], text=text),
+        bar=CellBar([*found.items()], text=text),
     )

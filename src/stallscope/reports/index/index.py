@@ -1,37 +1,142 @@
-"""The runs of an index, and their figures as text."""
+"""An index of runs: each as one line with its bottleneck, and how much time it costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
+from stallscope.analysis import Analysis
+from stallscope.catalogue.entry import job_facts, job_of
+from stallscope.catalogue.values import moment
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import (
-    NOT_MEASURED,
-    Scale,
-    amount,
-    between,
-    plus_minus,
-    rate,
-    ratio,
-    scale_for,
-)
-from stallscope.text.fixes import NO_GAIN
+from stallscope.formatting.numbers import Scale, amount, finite, scale_for
+from stallscope.text.gains import gains, main_gain
+from stallscope.text.recorded import as_text
+from stallscope.text.verdicts import short_verdict
 
-from ..document import NOTHING
-from .line import Line, by_time_lost
+# Milliseconds of one rank in an hour.
+_HOUR = 3_600_000.0
 
+Pair = tuple[float, float]
 #: The name of the files of an index, which no run may have.
 STEM = "index"
 _HOURS = "h"
-# Smaller gains round to nothing.
-_WORTH_MENTIONING = 1.005
-#: Below the table of runs.
-NOTE = (
-    "Time lost: what the fix saves per step × steps × ranks, as time of one rank. "
-    "The fix is the verdict's, or the one that gains most if the verdict names none. "
-    "≤ marks a bound: allreduce as if it cost nothing, or a run without a fault."
-)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run; None is a value that is not known or was not measured."""
+
+    #: The name that the run's files share.
+    stem: str
+    id: str
+    name: str
+    #: In UTC: 2026-11-01T08:30:00.000Z.
+    started_at: str | None
+    model: str | None
+    #: The same for runs that do the same work, on any ranks and data.
+    job: str
+    versions: str
+    commit: str | None
+    ranks: int
+    synthetic: bool
+    #: Steps that any rank recorded; None if logs know epochs only.
+    steps: int | None
+    #: The kind of the bottleneck, and the verdict in a few words.
+    verdict: str
+    said: str
+    #: The fix that gains most of what the verdict is about.
+    fix: str | None
+    speedup: float | None
+    speedup_ci95: Pair | None
+    #: Whether the speed-up is an upper bound: allreduce as if it cost nothing.
+    bound: bool
+    #: Hours of rank time that the fix would have saved: per step, times steps, times ranks.
+    lost_h: float | None
+    lost_ci95_h: Pair | None
+    step_ms: float | None
+    samples_per_second: float | None
+    #: Milliseconds of the steady step by entry of the ledger; empty if stages were not measured.
+    entries_ms: Mapping[str, float]
+    #: The same by cause.
+    by_cause_ms: Mapping[str, float]
+
+    @property
+    def day(self) -> str | None:
+        return None if self.started_at is None else self.started_at[:10]
+
+    @property
+    def began(self) -> str | None:
+        """The day and the time of the start, in UTC, as people read them."""
+        return None if self.started_at is None else self.started_at[:19].replace("T", " ")
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What ``read`` turns into a line again."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> Line:
+        """Return a line from its content.
+
+        Raises:
+            KeyError, TypeError: if the content is not that of a line.
+        """
+        known = {one.name: content[one.name] for one in fields(cls)}
+        for name in ("speedup_ci95", "lost_ci95_h"):
+            known[name] = None if known[name] is None else tuple(known[name])
+        return cls(**known)
+
+
+def line_of(analysis: Analysis, stem: str) -> Line:
+    """Return the line of a run whose files have this name."""
+    run, found = analysis.run, analysis.bottleneck
+    facts = job_facts(run)
+    best = main_gain(analysis) or next(iter(gains(analysis)), None)
+    fix = None if best is None else best.what_if
+    steps = None if analysis.epoch_times else analysis.steps
+    per_ms = None if steps is None else steps * run.size / _HOUR
+    saved = None if fix is None or per_ms is None else fix.saved_ms
+    ends = None if saved is None else saved.ci95
+    commit = run.fact("git_commit")
+    return Line(
+        stem=stem,
+        id=run.id,
+        name=run.name,
+        started_at=moment(run.started_at),
+        model=None if run.fact("model") is None else str(run.fact("model")),
+        job=job_of(facts),
+        versions=as_text(run.fact("versions")),
+        commit=None if commit is None else str(commit),
+        ranks=run.size,
+        synthetic=run.synthetic,
+        steps=steps,
+        verdict=found.kind,
+        said=short_verdict(found),
+        fix=None if best is None else best.title,
+        speedup=None if fix is None else finite(fix.speedup),
+        speedup_ci95=None if fix is None else fix.ci95,
+        # The gain of a healthy run is a bound, not a certain loss.
+        bound=fix is not None and (fix.bound or not found.fault),
+        # A fix that gains nothing loses nothing.
+        lost_h=None if saved is None else finite(max(0.0, saved.value) * (per_ms or 0.0)),
+        lost_ci95_h=None if ends is None else _hours(ends, per_ms or 0.0),
+        step_ms=None if analysis.step is None else finite(analysis.step.mean),
+        samples_per_second=finite(analysis.samples_per_second),
+        entries_ms={entry.name: entry.ms for entry in analysis.entries},
+        by_cause_ms={entry.name: entry.ms for entry in analysis.by_cause},
+    )
+
+
+def by_time_lost(lines: list[Line]) -> list[Line]:
+    """Sort the lines by lost time, the largest first; unknown times come last."""
+    return sorted(lines, key=lambda one: (one.lost_h is None, -(one.lost_h or 0.0), one.name))
+
+
+def _hours(ends: Pair, per_ms: float) -> Pair:
+    low, high = (max(0.0, end) * per_ms for end in ends)
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -78,42 +183,3 @@ class Index:
     def scale(self) -> Scale:
         """Return the unit of all lost times, chosen for the largest."""
         return scale_for(max((line.lost_h or 0.0 for line in self.lines), default=0.0), _HOURS)
-
-
-def lost(line: Line, scale: Scale) -> str:
-    """Return the lost time: 12.3 ± 0.4 h, or that it was not measured."""
-    if line.lost_h is None:
-        return NOT_MEASURED
-    most = "≤ " if line.bound else ""
-    low, high = line.lost_ci95_h or (None, None)
-    ends = None if low is None or high is None else (low * scale.factor, high * scale.factor)
-    return f"{most}{plus_minus(line.lost_h * scale.factor, ends)} {scale.unit}"
-
-
-def gain(line: Line) -> str:
-    """Return the gain of the fix: 1.23× (1.22–1.24×), or at most 1.23× if it is a bound."""
-    if line.speedup is None:
-        return NOTHING
-    if line.speedup < _WORTH_MENTIONING:
-        return NO_GAIN
-    most = "at most " if line.bound else ""
-    gained = f"{most}{ratio(line.speedup, line.speedup_ci95)}×"
-    if line.speedup_ci95 is None:
-        return gained
-    return f"{gained} ({between(*line.speedup_ci95)}×)"
-
-
-def throughput(line: Line) -> str:
-    """Return samples per second."""
-    return rate(line.samples_per_second)
-
-
-def ranks(line: Line) -> str:
-    """Return the number of ranks, and whether the data was synthetic."""
-    return f"{line.ranks:,}" + (", synthetic" if line.synthetic else "")
-
-
-def shares(line: Line) -> dict[str, float]:
-    """Return the fractions of the step by cause."""
-    whole = sum(line.by_cause_ms.values())
-    return {name: ms / whole for name, ms in line.by_cause_ms.items()} if whole else {}

@@ -1,12 +1,11 @@
-"""The index for spreadsheets: one row per run."""
+"""The index for programs and spreadsheets: one object, and one row per run."""
 
 from __future__ import annotations
 
 from stallscope.analysis.ledger.ledger import CAUSES
 
-from ..records import Records, Row
-from .index import Index
-from .line import Line
+from ..base import Content, Records, Row, content_of, fields_of
+from .index import Index, Line
 
 COLUMNS = (
     "run_id",
@@ -30,6 +29,15 @@ COLUMNS = (
     "versions",
     "commit",
 )
+_PLAIN = (
+    "run_id=id name started_at model ranks synthetic steps verdict said fix speedup "
+    "lost_hours=lost_h step_ms samples_per_second versions commit"
+)
+
+
+def json_content(index: Index) -> Content:
+    """Return one object: the runs, the most costly first, and those that could not be reported."""
+    return content_of(runs=index.ranked, failed=index.failed)
 
 
 def records(index: Index) -> Records:
@@ -39,21 +47,10 @@ def records(index: Index) -> Records:
 
 def _row(line: Line) -> Row:
     low, high = line.lost_ci95_h or (None, None)
-    row: Row = {
-        "run_id": line.id,
-        "started_at": line.started_at,
-        "ranks": line.ranks,
-        "synthetic": line.synthetic,
-        "steps": line.steps,
-        "verdict": line.verdict,
-        "speedup": line.speedup,
-        "lost_hours": line.lost_h,
+    return {
+        **fields_of(line, _PLAIN),
         "lost_ci_low": low,
         "lost_ci_high": high,
-        "step_ms": line.step_ms,
-        "samples_per_second": line.samples_per_second,
+        **{f"{name}_ms": line.by_cause_ms.get(name) for name in CAUSES},
         "imbalance_ms": line.entries_ms.get("imbalance"),
     }
-    row |= {f"{name}_ms": line.by_cause_ms.get(name) for name in CAUSES}
-    texts = ("name", "model", "said", "fix", "versions", "commit")
-    return row | {name: getattr(line, name) for name in texts}

@@ -11,7 +11,7 @@ from stallscope.charts.charts import Bar, Segment, StackedBars
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 
-from .line import Line
+from .index import Line
 
 # People do not read more charts, or more bars in one.
 _MOST_JOBS = 4

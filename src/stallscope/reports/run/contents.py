@@ -9,10 +9,9 @@ from stallscope.analysis.gains.baseline import BaselineMatch, match_single
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent, rate
-from stallscope.text.epochs import steps_and_epochs
-from stallscope.text.facts import as_text
 from stallscope.text.figures import clocks, communication, coverage
-from stallscope.text.job_figures import JOB_PARTS
+from stallscope.text.job import JOB_PARTS, steps_and_epochs
+from stallscope.text.recorded import as_text
 
 _MOST_LATEST = 4
 

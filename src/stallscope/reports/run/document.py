@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch
-from stallscope.charts.charts import TITLES, charts_of
+from stallscope.analysis.ledger.entries import CauseEntry
+from stallscope.charts.charts import TITLES, charts_of, waiting_part
 from stallscope.formatting.lists import counted
-from stallscope.text.epochs import (
+from stallscope.formatting.numbers import amount
+from stallscope.text.figures import communication
+from stallscope.text.job import (
     epoch_figures,
+    job_texts,
     job_total,
     ranks_and_hosts,
     steps_and_epochs,
 )
-from stallscope.text.figures import communication
-from stallscope.text.job_figures import job_texts
+from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import basis
 
 from ..document import (
     Block,
+    Cell,
+    CellBar,
     Chip,
     Document,
     Findings,
@@ -28,17 +33,14 @@ from ..document import (
     KeyFigures,
     Listing,
     Section,
-    SectionsFor,
     Table,
     Text,
     charts_section,
-    only,
-    sections_for,
     sections_of,
 )
 from . import contents, tables
 from .loader_tables import rates_table, stages_table
-from .step_bars import step_bars
+from .tables import cause_table, step_unit
 from .verdict import verdict_section
 
 # Longer tables are folded.
@@ -48,11 +50,12 @@ _MOST_GAINS = 4
 _MOST_WARNINGS = {"md": 10, "terminal": 5}
 
 
-def document(analysis: Analysis) -> Document:
-    """Build the document."""
+def document(analysis: Analysis, form: str) -> Document:
+    """Build the document for a format."""
+    sections = {"html": _page, "md": _markdown, "terminal": _summary}[form]
     return Document(
         analysis.run.name,
-        [*_sections(analysis)],
+        [verdict_section(analysis, form), *sections(analysis)],
         "verdict",
         chips=[*_chips(analysis)],
         basis=basis(analysis),
@@ -83,74 +86,63 @@ def _chips(analysis: Analysis) -> Iterator[Chip]:
         yield Chip(analysis.single.run.name, before="on one rank ")
 
 
-def _sections(analysis: Analysis) -> Iterator[Section | SectionsFor]:
-    yield verdict_section(analysis)
-    yield sections_for("html", lambda: _errors(analysis))
-    yield charts_section("Charts", lambda: charts_of(analysis))
-    yield sections_for("md", lambda: _step_tables(analysis))
-    yield sections_for("terminal", lambda: _step_in_short(analysis))
-    yield from sections_of(tables.stragglers_table(analysis))
-    yield sections_for("terminal", lambda: _ranks_that_matter(analysis))
-    yield sections_for("md terminal", lambda: _gains(analysis))
-    loader = (rates_table, stages_table)
-    yield sections_for("md", lambda: sections_of(*(table(analysis) for table in loader)))
-    if analysis.findings:
-        yield Section("Findings", (Findings(analysis.findings),))
-    yield sections_for("html md", lambda: _events(analysis))
-    yield sections_for("html", lambda: [Section("Figures", [*_figures(analysis)])])
-    yield sections_for("md", lambda: _context(analysis))
-    yield sections_for("html", lambda: [Section("About the run", [*_about(analysis)])])
-    yield sections_for("terminal", lambda: [_job(analysis)])
-    yield sections_for("md", lambda: _warnings(analysis, "Warnings"))
-    heading = counted(len(analysis.warnings), "warning")
-    yield sections_for("terminal", lambda: _warnings(analysis, heading))
-
-
-def _errors(analysis: Analysis) -> Iterator[Section]:
+def _page(analysis: Analysis) -> Iterator[Section]:
+    """Yield charts, and all tables folded."""
     for finding in analysis.findings:
         if finding.severity == "error":
             yield Section("Error", (Findings([finding]),), style="notice")
+    yield from charts_section("Charts", charts_of(analysis))
+    yield from sections_of(tables.stragglers_table(analysis))
+    yield from _findings(analysis)
+    events = tables.events_table(analysis)
+    if events is not None:
+        yield Section(events.title, (_counted("Events", events),))
+    yield Section("Figures", [*_figures(analysis)])
+    yield Section("About the run", [*_about(analysis)])
 
 
-def _step_tables(analysis: Analysis) -> list[Section]:
-    return sections_of(
+def _markdown(analysis: Analysis) -> Iterator[Section]:
+    """Yield the tables that reviewers read."""
+    yield from sections_of(
         tables.epochs_table(analysis),
         tables.cause_table(analysis),
         tables.ledger_table(analysis),
+        tables.stragglers_table(analysis),
+        tables.gains_table(analysis),
+        tables.baselines_table(analysis),
+        rates_table(analysis),
+        stages_table(analysis),
     )
+    yield from _findings(analysis)
+    yield from sections_of(tables.events_table(analysis))
+    yield from _context(analysis)
+    yield from _warnings(analysis, "Warnings")
 
 
-def _step_in_short(analysis: Analysis) -> Iterator[Section]:
+def _summary(analysis: Analysis) -> Iterator[Section]:
+    """Yield what fits a terminal."""
     yield Section("", step_bars(analysis))
     figures = epoch_figures(analysis)
     if figures:
         yield Section("", (KeyFigures.of(figures),))
-    yield from sections_of(tables.epochs_table(analysis))
-
-
-def _ranks_that_matter(analysis: Analysis) -> list[Section]:
+    yield from sections_of(tables.epochs_table(analysis), tables.stragglers_table(analysis))
     title, ranks = contents.ranks_that_matter(analysis)
-    if analysis.run.size == 1 or not ranks:
-        return []
-    return sections_of(tables.ranks_table(analysis, title, ranks))
-
-
-def _gains(analysis: Analysis) -> Iterator[Section]:
-    gains = tables.gains_table(analysis)
-    short = tables.gains_table(analysis, most=_MOST_GAINS)
-    if gains is not None and short is not None:
+    if analysis.run.size > 1 and ranks:
+        yield from sections_of(tables.ranks_table(analysis, title, ranks))
+    gains = tables.gains_table(analysis, most=_MOST_GAINS)
+    if gains is not None:
         extrapolated = tables.is_extrapolated(analysis)
         note = [Text(tables.EXTRAPOLATED, note=True)] if extrapolated else []
         # Without titles of columns the report fits one screen.
-        untitled = replace(short, columns=("",) * len(short.columns))
-        yield Section(gains.title, (only("md", gains), only("terminal", untitled, *note)))
+        yield Section(gains.title, (replace(gains, columns=("",) * len(gains.columns)), *note))
     yield from sections_of(tables.baselines_table(analysis))
+    yield from _findings(analysis)
+    yield _job(analysis)
+    yield from _warnings(analysis, counted(len(analysis.warnings), "warning"))
 
 
-def _events(analysis: Analysis) -> Iterator[Section]:
-    events = tables.events_table(analysis)
-    if events is not None:
-        yield Section(events.title, (only("html", _counted("Events", events)), only("md", events)))
+def _findings(analysis: Analysis) -> list[Section]:
+    return [Section("Findings", (Findings(analysis.findings),))] if analysis.findings else []
 
 
 def _counted(title: str, table: Table) -> Fold:
@@ -239,3 +231,37 @@ def _warnings(analysis: Analysis, title: str) -> Iterator[Section]:
     if analysis.warnings:
         listing = Listing(analysis.warnings, role="caveats", most=_MOST_WARNINGS)
         yield Section(title, (listing,))
+
+
+def step_bars(analysis: Analysis) -> Sequence[Table | Text]:
+    """Return the step by cause as bars whose shaded end is waiting for slow ranks."""
+    step, figures = analysis.step, StepFigures.of(analysis)
+    if step is None or figures is None:
+        mean = "" if step is None else f"; a step takes {amount(step.mean, 'ms', step.ci95)}"
+        return [Text(f"Stages of the steps: not measured{mean}")]
+    unit = step_unit(analysis)
+    largest = max(1e-12, *(entry.ms for entry in analysis.by_cause))
+    rows = [
+        (title, _bar(entry, largest), f"{ms} {unit}", share, _difference(others))
+        for entry, (title, ms, share, _, *others) in zip(
+            analysis.by_cause, cause_table(analysis).rows, strict=False
+        )
+    ]
+    columns = ("", "", "", "", "" if analysis.baseline is None else "difference")
+    title = f"Step time: {amount(step.mean, 'ms', step.ci95)}"
+    table = Table(title, columns, tuple(rows), words=frozenset({0, 1}))
+    waiting = analysis.entry("imbalance")
+    if waiting is None or analysis.run.size == 1:
+        return [table]
+    waits = figures.causes.amount(figures.waits.total, waiting.ci95_ms)
+    return [table, Text(f"▒ waiting for slow ranks (imbalance): {waits}", note=True)]
+
+
+def _bar(entry: CauseEntry, largest: float) -> Cell:
+    parts = [(entry.name, entry.ms / largest)]
+    return Cell("", bar=CellBar(parts, shaded=waiting_part(entry) / largest))
+
+
+def _difference(cells: Sequence[str]) -> str:
+    """Return the difference to the baseline without its interval, for which there is no room."""
+    return cells[1].partition(" ±")[0] if cells else ""

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import STAGES
-from stallscope.text.fixes import is_throughput
-from stallscope.text.gains import gains
+from stallscope.text.gains import gains, is_throughput
 
-from ..records import Metric
+from ..base import Metric
 from .contents import job_parts
 
 _PERCENTILES = {"0.5": "p50", "0.95": "p95", "0.99": "p99"}

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from itertools import chain
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.entries import LedgerEntry
+from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import STAGES
 from stallscope.formatting.numbers import Interval
 
-from ..records import Records, Row
+from ..base import Records, Row
 
 COLUMNS = (
     "run_id",
@@ -36,7 +36,7 @@ def records(analysis: Analysis) -> Records:
 
     The causes, and the entries of the ledger, add up to the mean step.
     """
-    scopes = (_step_rows, _cause_rows, _ledger_rows, _rank_rows, _epoch_rows)
+    scopes = (_step_rows, _ledger_rows, _rank_rows, _epoch_rows)
     run_id = analysis.run.id
     rows = chain.from_iterable(rows(analysis) for rows in scopes)
     return Records(COLUMNS, ({"run_id": run_id, **row} for row in rows))
@@ -52,24 +52,19 @@ def _step_rows(analysis: Analysis) -> Iterator[Row]:
         yield {"scope": "step", "name": name, **_figures(own, interval), **_against(own, other)}
 
 
-def _cause_rows(analysis: Analysis) -> Iterator[Row]:
-    for entry in analysis.by_cause:
-        waiting = entry.waiting_ms if entry.name in STAGES else None
-        yield {"scope": "by_cause", **_entry(entry), "waiting_ms": waiting}
-
-
 def _ledger_rows(analysis: Analysis) -> Iterator[Row]:
-    for entry in analysis.entries:
-        yield {"scope": "ledger", **_entry(entry)}
-
-
-def _entry(entry: LedgerEntry) -> Row:
-    return {
-        "name": entry.name,
-        "share": entry.share,
-        **_figures(entry.ms, entry.ci95_ms),
-        **_against(entry.ms, entry.baseline_ms),
-    }
+    for scope, entries in (("by_cause", analysis.by_cause), ("ledger", analysis.entries)):
+        for entry in entries:
+            row: Row = {
+                "scope": scope,
+                "name": entry.name,
+                "share": entry.share,
+                **_figures(entry.ms, entry.ci95_ms),
+                **_against(entry.ms, entry.baseline_ms),
+            }
+            if isinstance(entry, CauseEntry) and entry.name in STAGES:
+                row["waiting_ms"] = entry.waiting_ms
+            yield row
 
 
 def _rank_rows(analysis: Analysis) -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
@@ -25,10 +25,8 @@ from stallscope.formatting.sums import SumColumn
 from stallscope.text import events, stragglers
 from stallscope.text.baselines import decomposed
 from stallscope.text.cells import Cells
-from stallscope.text.epochs import duration, job_total
-from stallscope.text.fixes import saved, speedup, speedup_interval
-from stallscope.text.gains import answers, gains
-from stallscope.text.job_figures import job_texts
+from stallscope.text.gains import answers, gains, saved, speedup, speedup_interval
+from stallscope.text.job import duration, job_texts, job_total
 from stallscope.text.step_figures import StepFigures
 
 from ..document import NOTHING, Table
@@ -44,6 +42,7 @@ GAINS_FROM = {
     "baseline": "Predicted from the baseline's steps; the other faults stay.",
     "run": "Predicted by replaying the run's own steps without the fault.",
 }
+_RANK_TITLES = ("Input", "Compute", "Other", "Waits", "Allreduce")
 _RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
 # People do not read more; the dashboard and JSON have all of them.
 _MOST_EVENTS = 50
@@ -188,21 +187,17 @@ def stragglers_table(analysis: Analysis) -> Table | None:
     """Return the table of stragglers; None if there are none."""
     if not analysis.stragglers:
         return None
-    rows = tuple(
-        (
-            stragglers.who(one),
-            stragglers.pattern(one),
-            TITLES[one.stage],
-            stragglers.excess(one),
-            percent(one.late_share),
-            stragglers.cost(one),
-        )
-        for one in analysis.stragglers
-    )
-    return Table(
+    found = analysis.stragglers
+    return Table.of(
         "Stragglers",
-        ("Who", "When", "Stage", "By how much", "Share of steps", "Costs per step"),
-        rows,
+        {
+            "Who": map(stragglers.who, found),
+            "When": map(stragglers.pattern, found),
+            "Stage": [TITLES[one.stage] for one in found],
+            "By how much": map(stragglers.excess, found),
+            "Share of steps": [percent(one.late_share) for one in found],
+            "Costs per step": map(stragglers.cost, found),
+        },
         words=frozenset({0, 1, 2}),
         note=stragglers.NOTE,
         most={"terminal": _MOST_STRAGGLERS},
@@ -214,50 +209,43 @@ def baselines_table(analysis: Analysis) -> Table | None:
 
     None without stages of both the run and its baseline.
     """
-    parts, base = analysis.decomposition, analysis.baseline
-    figures = StepFigures.of(analysis)
-    if parts is None or base is None or analysis.step is None or figures is None:
+    parts, both = analysis.decomposition, StepFigures.of_both(analysis, analysis.baseline)
+    if parts is None or both is None or analysis.step is None:
         return None
-    whole = analysis.step.mean
-    runs = [run for run in (analysis, base, analysis.single) if run is not None]
-    rows = [_step_of(run, figures, whole) for run in runs]
+    figures, whole = both[0], analysis.step.mean
+    runs = (analysis, analysis.baseline, analysis.single)
+    steps = [_step_of(run, figures, whole) for run in runs if run is not None]
+    losses = _losses(parts, *both)
+    scale = figures.scale_loss(analysis)
+    if parts.scale is not None and scale is not None:
+        losses.append(("Lost to scale", parts.scale, scale))
+    differences = [
+        (title, figures.causes.signed(value, mean.ci95), _share_of(mean.value, whole))
+        for title, mean, value in losses
+    ]
     return Table(
         "Against the baselines",
         ("What", f"{figures.unit} per step", "Of this run's step"),
-        (*rows, *_loss_rows(analysis, parts, figures)),
-        emphasised=frozenset(range(len(rows))),
+        (*steps, *differences),
+        emphasised=frozenset(range(len(steps))),
         note=f"{decomposed(analysis)} Differences are by cause: those of the rank that is last in "
         "each step. They add up to what is lost to real data.",
     )
 
 
-def _loss_rows(
-    analysis: Analysis, parts: Decomposition, figures: StepFigures
-) -> list[tuple[str, str, str]]:
-    """Return what is lost to real data with its four parts, which add up as printed, and to scale."""
-    whole = _mean(analysis) or nan
-    base = figures.beside(analysis.baseline)
-    if base is None:
-        return []
-    more = figures.causes.less(base.causes)
-    losses = [
+def _losses(
+    parts: Decomposition, own: StepFigures, base: StepFigures
+) -> list[tuple[str, Mean, float]]:
+    """Return what is lost to real data with its four parts, which add up as printed."""
+    more = own.causes.less(base.causes)
+    communication = base.waits.total + base.part("allreduce")
+    return [
         ("Lost to real data", parts.loss, more.total),
         ("of it: input stall", parts.input_stall, more.parts[0]),
         ("of it: compute", parts.compute, more.parts[1]),
         ("of it: work between steps", parts.other, more.parts[2]),
         ("of it: exposed allreduce", parts.allreduce, more.parts[3]),
-        (
-            "Waiting and allreduce on synthetic data",
-            parts.communication,
-            base.waits.total + base.part("allreduce"),
-        ),
-    ]
-    scale = figures.scale_loss(analysis)
-    if parts.scale is not None and scale is not None:
-        losses.append(("Lost to scale", parts.scale, scale))
-    return [
-        (title, more.signed(value, mean.ci95), _share_of(mean.value, whole))
-        for title, mean, value in losses
+        ("Waiting and allreduce on synthetic data", parts.communication, communication),
     ]
 
 
@@ -289,18 +277,19 @@ def epochs_table(analysis: Analysis) -> Table | None:
     known = analysis.epoch_times
     if known is None or not known.epochs:
         return None
-    ranks, fits = ({getattr(one, name) for one in known.epochs} for name in ("rank", "fit"))
-    rows = []
-    for one in known.epochs:
-        fit = (str(one.fit),) if len(fits) > 1 else ()
-        rank = (str(one.rank),) if len(ranks) > 1 else ()
-        rows.append((*fit, str(one.epoch), *rank, duration(one)))
-    columns = [*(["Fit"] if len(fits) > 1 else []), "Epoch"]
-    columns += [*(["Rank"] if len(ranks) > 1 else []), "Took"]
-    return Table(
+    epochs = known.epochs
+    columns: dict[str, Iterable[str]] = {
+        "Fit": [str(one.fit) for one in epochs],
+        "Epoch": [str(one.epoch) for one in epochs],
+        "Rank": [str(one.rank) for one in epochs],
+        "Took": map(duration, epochs),
+    }
+    for title in ("Fit", "Rank"):
+        if len(set(columns[title])) == 1:
+            del columns[title]
+    return Table.of(
         "Epochs",
-        tuple(columns),
-        tuple(rows),
+        columns,
         words=frozenset(),
         most={"terminal": _MOST_EPOCHS},
         note=f"From {known.known_from}: {known.precision}. Epochs are counted from 0 and "
@@ -317,22 +306,18 @@ def gains_table(analysis: Analysis, most: int | None = None) -> Table | None:
     found = [*gains(analysis)[:most], *answers(analysis)]
     if not found:
         return None
-    rows = tuple(
-        (
-            gain.title,
-            saved(gain.what_if) or NOTHING,
-            speedup(gain.what_if),
-            speedup_interval(gain.what_if),
-        )
-        for gain in found
-    )
     note = f"{GAINS_FROM[analysis.predicted_from]} Gains do not add up."
     if is_extrapolated(analysis):
         note = f"{note} {EXTRAPOLATED}"
-    return Table(
+    fixes = [gain.what_if for gain in found]
+    return Table.of(
         "Potential gains",
-        ("Fix", "Saved per step", "Speed-up", "95% interval"),
-        rows,
+        {
+            "Fix": [gain.title for gain in found],
+            "Saved per step": [saved(fix) or NOTHING for fix in fixes],
+            "Speed-up": map(speedup, fixes),
+            "95% interval": map(speedup_interval, fixes),
+        },
         note=note,
         without={"terminal": (1,)},
     )
@@ -349,18 +334,19 @@ def events_table(analysis: Analysis) -> Table | None:
     listed = events.worst(run.events, _MOST_EVENTS)
     if not listed:
         return None
-    rows = tuple(
-        (events.when(one, run), events.what(one), events.who(one) or NOTHING, one.where)
-        for one in listed
-    )
     note = "Times count from the start of the first log, by the wall clocks of the logs' writers."
     more = len(run.events) - len(listed)
     if more:
         note += (
             f" {more:,} more of {len(run.events):,} are left out, those that are no trouble first."
         )
-    columns = ("When", "What happened", "Of", "Log")
-    return Table(events.TITLE, columns, rows, words=frozenset(range(len(columns))), note=note)
+    columns = {
+        "When": [events.when(one, run) for one in listed],
+        "What happened": map(events.what, listed),
+        "Of": [events.who(one) or NOTHING for one in listed],
+        "Log": [one.where for one in listed],
+    }
+    return Table.of(events.TITLE, columns, words=frozenset(range(len(columns))), note=note)
 
 
 def ranks_table(
@@ -368,21 +354,18 @@ def ranks_table(
 ) -> Table:
     """Return the means per step of these ranks; of every rank without them."""
     ranks = analysis.ranks if ranks is None else ranks
-    titles = ("Input", "Compute", "Other", "Waits", "Allreduce")
     named = set(analysis.bottleneck.ranks)
-    return Table(
+    stages = zip(*rank_cells(analysis, ranks), strict=True) if ranks else [()] * len(_RANK_STAGES)
+    unit = step_unit(analysis)
+    return Table.of(
         title,
-        (
-            "Rank",
-            "Host",
-            *(f"{title}, {step_unit(analysis)}" for title in titles),
-            "Last to be ready",
-            "Clock offset, ms",
-        ),
-        tuple(
-            (str(rank.rank), rank.host, *cells, share(rank.critical_share), clock(rank))
-            for rank, cells in zip(ranks, rank_cells(analysis, ranks), strict=True)
-        ),
+        {
+            "Rank": [str(rank.rank) for rank in ranks],
+            "Host": [rank.host for rank in ranks],
+            **{f"{name}, {unit}": own for name, own in zip(_RANK_TITLES, stages, strict=True)},
+            "Last to be ready": [share(rank.critical_share) for rank in ranks],
+            "Clock offset, ms": map(clock, ranks),
+        },
         words=frozenset({1}),
         emphasised=frozenset(row for row, rank in enumerate(ranks) if rank.rank in named),
         note="Means per steady step. Stragglers are highlighted.",
@@ -394,18 +377,12 @@ def ranks_table(
 def rank_cells(analysis: Analysis, ranks: Sequence[RankSummary]) -> list[list[str]]:
     """Return each rank's input, compute, other, waits and allreduce in the step's unit."""
     figures = StepFigures.of(analysis)
-    rows = []
-    for rank in ranks:
-        if figures is None:
-            rows.append([NOT_MEASURED] * len(_RANK_STAGES))
-            continue
-        printed = figures.of_rank(rank)
-        rows.append([_part(figures, printed.get(name)) for name in _RANK_STAGES])
-    return rows
-
-
-def _part(figures: StepFigures, printed: float | None) -> str:
-    return NOT_MEASURED if printed is None else figures.text(printed)
+    if figures is None:
+        return [[NOT_MEASURED] * len(_RANK_STAGES) for _ in ranks]
+    return [
+        [figures.text(printed[name]) if name in printed else NOT_MEASURED for name in _RANK_STAGES]
+        for printed in map(figures.of_rank, ranks)
+    ]
 
 
 def clock(rank: RankSummary) -> str:

@@ -6,13 +6,21 @@ from collections.abc import Iterator
 
 from stallscope.analysis import Analysis
 from stallscope.formatting.numbers import amount
-from stallscope.text.epochs import ranks_and_hosts, steps_and_epochs
-from stallscope.text.fixes import how_sure, saving, speedup, speedup_interval
-from stallscope.text.gains import Gain, answers, main_gain, other_gains
+from stallscope.text.gains import (
+    Gain,
+    answers,
+    how_sure,
+    main_gain,
+    other_gains,
+    saving,
+    speedup,
+    speedup_interval,
+)
+from stallscope.text.job import ranks_and_hosts, steps_and_epochs
 from stallscope.text.machines import evidence
 from stallscope.text.verdicts import badge, basis, headline
 
-from ..document import BigFigure, Block, KeyFigure, KeyFigures, Listing, Section, Text, only
+from ..document import BigFigure, Block, KeyFigure, KeyFigures, Listing, Section, Text
 from .contents import advice, throughput
 
 _MOST_GAINS = 4
@@ -24,12 +32,12 @@ _NOTHING_GAINED = {
 }
 
 
-def verdict_section(analysis: Analysis) -> Section:
+def verdict_section(analysis: Analysis, form: str) -> Section:
     """Return the verdict with its evidence and its advice; the gains are its aside."""
     bottleneck = analysis.bottleneck
     return Section(
         headline(bottleneck, analysis.stragglers),
-        [*_blocks(analysis)],
+        [*_blocks(analysis, form)],
         style="verdict",
         label=badge(bottleneck),
         tone=bottleneck.kind if bottleneck.kind in _STAGE_KINDS else "unknown",
@@ -37,22 +45,25 @@ def verdict_section(analysis: Analysis) -> Section:
     )
 
 
-def _blocks(analysis: Analysis) -> Iterator[Block]:
-    yield only("md", Text(f": {_about(analysis)}", lead=analysis.run.name))
+def _blocks(analysis: Analysis, form: str) -> Iterator[Block]:
+    if form == "md":
+        yield Text(f": {_about(analysis)}", lead=analysis.run.name)
     yield Text(analysis.bottleneck.evidence)
     measured = evidence(analysis)
-    if measured:
-        yield only("html md", Text(measured))
+    if measured and form != "terminal":
+        yield Text(measured)
     gain = main_gain(analysis)
-    if gain is not None:
+    # On a page it stands in the aside.
+    if gain is not None and form != "html":
         what_if = gain.what_if
         lead = f"{gain.title}, steps would be {speedup(what_if)} as fast"
         text = f" ({how_sure(what_if)}): that saves {saving(what_if, analysis)}."
-        yield only("md terminal", Text(text, lead=lead))
+        yield Text(text, lead=lead)
     steps = advice(analysis)
     if steps:
         yield Listing(steps, role="steps", title="What to do")
-    yield only("terminal", Text(f"From {basis(analysis)}.", note=True))
+    if form == "terminal":
+        yield Text(f"From {basis(analysis)}.", note=True)
 
 
 def _about(analysis: Analysis) -> str:

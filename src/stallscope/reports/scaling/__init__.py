@@ -7,8 +7,7 @@ from stallscope.analysis.scaling import Series
 
 from ..base import Parts
 from .document import document
-from .json_content import json_content
-from .records import records
+from .records import json_content, records
 
 __all__ = ["parts"]
 

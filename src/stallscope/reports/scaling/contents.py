@@ -110,18 +110,29 @@ def _off(times: str, record: TrackRecord) -> str:
 def rates_table(series: Series) -> Table:
     """Return throughput and efficiency, size by size; projected sizes last."""
     unit, factor = rate_scale(series.unit)
-    columns = ["Ranks", "Runs", f"Steady, {unit}", f"Whole job, {unit}"]
-    columns += ["Efficiency", "Whole job", "Against the smallest"]
+    measured, projected = series.points, series.projection
+    points = [one.point for one in measured]
+    none = [NOTHING] * len(projected)
+    columns = {
+        "Ranks": [f"{one.ranks:,}" for one in points]
+        + [f"{one.ranks:,} (projected)" for one in projected],
+        "Runs": [f"{len(one.runs):,}" for one in points] + none,
+        f"Steady, {unit}": [_mean(one.rate.scaled(factor)) for one in points]
+        + [_ends(one.rate.scaled(factor), significant) for one in projected],
+        f"Whole job, {unit}": [
+            _mean(None if one.job_rate is None else one.job_rate.scaled(factor)) for one in points
+        ]
+        + none,
+        "Efficiency": [percentage(one.efficiency) for one in measured]
+        + [_ends(one.efficiency, percent) for one in projected],
+        "Whole job": [percentage(one.efficiency_job) for one in measured] + none,
+        "Against the smallest": [percentage(one.relative) for one in measured] + none,
+    }
     if series.alone is not None:
-        columns.append("Against the program alone")
-    rows = [_measured_row(one, factor, series.alone is not None) for one in series.points]
-    for one in series.projection:
-        rate = _ends(one.rate.scaled(factor), significant)
-        cells = [f"{one.ranks:,} (projected)", NOTHING, rate, NOTHING]
-        cells += [_ends(one.efficiency, percent), NOTHING, NOTHING]
-        rows.append((*cells, NOTHING) if series.alone is not None else tuple(cells))
+        alone = [percentage(one.efficiency_alone) for one in measured]
+        columns["Against the program alone"] = alone + none
     note = " ".join(filter(None, (_INTERVALS, _rounded(series), how_far_off(series))))
-    return Table("Throughput and efficiency", tuple(columns), tuple(rows), note=note)
+    return Table.of("Throughput and efficiency", columns, note=note)
 
 
 def _rounded(series: Series) -> str:
@@ -131,21 +142,6 @@ def _rounded(series: Series) -> str:
         "If a run is known by its epochs only, ± is how much they differ, and what their times were "
         "rounded to."
     )
-
-
-def _measured_row(one: Scaled, factor: float, with_alone: bool) -> tuple[str, ...]:
-    point = one.point
-    job_rate = None if point.job_rate is None else point.job_rate.scaled(factor)
-    cells = (
-        f"{point.ranks:,}",
-        f"{len(point.runs):,}",
-        _mean(point.rate.scaled(factor)),
-        _mean(job_rate),
-        percentage(one.efficiency),
-        percentage(one.efficiency_job),
-        percentage(one.relative),
-    )
-    return (*cells, percentage(one.efficiency_alone)) if with_alone else cells
 
 
 def lost_table(series: Series, *, intervals: bool = True) -> Table | None:
@@ -188,13 +184,19 @@ def runs_table(series: Series) -> Table:
 
 def published_table() -> Table:
     """Return published curves to compare with."""
-    rows = []
-    for curve in CURVES:
-        pairs = zip(curve.processes, curve.efficiency, strict=True)
-        shown = ", ".join(f"{count}: {percent(value)}" for count, value in pairs if count > 1)
-        rows.append((curve.name, shown, curve.source))
-    columns = ("Job", "Efficiency by processes", "Source")
-    return Table("Published curves", columns, tuple(rows), words=frozenset({0, 1, 2}))
+    columns = {
+        "Job": [curve.name for curve in CURVES],
+        "Efficiency by processes": [
+            ", ".join(
+                f"{count}: {percent(value)}"
+                for count, value in zip(curve.processes, curve.efficiency, strict=True)
+                if count > 1
+            )
+            for curve in CURVES
+        ],
+        "Source": [curve.source for curve in CURVES],
+    }
+    return Table.of("Published curves", columns, words=frozenset({0, 1, 2}))
 
 
 def _lost(one: Scaled) -> Mean:

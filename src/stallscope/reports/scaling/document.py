@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stallscope.analysis.scaling import Projected, Scaled, Series
+from stallscope.analysis.scaling import Series
+from stallscope.arrays.stats import Mean
 from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.formatting.numbers import percent, rate_scale, significant
 
 from ..document import (
     NOTHING,
-    Bar,
     Block,
     Cell,
+    CellBar,
     Document,
     Listing,
     Section,
-    SectionsFor,
     Table,
     Text,
     charts_section,
-    only,
-    sections_for,
     sections_of,
 )
 from .contents import (
@@ -36,65 +34,54 @@ from .contents import (
 )
 
 
-def document(series: Sequence[Series]) -> Document:
-    """Build the document; published curves come last."""
-    sections = [section for one in series for section in _series(one)]
-    published = sections_for("html md", lambda: sections_of(published_table()))
-    return Document("Scaling", [*sections, published], "series")
+def document(series: Sequence[Series], form: str) -> Document:
+    """Build the document for a format; published curves come last."""
+    sections = [section for one in series for section in _series(one, form)]
+    published = None if form == "terminal" else published_table()
+    return Document("Scaling", [*sections, *sections_of(published)], "series")
 
 
-def _series(series: Series) -> Iterator[Section | SectionsFor]:
+def _series(series: Series, form: str) -> Iterator[Section]:
     blocks: list[Block] = [Text(text) for text in (difference(series),) if text]
     if series.warnings:
         blocks.append(Listing(series.warnings, role="caveats"))
     yield Section(headline(series), blocks, style="headline", label=title(series))
-    yield charts_section(
-        "Charts", lambda: [rate_chart(series), efficiency_chart(series), steps_chart(series)]
-    )
-    rates = rates_table(series)
-    short = only("terminal", _short_rates_table(series), *_projection_note(series))
-    yield Section(rates.title, (only("html md", rates), short))
-    lost = lost_table(series)
-    if lost is not None:
-        without_intervals = lost_table(series, intervals=False) or lost
-        yield Section(lost.title, (only("html md", lost), only("terminal", without_intervals)))
-
-
-def _projection_note(series: Series) -> list[Text]:
-    return [Text(f"* {how_far_off(series)}", note=True)] if series.projection else []
+    if form == "html":
+        yield from charts_section(
+            "Charts", [rate_chart(series), efficiency_chart(series), steps_chart(series)]
+        )
+    if form != "terminal":
+        yield from sections_of(rates_table(series), lost_table(series))
+        return
+    note = [Text(f"* {how_far_off(series)}", note=True)] if series.projection else []
+    rates = _short_rates_table(series)
+    yield Section(rates.title, (rates, *note))
+    yield from sections_of(lost_table(series, intervals=False))
 
 
 def _short_rates_table(series: Series) -> Table:
     """Return the rates as bars, for formats without charts."""
     unit, factor = rate_scale(series.unit)
-    rows = [_measured_row(one, factor) for one in series.points]
-    rows += [_projected_row(one, factor) for one in series.projection]
-    return Table(
-        "Throughput and efficiency",
-        ("Ranks", unit, "", "Efficiency", "Whole job"),
-        tuple(rows),
-        words=frozenset({2}),
-    )
+    measured, projected = series.points, series.projection
+    shares = [one.efficiency or one.relative for one in measured]
+    columns = {
+        "Ranks": [f"{one.point.ranks:,}" for one in measured]
+        + [f"{one.ranks:,}*" for one in projected],
+        unit: [significant(one.point.rate.value * factor) for one in measured]
+        + [significant(one.rate.value * factor) for one in projected],
+        "": [Cell("", bar=CellBar([("steps", min(share.value, 1.0))])) for share in shares]
+        + ["projected"] * len(projected),
+        "Efficiency": [percentage(share) for share in shares]
+        + [
+            NOTHING if one.efficiency is None else percent(one.efficiency.value)
+            for one in projected
+        ],
+        "Whole job": [percentage(one.efficiency_job) for one in measured]
+        + [_ends(one.efficiency) for one in projected],
+    }
+    return Table.of("Throughput and efficiency", columns, words=frozenset({2}))
 
 
-def _measured_row(one: Scaled, factor: float) -> tuple[str, ...]:
-    share = one.efficiency or one.relative
-    return (
-        f"{one.point.ranks:,}",
-        significant(one.point.rate.value * factor),
-        Cell("", bar=Bar([("steps", min(share.value, 1.0))])),
-        percentage(share),
-        percentage(one.efficiency_job),
-    )
-
-
-def _projected_row(one: Projected, factor: float) -> tuple[str, ...]:
-    share = one.efficiency
-    ends = None if share is None else share.ci95
-    return (
-        f"{one.ranks:,}*",
-        significant(one.rate.value * factor),
-        "projected",
-        NOTHING if share is None else percent(share.value),
-        "" if ends is None else f"{percent(ends[0])} to {percent(ends[1])}",
-    )
+def _ends(mean: Mean | None) -> str:
+    ends = None if mean is None else mean.ci95
+    return "" if ends is None else f"{percent(ends[0])} to {percent(ends[1])}"

@@ -1,14 +1,14 @@
-"""The figures of scaling for spreadsheets: one row per series and number of ranks."""
+"""Scaling for programs and spreadsheets: one object, and one row per series and number of ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from stallscope.analysis import ENTRIES
-from stallscope.analysis.scaling import Projected, Scaled, Series
+from stallscope.analysis.scaling import Point, Projected, Scaled, Series
 
-from ..content import value_of
-from ..records import Records, Row, mean_cells
+from ..base import Content, Records, Row, content_of, fields_of, mean_cells, mean_fields, value_of
 
 COLUMNS = (
     "series",
@@ -29,20 +29,67 @@ COLUMNS = (
 )
 
 
+def json_content(series: Sequence[Series]) -> Content:
+    """Return all series as one object; unknown values are None."""
+    return content_of(series=[_series(one) for one in series])
+
+
+def _series(one: Series) -> dict[str, Any]:
+    return {
+        **fields_of(one, "name kind synthetic unit"),
+        "points": [_point(scaled) for scaled in one.points],
+        "alone": None if one.alone is None else _rates(one.alone),
+        "projection": [_projected(projected) for projected in one.projection],
+        "difference": one.difference and fields_of(one.difference, "p found"),
+        "warnings": one.warnings,
+    }
+
+
+def _rates(point: Point) -> dict[str, Any]:
+    return {
+        "ranks": point.ranks,
+        **mean_fields("samples_per_second", point.rate),
+        **mean_fields("samples_per_second_job", point.job_rate),
+        "step_ms": value_of(point.step_ms),
+        "runs": [run.run.id for run in point.runs],
+    }
+
+
+def _point(scaled: Scaled) -> dict[str, Any]:
+    lost = scaled.lost
+    return {
+        **_rates(scaled.point),
+        **mean_fields("efficiency", scaled.efficiency),
+        "efficiency_job": value_of(scaled.efficiency_job),
+        "efficiency_alone": value_of(scaled.efficiency_alone),
+        "relative_efficiency": scaled.relative.value,
+        "lost": None if lost is None else {name: mean.value for name, mean in lost.items()},
+        "lost_ci95": None if lost is None else {name: mean.ci95 for name, mean in lost.items()},
+    }
+
+
+def _projected(one: Projected) -> dict[str, Any]:
+    return {
+        "ranks": one.ranks,
+        **mean_fields("samples_per_second", one.rate),
+        **mean_fields("efficiency", one.efficiency),
+    }
+
+
 def records(series: Sequence[Series]) -> Records:
     """List every size, the projected ones last."""
-    return Records(COLUMNS, (row for one in series for row in _series(one)))
+    return Records(COLUMNS, (row for one in series for row in _series_rows(one)))
 
 
-def _series(series: Series) -> Iterator[Row]:
+def _series_rows(series: Series) -> Iterator[Row]:
     named: Row = {"series": series.name, "synthetic": series.synthetic}
     for scaled in series.points:
-        yield {**named, **_measured(scaled)}
+        yield {**named, **_measured_row(scaled)}
     for projected in series.projection:
-        yield {**named, **_projected(projected)}
+        yield {**named, **_projected_row(projected)}
 
 
-def _measured(scaled: Scaled) -> Row:
+def _measured_row(scaled: Scaled) -> Row:
     point = scaled.point
     return {
         "ranks": point.ranks,
@@ -57,7 +104,7 @@ def _measured(scaled: Scaled) -> Row:
     }
 
 
-def _projected(projected: Projected) -> Row:
+def _projected_row(projected: Projected) -> Row:
     return {
         "ranks": projected.ranks,
         "projected": True,

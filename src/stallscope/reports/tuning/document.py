@@ -1,18 +1,41 @@
-"""The document on tuning: a headline for each autotune log and each Timeline."""
+"""The document on tuning: a headline, sentences and tables for each autotune log and each Timeline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from stallscope.analysis.tuning import TimelineSays, Tuned, Tuning
+from stallscope.analysis.tuning import Compared, TimelineSays, Tuned, Tuning
+from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import counted, joined
+from stallscope.formatting.numbers import amount, between, percent, plus_minus, significant
+from stallscope.parsers.autotune import Sample
 
-from ..document import Block, Code, Document, KeyFigures, Listing, Section, Text, sections_of
-from .contents import headline, sentences, timeline_figures, timeline_headline, tried_table
-from .launch_commands import commands, environment
+from ..document import (
+    NOTHING,
+    Block,
+    Code,
+    Document,
+    KeyFigures,
+    Listing,
+    Section,
+    Table,
+    Text,
+    sections_of,
+)
+from .launch_commands import commands, environment, rounded
+
+# The files have more of them.
+_MOST_SETTINGS = 8
+_SWITCHES = {
+    "hierarchical_allreduce": "hierarchical allreduce",
+    "hierarchical_allgather": "hierarchical allgather",
+    "torus_allreduce": "torus allreduce",
+    "cache_enabled": "response cache",
+}
 
 
-def document(tuning: Tuning) -> Document:
-    """Build the document; warnings come last."""
+def document(tuning: Tuning, _form: str) -> Document:
+    """Build the document, the same in all formats; warnings come last."""
     sections = [section for one in tuning.tuned for section in _tuned(one)]
     sections += [_timeline(name, says) for name, says in tuning.timelines]
     if tuning.warnings:
@@ -35,4 +58,156 @@ def _timeline(name: str, says: TimelineSays) -> Section:
         blocks.append(Listing([str(piece) for piece in says.advice], role="steps"))
     if says.cannot_name:
         blocks.append(Text(says.cannot_name))
-    return Section(timeline_headline(says), blocks, style="headline", label=name)
+    title = "What to change" if says.advice else "Nothing in it asks for other settings"
+    return Section(title, blocks, style="headline", label=name)
+
+
+def setting_in_words(sample: Sample) -> str:
+    """Describe a setting: ``cycles of 10 ms, fusion up to 8 MiB, response cache on``."""
+    on = [_SWITCHES.get(name, name) for name, on in sample.switches.items() if on]
+    off = [] if sample.switches.get("cache_enabled", True) else ["response cache off"]
+    parts = [
+        f"cycles of {significant(sample.cycle_time_ms)} ms",
+        f"fusion up to {significant(sample.fusion_mib)} MiB",
+        *(f"{name} on" for name in on),
+        *off,
+    ]
+    return ", ".join(parts)
+
+
+def headline(tuned: Tuned) -> str:
+    """Say what to do."""
+    if tuned.setting is None:
+        return "Nothing was scored yet"
+    words = setting_in_words(tuned.setting)
+    if tuned.verdict == "fix":
+        return f"Fix {words}"
+    if tuned.verdict == "leave":
+        slower = any((one.saved_ms.ci95 or (0.0, 0.0))[1] < 0 for one in tuned.compared)
+        are = "slower" if slower else "not surely faster"
+        return f"Leave the settings as they are: steps with {words} are {are}"
+    if tuned.verdict == "tuning":
+        return f"Still trying; the best so far: {words}"
+    return f"Best by the autotuner's score: {words}"
+
+
+def sentences(tuned: Tuned) -> list[str]:
+    """Say what the headline rests on."""
+    found = [*_gain(tuned), *_scores(tuned)]
+    if tuned.idle:
+        there = () if tuned.setting is None else tuned.setting.switches
+        names = [_SWITCHES[name] for name in tuned.idle if name in there]
+        if names:
+            found.append(f"Left out, as it does nothing on this job's hosts: {joined(names)}.")
+    if rounded(tuned) and tuned.verdict != "leave":
+        found.append("horovodrun's flag takes whole MiB; the environment's line is exact.")
+    return found
+
+
+def _gain(tuned: Tuned) -> Iterator[str]:
+    if tuned.insufficient:
+        yield f"What it gains in steps is not known (insufficient_data): {tuned.insufficient}."
+        return
+    for one in tuned.compared:
+        yield _compared(one, tuned)
+    yield "That is one run against another; the next pair may differ by more than the interval says."
+
+
+def _compared(one: Compared, tuned: Tuned) -> str:
+    settled = tuned.settled_ms
+    now = "" if settled is None else amount(settled.value, "ms", settled.ci95)
+    text = (
+        f"Steps take {now} with it and {amount(one.step_ms.value, 'ms', one.step_ms.ci95)} in "
+        f"{one.analysis.run.name}, without the autotuner: {significant(one.speedup)}× as fast"
+    )
+    sure = "too few steps for an interval" if one.ci95 is None else f"95%: {between(*one.ci95)}×"
+    return f"{text} ({sure})."
+
+
+def _scores(tuned: Tuned) -> Iterator[str]:
+    if tuned.setting is None:
+        return
+    tried = counted(len(tuned.log.samples), "setting")
+    yield (
+        f"Its score is {significant(tuned.setting.score)} MB/s, the best of {tried}: bytes reduced per "
+        "time, with all of the step in it."
+    )
+    if tuned.noise is None:
+        yield "No setting was tried twice: how much scores differ by chance is not known."
+    else:
+        more = tuned.alike - 1
+        others = (
+            "no other setting is that close"
+            if not more
+            else f"{counted(more, 'other setting')} {'is' if more == 1 else 'are'} within that of it"
+        )
+        yield f"Scores of one setting differ by up to {percent(tuned.noise)}, and {others}."
+    if not tuned.setting.switches.get("cache_enabled", True):
+        yield (
+            "Without the response cache every step is negotiated in full, which costs more on more "
+            "ranks: the tuner tries it first, and prefers it by chance at times."
+        )
+
+
+def tried_table(tuned: Tuned) -> Table | None:
+    """Return the settings by their score, the best first, with the steps that surely ran with each."""
+    if not tuned.tried:
+        return None
+    found = sorted(tuned.tried, key=lambda one: one.sample.score, reverse=True)
+    samples = [one.sample for one in found]
+    columns: dict[str, Iterable[str]] = {
+        "Setting": [f"{one.number:,}" for one in found],
+        "Cycle, ms": [significant(one.cycle_time_ms) for one in samples],
+        "Fusion, MiB": [significant(one.fusion_mib) for one in samples],
+        "On": map(_switches_on, samples),
+        "MB/s": [significant(one.score) for one in samples],
+    }
+    note = ""
+    if any(one.steps for one in found):
+        columns["Steps"] = [f"{one.steps:,}" for one in found]
+        columns["ms per step"] = [_time(one.step_ms) for one in found]
+        note = (
+            "Steps are those that surely ran with the setting; ± is the 95% interval of their mean, "
+            "where there are enough."
+        )
+    return Table.of(
+        "Settings that were tried",
+        columns,
+        words=frozenset({3}),
+        note=note,
+        most={"terminal": _MOST_SETTINGS},
+    )
+
+
+def _switches_on(sample: Sample) -> str:
+    on = (name for name, is_on in sample.switches.items() if is_on)
+    return ", ".join(name.replace("_enabled", "").replace("_", " ") for name in on) or NOTHING
+
+
+def _time(mean: Mean | None) -> str:
+    if mean is None:
+        return NOTHING
+    if mean.ci95 is None:
+        return f"{significant(mean.value)} (few)"
+    return plus_minus(mean.value, mean.ci95)
+
+
+def timeline_figures(says: TimelineSays) -> list[tuple[str, str]]:
+    """Return the known figures of a Timeline with their names."""
+    found = [
+        ("Reductions", f"{says.reductions:,}" if says.reductions else ""),
+        ("Tensors in each", "" if says.tensors_each is None else significant(says.tensors_each)),
+        ("Steps", f"{says.steps:,}" if says.steps else ""),
+        ("Below 100 kB", "" if says.small_share is None else percent(says.small_share)),
+        ("Cycle", "" if says.cycle_ms is None else amount(says.cycle_ms, "ms")),
+        ("Negotiated in full", "" if says.in_full is None else percent(says.in_full)),
+        ("Of a step in negotiation", _milliseconds(says.negotiation_ms)),
+        ("waiting for data", _milliseconds(says.wait_ms)),
+        ("in copies", _milliseconds(says.copy_ms)),
+        ("in transfer", _milliseconds(says.transfer_ms)),
+    ]
+    return [(name, text) for name, text in found if text]
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else amount(value, "ms")

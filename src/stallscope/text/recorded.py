@@ -1,0 +1,39 @@
+"""Write recorded values for people: facts, ages, and code in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def as_text(value: object) -> str:
+    """Write a fact's value; empty if it was not recorded."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {as_text(own)}" for name, own in value.items())
+    if isinstance(value, list):
+        return ", ".join(as_text(own) for own in value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    return str(value)
+
+
+def age(began: str | None, now: datetime) -> str:
+    """Write an age: 5 h; empty if the start is unknown."""
+    if began is None:
+        return ""
+    seconds = (now - datetime.fromisoformat(began)).total_seconds()
+    return next(
+        (f"{int(seconds // length)} {unit}" for length, unit in _UNITS if seconds >= length), "now"
+    )
+
+
+def code_parts(text: str) -> list[tuple[str, bool]]:
+    """Split a sentence into words and code; unpaired backticks are words."""
+    split = text.split("`")
+    if len(split) % 2 == 0:
+        return [(text, False)]
+    return [(part, bool(at % 2)) for at, part in enumerate(split) if part]
