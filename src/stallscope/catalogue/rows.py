@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from .entry import SHARES, Entry, Summary
+from .entry import SHARES, AnalysisSummary, Entry
 
 #: Changes with the columns, and with the definition of a job.
 SCHEMA_VERSION = 3
@@ -77,10 +77,9 @@ def entry_of(row: Sequence[Any]) -> Entry:
     for at, read in _READ:
         known[at] = read(known[at])
     shares = zip(SHARES, _shares_of(known), strict=True)
-    summary = Summary(
-        *_summary_of(known), {name: value for name, value in shares if value is not None}
-    )
-    return Entry(*_entry_of([*known, summary]))
+    known.append({name: value for name, value in shares if value is not None})
+    known.append(AnalysisSummary(*_summary_of(known)))
+    return Entry(*_entry_of(known))
 
 
 def _bool(value: int | None) -> bool | None:
@@ -98,13 +97,13 @@ def _items(text: str) -> tuple[Any, ...]:
     return tuple(json.loads(text))
 
 
-_PLACES = {name: at for at, name in enumerate([*COLUMNS, "summary"])}
+_PLACES = {name: at for at, name in enumerate([*COLUMNS, "shares", "summary"])}
 _PLACES["hosts"] = _PLACES["host"]  # the names, not their number
-_READ = (
+_READ: tuple[tuple[int, Callable[[Any], Any]], ...] = (
     *((_PLACES[name], _bool) for name in ("synthetic", "fault")),
     *((_PLACES[name], _items) for name in ("host", "named_ranks", "named_hosts")),
     (_PLACES["facts"], _facts),
 )
 _entry_of = itemgetter(*(_PLACES[one.name] for one in fields(Entry)))
-_summary_of = itemgetter(*(_PLACES[one.name] for one in fields(Summary) if one.name != "shares"))
+_summary_of = itemgetter(*(_PLACES[one.name] for one in fields(AnalysisSummary)))
 _shares_of = itemgetter(*(_PLACES[name] for name in SHARES))
