@@ -23,8 +23,8 @@ from typing import Any
 from figures import Figure, share_of
 from simulator import Job, simulate, write_logs
 
-from stallscope.catalogue import Baselines, Catalogue, Entry, baseline_for, parse_where
-from stallscope.catalogue.entry import Summary
+from stallscope.catalogue import Baselines, Catalogue, Entry, parse_where
+from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.collector.store.runs import save_run
 from stallscope.parsers import read
@@ -101,7 +101,7 @@ def find_one(store: Path) -> bool:
     """What a report does to find the baseline of one run."""
     with Catalogue.open(store, follow=False) as catalogue:
         entry = catalogue.find("run-00001")
-        return entry is not None and baseline_for(catalogue, entry) is not None
+        return entry is not None and Baselines(catalogue).of(entry) is not None
 
 
 def command(store: Path, *words: str) -> None:
@@ -169,8 +169,8 @@ def _write_run(store: Path, manifest: dict[str, Any], number: int) -> None:
     replace(entry, summary=_found(number)).write_summary(folder)
 
 
-def _found(number: int) -> Summary:
-    return Summary(
+def _found(number: int) -> AnalysisSummary:
+    return AnalysisSummary(
         steps=10_000,
         epochs=10,
         samples_per_second=1000.0 + number,

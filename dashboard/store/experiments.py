@@ -11,7 +11,7 @@ from typing import Any
 
 from stallscope.catalogue import Entry, values
 from stallscope.catalogue.entry import CAUSES, SHARES
-from stallscope.catalogue.entry import Summary as Figures
+from stallscope.catalogue.entry import AnalysisSummary as Figures
 from stallscope.collector.mlflow.search import search_runs
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.reports.mlflow_run import NONE, PREFIX

@@ -11,7 +11,7 @@ from typing import Any
 
 from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.catalogue import Baselines, Entry, Filter
-from stallscope.catalogue.entry import Summary as Figures
+from stallscope.catalogue.entry import AnalysisSummary as Figures
 from stallscope.query import fold
 from stallscope.text.verdicts import short_verdict
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stallscope.catalogue import Catalogue, Entry, values
-from stallscope.catalogue.entry import Summary as Figures
+from stallscope.catalogue.entry import AnalysisSummary as Figures
 from stallscope.catalogue.entry import job_facts, job_of
 from stallscope.catalogue.index import folders_of
 from stallscope.collector.safe_names import safe_name

@@ -14,7 +14,7 @@ from stallscope.analysis.gains.baseline import find_baseline, find_single
 from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.ledger.recalled import RecalledLedger
 from stallscope.catalogue.analysis_cache import Analyse, StoredRun, cached_analysis
-from stallscope.catalogue.entry import Summary as Figures
+from stallscope.catalogue.entry import AnalysisSummary as Figures
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.run import Run
 

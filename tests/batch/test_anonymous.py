@@ -12,8 +12,7 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis import analyse
 from stallscope.batch.anonymous import LEFT_OUT, anonymous, without_paths
-from stallscope.batch.folder_lock import LOCK
-from stallscope.batch.state import STATE
+from stallscope.batch.state import LOCK, STATE
 from stallscope.cli.main import main
 from stallscope.parsers import read
 from stallscope.run import Run

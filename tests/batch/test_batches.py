@@ -18,8 +18,7 @@ import pytest
 from support.step_logs import Job, write_job
 from support.waiting import wait_until
 
-from stallscope.batch.folder_lock import lock_folder
-from stallscope.batch.state import STATE
+from stallscope.batch.state import STATE, lock_folder
 from stallscope.batch.workers import Workers
 from stallscope.cli.main import main
 

@@ -11,8 +11,8 @@ import pytest
 from support.started import began_at
 from support.step_logs import Job, write_job
 
-from stallscope.batch.since import parse_since
 from stallscope.cli.main import main
+from stallscope.cli.report_settings import parse_since
 from stallscope.errors import UsageError
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -17,7 +17,7 @@ from support.commands import collect_job
 from support.step_logs import Job, write_job
 
 from stallscope.catalogue import Catalogue
-from stallscope.cli import verify
+from stallscope.cli import bars
 from stallscope.cli.main import main
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import load_run
@@ -453,7 +453,7 @@ def test_there_is_something_to_check(stallscope: Commands, place: str) -> None:
 def test_a_bar_goes_to_the_terminal_alone(
     stallscope: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "_PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(bars, "_PATIENCE_SECONDS", -1.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     status, out, errors = stallscope("verify", "store")
     assert status == 0

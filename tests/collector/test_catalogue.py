@@ -22,15 +22,13 @@ from stallscope.analysis import ENTRIES, analyse
 from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.analysis.ledger import ledger as analysis_ledger
 from stallscope.catalogue import (
+    Baselines,
     Catalogue,
     Entry,
-    baseline_for,
     checking,
     database,
     parse_search,
     parse_where,
-    series_of,
-    single_rank_for,
 )
 from stallscope.catalogue.entry import CAUSES, SHARES
 from stallscope.catalogue.rows import COLUMNS, SCHEMA_VERSION
@@ -692,19 +690,19 @@ def test_a_baseline_is_the_same_job_on_synthetic_data(store: Path) -> None:
         facts = {**job.facts, **({} if name == "real" else SYNTHETIC)}
         collected(store, replace(job, run_id=name, facts=facts))
     with Catalogue.open(store) as catalogue:
-        assert baseline_for(catalogue, own) is None
+        assert Baselines(catalogue).of(own) is None
     # It may come after the run that it belongs to.
     base = collected(store, replace(JOB, run_id="base", facts=SYNTHETIC))
     run = load_run(store / "run-a")
     with Catalogue.open(store) as catalogue:
-        assert baseline_for(catalogue, own) == base
-        assert baseline_for(catalogue, run) == base
-        assert baseline_for(catalogue, base) is None
-        assert single_rank_for(catalogue, run) is None
+        assert Baselines(catalogue).of(own) == base
+        assert Baselines(catalogue).of(run) == base
+        assert Baselines(catalogue).of(base) is None
+        assert Baselines(catalogue).single_of(run) is None
     single = collected(store, replace(JOB, ranks=1, run_id="one", facts=SYNTHETIC))
     with Catalogue.open(store) as catalogue:
-        assert single_rank_for(catalogue, run) == single
-        assert single_rank_for(catalogue, single) is None
+        assert Baselines(catalogue).single_of(run) == single
+        assert Baselines(catalogue).single_of(single) is None
 
 
 def test_of_several_baselines_the_nearest_and_then_the_newest_is_taken(store: Path) -> None:
@@ -718,7 +716,7 @@ def test_of_several_baselines_the_nearest_and_then_the_newest_is_taken(store: Pa
         collected(store, replace(JOB, run_id=name, facts={**facts, **SYNTHETIC}))
     for expected in ("near-new", "near-old", "far-newest", None):
         with Catalogue.open(store) as catalogue:
-            found = baseline_for(catalogue, own)
+            found = Baselines(catalogue).of(own)
             assert (None if found is None else found.id) == expected
             if found is not None:
                 catalogue.remove(found.id)
@@ -731,22 +729,5 @@ def test_a_run_whose_model_nobody_recorded_has_no_baseline(store: Path) -> None:
         facts = {"model": None, **SYNTHETIC}
         collected(store, replace(JOB, ranks=ranks, run_id=f"base-{ranks}", facts=facts))
     with Catalogue.open(store) as catalogue:
-        assert baseline_for(catalogue, own) is None
-        assert single_rank_for(catalogue, own) is None
-        assert series_of(catalogue, own) == []
-
-
-def test_a_series_is_the_same_job_on_other_numbers_of_ranks(store: Path) -> None:
-    own = collected(store)
-    for ranks, day in ((4, 1), (1, 1), (4, 2), (3, 1)):
-        collected(store, replace(JOB, ranks=ranks, run_id=f"{ranks}-{day}", facts=at(day)))
-    collected(store, replace(JOB, run_id="again", facts=at(3)))
-    collected(store, replace(JOB, ranks=4, run_id="base", facts=SYNTHETIC))
-    collected(store, replace(JOB, ranks=4, run_id="batch", batch_size=64))
-    with Catalogue.open(store) as catalogue:
-        expected = ["1-1", "3-1", "4-2", "4-1"]
-        assert [entry.id for entry in series_of(catalogue, own)] == expected
-        assert [entry.id for entry in series_of(catalogue, load_run(store / "run-a"))] == expected
-        again = catalogue.find("base")
-        assert again is not None
-        assert series_of(catalogue, again) == []
+        assert Baselines(catalogue).of(own) is None
+        assert Baselines(catalogue).single_of(own) is None

@@ -14,7 +14,7 @@ from simulator import Job
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.catalogue import Entry, parse_search, parse_where
-from stallscope.catalogue.entry import Summary
+from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.conditions import Condition, parse
 from stallscope.conditions.figures import known_names
 from stallscope.errors import UsageError
@@ -42,7 +42,7 @@ FILTER_WORDS = ["model=x", "age<7d", "ranks", "host~'a", "started_at>=2026-11-21
 ENTRY = Entry(
     *("folder", "id", "name", "source", "torch", "x"),
     *(2, ("host-a",), 64, False, "open", None, "2026-11-22T00:00:00.000Z", 1000, {}, "job"),
-    summary=Summary(verdict="input"),
+    summary=AnalysisSummary(verdict="input"),
     manifest="",
 )
 

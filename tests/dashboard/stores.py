@@ -11,7 +11,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.catalogue import Entry, values
 from stallscope.catalogue.collecting import list_runs
-from stallscope.catalogue.entry import Summary
+from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.dashboard.store import RunSource, SourceContents
@@ -37,7 +37,7 @@ ENTRY = Entry(
     bytes=1000,
     facts={"model": "resnet50"},
     job="resnet50",
-    summary=Summary(),
+    summary=AnalysisSummary(),
     manifest="",
 )
 
@@ -51,7 +51,7 @@ def listed(number: int, **changed: object) -> Entry:
         id=name,
         name=f"training {number}",
         started_at=values.moment(NOW - timedelta(hours=number)),
-        summary=Summary(
+        summary=AnalysisSummary(
             steps=600,
             epochs=3,
             samples_per_second=1000.0 + number,

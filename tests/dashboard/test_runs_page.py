@@ -15,7 +15,7 @@ from support.step_logs import run_of_job
 
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.catalogue.entry import Summary
+from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.addresses import compare_address
 from stallscope.dashboard.components.runs_table import BLOCK, line_of
@@ -170,7 +170,9 @@ def test_a_line_says_what_is_known() -> None:
 
 
 def test_a_run_that_nobody_has_analysed_says_so() -> None:
-    listing = RunStore(sources=[Listed([listed(1, summary=Summary(), model=None)])]).listing()
+    listing = RunStore(
+        sources=[Listed([listed(1, summary=AnalysisSummary(), model=None)])]
+    ).listing()
     line = line_of(listing, listing["run-00001"], NOW)
     assert line["verdict"] == "not analysed"
     assert (line["stage"], line["shares"], line["trend"]) == ("", [], [])

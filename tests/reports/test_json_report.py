@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from support.reports import rendered
 
 from stallscope.analysis import Analysis
-from stallscope.catalogue.entry import Summary
+from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.run import json_content
 
@@ -217,7 +217,7 @@ def test_waiting_that_one_log_of_many_cannot_show_is_missing(
     (rank,) = found["ranks"]
     assert {rank[name] for name in ("wait_ms", "allreduce_ms", "critical_share")} == {None}
     assert rank["input_ms"] == ledger["input"]
-    assert "imbalance" not in Summary.of(analysis).shares
+    assert "imbalance" not in AnalysisSummary.of(analysis).shares
 
 
 def test_throughput_of_epochs_is_of_one_rank_where_nobody_says_how_many_trained(

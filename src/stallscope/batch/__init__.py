@@ -5,6 +5,5 @@ run_summary   summarise a run without its tables
 plan          find each run's baselines
 worker        identify runs in the first pass, analyse and report on them in the second
 workers       run the workers in parallel processes
-folder_lock   allow one batch at a time in a folder of reports
-state         record which reports a folder has, so that a batch continues after a stop
+state         record which reports a folder has, so that a batch continues after a stop; lock the folder
 """

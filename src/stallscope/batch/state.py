@@ -12,18 +12,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from stallscope.conditions import Outcome
+from stallscope.errors import UsageError
 from stallscope.reports.index.index import Line
 from stallscope.reports.write import write_texts, writing
 
 from .run_summary import RunSummary, run_of_summary
 
 STATE = ".stallscope-reports.jsonl"
+LOCK = ".stallscope-reports.lock"
 _VERSION = 1
 _INDEX = "index"
 _MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
@@ -153,6 +157,33 @@ class State:
 
     def _is_there(self, one: WrittenReport) -> bool:
         return all((self._out / name).is_file() for name in one.files)
+
+
+@contextmanager
+def lock_folder(out: Path) -> Iterator[None]:
+    """Lock a folder, and create it if it is missing, because batches do not know each other's files.
+
+    The system releases the lock of a killed process.
+
+    Raises:
+        UsageError: if another batch has the lock, or the folder is not writable.
+    """
+    lock = FileLock(out / LOCK, timeout=0)
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            # A file system without locks cannot refuse a process.
+            with suppress(NotImplementedError):
+                lock.acquire()
+        except Timeout:
+            raise UsageError(
+                f"{out}: another batch is writing its reports here; wait until it has ended, or name "
+                "another folder with --out"
+            ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def hash_of(*parts: object) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -30,7 +30,7 @@ from .run_summary import RunSummary, run_of_summary, summarise
 from .settings import Settings
 from .units import Unit
 
-# The number of baselines in memory; runs with the same baseline follow each other.
+# The number of baselines in memory.
 _MOST_BASELINES = 4
 
 
@@ -125,7 +125,8 @@ class Worker:
     def __init__(self, settings: Settings, reader: RunReader = LOCAL_READER) -> None:
         self._settings, self._reader = settings, reader
         self._runs: dict[Unit, Run] = {}
-        self._baselines: OrderedDict[Unit, Analysis] = OrderedDict()
+        # Runs that share a baseline follow each other.
+        self._baseline = lru_cache(_MOST_BASELINES)(self._analyse_baseline)
 
     def identify(self, unit: Unit, known: KnownRun | None = None) -> KnownRun:
         """Identify a run in the first pass; return the known run if nothing has changed.
@@ -200,16 +201,8 @@ class Worker:
             self._settings.bandwidth,
         )
 
-    def _baseline(self, unit: Unit | None) -> Analysis | None:
-        """Analyse a baseline once for all runs that share it."""
-        if unit is None:
-            return None
-        if unit not in self._baselines:
-            self._baselines[unit] = analyse(self._anonymised(self._read(unit)))
-        self._baselines.move_to_end(unit)
-        while len(self._baselines) > _MOST_BASELINES:
-            self._baselines.popitem(last=False)
-        return self._baselines[unit]
+    def _analyse_baseline(self, unit: Unit | None) -> Analysis | None:
+        return None if unit is None else analyse(self._anonymised(self._read(unit)))
 
     def _read(self, unit: Unit) -> Run:
         return self._runs.get(unit) or self._reader.read(unit, self._settings.read_as)

@@ -10,7 +10,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -48,12 +47,7 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._close()
 
     def each(
@@ -85,10 +79,11 @@ class Workers:
     ) -> Iterator[Result]:
         left = deque(range(len(tasks)))
         running: dict[Future[Any], int] = {}
+        most_running = self._jobs * _WAITING_PER_PROCESS
         interrupted = False
         while left or running:
             try:
-                while left and not interrupted and len(running) < self._most_running:
+                while left and not interrupted and len(running) < most_running:
                     running[self._submit(method, tasks[left[0]])] = left[0]
                     left.popleft()
                 finished, _ = wait(running, _TICK_SECONDS, FIRST_COMPLETED)
@@ -112,10 +107,6 @@ class Workers:
                 yield from (self._run_single(method, tasks[index], index) for index in suspects)
         if interrupted:
             raise KeyboardInterrupt
-
-    @property
-    def _most_running(self) -> int:
-        return self._jobs * _WAITING_PER_PROCESS
 
     def _submit(self, method: str, task: tuple[Any, ...]) -> Future[Any]:
         if self._pool is None:

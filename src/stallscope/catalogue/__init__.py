@@ -7,7 +7,7 @@ rebuilt from them if it is missing or damaged.
 
 from .entry import Entry
 from .index import Catalogue
-from .matching import Baselines, baseline_for, series_of, single_rank_for
+from .matching import Baselines
 from .where import Filter, parse_search, parse_where
 
 __all__ = [
@@ -15,9 +15,6 @@ __all__ = [
     "Catalogue",
     "Entry",
     "Filter",
-    "baseline_for",
     "parse_search",
     "parse_where",
-    "series_of",
-    "single_rank_for",
 ]

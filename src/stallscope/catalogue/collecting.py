@@ -23,7 +23,7 @@ from stallscope.parsers.growing import Growing
 from stallscope.parsers.reader import Reads
 from stallscope.run import Run
 
-from . import Catalogue, Entry, baseline_for, single_rank_for
+from . import Baselines, Catalogue, Entry
 from .analysis_cache import StoredRun, cached_analysis
 
 _STATE = "seen.json"
@@ -144,8 +144,10 @@ def list_runs(
     with Catalogue.open(store) as catalogue:
         # Baselines first, because other runs are compared with them.
         for run, folder in sorted(runs, key=lambda one: not one[0].synthetic):
-            found = baseline_for(catalogue, run), single_rank_for(catalogue, run)
-            baseline, single = (_load(catalogue, one, open_remote) for one in found)
+            # Look them up again for every run, because the catalogue grows.
+            search = Baselines(catalogue)
+            baseline = _load(catalogue, search.of(run), open_remote)
+            single = _load(catalogue, search.single_of(run), open_remote)
             # Analyses of a cluster are not cached, because the cache has every step.
             own = (
                 StoredRun(open_remote(folder))

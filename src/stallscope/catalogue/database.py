@@ -16,6 +16,7 @@ from typing import TypeVar
 from filelock import FileLock
 
 from stallscope.errors import UnknownVersionError, UnreadableError, UnwritableError
+from stallscope.query import fold
 
 from .rows import SCHEMA, SCHEMA_VERSION
 
@@ -152,7 +153,9 @@ class Database:
 
 
 def _open_connection(place: str | Path) -> sqlite3.Connection:
-    return sqlite3.connect(place, timeout=_PATIENCE_SECONDS, isolation_level=None)
+    connection = sqlite3.connect(place, timeout=_PATIENCE_SECONDS, isolation_level=None)
+    connection.create_function("fold", 1, fold, deterministic=True)  # for filters
+    return connection
 
 
 def _in_memory() -> sqlite3.Connection:

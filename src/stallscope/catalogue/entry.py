@@ -42,7 +42,7 @@ _MALFORMED = (
 
 
 @dataclass(frozen=True)
-class Summary:
+class AnalysisSummary:
     """A summary of an analysis; None where it is unknown."""
 
     steps: int | None = None
@@ -61,7 +61,7 @@ class Summary:
     shares: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, analysis: Analysis) -> Summary:
+    def of(cls, analysis: Analysis) -> AnalysisSummary:
         """Summarise an analysis."""
         found = analysis.bottleneck
         entries = (*analysis.by_cause, analysis.entry("imbalance"))
@@ -105,7 +105,7 @@ class Entry:
     facts: Mapping[str, Any]
     #: A key that is equal for runs of one job, on any ranks, hosts and data.
     job: str
-    summary: Summary
+    summary: AnalysisSummary
     #: The checksum of the run's manifest.
     manifest: str
 
@@ -121,7 +121,7 @@ class Entry:
         Raises:
             NotFoundError, UnreadableError: if the folder is not a collected run.
         """
-        summary = _count_steps(run) if analysis is None else Summary.of(analysis)
+        summary = _count_steps(run) if analysis is None else AnalysisSummary.of(analysis)
         return _entry(run, summary, folder, read_manifest(folder))
 
     @classmethod
@@ -165,7 +165,7 @@ def circumstances(hosts: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(hosts), *(json.dumps(facts.get(name), sort_keys=True) for name in _CIRCUMSTANCES))
 
 
-def _entry(run: Run, summary: Summary, folder: Path, manifest: Manifest) -> Entry:
+def _entry(run: Run, summary: AnalysisSummary, folder: Path, manifest: Manifest) -> Entry:
     facts = job_facts(run)
     return Entry(
         folder=folder.name,
@@ -189,12 +189,12 @@ def _entry(run: Run, summary: Summary, folder: Path, manifest: Manifest) -> Entr
     )
 
 
-def _count_steps(run: Run) -> Summary:
+def _count_steps(run: Run) -> AnalysisSummary:
     """Summarise a run that was not analysed."""
     import pyarrow.compute as pc
 
     epochs = run.steps["epoch"]
-    return Summary(
+    return AnalysisSummary(
         steps=pc.count_distinct(run.steps["step"]).as_py(),
         epochs=pc.count_distinct(epochs.filter(pc.greater_equal(epochs, 0))).as_py(),
     )
@@ -213,24 +213,24 @@ def _logs_only(manifest: Manifest) -> Run:
     )
 
 
-def _read_summary(folder: Path, manifest: Manifest) -> Summary:
+def _read_summary(folder: Path, manifest: Manifest) -> AnalysisSummary:
     """Read the summary next to the manifest; return an empty one if it is outdated."""
     try:
         content = json.loads((folder / SUMMARY).read_bytes())
         current = content["manifest"] == manifest.sha256
         version = content["stallscope_summary"]
         if not current or version not in (_WITHOUT_CAUSES, _SUMMARY_VERSION):
-            return Summary()
+            return AnalysisSummary()
         found = summary_of(content)
         return replace(found, shares={}) if version == _WITHOUT_CAUSES else found
     except _MALFORMED:
-        return Summary()
+        return AnalysisSummary()
 
 
-def summary_of(content: Mapping[str, Any]) -> Summary:
+def summary_of(content: Mapping[str, Any]) -> AnalysisSummary:
     """Parse a summary."""
     ranks = (values.whole(rank) for rank in content["named_ranks"])
-    return Summary(
+    return AnalysisSummary(
         steps=values.whole(content["steps"]),
         epochs=values.whole(content["epochs"]),
         samples_per_second=values.number(content["samples_per_second"]),

@@ -11,7 +11,6 @@ import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
@@ -62,12 +61,7 @@ class Catalogue:
     def __enter__(self) -> Catalogue:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def add(self, entry: Entry) -> None:
@@ -118,21 +112,17 @@ class Catalogue:
             UsageError: if the order names an unknown field.
             UnreadableError: if the catalogue cannot be read.
         """
+        clause, values = where.clause()
         return self._select(
-            f"{_clause_of(where)} ORDER BY {order_of(order, reverse)} LIMIT ?",
-            (-1 if limit is None else limit,),
-            where,
+            f"{clause} ORDER BY {order_of(order, reverse)} LIMIT ?",
+            [*values, -1 if limit is None else limit],
         )
 
     def count(self, where: Filter = _ALL) -> int:
         """Count the runs that a filter finds."""
-
-        def counted(rows: sqlite3.Connection) -> int:
-            _define(where, rows)
-            (number,) = rows.execute(f"SELECT count(*) FROM runs {_clause_of(where)}").fetchone()
-            return int(number)
-
-        return self._database.read(counted)
+        clause, values = where.clause()
+        statement = f"SELECT count(*) FROM runs {clause}"
+        return self._database.read(lambda rows: int(rows.execute(statement, values).fetchone()[0]))
 
     def find(self, run_id: str) -> Entry | None:
         """Return the last collected run with this id; None if there is none."""
@@ -194,23 +184,11 @@ class Catalogue:
 
         self._database.write(change, persistent=persistent)
 
-    def _select(self, clause: str, parameters: Sequence[Any], where: Filter = _ALL) -> list[Entry]:
+    def _select(self, clause: str, parameters: Sequence[Any]) -> list[Entry]:
         statement = f"SELECT {SELECT_LIST} FROM runs {clause}"
-
-        def selected(rows: sqlite3.Connection) -> list[Entry]:
-            _define(where, rows)
-            return [entry_of(row) for row in rows.execute(statement, parameters)]
-
-        return self._database.read(selected)
-
-
-def _define(where: Filter, rows: sqlite3.Connection) -> None:
-    """Let SQLite call the filter, so that only rows that it finds become entries."""
-    rows.create_function("found", len(where.columns), where.finds_row)
-
-
-def _clause_of(where: Filter) -> str:
-    return "" if where.node is None else f"WHERE found({', '.join(where.columns)})"
+        return self._database.read(
+            lambda rows: [entry_of(row) for row in rows.execute(statement, parameters)]
+        )
 
 
 def folders_of(store: Path) -> set[str]:

@@ -1,7 +1,7 @@
-"""Find baselines and scaling series by the runs' facts.
+"""Find baselines by the runs' facts.
 
 They are looked up on every request, because a baseline may be collected after its run. A store has many
-people's runs, so a run without a recorded model has neither.
+people's runs, so a run without a recorded model has no baseline.
 """
 
 from __future__ import annotations
@@ -10,36 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .entry import Entry, circumstances, job_facts, job_of
-from .index import Catalogue
 
 if TYPE_CHECKING:
     from stallscope.run import Run
-
-
-def baseline_for(catalogue: Catalogue, run: Run | Entry) -> Entry | None:
-    """Find the baseline: the same job on synthetic data and as many ranks; None without one.
-
-    Among several, choose the one that differs least in number of hosts, versions and threads, then the
-    newest. The analysis reports the differences.
-    """
-    return Baselines(catalogue).of(run)
-
-
-def single_rank_for(catalogue: Catalogue, run: Run | Entry) -> Entry | None:
-    """Find the same job on synthetic data and one rank, chosen likewise; None without one."""
-    return Baselines(catalogue).single_of(run)
-
-
-def series_of(catalogue: Catalogue, run: Run | Entry) -> list[Entry]:
-    """Find the same job on other numbers of ranks, with the same kind of data.
-
-    Fewest ranks first, then newest first.
-    """
-    own = _Wanted(run)
-    if own.model is None:
-        return []
-    found = catalogue.same_job(own.job, own.synthetic)
-    return sorted((one for one in found if one.ranks != own.ranks), key=lambda one: one.ranks)
 
 
 class Jobs(Protocol):
@@ -57,12 +30,16 @@ class Baselines:
         self._found: dict[tuple[str, int], list[Entry]] = {}
 
     def of(self, run: Run | Entry) -> Entry | None:
-        """Find a run's baseline, like ``baseline_for``."""
+        """Find the baseline: the same job on synthetic data and as many ranks; None without one.
+
+        Among several, choose the one that differs least in number of hosts, versions and threads, then
+        the newest. The analysis reports the differences.
+        """
         own = _Wanted(run)
         return None if own.synthetic else self._best(own, own.ranks)
 
     def single_of(self, run: Run | Entry) -> Entry | None:
-        """Find a run's single-rank baseline, like ``single_rank_for``."""
+        """Find the same job on synthetic data and one rank, chosen likewise; None without one."""
         own = _Wanted(run)
         return None if own.ranks == 1 else self._best(own, 1)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
-from .entry import SHARES, Entry, Summary
+from .entry import SHARES, AnalysisSummary, Entry
 
 #: Changes with the columns, and with the definition of a job.
 SCHEMA_VERSION = 3
 
-#: Columns with their types, in the order of ``row_of``. ``where.py`` has the fields of filters.
+#: Columns with their types. ``where.py`` has the fields of filters.
 COLUMNS = {
     "folder": "TEXT PRIMARY KEY",
     "id": "TEXT NOT NULL",
@@ -57,37 +59,12 @@ SCHEMA = (
 
 
 def row_of(entry: Entry) -> tuple[Any, ...]:
-    summary = entry.summary
-    return (
-        entry.folder,
-        entry.id,
-        entry.name,
-        entry.source,
-        entry.framework,
-        entry.model,
-        entry.ranks,
-        len(entry.hosts),
-        json.dumps(entry.hosts, ensure_ascii=False),
-        entry.batch_size,
-        entry.synthetic,
-        entry.status,
-        entry.started_at,
-        entry.collected_at,
-        entry.bytes,
-        json.dumps(entry.facts),
-        entry.job,
-        summary.steps,
-        summary.epochs,
-        summary.samples_per_second,
-        summary.step_ms,
-        summary.verdict,
-        summary.cause,
-        summary.fault,
-        json.dumps(summary.named_ranks),
-        json.dumps(summary.named_hosts, ensure_ascii=False),
-        *(summary.shares.get(name) for name in SHARES),
-        entry.manifest,
-    )
+    known = {**vars(entry), **vars(entry.summary), **entry.summary.shares}
+    known |= {"hosts": len(entry.hosts), "host": entry.hosts}
+    for name in ("host", "facts", "named_ranks", "named_hosts"):
+        # Filters search host names; facts may have characters that cannot be encoded.
+        known[name] = json.dumps(known[name], ensure_ascii=name == "facts")
+    return tuple(map(known.get, COLUMNS))
 
 
 def entry_of(row: Sequence[Any]) -> Entry:
@@ -96,43 +73,17 @@ def entry_of(row: Sequence[Any]) -> Entry:
     Raises:
         ValueError, TypeError: if the row is malformed.
     """
-    (folder, run_id, name, source, framework, model, ranks, _, hosts, batch_size, synthetic) = row[
-        :11
-    ]
-    (status, started_at, collected_at, size, facts, job, steps, epochs, throughput) = row[11:20]
-    (step_ms, verdict, cause, fault, named_ranks, named_hosts, *shares, manifest) = row[20:]
-    known = {share: value for share, value in zip(SHARES, shares, strict=True) if value is not None}
-    return Entry(
-        folder=folder,
-        id=run_id,
-        name=name,
-        source=source,
-        framework=framework,
-        model=model,
-        ranks=ranks,
-        hosts=_items(hosts),
-        batch_size=batch_size,
-        synthetic=bool(synthetic),
-        status=status,
-        started_at=started_at,
-        collected_at=collected_at,
-        bytes=size,
-        facts=_facts(facts),
-        job=job,
-        summary=Summary(
-            steps=steps,
-            epochs=epochs,
-            samples_per_second=throughput,
-            step_ms=step_ms,
-            verdict=verdict,
-            cause=cause,
-            fault=None if fault is None else bool(fault),
-            named_ranks=_items(named_ranks),
-            named_hosts=_items(named_hosts),
-            shares=known,
-        ),
-        manifest=manifest,
-    )
+    known = list(row)
+    for at, read in _READ:
+        known[at] = read(known[at])
+    shares = zip(SHARES, _shares_of(known), strict=True)
+    known.append({name: value for name, value in shares if value is not None})
+    known.append(AnalysisSummary(*_summary_of(known)))
+    return Entry(*_entry_of(known))
+
+
+def _bool(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
 
 
 # Runs of one job on the same hosts share these texts, so cache their parsed values.
@@ -144,3 +95,15 @@ def _facts(text: str) -> dict[str, Any]:
 @lru_cache(4096)
 def _items(text: str) -> tuple[Any, ...]:
     return tuple(json.loads(text))
+
+
+_PLACES = {name: at for at, name in enumerate([*COLUMNS, "shares", "summary"])}
+_PLACES["hosts"] = _PLACES["host"]  # the names, not their number
+_READ: tuple[tuple[int, Callable[[Any], Any]], ...] = (
+    *((_PLACES[name], _bool) for name in ("synthetic", "fault")),
+    *((_PLACES[name], _items) for name in ("host", "named_ranks", "named_hosts")),
+    (_PLACES["facts"], _facts),
+)
+_entry_of = itemgetter(*(_PLACES[one.name] for one in fields(Entry)))
+_summary_of = itemgetter(*(_PLACES[one.name] for one in fields(AnalysisSummary)))
+_shares_of = itemgetter(*(_PLACES[name] for name in SHARES))

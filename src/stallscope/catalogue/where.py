@@ -5,10 +5,10 @@ Columns come from a table, and values are never pasted into a statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -29,7 +29,7 @@ from stallscope.query import (
 )
 from stallscope.query.filters import unknown_field
 from stallscope.query.kinds import Kind
-from stallscope.query.syntax import Node, leaves_of
+from stallscope.query.syntax import Binary, Node, Unary
 
 from . import values
 from .entry import SHARES, Entry
@@ -46,26 +46,33 @@ class Filter:
 
     def finds(self, entry: Entry, text: str = "") -> bool:
         """Return whether the filter finds a run with this folded text."""
-        return self._holds(lambda field: field.read(entry), text)
 
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """The SQL of the values that the filter needs."""
-        leaves = () if self.node is None else leaves_of(self.node)
-        return tuple(dict.fromkeys(leaf.field.column for leaf in leaves if isinstance(leaf, Test)))
-
-    def finds_row(self, *row: Any) -> bool:
-        """Return whether the filter finds a run with these values of ``columns``."""
-        known = dict(zip(self.columns, row, strict=True))
-        return self._holds(lambda field: known[field.column], "")
-
-    def _holds(self, value_of: Callable[[Field], Any], text: str) -> bool:
         def compare(leaf: Test | Word, _: bool) -> Judgement:
             if isinstance(leaf, Word):
                 return YES if leaf.text in text else NO
-            return YES if leaf.holds(value_of(leaf.field)) else NO
+            return YES if leaf.holds(leaf.field.read(entry)) else NO
 
         return self.node is None or judge(self.node, compare).state is State.YES
+
+    def clause(self) -> tuple[str, list[Any]]:
+        """Return the WHERE clause for rows of the catalogue, and its values."""
+        values: list[Any] = []
+        return "" if self.node is None else f"WHERE {_sql(self.node, values)}", values
+
+
+def _sql(node: Node, values: list[Any]) -> str:
+    """Return the SQL of conditions, and add their values to ``values``."""
+    if isinstance(node, Unary):
+        return f"NOT {_sql(node.operand, values)}"
+    if isinstance(node, Binary):
+        left = _sql(node.left, values)
+        return f"({left} {node.word} {_sql(node.right, values)})"
+    assert isinstance(node, Test)
+    values.append(node.value)
+    column = node.field.column
+    if node.sign == "~":
+        return f"(instr(fold({column}), ?) > 0)"
+    return f"({column} IS NOT ?)" if node.sign == "!=" else f"coalesce({column} {node.sign} ?, 0)"
 
 
 def parse_where(text: str) -> Filter:

@@ -1,14 +1,25 @@
-"""Show a command's progress at the bottom of a terminal, in one display."""
+"""Show a command's progress at the bottom of a terminal."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Protocol
 
 from rich.console import Console, RenderableType
-from rich.progress import MofNCompleteColumn, Progress, Task, TaskID
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TaskID,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.spinner import Spinner
 from rich.text import Text
 
@@ -39,6 +50,35 @@ def show_progress(label: str, total: int) -> Iterator[UpdateProgress]:
         yield lambda done: bars.update(task, completed=done)
     finally:
         bars.end_task(task)
+
+
+class Advance(Protocol):
+    """Reports bytes that were processed, and bytes that were found to process."""
+
+    def __call__(self, new: int, more: int = 0, /) -> None: ...
+
+
+@contextmanager
+def show_bytes(label: str, total: int = 0) -> Iterator[Advance]:
+    """Show bytes, throughput and time left on a terminal's standard error, after two seconds."""
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    # Output into a pipe must not pass through the bar.
+    redirected = sys.stdout.isatty()
+    bar = Progress(label, *columns, console=console, transient=True, redirect_stdout=redirected)
+    task = bar.add_task("", total=total)
+    due = time.monotonic() + _PATIENCE_SECONDS
+
+    def advance(new: int, more: int = 0, /) -> None:
+        bar.update(task, advance=new, total=(bar.tasks[task].total or 0) + more)
+        if console.is_terminal and not bar.live.is_started and time.monotonic() > due:
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        if bar.live.is_started:
+            bar.stop()
 
 
 class _Bars(Progress):

@@ -9,25 +9,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-
 from stallscope.catalogue.collecting import Collected, Engine, collect
 from stallscope.collector.address import where_is
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source
-from stallscope.collector.store.fetch import Progress as Fetching
 from stallscope.collector.store.mirror import Mirror, temporary_mirrors
 from stallscope.errors import StallscopeError
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run
 
+from .bars import show_bytes
 from .engine import add_engine, collecting_engine
 from .main import FAILED, SUCCESS, add_read_as
 
@@ -113,7 +104,10 @@ def _round(
     new: list[tuple[Run, Path]] = []
     for number, places in enumerate(jobs):
         try:
-            collected = _collected(places, store, read_as, engine)
+            with show_bytes("fetching") as progress:
+                collected = collect(
+                    places, store, read_as=read_as, progress=progress, engine=engine
+                )
         except StallscopeError as error:
             failed = True
             print(f"stallscope: {error}", file=sys.stderr)
@@ -140,13 +134,6 @@ def _jobs(sources: Sequence[str], hosts: Path | None) -> list[list[Source]]:
         rest = [[open_source(source)] for source in sources if source not in remote]
         return [[open_source(source) for source in remote], *rest]
     return [[open_source(source)] for source in sources]
-
-
-def _collected(
-    places: Sequence[Source], store: Path, read_as: str | None, engine: Engine
-) -> Collected:
-    with _progress() as progress:
-        return collect(places, store, read_as=read_as, progress=progress, engine=engine)
 
 
 def _print_collected(collected: Collected) -> None:
@@ -178,30 +165,3 @@ def _upload(sources: Sequence[str], run_id: str) -> int:
             f"{done.size} byte(s) uploaded to mlflow:{run_id}"
         )
     return SUCCESS
-
-
-@contextmanager
-def _progress() -> Iterator[Fetching]:
-    """Show bytes, throughput and time left on a terminal's standard error."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _new, _total: None
-        return
-    columns = (
-        "fetching",
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task("", total=0, visible=False)
-
-    def advance(new: int, total: int) -> None:
-        if total:
-            before = bar.tasks[task].total or 0
-            bar.update(task, total=before + total, visible=True)
-        bar.advance(task, new)
-
-    with bar:
-        yield advance

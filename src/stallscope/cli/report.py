@@ -12,10 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from stallscope.batch.baselines import baseline_units, named_baselines
 from stallscope.batch.batch import Batch
-from stallscope.batch.folder_lock import lock_folder
-from stallscope.batch.since import parse_since
+from stallscope.batch.plan import baseline_units, named_baselines
+from stallscope.batch.state import lock_folder
 from stallscope.batch.units import Unit, units_of
 from stallscope.batch.worker import ReportResult
 from stallscope.batch.workers import Workers
@@ -28,7 +27,7 @@ from . import github, mlflow_runs, output
 from .bars import show_progress
 from .engine import add_engine, add_scratch, reading_engine
 from .main import SUCCESS, print_failures
-from .report_settings import jobs_of, settings_of
+from .report_settings import jobs_of, parse_since, settings_of
 
 #: The exit status if a condition of ``--fail-if`` held.
 CONDITION_HELD = 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from . import mlflow_runs, output
 # Starting a process takes as long as reporting some runs.
 _RUNS_PER_PROCESS = 8
 _MOST_JOBS = 1024
+_SPAN = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
+_SPAN_UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
@@ -105,3 +108,21 @@ def _cpu_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Return the time of ``--since``: a date, or an age such as 7d; dates start at midnight UTC.
+
+    Raises:
+        UsageError: if the text is neither.
+    """
+    span = _SPAN.fullmatch(text.strip())
+    try:
+        if span is not None:
+            return now - timedelta(**{_SPAN_UNITS[span[2]]: int(span[1])})
+        moment = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"--since {text}: give a date such as 2026-11-01, or an age such as 7d or 12h"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

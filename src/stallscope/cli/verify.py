@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
 from stallscope.catalogue.checking import CheckResult, bytes_of, check_run, check_store
 from stallscope.catalogue.index import folders_of, is_store
@@ -19,10 +14,8 @@ from stallscope.collector.store.layout import MANIFEST, BytesRead
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.plain import plain
 
+from .bars import show_bytes
 from .main import FAILED, SUCCESS
-
-# The progress bar appears after this time.
-_PATIENCE_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         if not (place / MANIFEST).exists() and not is_store(place):
             raise NotFoundError(f"{place}: neither a store nor a collected run")
     damaged = False
-    with _progress(sum(map(_bytes_at, options.places))) as advance:
+    with show_bytes("checking", sum(map(_bytes_at, options.places))) as advance:
         for checked in _checked(options.places, advance):
             damaged |= bool(checked.damage)
             _print_checked(checked)
@@ -75,33 +68,3 @@ def _print_checked(checked: CheckResult) -> None:
         print(f"{where}: ok, {checked.files:,} file(s), {decimal(checked.bytes)}")
     for note in checked.notes:
         print(f"{where}: note: {plain(note)}")
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[BytesRead]:
-    """Show a bar on a terminal's standard error, after two seconds."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    columns = ("checking", BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    bar = Progress(
-        *columns,
-        console=console,
-        transient=True,
-        # Output into a pipe must not pass through the bar.
-        redirect_stdout=sys.stdout.isatty(),
-    )
-    task = bar.add_task("", total=total)
-    start = time.monotonic()
-
-    def advance(new: int) -> None:
-        if not bar.live.is_started and time.monotonic() - start > _PATIENCE_SECONDS:
-            bar.start()
-        bar.advance(task, new)
-
-    try:
-        yield advance
-    finally:
-        if bar.live.is_started:
-            bar.stop()

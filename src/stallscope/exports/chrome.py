@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, BinaryIO, ClassVar, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from stallscope import __version__
 from stallscope.formatting.plain import plain
 
-from .base import Export
 from .trace import Counter, Event, Slice, Trace, Track
 from .worlds import Worlds
 
@@ -25,24 +24,19 @@ class _Place(NamedTuple):
     track: Track
 
 
-class ChromeExport(Export):
+def write_chrome(worlds: Worlds, file: BinaryIO) -> None:
     """Write the object form: times are microseconds with nanoseconds as decimals."""
-
-    name: ClassVar[str] = "chrome"
-    may_be_gzipped: ClassVar[bool] = True
-
-    def write(self, worlds: Worlds, file: BinaryIO) -> None:
-        trace = Trace(worlds)
-        places = _places(trace)
-        file.write(_opening(worlds))
-        lines: list[str] = [_json(event) for event in _names(trace, places)]
-        for event in trace.events():
-            lines.append(_line(event, places[event.track]))
-            if len(lines) >= _AT_A_TIME:
-                # Keep one event for the last line, which has no comma.
-                file.write((",\n".join(lines[:-1]) + ",\n").encode("ascii"))
-                lines = lines[-1:]
-        file.write((",\n".join(lines) + "\n]}\n").encode("ascii"))
+    trace = Trace(worlds)
+    places = _places(trace)
+    file.write(_opening(worlds))
+    lines: list[str] = [_json(event) for event in _names(trace, places)]
+    for event in trace.events():
+        lines.append(_line(event, places[event.track]))
+        if len(lines) >= _AT_A_TIME:
+            # Keep one event for the last line, which has no comma.
+            file.write((",\n".join(lines[:-1]) + ",\n").encode("ascii"))
+            lines = lines[-1:]
+    file.write((",\n".join(lines) + "\n]}\n").encode("ascii"))
 
 
 def _opening(worlds: Worlds) -> bytes:

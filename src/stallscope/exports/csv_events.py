@@ -13,10 +13,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from datetime import UTC, datetime
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 
 import numpy as np
 
@@ -24,7 +22,7 @@ from stallscope.arrays.blocks import NULL
 from stallscope.reports.formats.csv_text import cell
 from stallscope.run import Event
 
-from .base import Export
+from .csv_table import write_csv
 from .selection import Selection
 from .worlds import Worlds
 
@@ -36,23 +34,13 @@ COLUMNS = (
 Row = tuple[str | int | None, ...]
 
 
-class CsvEventsExport(Export):
+def write_csv_events(worlds: Worlds, file: BinaryIO) -> None:
     """Write events in the order of time, those without a time last."""
-
-    name: ClassVar[str] = "events-csv"
-    may_be_gzipped: ClassVar[bool] = True
-
-    def write(self, worlds: Worlds, file: BinaryIO) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\r\n")
-        writer.writerow(COLUMNS)
-        span = _span(worlds)
-        rows = [(_at(worlds, event), event) for event in worlds.run.events]
-        chosen = [one for one in rows if _is_chosen(worlds.selection, span, *one)]
-        for at, event in sorted(chosen, key=lambda one: (one[0] is None, one[0] or 0)):
-            writer.writerow(_row(worlds, at, event))
-        # The caller closes the file.
-        text.detach()
+    span = _span(worlds)
+    events = [(_at(worlds, event), event) for event in worlds.run.events]
+    chosen = [one for one in events if _is_chosen(worlds.selection, span, *one)]
+    chosen.sort(key=lambda one: (one[0] is None, one[0] or 0))
+    write_csv(file, COLUMNS, (_row(worlds, at, event) for at, event in chosen))
 
 
 def _at(worlds: Worlds, event: Event) -> int | None:

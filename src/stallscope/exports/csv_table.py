@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any, BinaryIO, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from stallscope.reports.formats.csv_text import cell
 
-from .base import Export
 from .table import SCHEMA, tables
 from .worlds import Worlds
 
 
-class CsvExport(Export):
+def write_csv_table(worlds: Worlds, file: BinaryIO) -> None:
     """Write the table; cells without a measurement are empty, and text from logs is never a formula."""
+    of_ranks = (zip(*map(_cells, table.columns), strict=True) for table in tables(worlds))
+    write_csv(file, SCHEMA.names, (row for rows in of_ranks for row in rows))
 
-    name: ClassVar[str] = "csv"
-    may_be_gzipped: ClassVar[bool] = True
 
-    def write(self, worlds: Worlds, file: BinaryIO) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\r\n")
-        writer.writerow(SCHEMA.names)
-        for table in tables(worlds):
-            writer.writerows(zip(*map(_cells, table.columns), strict=True))
-        # The caller closes the file.
-        text.detach()
+def write_csv(file: BinaryIO, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a header and rows as CSV; leave the file open."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    text.detach()
 
 
 def _cells(column: pa.ChunkedArray) -> list[Any]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import heapq
 import zlib
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 from stallscope.errors import MissingExtraError
 
-from .base import Export
-from .trace import Counter, Event, Mark, Process, Slice, Trace
+from .trace import Counter, Event, Process, Slice, Trace
 from .worlds import Worlds
 
 _SEQUENCE = 1
@@ -23,38 +22,35 @@ _AT_A_TIME = 4096
 _FIRST_PROCESS = 1 << 32
 
 
-class PerfettoExport(Export):
-    name: ClassVar[str] = "perfetto"
-    may_be_gzipped: ClassVar[bool] = False
+def write_perfetto(worlds: Worlds, file: BinaryIO) -> None:
+    """Write the trace.
 
-    def check(self) -> None:
-        _protos()
-
-    def write(self, worlds: Worlds, file: BinaryIO) -> None:
-        trace = Trace(worlds)
-        packets = _Packets(file)
-        packets.clocks(worlds.wall_ns)
-        packets.root()
-        # Processes are numbered after the ranks, as in the other format.
-        after = max(worlds.ranks, default=0) + 1
-        for index, process in enumerate(trace.processes):
-            note = worlds.note if index == 0 else ""
-            packets.process(process, index, after + index, note)
-        for event in trace.events():
-            packets.event(event)
-        packets.close()
+    Raises:
+        MissingExtraError: if the package for it is not installed.
+    """
+    trace = Trace(worlds)
+    packets = _Packets(file)
+    packets.clocks(worlds.wall_ns)
+    packets.root()
+    # Processes are numbered after the ranks, as in the other format.
+    after = max(worlds.ranks, default=0) + 1
+    for index, process in enumerate(trace.processes):
+        note = worlds.note if index == 0 else ""
+        packets.process(process, index, after + index, note)
+    for event in trace.events():
+        packets.event(event)
+    packets.close()
 
 
 class _Packets:
     """Writes packets; keeps the end of each track's open slice until its time."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._protos, builder = _protos()
+        self._protos, builder = import_perfetto()
         self._file = builder(file)
         self._block = self._protos.Trace()
         self._open: list[tuple[int, int]] = []
-        self._names: dict[str, int] = {}
-        self._argument_names: dict[str, int] = {}
+        self._names: dict[tuple[str, str], int] = {}
         self._first = True
         event = self._protos.TrackEvent
         self._begin, self._end = event.TYPE_SLICE_BEGIN, event.TYPE_SLICE_END
@@ -102,16 +98,19 @@ class _Packets:
         packet = self._packet(event.begin)
         own = packet.track_event
         own.track_uuid = event.track
-        if isinstance(event, Slice):
-            own.type = self._begin
-            own.name_iid = self._name(packet, event.name)
-            self._slice_arguments(packet, event)
-            heapq.heappush(self._open, (event.end, event.track))
-        elif isinstance(event, Counter):
+        if isinstance(event, Counter):
             own.type = self._counter
             own.double_counter_value = event.value
-        else:
-            self._mark(packet, event)
+            return
+        own.name_iid = self._interned(packet, "event_names", event.name)
+        if isinstance(event, Slice):
+            own.type = self._begin
+            self._slice_arguments(packet, event)
+            heapq.heappush(self._open, (event.end, event.track))
+            return
+        own.type = self._instant
+        for name, value in event.args.items():
+            self._argument(packet, name, value)
 
     def close(self) -> None:
         """Write what is left."""
@@ -135,17 +134,8 @@ class _Packets:
         if event.last_rank is not None:
             self._argument(packet, "last_rank", event.last_rank)
 
-    def _mark(self, packet: Any, event: Mark) -> None:
-        packet.track_event.type = self._instant
-        packet.track_event.name_iid = self._name(packet, event.name)
-        for name, value in event.args.items():
-            self._argument(packet, name, value)
-
     def _argument(self, packet: Any, name: str, value: str | int | float) -> None:
-        iid = self._argument_names.get(name)
-        if iid is None:
-            iid = self._argument_names[name] = len(self._argument_names) + 1
-            packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
+        iid = self._interned(packet, "debug_annotation_names", name)
         annotation = packet.track_event.debug_annotations.add(name_iid=iid)
         if isinstance(value, int):
             annotation.int_value = value
@@ -154,11 +144,12 @@ class _Packets:
         else:
             annotation.string_value = value
 
-    def _name(self, packet: Any, name: str) -> int:
-        iid = self._names.get(name)
+    def _interned(self, packet: Any, table: str, name: str) -> int:
+        """Return the number of a name; the packet defines a new one in a table."""
+        iid = self._names.get((table, name))
         if iid is None:
-            iid = self._names[name] = len(self._names) + 1
-            packet.interned_data.event_names.add(iid=iid, name=name)
+            iid = self._names[table, name] = len(self._names) + 1
+            getattr(packet.interned_data, table).add(iid=iid, name=name)
         return iid
 
     def _packet(self, time: int) -> Any:
@@ -177,7 +168,7 @@ class _Packets:
         self._block = self._protos.Trace()
 
 
-def _protos() -> tuple[Any, Any]:
+def import_perfetto() -> tuple[Any, Any]:
     """Import the package's messages and its builder.
 
     Raises:

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
+
 from stallscope.errors import UsageError
 
-from .base import Export
-from .chrome import ChromeExport
-from .csv_events import CsvEventsExport
-from .csv_table import CsvExport
-from .parquet import ParquetExport
-from .perfetto import PerfettoExport
+from .chrome import write_chrome
+from .csv_events import write_csv_events
+from .csv_table import write_csv_table
+from .perfetto import import_perfetto, write_perfetto
+from .table import write_parquet
+from .worlds import Worlds
 
-EXPORTS: tuple[Export, ...] = (
-    PerfettoExport(),
-    ChromeExport(),
-    ParquetExport(),
-    CsvExport(),
-    CsvEventsExport(),
+
+@dataclass(frozen=True)
+class Export:
+    """An export format. A new one is a function in a file of its own, and an entry below."""
+
+    #: The name for ``--format``.
+    name: str
+    #: Writes a run piece by piece, so that long runs need little more memory than short ones.
+    write: Callable[[Worlds, BinaryIO], None]
+    #: Whether the file may be gzipped: formats with their own compression gain nothing.
+    may_be_gzipped: bool = True
+    #: Raises MissingExtraError if something that writing needs is not installed.
+    check: Callable[[], object] = lambda: None
+
+
+EXPORTS = (
+    Export("perfetto", write_perfetto, may_be_gzipped=False, check=import_perfetto),
+    Export("chrome", write_chrome),
+    Export("parquet", write_parquet, may_be_gzipped=False),
+    Export("csv", write_csv_table),
+    Export("events-csv", write_csv_events),
 )
 
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from stallscope import __version__
 from stallscope.arrays.blocks import NULL
@@ -47,7 +49,14 @@ SCHEMA = pa.schema(
 _STAMPS = ("begin", "data", "ready", "reduced", "end")
 
 
-def schema_of(worlds: Worlds) -> pa.Schema:
+def write_parquet(worlds: Worlds, file: BinaryIO) -> None:
+    """Write with Zstandard and one row group per rank, so that readers can load single ranks."""
+    with pq.ParquetWriter(file, _schema_of(worlds), compression="zstd") as writer:
+        for table in tables(worlds):
+            writer.write_table(table)
+
+
+def _schema_of(worlds: Worlds) -> pa.Schema:
     """Return the columns, with the origin of times."""
     facts = {"version": __version__, "times": worlds.note, "wall_ns_at_0": worlds.wall_ns}
     return SCHEMA.with_metadata({"stallscope": json.dumps(facts)})
@@ -86,7 +95,7 @@ def _rows(worlds: Worlds, world: World, rank: int) -> pa.Table:
     for name, value in same.items():
         own[name] = pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count)
     own["step"] = pa.array(aligned.steps[chosen])
-    return pa.table([own[name] for name in SCHEMA.names], schema=schema_of(worlds))
+    return pa.table([own[name] for name in SCHEMA.names], schema=_schema_of(worlds))
 
 
 def _stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.ledger import GAPS, Ledger
@@ -23,7 +24,7 @@ from stallscope.arrays.types import Ints
 from stallscope.charts.charts import TITLES
 from stallscope.formatting.plain import plain
 
-from .raw_slices import KINDS, STEP, RawSlices, raw_slices
+from .raw_slices import STEP, raw_slices
 from .worlds import World, Worlds
 
 #: A rank's stages in the order of a step.
@@ -143,17 +144,17 @@ class Trace:
         }
         done = 0
         for at in _blocks(chosen, max(1, len(positions))):
-            upto = int(np.searchsorted(raw.begin, end[at[-1]]))
+            upto = int(np.searchsorted(raw["begin"], end[at[-1]]))
             events: list[Event] = [
                 *_job_events(world, at, begin, end),
                 *(marks[one] for one in at.tolist() if one in marks),
                 *_rank_slices(world.ledger, at, positions, track_of, begin, end),
-                *_of_raw(raw, slice(done, upto), track_of),
+                *_of_raw(raw[done:upto], track_of),
             ]
             done = upto
             yield from sorted(events, key=attrgetter("begin"))
         for low in range(done, len(raw), _AT_A_TIME):
-            yield from _of_raw(raw, slice(low, low + _AT_A_TIME), track_of)
+            yield from _of_raw(raw[low : low + _AT_A_TIME], track_of)
 
 
 def _drawn(world: World) -> tuple[Ints, Ints]:
@@ -254,13 +255,12 @@ def _rank_slices(
         yield Slice(track, first, until, names[kind], number, _known(epoch), ns, own)
 
 
-def _of_raw(raw: RawSlices, chosen: slice, track_of: Ints) -> Iterator[Slice]:
-    own = raw.take(chosen)
-    columns = (own.rank, own.begin, own.end, own.kind, own.step, own.epoch, own.ns)
-    for rank, begin, end, kind, step, epoch, ns in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
-        name = f"Step {step}" if KINDS[kind] == STEP else TITLES[KINDS[kind]]
+def _of_raw(raw: pd.DataFrame, track_of: Ints) -> Iterator[Slice]:
+    columns = (
+        raw[name].tolist() for name in ("rank", "begin", "end", "kind", "step", "epoch", "ns")
+    )
+    for rank, begin, end, kind, step, epoch, ns in zip(*columns, strict=True):
+        name = f"Step {step}" if kind == STEP else TITLES[kind]
         yield Slice(int(track_of[rank]), begin, end, name, step, _known(epoch), ns)
 
 

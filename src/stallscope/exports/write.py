@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 from stallscope.collector.store.layout import written_whole
 from stallscope.errors import UnwritableError, UsageError, WouldOverwriteError
 
-from .base import Export
+from .registry import Export
 from .worlds import Worlds
 
 _GZIP = ".gz"

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stallscope.formatting.plain import plain
+
 from .evaluation import COMPARED
 from .fields import Field, fold
 from .names import find, nearest
@@ -126,9 +128,9 @@ class _Filter(Reader):
     def _compared(self, name: str, sign: str, text: str) -> Test:
         field = find(self._fields, name)
         if field is None:
-            raise ValueError(unknown_field(name, self._fields))
+            raise ValueError(plain(unknown_field(name, self._fields)))
         kind = field.kind
-        prefix = f"{name}{sign}{text}: "
+        prefix = plain(f"{name}{sign}{text}: ")
         sign = WRITTEN.get(sign, sign)
         if sign == "~" and sign not in kind.signs:
             raise ValueError(f"{prefix}~ looks into words, and {name} is none")
@@ -137,7 +139,7 @@ class _Filter(Reader):
         except (ValueError, LookupError, OverflowError):
             raise ValueError(f"{prefix}{name} takes {kind.example}") from None
         if sign not in kind.signs:
-            raise ValueError(prefix + kind.refusal.format(field=name, value=text))
+            raise ValueError(prefix + kind.refusal.format(field=name, value=plain(text)))
         if kind.is_reversed:
             sign = TURNED[sign]
         return Test(field, sign, fold(value) if sign == "~" else value)

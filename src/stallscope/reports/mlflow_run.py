@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stallscope import __version__
 from stallscope.analysis import Analysis
-from stallscope.catalogue.entry import Summary
+from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.collector.mlflow.client import MlflowRun, convert_errors
 from stallscope.collector.sources.chunk_names import FOLDER
 
@@ -79,7 +79,9 @@ def metrics(analysis: Analysis) -> dict[str, float]:
         "samples_per_second": analysis.samples_per_second,
         "gap": analysis.gap,
     }
-    figures |= {f"{name}_share": share for name, share in Summary.of(analysis).shares.items()}
+    figures |= {
+        f"{name}_share": share for name, share in AnalysisSummary.of(analysis).shares.items()
+    }
     if analysis.step is not None:
         figures["step_ms_mean"] = analysis.step.mean
         figures["step_ms_p95"] = analysis.step.p95

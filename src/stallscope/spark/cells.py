@@ -73,31 +73,34 @@ def write_cells(
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Quantity:
     """Some rows of files."""
 
+    dtype: str
     files: tuple[CellFile, ...]
     #: k × 2: ranges of the files' steps.
     runs: Ints
 
-    def __len__(self) -> int:
-        return int((self.runs[:, 1] - self.runs[:, 0]).sum())
-
-    def within(self, start: int, end: int) -> _Part:
+    def within(self, start: int, end: int) -> _Quantity:
         """Return the rows from one position to another, with their files."""
         ends = np.cumsum(self.runs[:, 1] - self.runs[:, 0])
         starts = ends - (self.runs[:, 1] - self.runs[:, 0])
         low = self.runs[:, 0] + np.clip(start - starts, 0, None)
         high = self.runs[:, 1] - np.clip(ends - end, 0, None)
         runs = np.stack([low, high], axis=1)[low < high]
-        if not len(runs):
-            return _Part((), runs)
-        first, last = int(runs[0, 0]), int(runs[-1, 1])
-        own = [file for file in self.files if file.steps[0] < last and first < file.steps[1]]
-        return _Part(tuple(own), runs)
+        first, last = (int(runs[0, 0]), int(runs[-1, 1])) if len(runs) else (0, 0)
+        own = (file for file in self.files if file.steps[0] < last and first < file.steps[1])
+        return replace(self, files=tuple(own), runs=runs)
 
-    def read(self, ranks: Ints, out: Array) -> None:
-        """Read the rows of some ranks into ``out``."""
+    def of_ranks(self, ranks: Ints) -> _Quantity:
+        """Drop files without any of these ranks."""
+        low, high = (int(ranks.min()), int(ranks.max())) if len(ranks) else (0, -1)
+        own = (file for file in self.files if file.ranks[0] <= high and low < file.ranks[1])
+        return replace(self, files=tuple(own))
+
+    def read(self, steps: int, ranks: Ints) -> Array:
+        """Read all rows, whose number the caller knows, of some ranks."""
+        out = np.empty((len(ranks), steps), self.dtype).T
         at = 0
         for low, high in self.runs.tolist():
             for file in self.files:
@@ -107,10 +110,21 @@ class _Part:
                     rows = slice(at + start - low, at + end - low)
                     out[rows, own] = file.read(slice(start, end), ranks[own])
             at += high - low
+        return out
 
-    def take(self, chosen: Bools) -> _Part:
-        rows = np.concatenate([np.arange(low, high) for low, high in self.runs] or [_NOTHING])
-        return _Part(self.files, _runs(rows[chosen]))
+    def take(self, chosen: Bools) -> _Quantity:
+        rows = np.concatenate([_NOTHING, *(np.arange(low, high) for low, high in self.runs)])
+        return replace(self, runs=_runs(rows[chosen]))
+
+    def followed_by(self, other: _Quantity) -> _Quantity:
+        """Append the rows of another quantity; the steps of its files follow those of these files."""
+        after = max([*self.runs[:, 1], *(file.steps[1] for file in self.files)], default=0)
+        moved = (
+            replace(file, steps=(file.steps[0] + after, file.steps[1] + after))
+            for file in other.files
+        )
+        runs = np.concatenate([self.runs, other.runs + after])
+        return replace(self, files=(*self.files, *moved), runs=runs)
 
 
 _NOTHING = np.zeros(0, np.int64)
@@ -118,54 +132,9 @@ _NOTHING = np.zeros(0, np.int64)
 
 def _runs(rows: Ints) -> Ints:
     """Convert ascending numbers to ranges of consecutive numbers."""
-    edges = np.flatnonzero(np.diff(rows) != 1) + 1
-    starts = rows[np.concatenate([[0], edges])] if len(rows) else _NOTHING
-    last_rows = rows[np.concatenate([edges - 1, [len(rows) - 1]])] if len(rows) else _NOTHING
-    return np.stack([starts, last_rows + 1], axis=1).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class _Quantity:
-    """The rows of several parts, which have the same ranks."""
-
-    dtype: str
-    parts: tuple[_Part, ...]
-
-    def within(self, start: int, end: int) -> _Quantity:
-        parts, at = [], 0
-        for part in self.parts:
-            parts.append(part.within(start - at, end - at))
-            at += len(part)
-        return replace(self, parts=tuple(part for part in parts if len(part)))
-
-    def of_ranks(self, ranks: Ints) -> _Quantity:
-        """Drop files without any of these ranks."""
-        low, high = (int(ranks.min()), int(ranks.max())) if len(ranks) else (0, -1)
-        return replace(
-            self,
-            parts=tuple(
-                replace(
-                    part,
-                    files=tuple(f for f in part.files if f.ranks[0] <= high and low < f.ranks[1]),
-                )
-                for part in self.parts
-            ),
-        )
-
-    def read(self, steps: int, ranks: Ints) -> Array:
-        out = np.empty((len(ranks), steps), self.dtype).T
-        at = 0
-        for part in self.parts:
-            part.read(ranks, out[at : at + len(part)])
-            at += len(part)
-        return out
-
-    def take(self, chosen: Bools) -> _Quantity:
-        parts, at = [], 0
-        for part in self.parts:
-            parts.append(part.take(chosen[at : at + len(part)]))
-            at += len(part)
-        return replace(self, parts=tuple(part for part in parts if len(part)))
+    starts = rows[np.diff(rows, prepend=-2) != 1]
+    last_rows = rows[np.diff(rows, append=-1) != 1]
+    return np.stack([starts, last_rows + 1], axis=1)
 
 
 @dataclass(frozen=True)
@@ -197,8 +166,7 @@ class SparkMatrix(Matrix):
         """Create a matrix of files; each quantity has a type and files."""
         whole = np.array([[0, shape[0]]])
         quantities = {
-            name: _Quantity(dtype, (_Part(tuple(own), whole),))
-            for name, (dtype, own) in files.items()
+            name: _Quantity(dtype, tuple(own), whole) for name, (dtype, own) in files.items()
         }
         return cls(cluster, quantities, shape)
 
@@ -260,8 +228,7 @@ class SparkMatrix(Matrix):
         for other in others:
             assert isinstance(other, SparkMatrix)
             quantities = {
-                name: replace(own, parts=own.parts + other._quantities[name].parts)
-                for name, own in quantities.items()
+                name: own.followed_by(other._quantities[name]) for name, own in quantities.items()
             }
             steps += other.shape[0]
         return SparkMatrix(self._cluster, quantities, (steps, self._shape[1]))

@@ -53,18 +53,12 @@ def new_file(path: str) -> Iterator[Any]:
         return
     from stallscope.collector.sources.files import has_folders
 
-    file_system, own = _open(path)
-    try:
+    with _translated(path, UnwritableError, "write"):
+        file_system, own = _open(path)
         if has_folders(file_system):
             file_system.makedirs(own.rpartition("/")[0], exist_ok=True)
         with file_system.open(own, "wb") as file:
             yield file
-    except StallscopeError:
-        raise
-    except Exception as error:  # any library may raise its own errors
-        raise UnwritableError(
-            f"{_display(path)}: an executor of Spark cannot write there: {reason(error)}"
-        ) from error
 
 
 def read_part(path: str, start: int, end: int) -> bytes:
@@ -73,7 +67,7 @@ def read_part(path: str, start: int, end: int) -> bytes:
     Raises:
         UnreadableError: if they cannot be read.
     """
-    with _reading(path):
+    with _translated(path):
         file_system, own = _open(path)
         return bytes(file_system.cat_file(own, start=start, end=end))
 
@@ -92,7 +86,7 @@ def rows_of(
     if not is_url(paths[0]):
         found = ds.dataset(list(paths), format="parquet", schema=schema)
         return found.to_table(columns, filter=row_filter)
-    with _reading(paths[0]):
+    with _translated(paths[0]):
         file_system, _ = _open(paths[0])
         own = [_open(path)[1] for path in paths]
         found = ds.dataset(own, format="parquet", filesystem=file_system, schema=schema)
@@ -112,7 +106,7 @@ def metadata_of(paths: Sequence[str]) -> list[pq.FileMetaData]:
 
 
 def _metadata(path: str) -> pq.FileMetaData:
-    with _reading(path):
+    with _translated(path):
         file_system, own = _open(path)
         with file_system.open(own, "rb", cache_type="readahead", block_size=_END) as file:
             return pq.read_metadata(file)
@@ -144,18 +138,16 @@ def _open(path: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def _translated(
+    path: str, kind: type[StallscopeError] = UnreadableError, does: str = "read"
+) -> Iterator[None]:
+    """Raise the errors of libraries for URLs as ``kind``, without credentials in the path."""
+    from stallscope.collector.sources.files import without_credentials
+
     try:
         yield
     except StallscopeError:
         raise
     except Exception as error:  # any library may raise its own errors
-        raise UnreadableError(
-            f"{_display(path)}: an executor of Spark cannot read there: {reason(error)}"
-        ) from error
-
-
-def _display(path: str) -> str:
-    from stallscope.collector.sources.files import without_credentials
-
-    return without_credentials(path).rpartition("/")[0]
+        where = without_credentials(path).rpartition("/")[0]
+        raise kind(f"{where}: an executor of Spark cannot {does} there: {reason(error)}") from error
