@@ -1,8 +1,6 @@
-"""Find the page of a run that shows what a finding is about."""
+"""Name the page of a run that shows what a finding is about."""
 
 from __future__ import annotations
-
-from stallscope.analysis.findings.finding import Finding
 
 #: A key of ``run_tabs.TABS`` per finding code. Findings about settings have no page.
 PAGE_OF: dict[str, str] = {
@@ -27,8 +25,3 @@ PAGE_OF: dict[str, str] = {
     "uneven_shards": "Stragglers",
     "validation_on_all_ranks": "Timeline",
 }
-
-
-def page_of(finding: Finding) -> str | None:
-    """Return the page that shows the finding's subject; None if there is none."""
-    return PAGE_OF.get(finding.code)

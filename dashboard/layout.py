@@ -8,9 +8,8 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
 from .addresses import ADDRESS, runs_address, scaling_address
-from .components.aria import aria
+from .components.basics import aria, colours_of, link
 from .components.chart_card import COLOUR_SCHEME
-from .components.swatch import colours_of
 
 #: Ids of the shell's parts: the place of the page, and which page is loaded.
 PAGE = "page"
@@ -68,17 +67,11 @@ def _header() -> Any:
     return dmc.Container(
         dmc.Group(
             [
-                dmc.Anchor(
-                    [_logo(), "Stallscope"],
-                    href=runs_address(),
-                    refresh=False,
-                    underline="never",
-                    className="brand",
-                ),
+                link([_logo(), "Stallscope"], runs_address(), underline="never", className="brand"),
                 dmc.Group(
                     [
-                        dmc.Anchor("Runs", href=runs_address(), refresh=False, size="sm"),
-                        dmc.Anchor("Scaling", href=scaling_address(), refresh=False, size="sm"),
+                        link("Runs", runs_address(), size="sm"),
+                        link("Scaling", scaling_address(), size="sm"),
                         dmc.ColorSchemeToggle(
                             id=_SCHEME_SWITCH,
                             lightIcon=html.Span("☀", **aria(hidden="true")),

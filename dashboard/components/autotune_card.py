@@ -15,10 +15,10 @@ from stallscope.formatting.plain import plain
 from stallscope.parsers.autotune import AutotuneLog, Sample
 
 from ..companion_files import LoadedAutotune
-from .aria import aria
+from .basics import card, code_block
 from .chart_card import custom_chart_card
 from .chart_csv import Row
-from .data_table import data_card
+from .tables import data_card
 
 _MOST_SAMPLES = 2000
 _MIB = 1 << 20
@@ -28,15 +28,8 @@ def autotune_cards(seen: LoadedAutotune) -> list[Any]:
     """Chart the scores, and list the best setting to paste and all samples."""
     log, best = seen.log, seen.log.best
     if best is None:
-        return [
-            dmc.Card(
-                [
-                    dmc.Title("Autotuning", order=2, size="h4"),
-                    dmc.Text(f"{plain(seen.path.name)} has no sample yet.", size="sm"),
-                ],
-                withBorder=True,
-            )
-        ]
+        empty = dmc.Text(f"{plain(seen.path.name)} has no sample yet.", size="sm")
+        return [card("Autotuning", empty)]
     return [
         custom_chart_card(
             "autotune",
@@ -45,13 +38,7 @@ def autotune_cards(seen: LoadedAutotune) -> list[Any]:
             lambda drawn, look: _draw(drawn, look, log, best),
             _numbers(log),
             dmc.Text("The best setting, for the environment of all ranks:", size="sm", mt="xs"),
-            dmc.Code(
-                "\n".join(best.environment),
-                block=True,
-                mt="xs",
-                tabIndex=0,
-                **aria(label="The best setting"),
-            ),
+            code_block("\n".join(best.environment), "The best setting", mt="xs"),
         ),
         _samples_card(log, best),
     ]

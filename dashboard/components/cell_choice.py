@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-import dash_mantine_components as dmc
 from dash import html
 
 from ..addresses import run_address
-from .aria import aria
+from .basics import aria, link
 
 _NAME = "cells"
 _WAYS = (("latest", "Latest rank"), ("mean", "Mean of the ranks"))
@@ -24,10 +23,9 @@ def wants_latest(query: Mapping[str, str]) -> bool:
 def cell_choice(run_id: str, query: Mapping[str, str], latest: bool) -> Any:
     """Link to the same page with its cells coloured either way."""
     links = [
-        dmc.Anchor(
+        link(
             words,
-            href=f"{run_address(run_id, page='stragglers')}?{urlencode({**query, _NAME: way})}",
-            refresh=False,
+            f"{run_address(run_id, page='stragglers')}?{urlencode({**query, _NAME: way})}",
             underline="never",
             className="cell-choice",
             **(aria(current="true") if (way == "latest") is latest else {}),

@@ -14,7 +14,7 @@ from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.plotly_figures import CONFIG, figure
 from stallscope.charts.plotly_figures.look import Look, layout
 
-from .aria import aria
+from .basics import aria
 from .chart_csv import Row, chart_csv, csv_text
 from .legend import chart_legend
 from .save_buttons import chart_head
@@ -37,8 +37,16 @@ _EMPTY: dict[str, Any] = {
 }
 
 
-def chart_card(name: str, chart: Chart, tools: Any = None) -> Any:
-    """Make a card with a chart; ``name`` is unique on its page, ``tools`` stand above the chart."""
+def chart_card(name: str, chart: Chart | None, tools: Any = None) -> Any:
+    """Make a card with a chart; None without one.
+
+    Args:
+        name: unique on its page.
+        chart: the chart.
+        tools: what stands above the chart.
+    """
+    if chart is None:
+        return None
     zooms = isinstance(chart, StackedArea | HeatMap)
     # Dragging zooms heat maps, or moves what is shown.
     moving = [] if isinstance(chart, HeatMap) else ["zoom2d", "pan2d"]

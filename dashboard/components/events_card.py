@@ -9,7 +9,7 @@ from stallscope.formatting.plain import plain
 from stallscope.text.events import NOT_KNOWN, TITLE
 
 from ..timeline.marks import MOST_MARKS, Mark
-from .data_table import data_card
+from .tables import data_card
 
 _COLUMNS = ("When", "What happened", "Of", "Log")
 

@@ -17,8 +17,7 @@ from stallscope.text.facts import as_text
 from stallscope.text.figures import bytes_in_words, clocks
 from stallscope.text.log_health import late_timestamps
 
-from .data_table import data_card
-from .tables import words_card
+from .tables import data_card, words_card
 
 _MOST_PROBLEMS = 500
 _STAMPS = {

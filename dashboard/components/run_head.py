@@ -16,7 +16,7 @@ from stallscope.text.epochs import ranks_and_hosts, steps_and_epochs
 from ..addresses import ADDRESS
 from ..downloads import DOWNLOADS, download_address
 from ..store import RunInfo
-from .aria import aria
+from .basics import aria
 
 _BASELINE_SELECT = "baseline"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import html
 
-from ..addresses import run_address
-from .aria import aria
+from .basics import aria, link
 
 #: Titles of a run's pages, and the last part of their addresses.
 TABS: dict[str, str] = {
@@ -24,20 +23,18 @@ TABS: dict[str, str] = {
 _ALWAYS = [name for name in TABS if name != "Live"]
 
 
-def run_tabs(run_id: str, baseline_id: str | None, current: str, *, live: bool) -> Any:
-    """Link to the pages of a run, with the same baseline; the current one is marked.
+def run_tabs(address_of: Callable[[str], str], current: str, *, live: bool) -> Any:
+    """Link to the pages of a run; the current one is marked.
 
     Args:
-        run_id: the run.
-        baseline_id: what it is held against.
+        address_of: returns the address of a page of the run.
         current: the tab that is open.
         live: whether the run can be watched while it is recorded.
     """
     links = [
-        dmc.Anchor(
+        link(
             name,
-            href=run_address(run_id, baseline_id, page=page),
-            refresh=False,
+            address_of(page),
             underline="never",
             className="run-tab",
             **(aria(current="page") if name == current else {}),

@@ -7,7 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from .aria import aria
+from .basics import aria
 
 _KINDS = (
     ("png", "PNG", "Save as PNG: what is seen"),

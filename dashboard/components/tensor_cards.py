@@ -28,10 +28,9 @@ from stallscope.text.cells import Cells
 from stallscope.text.figures import bytes_in_words
 
 from ..companion_files import LoadedTimeline, LoadingTimeline
-from .aria import aria
+from .basics import card, progress_bar
 from .chart_card import custom_chart_card
-from .data_table import data_card
-from .tables import words_card
+from .tables import data_card, words_card
 
 _MOST_TENSORS, _MOST_PARTS, _MOST_RANKS = 2000, 5, 32
 # Only the ends of long names differ.
@@ -44,21 +43,9 @@ _ANOTHER_RUN_S = 3600
 def reading_card(seen: LoadingTimeline) -> Any:
     """Show how much of a timeline was read."""
     progress = f"{bytes_in_words(seen.read)} of {bytes_in_words(seen.size)}"
-    return dmc.Card(
-        [
-            dmc.Title("Horovod Timeline", order=2, size="h4"),
-            dmc.Text(
-                f"Reading {plain(seen.path.name)}: {progress}. The page updates itself.", size="sm"
-            ),
-            dmc.ProgressRoot(
-                dmc.ProgressSection(
-                    value=100 * seen.read / max(seen.size, 1), **aria(label=progress)
-                ),
-                mt="xs",
-            ),
-        ],
-        withBorder=True,
-    )
+    text = f"Reading {plain(seen.path.name)}: {progress}. The page updates itself."
+    bar = progress_bar(seen.read, seen.size, progress, mt="xs")
+    return card("Horovod Timeline", dmc.Text(text, size="sm"), bar)
 
 
 def timeline_card(seen: LoadedTimeline, run: Run) -> Any:

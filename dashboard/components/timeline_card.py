@@ -11,10 +11,9 @@ from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 from stallscope.analysis.ledger.ledger import GAPS
 from stallscope.analysis.views.lanes import LANE_STAGES
 
-from .aria import aria
+from .basics import aria, labelled_swatch, named_swatch
 from .legend import heat_scale
 from .save_buttons import chart_head
-from .swatch import labelled_swatch, named_swatch
 
 _HEAD = "timeline-head"
 _READOUT = "timeline-readout"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import dash_mantine_components as dmc
 import numpy as np
 import plotly.graph_objects as go
 from dash import html
@@ -17,10 +16,10 @@ from stallscope.formatting.numbers import finite
 from stallscope.reports.document import NOTHING
 from stallscope.text.cells import Cells
 
+from .basics import labelled_swatch
 from .chart_card import custom_chart_card
 from .legend import legend
-from .swatch import labelled_swatch
-from .tables import TABLE_LOOK, scroller
+from .tables import data_table
 
 # Neither a chart nor a table can show more.
 _MOST_POINTS = 200
@@ -90,10 +89,8 @@ def _table(first: np.ndarray[Any, np.dtype[np.int64]], parts: dict[str, Floats])
         [f"{at:,}", *(_cell(cells, means[number]) for means in parts.values())]
         for number, at in enumerate(first.tolist())
     ]
-    table = dmc.Table(data={"head": head, "body": rows}, **TABLE_LOOK)
-    return html.Details(
-        [html.Summary("As a table"), scroller("Allreduces of each step", table, words=())]
-    )
+    table = data_table("Allreduces of each step", head, rows, words=())
+    return html.Details([html.Summary("As a table"), table])
 
 
 def _cell(cells: Cells, value: float) -> str:

@@ -7,13 +7,11 @@ from typing import Any
 import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.text.fixes import how_sure, saved, speedup
 from stallscope.text.gains import main_gain
 from stallscope.text.verdicts import headline
 
-from .coded_words import coded_words
-from .sentence_card import sentence_card
+from .basics import coded_words, points, sentence_card
 
 # Verdicts without a stage take a quiet colour.
 _QUIET = "other"
@@ -38,19 +36,21 @@ def _gain(analysis: Analysis) -> Any:
     gain = main_gain(analysis)
     if gain is None:
         return None
+    what_if = gain.what_if
     return dmc.Group(
         [
-            dmc.Text(speedup(gain.what_if), className="gain", span=True),
-            dmc.Text(_gain_sentence(gain.what_if), size="sm", flex=1, miw=200),
+            dmc.Text(speedup(what_if), className="gain", span=True),
+            dmc.Text(
+                f"as fast: saves {saved(what_if)} per step ({how_sure(what_if)}).",
+                size="sm",
+                flex=1,
+                miw=200,
+            ),
         ],
         gap="md",
         mt="md",
         align="center",
     )
-
-
-def _gain_sentence(gain: WhatIf) -> str:
-    return f"as fast: saves {saved(gain)} per step ({how_sure(gain)})."
 
 
 def _advice(advice: tuple[str, ...]) -> Any:
@@ -59,7 +59,7 @@ def _advice(advice: tuple[str, ...]) -> Any:
     return dmc.Box(
         [
             dmc.Title("What to do", order=3, size="h6", mt="md", mb=4),
-            dmc.List([dmc.ListItem(coded_words(line)) for line in advice], size="sm", spacing=4),
+            points(map(coded_words, advice)),
         ],
         className="advice",
     )

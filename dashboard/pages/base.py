@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import dash_mantine_components as dmc
 from dash import Dash
 
 from ..addresses import Address
@@ -21,6 +23,11 @@ class View:
 
     title: str
     content: Content
+
+    @classmethod
+    def of(cls, title: str, parts: Iterable[Any], gap: str = "md") -> View:
+        """Render a page from its components, from the top down; None entries are left out."""
+        return cls(title, dmc.Stack([part for part in parts if part is not None], gap=gap))
 
 
 class Page(ABC):

@@ -26,10 +26,10 @@ from ..companion_files import (
     companion_autotune,
     companion_timeline,
 )
-from ..components.aria import aria
 from ..components.autotune_card import autotune_cards
+from ..components.basics import card, code_block, sentence_card
+from ..components.chart_card import chart_card
 from ..components.notices import warnings_card
-from ..components.sentence_card import sentence_card
 from ..components.tables import words_card
 from ..components.tensor_cards import (
     fusion_card,
@@ -42,7 +42,7 @@ from ..components.tensor_cards import (
 from ..components.timeline_steps import timeline_steps_card
 from ..run_folder import local_folder
 from ..store import RunStore
-from .run_page import RunPage, RunRequest, optional_chart, side_by_side
+from .run_page import RunPage, RunRequest, side_by_side
 
 _INTERVAL_MS = 1000
 _TIMELINE, _TICK, _RUN = "horovod-timeline", "horovod-timeline-tick", "horovod-timeline-run"
@@ -63,7 +63,7 @@ class CommunicationPage(RunPage):
             sentence_card(*exposed(analysis), stage="allreduce"),
             warnings_card(problems),
             side_by_side(
-                optional_chart("exposed", exposed_chart(analysis)),
+                chart_card("exposed", exposed_chart(analysis)),
                 words_card(_reduced(analysis)),
             ),
             *_timeline_parts(timeline, request),
@@ -272,18 +272,11 @@ def _howto(analysis: Analysis, *, with_timeline: bool, with_autotune: bool) -> A
         )
     if not parts:
         return None
-    return dmc.Card(
-        [
-            dmc.Title("Record more", order=2, size="h4"),
-            dmc.Text(
-                "Set these variables in the environment of rank 0, and Horovod writes the files. This "
-                "page finds them next to the run's logs.",
-                c="dimmed",
-                size="sm",
-            ),
-            *parts,
-        ],
-        withBorder=True,
+    return card(
+        "Record more",
+        *parts,
+        note="Set these variables in the environment of rank 0, and Horovod writes the files. This page "
+        "finds them next to the run's logs.",
     )
 
 
@@ -294,6 +287,6 @@ def _quoted(path: Path) -> str:
 def _settings(title: str, lines: tuple[str, ...], cost: str) -> list[Any]:
     return [
         dmc.Title(title, order=3, size="h6", mt="sm"),
-        dmc.Code("\n".join(lines), block=True, my=6, tabIndex=0, **aria(label=title)),
+        code_block("\n".join(lines), title, my=6),
         dmc.Text(cost, size="sm"),
     ]

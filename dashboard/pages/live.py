@@ -9,7 +9,6 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.progress import Progress
 from stallscope.charts.charts import StackedArea, step_time_chart
@@ -18,10 +17,9 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, rate
 from stallscope.text.verdicts import short_verdict
 
-from ..components.aria import aria
+from ..components.basics import labelled_swatch, progress_bar
 from ..components.chart_card import chart_card, chart_figures
 from ..components.notices import warnings_card
-from ..components.swatch import labelled_swatch
 from ..live import LiveRuns, LiveState
 from ..run_folder import recording_folder
 from ..store import RunStore
@@ -100,7 +98,6 @@ def _status(live: LiveState, ended: bool) -> Any:
     if found is None:
         return dmc.Text("Training has started; no step has ended yet.")
     bottleneck = analysis.bottleneck
-    verdict = short_verdict(bottleneck)
     step = analysis.step
     figures = [
         (
@@ -116,9 +113,7 @@ def _status(live: LiveState, ended: bool) -> Any:
             dmc.Group(
                 [
                     dmc.Badge("ended" if ended else "recording", variant="light", color="blue"),
-                    labelled_swatch(bottleneck.kind, verdict)
-                    if bottleneck.kind in ENTRIES
-                    else dmc.Text(verdict, size="sm"),
+                    labelled_swatch(bottleneck.kind, short_verdict(bottleneck)),
                     *_pause(live, ended),
                 ],
                 gap="md",
@@ -135,17 +130,8 @@ def _bar(found: Progress) -> Any:
     if found.total is None or found.done is None:
         return dmc.Text("The logs do not contain the number of steps.", size="sm", c="dimmed")
     text = f"{found.done:,} of {found.total:,} steps"
-    return dmc.Box(
-        [
-            dmc.ProgressRoot(
-                dmc.ProgressSection(
-                    value=100 * found.done / max(found.total, 1), **aria(label=text)
-                ),
-                size="lg",
-            ),
-            dmc.Text(text, size="sm", c="dimmed", mt=4),
-        ]
-    )
+    bar = progress_bar(found.done, found.total, text, size="lg")
+    return dmc.Box([bar, dmc.Text(text, size="sm", c="dimmed", mt=4)])
 
 
 def _figure(name: str, value: str) -> Any:

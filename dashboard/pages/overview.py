@@ -15,20 +15,21 @@ from stallscope.charts.charts import (
     step_time_chart,
 )
 from stallscope.reports.run.tables import (
-    GAINS_FROM,
     baselines_table,
     cause_table,
+    gains_table,
     ledger_table,
+    ranks_table,
     stragglers_table,
 )
-from stallscope.text.gains import gains
 
+from ..components.chart_card import chart_card
 from ..components.figures_row import figures_row
 from ..components.notices import findings_card, warnings_card
-from ..components.tables import gains_table, ranks_table, sums_card, table_card, words_card
+from ..components.tables import data_card, sums_card, words_card
 from ..components.verdict_card import verdict_card
 from ..store import RunStore
-from .run_page import RunPage, RunRequest, optional_chart, side_by_side
+from .run_page import RunPage, RunRequest, side_by_side
 
 
 class OverviewPage(RunPage):
@@ -38,17 +39,17 @@ class OverviewPage(RunPage):
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         analysis = request.analysis
         return [
-            side_by_side(verdict_card(analysis), _gains(analysis)),
+            side_by_side(verdict_card(analysis), words_card(gains_table(analysis))),
             figures_row(analysis),
             side_by_side(
-                optional_chart("by-cause", cause_chart(analysis)),
-                optional_chart("baseline", baseline_chart(analysis)),
+                chart_card("by-cause", cause_chart(analysis)),
+                chart_card("baseline", baseline_chart(analysis)),
             ),
-            optional_chart("ranks", ranks_chart(analysis)),
+            chart_card("ranks", ranks_chart(analysis)),
             words_card(stragglers_table(analysis)),
-            optional_chart("step-time", step_time_chart(analysis)),
+            chart_card("step-time", step_time_chart(analysis)),
             side_by_side(
-                optional_chart("job", job_chart(analysis)),
+                chart_card("job", job_chart(analysis)),
                 findings_card(analysis.findings, request.run_id, request.baseline_id),
             ),
             *_ledgers(analysis),
@@ -59,16 +60,6 @@ class OverviewPage(RunPage):
 
     def title(self, analysis: Analysis) -> str:
         return analysis.run.name
-
-
-def _gains(analysis: Analysis) -> Any:
-    if not gains(analysis):
-        return None
-    return table_card(
-        "Potential gains",
-        GAINS_FROM[analysis.predicted_from],
-        gains_table(analysis),
-    )
 
 
 def _ledgers(analysis: Analysis) -> list[Any]:
@@ -82,4 +73,13 @@ def _ledgers(analysis: Analysis) -> list[Any]:
 
 
 def _ranks(analysis: Analysis) -> Any:
-    return table_card("Ranks", "The means per step of each rank.", ranks_table(analysis))
+    """Return the table of all ranks, stragglers first."""
+    named = set(analysis.bottleneck.ranks)
+    ordered = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
+    table = ranks_table(analysis, ranks=ordered)
+    rows = [
+        (f"{rank} (slow)" if index in table.emphasised else rank, *cells)
+        for index, (rank, *cells) in enumerate(table.rows)
+    ]
+    note = "The means per step of each rank."
+    return data_card(table.title, note, table.columns, rows, text_columns=2)

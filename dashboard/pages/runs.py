@@ -25,10 +25,9 @@ from ..addresses import (
     runs_address,
     scaling_address,
 )
-from ..components.aria import aria
+from ..components.basics import aria, link, named_swatch
 from ..components.notices import warnings_card
 from ..components.runs_table import BLOCK, GRID, line_of, runs_table
-from ..components.swatch import named_swatch
 from ..store import SORTS, RunStore
 from .base import Page, View
 
@@ -72,7 +71,7 @@ class RunsPage(Page):
             html.Div(id=PENDING),
             dcc.Store(id=ADDRESSED),
         ]
-        return View("Runs", dmc.Stack([part for part in parts if part is not None], gap="sm"))
+        return View.of("Runs", parts, gap="sm")
 
     def add_callbacks(self, app: Dash, store: RunStore) -> None:
         @app.callback(
@@ -184,30 +183,24 @@ def comparison_links(rows: Sequence[Mapping[str, Any]]) -> Any:
     if len(latest) < len(ids):
         text += f", the latest {len(latest)} are compared"
     links = [
-        _button("Compare", compare_address(*latest)),
-        _button("Scaling", scaling_address(latest)),
+        link(title, address, underline="never", className="button")
+        for title, address in (
+            ("Compare", compare_address(*latest)),
+            ("Scaling", scaling_address(latest)),
+        )
     ]
     return dmc.Group([dmc.Text(text, size="sm", c="dimmed"), *links], gap="sm")
-
-
-def _button(text: str, address: str) -> Any:
-    return dmc.Anchor(text, href=address, refresh=False, underline="never", className="button")
 
 
 def list_of_runs(store: RunStore) -> Any:
     """Return links to a few runs, and to the list of all runs."""
     listing = store.listing()
     links = [
-        dmc.Anchor(
-            listed.entry.name,
-            href=run_address(listed.id, listing.baseline_of(listed)),
-            refresh=False,
-        )
+        link(listed.entry.name, run_address(listed.id, listing.baseline_of(listed)))
         for listed in listing.shown[:_MOST_OFFERED]
     ]
     if len(listing.shown) > _MOST_OFFERED:
-        all_runs = f"All {counted(len(listing.shown), 'run')}"
-        links.append(dmc.Anchor(all_runs, href=runs_address(), refresh=False, fw=600))
+        links.append(link(f"All {counted(len(listing.shown), 'run')}", runs_address(), fw=600))
     return dmc.Stack(links, gap=6, align="flex-start") if links else _collecting_hint()
 
 
@@ -313,12 +306,8 @@ def _no_match() -> Any:
 
 
 def _no_runs() -> Any:
-    return dmc.Stack(
-        [
-            dmc.Title("Runs", order=1, size="h2", tabIndex=-1),
-            dmc.Card(_collecting_hint(), withBorder=True),
-        ]
-    )
+    heading = dmc.Title("Runs", order=1, size="h2", tabIndex=-1)
+    return dmc.Stack([heading, dmc.Card(_collecting_hint(), withBorder=True)])
 
 
 def _collecting_hint() -> Any:

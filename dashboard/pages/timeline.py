@@ -14,13 +14,14 @@ from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
 
+from ..components.basics import sentence_card
+from ..components.chart_card import chart_card
 from ..components.events_card import events_card
 from ..components.notices import warnings_card
-from ..components.sentence_card import sentence_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
 from ..timeline import add_timeline_route, gauges_of, head, lanes_of, marks
-from .run_page import RunPage, RunRequest, optional_chart
+from .run_page import RunPage, RunRequest
 
 _MOST_JUMPS = 6
 # The resolution of timestamps: no clock offset is known more exactly.
@@ -38,7 +39,7 @@ class TimelinePage(RunPage):
         if lanes is None:
             return [
                 sentence_card("There are no stages to draw", analysis.bottleneck.evidence),
-                optional_chart("machines", machine_chart(analysis)),
+                chart_card("machines", machine_chart(analysis)),
                 events_card(events),
             ]
         gauges = gauges_of(analysis, lanes)
