@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from stallscope.errors import NotFoundError
 from stallscope.parsers.following import Follower
 
 from .memory import give_back
+from .store.cache import Cache
 
 # Each run needs about 20 MB.
 _MAX_RUNS = 8
@@ -43,8 +43,7 @@ class LiveRuns:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = Lock()
-        self._runs: OrderedDict[tuple[Path, str], _LiveRun] = OrderedDict()
+        self._runs = Cache(_MAX_RUNS)
 
     def latest(self, folder: Path, run_id: str) -> LiveState:
         """Return the latest steps of a run; read what was written since the last poll.
@@ -52,14 +51,7 @@ class LiveRuns:
         Raises:
             NotFoundError: if the folder or the run's logs do not exist.
         """
-        key = folder, run_id
-        with self._lock:
-            run = self._runs.get(key)
-            if run is None:
-                run = self._runs[key] = _LiveRun(Follower(folder, run_id))
-            self._runs.move_to_end(key)
-            while len(self._runs) > _MAX_RUNS:
-                self._runs.popitem(last=False)
+        run = self._runs.get((folder, run_id), lambda: _LiveRun(Follower(folder, run_id)))
         return run.latest(self._clock())
 
 

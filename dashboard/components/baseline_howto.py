@@ -10,7 +10,7 @@ import dash_mantine_components as dmc
 from stallscope.formatting.lists import counted
 
 from ..addresses import run_address
-from ..store import RunInfo
+from ..store import Listed
 from .basics import card, code_block, link_in_text, points
 
 _KERAS = """\
@@ -41,14 +41,14 @@ def howto_card(framework: object) -> Any:
     )
 
 
-def choices_card(run_id: str, runs: Sequence[RunInfo], same_job: str | None) -> Any:
+def choices_card(run_id: str, runs: Sequence[Listed], same_job: str | None) -> Any:
     """List open runs to compare this one with, the one of the same job first."""
     others = [run for run in runs if run.id != run_id]
-    others.sort(key=lambda run: (run.id != same_job, not run.synthetic))
+    others.sort(key=lambda run: (run.id != same_job, not run.entry.synthetic))
     shown = others[:_MOST_CHOICES]
     choices = [
         [
-            link_in_text(run.name, run_address(run_id, run.id, page="baseline")),
+            link_in_text(run.entry.name, run_address(run_id, run.id, page="baseline")),
             f": {_what(run, same_job)}",
         ]
         for run in shown
@@ -62,8 +62,8 @@ def choices_card(run_id: str, runs: Sequence[RunInfo], same_job: str | None) -> 
     )
 
 
-def _what(run: RunInfo, same_job: str | None) -> str:
-    data = "synthetic data" if run.synthetic else "real data"
+def _what(run: Listed, same_job: str | None) -> str:
+    data = "synthetic data" if run.entry.synthetic else "real data"
     # Where the number of ranks is unknown it is 0.
-    ranks = f", {counted(run.size, 'rank')}" if run.size else ""
+    ranks = f", {counted(run.entry.ranks, 'rank')}" if run.entry.ranks else ""
     return data + ranks + (", the same job" if run.id == same_job else "")

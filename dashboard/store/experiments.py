@@ -10,8 +10,7 @@ from threading import Lock
 from typing import Any
 
 from stallscope.catalogue import Entry, values
-from stallscope.catalogue.entry import CAUSES, SHARES
-from stallscope.catalogue.entry import Summary as Figures
+from stallscope.catalogue.entry import CAUSES, SHARES, Summary
 from stallscope.collector.mlflow.search import search_runs
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.reports.mlflow_run import NONE, PREFIX
@@ -102,7 +101,7 @@ def _entry(run: Any) -> Entry:
         facts={},
         # Model and settings are in its logs: it cannot be a baseline before they are read.
         job=info.run_id,
-        summary=_figures(tags, metrics),
+        summary=_summary(tags, metrics),
         # A run that has ended in the meantime has more logs.
         manifest=f"{info.status} {info.end_time}",
     )
@@ -123,10 +122,10 @@ def _metrics(run: Any) -> dict[str, float]:
     }
 
 
-def _figures(tags: Mapping[str, str], metrics: Mapping[str, float]) -> Figures:
+def _summary(tags: Mapping[str, str], metrics: Mapping[str, float]) -> Summary:
     shares = {name: metrics.get(f"{name}_share") for name in SHARES}
     known = {name: share for name, share in shares.items() if share is not None}
-    return Figures(
+    return Summary(
         samples_per_second=metrics.get("samples_per_second"),
         step_ms=metrics.get("step_ms_mean"),
         verdict=tags.get("bottleneck"),
