@@ -19,8 +19,8 @@ from waitress.server import create_server
 from stallscope.errors import UsageError
 
 from .access import TOKEN_PARAMETER, checked_token, require_token
+from .addresses import checked_prefix
 from .app import create_app
-from .behind_proxy import checked_prefix
 from .memory import share_heaps
 from .security import require_host
 from .store import RunStore

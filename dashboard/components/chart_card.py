@@ -17,7 +17,6 @@ from stallscope.charts.plotly_figures.look import Look, layout
 from .basics import aria
 from .chart_csv import Row, chart_csv, csv_text
 from .legend import chart_legend
-from .save_buttons import chart_head
 
 #: The store in the shell with the page's theme: ``light`` or ``dark``.
 COLOUR_SCHEME = "colour-scheme"
@@ -35,6 +34,11 @@ _EMPTY: dict[str, Any] = {
         "yaxis": {"visible": False},
     },
 }
+_KINDS = (
+    ("png", "PNG", "Save as PNG: what is seen"),
+    ("svg", "SVG", "Save as SVG: what is seen, to be scaled"),
+    ("csv", "CSV", "Save as CSV: its numbers"),
+)
 
 
 def chart_card(name: str, chart: Chart | None, tools: Any = None) -> Any:
@@ -162,3 +166,29 @@ def _card(
         h="100%",
         className="chart-card",
     )
+
+
+def chart_head(title: str, name: str) -> Any:
+    """Make a chart's title with its buttons; ``name`` is unique on its page."""
+    return html.Div(
+        [dmc.Title(title, order=2, size="h4"), _save_buttons(title, name)], className="chart-head"
+    )
+
+
+def _save_buttons(title: str, name: str) -> Any:
+    """Make the buttons of a chart; ``name`` is unique on its page."""
+    buttons = [
+        html.Button(
+            words,
+            className="save-button",
+            title=label,
+            **_data(kind, name, label),
+        )
+        for kind, words, label in _KINDS
+    ]
+    return html.Div(buttons, className="save-buttons", role="group", **aria(label=f"Save: {title}"))
+
+
+def _data(kind: str, name: str, label: str) -> Any:
+    spoken = aria(label=label.partition(":")[0])
+    return {"data-save": kind, "data-chart": name, **spoken}

@@ -10,9 +10,8 @@ import dash_mantine_components as dmc
 from stallscope.analysis.findings.finding import Finding
 
 from ..addresses import run_address
-from ..findings_pages import PAGE_OF
 from .basics import card, coded_words, link, points
-from .run_tabs import TABS
+from .run_tabs import PAGE_OF, TABS
 
 _COLOURS = {"error": "red", "warning": "orange", "info": "blue"}
 

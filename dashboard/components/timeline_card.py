@@ -12,8 +12,8 @@ from stallscope.analysis.ledger.ledger import GAPS
 from stallscope.analysis.views.lanes import LANE_STAGES
 
 from .basics import aria, labelled_swatch, named_swatch
+from .chart_card import chart_head
 from .legend import heat_scale
-from .save_buttons import chart_head
 
 _HEAD = "timeline-head"
 _READOUT = "timeline-readout"

@@ -38,8 +38,8 @@ from ..components.tensor_cards import (
     sizes_card,
     tensors_card,
     timeline_card,
+    timeline_steps_card,
 )
-from ..components.timeline_steps import timeline_steps_card
 from ..run_folder import local_folder
 from ..store import RunStore
 from .run_page import RunPage, RunRequest, side_by_side

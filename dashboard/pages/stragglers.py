@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-from dash import Dash
+from dash import Dash, html
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.stragglers.host_lateness import HostLateness, host_lateness
@@ -20,8 +22,8 @@ from stallscope.text import stragglers
 from stallscope.text.cells import Cells
 from stallscope.text.waiting import change, costs, waiting
 
-from ..components.basics import card, link_in_text, points, sentence_card
-from ..components.cell_choice import cell_choice, wants_latest
+from ..addresses import run_address
+from ..components.basics import aria, card, link, link_in_text, points, sentence_card
 from ..components.chart_card import chart_card
 from ..components.rate_inputs import Rate, add_rate_callbacks, rate_inputs, read_rate
 from ..components.tables import data_card, words_table
@@ -38,6 +40,8 @@ _NOTE = (
     "A rank is named only if it is later than chance explains: together, the tests raise a false "
     "alarm in one of fifty clean runs. "
 ) + f"{stragglers.NOTE} Without ±, there are too few steps for an interval."
+_NAME = "cells"
+_WAYS = (("latest", "Latest rank"), ("mean", "Mean of the ranks"))
 
 
 class StragglersPage(RunPage):
@@ -171,4 +175,26 @@ def _changes(request: RunRequest) -> Any:
         "Step time changes",
         points(changes) if changes else nothing,
         note="Steps where the step time changes for good, by more than chance explains.",
+    )
+
+
+def wants_latest(query: Mapping[str, str]) -> bool:
+    """Whether cells show their latest rank, as they do unless the address asks for the mean."""
+    return query.get(_NAME) != "mean"
+
+
+def cell_choice(run_id: str, query: Mapping[str, str], latest: bool) -> Any:
+    """Link to the same page with its cells coloured either way."""
+    links = [
+        link(
+            words,
+            f"{run_address(run_id, page='stragglers')}?{urlencode({**query, _NAME: way})}",
+            underline="never",
+            className="cell-choice",
+            **(aria(current="true") if (way == "latest") is latest else {}),
+        )
+        for way, words in _WAYS
+    ]
+    return html.Div(
+        ["Cells show: ", *links], className="cell-choices", role="group", **aria(label="Cells show")
     )
