@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from dash import Dash, Input, Output, dcc, html
 
 from .addresses import ADDRESS, runs_address, scaling_address
-from .components.basics import aria, colours_of, link
+from .components.basics import add_script, aria, colours_of, link
 from .components.chart_card import COLOUR_SCHEME
 
 #: Ids of the shell's parts: the place of the page, and which page is loaded.
@@ -52,15 +52,13 @@ def shell() -> Any:
 
 def add_shell_callbacks(app: Dash) -> None:
     """Set the colour scheme of pages, and the window's title."""
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "followColourScheme"),
+    add_script(
+        app,
+        "stallscope.followColourScheme",
         Output(COLOUR_SCHEME, "data"),
         Input(_SCHEME_SWITCH, "computedColorScheme"),
     )
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "showLoadedPage"),
-        Input(LOADED_PAGE, "data"),
-    )
+    add_script(app, "stallscope.showLoadedPage", Input(LOADED_PAGE, "data"))
 
 
 def _header() -> Any:

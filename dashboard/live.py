@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
@@ -31,7 +31,7 @@ class LiveState:
     analysis: Analysis
     progress: Progress | None
     #: Seconds since the last new step.
-    silent_s: float
+    silent_s: float = 0.0
 
 
 class LiveRuns:
@@ -61,25 +61,22 @@ class _LiveRun:
         self._lock = Lock()
         self._polled_at: float | None = None
         self._changed_at = 0.0
-        self._number = 0
-        self._analysis: Analysis | None = None
-        self._progress: Progress | None = None
+        self._state: LiveState | None = None
 
     def latest(self, now: float) -> LiveState:
         with self._lock:
             if self._polled_at is None or now - self._polled_at >= _POLL_INTERVAL_S:
                 self._polled_at = now
                 self._poll(now)
-            if self._analysis is None:
+            if self._state is None:
                 raise NotFoundError("this run has no log in its folder yet")
-            silent = max(now - self._changed_at, 0.0)
-            return LiveState(self._number, self._analysis, self._progress, silent)
+            return replace(self._state, silent_s=max(now - self._changed_at, 0.0))
 
     def _poll(self, now: float) -> None:
         if not self._follower.look():
             return
-        self._analysis = analyse(self._follower.run())
-        self._progress = progress(self._analysis)
-        self._number += 1
+        analysis = analyse(self._follower.run())
+        number = 1 if self._state is None else self._state.number + 1
+        self._state = LiveState(number, analysis, progress(analysis))
         self._changed_at = now
         give_back()

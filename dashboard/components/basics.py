@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import html
+from dash import ClientsideFunction, Dash, html
 
 from stallscope.charts.charts import TITLES
 from stallscope.charts.palette import COLOURS
@@ -100,6 +100,20 @@ def progress_bar(done: float, whole: float, label: str, **look: Any) -> Any:
     """Show how much is done."""
     section = dmc.ProgressSection(value=100 * done / max(whole, 1), **aria(label=label))
     return dmc.ProgressRoot(section, **look)
+
+
+def add_script(app: Dash, function: str, *dependencies: Any, at_start: bool = True) -> None:
+    """Let a function of the assets answer a callback in the browser, such as ``stallscope.keepView``.
+
+    Args:
+        app: gets the callback.
+        function: its namespace and name.
+        dependencies: the callback's outputs, inputs and states.
+        at_start: whether to call it when its inputs appear.
+    """
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction(*function.split(".")), *dependencies, prevent_initial_call=not at_start
+    )
 
 
 def colours_of(name: str) -> dict[str, str]:

@@ -7,14 +7,14 @@ from typing import Any
 
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
-from dash import MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import MATCH, Dash, Input, Output, State, dcc, html
 
 from stallscope.charts.charts import Chart, StackedArea
 from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.plotly_figures import CONFIG, figure
 from stallscope.charts.plotly_figures.look import Look, layout
 
-from .basics import aria
+from .basics import add_script, aria
 from .chart_csv import Row, chart_csv, csv_text
 from .legend import chart_legend
 
@@ -110,15 +110,17 @@ def chart_figures(chart: Chart) -> dict[str, Any]:
 
 def add_chart_callbacks(app: Dash) -> None:
     """Let every chart card of an app show the figure for its colour scheme, and keep its view."""
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "figureFor"),
+    add_script(
+        app,
+        "stallscope.figureFor",
         Output({"type": "chart", "name": MATCH}, "figure"),
         Input(COLOUR_SCHEME, "data"),
         Input({"type": "chart-figures", "name": MATCH}, "data"),
         State({"type": "chart-figures", "name": MATCH}, "id"),
     )
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "keepView"),
+    add_script(
+        app,
+        "stallscope.keepView",
         Input({"type": "chart", "name": MATCH}, "relayoutData"),
         State({"type": "chart-figures", "name": MATCH}, "id"),
     )

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, html
+from dash import Dash, Input, Output, html
 
 from stallscope.analysis import Analysis
 from stallscope.run import Run
@@ -16,7 +16,7 @@ from stallscope.text.epochs import ranks_and_hosts, steps_and_epochs
 from ..addresses import ADDRESS
 from ..downloads import DOWNLOADS, download_address
 from ..store import Listed
-from .basics import aria
+from .basics import add_script, aria
 
 _BASELINE_SELECT = "baseline"
 
@@ -69,11 +69,12 @@ def add_run_head_callbacks(app: Dash) -> None:
     """Let the choice of a baseline change the address, and with it the page."""
 
     # The browser knows the current view: timelines change the address without Dash.
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "chooseBaseline"),
+    add_script(
+        app,
+        "stallscope.chooseBaseline",
         Output(ADDRESS, "search"),
         Input(_BASELINE_SELECT, "value"),
-        prevent_initial_call=True,
+        at_start=False,
     )
 
 

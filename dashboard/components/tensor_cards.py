@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -322,7 +323,7 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
         draw,
         (("step", *(f"{label}_ms" for label in parts)), rows),
         legend(labelled_swatch(colour, label) for _, label, colour, _ in _PARTS if label in parts),
-        _table(first, parts),
+        html.Details([html.Summary("As a table"), _table(parts, rows)]),
     )
 
 
@@ -333,16 +334,11 @@ def _means(values: Floats, first: np.ndarray[Any, np.dtype[np.int64]]) -> Floats
     )
 
 
-def _table(first: np.ndarray[Any, np.dtype[np.int64]], parts: dict[str, Floats]) -> Any:
-    cells = Cells.for_all(value for means in parts.values() for value in means.tolist())
-    head = ["Step", *(f"{label.capitalize()}, {cells.unit}" for label in parts)]
-    rows = [
-        [f"{at:,}", *(_cell(cells, means[number]) for means in parts.values())]
-        for number, at in enumerate(first.tolist())
+def _table(labels: Iterable[str], rows: Sequence[Sequence[Any]]) -> Any:
+    cells = Cells.for_all(mean for _, *means in rows for mean in means)
+    head = ["Step", *(f"{label.capitalize()}, {cells.unit}" for label in labels)]
+    body = [
+        [f"{at:,}", *(NOTHING if mean is None else cells.plain(mean) for mean in means)]
+        for at, *means in rows
     ]
-    table = data_table("Allreduces of each step", head, rows, words=())
-    return html.Details([html.Summary("As a table"), table])
-
-
-def _cell(cells: Cells, value: float) -> str:
-    return cells.plain(value) if np.isfinite(value) else NOTHING
+    return data_table("Allreduces of each step", head, body, words=())

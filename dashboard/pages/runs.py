@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import ALL, MATCH, Dash, Input, Output, State, dcc, html, no_update
 
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue import Filter, parse_search
@@ -25,7 +25,7 @@ from ..addresses import (
     runs_address,
     scaling_address,
 )
-from ..components.basics import aria, link, named_swatch
+from ..components.basics import add_script, aria, link, named_swatch
 from ..components.notices import warnings_card
 from ..components.runs_table import BLOCK, GRID, line_of, runs_table
 from ..store import SORTS, RunStore
@@ -206,22 +206,13 @@ def list_of_runs(store: RunStore) -> Any:
 
 def _add_client_callbacks(app: Dash) -> None:
     """Add the callbacks that run in the browser: ``assets/runs.js``."""
-    callbacks: tuple[tuple[str, tuple[Any, ...]], ...] = (
-        # With an output, Dash also calls the function when the page appears.
-        ("setUp", (Output(EMPTY, "className"), Input(GRID, "id"))),
-        ("keepInAddress", (Input(ADDRESSED, "data"),)),
-        ("fillIn", (Input(_pending(ALL), "data"),)),
-    )
-    for name, dependencies in callbacks:
-        app.clientside_callback(ClientsideFunction("runs", name), *dependencies)  # type: ignore[no-untyped-call]
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("runs", "search"), Input(SEARCH, "value"), prevent_initial_call=True
-    )
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("runs", "clear"),
-        Output(SEARCH, "value"),
-        Input(_CLEAR, "n_clicks"),
-        prevent_initial_call=True,
+    # With an output, Dash also calls the function when the page appears.
+    add_script(app, "runs.setUp", Output(EMPTY, "className"), Input(GRID, "id"))
+    add_script(app, "runs.keepInAddress", Input(ADDRESSED, "data"))
+    add_script(app, "runs.fillIn", Input(_pending(ALL), "data"))
+    add_script(app, "runs.search", Input(SEARCH, "value"), at_start=False)
+    add_script(
+        app, "runs.clear", Output(SEARCH, "value"), Input(_CLEAR, "n_clicks"), at_start=False
     )
 
 

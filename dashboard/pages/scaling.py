@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output
+from dash import Dash, Input, Output
 
 from stallscope.analysis.scaling import FACTS, Series, scaling, untimed
 from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
@@ -23,7 +23,7 @@ from stallscope.reports.scaling.contents import (
 )
 
 from ..addresses import ADDRESS, SCALING, Address, run_address
-from ..components.basics import aria, outcome_card
+from ..components.basics import add_script, aria, outcome_card
 from ..components.chart_card import chart_card
 from ..components.notices import notice, warnings_card
 from ..components.tables import words_card
@@ -72,11 +72,12 @@ class ScalingPage(Page):
         return View.of("Scaling", content)
 
     def add_callbacks(self, app: Dash, store: RunStore) -> None:
-        app.clientside_callback(  # type: ignore[no-untyped-call]
-            ClientsideFunction("stallscope", "chooseGrouping"),
+        add_script(
+            app,
+            "stallscope.chooseGrouping",
             Output(ADDRESS, "search", allow_duplicate=True),
             Input(_BY, "value"),
-            prevent_initial_call=True,
+            at_start=False,
         )
 
 
