@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -29,11 +30,8 @@ from .store import RunStore
 _THREADS = 8
 # Bytes; Plotly's script has 5 MB. Larger responses go through temporary files.
 _MOST_BYTES_IN_MEMORY = 32 * 2**20
-
-
-def _print_flushed(line: str) -> None:
-    # Pipes are buffered: without a flush, the reader would wait for the line.
-    print(line, flush=True)
+# Pipes are buffered: without a flush, the reader would wait for the line.
+_print_flushed = partial(print, flush=True)
 
 
 def serve(

@@ -24,17 +24,17 @@ _MOST_SAMPLES = 2000
 _MIB = 1 << 20
 
 
-def autotune_cards(seen: LoadedAutotune) -> list[Any]:
+def autotune_cards(loaded: LoadedAutotune) -> list[Any]:
     """Chart the scores, and list the best setting to paste and all samples."""
-    log, best = seen.log, seen.log.best
+    log, best = loaded.log, loaded.log.best
     if best is None:
-        empty = dmc.Text(f"{plain(seen.path.name)} has no sample yet.", size="sm")
+        empty = dmc.Text(f"{plain(loaded.path.name)} has no sample yet.", size="sm")
         return [card("Autotuning", empty)]
     return [
         custom_chart_card(
             "autotune",
             "Autotuning",
-            _sentence(seen, best),
+            _sentence(loaded, best),
             lambda drawn, look: _draw(drawn, look, log, best),
             _numbers(log),
             dmc.Text("The best setting, for the environment of all ranks:", size="sm", mt="xs"),
@@ -44,9 +44,9 @@ def autotune_cards(seen: LoadedAutotune) -> list[Any]:
     ]
 
 
-def _sentence(seen: LoadedAutotune, best: Sample) -> str:
-    log = seen.log
-    tried = f"{plain(seen.path.name)}: {counted(len(log.samples), 'setting')} tried"
+def _sentence(loaded: LoadedAutotune, best: Sample) -> str:
+    log = loaded.log
+    tried = f"{plain(loaded.path.name)}: {counted(len(log.samples), 'setting')} tried"
     end = (
         "tuning has converged"
         if log.settled

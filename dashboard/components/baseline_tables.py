@@ -33,8 +33,8 @@ _FACTS = {
     "threads": "Threads",
 }
 _LOADER_ALONE = (
-    "The loader alone, without training, was not measured: whether it could be fast enough, "
-    "measure_input would tell."
+    "The loader alone, without training, was not measured: measure_input shows whether it could be "
+    "fast enough."
 )
 
 

@@ -107,7 +107,7 @@ def _facts(analysis: Analysis) -> str:
     if model:
         facts.append(f"model {model}")
     if run.started_at is not None:
-        facts.append(f"began {run.started_at:%Y-%m-%d %H:%M} UTC")
+        facts.append(f"started {run.started_at:%Y-%m-%d %H:%M} UTC")
     return " · ".join(facts)
 
 

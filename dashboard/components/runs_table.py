@@ -110,7 +110,7 @@ def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
 def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> dict[str, Any]:
     """Make a run's row of the table. All texts are plain text, never markup."""
     entry, found = listed.entry, listed.entry.summary
-    began = age(entry.started_at or entry.collected_at, now or datetime.now(UTC))
+    how_old = age(entry.began, now or datetime.now(UTC))
     throughput = _number(found.samples_per_second)
     trend = listing.trend(listed)
     ranks = counted(entry.ranks, "rank") if entry.ranks else ""
@@ -120,21 +120,21 @@ def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> di
         "name": plain(entry.name),
         "synthetic": entry.synthetic,
         "about": plain(_about(listed)),
-        "figures": " · ".join(filter(None, [throughput and f"{throughput}/s", ranks, began])),
+        "figures": " · ".join(filter(None, [throughput and f"{throughput}/s", ranks, how_old])),
         **_verdict(listed),
         "shares": _shares(found.shares),
-        "said": ", ".join(
+        "sharesText": ", ".join(
             f"{TITLES[name]} {percent(found.shares[name])}" for name in _causes(found.shares)
         ),
         "step": "" if found.step_ms is None else amount(found.step_ms, "ms"),
         "throughput": throughput,
         "gap": _gap(listing.gap(listed)),
         "trend": trend,
-        "trendSaid": _trend_text(trend),
+        "trendText": _trend_text(trend),
         "ranks": f"{entry.ranks:,}" if entry.ranks else "",
-        "age": began,
+        "age": how_old,
         "source": plain(entry.source),
-        "began": entry.started_at or entry.collected_at or "",
+        "startedAt": entry.began or "",
     }
 
 

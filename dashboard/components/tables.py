@@ -22,16 +22,13 @@ _LOOK = {
 }
 
 
-def words_card(words: Table | None, addresses: Sequence[str] = ()) -> Any:
-    """Make a card with a table of the reports; None without one.
-
-    Args:
-        words: the table.
-        addresses: of what each row is about; its second column leads there.
-    """
+def words_card(
+    words: Table | None, addresses: Sequence[str] = (), stages: Sequence[str] = ()
+) -> Any:
+    """Make a card with a table of the reports, like ``words_table``; None without one."""
     if words is None:
         return None
-    return card(words.title, words_table(words, addresses), note=words.note)
+    return card(words.title, words_table(words, addresses, stages), note=words.note)
 
 
 def words_table(words: Table, addresses: Sequence[str] = (), stages: Sequence[str] = ()) -> Any:
@@ -63,11 +60,6 @@ def _row(name: Any, *cells: Any) -> Any:
     """Make a row whose first cell names it."""
     heading = dmc.TableTh(name, tableProps={"scope": "row"}, fw=400)
     return dmc.TableTr([heading, *(dmc.TableTd(cell) for cell in cells)])
-
-
-def sums_card(words: Table, stages: Sequence[str]) -> Any:
-    """Make a card with a ledger of the reports; its entries are shown in the stages' colours."""
-    return card(words.title, words_table(words, stages=stages), note=words.note)
 
 
 def data_card(

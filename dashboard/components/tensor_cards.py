@@ -54,30 +54,32 @@ _PARTS = (
 )
 
 
-def reading_card(seen: LoadingTimeline) -> Any:
+def reading_card(timeline: LoadingTimeline) -> Any:
     """Show how much of a timeline was read."""
-    progress = f"{bytes_in_words(seen.read)} of {bytes_in_words(seen.size)}"
-    text = f"Reading {plain(seen.path.name)}: {progress}. The page updates itself."
-    bar = progress_bar(seen.read, seen.size, progress, mt="xs")
+    progress = f"{bytes_in_words(timeline.read)} of {bytes_in_words(timeline.size)}"
+    text = f"Reading {plain(timeline.path.name)}: {progress}. The page updates itself."
+    bar = progress_bar(timeline.read, timeline.size, progress, mt="xs")
     return card("Horovod Timeline", dmc.Text(text, size="sm"), bar)
 
 
-def timeline_card(seen: LoadedTimeline, run: Run) -> Any:
+def timeline_card(timeline: LoadedTimeline, run: Run) -> Any:
     """Tabulate what was read of the timeline, and where its time goes."""
-    found = seen.tensors
+    found = timeline.tensors
     rows = [
-        ("File", plain(seen.path.name)),
-        ("Read", f"all of its {bytes_in_words(seen.size)}"),
-        ("Begins", _start(seen, run)),
+        ("File", plain(timeline.path.name)),
+        ("Read", f"all of its {bytes_in_words(timeline.size)}"),
+        ("Begins", _start(timeline, run)),
         ("Covers", amount(found.span_ms, "ms")),
         ("Time in which tensors are negotiated", percent(found.negotiating)),
         ("Time in which operations run", percent(found.operating)),
         ("Cycles", _cycles(found)),
     ]
-    if seen.damaged:
-        rows.append(("Damaged", f"{counted(seen.damaged, 'event')} left out"))
-    if seen.unfinished:
-        unfinished = "1 activity has" if seen.unfinished == 1 else f"{seen.unfinished:,} have"
+    if timeline.damaged:
+        rows.append(("Damaged", f"{counted(timeline.damaged, 'event')} left out"))
+    if timeline.unfinished:
+        unfinished = (
+            "1 activity has" if timeline.unfinished == 1 else f"{timeline.unfinished:,} have"
+        )
         rows.append(("Not ended", f"{unfinished} no end in what was read, and left out"))
     return words_card(
         Table(
@@ -92,17 +94,17 @@ def timeline_card(seen: LoadedTimeline, run: Run) -> Any:
     )
 
 
-def _start(seen: LoadedTimeline, run: Run) -> str:
-    if seen.start_us is None:
+def _start(timeline: LoadedTimeline, run: Run) -> str:
+    if timeline.start_us is None:
         return "not known: Horovod before 0.20.1"
     try:
-        began = datetime.fromtimestamp(seen.start_us / 1e6, tz=UTC)
+        start = datetime.fromtimestamp(timeline.start_us / 1e6, tz=UTC)
     except (OverflowError, ValueError, OSError):
         return "at a time that cannot be"
-    text = f"{began:%Y-%m-%d %H:%M:%S} UTC"
+    text = f"{start:%Y-%m-%d %H:%M:%S} UTC"
     if run.started_at is None:
         return text
-    apart = (run.started_at - began).total_seconds()
+    apart = (run.started_at - start).total_seconds()
     word = "before" if apart >= 0 else "after"
     text += f", {amount(abs(apart) * 1e3, 'ms')} {word} the step logs"
     return text + (": perhaps of another run" if abs(apart) > _ANOTHER_RUN_S else "")
@@ -256,7 +258,7 @@ def late_card(found: Tensors) -> Any:
     if found.ticked < found.negotiations:
         coverage += (
             ": the response cache answers the others, unless HOROVOD_CACHE_CAPACITY=0. The page of "
-            "stragglers tells it for every step"
+            "stragglers shows it for every step"
         )
     late = found.lateness
     if late is None:
@@ -274,7 +276,7 @@ def late_card(found: Tensors) -> Any:
         coverage += (
             f". Negotiations that overlap are one round: in {late.together:,} of "
             f"{counted(late.rounds, 'round')} all ranks came within a cycle "
-            f"({amount(late.cycle_ms, 'ms')}), and nobody was late"
+            f"({amount(late.cycle_ms, 'ms')}), and no rank was late"
         )
     return data_card(
         "Last in negotiation",

@@ -13,16 +13,13 @@ from dash import Dash
 from ..addresses import Address
 from ..store import RunStore
 
-#: A component or a list of components, like Dash's ``children``.
-Content = Any
-
 
 @dataclass(frozen=True)
 class View:
     """A rendered page: the title of the window, and the content."""
 
     title: str
-    content: Content
+    content: Any
 
     @classmethod
     def of(cls, title: str, parts: Iterable[Any], gap: str = "md") -> View:

@@ -32,7 +32,7 @@ from ..store import RunStore
 from .run_page import RunPage, RunRequest, side_by_side
 
 _MOST_PROBLEMS = 500
-_STAMPS = {
+_TIMESTAMPS = {
     "data": "Batch there",
     "ready": "Last gradient ready",
     "reduced": "Gradients reduced",
@@ -66,7 +66,7 @@ class HealthPage(RunPage):
             ),
             ranks_card(ranks),
             problems_card(analysis.run),
-            side_by_side(clocks_card(analysis), stamps_card(analysis.run)),
+            side_by_side(clocks_card(analysis), timestamps_card(analysis.run)),
             recorder_card(analysis.run, ranks),
             warnings_card([text for text in analysis.warnings if text not in problems]),
         ]
@@ -129,7 +129,7 @@ def clocks_card(analysis: Analysis) -> Any:
     )
 
 
-def stamps_card(run: Run) -> Any:
+def timestamps_card(run: Run) -> Any:
     """Tabulate in how many steps each timestamp was taken, and why not in all."""
     reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in unplaced_stamps(run)]
     why = (
@@ -138,9 +138,9 @@ def stamps_card(run: Run) -> Any:
     return words_card(
         Table(
             "Stages",
-            ("Stamp", "Taken in"),
+            ("Timestamp", "Taken in"),
             tuple(
-                (_STAMPS[name], NOTHING if part is None else f"{share(part)} of steps")
+                (_TIMESTAMPS[name], NOTHING if part is None else f"{share(part)} of steps")
                 for name, part in stamps_measured(run).items()
             ),
             note=f"Timestamps within a step, from which its stages come. {why}",

@@ -32,7 +32,7 @@ from stallscope.text.verdicts import headline
 from ..components.basics import coded_words, points, sentence_card
 from ..components.chart_card import chart_card
 from ..components.notices import findings_card, warnings_card
-from ..components.tables import data_card, sums_card, words_card
+from ..components.tables import data_card, words_card
 from ..store import RunStore
 from .run_page import RunPage, RunRequest, side_by_side
 
@@ -75,8 +75,8 @@ def _ledgers(analysis: Analysis) -> list[Any]:
     if not analysis.by_cause:
         return []
     return [
-        sums_card(cause_table(analysis), [entry_name(name, analysis) for name in CAUSES]),
-        sums_card(ledger_table(analysis), [entry_name(name, analysis) for name in ENTRIES]),
+        words_card(table, stages=[entry_name(name, analysis) for name in names])
+        for table, names in ((cause_table(analysis), CAUSES), (ledger_table(analysis), ENTRIES))
     ]
 
 

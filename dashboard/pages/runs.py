@@ -174,7 +174,7 @@ def analysed_row(store: RunStore, run_id: str) -> dict[str, Any]:
 
 def comparison_links(rows: Sequence[Mapping[str, Any]]) -> Any:
     """Return links to the comparisons of the selected runs, or a hint to select some."""
-    older_first = sorted(rows, key=lambda row: str(row.get("began") or ""))
+    older_first = sorted(rows, key=lambda row: str(row.get("startedAt") or ""))
     ids = [str(row["id"]) for row in older_first]
     if len(ids) < 2:
         return dmc.Text("Select runs to compare", size="sm", c="dimmed")

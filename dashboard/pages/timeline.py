@@ -154,8 +154,8 @@ def events_card(marks: Sequence[Mark]) -> Any:
     note = f"{placed:,} of {len(marks):,} lie on the axis: between the first step and the last one."
     if unknown:
         note += (
-            f" Of {unknown:,} it is not known when they were: their logs do not tell, or tell local "
-            "time that fits into more than one zone."
+            f" Of {unknown:,} the time is not known: their logs record none, or a local time that "
+            "fits into more than one zone."
         )
     if len(marks) > MOST_MARKS:
         note += f" The first {MOST_MARKS:,} are listed."

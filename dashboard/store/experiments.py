@@ -109,17 +109,17 @@ def _entry(run: Any) -> Entry:
 
 def _tags(run: Any) -> dict[str, str]:
     """Return the tags that Stallscope has written to a run, without empty ones."""
-    own = {key: value for key, value in run.data.tags.items() if key.startswith(PREFIX)}
-    return {key.removeprefix(PREFIX): value for key, value in own.items() if value != NONE}
+    return {key: value for key, value in _own(run.data.tags).items() if value != NONE}
 
 
 def _metrics(run: Any) -> dict[str, float]:
-    found = {key: values.number(value) for key, value in run.data.metrics.items()}
-    return {
-        key.removeprefix(PREFIX): value
-        for key, value in found.items()
-        if key.startswith(PREFIX) and value is not None
-    }
+    found = {key: values.number(value) for key, value in _own(run.data.metrics).items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _own(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data that Stallscope has written, by keys without its prefix."""
+    return {key.removeprefix(PREFIX): data[key] for key in data if key.startswith(PREFIX)}
 
 
 def _summary(tags: Mapping[str, str], metrics: Mapping[str, float]) -> Summary:
