@@ -179,18 +179,8 @@ def chart_head(title: str, name: str) -> Any:
 
 def _save_buttons(title: str, name: str) -> Any:
     """Make the buttons of a chart; ``name`` is unique on its page."""
-    buttons = [
-        html.Button(
-            words,
-            className="save-button",
-            title=label,
-            **_data(kind, name, label),
-        )
-        for kind, words, label in _KINDS
-    ]
+    buttons = []
+    for kind, words, label in _KINDS:
+        data = {"data-save": kind, "data-chart": name, **aria(label=label.partition(":")[0])}
+        buttons.append(html.Button(words, className="save-button", title=label, **data))
     return html.Div(buttons, className="save-buttons", role="group", **aria(label=f"Save: {title}"))
-
-
-def _data(kind: str, name: str, label: str) -> Any:
-    spoken = aria(label=label.partition(":")[0])
-    return {"data-save": kind, "data-chart": name, **spoken}

@@ -14,6 +14,8 @@ from .basics import aria, card, labelled_swatch, link
 
 # Taller tables scroll in their own frame, so that what follows stays near.
 _TALLEST = 460
+# In longer tables, cells are data instead of components: a thousand rows are quick.
+_MOST_NAMED_ROWS = 100
 _LOOK = {
     "tabularNums": True,
     "stickyHeader": True,
@@ -68,16 +70,29 @@ def data_card(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
     text_columns: int = 1,
+    emphasised: Collection[int] = (),
 ) -> Any:
-    """Make a card with a table; the first columns are words, the others numbers."""
-    return card(title, data_table(title, head, rows, range(text_columns)), note=note)
+    """Make a card with a table of any number of rows.
+
+    Args:
+        title: of the card.
+        note: what the table shows.
+        head: the titles of the columns.
+        rows: the cells.
+        text_columns: how many of the first columns are words; the others are numbers.
+        emphasised: rows that stand out if there are few rows.
+    """
+    words = frozenset(range(text_columns))
+    if len(rows) > _MOST_NAMED_ROWS:
+        return card(title, data_table(title, head, rows, words), note=note)
+    cells = tuple(tuple(row) for row in rows)
+    return words_card(Table(title, tuple(head), cells, words, frozenset(emphasised), note))
 
 
 def data_table(
     label: str, head: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int]
 ) -> Any:
     """Make a table of any number of rows; ``words`` are its columns of text."""
-    # As data, not as a component per cell: a thousand rows are quick.
     data = {"head": list(head), "body": [list(row) for row in rows]}
     return _scroller(label, dmc.Table(data=data, **_LOOK), words)
 

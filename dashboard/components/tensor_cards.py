@@ -26,7 +26,7 @@ from stallscope.charts.plotly_figures.look import Look
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, between, finite, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.reports.document import NOTHING, Table
+from stallscope.reports.document import NOTHING
 from stallscope.run import Run
 from stallscope.text.cells import Cells
 from stallscope.text.figures import bytes_in_words
@@ -35,7 +35,7 @@ from ..companion_files import LoadedTimeline, LoadingTimeline
 from .basics import card, labelled_swatch, progress_bar
 from .chart_card import custom_chart_card
 from .legend import legend
-from .tables import data_card, data_table, words_card
+from .tables import data_card, data_table
 
 _MOST_TENSORS, _MOST_PARTS, _MOST_RANKS = 2000, 5, 32
 # Only the ends of long names differ.
@@ -81,16 +81,14 @@ def timeline_card(timeline: LoadedTimeline, run: Run) -> Any:
             "1 activity has" if timeline.unfinished == 1 else f"{timeline.unfinished:,} have"
         )
         rows.append(("Not ended", f"{unfinished} no end in what was read, and left out"))
-    return words_card(
-        Table(
-            "Horovod Timeline",
-            ("What", "In this timeline"),
-            tuple(rows),
-            words=frozenset({0, 1}),
-            note="Of rank 0, which it makes slower. Negotiation goes from the first rank that has a "
-            "tensor ready to the last one: most of it is waiting for ranks. Times of several tensors "
-            "are those in which any of them was at it.",
-        )
+    return data_card(
+        "Horovod Timeline",
+        "Of rank 0, which it makes slower. Negotiation goes from the first rank that has a tensor ready "
+        "to the last one: most of it is waiting for ranks. Times of several tensors are those in which "
+        "any of them was at it.",
+        ("What", "In this timeline"),
+        rows,
+        text_columns=2,
     )
 
 

@@ -8,11 +8,12 @@ from stallscope.analysis import Analysis
 from stallscope.charts.against_baselines import decomposition_chart, jobs_chart
 from stallscope.charts.charts import baseline_chart
 from stallscope.charts.compared_bars import stages_chart
+from stallscope.reports.run.loader_tables import rates_table, stages_table
 from stallscope.reports.run.tables import baselines_table
 from stallscope.text.baselines import against
 
 from ..components.baseline_howto import choices_card, howto_card
-from ..components.baseline_tables import facts_card, jobs_card, loader_cards, throughput_card
+from ..components.baseline_tables import facts_card, jobs_card, throughput_card
 from ..components.basics import sentence_card
 from ..components.chart_card import chart_card
 from ..components.tables import words_card
@@ -36,7 +37,8 @@ class BaselinePage(RunPage):
             *(_comparison(analysis) if has_baseline else _no_baseline(request, store)),
             chart_card("stages", stages_chart(analysis)),
             throughput_card(analysis),
-            *loader_cards(analysis),
+            words_card(rates_table(analysis)),
+            words_card(stages_table(analysis)),
             side_by_side(chart_card("jobs", jobs_chart(analysis)), jobs_card(analysis)),
             facts_card(analysis),
         ]

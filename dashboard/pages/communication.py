@@ -17,7 +17,6 @@ from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, amount, interval, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.reports.document import Table
 from stallscope.text.figures import bytes_in_words
 
 from ..companion_files import (
@@ -30,7 +29,7 @@ from ..components.autotune_card import autotune_cards
 from ..components.basics import card, code_block, sentence_card
 from ..components.chart_card import chart_card
 from ..components.notices import warnings_card
-from ..components.tables import words_card
+from ..components.tables import data_card
 from ..components.tensor_cards import (
     fusion_card,
     late_card,
@@ -48,6 +47,10 @@ _INTERVAL_MS = 1000
 _TIMELINE, _TICK, _RUN = "horovod-timeline", "horovod-timeline-tick", "horovod-timeline-run"
 # An example for runs that are not on this machine.
 _EXAMPLE_FOLDER = Path("/shared/folder")
+_BUS_BANDWIDTH = (
+    "Bus bandwidth is 2(N−1)/N × bytes / exposed time. It is the network's own bandwidth if no part is "
+    "hidden behind backward, and higher if a part is."
+)
 
 
 class CommunicationPage(RunPage):
@@ -64,7 +67,7 @@ class CommunicationPage(RunPage):
             warnings_card(problems),
             side_by_side(
                 chart_card("exposed", exposed_chart(analysis)),
-                words_card(_reduced(analysis)),
+                _reduced(analysis),
             ),
             *_timeline_parts(timeline, request),
             *([] if autotune is None else autotune_cards(autotune)),
@@ -163,9 +166,9 @@ def exposed_chart(analysis: Analysis) -> Chart | None:
     )
 
 
-def _reduced(analysis: Analysis) -> Table:
-    """Return the table of what a step reduces, and how fast."""
-    found, entry = analysis.communication, analysis.entry("allreduce")
+def _reduced(analysis: Analysis) -> Any:
+    """Tabulate what a step reduces, and how fast."""
+    entry = analysis.entry("allreduce")
     tensors, size = _count(analysis, "gradient_tensors"), _count(analysis, "gradient_bytes")
     rows = [
         ("Ranks", f"{analysis.run.size:,}"),
@@ -182,17 +185,8 @@ def _reduced(analysis: Analysis) -> Table:
             ("Share of the step", NOT_MEASURED if entry is None else percent(entry.share)),
         ]
         rows += [("Effective bus bandwidth", _bandwidth(analysis)), ("Hidden", _hidden(analysis))]
-    note = (
-        "Bus bandwidth is 2(N−1)/N × bytes / exposed time. It is the network's own bandwidth if no "
-    )
-    note += "part is hidden behind backward, and higher if a part is."
-    return Table(
-        "Reduced per step",
-        ("What", "In this run"),
-        tuple(rows),
-        words=frozenset({0, 1}),
-        note=note if found is not None else "",
-    )
+    note = "" if analysis.communication is None else _BUS_BANDWIDTH
+    return data_card("Reduced per step", note, ("What", "In this run"), rows, text_columns=2)
 
 
 def _bandwidth(analysis: Analysis) -> str:

@@ -17,7 +17,7 @@ from stallscope.analysis.views.log_health import (
 )
 from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import share
-from stallscope.reports.document import NOTHING, Table
+from stallscope.reports.document import NOTHING
 from stallscope.reports.run.tables import clock
 from stallscope.run import Run
 from stallscope.text.facts import as_text
@@ -27,7 +27,7 @@ from stallscope.text.log_health import health, lacks, late_timestamps
 from ..components.basics import card, points, sentence_card
 from ..components.notices import findings_card, warnings_card
 from ..components.run_tabs import PAGE_OF
-from ..components.tables import data_card, words_card
+from ..components.tables import data_card
 from ..store import RunStore
 from .run_page import RunPage, RunRequest, side_by_side
 
@@ -114,18 +114,14 @@ def clocks_card(analysis: Analysis) -> Any:
     hosts: dict[str, RankSummary] = {}
     for rank in analysis.ranks:
         hosts.setdefault(rank.host, rank)
-    sentence = clocks(analysis)
     jumps = [f"{name}: {ms:+.1f} ms at step {step:,}" for name, step, ms in found.jumps]
-    rows = [(host, clock(rank)) for host, rank in hosts.items()]
-    return words_card(
-        Table(
-            "Clocks",
-            ("Host", "Ahead of the first host's, ms"),
-            tuple(rows),
-            note=f"{capitalised(sentence)}. Causality is broken in "
-            f"{share(found.violations)} of steps. {late_timestamps(analysis)} "
-            + (f"Set while the job ran: {'; '.join(jumps)}." if jumps else "No clock was set."),
-        )
+    return data_card(
+        "Clocks",
+        f"{capitalised(clocks(analysis))}. Causality is broken in {share(found.violations)} of steps. "
+        f"{late_timestamps(analysis)} "
+        + (f"Set while the job ran: {'; '.join(jumps)}." if jumps else "No clock was set."),
+        ("Host", "Ahead of the first host's, ms"),
+        [(host, clock(rank)) for host, rank in hosts.items()],
     )
 
 
@@ -135,16 +131,14 @@ def timestamps_card(run: Run) -> Any:
     why = (
         f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder had to leave one out."
     )
-    return words_card(
-        Table(
-            "Stages",
-            ("Timestamp", "Taken in"),
-            tuple(
-                (_TIMESTAMPS[name], NOTHING if part is None else f"{share(part)} of steps")
-                for name, part in stamps_measured(run).items()
-            ),
-            note=f"Timestamps within a step, from which its stages come. {why}",
-        )
+    return data_card(
+        "Stages",
+        f"Timestamps within a step, from which its stages come. {why}",
+        ("Timestamp", "Taken in"),
+        [
+            (_TIMESTAMPS[name], NOTHING if part is None else f"{share(part)} of steps")
+            for name, part in stamps_measured(run).items()
+        ],
     )
 
 
@@ -152,9 +146,7 @@ def recorder_card(run: Run, ranks: Sequence[RankLogs]) -> Any:
     """Tabulate how the logs were recorded, and what recording cost."""
     rows = [(title, _fact(run.fact(name)) or "not recorded") for name, title in _CONTEXT]
     rows.append(("Recorder's own cost", _cost(ranks)))
-    return words_card(
-        Table("How it was recorded", ("Fact", "Value"), tuple(rows), words=frozenset({0, 1}))
-    )
+    return data_card("How it was recorded", "", ("Fact", "Value"), rows, text_columns=2)
 
 
 def _cost(ranks: Sequence[RankLogs]) -> str:
