@@ -107,7 +107,7 @@ def test_a_slow_rank_is_named_and_stands_out(open_page: Open) -> None:
     ranks = page.get_by_role("img", name=re.compile("^Ranks side by side"))
     assert len(ranks.locator(".ytick").all()) == 8
     assert len(ranks.locator(".shapelayer path").all()) == 1
-    expect(page.get_by_role("cell", name="2 (slow)")).to_be_visible()
+    expect(page.get_by_role("rowheader", name="2 (slow)")).to_be_visible()
 
 
 def test_a_hostile_name_is_shown_as_it_is(open_page: Open, store: RunStore) -> None:
