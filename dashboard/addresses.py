@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from flask import has_request_context, request
+
+from stallscope.errors import UsageError
 
 #: The id of the component that holds the browser's address.
 ADDRESS = "address"
@@ -17,6 +21,8 @@ RUNS = "/"
 COMPARE = "/compare"
 #: The path of the comparison of runs on different numbers of ranks.
 SCALING = "/scaling"
+_PREFIX = re.compile(r"/([A-Za-z0-9._~@:%+-]+/)*")
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 @dataclass(frozen=True)
@@ -69,3 +75,28 @@ def query_of(search: str) -> dict[str, str]:
 
 def _runs_query(run_ids: Sequence[str]) -> str:
     return f"?runs={','.join(quote(run_id, safe='') for run_id in run_ids)}"
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return the path with a slash at both ends.
+
+    Raises:
+        UsageError: if it is not a path.
+    """
+    path = f"/{prefix.strip('/')}/" if prefix.strip("/") else "/"
+    if _PREFIX.fullmatch(path) and not {".", ".."} & set(path.split("/")):
+        return path
+    raise UsageError(f"{prefix!r} is not a path: write it like --prefix /stallscope/")
+
+
+def below(prefix: str, app: Wsgi) -> Wsgi:
+    """Mount the app below a path, whether or not the proxy removes that path from requests."""
+
+    def mounted(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path.startswith(prefix):
+            environ["PATH_INFO"] = "/" + path[len(prefix) :]
+        environ["SCRIPT_NAME"] = prefix.rstrip("/")
+        return app(environ, start_response)
+
+    return mounted

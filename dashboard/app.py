@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dash import Dash
 
-from .behind_proxy import below
+from .addresses import below
 from .components.chart_card import add_chart_callbacks
 from .components.run_head import add_run_head_callbacks
 from .downloads import add_download_routes

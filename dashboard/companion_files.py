@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -34,6 +33,9 @@ _MOST_HEADS, _MOST_FOLDERS, _MOST_ENTRIES = 200, 64, 4096
 
 _MOST_FILES = 8
 _AUTOTUNE_LOGS = Cache(_MOST_FILES)
+#: The loaders of timelines, by path.
+_TIMELINES = Cache(_MOST_FILES)
+_TIMELINES_LOCK = Lock()
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,12 @@ def companion_timeline(
         UnreadableError: if the timeline cannot be read.
     """
     path = _newest(run, _TIMELINE_SUFFIXES, is_timeline)
-    return None if path is None else _TIMELINES.get(path, reload, blocking_bytes)
+    if path is None:
+        return None
+    stat = _stat(path)
+    loader = _timeline_loader(path, stat, reload=reload)
+    blocking = stat.st_size <= blocking_bytes and path.suffix == ".json"
+    return loader.future.result() if blocking or loader.future.done() else loader.progress
 
 
 def companion_autotune(run: Run) -> LoadedAutotune | None:
@@ -143,36 +150,15 @@ class _TimelineLoader:
         )
 
 
-class _TimelineCache:
-    """Timelines by path, while they are read and afterwards."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._loaders: OrderedDict[Path, _TimelineLoader] = OrderedDict()
-
-    def get(
-        self, path: Path, reload: bool, blocking_bytes: int
-    ) -> LoadedTimeline | LoadingTimeline:
-        stat = _stat(path)
-        with self._lock:
-            loader = self._loaders.get(path)
-            # A growing timeline is read to its end before it is read again.
-            outdated = (
-                loader is not None
-                and reload
-                and loader.future.done()
-                and loader.version != _version(stat)
-            )
-            if loader is None or outdated:
-                loader = self._loaders[path] = _TimelineLoader(path, stat)
-            self._loaders.move_to_end(path)
-            while len(self._loaders) > _MOST_FILES:
-                self._loaders.popitem(last=False)
-        blocking = stat.st_size <= blocking_bytes and path.suffix == ".json"
-        return loader.future.result() if blocking or loader.future.done() else loader.progress
-
-
-_TIMELINES = _TimelineCache()
+def _timeline_loader(path: Path, stat: os.stat_result, *, reload: bool) -> _TimelineLoader:
+    """Return the loader of a timeline; a new one if the timeline has changed and may be reloaded."""
+    with _TIMELINES_LOCK:
+        loader = _TIMELINES.get(path, lambda: _TimelineLoader(path, stat))
+        # A growing timeline is read to its end before it is read again.
+        if reload and loader.future.done() and loader.version != _version(stat):
+            _TIMELINES.discard(lambda key: key == path)
+            loader = _TIMELINES.get(path, lambda: _TimelineLoader(path, stat))
+        return loader
 
 
 def _stat(path: Path) -> os.stat_result:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from dash import Dash, Input, Output, dcc, html
 
 from .addresses import ADDRESS, runs_address, scaling_address
-from .components.aria import aria
+from .components.basics import add_script, aria, colours_of, link
 from .components.chart_card import COLOUR_SCHEME
-from .components.swatch import colours_of
 
 #: Ids of the shell's parts: the place of the page, and which page is loaded.
 PAGE = "page"
@@ -53,32 +52,24 @@ def shell() -> Any:
 
 def add_shell_callbacks(app: Dash) -> None:
     """Set the colour scheme of pages, and the window's title."""
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "followColourScheme"),
+    add_script(
+        app,
+        "stallscope.followColourScheme",
         Output(COLOUR_SCHEME, "data"),
         Input(_SCHEME_SWITCH, "computedColorScheme"),
     )
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "showLoadedPage"),
-        Input(LOADED_PAGE, "data"),
-    )
+    add_script(app, "stallscope.showLoadedPage", Input(LOADED_PAGE, "data"))
 
 
 def _header() -> Any:
     return dmc.Container(
         dmc.Group(
             [
-                dmc.Anchor(
-                    [_logo(), "Stallscope"],
-                    href=runs_address(),
-                    refresh=False,
-                    underline="never",
-                    className="brand",
-                ),
+                link([_logo(), "Stallscope"], runs_address(), underline="never", className="brand"),
                 dmc.Group(
                     [
-                        dmc.Anchor("Runs", href=runs_address(), refresh=False, size="sm"),
-                        dmc.Anchor("Scaling", href=scaling_address(), refresh=False, size="sm"),
+                        link("Runs", runs_address(), size="sm"),
+                        link("Scaling", scaling_address(), size="sm"),
                         dmc.ColorSchemeToggle(
                             id=_SCHEME_SWITCH,
                             lightIcon=html.Span("☀", **aria(hidden="true")),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
@@ -15,6 +14,7 @@ from stallscope.errors import NotFoundError
 from stallscope.parsers.following import Follower
 
 from .memory import give_back
+from .store.cache import Cache
 
 # Each run needs about 20 MB.
 _MAX_RUNS = 8
@@ -31,7 +31,7 @@ class LiveState:
     analysis: Analysis
     progress: Progress | None
     #: Seconds since the last new step.
-    silent_s: float
+    silent_s: float = 0.0
 
 
 class LiveRuns:
@@ -43,8 +43,7 @@ class LiveRuns:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = Lock()
-        self._runs: OrderedDict[tuple[Path, str], _LiveRun] = OrderedDict()
+        self._runs = Cache(_MAX_RUNS)
 
     def latest(self, folder: Path, run_id: str) -> LiveState:
         """Return the latest steps of a run; read what was written since the last poll.
@@ -52,14 +51,7 @@ class LiveRuns:
         Raises:
             NotFoundError: if the folder or the run's logs do not exist.
         """
-        key = folder, run_id
-        with self._lock:
-            run = self._runs.get(key)
-            if run is None:
-                run = self._runs[key] = _LiveRun(Follower(folder, run_id))
-            self._runs.move_to_end(key)
-            while len(self._runs) > _MAX_RUNS:
-                self._runs.popitem(last=False)
+        run = self._runs.get((folder, run_id), lambda: _LiveRun(Follower(folder, run_id)))
         return run.latest(self._clock())
 
 
@@ -69,25 +61,22 @@ class _LiveRun:
         self._lock = Lock()
         self._polled_at: float | None = None
         self._changed_at = 0.0
-        self._number = 0
-        self._analysis: Analysis | None = None
-        self._progress: Progress | None = None
+        self._state: LiveState | None = None
 
     def latest(self, now: float) -> LiveState:
         with self._lock:
             if self._polled_at is None or now - self._polled_at >= _POLL_INTERVAL_S:
                 self._polled_at = now
                 self._poll(now)
-            if self._analysis is None:
+            if self._state is None:
                 raise NotFoundError("this run has no log in its folder yet")
-            silent = max(now - self._changed_at, 0.0)
-            return LiveState(self._number, self._analysis, self._progress, silent)
+            return replace(self._state, silent_s=max(now - self._changed_at, 0.0))
 
     def _poll(self, now: float) -> None:
         if not self._follower.look():
             return
-        self._analysis = analyse(self._follower.run())
-        self._progress = progress(self._analysis)
-        self._number += 1
+        analysis = analyse(self._follower.run())
+        number = 1 if self._state is None else self._state.number + 1
+        self._state = LiveState(number, analysis, progress(analysis))
         self._changed_at = now
         give_back()

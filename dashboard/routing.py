@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from urllib.parse import unquote
 
-import dash_mantine_components as dmc
 from dash import Dash, Input, Output
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import Map, Rule
@@ -13,6 +12,7 @@ from werkzeug.routing import Map, Rule
 from stallscope.errors import NotFoundError, StallscopeError
 
 from .addresses import ADDRESS, Address, query_of, root_path
+from .components.basics import card
 from .components.notices import notice
 from .layout import LOADED_PAGE, PAGE
 from .pages import PAGES, View
@@ -68,10 +68,4 @@ def view_at(store: RunStore, pathname: str, search: str) -> View:
 
 
 def _error_page(store: RunStore, title: str, text: str) -> View:
-    content = [
-        notice(title, text),
-        dmc.Card(
-            [dmc.Title("Runs", order=2, size="h4", mb="xs"), list_of_runs(store)], withBorder=True
-        ),
-    ]
-    return View(title, dmc.Stack(content))
+    return View.of(title, [notice(title, text), card("Runs", list_of_runs(store))])

@@ -39,31 +39,23 @@ def add_security_headers(app: Dash) -> None:
     app.server.after_request(harden)
 
 
-class AllowedHosts:
-    """The Host headers that a dashboard accepts.
-
-    Args:
-        host: the name or IP address in the dashboard's address.
-        port: the port that it listens on.
-    """
-
-    def __init__(self, host: str, port: int) -> None:
-        names = {*_LOOPBACK, host.lower()}
-        self._headers = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
-
-    def __contains__(self, header: str) -> bool:
-        return header.lower() in self._headers
-
-
-def require_host(server: Flask, hosts: AllowedHosts, advice: str) -> None:
-    """Refuse requests with another Host header, with a line of advice.
+def require_host(server: Flask, host: str, port: int, advice: str) -> None:
+    """Refuse requests with another Host header than the dashboard's, with a line of advice.
 
     Another website can point its own name to this machine (DNS rebinding) and could then read the
     dashboard; the Host header contains that name.
+
+    Args:
+        server: answers the requests.
+        host: the name or IP address in the dashboard's address.
+        port: the port that it listens on.
+        advice: what to do instead.
     """
+    names = {*_LOOPBACK, host.lower()}
+    allowed = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
 
     def check() -> Response | None:
-        if request.headers.get("Host", "") in hosts:
+        if request.headers.get("Host", "").lower() in allowed:
             return None
         return Response(f"{advice}\n", status=403, mimetype="text/plain")
 

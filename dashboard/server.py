@@ -10,8 +10,9 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from waitress import wasyncore
 from waitress.server import create_server
@@ -19,21 +20,18 @@ from waitress.server import create_server
 from stallscope.errors import UsageError
 
 from .access import TOKEN_PARAMETER, checked_token, require_token
+from .addresses import checked_prefix
 from .app import create_app
-from .behind_proxy import checked_prefix
 from .memory import share_heaps
-from .security import AllowedHosts, require_host
+from .security import require_host
 from .store import RunStore
 
 # Browsers send six requests at a time; two more threads stay free while slow analyses run.
 _THREADS = 8
 # Bytes; Plotly's script has 5 MB. Larger responses go through temporary files.
 _MOST_BYTES_IN_MEMORY = 32 * 2**20
-
-
-def _print_flushed(line: str) -> None:
-    # Pipes are buffered: without a flush, the reader would wait for the line.
-    print(line, flush=True)
+# Pipes are buffered: without a flush, the reader would wait for the line.
+_print_flushed = partial(print, flush=True)
 
 
 def serve(
@@ -86,7 +84,7 @@ class DashboardServer:
     ) -> None:
         prefix = checked_prefix(prefix)
         token = None if token is None else checked_token(token)
-        listener = _listen(_resolve(host, port), with_token=token is not None)
+        listener = _listen(host, port, with_token=token is not None)
         port = listener.getsockname()[1]
         wildcard = ipaddress.ip_address(listener.getsockname()[0]).is_unspecified
         url_host = socket.gethostname() if wildcard else f"[{host}]" if ":" in host else host
@@ -100,7 +98,8 @@ class DashboardServer:
         else:
             require_host(
                 app.server,
-                AllowedHosts(url_host, port),
+                url_host,
+                port,
                 f"This dashboard answers at {self.url} only. Through a tunnel, keep the port: "
                 f"ssh -L {port}:127.0.0.1:{port} HOST; for other names, start it with --token",
             )
@@ -137,16 +136,20 @@ class DashboardServer:
             self._server.trigger.pull_trigger()
 
 
-class _Endpoint(NamedTuple):
-    """An endpoint to listen on: the host as the user wrote it, and its resolved address."""
+def _listen(host: str, port: int, *, with_token: bool) -> socket.socket:
+    family, address = _resolve(host, port)
+    if not (with_token or ipaddress.ip_address(address).is_loopback):
+        raise UsageError(
+            f"with --host {host}, anyone who reaches this machine could read the runs: add --token, or "
+            "leave out --host and connect from other machines with ssh -L"
+        )
+    try:
+        return socket.create_server((address, port), family=family)
+    except OSError as error:
+        raise UsageError(_reason(host, port, error)) from None
 
-    host: str
-    port: int
-    family: socket.AddressFamily
-    address: str
 
-
-def _resolve(host: str, port: int) -> _Endpoint:
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, str]:
     if not 0 <= port <= 65535:
         raise UsageError(f"there is no port {port}: choose one from 0 to 65535 with --port")
     try:
@@ -157,28 +160,15 @@ def _resolve(host: str, port: int) -> _Endpoint:
         ) from None
     # localhost often has an IPv4 and an IPv6 address; every browser tries IPv4.
     family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-    return _Endpoint(host, port, family, str(address[0]))
+    return family, str(address[0])
 
 
-def _listen(endpoint: _Endpoint, *, with_token: bool) -> socket.socket:
-    if not (with_token or ipaddress.ip_address(endpoint.address).is_loopback):
-        raise UsageError(
-            f"with --host {endpoint.host}, anyone who reaches this machine could read the runs: add "
-            "--token, or leave out --host and connect from other machines with ssh -L"
-        )
-    try:
-        return socket.create_server((endpoint.address, endpoint.port), family=endpoint.family)
-    except OSError as error:
-        raise UsageError(_reason(endpoint, error)) from None
-
-
-def _reason(endpoint: _Endpoint, error: OSError) -> str:
-    port = endpoint.port
+def _reason(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is taken: choose another one with --port (0 takes any free port)"
     if error.errno == errno.EACCES:
         return f"port {port} needs privileges: choose one above 1023 with --port"
-    return f"cannot listen at {endpoint.host}, port {port}: {error.strerror}"
+    return f"cannot listen at {host}, port {port}: {error.strerror}"
 
 
 @contextmanager

@@ -51,7 +51,7 @@
                 style: { flexGrow: share.value },
             });
         });
-        return e("span", { className: "run-bar", role: "img", "aria-label": run.said, title: run.said }, pieces);
+        return e("span", { className: "run-bar", role: "img", "aria-label": run.sharesText, title: run.sharesText }, pieces);
     }
 
     function trendPoints(trend) {
@@ -124,9 +124,9 @@
                     width: TREND.width,
                     height: TREND.height,
                     role: "img",
-                    "aria-label": run.trendSaid,
+                    "aria-label": run.trendText,
                 },
-                e("title", null, run.trendSaid),
+                e("title", null, run.trendText),
                 e("polyline", { points: points.map((point) => point.join(",")).join(" ") }),
                 e("circle", { cx: x, cy: y, r: 2.5 })
             );

@@ -15,51 +15,38 @@ from stallscope.formatting.plain import plain
 from stallscope.parsers.autotune import AutotuneLog, Sample
 
 from ..companion_files import LoadedAutotune
-from .aria import aria
+from .basics import card, code_block
 from .chart_card import custom_chart_card
 from .chart_csv import Row
-from .data_table import data_card
+from .tables import data_card
 
 _MOST_SAMPLES = 2000
 _MIB = 1 << 20
 
 
-def autotune_cards(seen: LoadedAutotune) -> list[Any]:
+def autotune_cards(loaded: LoadedAutotune) -> list[Any]:
     """Chart the scores, and list the best setting to paste and all samples."""
-    log, best = seen.log, seen.log.best
+    log, best = loaded.log, loaded.log.best
     if best is None:
-        return [
-            dmc.Card(
-                [
-                    dmc.Title("Autotuning", order=2, size="h4"),
-                    dmc.Text(f"{plain(seen.path.name)} has no sample yet.", size="sm"),
-                ],
-                withBorder=True,
-            )
-        ]
+        empty = dmc.Text(f"{plain(loaded.path.name)} has no sample yet.", size="sm")
+        return [card("Autotuning", empty)]
     return [
         custom_chart_card(
             "autotune",
             "Autotuning",
-            _sentence(seen, best),
+            _sentence(loaded, best),
             lambda drawn, look: _draw(drawn, look, log, best),
             _numbers(log),
             dmc.Text("The best setting, for the environment of all ranks:", size="sm", mt="xs"),
-            dmc.Code(
-                "\n".join(best.environment),
-                block=True,
-                mt="xs",
-                tabIndex=0,
-                **aria(label="The best setting"),
-            ),
+            code_block("\n".join(best.environment), "The best setting", mt="xs"),
         ),
         _samples_card(log, best),
     ]
 
 
-def _sentence(seen: LoadedAutotune, best: Sample) -> str:
-    log = seen.log
-    tried = f"{plain(seen.path.name)}: {counted(len(log.samples), 'setting')} tried"
+def _sentence(loaded: LoadedAutotune, best: Sample) -> str:
+    log = loaded.log
+    tried = f"{plain(loaded.path.name)}: {counted(len(log.samples), 'setting')} tried"
     end = (
         "tuning has converged"
         if log.settled

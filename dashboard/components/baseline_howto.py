@@ -10,8 +10,8 @@ import dash_mantine_components as dmc
 from stallscope.formatting.lists import counted
 
 from ..addresses import run_address
-from ..store import RunInfo
-from .aria import aria
+from ..store import Listed
+from .basics import card, code_block, link_in_text, points
 
 _KERAS = """\
 from stallscope.keras import StepLogger, synthetic_like
@@ -29,72 +29,41 @@ _MOST_CHOICES = 12
 def howto_card(framework: object) -> Any:
     """List the lines that record a baseline, for the run's framework if it is known."""
     programs = _PROGRAMS.get(str(framework), {"Keras": _KERAS, "PyTorch": _TORCH})
-    return dmc.Card(
-        [
-            dmc.Title("Record one", order=2, size="h4"),
-            dmc.Text(
-                "Run the same job once more, on the same ranks, with these lines in place of its own; "
-                "a few hundred steps are enough.",
-                c="dimmed",
-                size="sm",
-                mb="xs",
-            ),
-            *(
-                dmc.Code(
-                    program,
-                    block=True,
-                    mb="xs",
-                    tabIndex=0,
-                    **aria(label=f"Recording a baseline with {name}"),
-                )
-                for name, program in programs.items()
-            ),
-            dmc.Text("The same on one rank also shows what scaling costs.", size="sm"),
-        ],
-        withBorder=True,
-        h="100%",
+    return card(
+        "Record one",
+        *(
+            code_block(program, f"Recording a baseline with {name}", mb="xs")
+            for name, program in programs.items()
+        ),
+        dmc.Text("The same on one rank also shows what scaling costs.", size="sm"),
+        note="Run the same job once more, on the same ranks, with these lines in place of its own; a "
+        "few hundred steps are enough.",
     )
 
 
-def choices_card(run_id: str, runs: Sequence[RunInfo], same_job: str | None) -> Any:
+def choices_card(run_id: str, runs: Sequence[Listed], same_job: str | None) -> Any:
     """List open runs to compare this one with, the one of the same job first."""
     others = [run for run in runs if run.id != run_id]
-    others.sort(key=lambda run: (run.id != same_job, not run.synthetic))
-    lines = [
-        dmc.ListItem(
-            [
-                dmc.Anchor(
-                    run.name,
-                    href=run_address(run_id, run.id, page="baseline"),
-                    refresh=False,
-                    # Within text, colour alone does not make a link.
-                    underline="always",
-                    size="sm",
-                ),
-                f": {_what(run, same_job)}",
-            ]
-        )
-        for run in others[:_MOST_CHOICES]
-    ]
-    more = len(others) - len(lines)
-    return dmc.Card(
+    others.sort(key=lambda run: (run.id != same_job, not run.entry.synthetic))
+    shown = others[:_MOST_CHOICES]
+    choices = [
         [
-            dmc.Title("Hold it against an open run", order=2, size="h4", mb="xs"),
-            dmc.List(lines, size="sm", spacing=4)
-            if lines
-            else dmc.Text("No other run is open.", size="sm", c="dimmed"),
-            dmc.Text(f"{more:,} more are in the choice above.", size="sm", c="dimmed", mt="xs")
-            if more
-            else None,
-        ],
-        withBorder=True,
-        h="100%",
+            link_in_text(run.entry.name, run_address(run_id, run.id, page="baseline")),
+            f": {_what(run, same_job)}",
+        ]
+        for run in shown
+    ]
+    more = f"{len(others) - len(shown):,} more are in the choice above."
+    return card(
+        "Hold it against an open run",
+        points(choices) if choices else dmc.Text("No other run is open.", size="sm", c="dimmed"),
+        dmc.Text(more, size="sm", c="dimmed", mt="xs") if len(others) > len(shown) else None,
         className="choices",
     )
 
 
-def _what(run: RunInfo, same_job: str | None) -> str:
-    data = "synthetic data" if run.synthetic else "real data"
+def _what(run: Listed, same_job: str | None) -> str:
+    data = "synthetic data" if run.entry.synthetic else "real data"
     # Where the number of ranks is unknown it is 0.
-    ranks = f", {counted(run.size, 'rank')}" if run.size else ""
+    ranks = f", {counted(run.entry.ranks, 'rank')}" if run.entry.ranks else ""
     return data + ranks + (", the same job" if run.id == same_job else "")

@@ -10,13 +10,12 @@ from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.charts.charts import TITLES
 from stallscope.charts.compared_bars import compared_runs
 from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
-from stallscope.reports.document import NOTHING, Table
-from stallscope.reports.run.loader_tables import rates_table, stages_table
+from stallscope.reports.document import NOTHING
 from stallscope.run import Run
 from stallscope.text.job import JOB_PARTS, job_texts, job_total
 from stallscope.text.recorded import as_text
 
-from .tables import words_card
+from .tables import data_card
 
 _FACTS = {
     "ranks": "Ranks",
@@ -32,8 +31,8 @@ _FACTS = {
     "threads": "Threads",
 }
 _LOADER_ALONE = (
-    "The loader alone, without training, was not measured: whether it could be fast enough, "
-    "measure_input would tell."
+    "The loader alone, without training, was not measured: measure_input shows whether it could be "
+    "fast enough."
 )
 
 
@@ -47,19 +46,11 @@ def throughput_card(analysis: Analysis) -> Any:
         row = [f"{name}: {run.run.name}", f"{run.run.size:,}", _step(run), *_rates(run)]
         if on_one:
             row.append(_efficiency(run, on_one))
-        rows.append(tuple(row))
+        rows.append(row)
     if on_one:
         columns.append("Scaling efficiency")
     alone = "" if analysis.input_rates is not None else f" {_LOADER_ALONE}"
-    return words_card(
-        Table("Throughput", tuple(columns), tuple(rows), note=f"Steady steps.{alone}")
-    )
-
-
-def loader_cards(analysis: Analysis) -> list[Any]:
-    """Write the loader's throughput alone; empty where it was not run alone."""
-    tables = (rates_table(analysis), stages_table(analysis))
-    return [words_card(table) for table in tables if table is not None]
+    return data_card("Throughput", f"Steady steps.{alone}", columns, rows)
 
 
 def jobs_card(analysis: Analysis) -> Any:
@@ -68,15 +59,13 @@ def jobs_card(analysis: Analysis) -> Any:
     rows = [(TITLES[name], *(_job_part(name, run) for _, run in runs)) for name in JOB_PARTS]
     rows.append(("Job", *(job_total(run) for _, run in runs)))
     rows.append(("Rank time", *(amount(run.job.total * run.run.size, "s") for _, run in runs)))
-    return words_card(
-        Table(
-            "Where the whole job's time went, in numbers",
-            ("Part", *(name for name, _ in runs)),
-            tuple(rows),
-            emphasised=frozenset({len(rows) - 2}),
-            note="From the first process's start to the last end of a log; rank time is that of all "
-            "ranks together.",
-        )
+    return data_card(
+        "Where the whole job's time went, in numbers",
+        "From the first process's start to the last end of a log; rank time is that of all ranks "
+        "together.",
+        ("Part", *(name for name, _ in runs)),
+        rows,
+        emphasised=[len(rows) - 2],
     )
 
 
@@ -94,15 +83,13 @@ def facts_card(analysis: Analysis) -> Any:
     ]
     rows.sort(key=lambda row: row[-1] != "differs")
     some = f"{len(differing)} of them differ from the baseline's" if differing else "they agree"
-    return words_card(
-        Table(
-            "Are they the same job?",
-            ("Fact", *(name for name, _ in compared_runs(analysis)), "Against the baseline"),
-            tuple(rows),
-            words=frozenset(range(len(runs) + 2)),
-            emphasised=frozenset(range(len(differing))),
-            note=f"A comparison needs the same: {some}.",
-        )
+    return data_card(
+        "Are they the same job?",
+        f"A comparison needs the same: {some}.",
+        ("Fact", *(name for name, _ in compared_runs(analysis)), "Against the baseline"),
+        rows,
+        text_columns=len(runs) + 2,
+        emphasised=range(len(differing)),
     )
 
 

@@ -7,17 +7,16 @@ from typing import Any
 
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
-from dash import MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import MATCH, Dash, Input, Output, State, dcc, html
 
 from stallscope.charts.charts import Chart, StackedArea
 from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.plotly_figures import CONFIG, figure
 from stallscope.charts.plotly_figures.look import Look, layout
 
-from .aria import aria
+from .basics import add_script, aria
 from .chart_csv import Row, chart_csv, csv_text
 from .legend import chart_legend
-from .save_buttons import chart_head
 
 #: The store in the shell with the page's theme: ``light`` or ``dark``.
 COLOUR_SCHEME = "colour-scheme"
@@ -35,10 +34,23 @@ _EMPTY: dict[str, Any] = {
         "yaxis": {"visible": False},
     },
 }
+_KINDS = (
+    ("png", "PNG", "Save as PNG: what is seen"),
+    ("svg", "SVG", "Save as SVG: what is seen, to be scaled"),
+    ("csv", "CSV", "Save as CSV: its numbers"),
+)
 
 
-def chart_card(name: str, chart: Chart, tools: Any = None) -> Any:
-    """Make a card with a chart; ``name`` is unique on its page, ``tools`` stand above the chart."""
+def chart_card(name: str, chart: Chart | None, tools: Any = None) -> Any:
+    """Make a card with a chart; None without one.
+
+    Args:
+        name: unique on its page.
+        chart: the chart.
+        tools: what stands above the chart.
+    """
+    if chart is None:
+        return None
     zooms = isinstance(chart, StackedArea | HeatMap)
     # Dragging zooms heat maps, or moves what is shown.
     moving = [] if isinstance(chart, HeatMap) else ["zoom2d", "pan2d"]
@@ -98,15 +110,17 @@ def chart_figures(chart: Chart) -> dict[str, Any]:
 
 def add_chart_callbacks(app: Dash) -> None:
     """Let every chart card of an app show the figure for its colour scheme, and keep its view."""
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "figureFor"),
+    add_script(
+        app,
+        "stallscope.figureFor",
         Output({"type": "chart", "name": MATCH}, "figure"),
         Input(COLOUR_SCHEME, "data"),
         Input({"type": "chart-figures", "name": MATCH}, "data"),
         State({"type": "chart-figures", "name": MATCH}, "id"),
     )
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "keepView"),
+    add_script(
+        app,
+        "stallscope.keepView",
         Input({"type": "chart", "name": MATCH}, "relayoutData"),
         State({"type": "chart-figures", "name": MATCH}, "id"),
     )
@@ -154,3 +168,19 @@ def _card(
         h="100%",
         className="chart-card",
     )
+
+
+def chart_head(title: str, name: str) -> Any:
+    """Make a chart's title with its buttons; ``name`` is unique on its page."""
+    return html.Div(
+        [dmc.Title(title, order=2, size="h4"), _save_buttons(title, name)], className="chart-head"
+    )
+
+
+def _save_buttons(title: str, name: str) -> Any:
+    """Make the buttons of a chart; ``name`` is unique on its page."""
+    buttons = []
+    for kind, words, label in _KINDS:
+        data = {"data-save": kind, "data-chart": name, **aria(label=label.partition(":")[0])}
+        buttons.append(html.Button(words, className="save-button", title=label, **data))
+    return html.Div(buttons, className="save-buttons", role="group", **aria(label=f"Save: {title}"))

@@ -22,6 +22,7 @@ from stallscope.reports.formats.csv_text import cell
 
 Value = str | int | float | None
 Row = Sequence[Value]
+Columns = list[tuple[str, Sequence[Value]]]
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Row]) -> str:
@@ -37,8 +38,9 @@ def chart_csv(chart: Chart) -> str | dict[str, Any]:
     """Write a chart's numbers; for a heat map only what the browser lacks: it has the cells."""
     if isinstance(chart, HeatMap):
         return _of_heat_map(chart)
-    head, rows = _KINDS[type(chart)](chart)
-    return csv_text(head, rows)
+    columns = _KINDS[type(chart)](chart)
+    rows = zip(*(values for _, values in columns), strict=True)
+    return csv_text([title for title, _ in columns], rows)
 
 
 def _cell(value: Value) -> str | int | float:
@@ -50,110 +52,91 @@ def _cell(value: Value) -> str | int | float:
     return "" if value is None else value
 
 
-def _with_interval(title: str, unit: str) -> list[str]:
-    return [f"{title}, {unit}", f"{title} 95% low, {unit}", f"{title} 95% high, {unit}"]
+def _means(title: str, unit: str, means: Iterable[Mean | Segment | None]) -> Columns:
+    """Return a column of figures, and two with the ends of their intervals."""
+    titles = (f"{title}, {unit}", f"{title} 95% low, {unit}", f"{title} 95% high, {unit}")
+    rows = [
+        (None,) * 3 if mean is None else (mean.value, *(mean.ci95 or (None, None)))
+        for mean in means
+    ]
+    return [(title, [row[at] for row in rows]) for at, title in enumerate(titles)]
 
 
-def _mean(mean: Mean | None) -> list[Value]:
-    return [None, None, None] if mean is None else [mean.value, *(mean.ci95 or (None, None))]
-
-
-def _segment(segment: Segment | None) -> list[Value]:
-    return (
-        [None, None, None] if segment is None else [segment.value, *(segment.ci95 or (None, None))]
-    )
-
-
-def _of_bars(chart: StackedBars) -> tuple[list[str], list[Row]]:
+def _of_bars(chart: StackedBars) -> Columns:
     names = list(dict.fromkeys(one.name for bar in chart.bars for one in bar.segments))
     unsure = any(one.ci95 is not None for bar in chart.bars for one in bar.segments)
-    width = 3 if unsure else 1
-    head = ["bar"]
+    own = [{one.name: one for one in bar.segments} for bar in chart.bars]
+    columns: Columns = [("bar", [bar.label for bar in chart.bars])]
     for name in names:
-        head += _with_interval(TITLES[name], chart.unit)[:width]
-    rows: list[Row] = []
-    for bar in chart.bars:
-        own = {one.name: one for one in bar.segments}
-        values = [value for name in names for value in _segment(own.get(name))[:width]]
-        rows.append([bar.label, *values, bar.total])
-    return [*head, f"Total, {chart.unit}"], rows
+        segments = [segments.get(name) for segments in own]
+        columns += _means(TITLES[name], chart.unit, segments)[: 3 if unsure else 1]
+    return [*columns, (f"Total, {chart.unit}", [bar.total for bar in chart.bars])]
 
 
-def _of_area(chart: StackedArea) -> tuple[list[str], list[Row]]:
-    columns = [values.tolist() for _, values in chart.layers]
-    head = [chart.x_label, *(f"{TITLES[name]}, {chart.unit}" for name, _ in chart.layers)]
+def _of_area(chart: StackedArea) -> Columns:
+    columns: Columns = [(chart.x_label, [int(one) for one in chart.x.tolist()])]
+    columns += [(f"{TITLES[name]}, {chart.unit}", own.tolist()) for name, own in chart.layers]
     if chart.rates is not None:
-        head.append("Throughput, samples/s")
-        columns.append(chart.rates.tolist())
-    steps = [int(one) for one in chart.x.tolist()]
-    return head, list(zip(steps, *columns, strict=True))
+        columns.append(("Throughput, samples/s", chart.rates.tolist()))
+    return columns
 
 
-def _of_waterfall(chart: Waterfall) -> tuple[list[str], list[Row]]:
-    changes = [[TITLES[one.name], None, *_segment(one)] for one in chart.changes]
-    start, end = ([*total, None, None, None] for total in (chart.start, chart.end))
-    head = ["entry", f"Total, {chart.unit}", *_with_interval("Adds", chart.unit)]
-    return head, [start, *changes, end]
-
-
-def _of_compared_bars(chart: ComparedBars) -> tuple[list[str], list[Row]]:
-    head = ["entry"]
-    for name in chart.series:
-        head += _with_interval(name, chart.unit)
-    rows: list[Row] = [
-        [TITLES[name], *(value for mean in means for value in _mean(mean))]
-        for name, means in chart.groups
+def _of_waterfall(chart: Waterfall) -> Columns:
+    (first, start), (last, end) = chart.start, chart.end
+    nothing = [None] * len(chart.changes)
+    return [
+        ("entry", [first, *(TITLES[one.name] for one in chart.changes), last]),
+        (f"Total, {chart.unit}", [start, *nothing, end]),
+        *_means("Adds", chart.unit, [None, *chart.changes, None]),
     ]
-    return head, rows
 
 
-def _of_rates(chart: RateBars) -> tuple[list[str], list[Row]]:
-    head = [
-        "ranks",
-        "projected",
-        *_with_interval("Steady steps", chart.unit),
-        *_with_interval("Whole job", chart.unit),
-        f"Ideal, {chart.unit}",
+def _of_compared_bars(chart: ComparedBars) -> Columns:
+    columns: Columns = [("entry", [TITLES[name] for name, _ in chart.groups])]
+    for at, name in enumerate(chart.series):
+        columns += _means(name, chart.unit, [means[at] for _, means in chart.groups])
+    return columns
+
+
+def _of_rates(chart: RateBars) -> Columns:
+    return [
+        ("ranks", [one.ranks for one in chart.bars]),
+        ("projected", ["yes" if one.projected else "no" for one in chart.bars]),
+        *_means("Steady steps", chart.unit, [one.steady for one in chart.bars]),
+        *_means("Whole job", chart.unit, [one.whole_job for one in chart.bars]),
+        (f"Ideal, {chart.unit}", [one.ideal for one in chart.bars]),
     ]
-    rows: list[Row] = [
-        [
-            one.ranks,
-            "yes" if one.projected else "no",
-            *_mean(one.steady),
-            *_mean(one.whole_job),
-            one.ideal,
-        ]
-        for one in chart.bars
+
+
+def _of_efficiencies(chart: EfficiencyLines) -> Columns:
+    points = [(line.name, ranks, mean) for line in chart.lines for ranks, mean in line.points]
+    return [
+        ("line", [name for name, _, _ in points]),
+        ("ranks", [ranks for _, ranks, _ in points]),
+        *_means("Efficiency", "fraction", [mean for _, _, mean in points]),
     ]
-    return head, rows
 
 
-def _of_efficiencies(chart: EfficiencyLines) -> tuple[list[str], list[Row]]:
-    head = ["line", "ranks", *_with_interval("Efficiency", "fraction")]
-    rows: list[Row] = [
-        [line.name, ranks, *_mean(mean)] for line in chart.lines for ranks, mean in line.points
-    ]
-    return head, rows
-
-
-def _of_over_runs(chart: OverRuns) -> tuple[list[str], list[Row]]:
-    head = ["number", "run", *_with_interval("Mean", chart.unit), f"Level, {chart.unit}", "Change"]
+def _of_over_runs(chart: OverRuns) -> Columns:
+    numbers = range(1, len(chart.dots) + 1)
     changes = dict(chart.marks)
-    rows: list[Row] = [
-        [number, dot.name, *_mean(dot.mean), _level(chart.levels, number), changes.get(number)]
-        for number, dot in enumerate(chart.dots, start=1)
+    return [
+        ("number", numbers),
+        ("run", [dot.name for dot in chart.dots]),
+        *_means("Mean", chart.unit, [dot.mean for dot in chart.dots]),
+        (f"Level, {chart.unit}", [_level(chart.levels, number) for number in numbers]),
+        ("Change", [changes.get(number) for number in numbers]),
     ]
-    return head, rows
 
 
-def _of_over_time(chart: OverTime) -> tuple[list[str], list[Row]]:
+def _of_over_time(chart: OverTime) -> Columns:
     columns = chart.columns
-    head = [
-        "since the start, s",
-        *(f"{name}, {chart.unit}" for name in ("mean", "least", "greatest")),
+    return [
+        ("since the start, s", chart.x.tolist()),
+        (f"mean, {chart.unit}", columns.mean.tolist()),
+        (f"least, {chart.unit}", columns.low.tolist()),
+        (f"greatest, {chart.unit}", columns.high.tolist()),
     ]
-    values = (chart.x, columns.mean, columns.low, columns.high)
-    return head, list(zip(*(own.tolist() for own in values), strict=True))
 
 
 def _level(levels: Sequence[Level], run: int) -> float | None:
@@ -167,25 +150,20 @@ def _level(levels: Sequence[Level], run: int) -> float | None:
 
 def _of_heat_map(chart: HeatMap) -> dict[str, Any]:
     who = " (latest rank)" if chart.of_latest else ""
-    of_cells = [
+    head = [
+        "ranks",
+        "host",
+        f"first {chart.x_label}",
+        f"last {chart.x_label}",
         f"late on average{who}, {chart.unit}",
         f"latest, {chart.unit}",
         f"latest at {chart.x_label}",
+        "latest rank",
     ]
-    return {
-        "head": [
-            "ranks",
-            "host",
-            f"first {chart.x_label}",
-            f"last {chart.x_label}",
-            *of_cells,
-            "latest rank",
-        ],
-        "rows": [[cell(row.label), cell(row.group)] for row in chart.rows],
-    }
+    return {"head": head, "rows": [[cell(row.label), cell(row.group)] for row in chart.rows]}
 
 
-_KINDS: dict[type, Callable[[Any], tuple[list[str], list[Row]]]] = {
+_KINDS: dict[type, Callable[[Any], Columns]] = {
     StackedBars: _of_bars,
     StackedArea: _of_area,
     Waterfall: _of_waterfall,

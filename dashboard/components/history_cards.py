@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dash_mantine_components as dmc
-
 from stallscope.analysis.history.regression import History
 from stallscope.charts.comparison import figure_charts, runs_chart
 from stallscope.formatting.plain import plain
@@ -19,6 +17,7 @@ from stallscope.reports.comparison.histories import (
     title,
 )
 
+from .basics import outcome_card
 from .chart_card import chart_card
 from .notices import warnings_card
 from .tables import words_card
@@ -32,29 +31,17 @@ def history_cards(history: History, index: int, addresses: Sequence[str]) -> lis
         index: which of the page's jobs it is, from 0.
         addresses: where each of the runs is shown.
     """
-    ledgers = runs_chart(history)
-    cards = [
-        _outcome(history),
+    return [
+        outcome_card(
+            plain(headline(history)), map(plain, since(history)), label=plain(title(history))
+        ),
         *(
             chart_card(f"over-runs-{index}-{at}", chart)
             for at, chart in enumerate(figure_charts(history))
         ),
         words_card(figures_table(history)),
         words_card(changes_table(history)),
-        None if ledgers is None else chart_card(f"ledgers-{index}", ledgers),
+        chart_card(f"ledgers-{index}", runs_chart(history)),
         words_card(runs_table(history), addresses),
         warnings_card([plain(one) for one in history.warnings]),
     ]
-    return [card for card in cards if card is not None]
-
-
-def _outcome(history: History) -> Any:
-    sentences = [dmc.Text(plain(sentence), size="sm", mt=4) for sentence in since(history)]
-    return dmc.Card(
-        [
-            dmc.Text(plain(title(history)), size="sm", c="dimmed"),
-            dmc.Title(plain(headline(history)), order=2, size="h3"),
-            *sentences,
-        ],
-        withBorder=True,
-    )

@@ -14,8 +14,7 @@ from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.layouts import legend_of
 from stallscope.charts.palette import HEAT
 
-from .aria import aria
-from .swatch import colours_of, labelled_swatch
+from .basics import aria, colours_of, labelled_swatch
 
 
 def chart_legend(chart: Chart) -> Any:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, html
+from dash import Dash, Input, Output, html
 
 from stallscope.analysis import Analysis
 from stallscope.run import Run
@@ -15,8 +15,8 @@ from stallscope.text.job import ranks_and_hosts, steps_and_epochs
 
 from ..addresses import ADDRESS
 from ..downloads import DOWNLOADS, download_address
-from ..store import RunInfo
-from .aria import aria
+from ..store import Listed
+from .basics import add_script, aria
 
 _BASELINE_SELECT = "baseline"
 
@@ -25,7 +25,7 @@ def run_head(
     analysis: Analysis,
     run_id: str,
     baseline_id: str | None,
-    runs: Sequence[RunInfo],
+    runs: Sequence[Listed],
     read_at: datetime | None = None,
 ) -> Any:
     """Show name, facts, the choice of a baseline, and links to downloads.
@@ -69,11 +69,12 @@ def add_run_head_callbacks(app: Dash) -> None:
     """Let the choice of a baseline change the address, and with it the page."""
 
     # The browser knows the current view: timelines change the address without Dash.
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "chooseBaseline"),
+    add_script(
+        app,
+        "stallscope.chooseBaseline",
         Output(ADDRESS, "search"),
         Input(_BASELINE_SELECT, "value"),
-        prevent_initial_call=True,
+        at_start=False,
     )
 
 
@@ -106,11 +107,11 @@ def _facts(analysis: Analysis) -> str:
     if model:
         facts.append(f"model {model}")
     if run.started_at is not None:
-        facts.append(f"began {run.started_at:%Y-%m-%d %H:%M} UTC")
+        facts.append(f"started {run.started_at:%Y-%m-%d %H:%M} UTC")
     return " · ".join(facts)
 
 
-def _baseline_select(run_id: str, baseline_id: str | None, runs: Sequence[RunInfo]) -> Any:
+def _baseline_select(run_id: str, baseline_id: str | None, runs: Sequence[Listed]) -> Any:
     others = [run for run in runs if run.id != run_id]
     # Mantine leaves it to the mouse.
     clear: Any = {"tabIndex": 0, **aria(label="No baseline", hidden="false")}
@@ -156,19 +157,20 @@ def _actions(run_id: str, baseline_id: str | None) -> Any:
     )
 
 
-def _options(runs: Sequence[RunInfo]) -> list[dict[str, Any]]:
+def _options(runs: Sequence[Listed]) -> list[dict[str, Any]]:
     groups = []
     for title, synthetic in (("Synthetic data", True), ("Other runs", False)):
         items = [
             {"value": run.id, "label": _label(run, runs)}
             for run in runs
-            if run.synthetic is synthetic
+            if run.entry.synthetic is synthetic
         ]
         if items:
             groups.append({"group": title, "items": items})
     return groups
 
 
-def _label(run: RunInfo, runs: Sequence[RunInfo]) -> str:
-    twins = sum(other.name == run.name for other in runs)
-    return f"{run.name} ({run.id})" if twins > 1 else run.name
+def _label(run: Listed, runs: Sequence[Listed]) -> str:
+    name = run.entry.name
+    twins = sum(other.entry.name == name for other in runs)
+    return f"{name} ({run.id})" if twins > 1 else name

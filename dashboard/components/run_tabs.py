@@ -1,14 +1,13 @@
-"""Links from each page of a run to the others."""
+"""The pages of a run, links from each to the others, and which one shows what a finding is about."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import html
 
-from ..addresses import run_address
-from .aria import aria
+from .basics import aria, link
 
 #: Titles of a run's pages, and the last part of their addresses.
 TABS: dict[str, str] = {
@@ -20,24 +19,45 @@ TABS: dict[str, str] = {
     "Communication": "communication",
     "Log health": "health",
 }
+#: A key of ``TABS`` per finding code. Findings about settings have no page.
+PAGE_OF: dict[str, str] = {
+    "causality_broken": "Log health",
+    "checkpoint_on_all_ranks": "Timeline",
+    "clock_jumped": "Log health",
+    "clocks_unsteady": "Log health",
+    "epochs_of_different_lengths": "Log health",
+    "host_stamps_only": "Log health",
+    "missing_ranks": "Log health",
+    "no_baseline": "Baseline",
+    "not_ended": "Log health",
+    "one_rank_only": "Log health",
+    "rank_0_alone": "Timeline",
+    "rank_0_extra_work": "Stragglers",
+    "ranks_apart": "Timeline",
+    "slow_every_nth_step": "Timeline",
+    "slow_first_steps": "Timeline",
+    "step_time_changed": "Timeline",
+    "unequal_steps": "Log health",
+    "uneven_batches": "Stragglers",
+    "uneven_shards": "Stragglers",
+    "validation_on_all_ranks": "Timeline",
+}
 
 _ALWAYS = [name for name in TABS if name != "Live"]
 
 
-def run_tabs(run_id: str, baseline_id: str | None, current: str, *, live: bool) -> Any:
-    """Link to the pages of a run, with the same baseline; the current one is marked.
+def run_tabs(address_of: Callable[[str], str], current: str, *, live: bool) -> Any:
+    """Link to the pages of a run; the current one is marked.
 
     Args:
-        run_id: the run.
-        baseline_id: what it is held against.
+        address_of: returns the address of a page of the run.
         current: the tab that is open.
         live: whether the run can be watched while it is recorded.
     """
     links = [
-        dmc.Anchor(
+        link(
             name,
-            href=run_address(run_id, baseline_id, page=page),
-            refresh=False,
+            address_of(page),
             underline="never",
             className="run-tab",
             **(aria(current="page") if name == current else {}),

@@ -33,59 +33,46 @@ _LEAST_PX = 320
 _STATUSES = {"open": "no end in the logs", "running": "running", "failed": "failed"}
 _WORDS, _NUMBERS = ["asc", "desc", None], ["desc", "asc", None]
 
-_COLUMNS: tuple[dict[str, Any], ...] = (
-    {
-        "colId": "name",
-        "headerName": "Run",
-        "cellRenderer": "RunName",
-        "flex": 5,
-        "minWidth": 150,
-        "sortingOrder": _WORDS,
-    },
-    {
-        "colId": "verdict",
-        "headerName": "Verdict",
-        "cellRenderer": "RunVerdict",
-        "flex": 3,
-        "minWidth": 166,
-        "sortingOrder": _WORDS,
-    },
-    {
-        "colId": "step",
-        "headerName": "Step time by cause",
-        "cellRenderer": "RunStep",
-        "width": 184,
-        "sortingOrder": _NUMBERS,
-    },
-    {"colId": "throughput", "field": "throughput", "headerName": "Samples/s", "width": 112},
-    {"colId": "gap", "field": "gap", "headerName": "To baseline", "width": 124},
-    {
-        "colId": "trend",
-        "headerName": "Trend",
-        "headerTooltip": "Samples/s of the last runs of the same job, up to this one",
-        "cellRenderer": "RunTrend",
-        "width": 104,
-        "sortable": False,
-    },
-    {"colId": "ranks", "field": "ranks", "headerName": "Ranks", "width": 84},
-    {"colId": "age", "field": "age", "headerName": "Age", "width": 80, "sortingOrder": _WORDS},
-    {
-        "colId": "source",
-        "field": "source",
-        "headerName": "Source",
-        "tooltipField": "source",
-        "flex": 2,
-        "minWidth": 100,
-        "sortingOrder": _WORDS,
-        "cellClass": "run-quiet",
-    },
+
+def _column(name: str, title: str, **options: Any) -> dict[str, Any]:
+    """Return a column; one without a renderer of its own shows a field of the row as it is."""
+    field = {} if "cellRenderer" in options else {"field": name}
+    return {"colId": name, "headerName": title, **field, **options}
+
+
+def _number_column(name: str, title: str, width: int, **options: Any) -> dict[str, Any]:
+    look = {"type": "rightAligned", "cellClass": "run-number"}
+    return _column(name, title, width=width, **look, **options)
+
+
+def _text_column(name: str, title: str, flex: int, width: int, **options: Any) -> dict[str, Any]:
+    return _column(name, title, flex=flex, minWidth=width, sortingOrder=_WORDS, **options)
+
+
+_COLUMNS = (
+    _text_column("name", "Run", 5, 150, cellRenderer="RunName"),
+    _text_column("verdict", "Verdict", 3, 166, cellRenderer="RunVerdict"),
+    _column("step", "Step time by cause", cellRenderer="RunStep", width=184),
+    _number_column("throughput", "Samples/s", 112),
+    _number_column("gap", "To baseline", 124),
+    _column(
+        "trend",
+        "Trend",
+        headerTooltip="Samples/s of the last runs of the same job, up to this one",
+        cellRenderer="RunTrend",
+        width=104,
+        sortable=False,
+    ),
+    _number_column("ranks", "Ranks", 84),
+    _number_column("age", "Age", 80, sortingOrder=_WORDS),
+    _text_column("source", "Source", 2, 100, tooltipField="source", cellClass="run-quiet"),
 )
-_RIGHT = ("throughput", "gap", "ranks", "age")
 
 
 def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
     """Make the table of so many runs, which requests its rows itself."""
-    columns = [_column(column, sort, reverse) for column in _COLUMNS]
+    order = {"sort": "desc" if reverse else "asc"}
+    columns = [{**one, **(order if one["colId"] == sort else {})} for one in _COLUMNS]
     grid = dash_ag_grid.AgGrid(
         id=GRID,
         columnDefs=columns,
@@ -123,7 +110,7 @@ def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
 def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> dict[str, Any]:
     """Make a run's row of the table. All texts are plain text, never markup."""
     entry, found = listed.entry, listed.entry.summary
-    began = age(entry.started_at or entry.collected_at, now or datetime.now(UTC))
+    how_old = age(entry.began, now or datetime.now(UTC))
     throughput = _number(found.samples_per_second)
     trend = listing.trend(listed)
     ranks = counted(entry.ranks, "rank") if entry.ranks else ""
@@ -133,31 +120,22 @@ def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> di
         "name": plain(entry.name),
         "synthetic": entry.synthetic,
         "about": plain(_about(listed)),
-        "figures": " · ".join(filter(None, [throughput and f"{throughput}/s", ranks, began])),
+        "figures": " · ".join(filter(None, [throughput and f"{throughput}/s", ranks, how_old])),
         **_verdict(listed),
         "shares": _shares(found.shares),
-        "said": ", ".join(
+        "sharesText": ", ".join(
             f"{TITLES[name]} {percent(found.shares[name])}" for name in _causes(found.shares)
         ),
         "step": "" if found.step_ms is None else amount(found.step_ms, "ms"),
         "throughput": throughput,
         "gap": _gap(listing.gap(listed)),
         "trend": trend,
-        "trendSaid": _trend_text(trend),
+        "trendText": _trend_text(trend),
         "ranks": f"{entry.ranks:,}" if entry.ranks else "",
-        "age": began,
+        "age": how_old,
         "source": plain(entry.source),
-        "began": entry.started_at or entry.collected_at or "",
+        "startedAt": entry.began or "",
     }
-
-
-def _column(column: Mapping[str, Any], sort: str, reverse: bool) -> dict[str, Any]:
-    own = dict(column)
-    if own["colId"] in _RIGHT:
-        own |= {"type": "rightAligned", "cellClass": "run-number"}
-    if own["colId"] == sort:
-        own["sort"] = "desc" if reverse else "asc"
-    return own
 
 
 def _height(number: int) -> str:

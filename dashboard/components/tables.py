@@ -1,4 +1,4 @@
-"""Tables of an analysis."""
+"""Tables: those of the reports, and those of any number of rows."""
 
 from __future__ import annotations
 
@@ -8,140 +8,96 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.figures import RankSummary
-from stallscope.formatting.numbers import share
 from stallscope.reports.document import Table
-from stallscope.reports.run.tables import clock, rank_cells, step_unit
-from stallscope.text.gains import gains, saved, speedup, speedup_interval
 
-from .aria import aria
-from .swatch import labelled_swatch
+from .basics import aria, card, labelled_swatch, link
 
 # Taller tables scroll in their own frame, so that what follows stays near.
 _TALLEST = 460
-#: The look of every table.
-TABLE_LOOK = {
+# In longer tables, cells are data instead of components: a thousand rows are quick.
+_MOST_NAMED_ROWS = 100
+_LOOK = {
     "tabularNums": True,
     "stickyHeader": True,
     "verticalSpacing": 6,
     "horizontalSpacing": 8,
 }
-_RANK_TITLES = ("Input", "Compute", "Other", "Wait", "Allreduce")
 
 
-def table_card(title: str, sentence: str, table: Any) -> Any:
-    """Make a card with a table."""
-    return dmc.Card(
-        [
-            dmc.Title(title, order=2, size="h4"),
-            dmc.Text(sentence, c="dimmed", size="sm", mb="xs"),
-            table,
-        ],
-        withBorder=True,
-        h="100%",
-    )
+def words_card(
+    words: Table | None, addresses: Sequence[str] = (), stages: Sequence[str] = ()
+) -> Any:
+    """Make a card with a table of the reports, like ``words_table``; None without one."""
+    if words is None:
+        return None
+    return card(words.title, words_table(words, addresses, stages), note=words.note)
 
 
-def sums_card(words: Table, names: Sequence[str]) -> Any:
-    """Make a card with a ledger of the reports; ``names`` are its entries, shown in their colours."""
-    rows: list[list[Any]] = [
-        [labelled_swatch(name, row[0]), *row[1:]]
-        for name, row in zip(names, words.rows, strict=False)
-    ]
-    rows += [[html.Strong(cell) for cell in row] for row in words.rows[len(names) :]]
-    return table_card(
-        words.title, words.note, _small_table(words.title, words.columns, rows, words.words)
-    )
-
-
-def ranks_table(analysis: Analysis) -> Any:
-    """Tabulate every rank's own means, stragglers first."""
-    named = set(analysis.bottleneck.ranks)
-    ranks = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
-    titles = (f"{title}, {step_unit(analysis)}" for title in _RANK_TITLES)
-    cells = rank_cells(analysis, ranks)
-    # As data, not as a component per cell: a thousand ranks are quick.
-    table = dmc.Table(
-        data={
-            "head": ["Rank", "Host", *titles, "Last to be ready", "Clock offset, ms"],
-            "body": [
-                _rank_row(rank, stages, rank.rank in named)
-                for rank, stages in zip(ranks, cells, strict=True)
-            ],
-        },
-        **TABLE_LOOK,
-    )
-    return scroller("Ranks", table, words=range(2))
-
-
-def gains_table(analysis: Analysis) -> Any:
-    """Tabulate potential gains, the largest first."""
-    rows = [
-        [
-            gain.title,
-            saved(gain.what_if),
-            html.Strong(speedup(gain.what_if)),
-            speedup_interval(gain.what_if),
-        ]
-        for gain in gains(analysis)
-    ]
-    return _small_table("Potential gains", ["Fix", "Saves", "Speed-up", "95% interval"], rows)
-
-
-def words_card(words: Table | None, addresses: Sequence[str] = ()) -> Any:
-    """Make a card with a table of the reports; None without one.
+def words_table(words: Table, addresses: Sequence[str] = (), stages: Sequence[str] = ()) -> Any:
+    """Make a table of the reports, without its card.
 
     Args:
         words: the table.
         addresses: of what each row is about; its second column leads there.
+        stages: of the first rows, which are shown in the stages' colours.
     """
-    if words is None:
-        return None
-    return table_card(words.title, words.note, words_table(words, addresses))
-
-
-def words_table(words: Table, addresses: Sequence[str] = ()) -> Any:
-    """Make a table of the reports, without its card; arguments as of ``words_card``."""
     rows: list[Sequence[Any]] = [
         [html.Strong(cell) for cell in row] if index in words.emphasised else row
         for index, row in enumerate(words.rows)
     ]
     for index, address in enumerate(addresses):
         number, name, *rest = rows[index]
-        rows[index] = [number, dmc.Anchor(name, href=address, refresh=False, inherit=True), *rest]
-    return _small_table(words.title, words.columns, rows, words.words)
-
-
-def _small_table(
-    label: str,
-    head: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    words: Collection[int] = frozenset({0}),
-) -> Any:
-    """Make a table whose first column names the row; some columns are words, the others numbers."""
+        rows[index] = [number, link(name, address, inherit=True), *rest]
+    for index, stage in enumerate(stages):
+        name, *rest = rows[index]
+        rows[index] = [labelled_swatch(stage, name), *rest]
+    head = [dmc.TableTh(title, tableProps={"scope": "col"}) for title in words.columns]
     table = dmc.Table(
-        [
-            dmc.TableThead(
-                dmc.TableTr([dmc.TableTh(title, tableProps={"scope": "col"}) for title in head])
-            ),
-            dmc.TableTbody([_small_row(*row) for row in rows]),
-        ],
-        **TABLE_LOOK,
+        [dmc.TableThead(dmc.TableTr(head)), dmc.TableTbody([_row(*row) for row in rows])], **_LOOK
     )
-    return scroller(label, table, words=words)
+    return _scroller(words.title, table, words.words)
 
 
-def _small_row(name: Any, *cells: Any) -> Any:
-    return dmc.TableTr(
-        [
-            dmc.TableTh(name, tableProps={"scope": "row"}, fw=400),
-            *(dmc.TableTd(cell) for cell in cells),
-        ]
-    )
+def _row(name: Any, *cells: Any) -> Any:
+    """Make a row whose first cell names it."""
+    heading = dmc.TableTh(name, tableProps={"scope": "row"}, fw=400)
+    return dmc.TableTr([heading, *(dmc.TableTd(cell) for cell in cells)])
 
 
-def scroller(label: str, table: Any, *, words: Collection[int]) -> Any:
+def data_card(
+    title: str,
+    note: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    text_columns: int = 1,
+    emphasised: Collection[int] = (),
+) -> Any:
+    """Make a card with a table of any number of rows.
+
+    Args:
+        title: of the card.
+        note: what the table shows.
+        head: the titles of the columns.
+        rows: the cells.
+        text_columns: how many of the first columns are words; the others are numbers.
+        emphasised: rows that stand out if there are few rows.
+    """
+    words = frozenset(range(text_columns))
+    if len(rows) > _MOST_NAMED_ROWS:
+        return card(title, data_table(title, head, rows, words), note=note)
+    cells = tuple(tuple(row) for row in rows)
+    return words_card(Table(title, tuple(head), cells, words, frozenset(emphasised), note))
+
+
+def data_table(
+    label: str, head: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int]
+) -> Any:
+    """Make a table of any number of rows; ``words`` are its columns of text."""
+    data = {"head": list(head), "body": [list(row) for row in rows]}
+    return _scroller(label, dmc.Table(data=data, **_LOOK), words)
+
+
+def _scroller(label: str, table: Any, words: Collection[int]) -> Any:
     """Put a table into a frame that scrolls by keyboard, too; ``words`` are its columns of text."""
     return html.Div(
         table,
@@ -151,13 +107,3 @@ def scroller(label: str, table: Any, *, words: Collection[int]) -> Any:
         role="region",
         **aria(label=label),
     )
-
-
-def _rank_row(rank: RankSummary, stages: Sequence[str], named: bool) -> list[str]:
-    return [
-        f"{rank.rank} (slow)" if named else str(rank.rank),
-        rank.host,
-        *stages,
-        share(rank.critical_share),
-        clock(rank),
-    ]

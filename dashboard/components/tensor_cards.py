@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -9,29 +10,32 @@ from typing import Any
 import dash_mantine_components as dmc
 import numpy as np
 import plotly.graph_objects as go
+from dash import html
 
 from stallscope.analysis.network.tensors import (
     SIZES,
+    AllreduceSteps,
     Fusion,
     SizeClass,
     Tensors,
     TensorTimes,
     by_size,
 )
+from stallscope.arrays.types import Floats
 from stallscope.charts.plotly_figures.look import Look
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import amount, between, percent, significant
+from stallscope.formatting.numbers import amount, between, finite, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.reports.document import NOTHING, Table
+from stallscope.reports.document import NOTHING
 from stallscope.run import Run
 from stallscope.text.cells import Cells
 from stallscope.text.figures import bytes_in_words
 
 from ..companion_files import LoadedTimeline, LoadingTimeline
-from .aria import aria
+from .basics import card, labelled_swatch, progress_bar
 from .chart_card import custom_chart_card
-from .data_table import data_card
-from .tables import words_card
+from .legend import legend
+from .tables import data_card, data_table
 
 _MOST_TENSORS, _MOST_PARTS, _MOST_RANKS = 2000, 5, 32
 # Only the ends of long names differ.
@@ -39,69 +43,66 @@ _LONGEST_NAME = 64
 _MOST_BARS = 24
 # A timeline and logs that start this far apart are hardly of one job.
 _ANOTHER_RUN_S = 3600
+# Neither a chart nor a table can show more.
+_MOST_POINTS = 200
+# The parts' labels, and the colours that they borrow: dashes distinguish them, too.
+_PARTS = (
+    ("negotiation", "negotiation", "imbalance", "dashdot"),
+    ("wait", "waiting for data and in queues", "input", "dot"),
+    ("copy", "copies to and from fusion buffers", "compute", "dash"),
+    ("transfer", "transfer", "allreduce", "solid"),
+)
 
 
-def reading_card(seen: LoadingTimeline) -> Any:
+def reading_card(timeline: LoadingTimeline) -> Any:
     """Show how much of a timeline was read."""
-    progress = f"{bytes_in_words(seen.read)} of {bytes_in_words(seen.size)}"
-    return dmc.Card(
-        [
-            dmc.Title("Horovod Timeline", order=2, size="h4"),
-            dmc.Text(
-                f"Reading {plain(seen.path.name)}: {progress}. The page updates itself.", size="sm"
-            ),
-            dmc.ProgressRoot(
-                dmc.ProgressSection(
-                    value=100 * seen.read / max(seen.size, 1), **aria(label=progress)
-                ),
-                mt="xs",
-            ),
-        ],
-        withBorder=True,
-    )
+    progress = f"{bytes_in_words(timeline.read)} of {bytes_in_words(timeline.size)}"
+    text = f"Reading {plain(timeline.path.name)}: {progress}. The page updates itself."
+    bar = progress_bar(timeline.read, timeline.size, progress, mt="xs")
+    return card("Horovod Timeline", dmc.Text(text, size="sm"), bar)
 
 
-def timeline_card(seen: LoadedTimeline, run: Run) -> Any:
+def timeline_card(timeline: LoadedTimeline, run: Run) -> Any:
     """Tabulate what was read of the timeline, and where its time goes."""
-    found = seen.tensors
+    found = timeline.tensors
     rows = [
-        ("File", plain(seen.path.name)),
-        ("Read", f"all of its {bytes_in_words(seen.size)}"),
-        ("Begins", _start(seen, run)),
+        ("File", plain(timeline.path.name)),
+        ("Read", f"all of its {bytes_in_words(timeline.size)}"),
+        ("Begins", _start(timeline, run)),
         ("Covers", amount(found.span_ms, "ms")),
         ("Time in which tensors are negotiated", percent(found.negotiating)),
         ("Time in which operations run", percent(found.operating)),
         ("Cycles", _cycles(found)),
     ]
-    if seen.damaged:
-        rows.append(("Damaged", f"{counted(seen.damaged, 'event')} left out"))
-    if seen.unfinished:
-        unfinished = "1 activity has" if seen.unfinished == 1 else f"{seen.unfinished:,} have"
-        rows.append(("Not ended", f"{unfinished} no end in what was read, and left out"))
-    return words_card(
-        Table(
-            "Horovod Timeline",
-            ("What", "In this timeline"),
-            tuple(rows),
-            words=frozenset({0, 1}),
-            note="Of rank 0, which it makes slower. Negotiation goes from the first rank that has a "
-            "tensor ready to the last one: most of it is waiting for ranks. Times of several tensors "
-            "are those in which any of them was at it.",
+    if timeline.damaged:
+        rows.append(("Damaged", f"{counted(timeline.damaged, 'event')} left out"))
+    if timeline.unfinished:
+        unfinished = (
+            "1 activity has" if timeline.unfinished == 1 else f"{timeline.unfinished:,} have"
         )
+        rows.append(("Not ended", f"{unfinished} no end in what was read, and left out"))
+    return data_card(
+        "Horovod Timeline",
+        "Of rank 0, which it makes slower. Negotiation goes from the first rank that has a tensor ready "
+        "to the last one: most of it is waiting for ranks. Times of several tensors are those in which "
+        "any of them was at it.",
+        ("What", "In this timeline"),
+        rows,
+        text_columns=2,
     )
 
 
-def _start(seen: LoadedTimeline, run: Run) -> str:
-    if seen.start_us is None:
+def _start(timeline: LoadedTimeline, run: Run) -> str:
+    if timeline.start_us is None:
         return "not known: Horovod before 0.20.1"
     try:
-        began = datetime.fromtimestamp(seen.start_us / 1e6, tz=UTC)
+        start = datetime.fromtimestamp(timeline.start_us / 1e6, tz=UTC)
     except (OverflowError, ValueError, OSError):
         return "at a time that cannot be"
-    text = f"{began:%Y-%m-%d %H:%M:%S} UTC"
+    text = f"{start:%Y-%m-%d %H:%M:%S} UTC"
     if run.started_at is None:
         return text
-    apart = (run.started_at - began).total_seconds()
+    apart = (run.started_at - start).total_seconds()
     word = "before" if apart >= 0 else "after"
     text += f", {amount(abs(apart) * 1e3, 'ms')} {word} the step logs"
     return text + (": perhaps of another run" if abs(apart) > _ANOTHER_RUN_S else "")
@@ -255,7 +256,7 @@ def late_card(found: Tensors) -> Any:
     if found.ticked < found.negotiations:
         coverage += (
             ": the response cache answers the others, unless HOROVOD_CACHE_CAPACITY=0. The page of "
-            "stragglers tells it for every step"
+            "stragglers shows it for every step"
         )
     late = found.lateness
     if late is None:
@@ -273,7 +274,7 @@ def late_card(found: Tensors) -> Any:
         coverage += (
             f". Negotiations that overlap are one round: in {late.together:,} of "
             f"{counted(late.rounds, 'round')} all ranks came within a cycle "
-            f"({amount(late.cycle_ms, 'ms')}), and nobody was late"
+            f"({amount(late.cycle_ms, 'ms')}), and no rank was late"
         )
     return data_card(
         "Last in negotiation",
@@ -281,3 +282,63 @@ def late_card(found: Tensors) -> Any:
         ("Rank", "Rounds in which it came last", "Share of rounds", "Later than the first by"),
         rows,
     )
+
+
+def timeline_steps_card(steps: AllreduceSteps) -> Any:
+    """Chart the means of adjacent steps, and tabulate them one click away. None without steps."""
+    if not len(steps):
+        return None
+    width = -(-len(steps) // _MOST_POINTS)
+    first = np.arange(0, len(steps), width)
+    every = {label: _means(getattr(steps, f"{name}_ms"), first) for name, label, _, _ in _PARTS}
+    # Activities that are not in the timeline are missing, not 0.
+    parts = {label: means for label, means in every.items() if np.nansum(means) > 0}
+    if not parts:
+        return None
+
+    def draw(drawn: go.Figure, look: Look) -> None:
+        for _, label, colour, dash in _PARTS:
+            if label in parts:
+                drawn.add_scatter(
+                    x=first,
+                    y=parts[label],
+                    name=label,
+                    mode="lines" if len(first) > 1 else "markers",
+                    line={"color": look.of(colour), "width": 2, "dash": dash},
+                    hovertemplate=f"step %{{x:,}}: {label} %{{y:.3g}} ms<extra></extra>",
+                )
+        drawn.update_xaxes(title="step of the timeline")
+        drawn.update_yaxes(title="ms")
+
+    rows = [
+        (int(at), *(finite(float(means[number])) for means in parts.values()))
+        for number, at in enumerate(first)
+    ]
+    of = "" if width == 1 else f" Each point is the mean of {width:,} steps."
+    return custom_chart_card(
+        "timeline-steps",
+        "Allreduces of each step",
+        f"{counted(len(steps), 'step')} as rank 0 went through them.{of} Times are those in which any "
+        "tensor was at it: they overlap, and do not add up.",
+        draw,
+        (("step", *(f"{label}_ms" for label in parts)), rows),
+        legend(labelled_swatch(colour, label) for _, label, colour, _ in _PARTS if label in parts),
+        html.Details([html.Summary("As a table"), _table(parts, rows)]),
+    )
+
+
+def _means(values: Floats, first: np.ndarray[Any, np.dtype[np.int64]]) -> Floats:
+    """Average over the steps from each of the first ones to the next."""
+    return np.add.reduceat(values.astype(np.float64), first) / np.diff(
+        np.append(first, len(values))
+    )
+
+
+def _table(labels: Iterable[str], rows: Sequence[Sequence[Any]]) -> Any:
+    cells = Cells.for_all(mean for _, *means in rows for mean in means)
+    head = ["Step", *(f"{label.capitalize()}, {cells.unit}" for label in labels)]
+    body = [
+        [f"{at:,}", *(NOTHING if mean is None else cells.plain(mean) for mean in means)]
+        for at, *means in rows
+    ]
+    return data_table("Allreduces of each step", head, body, words=())

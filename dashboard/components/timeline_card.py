@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from dash import Dash, Input, Output, dcc, html
 
 from stallscope.analysis.ledger.ledger import GAPS
 from stallscope.analysis.views.lanes import LANE_STAGES
 
-from .aria import aria
+from .basics import add_script, aria, labelled_swatch, named_swatch
+from .chart_card import chart_head
 from .legend import heat_scale
-from .save_buttons import chart_head
-from .swatch import labelled_swatch, named_swatch
 
 _HEAD = "timeline-head"
 _READOUT = "timeline-readout"
@@ -87,8 +86,9 @@ def jump(words: str, **target: str) -> Any:
 
 def add_timeline_callbacks(app: Dash) -> None:
     """Let the script draw when the card arrives."""
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscopeTimeline", "show"),
+    add_script(
+        app,
+        "stallscopeTimeline.show",
         # Without an output Dash would not call it when a page arrives.
         Output(_DRAWN, "data"),
         Input(_HEAD, "data"),

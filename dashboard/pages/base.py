@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import dash_mantine_components as dmc
 from dash import Dash
 
 from ..addresses import Address
 from ..store import RunStore
-
-#: A component or a list of components, like Dash's ``children``.
-Content = Any
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,12 @@ class View:
     """A rendered page: the title of the window, and the content."""
 
     title: str
-    content: Content
+    content: Any
+
+    @classmethod
+    def of(cls, title: str, parts: Iterable[Any], gap: str = "md") -> View:
+        """Render a page from its components, from the top down; None entries are left out."""
+        return cls(title, dmc.Stack([part for part in parts if part is not None], gap=gap))
 
 
 class Page(ABC):

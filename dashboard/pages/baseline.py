@@ -8,15 +8,17 @@ from stallscope.analysis import Analysis
 from stallscope.charts.against_baselines import decomposition_chart, jobs_chart
 from stallscope.charts.charts import baseline_chart
 from stallscope.charts.compared_bars import stages_chart
+from stallscope.reports.run.loader_tables import rates_table, stages_table
 from stallscope.reports.run.tables import baselines_table
 from stallscope.text.baselines import against
 
 from ..components.baseline_howto import choices_card, howto_card
-from ..components.baseline_tables import facts_card, jobs_card, loader_cards, throughput_card
-from ..components.sentence_card import sentence_card
+from ..components.baseline_tables import facts_card, jobs_card, throughput_card
+from ..components.basics import sentence_card
+from ..components.chart_card import chart_card
 from ..components.tables import words_card
 from ..store import RunStore
-from .run_page import RunPage, RunRequest, optional_chart, side_by_side
+from .run_page import RunPage, RunRequest, side_by_side
 
 _DEFINITION = (
     "A baseline is a run of the same model, ranks and batch size on synthetic data: random batches in "
@@ -33,10 +35,11 @@ class BaselinePage(RunPage):
         has_baseline = analysis.baseline is not None
         return [
             *(_comparison(analysis) if has_baseline else _no_baseline(request, store)),
-            optional_chart("stages", stages_chart(analysis)),
+            chart_card("stages", stages_chart(analysis)),
             throughput_card(analysis),
-            *loader_cards(analysis),
-            side_by_side(optional_chart("jobs", jobs_chart(analysis)), jobs_card(analysis)),
+            words_card(rates_table(analysis)),
+            words_card(stages_table(analysis)),
+            side_by_side(chart_card("jobs", jobs_chart(analysis)), jobs_card(analysis)),
             facts_card(analysis),
         ]
 
@@ -45,8 +48,8 @@ def _comparison(analysis: Analysis) -> list[Any]:
     return [
         sentence_card(*against(analysis), stage="input"),
         side_by_side(
-            optional_chart("baseline", baseline_chart(analysis)),
-            optional_chart("decomposition", decomposition_chart(analysis)),
+            chart_card("baseline", baseline_chart(analysis)),
+            chart_card("decomposition", decomposition_chart(analysis)),
         ),
         words_card(baselines_table(analysis)),
     ]

@@ -17,7 +17,6 @@ from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, amount, interval, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.reports.document import Table
 from stallscope.text.figures import bytes_in_words
 
 from ..companion_files import (
@@ -26,11 +25,11 @@ from ..companion_files import (
     companion_autotune,
     companion_timeline,
 )
-from ..components.aria import aria
 from ..components.autotune_card import autotune_cards
+from ..components.basics import card, code_block, sentence_card
+from ..components.chart_card import chart_card
 from ..components.notices import warnings_card
-from ..components.sentence_card import sentence_card
-from ..components.tables import words_card
+from ..components.tables import data_card
 from ..components.tensor_cards import (
     fusion_card,
     late_card,
@@ -38,16 +37,20 @@ from ..components.tensor_cards import (
     sizes_card,
     tensors_card,
     timeline_card,
+    timeline_steps_card,
 )
-from ..components.timeline_steps import timeline_steps_card
 from ..run_folder import local_folder
 from ..store import RunStore
-from .run_page import RunPage, RunRequest, optional_chart, side_by_side
+from .run_page import RunPage, RunRequest, side_by_side
 
 _INTERVAL_MS = 1000
 _TIMELINE, _TICK, _RUN = "horovod-timeline", "horovod-timeline-tick", "horovod-timeline-run"
 # An example for runs that are not on this machine.
 _EXAMPLE_FOLDER = Path("/shared/folder")
+_BUS_BANDWIDTH = (
+    "Bus bandwidth is 2(N−1)/N × bytes / exposed time. It is the network's own bandwidth if no part is "
+    "hidden behind backward, and higher if a part is."
+)
 
 
 class CommunicationPage(RunPage):
@@ -63,8 +66,8 @@ class CommunicationPage(RunPage):
             sentence_card(*exposed(analysis), stage="allreduce"),
             warnings_card(problems),
             side_by_side(
-                optional_chart("exposed", exposed_chart(analysis)),
-                words_card(_reduced(analysis)),
+                chart_card("exposed", exposed_chart(analysis)),
+                _reduced(analysis),
             ),
             *_timeline_parts(timeline, request),
             *([] if autotune is None else autotune_cards(autotune)),
@@ -163,9 +166,9 @@ def exposed_chart(analysis: Analysis) -> Chart | None:
     )
 
 
-def _reduced(analysis: Analysis) -> Table:
-    """Return the table of what a step reduces, and how fast."""
-    found, entry = analysis.communication, analysis.entry("allreduce")
+def _reduced(analysis: Analysis) -> Any:
+    """Tabulate what a step reduces, and how fast."""
+    entry = analysis.entry("allreduce")
     tensors, size = _count(analysis, "gradient_tensors"), _count(analysis, "gradient_bytes")
     rows = [
         ("Ranks", f"{analysis.run.size:,}"),
@@ -182,17 +185,8 @@ def _reduced(analysis: Analysis) -> Table:
             ("Share of the step", NOT_MEASURED if entry is None else percent(entry.share)),
         ]
         rows += [("Effective bus bandwidth", _bandwidth(analysis)), ("Hidden", _hidden(analysis))]
-    note = (
-        "Bus bandwidth is 2(N−1)/N × bytes / exposed time. It is the network's own bandwidth if no "
-    )
-    note += "part is hidden behind backward, and higher if a part is."
-    return Table(
-        "Reduced per step",
-        ("What", "In this run"),
-        tuple(rows),
-        words=frozenset({0, 1}),
-        note=note if found is not None else "",
-    )
+    note = "" if analysis.communication is None else _BUS_BANDWIDTH
+    return data_card("Reduced per step", note, ("What", "In this run"), rows, text_columns=2)
 
 
 def _bandwidth(analysis: Analysis) -> str:
@@ -272,18 +266,11 @@ def _howto(analysis: Analysis, *, with_timeline: bool, with_autotune: bool) -> A
         )
     if not parts:
         return None
-    return dmc.Card(
-        [
-            dmc.Title("Record more", order=2, size="h4"),
-            dmc.Text(
-                "Set these variables in the environment of rank 0, and Horovod writes the files. This "
-                "page finds them next to the run's logs.",
-                c="dimmed",
-                size="sm",
-            ),
-            *parts,
-        ],
-        withBorder=True,
+    return card(
+        "Record more",
+        *parts,
+        note="Set these variables in the environment of rank 0, and Horovod writes the files. This page "
+        "finds them next to the run's logs.",
     )
 
 
@@ -294,6 +281,6 @@ def _quoted(path: Path) -> str:
 def _settings(title: str, lines: tuple[str, ...], cost: str) -> list[Any]:
     return [
         dmc.Title(title, order=3, size="h6", mt="sm"),
-        dmc.Code("\n".join(lines), block=True, my=6, tabIndex=0, **aria(label=title)),
+        code_block("\n".join(lines), title, my=6),
         dmc.Text(cost, size="sm"),
     ]

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import dash_mantine_components as dmc
 from dash import html
 
-from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.history.comparison import Comparison, Difference, compare
+from stallscope.analysis import Analysis
+from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import regression
 from stallscope.charts.comparison import changes_chart, ledgers_chart
 from stallscope.formatting.lists import counted
@@ -22,17 +22,17 @@ from stallscope.reports.comparison.pair import (
     facts_table,
     outcome,
 )
-from stallscope.reports.document import Table
 from stallscope.text.verdicts import short_verdict
 
 from ..addresses import COMPARE, Address, compare_address, run_address, runs_address
+from ..components.basics import labelled_swatch, link, outcome_card
+from ..components.chart_card import chart_card
 from ..components.history_cards import history_cards
 from ..components.notices import notice
-from ..components.swatch import labelled_swatch
 from ..components.tables import words_card
 from ..store import RunStore
 from .base import Page, View
-from .run_page import optional_chart, side_by_side
+from .run_page import side_by_side
 
 
 class ComparePage(Page):
@@ -48,19 +48,20 @@ class ComparePage(Page):
 
 def _pair(first: str, second: str, store: RunStore) -> View:
     found = compare(store.analysis(first), store.analysis(second))
+    title, sentence = outcome(found)
     parts = [
         _head(first, second),
         side_by_side(_run("A", first, found.first, store), _run("B", second, found.second, store)),
-        _outcome(found),
+        outcome_card(title, [sentence, *caveats(found)]),
         side_by_side(
-            optional_chart("ledgers", ledgers_chart(found)),
-            optional_chart("changes", changes_chart(found)),
+            chart_card("ledgers", ledgers_chart(found)),
+            chart_card("changes", changes_chart(found)),
         ),
-        side_by_side(_table(changes_table(found)), _table(facts_table(found))),
-        _nothing_else(found.differences),
+        side_by_side(words_card(changes_table(found)), words_card(facts_table(found))),
+        None if found.differences else dmc.Text(NOTHING_ELSE, size="sm"),
     ]
     names = f"{found.first.run.name} and {found.second.run.name}"
-    return View(names, dmc.Stack([part for part in parts if part is not None]))
+    return View.of(names, parts)
 
 
 def _over_time(ids: Sequence[str], store: RunStore) -> View:
@@ -84,16 +85,14 @@ def _over_time(ids: Sequence[str], store: RunStore) -> View:
         for part in history_cards(one, index, [addresses[run.analysis.run.id] for run in one.runs])
     ]
     heading = dmc.Title(title, order=1, size="h2", tabIndex=-1)
-    return View(f"{found[0].name}: {title.lower()}", dmc.Stack([heading, *parts]))
+    return View.of(f"{found[0].name}: {title.lower()}", [heading, *parts])
 
 
 def _head(first: str, second: str) -> Any:
     return dmc.Group(
         [
             dmc.Title("Compare two runs", order=1, size="h2", tabIndex=-1),
-            dmc.Anchor(
-                "Swap A and B", href=compare_address(second, first), refresh=False, size="sm"
-            ),
+            link("Swap A and B", compare_address(second, first), size="sm"),
         ],
         align="baseline",
         gap="lg",
@@ -108,14 +107,13 @@ def _help() -> Any:
                 "Select runs in the list, with the mouse or the space bar, and choose Compare. Two runs "
                 "are shown side by side; three or more show since which run a job is slower.",
             ),
-            dmc.Anchor("To the list of runs", href=runs_address(), refresh=False),
+            link("To the list of runs", runs_address()),
         ]
     )
 
 
 def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
     run, bottleneck = analysis.run, store.verdict(run_id)
-    verdict = short_verdict(bottleneck)
     facts = [counted(run.size, "rank"), counted(analysis.steps, "step")]
     if run.synthetic:
         facts.append("synthetic data")
@@ -127,18 +125,13 @@ def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
                 dmc.ThemeIcon(letter, variant="default", size="lg", radius="xl"),
                 dmc.Box(
                     [
-                        dmc.Anchor(
-                            plain(run.name),
-                            href=run_address(run_id, store.baseline_of(run_id)),
-                            refresh=False,
-                            fw=600,
+                        link(
+                            plain(run.name), run_address(run_id, store.baseline_of(run_id)), fw=600
                         ),
                         dmc.Text(" · ".join(facts), size="sm", c="dimmed"),
                         dmc.Group(
                             [
-                                labelled_swatch(bottleneck.kind, verdict)
-                                if bottleneck.kind in ENTRIES
-                                else html.Span(verdict),
+                                labelled_swatch(bottleneck.kind, short_verdict(bottleneck)),
                                 html.Span(rate(analysis.samples_per_second)),
                             ],
                             gap="md",
@@ -155,21 +148,3 @@ def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
         withBorder=True,
         h="100%",
     )
-
-
-def _outcome(found: Comparison) -> Any:
-    title, sentence = outcome(found)
-    notes = [dmc.Text(text, mt=4, size="sm") for text in caveats(found)]
-    return dmc.Card(
-        [dmc.Title(title, order=2, size="h3"), dmc.Text(sentence, mt=4), *notes], withBorder=True
-    )
-
-
-def _table(table: Table | None) -> Any:
-    return None if table is None else words_card(table)
-
-
-def _nothing_else(differences: tuple[Difference, ...]) -> Any:
-    if differences:
-        return None
-    return dmc.Text(NOTHING_ELSE, size="sm")

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.views.log_health import rank_logs
-from stallscope.text.log_health import health, lacks
-
-from ..components.health_tables import (
-    clocks_card,
-    problems_card,
-    ranks_card,
-    recorder_card,
-    stamps_card,
+from stallscope.analysis.ledger.figures import RankSummary
+from stallscope.analysis.views.log_health import (
+    RankLogs,
+    rank_logs,
+    stamps_measured,
+    unplaced_stamps,
 )
+from stallscope.formatting.lists import capitalised, counted, listed
+from stallscope.formatting.numbers import share
+from stallscope.reports.document import NOTHING
+from stallscope.reports.run.tables import clock
+from stallscope.run import Run
+from stallscope.text.figures import bytes_in_words, clocks
+from stallscope.text.log_health import health, lacks, late_timestamps
+from stallscope.text.recorded import as_text
+
+from ..components.basics import card, points, sentence_card
 from ..components.notices import findings_card, warnings_card
-from ..components.sentence_card import sentence_card
+from ..components.run_tabs import PAGE_OF
+from ..components.tables import data_card
 from ..store import RunStore
 from .run_page import RunPage, RunRequest, side_by_side
 
-# Findings about the logs; all others are about the job.
-_ABOUT_LOGS = frozenset(
-    {
-        "one_rank_only",
-        "missing_ranks",
-        "host_stamps_only",
-        "not_ended",
-        "clock_jumped",
-        "causality_broken",
-        "clocks_unsteady",
-    }
+_MOST_PROBLEMS = 500
+_TIMESTAMPS = {
+    "data": "Batch there",
+    "ready": "Last gradient ready",
+    "reduced": "Gradients reduced",
+}
+_CONTEXT = (
+    ("recorder", "Recorder's version"),
+    ("framework", "Framework"),
+    ("versions", "Versions"),
+    ("python", "Python"),
+    ("flush_seconds", "Written every, s"),
+    ("timeline", "Horovod Timeline on"),
 )
 
 
@@ -46,33 +57,125 @@ class HealthPage(RunPage):
         missing = lacks(analysis, ranks)
         title, text = health(analysis, ranks)
         problems = {str(problem) for problem in analysis.run.problems}
+        findings = [one for one in analysis.findings if PAGE_OF.get(one.code) == self.tab]
         return [
             sentence_card(title, text, "imbalance" if missing else "other"),
             side_by_side(
                 _missing(missing),
-                findings_card(_findings(analysis), request.run_id, request.baseline_id),
+                findings_card(findings, request.run_id, request.baseline_id),
             ),
             ranks_card(ranks),
             problems_card(analysis.run),
-            side_by_side(clocks_card(analysis), stamps_card(analysis.run)),
+            side_by_side(clocks_card(analysis), timestamps_card(analysis.run)),
             recorder_card(analysis.run, ranks),
             warnings_card([text for text in analysis.warnings if text not in problems]),
         ]
 
 
-def _findings(analysis: Analysis) -> list[Any]:
-    return [finding for finding in analysis.findings if finding.code in _ABOUT_LOGS]
-
-
 def _missing(missing: list[str]) -> Any:
     nothing = dmc.Text("Nothing is missing.", size="sm", c="dimmed")
-    return dmc.Card(
+    return card("Missing data", points(missing) if missing else nothing)
+
+
+def ranks_card(ranks: Sequence[RankLogs]) -> Any:
+    """Tabulate every rank's logs, incomplete ones first."""
+    ordered = sorted(ranks, key=lambda one: (one.whole, one.files > 0, one.rank))
+    lacking = sum(not one.whole for one in ranks)
+    note = f"{counted(lacking, 'rank')} of {len(ranks):,} lack something and come first."
+    return data_card(
+        "What was read",
+        note if lacking else f"All {counted(len(ranks), 'rank')} left whole logs.",
+        ("Rank", "Host", "State", "Files", "Bytes", "Steps", "Steps missing", "Torn lines"),
+        [_rank_row(one) for one in ordered],
+        text_columns=3,
+    )
+
+
+def problems_card(run: Run) -> Any:
+    """Tabulate what could not be read, or not correctly."""
+    if not run.problems:
+        return None
+    more = len(run.problems) - _MOST_PROBLEMS
+    also = f"; {more:,} more are not shown" if more > 0 else ""
+    return data_card(
+        "Problems while reading",
+        f"{counted(len(run.problems), 'problem')}: nothing is dropped in silence{also}.",
+        ("Where", "What"),
+        [(problem.where, problem.what) for problem in run.problems[:_MOST_PROBLEMS]],
+        text_columns=2,
+    )
+
+
+def clocks_card(analysis: Analysis) -> Any:
+    """Tabulate how the hosts' clocks are aligned."""
+    found = analysis.clocks
+    if found is None:
+        return None
+    hosts: dict[str, RankSummary] = {}
+    for rank in analysis.ranks:
+        hosts.setdefault(rank.host, rank)
+    jumps = [f"{name}: {ms:+.1f} ms at step {step:,}" for name, step, ms in found.jumps]
+    return data_card(
+        "Clocks",
+        f"{capitalised(clocks(analysis))}. Causality is broken in {share(found.violations)} of steps. "
+        f"{late_timestamps(analysis)} "
+        + (f"Set while the job ran: {'; '.join(jumps)}." if jumps else "No clock was set."),
+        ("Host", "Ahead of the first host's, ms"),
+        [(host, clock(rank)) for host, rank in hosts.items()],
+    )
+
+
+def timestamps_card(run: Run) -> Any:
+    """Tabulate in how many steps each timestamp was taken, and why not in all."""
+    reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in unplaced_stamps(run)]
+    why = (
+        f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder had to leave one out."
+    )
+    return data_card(
+        "Stages",
+        f"Timestamps within a step, from which its stages come. {why}",
+        ("Timestamp", "Taken in"),
         [
-            dmc.Title("Missing data", order=2, size="h4", mb="xs"),
-            dmc.List([dmc.ListItem(text) for text in missing], size="sm", spacing=4)
-            if missing
-            else nothing,
+            (_TIMESTAMPS[name], NOTHING if part is None else f"{share(part)} of steps")
+            for name, part in stamps_measured(run).items()
         ],
-        withBorder=True,
-        h="100%",
+    )
+
+
+def recorder_card(run: Run, ranks: Sequence[RankLogs]) -> Any:
+    """Tabulate how the logs were recorded, and what recording cost."""
+    rows = [(title, _fact(run.fact(name)) or "not recorded") for name, title in _CONTEXT]
+    rows.append(("Recorder's own cost", _cost(ranks)))
+    return data_card("How it was recorded", "", ("Fact", "Value"), rows, text_columns=2)
+
+
+def _cost(ranks: Sequence[RankLogs]) -> str:
+    """Return median and largest of the ranks whose last log has it."""
+    costs = sorted(one.cost_us for one in ranks if one.cost_us is not None)
+    if not costs:
+        return "not in these logs: it stands at the end of each"
+    written = [one.written for one in ranks if one.written is not None]
+    most = f", at most {costs[-1]:.3g} µs on a rank" if len(costs) > 1 else ""
+    return (
+        f"{costs[len(costs) // 2]:.3g} µs of the training thread per step{most}; "
+        f"{bytes_in_words(sum(written))} written"
+    )
+
+
+def _fact(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else as_text(value)
+
+
+def _rank_row(one: RankLogs) -> tuple[str, ...]:
+    if not one.files:
+        return (str(one.rank), NOTHING, "no log", "0", *[NOTHING] * 4)
+    return (
+        str(one.rank),
+        one.host or NOTHING,
+        "ended" if one.ended else "no end: running, or killed",
+        f"{one.files:,}",
+        bytes_in_words(one.size),
+        f"{one.steps:,}",
+        f"{one.missing_steps:,}",
+        f"{one.torn:,}",
     )

@@ -9,7 +9,6 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.progress import Progress
 from stallscope.charts.charts import StackedArea, step_time_chart
@@ -18,10 +17,9 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, rate
 from stallscope.text.verdicts import short_verdict
 
-from ..components.aria import aria
+from ..components.basics import labelled_swatch, progress_bar
 from ..components.chart_card import chart_card, chart_figures
 from ..components.notices import warnings_card
-from ..components.swatch import labelled_swatch
 from ..live import LiveRuns, LiveState
 from ..run_folder import recording_folder
 from ..store import RunStore
@@ -100,8 +98,7 @@ def _status(live: LiveState, ended: bool) -> Any:
     if found is None:
         return dmc.Text("Training has started; no step has ended yet.")
     bottleneck = analysis.bottleneck
-    verdict = short_verdict(bottleneck)
-    step = analysis.step
+    step, pause = analysis.step, f"no new step for {live.silent_s:.0f} s"
     figures = [
         (
             "Step",
@@ -116,16 +113,14 @@ def _status(live: LiveState, ended: bool) -> Any:
             dmc.Group(
                 [
                     dmc.Badge("ended" if ended else "recording", variant="light", color="blue"),
-                    labelled_swatch(bottleneck.kind, verdict)
-                    if bottleneck.kind in ENTRIES
-                    else dmc.Text(verdict, size="sm"),
-                    *_pause(live, ended),
+                    labelled_swatch(bottleneck.kind, short_verdict(bottleneck)),
+                    None if ended or live.silent_s < _SILENCE_S else _dimmed(pause),
                 ],
                 gap="md",
             ),
             _bar(found),
             dmc.SimpleGrid([_figure(*figure) for figure in figures], cols={"base": 2, "sm": 4}),
-            *_behind(found),
+            dmc.Text(_late_ranks(found), size="sm") if found.behind else None,
         ],
         gap="sm",
     )
@@ -133,23 +128,14 @@ def _status(live: LiveState, ended: bool) -> Any:
 
 def _bar(found: Progress) -> Any:
     if found.total is None or found.done is None:
-        return dmc.Text("The logs do not contain the number of steps.", size="sm", c="dimmed")
+        return _dimmed("The logs do not contain the number of steps.")
     text = f"{found.done:,} of {found.total:,} steps"
-    return dmc.Box(
-        [
-            dmc.ProgressRoot(
-                dmc.ProgressSection(
-                    value=100 * found.done / max(found.total, 1), **aria(label=text)
-                ),
-                size="lg",
-            ),
-            dmc.Text(text, size="sm", c="dimmed", mt=4),
-        ]
-    )
+    bar = progress_bar(found.done, found.total, text, size="lg")
+    return dmc.Box([bar, _dimmed(text, mt=4)])
 
 
 def _figure(name: str, value: str) -> Any:
-    return dmc.Box([dmc.Text(name, size="sm", c="dimmed"), dmc.Text(value, fw=600)])
+    return dmc.Box([_dimmed(name), dmc.Text(value, fw=600)])
 
 
 def _left(found: Progress, ended: bool) -> str:
@@ -158,19 +144,15 @@ def _left(found: Progress, ended: bool) -> str:
     return "not known" if found.left_s is None else f"about {amount(found.left_s, 's')}"
 
 
-def _pause(live: LiveState, ended: bool) -> list[Any]:
-    if ended or live.silent_s < _SILENCE_S:
-        return []
-    return [dmc.Text(f"no new step for {live.silent_s:.0f} s", size="sm", c="dimmed")]
+def _dimmed(text: str, **look: Any) -> Any:
+    return dmc.Text(text, size="sm", c="dimmed", **look)
 
 
-def _behind(found: Progress) -> list[Any]:
-    if not found.behind:
-        return []
+def _late_ranks(found: Progress) -> str:
     ranks = ", ".join(
         f"rank {rank} (step {last:,})" if last >= 0 else f"rank {rank} (no step yet)"
         for rank, last in found.behind[:_MOST_RANKS]
     )
     more = len(found.behind) - _MOST_RANKS
     text = f"{counted(len(found.behind), 'rank')} behind the others: {ranks}"
-    return [dmc.Text(text + (f" and {more} more" if more > 0 else ""), size="sm")]
+    return text + (f" and {more} more" if more > 0 else "")

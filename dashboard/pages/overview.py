@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import dash_mantine_components as dmc
+
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.charts import (
@@ -14,21 +16,27 @@ from stallscope.charts.charts import (
     ranks_chart,
     step_time_chart,
 )
+from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval, rate, share
 from stallscope.reports.run.tables import (
-    GAINS_FROM,
     baselines_table,
     cause_table,
+    gains_table,
     ledger_table,
+    ranks_table,
     stragglers_table,
 )
-from stallscope.text.gains import gains
+from stallscope.text.gains import how_sure, main_gain, saved, speedup
+from stallscope.text.verdicts import headline
 
-from ..components.figures_row import figures_row
+from ..components.basics import coded_words, points, sentence_card
+from ..components.chart_card import chart_card
 from ..components.notices import findings_card, warnings_card
-from ..components.tables import gains_table, ranks_table, sums_card, table_card, words_card
-from ..components.verdict_card import verdict_card
+from ..components.tables import data_card, words_card
 from ..store import RunStore
-from .run_page import RunPage, RunRequest, optional_chart, side_by_side
+from .run_page import RunPage, RunRequest, side_by_side
+
+# Verdicts without a stage take a quiet colour.
+_QUIET = "other"
 
 
 class OverviewPage(RunPage):
@@ -38,17 +46,17 @@ class OverviewPage(RunPage):
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         analysis = request.analysis
         return [
-            side_by_side(verdict_card(analysis), _gains(analysis)),
+            side_by_side(verdict_card(analysis), words_card(gains_table(analysis))),
             figures_row(analysis),
             side_by_side(
-                optional_chart("by-cause", cause_chart(analysis)),
-                optional_chart("baseline", baseline_chart(analysis)),
+                chart_card("by-cause", cause_chart(analysis)),
+                chart_card("baseline", baseline_chart(analysis)),
             ),
-            optional_chart("ranks", ranks_chart(analysis)),
+            chart_card("ranks", ranks_chart(analysis)),
             words_card(stragglers_table(analysis)),
-            optional_chart("step-time", step_time_chart(analysis)),
+            chart_card("step-time", step_time_chart(analysis)),
             side_by_side(
-                optional_chart("job", job_chart(analysis)),
+                chart_card("job", job_chart(analysis)),
                 findings_card(analysis.findings, request.run_id, request.baseline_id),
             ),
             *_ledgers(analysis),
@@ -61,25 +69,116 @@ class OverviewPage(RunPage):
         return analysis.run.name
 
 
-def _gains(analysis: Analysis) -> Any:
-    if not gains(analysis):
-        return None
-    return table_card(
-        "Potential gains",
-        GAINS_FROM[analysis.predicted_from],
-        gains_table(analysis),
-    )
-
-
 def _ledgers(analysis: Analysis) -> list[Any]:
     """Return the tables of the step by cause and with imbalance; nothing without stages."""
     if not analysis.by_cause:
         return []
     return [
-        sums_card(cause_table(analysis), [entry_name(name, analysis) for name in CAUSES]),
-        sums_card(ledger_table(analysis), [entry_name(name, analysis) for name in ENTRIES]),
+        words_card(table, stages=[entry_name(name, analysis) for name in names])
+        for table, names in ((cause_table(analysis), CAUSES), (ledger_table(analysis), ENTRIES))
     ]
 
 
 def _ranks(analysis: Analysis) -> Any:
-    return table_card("Ranks", "The means per step of each rank.", ranks_table(analysis))
+    """Return the table of all ranks, stragglers first."""
+    named = set(analysis.bottleneck.ranks)
+    ordered = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
+    table = ranks_table(analysis, ranks=ordered)
+    rows = [
+        (f"{rank} (slow)" if index in table.emphasised else rank, *cells)
+        for index, (rank, *cells) in enumerate(table.rows)
+    ]
+    note = "The means per step of each rank."
+    return data_card(table.title, note, table.columns, rows, text_columns=2)
+
+
+def verdict_card(analysis: Analysis) -> Any:
+    """Make the verdict's card, the first on the page."""
+    bottleneck = analysis.bottleneck
+    stage = bottleneck.kind if analysis.entry(bottleneck.kind) else _QUIET
+    return sentence_card(
+        headline(bottleneck, analysis.stragglers),
+        bottleneck.evidence,
+        stage,
+        _gain(analysis),
+        _advice(bottleneck.advice),
+        label="Verdict",
+        h="100%",
+    )
+
+
+def _gain(analysis: Analysis) -> Any:
+    gain = main_gain(analysis)
+    if gain is None:
+        return None
+    what_if = gain.what_if
+    return dmc.Group(
+        [
+            dmc.Text(speedup(what_if), className="gain", span=True),
+            dmc.Text(
+                f"as fast: saves {saved(what_if)} per step ({how_sure(what_if)}).",
+                size="sm",
+                flex=1,
+                miw=200,
+            ),
+        ],
+        gap="md",
+        mt="md",
+        align="center",
+    )
+
+
+def _advice(advice: tuple[str, ...]) -> Any:
+    if not advice:
+        return None
+    return dmc.Box(
+        [
+            dmc.Title("What to do", order=3, size="h6", mt="md", mb=4),
+            points(map(coded_words, advice)),
+        ],
+        className="advice",
+    )
+
+
+def figures_row(analysis: Analysis) -> Any:
+    """Show step time, its tail, throughput, and the loss against the baseline."""
+    step = analysis.step
+    figures: list[tuple[str, str, str | None]] = [
+        (
+            "Step time",
+            NOT_MEASURED if step is None else exact(step.mean, "ms", step.ci95),
+            None if step is None else f"95% interval: {interval(step.ci95, 'ms')}",
+        ),
+        (
+            "Slow steps",
+            amount(None if step is None else step.p95, "ms"),
+            "one step in twenty is slower",
+        ),
+        ("Throughput", rate(analysis.samples_per_second), "of all ranks together"),
+    ]
+    if analysis.baseline is not None:
+        figures.append(_against_baseline(analysis.gap))
+    return dmc.SimpleGrid(
+        [_figure(*figure) for figure in figures],
+        cols={"base": 2, "sm": len(figures)},
+        spacing="md",
+    )
+
+
+def _against_baseline(gap: float | None) -> tuple[str, str, str]:
+    if gap is not None and gap < 0:
+        return "Gained on the baseline", share(-gap), "of its throughput"
+    return "Lost against the baseline", share(gap), "of its throughput"
+
+
+def _figure(label: str, value: str, note: str | None) -> Any:
+    measured = value != NOT_MEASURED
+    return dmc.Card(
+        [
+            dmc.Text(label, size="sm", c="dimmed"),
+            dmc.Text(value, className="figure" if measured else "figure missing"),
+            dmc.Text(note, size="xs", c="dimmed") if note and measured else None,
+        ],
+        withBorder=True,
+        padding="sm",
+    )

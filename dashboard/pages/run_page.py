@@ -10,10 +10,8 @@ from typing import Any, ClassVar
 import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
-from stallscope.charts.charts import Chart
 
-from ..addresses import Address
-from ..components.chart_card import chart_card
+from ..addresses import Address, run_address
 from ..components.notices import warnings_card
 from ..components.run_head import run_head
 from ..components.run_tabs import run_tabs
@@ -33,6 +31,10 @@ class RunRequest:
     #: The values in the path and in the query: untrusted text.
     path_values: Mapping[str, str]
     query: Mapping[str, str]
+
+    def address(self, page: str) -> str:
+        """Return the address of another page of the run, with the same baseline."""
+        return run_address(self.run_id, self.baseline_id, page)
 
 
 class RunPage(Page):
@@ -65,18 +67,15 @@ class RunPage(Page):
                 store.candidates(run_id, baseline_id),
                 store.read_at(run_id),
             ),
-            run_tabs(
-                run_id, baseline_id, self.tab, live=recording_folder(analysis.run) is not None
-            ),
+            run_tabs(request.address, self.tab, live=recording_folder(analysis.run) is not None),
             warnings_card(missing),
             *self.parts(request, store),
         ]
-        return View(self.title(analysis), dmc.Stack([part for part in parts if part is not None]))
+        return View.of(self.title(analysis), parts)
 
     def title(self, analysis: Analysis) -> str:
         """Return the title of the window."""
-        name = analysis.run.name
-        return f"{self.tab} of {name}"
+        return f"{self.tab} of {analysis.run.name}"
 
 
 def side_by_side(*parts: Any) -> Any:
@@ -85,8 +84,3 @@ def side_by_side(*parts: Any) -> Any:
     if not columns:
         return None
     return dmc.SimpleGrid(columns, cols={"base": 1, "md": len(columns)}, spacing="md")
-
-
-def optional_chart(name: str, chart: Chart | None) -> Any:
-    """Return the card of a chart; None without a chart."""
-    return None if chart is None else chart_card(name, chart)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import ALL, MATCH, Dash, Input, Output, State, dcc, html, no_update
 
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue import Filter, parse_search
@@ -25,10 +25,9 @@ from ..addresses import (
     runs_address,
     scaling_address,
 )
-from ..components.aria import aria
+from ..components.basics import add_script, aria, link, named_swatch
 from ..components.notices import warnings_card
 from ..components.runs_table import BLOCK, GRID, line_of, runs_table
-from ..components.swatch import named_swatch
 from ..store import SORTS, RunStore
 from .base import Page, View
 
@@ -72,7 +71,7 @@ class RunsPage(Page):
             html.Div(id=PENDING),
             dcc.Store(id=ADDRESSED),
         ]
-        return View("Runs", dmc.Stack([part for part in parts if part is not None], gap="sm"))
+        return View.of("Runs", parts, gap="sm")
 
     def add_callbacks(self, app: Dash, store: RunStore) -> None:
         @app.callback(
@@ -175,7 +174,7 @@ def analysed_row(store: RunStore, run_id: str) -> dict[str, Any]:
 
 def comparison_links(rows: Sequence[Mapping[str, Any]]) -> Any:
     """Return links to the comparisons of the selected runs, or a hint to select some."""
-    older_first = sorted(rows, key=lambda row: str(row.get("began") or ""))
+    older_first = sorted(rows, key=lambda row: str(row.get("startedAt") or ""))
     ids = [str(row["id"]) for row in older_first]
     if len(ids) < 2:
         return dmc.Text("Select runs to compare", size="sm", c="dimmed")
@@ -184,51 +183,36 @@ def comparison_links(rows: Sequence[Mapping[str, Any]]) -> Any:
     if len(latest) < len(ids):
         text += f", the latest {len(latest)} are compared"
     links = [
-        _button("Compare", compare_address(*latest)),
-        _button("Scaling", scaling_address(latest)),
+        link(title, address, underline="never", className="button")
+        for title, address in (
+            ("Compare", compare_address(*latest)),
+            ("Scaling", scaling_address(latest)),
+        )
     ]
     return dmc.Group([dmc.Text(text, size="sm", c="dimmed"), *links], gap="sm")
-
-
-def _button(text: str, address: str) -> Any:
-    return dmc.Anchor(text, href=address, refresh=False, underline="never", className="button")
 
 
 def list_of_runs(store: RunStore) -> Any:
     """Return links to a few runs, and to the list of all runs."""
     listing = store.listing()
     links = [
-        dmc.Anchor(
-            listed.entry.name,
-            href=run_address(listed.id, listing.baseline_of(listed)),
-            refresh=False,
-        )
+        link(listed.entry.name, run_address(listed.id, listing.baseline_of(listed)))
         for listed in listing.shown[:_MOST_OFFERED]
     ]
     if len(listing.shown) > _MOST_OFFERED:
-        all_runs = f"All {counted(len(listing.shown), 'run')}"
-        links.append(dmc.Anchor(all_runs, href=runs_address(), refresh=False, fw=600))
+        links.append(link(f"All {counted(len(listing.shown), 'run')}", runs_address(), fw=600))
     return dmc.Stack(links, gap=6, align="flex-start") if links else _collecting_hint()
 
 
 def _add_client_callbacks(app: Dash) -> None:
     """Add the callbacks that run in the browser: ``assets/runs.js``."""
-    callbacks: tuple[tuple[str, tuple[Any, ...]], ...] = (
-        # With an output, Dash also calls the function when the page appears.
-        ("setUp", (Output(EMPTY, "className"), Input(GRID, "id"))),
-        ("keepInAddress", (Input(ADDRESSED, "data"),)),
-        ("fillIn", (Input(_pending(ALL), "data"),)),
-    )
-    for name, dependencies in callbacks:
-        app.clientside_callback(ClientsideFunction("runs", name), *dependencies)  # type: ignore[no-untyped-call]
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("runs", "search"), Input(SEARCH, "value"), prevent_initial_call=True
-    )
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("runs", "clear"),
-        Output(SEARCH, "value"),
-        Input(_CLEAR, "n_clicks"),
-        prevent_initial_call=True,
+    # With an output, Dash also calls the function when the page appears.
+    add_script(app, "runs.setUp", Output(EMPTY, "className"), Input(GRID, "id"))
+    add_script(app, "runs.keepInAddress", Input(ADDRESSED, "data"))
+    add_script(app, "runs.fillIn", Input(_pending(ALL), "data"))
+    add_script(app, "runs.search", Input(SEARCH, "value"), at_start=False)
+    add_script(
+        app, "runs.clear", Output(SEARCH, "value"), Input(_CLEAR, "n_clicks"), at_start=False
     )
 
 
@@ -313,12 +297,8 @@ def _no_match() -> Any:
 
 
 def _no_runs() -> Any:
-    return dmc.Stack(
-        [
-            dmc.Title("Runs", order=1, size="h2", tabIndex=-1),
-            dmc.Card(_collecting_hint(), withBorder=True),
-        ]
-    )
+    heading = dmc.Title("Runs", order=1, size="h2", tabIndex=-1)
+    return dmc.Stack([heading, dmc.Card(_collecting_hint(), withBorder=True)])
 
 
 def _collecting_hint() -> Any:

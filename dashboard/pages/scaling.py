@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output
+from dash import Dash, Input, Output
 
 from stallscope.analysis.scaling import FACTS, Series, scaling, untimed
 from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
@@ -23,13 +23,13 @@ from stallscope.reports.scaling.contents import (
 )
 
 from ..addresses import ADDRESS, SCALING, Address, run_address
-from ..components.aria import aria
+from ..components.basics import add_script, aria, outcome_card
 from ..components.chart_card import chart_card
 from ..components.notices import notice, warnings_card
 from ..components.tables import words_card
 from ..store import RunStore
 from .base import Page, View
-from .run_page import optional_chart, side_by_side
+from .run_page import side_by_side
 
 _BY = "scaling-by"
 # Each run is analysed; of more runs, users select some in the list.
@@ -69,14 +69,15 @@ class ScalingPage(Page):
             warnings_card([plain(text) for text in untimed(analyses)]),
             words_card(published_table()) if found else None,
         ]
-        return View("Scaling", dmc.Stack([part for part in content if part is not None]))
+        return View.of("Scaling", content)
 
     def add_callbacks(self, app: Dash, store: RunStore) -> None:
-        app.clientside_callback(  # type: ignore[no-untyped-call]
-            ClientsideFunction("stallscope", "chooseGrouping"),
+        add_script(
+            app,
+            "stallscope.chooseGrouping",
             Output(ADDRESS, "search", allow_duplicate=True),
             Input(_BY, "value"),
-            prevent_initial_call=True,
+            at_start=False,
         )
 
 
@@ -123,19 +124,16 @@ def _series(series: Series, index: int, addresses: Mapping[int, str]) -> list[An
     """
     runs = [run for point in series.points for run in point.point.runs]
     return [
-        dmc.Card(
-            [
-                dmc.Text(plain(title(series)), size="sm", c="dimmed"),
-                dmc.Title(headline(series), order=2, size="h3"),
-                dmc.Text(difference(series), size="sm", mt=4) if difference(series) else None,
-            ],
-            withBorder=True,
+        outcome_card(
+            headline(series),
+            filter(None, [difference(series)]),
+            label=plain(title(series)),
         ),
         side_by_side(
             chart_card(f"rates-{index}", rate_chart(series)),
             chart_card(f"efficiency-{index}", efficiency_chart(series)),
         ),
-        optional_chart(f"steps-{index}", steps_chart(series)),
+        chart_card(f"steps-{index}", steps_chart(series)),
         words_card(rates_table(series)),
         words_card(lost_table(series)),
         words_card(runs_table(series), [addresses[id(run)] for run in runs]),

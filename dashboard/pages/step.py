@@ -19,11 +19,9 @@ from stallscope.formatting.numbers import amount, significant
 from stallscope.text.cells import Cells
 from stallscope.text.step_figures import OneStepFigures
 
-from ..addresses import run_address
-from ..components.aria import aria
+from ..components.basics import aria, link, sentence_card
 from ..components.chart_card import chart_card
-from ..components.data_table import data_card
-from ..components.sentence_card import sentence_card
+from ..components.tables import data_card
 from ..store import RunStore
 from .run_page import RunPage, RunRequest
 
@@ -129,7 +127,7 @@ def _evidence(figures: OneStepFigures) -> list[str]:
 
 def _navigation(request: RunRequest, step: OneStep | None) -> Any:
     """Return links to other steps and to the timeline."""
-    timeline = run_address(request.run_id, request.baseline_id, page="timeline")
+    timeline = request.address("timeline")
     if step is None:
         return _links([("The whole run in the timeline", timeline)])
     others = neighbours(request.analysis, step.at)
@@ -139,24 +137,18 @@ def _navigation(request: RunRequest, step: OneStep | None) -> Any:
         ("‹ Previous late step", others.previous_late),
         ("Next late step ›", others.next_late),
     )
-    links = [(text, _step_address(request, number)) for text, number in steps if number is not None]
+    links = [
+        (text, request.address(f"step/{number}")) for text, number in steps if number is not None
+    ]
     view = urlencode(
-        {
-            "from": max(step.step - _AROUND, 0),
-            "to": step.step + _AROUND,
-            "rank": step.last,
-        }
+        {"from": max(step.step - _AROUND, 0), "to": step.step + _AROUND, "rank": step.last}
     )
     separator = "&" if "?" in timeline else "?"
     return _links([*links, ("In the timeline", f"{timeline}{separator}{view}")])
 
 
-def _step_address(request: RunRequest, number: int) -> str:
-    return run_address(request.run_id, request.baseline_id, page=f"step/{number}")
-
-
 def _links(links: list[tuple[str, str]]) -> Any:
-    anchors = [dmc.Anchor(text, href=href, refresh=False) for text, href in links]
+    anchors = [link(text, address) for text, address in links]
     return html.Nav(dmc.Group(anchors, gap="lg"), **aria(label="Other steps"))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-from dash import Dash
+from dash import Dash, html
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.stragglers.host_lateness import HostLateness, host_lateness
@@ -21,12 +23,10 @@ from stallscope.text.cells import Cells
 from stallscope.text.stragglers import change, costs, waiting
 
 from ..addresses import run_address
-from ..components.cell_choice import cell_choice, wants_latest
+from ..components.basics import aria, card, link, link_in_text, points, sentence_card
 from ..components.chart_card import chart_card
-from ..components.data_table import data_card
 from ..components.rate_inputs import Rate, add_rate_callbacks, rate_inputs, read_rate
-from ..components.sentence_card import sentence_card
-from ..components.tables import words_table
+from ..components.tables import data_card, words_table
 from ..store import RunStore
 from .run_page import RunPage, RunRequest
 
@@ -40,6 +40,8 @@ _NOTE = (
     "A rank is named only if it is later than chance explains: together, the tests raise a false "
     "alarm in one of fifty clean runs. "
 ) + f"{stragglers.NOTE} Without ±, there are too few steps for an interval."
+_NAME = "cells"
+_WAYS = (("latest", "Latest rank"), ("mean", "Mean of the ranks"))
 
 
 class StragglersPage(RunPage):
@@ -81,15 +83,8 @@ def _stragglers(request: RunRequest) -> Any:
     if not analysis.stragglers or analysis.steady is None:
         return None
     rate = read_rate(request.query)
-    return dmc.Card(
-        [
-            dmc.Title("Stragglers", order=2, size="h4"),
-            dmc.Text(_NOTE, c="dimmed", size="sm", mb="xs"),
-            rate_inputs(request.query),
-            words_table(_table(analysis, rate)),
-        ],
-        withBorder=True,
-    )
+    table = _table(analysis, rate)
+    return card(table.title, rate_inputs(request.query), words_table(table), note=_NOTE)
 
 
 def _table(analysis: Analysis, rate: Rate | None) -> Table:
@@ -168,34 +163,38 @@ def _who_of(one: HostLateness, hosts: set[str], ranks: set[int]) -> str:
 def _changes(request: RunRequest) -> Any:
     if request.analysis.steady is None:
         return None
-    lines = [
-        dmc.ListItem(
-            [
-                dmc.Anchor(
-                    f"Step {one.step:,}",
-                    href=run_address(request.run_id, request.baseline_id, page=f"step/{one.step}"),
-                    refresh=False,
-                    # Within text, colour alone does not mark a link.
-                    underline="always",
-                    size="sm",
-                ),
-                f": {change(one)}.",
-            ]
-        )
+    changes = [
+        [
+            link_in_text(f"Step {one.step:,}", request.address(f"step/{one.step}")),
+            f": {change(one)}.",
+        ]
         for one in request.analysis.changes
     ]
     nothing = dmc.Text("The step time does not change for good in this run.", size="sm")
-    return dmc.Card(
-        [
-            dmc.Title("Step time changes", order=2, size="h4"),
-            dmc.Text(
-                "Steps where the step time changes for good, by more than chance explains.",
-                c="dimmed",
-                size="sm",
-                mb="xs",
-            ),
-            dmc.List(lines, size="sm", spacing=4) if lines else nothing,
-        ],
-        withBorder=True,
-        h="100%",
+    return card(
+        "Step time changes",
+        points(changes) if changes else nothing,
+        note="Steps where the step time changes for good, by more than chance explains.",
+    )
+
+
+def wants_latest(query: Mapping[str, str]) -> bool:
+    """Whether cells show their latest rank, as they do unless the address asks for the mean."""
+    return query.get(_NAME) != "mean"
+
+
+def cell_choice(run_id: str, query: Mapping[str, str], latest: bool) -> Any:
+    """Link to the same page with its cells coloured either way."""
+    links = [
+        link(
+            words,
+            f"{run_address(run_id, page='stragglers')}?{urlencode({**query, _NAME: way})}",
+            underline="never",
+            className="cell-choice",
+            **(aria(current="true") if (way == "latest") is latest else {}),
+        )
+        for way, words in _WAYS
+    ]
+    return html.Div(
+        ["Cells show: ", *links], className="cell-choices", role="group", **aria(label="Cells show")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dash import Dash
@@ -13,18 +14,22 @@ from stallscope.charts.over_time import machine_chart
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
+from stallscope.text.events import NOT_KNOWN, TITLE
 
-from ..components.events_card import events_card
+from ..components.basics import sentence_card
+from ..components.chart_card import chart_card
 from ..components.notices import warnings_card
-from ..components.sentence_card import sentence_card
+from ..components.tables import data_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
 from ..timeline import add_timeline_route, gauges_of, head, lanes_of, marks
-from .run_page import RunPage, RunRequest, optional_chart
+from ..timeline.marks import MOST_MARKS, Mark
+from .run_page import RunPage, RunRequest
 
 _MOST_JUMPS = 6
 # The resolution of timestamps: no clock offset is known more exactly.
 _RESOLUTION_MS = 1e-3
+_COLUMNS = ("When", "What happened", "Of", "Log")
 
 
 class TimelinePage(RunPage):
@@ -38,7 +43,7 @@ class TimelinePage(RunPage):
         if lanes is None:
             return [
                 sentence_card("There are no stages to draw", analysis.bottleneck.evidence),
-                optional_chart("machines", machine_chart(analysis)),
+                chart_card("machines", machine_chart(analysis)),
                 events_card(events),
             ]
         gauges = gauges_of(analysis, lanes)
@@ -138,3 +143,24 @@ def _limits(analysis: Analysis) -> list[str]:
             "not in full"
         )
     return limits
+
+
+def events_card(marks: Sequence[Mark]) -> Any:
+    """Make a card with all events; None without any."""
+    if not marks:
+        return None
+    placed = sum(mark.at is not None for mark in marks)
+    unknown = sum(mark.when == NOT_KNOWN for mark in marks)
+    note = f"{placed:,} of {len(marks):,} lie on the axis: between the first step and the last one."
+    if unknown:
+        note += (
+            f" Of {unknown:,} the time is not known: their logs record none, or a local time that "
+            "fits into more than one zone."
+        )
+    if len(marks) > MOST_MARKS:
+        note += f" The first {MOST_MARKS:,} are listed."
+    rows = [
+        (mark.when, mark.words, mark.who or "–", plain(mark.event.where))
+        for mark in marks[:MOST_MARKS]
+    ]
+    return data_card(TITLE, note, _COLUMNS, rows, text_columns=len(_COLUMNS))

@@ -3,7 +3,7 @@
 from .experiments import Experiment
 from .listing import SORTS, Listed, Listing
 from .run_sources import CollectedRuns, RunSource, SourceContents
-from .run_store import RunInfo, RunStore
+from .run_store import RunStore
 
 __all__ = [
     "SORTS",
@@ -11,7 +11,6 @@ __all__ = [
     "Experiment",
     "Listed",
     "Listing",
-    "RunInfo",
     "RunSource",
     "RunStore",
     "SourceContents",

@@ -10,8 +10,7 @@ from threading import Lock
 from typing import Any
 
 from stallscope.catalogue import Entry, values
-from stallscope.catalogue.entry import CAUSES, SHARES
-from stallscope.catalogue.entry import AnalysisSummary as Figures
+from stallscope.catalogue.entry import CAUSES, SHARES, AnalysisSummary
 from stallscope.collector.mlflow.search import search_runs
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.reports.mlflow_run import NONE, PREFIX
@@ -102,7 +101,7 @@ def _entry(run: Any) -> Entry:
         facts={},
         # Model and settings are in its logs: it cannot be a baseline before they are read.
         job=info.run_id,
-        summary=_figures(tags, metrics),
+        summary=_summary(tags, metrics),
         # A run that has ended in the meantime has more logs.
         manifest=f"{info.status} {info.end_time}",
     )
@@ -110,23 +109,23 @@ def _entry(run: Any) -> Entry:
 
 def _tags(run: Any) -> dict[str, str]:
     """Return the tags that Stallscope has written to a run, without empty ones."""
-    own = {key: value for key, value in run.data.tags.items() if key.startswith(PREFIX)}
-    return {key.removeprefix(PREFIX): value for key, value in own.items() if value != NONE}
+    return {key: value for key, value in _own(run.data.tags).items() if value != NONE}
 
 
 def _metrics(run: Any) -> dict[str, float]:
-    found = {key: values.number(value) for key, value in run.data.metrics.items()}
-    return {
-        key.removeprefix(PREFIX): value
-        for key, value in found.items()
-        if key.startswith(PREFIX) and value is not None
-    }
+    found = {key: values.number(value) for key, value in _own(run.data.metrics).items()}
+    return {key: value for key, value in found.items() if value is not None}
 
 
-def _figures(tags: Mapping[str, str], metrics: Mapping[str, float]) -> Figures:
+def _own(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data that Stallscope has written, by keys without its prefix."""
+    return {key.removeprefix(PREFIX): data[key] for key in data if key.startswith(PREFIX)}
+
+
+def _summary(tags: Mapping[str, str], metrics: Mapping[str, float]) -> AnalysisSummary:
     shares = {name: metrics.get(f"{name}_share") for name in SHARES}
     known = {name: share for name, share in shares.items() if share is not None}
-    return Figures(
+    return AnalysisSummary(
         samples_per_second=metrics.get("samples_per_second"),
         step_ms=metrics.get("step_ms_mean"),
         verdict=tags.get("bottleneck"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.catalogue import Baselines, Entry, Filter
-from stallscope.catalogue.entry import AnalysisSummary as Figures
+from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.query import fold
 from stallscope.text.verdicts import short_verdict
 
@@ -43,9 +43,9 @@ class Listed:
         # Older versions did not distinguish faults from other parts of the step.
         return Bottleneck(found.verdict, found.cause, "", *named, fault=found.fault is not False)
 
-    def with_figures(self, figures: Figures) -> Listed:
-        """Return the run with the figures of its analysis."""
-        return replace(self, entry=replace(self.entry, summary=figures))
+    def with_summary(self, summary: AnalysisSummary) -> Listed:
+        """Return the run with the summary of its analysis."""
+        return replace(self, entry=replace(self.entry, summary=summary))
 
     @cached_property
     def text(self) -> str:
@@ -65,11 +65,9 @@ class Listing:
     def __init__(
         self,
         listed: Iterable[Listed],
-        baseline_in_memory: Callable[[str], str | None] = lambda _: None,
         problems: Sequence[str] = (),
     ) -> None:
         self.problems = tuple(problems)
-        self._baseline_in_memory = baseline_in_memory
         self._by_id = {one.id: one for one in listed}
         self.shown = tuple(one for one in self._by_id.values() if one.shown)
         self._ids = {id(one.entry): one.id for one in self._by_id.values()}
@@ -87,15 +85,6 @@ class Listing:
         """All runs, including hidden ones."""
         return self._by_id.values()
 
-    def with_figures(self, figures: Mapping[str, Figures]) -> Listing:
-        """Return the list with the figures of some runs."""
-        if not figures:
-            return self
-        known = (
-            one.with_figures(figures[one.id]) if one.id in figures else one for one in self.all
-        )
-        return Listing(known, self._baseline_in_memory, self.problems)
-
     def same_job(self, job: str, synthetic: bool, ranks: int | None = None) -> list[Entry]:
         """Return runs that do the same work, the newest first, like ``Catalogue.same_job``."""
         return [
@@ -104,16 +93,19 @@ class Listing:
 
     def baseline_of(self, listed: Listed) -> str | None:
         """Return the id of the same job on synthetic data and as many ranks; None without one."""
+        entry, best = listed.entry, self._baselines.of(listed.entry)
         if not listed.source.in_memory:
-            return self._id_of(self._baselines.of(listed.entry))
-        # Among runs in memory, only the very same job counts.
-        return self._baseline_in_memory(listed.id) or self._collected(self._baselines.of, listed)
+            return self._id_of(best)
+        twin = None if entry.synthetic else self._twin(entry, entry.ranks, len(entry.hosts))
+        return self._id_of(twin or self._collected(best))
 
     def single_of(self, listed: Listed) -> str | None:
         """Return the id of the same job on synthetic data and one rank; None without one."""
+        entry, best = listed.entry, self._baselines.single_of(listed.entry)
         if not listed.source.in_memory:
-            return self._id_of(self._baselines.single_of(listed.entry))
-        return self._collected(self._baselines.single_of, listed)
+            return self._id_of(best)
+        twin = None if entry.ranks == 1 else self._twin(entry, 1)
+        return self._id_of(twin or self._collected(best))
 
     def gap(self, listed: Listed) -> float | None:
         """Return the lost fraction of the baseline's throughput, as far as the list knows it."""
@@ -160,9 +152,20 @@ class Listing:
     def _id_of(self, entry: Entry | None) -> str | None:
         return None if entry is None else self._ids[id(entry)]
 
-    def _collected(self, find: Callable[[Entry], Entry | None], listed: Listed) -> str | None:
-        found = self._id_of(find(listed.entry))
-        return None if found is None or self[found].source.in_memory else found
+    def _twin(self, own: Entry, ranks: int, hosts: int | None = None) -> Entry | None:
+        """Find the newest synthetic run in memory that agrees with one in memory in all facts."""
+        for other in self.same_job(own.job, True, ranks) if own.job else ():
+            same_hosts = hosts in (None, len(other.hosts))
+            if self._in_memory(other) and same_hosts and other.facts == own.facts:
+                return other
+        return None
+
+    def _collected(self, entry: Entry | None) -> Entry | None:
+        # Among runs in memory, only twins count.
+        return None if entry is None or self._in_memory(entry) else entry
+
+    def _in_memory(self, entry: Entry) -> bool:
+        return self[self._ids[id(entry)]].source.in_memory
 
     def _gap(self, listed: Listed) -> float | None:
         baseline_id = self.baseline_of(listed)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from stallscope.catalogue import Catalogue, Entry, values
-from stallscope.catalogue.entry import AnalysisSummary as Figures
-from stallscope.catalogue.entry import job_facts, job_of
+from stallscope.catalogue.entry import AnalysisSummary, job_facts, job_of
 from stallscope.catalogue.index import folders_of
 from stallscope.collector.safe_names import safe_name
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
@@ -76,20 +75,20 @@ class RunSource(ABC):
 
 
 class RunsInMemory(RunSource):
-    """Runs in memory."""
+    """Runs in memory, with summaries of those that were analysed."""
 
     in_memory = True
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = _with_ids(runs)
         self._versions = dict.fromkeys(self.runs, 0)
-        self._contents = self._listed()
+        self._entries = {key: _entry(key, run) for key, run in self.runs.items()}
 
     def state(self) -> Hashable:
-        return sum(self._versions.values())
+        return None  # changes are listed by those who make them
 
     def contents(self) -> SourceContents:
-        return self._contents
+        return SourceContents(list(self._entries.items()))
 
     def version(self, entry: Entry) -> Hashable:
         return self._versions[entry.folder]
@@ -100,11 +99,12 @@ class RunsInMemory(RunSource):
     def replace(self, key: str, run: Run) -> None:
         """Replace a run by its new state."""
         self.runs[key] = run
-        self._contents = self._listed()
+        self._entries[key] = _entry(key, run)
         self._versions[key] += 1
 
-    def _listed(self) -> SourceContents:
-        return SourceContents([(key, _entry(key, run)) for key, run in self.runs.items()])
+    def summarise(self, key: str, summary: AnalysisSummary) -> None:
+        """List a run with the summary of its analysis."""
+        self._entries[key] = replace(self._entries[key], summary=summary)
 
 
 class CollectedRuns(RunSource):
@@ -202,7 +202,7 @@ def _entry(key: str, run: Run) -> Entry:
         bytes=sum(log.size for log in run.logs),
         facts=facts,
         job=job,
-        summary=Figures(),
+        summary=AnalysisSummary(),
         manifest="",
     )
 

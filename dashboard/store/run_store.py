@@ -5,26 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from threading import Lock, Thread
+from threading import Thread
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.gains.baseline import find_baseline, find_single
 from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.ledger.recalled import RecalledLedger
 from stallscope.catalogue.analysis_cache import Analyse, StoredRun, cached_analysis
-from stallscope.catalogue.entry import AnalysisSummary as Figures
+from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.run import Run
 
 from ..memory import give_back
 from .cache import Cache
+from .current import CurrentListing
 from .listing import Listed, Listing
 from .refresh import Refresher
 from .run_sources import RunsInMemory, RunSource
 from .sizes import size_of
-from .snapshot import SnapshotTaker
 
 # For runs and analyses together. A run of a thousand ranks and steps takes about 100 MB, its analysis
 # 50 MB more.
@@ -32,23 +30,6 @@ _MOST_BYTES = 1 << 30
 _MOST_SUMMARIES = 10_000
 # With more runs than these, only runs of the same job are offered for comparison.
 _MOST_CANDIDATES = 200
-
-
-@dataclass(frozen=True)
-class RunInfo:
-    """What is known of a run without analysing it."""
-
-    id: str
-    name: str
-    source: str
-    synthetic: bool
-    #: The number of ranks; 0 if not known.
-    size: int
-
-    @classmethod
-    def of(cls, listed: Listed) -> RunInfo:
-        entry = listed.entry
-        return cls(listed.id, entry.name, entry.source, entry.synthetic, entry.ranks)
 
 
 class RunStore:
@@ -84,20 +65,14 @@ class RunStore:
         self._refresher = Refresher(clock)
         for key, run in memory.runs.items():
             self._refresher.register(key, run)
-        self._snapshots = SnapshotTaker([memory, *sources] if memory.runs else list(sources))
+        self._current = CurrentListing([memory, *sources] if memory.runs else sources)
         self._analyse = analyse
         self._cache = Cache(most_bytes, size_of)
-        self._figures = Cache(_MOST_SUMMARIES)
-        self._baselines = Cache(_MOST_SUMMARIES)
-        # Figures of analysed runs in memory, for the list, and how often they have changed.
-        self._listed_figures: dict[str, Figures] = {}
-        self._changes = 0
-        self._listing: tuple[tuple[int, int], Listing] | None = None
-        self._lock = Lock()
+        self._summaries = Cache(_MOST_SUMMARIES)
 
     def refresh(self) -> None:
         """Find runs that were added or removed; reads only what has changed."""
-        self._snapshots.refresh()
+        self._current.refresh()
 
     def refresh_run(self, run_id: str) -> None:
         """Read a run that is being recorded again, unless it has not grown or was read recently."""
@@ -105,13 +80,9 @@ class RunStore:
         grown = None if run is None else self._refresher.refreshed(run_id, run)
         if grown is None:
             return
-        self._memory.replace(run_id, grown)
-        with self._lock:
-            self._listed_figures.pop(run_id, None)
-            self._changes += 1
+        self._current.apply(lambda: self._memory.replace(run_id, grown))
         # Results for the shorter run are outdated.
         self._cache.discard(lambda key: isinstance(key, tuple) and run_id in key[1:3])
-        self._figures.discard(lambda key: isinstance(key, tuple) and key[0] == run_id)
 
     def read_at(self, run_id: str) -> datetime | None:
         """Return when a run that is being recorded was read last, in UTC; None for all other runs."""
@@ -119,21 +90,13 @@ class RunStore:
 
     def listing(self) -> Listing:
         """Return the list of runs as of the last refresh, with the figures known so far."""
-        snapshot = self._snapshots.snapshot
-        with self._lock:
-            state = snapshot.number, self._changes
-            if self._listing is None or self._listing[0] != state:
-                fresh = Listing(
-                    snapshot.by_id.values(), self._baseline_in_memory, snapshot.problems
-                )
-                self._listing = state, fresh.with_figures(dict(self._listed_figures))
-            return self._listing[1]
+        return self._current.listing
 
-    def runs(self) -> Sequence[RunInfo]:
+    def runs(self) -> Sequence[Listed]:
         """Return all listed runs: those in memory in their given order, then the newest first."""
-        return [RunInfo.of(one) for one in self.listing().shown]
+        return self.listing().shown
 
-    def candidates(self, run_id: str, chosen: str | None = None) -> Sequence[RunInfo]:
+    def candidates(self, run_id: str, chosen: str | None = None) -> Sequence[Listed]:
         """Return runs to compare a run with: all of a few runs, of many those of the same job.
 
         Args:
@@ -148,10 +111,10 @@ class RunStore:
         if len(there) > _MOST_CANDIDATES:
             there = [one for one in there if one.entry.job == own.job or one.id == chosen]
             there.sort(key=lambda one: one.id != chosen)
-        return [RunInfo.of(one) for one in there[:_MOST_CANDIDATES]]
+        return there[:_MOST_CANDIDATES]
 
     def __contains__(self, run_id: str) -> bool:
-        return run_id in self._snapshots.snapshot.by_id
+        return run_id in self.listing()
 
     def analysis(self, run_id: str, baseline_id: str | None = None) -> Analysis:
         """Analyse a run with the named baseline, and with its single-rank baseline if there is one.
@@ -165,7 +128,7 @@ class RunStore:
 
         def make() -> Analysis:
             own, *baseline = [self._placed(one) for one in listed]
-            single = self._single(listed[0], own.run)
+            single = self._single(listed[0])
             start = self._clock()
             made = cached_analysis(own, next(iter(baseline), None), single, self._analyse)
             self._refresher.add_cost(run_id, self._clock() - start)
@@ -186,8 +149,8 @@ class RunStore:
         listed = self._listed(run_id)
         if listed.verdict is None:
             version = listed.source.version(listed.entry)
-            figures = self._figures.get((run_id, version), lambda: self._summarise(listed))
-            listed = listed.with_figures(figures)
+            summary = self._summaries.get((run_id, version), lambda: self._summarise(listed))
+            listed = listed.with_summary(summary)
         assert listed.verdict is not None  # every analysis has one
         return listed.verdict
 
@@ -203,7 +166,7 @@ class RunStore:
         if run_id not in self:
             self.refresh()  # it may be new
         try:
-            return self._snapshots.snapshot.by_id[run_id]
+            return self.listing()[run_id]
         except KeyError:
             raise NotFoundError(f"there is no run {run_id!r} here") from None
 
@@ -219,31 +182,18 @@ class RunStore:
         place = listed.source.place(listed.entry)
         return StoredRun(self._load(listed), place, listed.entry.manifest)
 
-    def _single(self, listed: Listed, run: Run) -> StoredRun | None:
-        in_memory = find_single(run, self._runs.values()) if listed.source.in_memory else None
-        if in_memory is not None:
-            return StoredRun(in_memory)
+    def _single(self, listed: Listed) -> StoredRun | None:
         found = self.listing().single_of(listed)
         # If it was deleted in the meantime, the analysis does without it.
         with suppress(StallscopeError):
             return None if found is None else self._placed(self._listed(found))
         return None
 
-    def _baseline_in_memory(self, run_id: str) -> str | None:
-        return self._baselines.get(run_id, lambda: self._find_baseline(run_id))
-
-    def _find_baseline(self, run_id: str) -> str | None:
-        synthetic = {key: run for key, run in self._runs.items() if run.synthetic and key != run_id}
-        found = find_baseline(self._runs[run_id], synthetic.values())
-        return next((key for key, other in synthetic.items() if other is found), None)
-
-    def _summarise(self, listed: Listed) -> Figures:
-        figures = Figures.of(self.analysis(listed.id, self.baseline_of(listed.id)))
+    def _summarise(self, listed: Listed) -> AnalysisSummary:
+        summary = AnalysisSummary.of(self.analysis(listed.id, self.baseline_of(listed.id)))
         if listed.source.in_memory:
-            with self._lock:
-                self._listed_figures[listed.id] = figures
-                self._changes += 1
-        return figures
+            self._current.apply(lambda: self._memory.summarise(listed.id, summary))
+        return summary
 
 
 def _preload(ledger: RecalledLedger) -> None:

@@ -46,7 +46,8 @@ def head(
     named = {rank for one in analysis.stragglers for rank in one.ranks}
     named |= set(analysis.bottleneck.ranks)
     summaries = [analysis.ranks[position] for position in lanes.rows]
-    hosts = list(dict.fromkeys(summary.host for summary in summaries))
+    names = dict.fromkeys(summary.host for summary in summaries)
+    hosts = {host: number for number, host in enumerate(names)}
     return {
         "address": f"{root_path()}{ADDRESS}{quote(run_id, safe='')}",
         "baseline": baseline_id or "",
@@ -56,7 +57,7 @@ def head(
         "count": len(lanes),
         "ranks": [summary.rank for summary in summaries],
         "hosts": [plain(host) for host in hosts],
-        "hostOf": _host_numbers(hosts, [summary.host for summary in summaries]),
+        "hostOf": [hosts[summary.host] for summary in summaries],
         "named": [row for row, summary in enumerate(summaries) if summary.rank in named],
         "clock": [finite(summary.clock_uncertainty_ms) for summary in summaries],
         "lateFrom": lanes.late_from,
@@ -74,11 +75,6 @@ def head(
         "titles": {name: TITLES[name] for name in (*_COLOURED, *ENTRIES)},
         **_first_view(lanes, query),
     }
-
-
-def _host_numbers(hosts: list[str], of_rows: list[str]) -> list[int]:
-    number = {host: index for index, host in enumerate(hosts)}
-    return [number[host] for host in of_rows]
 
 
 def _first_view(lanes: Lanes, query: Mapping[str, str]) -> dict[str, Any]:

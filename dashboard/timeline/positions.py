@@ -20,26 +20,12 @@ _ALMOST_ONE = 0.9995
 
 def start_of(lanes: Lanes, text: str | None) -> int | None:
     """Return the start of the view that ``from`` names, in nanoseconds; None if it is not valid."""
-    parsed = _parse(text)
-    if parsed is None:
-        return None
-    step, fraction = parsed
-    at = _first_from(lanes, step)
-    if fraction and lanes.ledger.steps[at] == step:
-        return _within(lanes, at, fraction)
-    return int(lanes.begin[at])
+    return _position(lanes, text, at_end=False)
 
 
 def end_of(lanes: Lanes, text: str | None) -> int | None:
     """Return the end of the view that ``to`` names, in nanoseconds; None if it is not valid."""
-    parsed = _parse(text)
-    if parsed is None:
-        return None
-    step, fraction = parsed
-    at = _last_until(lanes, step)
-    if fraction and lanes.ledger.steps[at] == step:
-        return _within(lanes, at, fraction)
-    return int(lanes.end[at])
+    return _position(lanes, text, at_end=True)
 
 
 def names(lanes: Lanes, start: int, end: int) -> tuple[str, str] | None:
@@ -54,25 +40,21 @@ def names(lanes: Lanes, start: int, end: int) -> tuple[str, str] | None:
     return _name(lanes, first, low), _name(lanes, last, high if high < _ALMOST_ONE else 0.0)
 
 
-def _parse(text: str | None) -> tuple[int, float] | None:
+def _position(lanes: Lanes, text: str | None, *, at_end: bool) -> int | None:
+    """Return the time of a position; of a step that is not in the run, that of the one next to it."""
     match = _STEP.fullmatch(text or "")
-    return None if match is None else (int(match[1]), float(f"0.{match[2] or 0}"))
-
-
-def _first_from(lanes: Lanes, step: int) -> int:
-    """Find the first position at or after a step; the last position if there is none."""
-    found = np.flatnonzero(lanes.ledger.steps >= step)
-    return int(found[0]) if len(found) else len(lanes) - 1
-
-
-def _last_until(lanes: Lanes, step: int) -> int:
-    """Find the last position at or before a step; the first position if there is none."""
-    found = np.flatnonzero(lanes.ledger.steps <= step)
-    return int(found[-1]) if len(found) else 0
-
-
-def _within(lanes: Lanes, at: int, fraction: float) -> int:
-    return int(lanes.begin[at] + fraction * (lanes.end[at] - lanes.begin[at]))
+    if match is None:
+        return None
+    step, fraction, steps = int(match[1]), float(f"0.{match[2] or 0}"), lanes.ledger.steps
+    if at_end:
+        found = np.flatnonzero(steps <= step)
+        at = int(found[-1]) if len(found) else 0
+    else:
+        found = np.flatnonzero(steps >= step)
+        at = int(found[0]) if len(found) else len(lanes) - 1
+    if not fraction or steps[at] != step:
+        fraction = float(at_end)
+    return int(lanes.begin[at]) + int(fraction * (lanes.end[at] - lanes.begin[at]))
 
 
 def _fraction(lanes: Lanes, at: int, time: int) -> float:

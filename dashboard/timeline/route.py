@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dash import Dash
 from flask import Request, Response, jsonify, request
 
-from stallscope.analysis.views.lanes import Lanes
 from stallscope.errors import NotFoundError, UsageError
 
 from ..http_errors import message_and_status
@@ -48,34 +46,28 @@ def add_timeline_route(app: Dash, store: RunStore) -> None:
     app.server.add_url_rule(f"{ADDRESS}<run_id>", "timeline", part, methods=["GET"])
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The part of a run in view: seconds, rows, and the resolution of the screen."""
-
-    start: float
-    end: float
-    rows: tuple[int, int]
-    lanes: int
-    columns: int
-    #: The key of a machine metric; empty without one.
-    gauge: str
-
-
 def _part(store: RunStore, run_id: str, http: Request) -> bytes:
-    part = _parse(http)
-    baseline_id = http.args.get("baseline") or None
-    analysis = store.analysis(run_id, baseline_id)
+    """Encode the part of a run in view: seconds, rows, and the resolution of the screen."""
+    from_s, until_s = _seconds(http, "begin"), _seconds(http, "end")
+    if not from_s < until_s:
+        raise UsageError("begin must be before end")
+    rows = _ROWS.fullmatch(http.args.get("rows", ""))
+    if rows is None or int(rows[1]) >= int(rows[2]):
+        raise UsageError("rows must be two whole numbers, such as 0-8")
+    shown, pixels = _whole(http, "lanes", _MOST_LANES), _whole(http, "columns", _MOST_COLUMNS)
+    analysis = store.analysis(run_id, http.args.get("baseline") or None)
     lanes = lanes_of(analysis)
     if lanes is None:
         raise NotFoundError(f"the stages of run {run_id!r} were not measured")
-    start = max(0, min(round(part.start * 1e9), lanes.span - 1))
-    end = min(max(round(part.end * 1e9), start + 1), lanes.span)
-    columns = max(_FEWEST_CELLS, int(part.columns / _PIXELS_PER_CELL))
-    view = lanes.view(
-        start, end, _rows(part, lanes), part.lanes, min(columns, _MOST_CELLS // part.lanes)
-    )
-    gauge = _gauge(part.gauge, gauges_of(analysis, lanes)) if part.gauge else None
-    return answer(lanes, start, end, part.columns, view, gauge)
+    start = max(0, min(round(from_s * 1e9), lanes.span - 1))
+    end = min(max(round(until_s * 1e9), start + 1), lanes.span)
+    first = min(int(rows[1]), len(lanes.rows) - 1)
+    last = max(min(int(rows[2]), len(lanes.rows)), first + 1)
+    cells = min(max(_FEWEST_CELLS, int(pixels / _PIXELS_PER_CELL)), _MOST_CELLS // shown)
+    view = lanes.view(start, end, (first, last), shown, cells)
+    key = http.args.get("gauge")
+    gauge = _gauge(key, gauges_of(analysis, lanes)) if key else None
+    return answer(lanes, start, end, pixels, view, gauge)
 
 
 def _gauge(key: str, gauges: Sequence[Gauge]) -> Gauge:
@@ -83,23 +75,6 @@ def _gauge(key: str, gauges: Sequence[Gauge]) -> Gauge:
     if found is None:
         raise NotFoundError(f"no machine measured {key!r} during this run")
     return found
-
-
-def _parse(http: Request) -> _Part:
-    start, end = _seconds(http, "begin"), _seconds(http, "end")
-    if not start < end:
-        raise UsageError("begin must be before end")
-    rows = _ROWS.fullmatch(http.args.get("rows", ""))
-    if rows is None or int(rows[1]) >= int(rows[2]):
-        raise UsageError("rows must be two whole numbers, such as 0-8")
-    return _Part(
-        start,
-        end,
-        (int(rows[1]), int(rows[2])),
-        _whole(http, "lanes", _MOST_LANES),
-        _whole(http, "columns", _MOST_COLUMNS),
-        http.args.get("gauge", ""),
-    )
 
 
 def _seconds(http: Request, name: str) -> float:
@@ -119,12 +94,6 @@ def _whole(http: Request, name: str, most: int) -> int:
     if value < 1:
         raise UsageError(f"{name} must be a whole number from 1 to {most}")
     return min(value, most)
-
-
-def _rows(part: _Part, lanes: Lanes) -> tuple[int, int]:
-    count = len(lanes.rows)
-    first = min(part.rows[0], count - 1)
-    return first, max(min(part.rows[1], count), first + 1)
 
 
 def _response(body: bytes) -> Response:

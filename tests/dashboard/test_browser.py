@@ -107,11 +107,11 @@ def test_a_slow_rank_is_named_and_stands_out(open_page: Open) -> None:
     ranks = page.get_by_role("img", name=re.compile("^Ranks side by side"))
     assert len(ranks.locator(".ytick").all()) == 8
     assert len(ranks.locator(".shapelayer path").all()) == 1
-    expect(page.get_by_role("cell", name="2 (slow)")).to_be_visible()
+    expect(page.get_by_role("rowheader", name="2 (slow)")).to_be_visible()
 
 
 def test_a_hostile_name_is_shown_as_it_is(open_page: Open, store: RunStore) -> None:
-    key = next(run.id for run in store.runs() if run.name == SCRIPT)
+    key = next(run.id for run in store.runs() if run.entry.name == SCRIPT)
     page = _drawn(open_page(f"/run/{key}"))
     expect(page.get_by_role("heading", level=1)).to_have_text(SCRIPT)
     expect(page).to_have_title(f"{SCRIPT} · Stallscope")

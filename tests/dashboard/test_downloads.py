@@ -62,7 +62,7 @@ def test_what_is_not_there_is_a_sentence(store: RunStore, path: str) -> None:
 
 
 def test_a_hostile_name_is_no_name_of_a_file(store: RunStore) -> None:
-    key = next(run.id for run in store.runs() if run.name == SCRIPT)
+    key = next(run.id for run in store.runs() if run.entry.name == SCRIPT)
     answer = asked(store, f"/download/{key}/report")
     assert answer.headers["Content-Disposition"] == "inline; filename=script-alert-1-script.html"
     assert SCRIPT not in answer.get_data(as_text=True)

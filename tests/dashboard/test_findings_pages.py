@@ -7,8 +7,7 @@ from pathlib import Path
 
 from stallscope.analysis.findings.finding import Finding
 from stallscope.dashboard.components.notices import findings_card
-from stallscope.dashboard.components.run_tabs import TABS
-from stallscope.dashboard.findings_pages import PAGE_OF
+from stallscope.dashboard.components.run_tabs import PAGE_OF, TABS
 
 from .content import of_type
 

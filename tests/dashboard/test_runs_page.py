@@ -76,7 +76,7 @@ def test_one_run_has_a_line_that_is_filled_in(made: Callable[[str], Run]) -> Non
     assert [share["name"] for share in line["shares"]] == list(CAUSES)
     compute = store.analysis("slow").cause("compute")
     assert compute is not None
-    assert f"Compute {percent(compute.share)}" in line["said"]
+    assert f"Compute {percent(compute.share)}" in line["sharesText"]
     # What was found is in the list from then on.
     again = rows_of(store, {}, "verdict=imbalance")
     assert [one["verdict"] for one in again.rows] == ["Slow rank 2"]
@@ -165,8 +165,8 @@ def test_a_line_says_what_is_known() -> None:
     assert (line["throughput"], line["step"], line["ranks"]) == ("1,001", "128 ms", "4")
     assert (line["gap"], line["age"]) == ("−4.7%", "5 h")
     assert line["trend"] == [1002.0, 1001.0]
-    assert line["trendSaid"] == "2 runs of this job: 1,001 to 1,002 samples/s, this one 1,001"
-    assert line["said"] == "Input 30.0%, Compute 60.0%, Other 10.0%"
+    assert line["trendText"] == "2 runs of this job: 1,001 to 1,002 samples/s, this one 1,001"
+    assert line["sharesText"] == "Input 30.0%, Compute 60.0%, Other 10.0%"
 
 
 def test_a_run_that_nobody_has_analysed_says_so() -> None:
@@ -212,7 +212,7 @@ def test_a_baseline_that_cannot_be_read_costs_only_the_gap(tmp_path: Path) -> No
 
 
 def test_chosen_runs_can_be_compared_the_older_one_first() -> None:
-    older, newer = {"id": "a", "began": "2026-01-01"}, {"id": "b", "began": "2026-01-02"}
+    older, newer = {"id": "a", "startedAt": "2026-01-01"}, {"id": "b", "startedAt": "2026-01-02"}
 
     def links(*rows: dict[str, str]) -> dict[str, str]:
         return {one.children: one.href for one in of_type(comparison_links(rows), "Anchor")}
@@ -221,7 +221,7 @@ def test_chosen_runs_can_be_compared_the_older_one_first() -> None:
         "Compare": "/compare?runs=a,b",
         "Scaling": "/scaling?runs=a,b",
     }
-    third = {"id": "c", "began": ""}
+    third = {"id": "c", "startedAt": ""}
     assert links(newer, older, third) == {
         "Compare": "/compare?runs=c,a,b",
         "Scaling": "/scaling?runs=c,a,b",
@@ -230,7 +230,7 @@ def test_chosen_runs_can_be_compared_the_older_one_first() -> None:
 
 
 def test_of_very_many_chosen_runs_the_latest_are_compared() -> None:
-    rows = [{"id": str(number), "began": f"2026-01-01T{number:03}"} for number in range(100)]
+    rows = [{"id": str(number), "startedAt": f"2026-01-01T{number:03}"} for number in range(100)]
     content = comparison_links(rows)
     assert "100 selected, the latest 60 are compared" in texts(content)
     for link in of_type(content, "Anchor"):

@@ -322,7 +322,7 @@ def test_the_address_is_copied_with_what_was_chosen(open_page: Open) -> None:
 
 
 def test_hostile_names_stay_text_in_files(open_page: Open, runs: RunStore) -> None:
-    key = next(run.id for run in runs.runs() if run.name == SCRIPT)
+    key = next(run.id for run in runs.runs() if run.entry.name == SCRIPT)
     page = open_page(f"/run/{key}")
     picture = saved(page, "Ranks side by side", "SVG")
     assert re.fullmatch(r"[a-z0-9._-]+", picture.suggested_filename)
@@ -332,7 +332,7 @@ def test_hostile_names_stay_text_in_files(open_page: Open, runs: RunStore) -> No
 
 
 def test_hostile_names_stay_text_in_the_drawn_timeline(open_page: Open, runs: RunStore) -> None:
-    key = next(run.id for run in runs.runs() if run.name == SCRIPT)
+    key = next(run.id for run in runs.runs() if run.entry.name == SCRIPT)
     root = drawing(saved(open_page(f"/run/{key}/timeline"), LANES, "SVG"))
     assert words(root)[0] == f"{SCRIPT}: ranks over time"
     assert lanes(root)[0][0].text == f"Rank 0, {IMAGE}"

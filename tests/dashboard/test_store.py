@@ -34,7 +34,7 @@ def _copies(run: Run, number: int) -> list[Run]:
 
 def test_runs_are_listed_as_they_were_given(store: RunStore) -> None:
     first = store.runs()[0]
-    assert (first.id, first.name, first.synthetic, first.size) == (
+    assert (first.id, first.entry.name, first.entry.synthetic, first.entry.ranks) == (
         "real",
         "resnet on pictures",
         False,

@@ -311,8 +311,8 @@ def test_of_many_runs_those_of_the_same_job_are_offered_as_baselines(
 def test_an_empty_store_is_empty() -> None:
     source: RunSource = Listed([])
     store = RunStore(sources=[source])
-    assert store.runs() == []
-    assert RunStore([]).runs() == []
+    assert not store.runs()
+    assert not RunStore([]).runs()
     assert "x" not in store
 
 

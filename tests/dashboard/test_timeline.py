@@ -19,7 +19,7 @@ from stallscope.analysis.views.lanes import LANE_STAGES, Lanes
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.components.timeline_card import KEYS
 from stallscope.dashboard.routing import view_at
-from stallscope.dashboard.security import AllowedHosts, require_host
+from stallscope.dashboard.security import require_host
 from stallscope.dashboard.timeline import head, lanes_of
 from stallscope.dashboard.timeline.positions import end_of, names, start_of
 from stallscope.run import Run
@@ -189,7 +189,7 @@ def test_a_failure_is_a_sentence_and_a_line_in_the_terminal(
 
 def test_answers_are_guarded_as_all_others(store: RunStore) -> None:
     app = create_app(store)
-    require_host(app.server, AllowedHosts("127.0.0.1", 8050), "elsewhere")
+    require_host(app.server, "127.0.0.1", 8050, "elsewhere")
     client = app.server.test_client()
     own, foreign = (
         client.get("/timeline/slow", query_string=ALL, headers={"Host": host})

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import plotly.graph_objects as go
 import pytest
-from dashboard.content import of_type, texts
+from dashboard.content import of_type, table_rows, texts
 from rich.console import Console
 from support.reports import rendered, summary
 
@@ -264,23 +264,22 @@ def test_every_figure_of_a_step_adds_up_as_printed(
     path_values = {"step": str(number_of_it)}
     request = RunRequest(analysis.run.id, None, analysis, path_values, {})
     content = StepPage().parts(request, RunStore([]))
-    *usual, ranks = [
-        one.data
-        for one in of_type(content, "Table")
-        if "Rank" in one.data["head"] or "Usually" in str(one.data["head"])
-    ]
+    regions = [one for one in of_type(content, "Div") if getattr(one, "role", "") == "region"]
+    labels = [getattr(one, "aria-label") for one in regions]
+    _, *ranks = table_rows(content, "Ranks")
     drawn = step_chart(OneStepFigures.of(analysis, step))
     totals = {bar.total for bar in drawn.printed}
     assert len(totals) == 1
-    by_rank = {int(row[0]): row for row in ranks["body"]}
+    by_rank = {int(row[0]): row for row in ranks}
     waited = number(by_rank[step.reference][5])
     for row in by_rank.values():
         other, input_, compute, wait, late = map(number, row[2:])
         assert None not in (other, input_, compute, wait, late, waited)
         assert wait + late == waited, row
         assert other + input_ + compute + wait == sum(map(number, by_rank[step.last][2:6])), row
-    for table in usual:
-        columns = list(zip(*table["body"], strict=True))
+    if "Against the usual step" in labels:
+        _, *usual = table_rows(content, "Against the usual step")
+        columns = list(zip(*usual, strict=True))
         this, waits, mean, difference = columns[1:]
         for cells in (this, mean, difference):
             assert_adds_up(cells)

@@ -1,58 +1,53 @@
-"""A snapshot of the runs of all sources, refreshed on request."""
+"""The current list of the runs of all sources, refreshed on request."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from threading import Lock
 
 from stallscope.errors import StallscopeError
 
-from .listing import Listed
+from .listing import Listed, Listing
 from .run_sources import RunSource, SourceContents
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """All runs at one moment, including those that are only for comparison."""
+class CurrentListing:
+    """Lists the runs of all sources, and rereads only sources that may have changed.
 
-    #: Increases with every change.
-    number: int = 0
-    by_id: Mapping[str, Listed] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
+    Raises:
+        StallscopeError: if a source cannot be read.
+    """
 
-
-class SnapshotTaker:
-    """Takes snapshots, and rereads only sources that may have changed."""
+    #: All runs at the last refresh, including those that are only for comparison.
+    listing: Listing
 
     def __init__(self, sources: Sequence[RunSource]) -> None:
         self._sources = [_SourceState(source) for source in sources]
         self._lock = Lock()
-        self._snapshot = Snapshot()
         for source in self._sources:
             source.refresh()
-        self._take()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self._snapshot
+        self._list()
 
     def refresh(self) -> None:
         """Refresh all sources; one that is no longer readable keeps its runs and reports the error."""
         with self._lock:
             changed = [source.changed() for source in self._sources]
             if any(changed):
-                self._take()
+                self._list()
 
-    def _take(self) -> None:
-        self._snapshot = Snapshot(
-            self._snapshot.number + 1,
-            {
-                one.id: one
-                for number, source in enumerate(self._sources, 1)
-                for one in source.listed(number)
-            },
-            tuple(problem for source in self._sources for problem in source.problems),
+    def apply(self, change: Callable[[], None]) -> None:
+        """Change the first source, which is in memory, and list its runs as they are then."""
+        with self._lock:
+            change()
+            self._sources[0].refresh()
+            self._list()
+
+    def _list(self) -> None:
+        listed = [
+            one for number, source in enumerate(self._sources, 1) for one in source.listed(number)
+        ]
+        self.listing = Listing(
+            listed, [problem for source in self._sources for problem in source.problems]
         )
 
 

@@ -1,0 +1,133 @@
+"""What all components are made of: cards, links, lists, code, and the colours of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, html
+
+from stallscope.charts.charts import TITLES
+from stallscope.charts.palette import COLOURS
+from stallscope.text.recorded import code_parts
+
+
+def aria(**attributes: str) -> dict[str, Any]:
+    """Turn ``label="Ranks"`` into a component's ``aria-label``, a name that Python lacks."""
+    return {f"aria-{name}": value for name, value in attributes.items()}
+
+
+def card(title: str, *content: Any, note: str = "", **look: Any) -> Any:
+    """Make a card with a title, a note below it, and content; content that is None is left out.
+
+    Args:
+        title: of the card.
+        content: its components, from the top down.
+        note: what the content shows.
+        look: further properties of the card.
+    """
+    heading = dmc.Title(title, order=2, size="h4", mb=None if note else "xs")
+    dimmed = dmc.Text(note, c="dimmed", size="sm", mb="xs") if note else None
+    return dmc.Card([heading, dimmed, *content], **{"withBorder": True, "h": "100%", **look})
+
+
+def sentence_card(
+    title: str, text: str, stage: str = "other", *more: Any, label: str | None = None, **look: Any
+) -> Any:
+    """Make a card with what a page finds, in the colour of a stage.
+
+    Args:
+        title: what the page finds.
+        text: the evidence; it may be empty.
+        stage: whose colour the card has.
+        more: what stands below.
+        label: what kind of sentence it is, above it.
+        look: further properties of the card.
+    """
+    return dmc.Card(
+        [
+            dmc.Text(label, size="sm", fw=600, c="dimmed") if label else None,
+            dmc.Title(title, order=2, size="h3"),
+            dmc.Text(text, mt="xs") if text else None,
+            *more,
+        ],
+        withBorder=True,
+        className="verdict-card",
+        style=colours_of(stage),
+        **look,
+    )
+
+
+def outcome_card(title: str, sentences: Iterable[str], label: str = "") -> Any:
+    """Make a card with the outcome of a comparison, the sentences below it, and a label above it."""
+    return dmc.Card(
+        [
+            dmc.Text(label, size="sm", c="dimmed") if label else None,
+            dmc.Title(title, order=2, size="h3"),
+            *(dmc.Text(sentence, size="sm", mt=4) for sentence in sentences),
+        ],
+        withBorder=True,
+    )
+
+
+def link(text: Any, address: str, **look: Any) -> Any:
+    """Link to another page of the dashboard."""
+    return dmc.Anchor(text, href=address, refresh=False, **look)
+
+
+def link_in_text(text: str, address: str) -> Any:
+    """Link from within a text, where colour alone does not mark a link."""
+    return link(text, address, underline="always", size="sm")
+
+
+def points(items: Iterable[Any]) -> Any:
+    """List texts, or lists of texts and components, as points."""
+    return dmc.List([dmc.ListItem(item) for item in items], size="sm", spacing=4)
+
+
+def code_block(text: str, label: str, **look: Any) -> Any:
+    """Show lines to copy; the label is for screen readers."""
+    return dmc.Code(text, block=True, tabIndex=0, **look, **aria(label=label))
+
+
+def coded_words(text: str) -> list[Any]:
+    """Show text between backticks as code, the rest as words."""
+    return [dmc.Code(part) if is_code else part for part, is_code in code_parts(text)]
+
+
+def progress_bar(done: float, whole: float, label: str, **look: Any) -> Any:
+    """Show how much is done."""
+    section = dmc.ProgressSection(value=100 * done / max(whole, 1), **aria(label=label))
+    return dmc.ProgressRoot(section, **look)
+
+
+def add_script(app: Dash, function: str, *dependencies: Any, at_start: bool = True) -> None:
+    """Let a function of the assets answer a callback in the browser, such as ``stallscope.keepView``.
+
+    Args:
+        app: gets the callback.
+        function: its namespace and name.
+        dependencies: the callback's outputs, inputs and states.
+        at_start: whether to call it when its inputs appear.
+    """
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction(*function.split(".")), *dependencies, prevent_initial_call=not at_start
+    )
+
+
+def colours_of(name: str) -> dict[str, str]:
+    """Give the stage's colours as style; the stylesheet picks the one for light or dark."""
+    colour = COLOURS[name]
+    return {"--light": colour.light, "--dark": colour.dark}
+
+
+def named_swatch(name: str) -> Any:
+    """Show a stage's colour and its title."""
+    return labelled_swatch(name, TITLES[name])
+
+
+def labelled_swatch(name: str, label: str) -> Any:
+    """Show a stage's colour and a label; kinds of verdicts that are no stages have no colour."""
+    colour = html.Span(className="swatch", style=colours_of(name)) if name in COLOURS else None
+    return html.Span([colour, label], className="named-swatch")
