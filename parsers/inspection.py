@@ -18,7 +18,7 @@ from stallscope.run import Event, Log, Problem, Run, Series
 
 from .base import Format, Parsed, Parser
 from .event_logs import applications, read_event_log
-from .horovod_timeline.format import HorovodTimelineFormat
+from .horovod_timeline import HorovodTimelineFormat
 from .inspected import InspectedFile, InspectedRun, Inspection, Span, Sure
 from .launcher_output import labels_of, output_by_rank
 from .log_records import LogRecordsFormat

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..blocks import Block, Bools, Ints, Words, mask
+from ..blocks import Block, Bools, Ints, Words, sums_of
 from .labels import LONGEST_PREFIX, UNLABELLED, Labels, Stream
 from .srun import LONGEST_CUT_LINE
 
@@ -19,8 +19,6 @@ _FIRST_BLOCK_BYTES = 64 << 10
 # More ranks than any launcher has started; a damaged file may name any number of them.
 _MOST_STREAMS = 1 << 14
 _WORD = 8
-# An odd number without a pattern.
-_MIXING = np.uint64(0x9E3779B97F4A7C15)
 # Fractions of seconds after ``2026-11-21 02:28:01``: the rest of a prefix repeats.
 _POINT, _FRACTION = 19, (20, 21, 22)
 
@@ -189,10 +187,10 @@ def _known(block: Block, at: Ints, known: Sequence[bytes]) -> Ints:
     for length, own in by_length.items():
         texts = b"".join(known[place].ljust(-(-length // _WORD) * _WORD, b"\0") for place in own)
         words = np.frombuffer(texts, "<u8").reshape(len(own), -1)
-        sums = _sums(list(words.T))
+        sums = sums_of(list(words.T))
         order = np.argsort(sums)
-        found = _words(block, at, np.full(len(at), length), length)
-        there = np.searchsorted(sums[order], _sums(found))
+        found = block.words_of(at, np.full(len(at), length))
+        there = np.searchsorted(sums[order], sums_of(found))
         there = order[np.minimum(there, len(own) - 1)]
         same = np.ones(len(at), bool)
         for column, one in enumerate(found):
@@ -205,7 +203,7 @@ def _different(block: Block, start: Ints, length: Ints, kind: Bools) -> tuple[In
     """Return the places whose text differs from the one before by more than a fraction of a second,
     and for each place the index of its text among these.
     """
-    words = _words(block, start, length, int(length.max()))
+    words = block.words_of(start, length)
     if len(words) > _POINT // _WORD:
         words[_POINT // _WORD] = _without_fraction(words[_POINT // _WORD])
     changed = np.append(True, (length[1:] != length[:-1]) | (kind[1:] != kind[:-1]))
@@ -228,21 +226,3 @@ def _without_fraction(words: Words) -> Words:
 
 def _byte(words: Words, at: int) -> Words:
     return np.asarray((words >> np.uint64(8 * at)) & np.uint64(0xFF))
-
-
-def _words(block: Block, at: Ints, length: Ints, longest: int) -> list[Words]:
-    """Return texts of these lengths as numbers of eight bytes each."""
-    masks = np.array([mask(size) for size in range(_WORD + 1)])
-    return [
-        block.words[np.minimum(at + first, block.size)] & masks[np.clip(length - first, 0, _WORD)]
-        for first in range(0, longest, _WORD)
-    ]
-
-
-def _sums(words: Sequence[Words]) -> Words:
-    """Return a number for each text; texts that differ mostly have others."""
-    total = np.zeros(len(words[0]), np.uint64)
-    for one in words:
-        total = (total + one) * _MIXING
-        total ^= total >> np.uint64(32)
-    return total
