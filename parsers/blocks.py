@@ -20,8 +20,6 @@ _DIGIT = rb"\d"
 _WORD = 8
 # Places near the end need no check.
 _PADDING = 256
-# An odd number without a pattern.
-_MIXING = np.uint64(0x9E3779B97F4A7C15)
 # The rarest byte of a needle is chosen from so many bytes.
 _SAMPLE_BYTES = 1 << 14
 # Looking for a byte costs as much as looking at so many places that have it.
@@ -116,11 +114,13 @@ class Block:
 
     def distinct(self, start: Ints, length: Ints) -> tuple[npt.NDArray[np.int32], list[bytes]]:
         """Return for each place the index of its text, and every distinct text once."""
+        if not len(start):
+            return np.zeros(0, np.int32), []
         width = max(-(-int(length.max(initial=0)) // _WORD), 1) * _WORD
         masks = np.where(
             np.arange(width) < np.arange(width + 1)[:, None], np.uint8(255), np.uint8(0)
         )
-        words = np.ndarray((self.size, width // _WORD), "<u8", self.bytes, strides=(1, _WORD))[
+        words = np.ndarray((self.size + 1, width // _WORD), "<u8", self.bytes, strides=(1, _WORD))[
             start
         ]
         words &= masks.view("<u8")[length]
@@ -143,15 +143,6 @@ class Block:
         found = byte in self._having
         count = len(self._having[byte]) if found else float(self._counts[byte])
         return count * _BYTES_PER_PLACE + (0 if found else self.size)
-
-
-def sums_of(words: list[Words]) -> Words:
-    """Return a number for each text; texts that differ mostly have others."""
-    total = np.zeros(len(words[0]), np.uint64)
-    for one in words:
-        total = (total + one) * _MIXING
-        total ^= total >> np.uint64(32)
-    return total
 
 
 def word(text: bytes) -> np.uint64:

@@ -18,7 +18,7 @@ import numpy as np
 from stallscope.errors import NotFoundError, UnreadableError
 
 from ..base import CompanionFormat
-from ..unpacking import Readable, is_packed, unpacking
+from ..unpacking import Readable, readable
 from .events import EVENT, Events, Texts, events
 from .matching import Opened, matched
 from .rows import Batch, Ticks
@@ -268,6 +268,4 @@ def timeline_reader(name: str, file: BinaryIO) -> TimelineReader:
     Raises:
         UnreadableError: if it can be unpacked only with an extra that is not installed.
     """
-    head = file.read(HEAD_BYTES)
-    file.seek(0)
-    return TimelineReader(name, unpacking(name, file, head) if is_packed(head) else file)
+    return TimelineReader(name, readable(name, file))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..blocks import Block, Bools, Ints, Words, sums_of
+from ..blocks import Block, Bools, Ints, Words
 from .labels import LONGEST_PREFIX, UNLABELLED, Labels, Stream
 from .srun import LONGEST_CUT_LINE
 
@@ -118,7 +117,7 @@ class Splitter:
             may_follow[list(labels.second_bytes)] = True
             at = at[may_follow[block.bytes[at + 1]]]
         known = [*self._known]
-        number = _known(block, at, known)
+        number = _known(block, at, {label: place for place, label in enumerate(known, 1)})
         length = np.array([0, *map(len, known)])[number]
         stream = np.array([0, *self._known.values()])[number]
         for place in np.flatnonzero(number == 0).tolist():
@@ -178,24 +177,14 @@ def _closed(opened: Ints, closed: Ints) -> Ints:
     return opened[fits]
 
 
-def _known(block: Block, at: Ints, known: Sequence[bytes]) -> Ints:
-    """Return the numbers, from 1, of the labels at these places, 0 where there is none."""
+def _known(block: Block, at: Ints, known: Mapping[bytes, int]) -> Ints:
+    """Return the values of the labels at these places, 0 where there is none."""
     number = np.zeros(len(at), np.int64)
-    by_length: dict[int, list[int]] = defaultdict(list)
-    for place, label in enumerate(known):
-        by_length[len(label)].append(place)
-    for length, own in by_length.items():
-        texts = b"".join(known[place].ljust(-(-length // _WORD) * _WORD, b"\0") for place in own)
-        words = np.frombuffer(texts, "<u8").reshape(len(own), -1)
-        sums = sums_of(list(words.T))
-        order = np.argsort(sums)
-        found = block.words_of(at, np.full(len(at), length))
-        there = np.searchsorted(sums[order], sums_of(found))
-        there = order[np.minimum(there, len(own) - 1)]
-        same = np.ones(len(at), bool)
-        for column, one in enumerate(found):
-            same &= words[there, column] == one
-        number[same] = np.array(own)[there[same]] + 1
+    for length in {len(label) for label in known}:
+        index, texts = block.distinct(at, np.full(len(at), length))
+        number = np.maximum(
+            number, np.array([known.get(text, 0) for text in texts], np.int64)[index]
+        )
     return number
 
 
