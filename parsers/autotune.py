@@ -24,9 +24,7 @@ from typing import ClassVar
 from stallscope.errors import NotFoundError, UnreadableError
 
 from .base import CompanionFormat
-from .encoding import in_utf8
-from .packed import unpacked_up_to
-from .unpacking import is_packed
+from .unpacking import in_utf8, is_packed, unpacked_up_to
 
 _CYCLE, _FUSION, _SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
 _MIB = 1 << 20

@@ -21,7 +21,7 @@ from stallscope.run import Event, Problem
 
 from .ranges import opened
 from .spark_events import BEGINNING, ApplicationEvents
-from .unpacking import BROKE_OFF, Readable, is_packed, unpacking
+from .unpacking import BROKE_OFF, Unpacking, readable
 
 #: Bytes of one application that are read, unpacked: some ten seconds.
 MOST_BYTES = 4 << 30
@@ -145,10 +145,8 @@ class _Lines:
         yield rest
 
     def _pieces(self) -> Iterator[bytes]:
-        raw = opened(self._file, _ASKED)
-        head = raw.peek(16)[:16]
-        packed = unpacking(self._file.where, raw, head) if is_packed(head) else None
-        stream: Readable = packed or raw
+        stream = readable(self._file.where, opened(self._file, _ASKED))
+        packed = stream if isinstance(stream, Unpacking) else None
         piece = stream.read(min(_PIECE, self._most + 1))
         if packed is not None and not piece:
             raise UnreadableError(f"{self._file.where}: the compressed file is empty or damaged")

@@ -13,10 +13,10 @@ from stallscope.errors import UnreadableError
 
 from .base import Parsed
 from .following import COMMENT, head_of
-from .packed import Unpacked, unpacked_whole
 from .reader import read_in_order
 from .reading import Reading
 from .step_log import MAGIC, StepLogParser, torn_lines
+from .unpacking import Unpacked, unpacked_whole
 
 # So many old bytes are compared: a log that was started again is read from its start.
 _OVERLAP = 4096

@@ -13,7 +13,7 @@ from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import InputStage, MeasuredInput, Problem, Run
 
 from .base import Contents, Format
-from .packed import ENDING
+from .unpacking import ENDING
 
 SUFFIX = ".input.json"
 

@@ -18,12 +18,11 @@ from stallscope.run import Event, Log, Problem, Run, Series
 
 from .base import Format, Parsed, Parser
 from .event_logs import applications, read_event_log
-from .horovod_timeline.format import HorovodTimelineFormat
+from .horovod_timeline import HorovodTimelineFormat
 from .inspected import InspectedFile, InspectedRun, Inspection, Span, Sure
 from .launcher_output import labels_of, output_by_rank
 from .log_records import LogRecordsFormat
 from .named import by_name
-from .packed import unpacked_up_to
 from .progress import ShowProgress, no_progress
 from .reader import is_long_timeline
 from .reading import Identified, Reading, unknown_file_notes
@@ -32,7 +31,7 @@ from .spark_output import SparkOutputFormat
 from .step_log import is_joined
 from .summaries import PRECISION, Summary, iso, key_of, span_of, steps_of, summary_of
 from .unknown_files import likely_content
-from .unpacking import BROKE_OFF, is_packed
+from .unpacking import BROKE_OFF, is_packed, unpacked_up_to
 
 #: Bytes of a file to read: half of them at its start, half at its end.
 MOST_BYTES = 64 << 20

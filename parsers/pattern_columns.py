@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import Block, Bools, Ints, Needle, mask, word
-from .timestamp_columns import digits_up_to, is_blank, moments, words_at
+from .blocks import Block, Bools, Ints, Needle
+from .timestamp_columns import is_blank, moments
 
 Column = npt.NDArray[Any]
 
@@ -57,16 +57,7 @@ def _places(block: Block, text: bytes) -> Ints:
     first = 1 if text.startswith(rb"\d") else 0
     inner = text[first:-1] if text[first:].endswith(rb"\d") else text[first:]
     at = block.places(Needle(inner)) - first
-    return at if inner == text else at[_is_at(block, np.maximum(at, 0), text)]
-
-
-def _is_at(block: Block, at: Ints, text: bytes) -> Bools:
-    """Return which of these places have a text."""
-    found = np.ones(len(at), bool)
-    for first in range(0, len(text), 8):
-        part = text[first : first + 8]
-        found &= (words_at(block, at + first) & mask(len(part))) == word(part)
-    return found
+    return at if inner == text else at[block.has(np.maximum(at, 0), text)]
 
 
 class Walk:
@@ -112,7 +103,7 @@ class Walk:
         self._fields = {name: column[kept] for name, column in self._fields.items()}
 
     def _text(self, text: bytes) -> None:
-        self._keep(_is_at(self._block, self._at, text))
+        self._keep(self._block.has(self._at, text))
         self._at = self._at + len(text)
 
     def _blanks(self) -> None:
@@ -158,7 +149,7 @@ class Walk:
             if not blank.any():
                 break
             self._at = self._at + blank
-        value, count = digits_up_to(block, self._at, MOST_DIGITS[name])
+        value, count = block.numbers(self._at, MOST_DIGITS[name])
         self._fields[name] = value
         self._at = self._at + count
         self._keep(count > 0)
@@ -167,7 +158,7 @@ class Walk:
 
     def _fraction(self, before: Ints) -> None:
         """Read the fraction of seconds, whose integer part has so many digits."""
-        value, count = digits_up_to(self._block, self._at + 1, MOST_FRACTION_DIGITS)
+        value, count = self._block.numbers(self._at + 1, MOST_FRACTION_DIGITS)
         count = np.where(self._block.bytes[self._at] == ord("."), count, 0)
         unit = 10**count
         self._fields["seconds"] = (

@@ -7,11 +7,10 @@ from typing import Any, cast
 
 from stallscope.collector.sources.base import SourceFile
 
-from .unpacking import is_packed, unpacking
+from .unpacking import readable
 
 # Some ways of compressing give nothing before they have had as much.
 _AHEAD = 256 << 10
-_MAGIC = 16
 
 
 def opened(file: SourceFile, ahead: int) -> io.BufferedReader:
@@ -30,9 +29,7 @@ def beginning(file: SourceFile, most: int) -> bytes:
         NotFoundError: if it has gone.
         UnreadableError: if the place does not give them, or it cannot be unpacked.
     """
-    raw = opened(file, _AHEAD)
-    head = raw.peek(_MAGIC)[:_MAGIC]
-    return (unpacking(file.where, raw, head) if is_packed(head) else raw).read(most)
+    return readable(file.where, opened(file, _AHEAD)).read(most)
 
 
 class _Ranges(io.RawIOBase):

@@ -18,11 +18,10 @@ from .base import Parsed
 from .event_logs import applications, most_bytes, read_event_log
 from .horovod_timeline import is_timeline
 from .named import by_name
-from .packed import ENDING, Unpacked, unpacked_up_to, unpacked_whole
 from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
 from .reading import Reading
 from .registry import HEAD_BYTES, PARSERS
-from .unpacking import is_packed
+from .unpacking import ENDING, Unpacked, is_packed, unpacked_up_to, unpacked_whole
 
 _TIMELINE_HEAD = 4096
 _TIMELINE_NAME = re.compile(rf"\.json({ENDING})?$")

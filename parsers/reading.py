@@ -10,7 +10,6 @@ from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Event, MeasuredInput, Problem, Run, Series, newest_first
 
 from .base import Contents, Format, Parsed, Parser
-from .encoding import in_utf8
 from .epochs_only import as_runs, beside_steps
 from .events import with_events
 from .grouping import group
@@ -20,7 +19,7 @@ from .log_records import LogRecords
 from .registry import EMBEDDED, HEAD_BYTES, recognise
 from .series import with_series
 from .step_log import StepLogParser
-from .unpacking import BROKE_OFF
+from .unpacking import BROKE_OFF, in_utf8
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from .base import EmbeddedFormat, Format, Parser
 from .ehealth import EhealthParser
 from .horovod_log import HorovodLogFormat
 from .horovod_runner import HorovodRunnerParser
-from .horovod_timeline.format import HorovodTimelineFormat
+from .horovod_timeline import HorovodTimelineFormat
 from .input_times import InputTimesFormat
 from .keras_output import KerasOutputParser
 from .kineto import KinetoParser

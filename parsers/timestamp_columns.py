@@ -13,24 +13,20 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from .blocks import (
     Block,
     Bools,
+    Bytes,
     Ints,
     Words,
     digits_of,
     eight,
-    leading,
     mask,
-    number,
     others_among,
     word,
 )
 from .timestamps import LATEST_SECOND, read_moment
-
-Bytes = npt.NDArray[np.uint8]
 
 _SECOND_NS = 10**9
 _CLOCK = b"00:00:00"
@@ -103,27 +99,6 @@ def is_blank(byte: Bytes) -> Bools:
     return np.asarray((byte == ord(" ")) | ((byte - np.uint8(9) < 5) & (byte != ord("\n"))))
 
 
-def digits_up_to(block: Block, at: Ints, most: int) -> tuple[Ints, Ints]:
-    """Read numbers of at most so many digits (16), and return how many digits they have."""
-    digits, count = leading(words_at(block, at))
-    if most <= 8 or not (count == 8).any():
-        return _first(digits, np.minimum(count, np.uint64(most)))
-    more, further = leading(words_at(block, at + 8))
-    further = np.where(count == 8, np.minimum(further, np.uint64(most - 8)), np.uint64(0))
-    value, length = _first(digits, count)
-    rest, beyond = _first(np.where(further > 0, more, np.uint64(0)), further)
-    return value * 10**beyond + rest, length + beyond
-
-
-def _first(digits: Words, count: Words) -> tuple[Ints, Ints]:
-    return number(digits, count), count.view(np.int64)
-
-
-def words_at(block: Block, at: Ints) -> Words:
-    """Return the eight bytes at these places, which may lie beyond the block's end."""
-    return block.words[np.minimum(at, block.size)]
-
-
 def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = False) -> Moments:
     """Read timestamps of these forms.
 
@@ -144,7 +119,7 @@ def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = Fals
         own = np.flatnonzero(_known(first, form) & ~found.there)
         if not len(own):
             continue
-        second, fits = _clock(words_at(block, at[own] + form.clock_at))
+        second, fits = _clock(block.words_at(at[own] + form.clock_at))
         found.unclear[own] = True
         own, second = own[fits], second[fits]
         day, fits = _days(block, at[own], form)
@@ -186,9 +161,9 @@ def _clock(words: Words) -> tuple[Ints, Bools]:
 def _days(block: Block, at: Ints, form: _Form) -> tuple[Ints, Bools]:
     """Return when days start, in nanoseconds since 1970, and which days exist."""
     after = form.clock_at + len(_CLOCK)
-    keys = [words_at(block, at), words_at(block, at + 8) & mask(form.clock_at - 8)]
+    keys = [block.words_at(at), block.words_at(at + 8) & mask(form.clock_at - 8)]
     if form.length > after:
-        keys.append(words_at(block, at + after) & mask(form.length - after))
+        keys.append(block.words_at(at + after) & mask(form.length - after))
     changed = np.arange(len(at)) == 0
     for key in keys:
         changed[1:] |= key[1:] != key[:-1]
@@ -215,7 +190,7 @@ def _read_fractions(block: Block, found: Moments, own: Ints, *, padded: bool) ->
     own, at = own[point], at[point] + 1
     if not len(own):
         return
-    value, count = digits_up_to(block, at, _MOST_DIGITS)
+    value, count = block.numbers(at, _MOST_DIGITS)
     unit = _POWERS[_MOST_DIGITS - count]
     found.ns[own] += value * unit
     found.resolution_ns[own] = unit
@@ -261,13 +236,13 @@ def _zones(block: Block, at: Ints) -> tuple[Ints, Ints]:
 
 def _read_seconds(block: Block, at: Ints, found: Moments) -> None:
     """Read seconds since 1970; those of nine digits are older than any log."""
-    second, count = digits_up_to(block, at, _MOST_SECOND_DIGITS)
+    second, count = block.numbers(at, _MOST_SECOND_DIGITS)
     found.unclear |= (count >= _MOST_SECOND_DIGITS - 1) & ~found.there
     own = np.flatnonzero((count == _MOST_SECOND_DIGITS) & ~found.there)
     if not len(own):
         return
     end = at[own] + _MOST_SECOND_DIGITS
-    fraction, digits = digits_up_to(block, end + 1, _MOST_FRACTION_DIGITS)
+    fraction, digits = block.numbers(end + 1, _MOST_FRACTION_DIGITS)
     digits = np.where(block.bytes[end] == ord("."), digits, 0)
     counted = np.minimum(digits, _MOST_DIGITS)
     fraction = np.where(digits > 0, fraction // 10 ** (digits - counted), 0)

@@ -1,14 +1,15 @@
-"""Uncompress files as streams, up to the first damage."""
+"""Uncompress files up to the first damage, whatever their names: rolled and delivered logs often are."""
 
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
 import zlib
 from collections.abc import Callable
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -26,6 +27,8 @@ _KINDS: dict[bytes, Callable[[BinaryIO], Any]] = {
     SNAPPY: snappy_blocks,
     **dict.fromkeys(LZF, lzf_blocks),
 }
+#: How names of compressed files end, as a regular expression has it.
+ENDING = r"\.(?:gz|bz2|xz|zst|lz4)"
 #: The message about a truncated file.
 BROKE_OFF = "the compressed file breaks off or is damaged: what comes after that is missing"
 
@@ -34,6 +37,12 @@ _PIECE = 1 << 20
 _DAMAGE = (*DAMAGE, zlib.error, lzma.LZMAError)
 # If a stream breaks off, Arrow returns nothing of a piece.
 _ARROWS_PIECE = 512
+_HEAD_BYTES = 16
+# A file that unpacks to more is not a log. Bars that are redrawn again and again compress to a
+# hundredth; files that compress better are made to fill memory.
+_MOST_BYTES = 8 << 30
+_MOST_TIMES = 100
+_FEWEST_BYTES = 1 << 30
 
 
 class Readable(Protocol):
@@ -42,54 +51,21 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class Unpacking(Readable, Protocol):
-    """A compressed file."""
+class Unpacked(NamedTuple):
+    """The contents of a file."""
 
-    @property
-    def broke_off(self) -> bool:
-        """Whether damage was met, so that there is less than was put in."""
-
-
-def is_packed(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is compressed in a way known here."""
-    return head.startswith(tuple(_KINDS))
+    data: bytes
+    #: Whether there was more, which damage has cost.
+    broke_off: bool
 
 
-def unpacking(where: str, file: BinaryIO, head: bytes) -> Unpacking:
-    """Open a compressed file (gzip, bzip2, xz, zstd, lz4, and Spark's own codecs), or several
-    joined ones.
+class Unpacking:
+    """A compressed file: ``read`` gives what comes before its end or the first damage."""
 
-    A file that breaks off or is damaged gives what comes before that.
-
-    Args:
-        where: what messages call the file.
-        file: returns as many bytes as requested, unless it has no more.
-        head: its first bytes, which are still to be read from ``file``.
-
-    Raises:
-        UnreadableError: if pyarrow was built without what it is compressed with.
-    """
-    kind = next(kind for magic, kind in _KINDS.items() if head.startswith(magic))
-    try:
-        return _UpToDamage(kind(file))
-    except pa.ArrowNotImplementedError as error:
-        raise UnreadableError(
-            f"{where}: this pyarrow cannot unpack it ({error}); unpack it, or pip install pyarrow"
-        ) from None
-
-
-class _Arrows:
-    def __init__(self, file: BinaryIO, codec: str) -> None:
-        self._file = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec)
-
-    def read1(self, size: int, /) -> bytes:
-        return bytes(self._file.read(min(size, _ARROWS_PIECE)))
-
-
-class _UpToDamage:
     def __init__(self, file: Any) -> None:
         self._file = file
         self._over = False
+        #: Whether damage was met, so that there is less than was put in.
         self.broke_off = False
 
     def read(self, size: int, /) -> bytes:
@@ -104,3 +80,81 @@ class _UpToDamage:
             self._over = not piece
             whole.write(piece)
         return whole.getvalue()
+
+
+class _Arrows:
+    def __init__(self, file: BinaryIO, codec: str) -> None:
+        self._file = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec)
+
+    def read1(self, size: int, /) -> bytes:
+        return bytes(self._file.read(min(size, _ARROWS_PIECE)))
+
+
+def is_packed(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is compressed in a way known here."""
+    return head.startswith(tuple(_KINDS))
+
+
+def unpacking(where: str, file: BinaryIO, head: bytes) -> Unpacking:
+    """Open a compressed file (gzip, bzip2, xz, zstd, lz4, and Spark's own codecs), or several
+    joined ones.
+
+    Args:
+        where: what messages call the file.
+        file: returns as many bytes as requested, unless it has no more.
+        head: its first bytes, which are still to be read from ``file``.
+
+    Raises:
+        UnreadableError: if pyarrow was built without what it is compressed with.
+    """
+    kind = next(kind for magic, kind in _KINDS.items() if head.startswith(magic))
+    try:
+        return Unpacking(kind(file))
+    except pa.ArrowNotImplementedError as error:
+        raise UnreadableError(
+            f"{where}: this pyarrow cannot unpack it ({error}); unpack it, or pip install pyarrow"
+        ) from None
+
+
+def readable(where: str, file: BinaryIO) -> Readable:
+    """Return a file at its start, as ``unpacking`` does if it is compressed."""
+    head = file.read(_HEAD_BYTES)
+    file.seek(0)
+    return unpacking(where, file, head) if is_packed(head) else file
+
+
+def unpacked_whole(where: str, data: bytes) -> Unpacked:
+    """Return the contents of a file, uncompressed if it is compressed.
+
+    Raises:
+        UnreadableError: if nothing can be unpacked.
+    """
+    if not is_packed(data):
+        return Unpacked(data, False)
+    most = min(_MOST_BYTES, max(_FEWEST_BYTES, _MOST_TIMES * len(data)))
+    whole = unpacked_up_to(where, data, most)
+    if len(whole.data) > most:
+        raise UnreadableError(f"{where}: unpacks to more than {most >> 20:,} MiB: this is no log")
+    return whole
+
+
+def unpacked_up_to(where: str, data: bytes, most: int) -> Unpacked:
+    """Return the first bytes of a compressed file, one more than ``most`` if there are more.
+
+    Raises:
+        UnreadableError: if nothing can be unpacked.
+    """
+    stream = unpacking(where, io.BytesIO(data), data)
+    whole = stream.read(most + 1)
+    if not whole:
+        raise UnreadableError(f"{where}: the compressed file is empty or damaged")
+    return Unpacked(whole, stream.broke_off)
+
+
+def in_utf8(data: bytes) -> bytes:
+    """Convert text to UTF-8 if it starts with a UTF-16 mark, as editors and shells write it, and drop
+    the mark.
+    """
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace").encode()
+    return data.removeprefix(codecs.BOM_UTF8)

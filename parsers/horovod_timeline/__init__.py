@@ -21,14 +21,21 @@ sums do not; and once the response cache knows a tensor no rank is ticked any mo
 is known for the first negotiation of each tensor only.
 """
 
-from .files import open_timeline, timeline_reader
-from .reader import HEAD_BYTES, TimelineReader, is_timeline
+from .reader import (
+    HEAD_BYTES,
+    HorovodTimelineFormat,
+    TimelineReader,
+    is_timeline,
+    open_timeline,
+    timeline_reader,
+)
 from .rows import Activities, Batch, Ticks
 
 __all__ = [
     "HEAD_BYTES",
     "Activities",
     "Batch",
+    "HorovodTimelineFormat",
     "Ticks",
     "TimelineReader",
     "is_timeline",

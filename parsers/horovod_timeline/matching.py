@@ -6,25 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..blocks import Bools, Ints
 from .events import Events
-from .rows import Activities, Bools, Ints
+from .rows import Activities, Columns
 
 # Two for each tensor at most in a whole timeline; a damaged one must not make every block slower.
 _MOST_OPEN = 1 << 17
 
 
 @dataclass(frozen=True)
-class Opened:
+class Opened(Columns):
     """Activities that have started and not ended, in the order of their starts."""
 
     tensor: Ints
     at: Ints
     name: Ints
-
-    @classmethod
-    def none(cls) -> Opened:
-        empty = np.zeros(0, np.int64)
-        return cls(empty, empty, empty)
 
 
 @dataclass(frozen=True)
@@ -54,12 +50,11 @@ def matched(before: Opened, events: Events) -> Matched:
         begin, end, level = begin[~backwards], end[~backwards], level[~backwards]
         unmatched += int(np.count_nonzero(backwards))
     opened = np.flatnonzero(still_open)
-    kept = opened[-_MOST_OPEN:]
     return Matched(
         Activities(tensor[end], name[begin], level, at[begin], at[end], size[end]),
-        Opened(tensor[kept], at[kept], name[kept]),
+        Opened(tensor, at, name).take(opened[-_MOST_OPEN:]),
         unmatched,
-        len(opened) - len(kept),
+        max(len(opened) - _MOST_OPEN, 0),
     )
 
 

@@ -7,14 +7,18 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO, ClassVar
 
 import numpy as np
 
-from stallscope.errors import UnreadableError
+from stallscope.errors import NotFoundError, UnreadableError
 
-from ..unpacking import Readable
+from ..base import CompanionFormat
+from ..unpacking import Readable, readable
 from .events import EVENT, Events, Texts, events
 from .matching import Opened, matched
 from .rows import Batch, Ticks
@@ -38,11 +42,23 @@ _META_REST = re.compile(
 _LATEST_US = 1 << 62
 # Between the bracket that opens an array and its first line.
 _BRACKET_BYTES = 4
+_NONE_OPEN = Opened(*np.zeros((3, 0), np.int64))
 
 
 def is_timeline(head: bytes) -> bool:
     """Whether a file that begins with these bytes is a Horovod Timeline."""
     return _HEAD.match(head) is not None
+
+
+class HorovodTimelineFormat(CompanionFormat):
+    """Horovod Timelines among other logs: too large to read there."""
+
+    name: ClassVar[str] = "horovod-timeline"
+    title: ClassVar[str] = "a Horovod Timeline"
+    note: ClassVar[str | None] = "stallscope tune reads it"
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return is_timeline(head)
 
 
 @dataclass
@@ -69,7 +85,7 @@ class TimelineReader:
         self._texts = Texts()
         self._declared_in = self._matched_in = _Array()
         self._at_the_top = True
-        self._open = Opened.none()
+        self._open = _NONE_OPEN
         self._latest = 0
         # What to add to the present array's times.
         self._shift = 0
@@ -92,7 +108,7 @@ class TimelineReader:
     @property
     def unfinished(self) -> int:
         """Count activities that have not ended so far."""
-        return len(self._open.tensor) + self._given_up
+        return len(self._open) + self._given_up
 
     def batches(self) -> Iterator[Batch]:
         """Yield the blocks of the file in order, at least one.
@@ -103,7 +119,7 @@ class TimelineReader:
         # What is in a block is found while the ones before it are put together: numpy lets go of
         # Python's lock for most of the time.
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            waiting: deque[tuple[_Array, Future[Events]]] = deque()
+            waiting: deque[tuple[_Array, Future[tuple[Events, int]]]] = deque()
             for array, block in self._blocks():
                 waiting.append((array, pool.submit(events, block, self._texts)))
                 if len(waiting) > _AT_ONCE:
@@ -169,11 +185,12 @@ class TimelineReader:
             array.numbers[number] = known.get(name, max(self.tensors, default=0) + 1)
         self.tensors[array.numbers[number]] = name
 
-    def _batch(self, array: _Array, found_there: Future[Events]) -> Batch:
+    def _batch(self, array: _Array, found_there: Future[tuple[Events, int]]) -> Batch:
         if array is not self._matched_in:
             self._start_again(array)
-        found = self._in_common(found_there.result())
-        self.unreadable += found.unreadable
+        own, unreadable = found_there.result()
+        found = self._in_common(own)
+        self.unreadable += unreadable
         pairs = matched(self._open, found)
         self._open = pairs.opened
         self.unmatched += pairs.unmatched
@@ -191,8 +208,8 @@ class TimelineReader:
 
     def _start_again(self, array: _Array) -> None:
         self._matched_in = array
-        self._given_up += len(self._open.tensor)
-        self._open = Opened.none()
+        self._given_up += len(self._open)
+        self._open = _NONE_OPEN
         # Unless both have start times, it continues at the last event of the one before.
         self._shift = self._latest
         if array.start_us is not None and self.start_us is not None:
@@ -226,3 +243,29 @@ def _places(block: bytes, text: bytes) -> Iterator[int]:
     while at >= 0:
         yield at
         at = block.find(text, at + len(text))
+
+
+@contextmanager
+def open_timeline(path: str | Path) -> Iterator[TimelineReader]:
+    """Open a timeline, which may be compressed.
+
+    Raises:
+        NotFoundError: if there is no such file.
+        UnreadableError: if it cannot be read, or unpacked.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            yield timeline_reader(str(path), file)
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def timeline_reader(name: str, file: BinaryIO) -> TimelineReader:
+    """Return a reader of a timeline in an open file, which may be compressed.
+
+    Raises:
+        UnreadableError: if it can be unpacked only with an extra that is not installed.
+    """
+    return TimelineReader(name, readable(name, file))

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from ..blocks import Bools, Ints
+
+
+class Columns:
+    """Arrays of one length, as a dataclass: a row has one entry in each."""
+
+    if TYPE_CHECKING:
+        __match_args__: tuple[str, ...]
+
+        def __init__(self, *columns: Any) -> None: ...
+
+    @classmethod
+    def joined(cls, several: Sequence[Self]) -> Self:
+        """Join several into one."""
+        return cls(*map(np.concatenate, zip(*several, strict=True)))
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, name) for name in self.__match_args__)
+
+    def __len__(self) -> int:
+        return len(next(iter(self)))
+
+    def only(self, chosen: Bools) -> Self:
+        """Return the chosen rows."""
+        return self.take(np.flatnonzero(chosen))
+
+    def take(self, places: Ints | slice) -> Self:
+        """Return the rows at these places, in this order."""
+        return type(self)(*[column[places] for column in self])
 
 
 @dataclass(frozen=True)
-class Activities:
-    """Activities that started and ended, one entry each. Times are microseconds of the timeline."""
+class Activities(Columns):
+    """Activities that started and ended. Times are microseconds of the timeline."""
 
     tensor: Ints
     #: Index into the reader's ``activity_names``.
@@ -26,58 +53,14 @@ class Activities:
     #: Bytes that an operation put out; -1 for all that is no successful operation.
     size: Ints
 
-    @classmethod
-    def joined(cls, several: Sequence[Activities]) -> Activities:
-        """Join several into one."""
-        return cls(
-            np.concatenate([one.tensor for one in several]),
-            np.concatenate([one.name for one in several]),
-            np.concatenate([one.level for one in several]),
-            np.concatenate([one.begin for one in several]),
-            np.concatenate([one.end for one in several]),
-            np.concatenate([one.size for one in several]),
-        )
-
-    def __len__(self) -> int:
-        return len(self.begin)
-
-    def only(self, chosen: Bools) -> Activities:
-        return self.at(np.flatnonzero(chosen))
-
-    def at(self, chosen: Ints | slice) -> Activities:
-        """Return those at these places, in this order."""
-        return Activities(
-            self.tensor[chosen],
-            self.name[chosen],
-            self.level[chosen],
-            self.begin[chosen],
-            self.end[chosen],
-            self.size[chosen],
-        )
-
 
 @dataclass(frozen=True)
-class Ticks:
+class Ticks(Columns):
     """Times (microseconds) at which a rank had a tensor ready."""
 
     tensor: Ints
     rank: Ints
     at: Ints
-
-    @classmethod
-    def joined(cls, several: Sequence[Ticks]) -> Ticks:
-        """Join several into one."""
-        return cls(
-            np.concatenate([one.tensor for one in several]),
-            np.concatenate([one.rank for one in several]),
-            np.concatenate([one.at for one in several]),
-        )
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def only(self, chosen: Bools) -> Ticks:
-        return Ticks(self.tensor[chosen], self.rank[chosen], self.at[chosen])
 
 
 @dataclass(frozen=True)

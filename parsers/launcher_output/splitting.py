@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..blocks import Block, Bools, Ints, Words, mask
+from ..blocks import Block, Bools, Ints, Words
 from .labels import LONGEST_PREFIX, UNLABELLED, Labels, Stream
 from .srun import LONGEST_CUT_LINE
 
@@ -19,8 +18,6 @@ _FIRST_BLOCK_BYTES = 64 << 10
 # More ranks than any launcher has started; a damaged file may name any number of them.
 _MOST_STREAMS = 1 << 14
 _WORD = 8
-# An odd number without a pattern.
-_MIXING = np.uint64(0x9E3779B97F4A7C15)
 # Fractions of seconds after ``2026-11-21 02:28:01``: the rest of a prefix repeats.
 _POINT, _FRACTION = 19, (20, 21, 22)
 
@@ -120,7 +117,7 @@ class Splitter:
             may_follow[list(labels.second_bytes)] = True
             at = at[may_follow[block.bytes[at + 1]]]
         known = [*self._known]
-        number = _known(block, at, known)
+        number = _known(block, at, {label: place for place, label in enumerate(known, 1)})
         length = np.array([0, *map(len, known)])[number]
         stream = np.array([0, *self._known.values()])[number]
         for place in np.flatnonzero(number == 0).tolist():
@@ -180,24 +177,14 @@ def _closed(opened: Ints, closed: Ints) -> Ints:
     return opened[fits]
 
 
-def _known(block: Block, at: Ints, known: Sequence[bytes]) -> Ints:
-    """Return the numbers, from 1, of the labels at these places, 0 where there is none."""
+def _known(block: Block, at: Ints, known: Mapping[bytes, int]) -> Ints:
+    """Return the values of the labels at these places, 0 where there is none."""
     number = np.zeros(len(at), np.int64)
-    by_length: dict[int, list[int]] = defaultdict(list)
-    for place, label in enumerate(known):
-        by_length[len(label)].append(place)
-    for length, own in by_length.items():
-        texts = b"".join(known[place].ljust(-(-length // _WORD) * _WORD, b"\0") for place in own)
-        words = np.frombuffer(texts, "<u8").reshape(len(own), -1)
-        sums = _sums(list(words.T))
-        order = np.argsort(sums)
-        found = _words(block, at, np.full(len(at), length), length)
-        there = np.searchsorted(sums[order], _sums(found))
-        there = order[np.minimum(there, len(own) - 1)]
-        same = np.ones(len(at), bool)
-        for column, one in enumerate(found):
-            same &= words[there, column] == one
-        number[same] = np.array(own)[there[same]] + 1
+    for length in {len(label) for label in known}:
+        index, texts = block.distinct(at, np.full(len(at), length))
+        number = np.maximum(
+            number, np.array([known.get(text, 0) for text in texts], np.int64)[index]
+        )
     return number
 
 
@@ -205,7 +192,7 @@ def _different(block: Block, start: Ints, length: Ints, kind: Bools) -> tuple[In
     """Return the places whose text differs from the one before by more than a fraction of a second,
     and for each place the index of its text among these.
     """
-    words = _words(block, start, length, int(length.max()))
+    words = block.words_of(start, length)
     if len(words) > _POINT // _WORD:
         words[_POINT // _WORD] = _without_fraction(words[_POINT // _WORD])
     changed = np.append(True, (length[1:] != length[:-1]) | (kind[1:] != kind[:-1]))
@@ -228,21 +215,3 @@ def _without_fraction(words: Words) -> Words:
 
 def _byte(words: Words, at: int) -> Words:
     return np.asarray((words >> np.uint64(8 * at)) & np.uint64(0xFF))
-
-
-def _words(block: Block, at: Ints, length: Ints, longest: int) -> list[Words]:
-    """Return texts of these lengths as numbers of eight bytes each."""
-    masks = np.array([mask(size) for size in range(_WORD + 1)])
-    return [
-        block.words[np.minimum(at + first, block.size)] & masks[np.clip(length - first, 0, _WORD)]
-        for first in range(0, longest, _WORD)
-    ]
-
-
-def _sums(words: Sequence[Words]) -> Words:
-    """Return a number for each text; texts that differ mostly have others."""
-    total = np.zeros(len(words[0]), np.uint64)
-    for one in words:
-        total = (total + one) * _MIXING
-        total ^= total >> np.uint64(32)
-    return total

@@ -22,9 +22,9 @@ from stallscope.collector.sources.base import SourceFile
 from stallscope.parsers import event_logs, read
 from stallscope.parsers.event_logs import applications, read_event_log
 from stallscope.parsers.inspection import inspect
-from stallscope.parsers.packed import unpacked
 from stallscope.parsers.spark_blocks import lz4_blocks
 from stallscope.parsers.spark_events import spark_events
+from stallscope.parsers.unpacking import unpacked_whole
 from stallscope.run import Event
 
 NEIGHBOURS = Path(__file__).parent / "neighbours"
@@ -52,9 +52,9 @@ def packed(codec: str) -> bytes:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_sparks_codecs_wrote_is_read_as_if_they_had_not(codec: str) -> None:
-    assert unpacked("x", packed(codec)) == REAL
+    assert unpacked_whole("x", packed(codec)).data == REAL
     # Applications that ran again append.
-    assert unpacked("x", packed(codec) * 2) == REAL * 2
+    assert unpacked_whole("x", packed(codec) * 2).data == REAL * 2
     found = read_event_log([given(f"{APPLICATION}.{codec}", packed(codec))])
     assert told(found.events) == WHOLE
     assert found.problems == []
@@ -63,7 +63,7 @@ def test_what_sparks_codecs_wrote_is_read_as_if_they_had_not(codec: str) -> None
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_log_that_breaks_off_gives_what_was_whole(codec: str) -> None:
     data = packed(codec) * 3
-    whole = unpacked("x", data[: len(data) * 5 // 6])
+    whole = unpacked_whole("x", data[: len(data) * 5 // 6]).data
     assert (REAL * 3).startswith(whole)
     # Of zstd Arrow keeps less than a piece to itself.
     assert len(whole) > 2 * len(REAL) - 512
@@ -107,7 +107,7 @@ def test_blocks_that_are_none_are_a_sentence(data: bytes) -> None:
 def test_of_lzf_repetitions_that_overlap_are_repeated() -> None:
     # "a", then 300 bytes from one byte before: what Ning's writer makes of a run.
     long = b"ZV\1" + (5).to_bytes(2, "big") + (1 + 264).to_bytes(2, "big") + b"\0a\xe0\xff\0"
-    assert unpacked("x", long + b"ZV\0\0\3end") == b"a" * 265 + b"end"
+    assert unpacked_whole("x", long + b"ZV\0\0\3end").data == b"a" * 265 + b"end"
 
 
 def rolled(parts: list[bytes], *, compacted: bytes | None = None) -> list[SourceFile]:

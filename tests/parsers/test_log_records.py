@@ -15,8 +15,8 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.collector.recorder.records import LONGEST, key_of, records
 from stallscope.errors import UnreadableError
-from stallscope.parsers import packed, read, unpacking
-from stallscope.parsers.packed import unpacked
+from stallscope.parsers import read, unpacking
+from stallscope.parsers.unpacking import unpacked_whole
 from stallscope.run import Run
 
 JOB = Job(ranks=3, steps=400)
@@ -141,6 +141,10 @@ def test_zstd_and_lz4_are_read_as_well(tmp_path: Path, original: Run, codec: str
         unpacked("x.zst", packed_data[:4] + b"nonsense")
 
 
+def unpacked(where: str, data: bytes) -> bytes:
+    return unpacked_whole(where, data).data
+
+
 def packed_as(codec: str, *frames: bytes) -> bytes:
     """Frames one after the other; none says how long it is."""
     whole = b""
@@ -176,11 +180,11 @@ def test_what_cannot_be_unpacked_is_a_sentence(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(UnreadableError, match=r"x\.zst: this pyarrow cannot .* pip install"):
             unpacked("x.zst", b"\x28\xb5\x2f\xfd")
     with monkeypatch.context() as little:
-        little.setattr(packed, "_MOST_BYTES", 1 << 20)
+        little.setattr(unpacking, "_MOST_BYTES", 1 << 20)
         with pytest.raises(UnreadableError, match="more than 1 MiB: this is no log"):
             unpacked("x.gz", gzip.compress(bytes(50 << 20)))
     # A few kilobytes are not given what a long log may take.
-    monkeypatch.setattr(packed, "_FEWEST_BYTES", 2 << 20)
+    monkeypatch.setattr(unpacking, "_FEWEST_BYTES", 2 << 20)
     with pytest.raises(UnreadableError, match=r"more than [0-9]{1,2} MiB: this is no log"):
         unpacked("x.gz", gzip.compress(bytes(50 << 20)))
     assert len(unpacked("x.gz", gzip.compress(bytes(2 << 20)))) == 2 << 20

@@ -16,8 +16,7 @@ from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import StallscopeError
 from stallscope.parsers.autotune import is_autotune_log, parse_autotune
 from stallscope.parsers.event_logs import read_event_log
-from stallscope.parsers.horovod_timeline import is_timeline
-from stallscope.parsers.horovod_timeline.files import timeline_reader
+from stallscope.parsers.horovod_timeline import is_timeline, timeline_reader
 from stallscope.parsers.input_times import parse_input_times
 from stallscope.parsers.named import by_name
 from stallscope.parsers.reading import Reading

@@ -23,9 +23,9 @@ from stallscope.parsers.launcher_output import (
 )
 from stallscope.parsers.log_records import LogRecords
 from stallscope.parsers.named import by_name
-from stallscope.parsers.packed import unpacked
 from stallscope.parsers.reading import Reading
 from stallscope.parsers.registry import EMBEDDED
+from stallscope.parsers.unpacking import unpacked_whole
 from stallscope.run import Run
 
 Target = Callable[[bytes], object]
@@ -115,7 +115,7 @@ def whole(data: bytes) -> list[Run]:
     reading = Reading()
     for name, part in zip(cycle(_NAMES), data.split(BETWEEN_FILES), strict=False):
         try:
-            reading.add_file(name, f"some/{name}", unpacked(name, part))
+            reading.add_file(name, f"some/{name}", unpacked_whole(name, part).data)
         except (UnreadableError, NotFoundError) as error:
             reading.failed(name, error)
     runs = reading.runs("some", reading.records_logs())

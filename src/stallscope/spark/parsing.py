@@ -17,11 +17,10 @@ import pyarrow.parquet as pq
 from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.base import Parsed
-from stallscope.parsers.encoding import in_utf8
 from stallscope.parsers.log_records import LogRecordsFormat
 from stallscope.parsers.named import by_name
-from stallscope.parsers.packed import unpacked, unpacked_whole
 from stallscope.parsers.reading import Reading
+from stallscope.parsers.unpacking import in_utf8, unpacked_whole
 from stallscope.run import STEPS_SCHEMA
 
 from .each import check_shared, each
@@ -235,7 +234,7 @@ def _read_records(task: _Task) -> Reading:
     check_shared(task.folder)
     reading = Reading()
     for file in task.files:
-        reading.records.add(file.name, in_utf8(unpacked(file.where, file.read())))
+        reading.records.add(file.name, in_utf8(unpacked_whole(file.where, file.read()).data))
     reading.parsed = reading.records_logs()
     return _without_rows(reading, task.folder)
 

@@ -63,7 +63,7 @@ def _negotiated(segment: Segment, group: Ints, count: int) -> Floats:
     negotiated, operations = segment.negotiated_allreduces, segment.allreduces
     latest = latest_before(negotiated, operations.tensor, operations.begin)
     known = latest >= 0
-    rows, own = negotiated.at(latest[known]), group[known]
+    rows, own = negotiated.take(latest[known]), group[known]
     order = np.argsort(rows.begin, kind="stable")
     found = _covered(rows.begin[order], rows.end[order], own[order], count)
     found[np.bincount(own, minlength=count) == 0] = np.nan

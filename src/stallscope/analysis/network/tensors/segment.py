@@ -54,7 +54,7 @@ class Segment:
     def allreduces(self) -> Activities:
         """Select allreduces, sorted by their start and then by tensor."""
         found = self.operations.only(self.of(self.operations, ALLREDUCE.__eq__))
-        return found.at(np.lexsort((found.tensor, found.begin)))
+        return found.take(np.lexsort((found.tensor, found.begin)))
 
     @cached_property
     def allreduce_parts(self) -> tuple[Activities, Ints]:

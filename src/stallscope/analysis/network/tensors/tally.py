@@ -65,7 +65,7 @@ class _Tally:
         new = batch.activities.only(batch.activities.end >= batch.activities.begin)
         rows = Activities.joined([self._rows, new])
         self._ticks = Ticks.joined([self._ticks, batch.ticks])
-        self._rows = rows.at(np.argsort(rows.begin, kind="stable"))
+        self._rows = rows.take(np.argsort(rows.begin, kind="stable"))
         until = batch.settled
         if len(rows) > _MOST_PENDING:
             until = max(until, batch.first)
@@ -107,11 +107,11 @@ class _Tally:
         """Pass the activities before a time to the tallies, and drop them."""
         rows, ticks = self._rows, self._ticks
         count = len(rows) if until is None else int(np.searchsorted(rows.begin, until))
-        settled = rows.at(slice(count))
+        settled = rows.take(slice(count))
         segment = Segment(settled, ticks, self._reader.activity_names, starts, until)
         for tally in (self._unions, self._tensors, self._fusion, self._steps, self._lateness):
             tally.add(segment)
-        self._rows = rows.at(slice(count, None))
+        self._rows = rows.take(slice(count, None))
         if until is not None:
             self._ticks = ticks.only(ticks.at >= until)
 
