@@ -52,6 +52,7 @@ ANALYSIS = (
     "network",
     "advice",
     "findings",
+    "stopped",
     "result",
     "scaling",
     "history",

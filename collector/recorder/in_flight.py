@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from .format import IntervalRow, StepRow
-from .stacks import StackFile, frames_of
+from .stacks import StackFile, frames_of, stacks_in_user_code
 
 # A step is overdue when it takes longer than the longest of these.
 _TIMES_MEDIAN = 10
@@ -108,6 +108,8 @@ class StepWatch:
     def overdue(self, now: int, step: int, read: PositionReader) -> Optional[Dict[str, Any]]:
         """Return facts of the step in flight if it is overdue and was not described just now.
 
+        After progress, the fact becomes None.
+
         Args:
             now: monotonic nanoseconds.
             step: the number of the step in flight.
@@ -115,6 +117,9 @@ class StepWatch:
         """
         waited = now - self._progress
         if waited < self._limit_ns():
+            if self._written_at:
+                self._written_at = 0
+                return {"in_flight": None}
             return None
         if waited > _OFTEN_NS and now - self._written_at < _RARE_PAUSE_NS:
             return None
@@ -123,10 +128,12 @@ class StepWatch:
             "step": step,
             "since_us": self._us(self._progress),
             "seen_us": self._us(now),
+            "usual_us": self._usual_us(),
             **self._reached(read()),
         }
         if self._stacks is not None:
             described["stack"] = frames_of(sys._current_frames().get(self._thread))
+            described["other_threads"] = stacks_in_user_code(besides=self._thread)
             self._write_stacks(waited, step)
         return {"in_flight": described}
 
@@ -134,6 +141,11 @@ class StepWatch:
         if len(self._times) < _FEWEST_STEPS:
             return _OVERDUE_AT_START_NS
         return max(_OVERDUE_NS, _TIMES_MEDIAN * median(self._times))
+
+    def _usual_us(self) -> Optional[int]:
+        """Return the usual time of a step; None while it is unknown."""
+        known = len(self._times) >= _FEWEST_STEPS
+        return int(median(self._times)) // 1000 if known else None
 
     def _reached(self, position: Position) -> Dict[str, Any]:
         """Return the last timestamp that was reached, and when."""

@@ -21,6 +21,10 @@ SUFFIX = ".stacks.txt"
 MOST_FRAMES = 40
 _MOST_THREADS = 200
 _MOST_BYTES = 512 * 1024
+# Threads of a loader are many and alike.
+_MOST_OTHERS = 3
+# Frames in this folder are the recorder's.
+_RECORDER = str(Path(__file__).parent)
 
 #: A frame: file, line number, function.
 Frame = Tuple[str, int, str]
@@ -33,6 +37,24 @@ def frames_of(frame: Optional[FrameType]) -> List[Frame]:
         frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return frames
+
+
+def stacks_in_user_code(besides: int) -> List[List[Frame]]:
+    """Return the stacks of other threads that run code of the user, such as a loader's generator."""
+    stacks: List[List[Frame]] = []
+    for thread, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
+        frames = frames_of(frame) if thread != besides else []
+        if any(map(_is_users, frames)) and len(stacks) < _MOST_OTHERS:
+            stacks.append(frames)
+    return stacks
+
+
+def _is_users(frame: Frame) -> bool:
+    """Return whether the code is neither a library's nor Python's own."""
+    path = frame[0]
+    return not path.startswith(("<", sys.prefix, sys.base_prefix, _RECORDER)) and (
+        "-packages" + os.sep not in path
+    )
 
 
 class StackFile:

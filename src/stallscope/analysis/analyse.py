@@ -51,6 +51,7 @@ from .result import Analysis
 from .settings.cores import CoreUse
 from .settings.setup import Setup
 from .steps.clocks import ClockSummary
+from .stopped.stopped import Stopped, find_stopped, stopped_verdict
 
 
 def analyse(
@@ -158,8 +159,14 @@ class _Analyser:
         return coverage(self.run, self.generations)
 
     @cached_property
+    def stopped(self) -> Stopped | None:
+        return find_stopped(self.run)
+
+    @cached_property
     def verdict(self) -> Bottleneck:
         """Return the verdict with its advice."""
+        if self.stopped is not None:
+            return stopped_verdict(self.stopped)
         run, steady, found, rates = self.run, self.steady, self.attribution, self.input_rates
         if steady is None or found is None:
             return Bottleneck(
@@ -215,6 +222,7 @@ class _Analyser:
             by_cause=by_cause,
             ranks=rank_summaries(generations, waiting_known),
             bottleneck=self.verdict,
+            stopped=self.stopped,
             stragglers=() if shown is None else shown.stragglers,
             what_if=() if shown is None else shown.gains,
             predicted_from="run" if self.comparable.baseline is None else "baseline",

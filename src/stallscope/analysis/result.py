@@ -24,6 +24,7 @@ from .ledger.job_time import JobTime
 from .ledger.ledger import Ledger
 from .network.communication import Communication
 from .steps.clocks import ClockSummary
+from .stopped.stopped import Stopped
 from .stragglers.straggler import Straggler
 
 
@@ -68,6 +69,8 @@ class Analysis:
     epoch_times: EpochTimes | None = None
     #: Rates of loaders run alone, and the rate that the run needs; None if no loader was measured.
     input_rates: InputRates | None = None
+    #: How the job stands still; None if it does not.
+    stopped: Stopped | None = None
 
     @property
     def steps(self) -> int:

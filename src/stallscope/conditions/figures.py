@@ -146,7 +146,16 @@ def _changes(analysis: Analysis, _: str) -> Found:
     return unmeasured(analysis) if analysis.steady is None else count(len(analysis.changes))
 
 
-_VERDICTS = ("input", "compute", "other", "imbalance", "allreduce", "balanced", "insufficient_data")
+_VERDICTS = (
+    "input",
+    "compute",
+    "other",
+    "imbalance",
+    "allreduce",
+    "balanced",
+    "stopped",
+    "insufficient_data",
+)
 _CAUSES = ("input", "compute", "other", "none")
 _FIGURES: dict[str, Figure] = {
     "samples_per_second": Figure(Kind.RATE, _throughput),

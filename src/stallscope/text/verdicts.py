@@ -16,6 +16,7 @@ _KINDS = {
     "imbalance": "Slow ranks",
     "allreduce": "Exposed allreduce",
     "balanced": "Balanced",
+    "stopped": "Stopped",
     "insufficient_data": "Insufficient data",
 }
 
@@ -25,6 +26,7 @@ _HEADLINES = {
     "other": "Work between steps holds this run back",
     "allreduce": "Exposed allreduce holds this run back",
     "balanced": "Two faults cost about the same",
+    "stopped": "The job stands still",
     "insufficient_data": "These logs cannot show what holds the run back",
 }
 _NO_FAULT = "No fault found"

@@ -50,6 +50,7 @@ def json_content(analysis: Analysis) -> Content:
         communication=moved and fields_of(moved, _COMMUNICATION),
         input=_input(analysis),
         bottleneck=analysis.bottleneck,
+        stopped=_stopped(analysis),
         stragglers=[fields_of(one, _STRAGGLER) for one in analysis.stragglers],
         what_if=[_gain(gain) for gain in analysis.what_if],
         predicted_from=analysis.predicted_from,
@@ -73,6 +74,23 @@ def _run(analysis: Analysis) -> dict[str, Any]:
         **fields_of(run, "synthetic status"),
         "samples_per_second": analysis.samples_per_second,
         "started_at": moment(run.started_at),
+    }
+
+
+def _stopped(analysis: Analysis) -> dict[str, Any] | None:
+    stopped = analysis.stopped
+    if stopped is None:
+        return None
+    return {
+        "since": moment(stopped.since),
+        **fields_of(stopped, "seconds step waiting evidence"),
+        "ranks": [
+            {
+                **fields_of(rank, "rank host stage pause"),
+                "stack": [f"{path}:{line} in {name}" for path, line, name in rank.stack],
+            }
+            for rank in stopped.ranks
+        ],
     }
 
 

@@ -1,0 +1,1 @@
+"""Whether a job stands still, and which ranks the others wait for."""

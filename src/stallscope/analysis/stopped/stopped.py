@@ -1,0 +1,287 @@
+"""Find out whether a job stands still, which ranks the others wait for, and where those are.
+
+A collective needs all ranks. So ranks whose gradients are ready wait, and those that have come less far
+are missing. Where all ranks wait in the same reduction, none of them is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any
+
+from stallscope.formatting.lists import listed
+from stallscope.run import Log, Run
+
+from ..gains.bottleneck import Bottleneck
+
+#: A frame of a stack: file, line, function.
+Frame = tuple[str, int, str]
+
+# The timestamps of a step in order, and what a rank is doing once it has reached each of them.
+_REACHED = ("end", "begin", "data", "ready", "reduced")
+_STAGES = ("other", "input", "compute", "allreduce", "other")
+_READY = _REACHED.index("ready")
+_DOING = {
+    "input": "waits for its batch",
+    "compute": "has its batch, and its gradients are not ready",
+    "other": "is between two steps",
+    "allreduce": "waits in the allreduce",
+}
+# Before the usual time of a step is known, steps are traced and compiled.
+_LONGEST_START_S = 300.0
+# Validation and checkpoints may take long.
+_LONGEST_PAUSE_S = 600.0
+# A rank that lives describes its step by then.
+_SILENT_S = 10.0
+_DEBUGGERS = ("pdb", "bdb", "pydevd", "debugpy", "ipdb")
+_NOT_THE_USERS = ("-packages/", "/lib/python3", "/stallscope/collector/recorder/")
+
+
+@dataclass(frozen=True)
+class StoppedRank:
+    """A rank that the others wait for."""
+
+    rank: int
+    host: str
+    #: ``input``, ``compute`` or ``other``; None if its log shows no more than its last step.
+    stage: str | None
+    #: ``validation`` or ``checkpoint`` if it runs one.
+    pause: str | None
+    #: Its training thread's stack, the innermost frame first.
+    stack: tuple[Frame, ...]
+    #: The innermost frame of the user's own code, in any thread.
+    where: Frame | None
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A job that stands still."""
+
+    #: When the last rank made progress, in UTC; None if unknown.
+    since: datetime | None
+    #: How long it had been standing still when a rank was last seen.
+    seconds: float
+    step: int
+    #: The ranks that have not arrived; empty if all ranks wait.
+    ranks: tuple[StoppedRank, ...]
+    waiting: tuple[int, ...]
+    evidence: str
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """The position of one rank whose step is overdue."""
+
+    log: Log
+    step: int
+    reached: int
+    since_ns: int
+    seconds: float
+    usual_known: bool
+    pause: str | None
+    stack: tuple[Frame, ...]
+    other_threads: tuple[tuple[Frame, ...], ...]
+
+    @classmethod
+    def of(cls, log: Log) -> _Rank | None:
+        """Read the position; None if no step is overdue, or if the log's facts are damaged."""
+        fact = log.facts.get("in_flight")
+        if log.ended or not isinstance(fact, Mapping):
+            return None
+        try:
+            since, seen = int(fact["since_us"]), int(fact["seen_us"])
+            return cls(
+                log,
+                int(fact["step"]),
+                _REACHED.index(fact["reached"]),
+                log.anchor + log.wall_minus_monotonic + since * 1000,
+                max(0.0, (seen - since) / 1e6),
+                fact.get("usual_us") is not None,
+                fact.get("pause") if fact.get("pause") in ("validation", "checkpoint") else None,
+                _frames(fact.get("stack")),
+                tuple(map(_frames, fact.get("other_threads") or ())),
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    @property
+    def arrived(self) -> tuple[int, int]:
+        """Return what orders ranks by how far they have come."""
+        # A rank that has reduced its gradients comes no further before the next step.
+        return (self.step + 1, 0) if self.reached > _READY else (self.step, self.reached)
+
+    @property
+    def waits(self) -> bool:
+        return self.reached == _READY
+
+
+def find_stopped(run: Run) -> Stopped | None:
+    """Return how a run stands still; None if it makes progress, has ended, or was not seen waiting."""
+    logs = _last_logs(run)
+    seen = [rank for rank in map(_Rank.of, logs) if rank is not None]
+    if not seen:
+        return None
+    missing = _missing(seen)
+    silent = _silent(logs, seen)
+    if not _is_a_stop(seen, missing, silent):
+        return None
+    latest = max(seen, key=lambda rank: rank.since_ns)
+    ranks = (*map(_of_rank, missing), *map(_of_silent, silent))
+    waiting = tuple(sorted(rank.log.rank for rank in seen if rank.waits))
+    return Stopped(
+        since=datetime.fromtimestamp(latest.since_ns / 1e9, tz=UTC),
+        seconds=latest.seconds,
+        step=min(rank.step for rank in seen),
+        ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
+        waiting=waiting,
+        evidence=" ".join(_evidence(run, latest, ranks, silent, waiting)),
+    )
+
+
+def stopped_verdict(stopped: Stopped) -> Bottleneck:
+    """Return the verdict on a run that stands still."""
+    stages = {rank.stage for rank in stopped.ranks}
+    stage = stages.pop() if len(stages) == 1 else None
+    return Bottleneck(
+        "stopped",
+        stage if stopped.ranks else "network",
+        stopped.evidence,
+        ranks=tuple(rank.rank for rank in stopped.ranks),
+        advice=(_advice(stopped),),
+        fault=True,
+    )
+
+
+def _advice(stopped: Stopped) -> str:
+    described = [rank.rank for rank in stopped.ranks if rank.stage is not None]
+    if described:
+        return (
+            f"The stacks of all threads of {listed('rank', described)} are in files that end with "
+            "`.stacks.txt`, next to the logs, once a step takes 30 seconds."
+        )
+    if stopped.ranks:
+        return "Look at the end of the output of these ranks, and at the memory of their hosts."
+    return (
+        "Look at the network between the hosts, and at what the reduction prints: start the job with "
+        "`HOROVOD_LOG_LEVEL=info`, or with `NCCL_DEBUG=INFO` on GPUs."
+    )
+
+
+def _last_logs(run: Run) -> list[Log]:
+    """Return each rank's last log in the last world."""
+    last: dict[int, Log] = {}
+    for log in sorted(run.logs, key=lambda log: (log.generation, log.part)):
+        last[log.rank] = log
+    generation = max(log.generation for log in last.values())
+    return [log for _, log in sorted(last.items()) if log.generation == generation]
+
+
+def _missing(seen: Sequence[_Rank]) -> list[_Rank]:
+    """Return the ranks that have come less far than a rank that waits; without one, none is known."""
+    waiting = [rank.arrived for rank in seen if rank.waits]
+    return (
+        [rank for rank in seen if not rank.waits and rank.arrived < max(waiting)] if waiting else []
+    )
+
+
+def _silent(logs: Sequence[Log], seen: Sequence[_Rank]) -> list[Log]:
+    """Return the logs that have stopped without a word while other ranks wait."""
+    if max(rank.seconds for rank in seen) < _SILENT_S:
+        return []
+    described = {rank.log.rank for rank in seen}
+    return [log for log in logs if log.rank not in described]
+
+
+def _is_a_stop(seen: Sequence[_Rank], missing: Sequence[_Rank], silent: Sequence[Log]) -> bool:
+    """Whether it is more than the start of training, a validation or a checkpoint."""
+    seconds = max(rank.seconds for rank in seen)
+    if not any(rank.usual_known for rank in seen) and seconds < _LONGEST_START_S:
+        return False
+    holding = missing or [rank for rank in seen if not rank.waits]
+    pauses = bool(holding) and not silent and all(rank.pause for rank in holding)
+    return not pauses or seconds >= _LONGEST_PAUSE_S
+
+
+def _of_rank(rank: _Rank) -> StoppedRank:
+    return StoppedRank(
+        rank.log.rank,
+        rank.log.host,
+        _STAGES[rank.reached],
+        rank.pause,
+        rank.stack,
+        _users_frame((rank.stack, *rank.other_threads)),
+    )
+
+
+def _of_silent(log: Log) -> StoppedRank:
+    return StoppedRank(log.rank, log.host, None, None, (), None)
+
+
+def _evidence(
+    run: Run,
+    latest: _Rank,
+    ranks: Sequence[StoppedRank],
+    silent: Sequence[Log],
+    waiting: Sequence[int],
+) -> Iterator[str]:
+    yield f"No step has finished for {latest.seconds:,.0f} s, since step {latest.step}."
+    for rank in ranks:
+        if rank.stage is not None:
+            yield _where(rank)
+    for log in silent:
+        what = "has ended its training" if log.ended else "has stopped without a last line"
+        yield f"The log of rank {log.rank} on {log.host} {what}."
+    if ranks and waiting:
+        wait = "waits" if len(waiting) == 1 else "wait"
+        yield f"{listed('rank', waiting).capitalize()} {wait} in the allreduce."
+    elif waiting:
+        yield "All ranks with a log wait in the same allreduce: " + (
+            f"{listed('rank', run.missing_ranks)} left no log here and may be missing there."
+            if run.missing_ranks
+            else "the network or the reduction itself stands still."
+        )
+    elif not ranks:
+        yield "The logs do not show which rank the others wait for."
+    yield from _stall_reports(run)
+
+
+def _where(rank: StoppedRank) -> str:
+    doing = f"runs its {rank.pause}" if rank.pause else _DOING[rank.stage or "other"]
+    sentence = f"Rank {rank.rank} on {rank.host} {doing}"
+    if any(PurePath(path).stem in _DEBUGGERS for path, _, _ in rank.stack):
+        return f"{sentence}: a debugger holds it."
+    if rank.where is None:
+        return f"{sentence}."
+    path, line, function = rank.where
+    return f"{sentence}, in `{function}` at `{PurePath(path).name}:{line}`."
+
+
+def _stall_reports(run: Run) -> Iterator[str]:
+    """Yield what Horovod's stall inspector reports, if its output is at hand."""
+    named = sorted({rank for event in run.events if event.kind == "stall" for rank in event.ranks})
+    if named:
+        yield f"Horovod's stall inspector names {listed('rank', named)} as well."
+
+
+def _frames(recorded: Any) -> tuple[Frame, ...]:
+    return tuple((str(path), int(line), str(name)) for path, line, name in recorded or ())
+
+
+def _users_frame(stacks: Sequence[Sequence[Frame]]) -> Frame | None:
+    """Return the user's frame that is closest to the end of its stack, of all these stacks.
+
+    TensorFlow runs the generator of a loader in a thread of its own, while the training thread is
+    deep inside the library.
+    """
+    depths = [
+        (depth, frame) for stack in stacks for depth, frame in enumerate(stack) if _is_users(frame)
+    ]
+    return min(depths, key=lambda found: found[0])[1] if depths else None
+
+
+def _is_users(frame: Frame) -> bool:
+    path = frame[0].replace("\\", "/")
+    return not path.startswith("<") and not any(part in path for part in _NOT_THE_USERS)

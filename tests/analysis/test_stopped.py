@@ -1,0 +1,183 @@
+"""A job that stands still: since when, who is missing, and where those ranks are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from simulator import Job, simulate
+
+from stallscope.analysis import analyse
+from stallscope.analysis.stopped.stopped import Stopped, find_stopped
+from stallscope.run import Event, Run
+
+LIBRARY = ["/env/lib/python3.11/site-packages/horovod/mpi_ops.py", 5, "synchronize"]
+USERS = ["/home/me/train.py", 12, "batches"]
+
+
+def in_flight(reached: str, seconds: float = 20.0, **changes: Any) -> dict[str, Any]:
+    return {
+        "step": 150,
+        "since_us": 2_000_000,
+        "seen_us": 2_000_000 + int(seconds * 1e6),
+        "usual_us": 10_000,
+        "reached": reached,
+        "reached_us": 2_000_000,
+        "stack": [LIBRARY, USERS],
+        "other_threads": [],
+        **changes,
+    }
+
+
+def run_with(facts: Mapping[int, Any], ended: tuple[int, ...] = (), ranks: int = 3) -> Run:
+    """A run whose ranks have these descriptions of their step in flight."""
+    run = simulate(Job(ranks=ranks, steps=150)).run
+    logs = tuple(
+        replace(log, ended=log.rank in ended, facts={**log.facts, "in_flight": facts.get(log.rank)})
+        for log in run.logs
+    )
+    return replace(run, logs=logs)
+
+
+def stopped(facts: Mapping[int, Any], ended: tuple[int, ...] = ()) -> Stopped:
+    found = find_stopped(run_with(facts, ended))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("reached", "stage"), [("begin", "input"), ("data", "compute"), ("end", "other")]
+)
+def test_the_rank_that_has_not_arrived_is_missing(reached: str, stage: str) -> None:
+    found = stopped({0: in_flight("ready"), 1: in_flight(reached), 2: in_flight("ready")})
+    assert [(one.rank, one.stage) for one in found.ranks] == [(1, stage)]
+    assert found.waiting == (0, 2)
+    assert found.ranks[0].where == ("/home/me/train.py", 12, "batches")
+    assert (found.step, found.seconds) == (150, 20.0)
+    assert "No step has finished for 20 s, since step 150." in found.evidence
+    assert "`train.py:12`" in found.evidence
+
+
+def test_a_rank_after_its_reduction_is_between_steps() -> None:
+    found = stopped(
+        {0: in_flight("ready", step=151), 1: in_flight("reduced"), 2: in_flight("ready", step=151)}
+    )
+    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "other")]
+
+
+def test_a_rank_that_is_a_step_behind_is_missing() -> None:
+    found = stopped({0: in_flight("ready"), 1: in_flight("ready"), 2: in_flight("data", step=149)})
+    assert [one.rank for one in found.ranks] == [2]
+
+
+def test_where_all_wait_the_network_stands() -> None:
+    run = run_with(dict.fromkeys(range(3), in_flight("ready")))
+    verdict = analyse(run).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("stopped", "network", ())
+    assert "All ranks with a log wait in the same allreduce" in verdict.evidence
+
+
+def test_a_silent_log_has_stopped() -> None:
+    found = stopped({0: in_flight("ready"), 1: in_flight("ready")})
+    assert [(one.rank, one.stage) for one in found.ranks] == [(2, None)]
+    assert "The log of rank 2 on" in found.evidence
+    assert "has stopped without a last line" in found.evidence
+
+
+def test_a_rank_that_has_ended_is_missing() -> None:
+    found = stopped({0: in_flight("ready"), 1: in_flight("ready")}, ended=(2,))
+    assert "has ended its training" in found.evidence
+
+
+def test_a_rank_may_still_describe_its_step_in_a_moment() -> None:
+    assert [
+        one.rank for one in stopped({0: in_flight("ready", 6.0), 1: in_flight("data", 6.0)}).ranks
+    ] == [1]
+
+
+def test_a_thread_of_the_loader_shows_the_users_line() -> None:
+    deep = [LIBRARY] * 12 + [["/home/me/train.py", 40, "<module>"]]
+    loader = [["/home/me/data.py", 7, "read"], LIBRARY]
+    found = stopped(
+        {
+            0: in_flight("ready"),
+            1: in_flight("begin", stack=deep, other_threads=[loader]),
+            2: in_flight("ready"),
+        }
+    )
+    assert found.ranks[0].where == ("/home/me/data.py", 7, "read")
+
+
+def test_a_debugger_is_named() -> None:
+    stack = [
+        ["/usr/lib/python3.11/cmd.py", 126, "cmdloop"],
+        ["/usr/lib/python3.11/pdb.py", 358, "interaction"],
+        USERS,
+    ]
+    found = stopped(
+        {0: in_flight("ready"), 1: in_flight("data", stack=stack), 2: in_flight("ready")}
+    )
+    assert "a debugger holds it" in found.evidence
+
+
+@pytest.mark.parametrize("pause", ["validation", "checkpoint"])
+def test_a_pause_is_no_stop(pause: str) -> None:
+    paused = {
+        0: in_flight("end", 90.0, pause=pause),
+        1: in_flight("ready", 90.0),
+        2: in_flight("ready", 90.0),
+    }
+    assert find_stopped(run_with(paused)) is None
+    longer = {rank: {**one, "seen_us": 900 * 10**6} for rank, one in paused.items()}
+    assert find_stopped(run_with(longer)) is not None
+
+
+def test_a_pause_of_all_ranks_is_no_stop() -> None:
+    assert (
+        find_stopped(run_with(dict.fromkeys(range(3), in_flight("end", 90.0, pause="validation"))))
+        is None
+    )
+
+
+def test_the_first_steps_may_take_minutes() -> None:
+    tracing = dict.fromkeys(range(3), in_flight("begin", 200.0, usual_us=None))
+    assert find_stopped(run_with(tracing)) is None
+
+
+def test_without_timestamps_nobody_is_blamed() -> None:
+    found = stopped(dict.fromkeys(range(3), in_flight("data")))
+    assert found.ranks == ()
+    assert "do not show which rank" in found.evidence
+
+
+def test_a_run_that_ended_or_goes_on_is_not_stopped() -> None:
+    assert find_stopped(run_with({})) is None
+    assert (
+        find_stopped(run_with(dict.fromkeys(range(3), in_flight("ready")), ended=(0, 1, 2))) is None
+    )
+
+
+@pytest.mark.parametrize(
+    "damaged", [7, [], {}, {"step": "x"}, in_flight("nowhere"), in_flight("data", stack=[1])]
+)
+def test_damaged_facts_are_ignored(damaged: Any) -> None:
+    assert find_stopped(run_with({0: damaged})) is None
+
+
+def test_horovods_stall_inspector_is_joined() -> None:
+    run = run_with({0: in_flight("ready"), 1: in_flight("begin"), 2: in_flight("ready")})
+    stall = Event("stall", "job.log", "a stall", ranks=(1,))
+    found = find_stopped(replace(run, events=(stall,)))
+    assert found is not None
+    assert "Horovod's stall inspector names rank 1 as well." in found.evidence
+
+
+def test_the_verdict_says_so() -> None:
+    analysis = analyse(
+        run_with({0: in_flight("ready"), 1: in_flight("begin"), 2: in_flight("ready")})
+    )
+    assert (analysis.bottleneck.kind, analysis.bottleneck.cause) == ("stopped", "input")
+    assert analysis.bottleneck.ranks == (1,)
+    assert analysis.bottleneck.fault

@@ -1,0 +1,152 @@
+"""A step that takes too long shows how far it has come, and where the process is."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from stallscope.collector.recorder.format import IntervalRow, StepRow
+from stallscope.collector.recorder.in_flight import Position, StepWatch
+from stallscope.collector.recorder.stacks import StackFile, frames_of, stacks_in_user_code
+
+SECOND = 10**9
+MS = 10**6
+NOWHERE = Position()
+
+
+def watch(steps: int = 20, stacks: StackFile | None = None) -> StepWatch:
+    """A watch that has seen so many steps of 10 ms."""
+    found = StepWatch(threading.get_ident(), 0, stacks)
+    for number in range(steps):
+        found.row_written(step_row(number))
+    return found
+
+
+def step_row(number: int) -> StepRow:
+    begin = number * 10 * MS
+    return StepRow(number, 0, begin, begin, None, None, begin + 10 * MS, 1, 1, 0)
+
+
+def described(found: StepWatch, now: int, position: Position = NOWHERE) -> dict[str, Any] | None:
+    facts = found.overdue(now, 20, lambda: position)
+    return None if facts is None else facts["in_flight"]
+
+
+def test_a_step_within_five_seconds_is_not_described() -> None:
+    assert described(watch(), 5 * SECOND) is None
+
+
+def test_an_overdue_step_shows_the_last_timestamp_that_it_reached() -> None:
+    end = 200 * MS
+    position = Position(end + MS, end + 2 * MS, end + 3 * MS)
+    fact = described(watch(), 6 * SECOND, position)
+    assert fact == {
+        "step": 20,
+        "since_us": 200_000,
+        "seen_us": 6_000_000,
+        "usual_us": 10_000,
+        "reached": "ready",
+        "reached_us": 203_000,
+    }
+
+
+def test_a_timestamp_of_an_earlier_step_is_not_reached() -> None:
+    fact = described(watch(), 6 * SECOND, Position(201 * MS, 202 * MS, 195 * MS))
+    assert fact is not None
+    assert fact["reached"] == "data"
+
+
+def test_slow_steps_are_given_ten_times_as_long() -> None:
+    found = StepWatch(threading.get_ident(), 0, None)
+    for number in range(20):
+        end = (number + 1) * 2 * SECOND
+        found.row_written(StepRow(number, 0, end - SECOND, None, None, None, end, 1, 1, 0))
+    assert described(found, 40 * SECOND + 19 * SECOND) is None
+    assert described(found, 40 * SECOND + 21 * SECOND) is not None
+
+
+def test_first_steps_are_given_longer() -> None:
+    assert described(watch(steps=2), 20 * SECOND) is None
+    fact = described(watch(steps=2), 40 * SECOND)
+    assert fact is not None
+    assert fact["usual_us"] is None
+
+
+def test_validation_in_progress_is_named() -> None:
+    found = watch()
+    found.pause = ("validation", 210 * MS)
+    fact = described(found, 10 * SECOND)
+    assert fact is not None
+    assert (fact["reached"], fact["pause"]) == ("end", "validation")
+
+
+def test_progress_takes_the_description_back_once() -> None:
+    found = watch()
+    assert described(found, 6 * SECOND) is not None
+    found.row_written(IntervalRow("validation", 20, 0, 200 * MS, 7 * SECOND, 0))
+    assert found.overdue(7 * SECOND, 20, Position) == {"in_flight": None}
+    assert found.overdue(8 * SECOND, 20, Position) is None
+
+
+def test_after_a_minute_descriptions_become_rare() -> None:
+    found = watch()
+    times = [now for now in range(6, 200) if described(found, now * SECOND) is not None]
+    assert times[:55] == list(range(6, 61))
+    assert 25 <= len(times[55:]) <= 30
+
+
+def test_a_process_that_slept_says_from_when_to_when() -> None:
+    found = watch()
+    assert found.process_slept(SECOND, 2 * SECOND) is None
+    assert found.process_slept(2 * SECOND, 22 * SECOND) == {
+        "suspended": [{"since_us": 2_000_000, "until_us": 22_000_000}]
+    }
+
+
+def test_stacks_of_all_threads_are_written_twice(tmp_path: Path) -> None:
+    file = StackFile(tmp_path / "rank-00000.0.0.stacks.txt")
+    found = watch(stacks=file)
+    for now in range(6, 1000, 5):
+        described(found, now * SECOND)
+    text = file.path.read_text() if file.path is not None else ""
+    assert text.count("without progress") == 2
+    assert "test_stacks_of_all_threads_are_written_twice" in text
+    assert "MainThread" in text
+
+
+def test_the_training_threads_stack_is_in_the_log() -> None:
+    fact = described(watch(stacks=StackFile(None)), 6 * SECOND)
+    assert fact is not None
+    names = [name for _, _, name in fact["stack"]]
+    assert "test_the_training_threads_stack_is_in_the_log" in names
+
+
+def test_another_thread_in_the_users_code_shows() -> None:
+    started, ends = threading.Event(), threading.Event()
+
+    def loads_batches() -> None:
+        started.set()
+        ends.wait()
+
+    thread = threading.Thread(target=loads_batches)
+    thread.start()
+    started.wait()
+    try:
+        stacks = stacks_in_user_code(besides=threading.get_ident())
+    finally:
+        ends.set()
+        thread.join()
+    assert any(name == "loads_batches" for stack in stacks for _, _, name in stack)
+
+
+def test_a_file_of_stacks_is_bounded(tmp_path: Path) -> None:
+    file = StackFile(tmp_path / "stacks.txt")
+    for _ in range(2000):
+        file.write("again")
+    assert file.path is not None
+    assert 0 < file.path.stat().st_size <= 512 * 1024
+
+
+def test_no_frame_is_no_stack() -> None:
+    assert frames_of(None) == []
