@@ -55,5 +55,5 @@ def yield_to_training(done: int) -> None:
     Args:
         done: pieces of work done so far.
     """
-    if done % _IN_ONE_GO == 0 and getattr(_this_thread, "gives_way", False):
+    if done % _IN_ONE_GO == 0 and getattr(_this_thread, "is_background", False):
         time.sleep(_MOMENT)
