@@ -26,9 +26,9 @@ def world_of_training() -> World:
 
         return torchs()
     if backend == "tensorflow":
-        from ..tf_keras.facts import horovod_world
+        from ..tf_keras.facts import world_of_training as tensorflows
 
-        return horovod_world() or world_from_environment(os.environ)
+        return tensorflows()
     jax = sys.modules.get("jax")
     if jax is not None and jax.process_count() > 1:
         return World(jax.process_index(), jax.process_count(), None)

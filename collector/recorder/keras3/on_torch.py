@@ -62,8 +62,8 @@ class TorchStages(FetchedInPython):
         super().remove()
         self._gradients.remove()
 
-    def call_ended(self) -> None:
-        super().call_ended()
+    def check(self) -> None:
+        super().check()
         if self.last_of is None:
             return
         last = self._gradients.last
@@ -71,8 +71,8 @@ class TorchStages(FetchedInPython):
             self._watch_all_again()
         self._checked_last = last
 
-    def call_aborted(self, begin: int) -> None:
-        super().call_aborted(begin)
+    def abort(self, begin: int) -> None:
+        super().abort(begin)
         if self.last_of is not None:
             self._watch_all_again()
 

@@ -10,7 +10,6 @@ from ..guards import yield_to_training
 from ..iterations import IterationSummer
 from ..keras_common.calls import MOST_WAITING, FinishedCalls
 from ..keras_common.steps import Call
-from ..keras_common.timing import TimedFunction
 from .batches import BatchClock
 
 # Making rows takes milliseconds; a process forked meanwhile must not wait for it.
@@ -34,10 +33,8 @@ class Stages:
     reason: Optional[str] = None
     #: The meaning of *ready* where it is not the last gradient.
     ready: Optional[str] = None
-    #: Whether ``call_ended`` must run after every call from here on, not just now and then.
+    #: Whether ``check`` must run after every call from here on, not just now and then.
     attentive = True
-    #: Replaces the model's train function, once that is timed.
-    timer: Optional[TimedFunction] = None
     #: The source of further information about a call (see ``timed``).
     saw: Optional[Callable[[Any], Any]] = None
     key: Optional[str] = None
@@ -49,15 +46,17 @@ class Stages:
     def remove(self) -> None:
         """Unpatch the model."""
 
-    def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the train function whose calls are timed."""
+    def function(
+        self, made: Callable[..., Any], is_timed: Callable[[], bool]
+    ) -> Callable[..., Any]:
+        """Return the train function whose calls are timed; ``is_timed``: in such a call."""
         return made
 
-    def call_ended(self) -> None:
+    def check(self) -> None:
         """Check after a call: the first one, then now and then, or after each while attentive."""
         self.attentive = False
 
-    def call_aborted(self, begin: int) -> None:
+    def abort(self, begin: int) -> None:
         """Handle a call that raised, mostly because the data ended."""
 
     def drain(self) -> None:
@@ -88,12 +87,12 @@ class FetchedInPython(Stages):
     def remove(self) -> None:
         self.batches.remove()
 
-    def call_ended(self) -> None:
-        super().call_ended()
+    def check(self) -> None:
+        super().check()
         if len(self.calls) >= MOST_WAITING:
             self.drain()
 
-    def call_aborted(self, begin: int) -> None:
+    def abort(self, begin: int) -> None:
         self.batches.forget()
 
     def drain(self) -> None:

@@ -10,10 +10,10 @@ from itertools import chain, repeat
 from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
+from ..base_recording import BaseRecording
 from ..facts import batches_in
 from ..format import EPOCH, StepRow
 from ..guards import while_running
-from ..loop_recording import LoopRecording
 from ..open_session import open_session
 from ..options import Options
 from ..patching import patch
@@ -28,7 +28,7 @@ logger = logging.getLogger("stallscope")
 _open: List["Recording"] = []
 
 
-class Recording(LoopRecording):
+class Recording(BaseRecording):
     """One StepLogger's training: its epochs, iterations, reductions, and what happens between them.
 
     None of its methods raises: a failure ends the recording with one warning. None does anything

@@ -38,6 +38,7 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
 
     # Log values stay tensors: converting them would wait for the device in every batch.
     _supports_tf_logs = True
+    recording_type = Recording
 
     @with_options
     def __init__(
@@ -53,9 +54,6 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
         self._trained = (model, optimizer)
         self._loop: Optional[CustomLoop] = None
         self._closed = False
-
-    def _recording_of_fit(self) -> Recording:
-        return Recording(self.model, self._options)
 
     # -- custom loops --------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 from collections import deque
 from time import monotonic_ns
@@ -13,16 +12,15 @@ from typing import Any, Callable, Deque, Dict, Iterator, Optional, Tuple, Type
 
 import tensorflow as tf
 
+from ..base_recording import BaseRecording
 from ..clock import JUMP_NS, read_clocks
 from ..format import EPOCH, StepRow
 from ..guards import never_raises, while_running
-from ..identity import world_from_environment
 from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
-from ..loop_recording import LoopRecording
 from ..open_session import open_session
 from ..options import Options
 from ..session import Session
-from .facts import horovod_world, model_facts, parameters
+from .facts import model_facts, parameters, world_of_training
 from .instrument import gradient_facts
 from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks
 from .optimizers import passes_counted
@@ -33,7 +31,7 @@ logger = logging.getLogger("stallscope")
 _COLUMNS = {DATA: "data", GRADIENTS: "ready", REDUCED: "reduced"}
 
 
-class CustomLoop(LoopRecording):
+class CustomLoop(BaseRecording):
     """Writes the steps of one loop to the log. None of its methods raises.
 
     It is the context manager of each step.
@@ -87,7 +85,7 @@ class CustomLoop(LoopRecording):
     def start(self) -> None:
         """Open the log."""
         options = self._options
-        world = horovod_world() or world_from_environment(os.environ)
+        world = world_of_training()
         self._single = world.size == 1
         self._session = open_session(
             options,

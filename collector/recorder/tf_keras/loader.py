@@ -7,10 +7,9 @@ from typing import Any, Optional, Union
 
 import tensorflow as tf
 
-from ..identity import world_from_environment
 from ..measure_input import Loader, check_folder, check_steps, in_order, measure, without_stages
 from ..measured_input import MeasuredInput
-from .facts import horovod_world
+from .facts import world_of_training
 from .keras_2 import keras
 from .pipeline import stages_of
 
@@ -44,7 +43,7 @@ def measure_input(
     """
     loader = _loader(data)
     count, folder = check_steps(steps), check_folder(log_dir)
-    world = horovod_world() or world_from_environment(os.environ)
+    world = world_of_training()
     return measure(loader, count, folder, world, "tensorflow")
 
 
