@@ -10,7 +10,6 @@ from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import Call
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
-from .call_batches import samples_of, times_of
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 
 
@@ -82,26 +81,9 @@ class TorchStages(FetchedInPython):
         self._gradients.last = None
         self._gradients.forget()
 
-    def _known(self) -> int:
-        return len(self.calls)
-
     def _iteration(self, call: Call) -> StepRow:
-        assert call.end is not None
-        fetches = self.batches.take(call.end)
-        times = times_of(call, fetches)
         ready = self._ready(call) if "ready" in self.placed else None
-        return StepRow(
-            0,
-            call.epoch,
-            times.begin,
-            times.data,
-            ready,
-            ready,
-            call.end,
-            1,
-            samples_of(fetches),
-            call.clock_begin,
-        )
+        return super()._iteration(call)._replace(ready=ready, reduced=ready)
 
     def _ready(self, call: Call) -> Optional[int]:
         if self._compiled:

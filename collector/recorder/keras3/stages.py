@@ -10,7 +10,7 @@ from ..guards import yield_to_training
 from ..iterations import IterationSummer
 from ..keras_common.calls import MOST_WAITING, FinishedCalls
 from ..keras_common.steps import Call
-from .batches import BatchClock
+from .batches import BatchClock, samples_of, wait_of
 
 # Making rows takes milliseconds; a process forked meanwhile must not wait for it.
 _PATIENCE_SECONDS = 2.0
@@ -73,7 +73,8 @@ class FetchedInPython(Stages):
         self, calls: FinishedCalls, model: Any, steps: IterationSummer, emit: Emit
     ) -> None:
         self.calls = calls
-        self.batches = BatchClock(int(model.steps_per_execution))
+        self._steps_per_call = int(model.steps_per_execution)
+        self.batches = BatchClock(self._steps_per_call)
         self._steps = steps
         self._emit = emit
         self._takes = threading.Lock()
@@ -114,8 +115,22 @@ class FetchedInPython(Stages):
 
     def _known(self) -> int:
         """Return how many of the waiting calls are complete."""
-        raise NotImplementedError
+        return len(self.calls)
 
     def _iteration(self, call: Call) -> StepRow:
-        """Make the iteration of the first complete call."""
-        raise NotImplementedError
+        """Make the iteration of the first complete call, as far as the host sees it."""
+        assert call.end is not None
+        fetches = self.batches.take(call.end)
+        begin, data = wait_of(call, fetches)
+        return StepRow(
+            0,
+            call.epoch,
+            begin,
+            data if "data" in self.placed else None,
+            None,
+            None,
+            call.end,
+            max(1, len(fetches)) if self._steps_per_call != 1 else 1,
+            samples_of(fetches),
+            call.clock_begin,
+        )
