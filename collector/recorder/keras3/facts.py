@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from typing import Any, Dict, List, Optional
 
 import keras
 
 from ..facts import known, module_version
-from ..identity import World, world_from_environment
 from ..learning_rate import scaled_by_ranks
 
 # The frameworks' names in reports.
 _FRAMEWORKS = {"tensorflow": "tensorflow", "torch": "pytorch", "jax": "jax"}
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-
-
-def world_of_training() -> World:
-    """Return the rank from the backend, otherwise from the launcher."""
-    backend = keras.backend.backend()
-    if backend == "torch":
-        from ..pytorch.facts import world_of_training as torchs
-
-        return torchs()
-    if backend == "tensorflow":
-        from ..tf_keras.facts import world_of_training as tensorflows
-
-        return tensorflows()
-    jax = sys.modules.get("jax")
-    if jax is not None and jax.process_count() > 1:
-        return World(jax.process_index(), jax.process_count(), None)
-    return world_from_environment(os.environ)
 
 
 def framework() -> str:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 import keras
 
 from ..format import StepRow
-from ..identity import World
+from ..identity import World, world_of_training
 from ..iterations import IterationSummer
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
@@ -20,7 +20,6 @@ from .facts import (
     passes_counted,
     passes_per_step,
     weights,
-    world_of_training,
 )
 from .stages import Stages
 

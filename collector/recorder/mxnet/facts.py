@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any, Dict, List
 
 import mxnet as mx
 
 from ..facts import known, module_version
-from ..identity import World, world_from_environment
 from ..learning_rate import scaled_by_ranks
-
-
-def world_of_training() -> World:
-    """Return the rank from Horovod, otherwise from the launcher."""
-    horovod = sys.modules.get("horovod.mxnet")
-    if horovod is not None:
-        try:
-            return World(horovod.rank(), horovod.size(), horovod.local_rank())
-        except ValueError:  # not initialised
-            pass
-    return world_from_environment(os.environ)
 
 
 def is_horovod_trainer(trainer: Any) -> bool:

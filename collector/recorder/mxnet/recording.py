@@ -14,11 +14,12 @@ from ..base_recording import BaseRecording
 from ..facts import batches_in
 from ..format import EPOCH, StepRow
 from ..guards import while_running
+from ..identity import world_of_training
 from ..open_session import open_session
 from ..options import Options
 from ..patching import patch
 from .batches import Samples, full_batches
-from .facts import is_horovod_trainer, steps_counted, trainer_facts, weights, world_of_training
+from .facts import is_horovod_trainer, steps_counted, trainer_facts, weights
 from .gradient_probe import Answer, GradientProbe
 from .iterations import OWN_NS, REDUCTIONS, FinishedIteration, IterationStream, RunningIteration
 

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any, Dict, List, Optional
 
 import torch
 
 from ..facts import compression_name, horovod_transports, known, module_version
-from ..identity import World, world_from_environment
+from ..identity import torch_distributed
 from ..learning_rate import scaled_by_ranks
 from ..sparse_gradients import largest_gathered
 from .reductions import Reductions, without_compiler
-
-
-def world_of_training() -> World:
-    """Return the rank from Horovod or torch.distributed, otherwise from the launcher."""
-    horovod = sys.modules.get("horovod.torch")
-    if horovod is not None and horovod.is_initialized():
-        return World(horovod.rank(), horovod.size(), horovod.local_rank())
-    launched = world_from_environment(os.environ)
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return World(distributed.get_rank(), distributed.get_world_size(), launched.local_rank)
-    return launched
 
 
 def parameters_of(optimizer: Any, model: Any) -> List[torch.Tensor]:
@@ -172,12 +158,10 @@ def _is_horovod_optimizer(optimizer: Any) -> bool:
 
 def _reduces_with(optimizer: Any) -> Optional[List[str]]:
     """Return the process group's backends, or the libraries that Horovod can reduce with."""
-    distributed = torch.distributed
-    if _is_horovod_optimizer(optimizer):
+    distributed = torch_distributed()
+    if distributed is None or _is_horovod_optimizer(optimizer):
         return horovod_transports()
-    if distributed.is_available() and distributed.is_initialized():
-        return [str(distributed.get_backend())]
-    return horovod_transports()
+    return [str(distributed.get_backend())]
 
 
 def _compression(optimizer: Any, model: Any) -> Optional[str]:

@@ -14,6 +14,7 @@ from ..clock import read_clocks
 from ..facts import known
 from ..format import EPOCH, StepRow
 from ..guards import while_running
+from ..identity import world_of_training
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from ..open_session import open_session
 from ..options import Options
@@ -27,7 +28,6 @@ from .facts import (
     parameters_of,
     steps_counted,
     why_no_timestamps,
-    world_of_training,
 )
 from .finished_iterations import MOST_WAITING, FinishedIterations
 from .gradients import GradientClock

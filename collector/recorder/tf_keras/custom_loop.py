@@ -16,11 +16,12 @@ from ..base_recording import BaseRecording
 from ..clock import JUMP_NS, read_clocks
 from ..format import EPOCH, StepRow
 from ..guards import never_raises, while_running
+from ..identity import world_of_training
 from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
 from ..open_session import open_session
 from ..options import Options
 from ..session import Session
-from .facts import model_facts, parameters, world_of_training
+from .facts import model_facts, parameters
 from .instrument import gradient_facts
 from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks
 from .optimizers import passes_counted

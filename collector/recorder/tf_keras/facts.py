@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
 from ..facts import horovod_transports, known, module_version
-from ..identity import World, world_from_environment
 from ..learning_rate import scaled_by_ranks
 from .keras_2 import keras_version
 from .optimizers import compression_of, has_own_variables, innermost, passes_per_step
-
-_HOROVOD_MODULES = (
-    "horovod.tensorflow.keras",
-    "horovod.keras",
-    "horovod.tensorflow",
-    "horovod.torch",
-)
-
-
-def horovod_world() -> Optional[World]:
-    """Return the rank from Horovod, where the training script has initialised it."""
-    for name in _HOROVOD_MODULES:
-        horovod = sys.modules.get(name)
-        if horovod is not None and horovod.is_initialized():
-            return World(horovod.rank(), horovod.size(), horovod.local_rank())
-    return None
-
-
-def world_of_training() -> World:
-    """Return the rank from Horovod, otherwise from the launcher."""
-    return horovod_world() or world_from_environment(os.environ)
 
 
 def model_facts(model: Any, size: int) -> Dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..format import StepRow
 from ..guards import never_raises
-from ..identity import World
+from ..identity import World, world_of_training
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
 from ..keras_common.steps import StepAssembler
@@ -23,7 +23,6 @@ from .facts import (
     steps_per_execution,
     weights,
     why_no_timestamps,
-    world_of_training,
 )
 from .fit_facts import fit_facts
 from .instrument import Instrumentation
