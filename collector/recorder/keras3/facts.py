@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 import keras
 
 from ..facts import known, module_version
-from ..learning_rate import scaled_by_ranks
+from ..learning_rate import optimizer_facts
 
 # The frameworks' names in reports.
 _FRAMEWORKS = {"tensorflow": "tensorflow", "torch": "pytorch", "jax": "jax"}
@@ -34,11 +34,7 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
             "horovod": module_version("horovod"),
         },
         "model": known(lambda: model.name),
-        "optimizer": None if optimizer is None else type(optimizer).__name__,
-        "learning_rate": rate,
-        "learning_rate_scaled": known(
-            lambda: scaled_by_ranks(optimizer, "learning_rate", rate, size)
-        ),
+        **optimizer_facts(optimizer, "learning_rate", rate, size),
         "backward_passes_per_step": passes_per_step(optimizer),
         "steps_per_execution": known(lambda: int(model.steps_per_execution)),
         "compute_dtypes": known(lambda: sorted({layer.compute_dtype for layer in model.layers})),

@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 import mxnet as mx
 
 from ..facts import known, module_version
-from ..learning_rate import scaled_by_ranks
+from ..learning_rate import optimizer_facts
 
 
 def is_horovod_trainer(trainer: Any) -> bool:
@@ -26,11 +26,7 @@ def trainer_facts(trainer: Any, size: int) -> Dict[str, Any]:
             "mxnet": mx.__version__,
             "horovod": module_version("horovod"),
         },
-        "optimizer": type(optimizer).__name__,
-        "learning_rate": rate,
-        "learning_rate_scaled": known(
-            lambda: scaled_by_ranks(optimizer, "learning_rate", rate, size)
-        ),
+        **optimizer_facts(optimizer, "learning_rate", rate, size),
         "devices": known(lambda: _devices(trainer)),
     }
 

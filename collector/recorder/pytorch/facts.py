@@ -6,10 +6,9 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-from ..facts import compression_name, horovod_transports, known, module_version
+from ..facts import compression_name, horovod_transports, known, largest_gathered, module_version
 from ..identity import torch_distributed
-from ..learning_rate import scaled_by_ranks
-from ..sparse_gradients import largest_gathered
+from ..learning_rate import optimizer_facts
 from .reductions import Reductions, without_compiler
 
 
@@ -57,9 +56,7 @@ def model_facts(
         "versions": {"torch": str(torch.__version__), "horovod": module_version("horovod")},
         "model": None if inner is None else type(inner).__name__,
         "parameters": known(lambda: sum(parameter.numel() for parameter in parameters)),
-        "optimizer": None if optimizer is None else type(optimizer).__name__,
-        "learning_rate": rate,
-        "learning_rate_scaled": known(lambda: scaled_by_ranks(optimizer, "lr", rate, size)),
+        **optimizer_facts(optimizer, "lr", rate, size),
         "backward_passes_per_step": getattr(optimizer, "backward_passes_per_step", None),
         "compression": known(lambda: _compression(optimizer, model)),
         "bucket_bytes": known(lambda: int(without_compiler(model).bucket_bytes_cap)),
