@@ -297,22 +297,20 @@ class CustomLoop(BaseRecording):
     @contextlib.contextmanager
     def epoch(self, number: Optional[int]) -> Iterator[None]:
         self._epoch = self._epoch + 1 if number is None else number
-        with self.interval(EPOCH):
-            yield
-
-    @contextlib.contextmanager
-    def interval(self, kind: str) -> Iterator[None]:
-        begin = monotonic_ns()
+        began = monotonic_ns()
         try:
             yield
         finally:
-            self._end_interval(kind, begin)
+            self.end_pause(EPOCH, began)
+
+    def begin_pause(self) -> None:
+        """Start something other than training, which ends no step: the user marks steps."""
 
     @while_running
-    def _end_interval(self, kind: str, begin: int) -> None:
+    def end_pause(self, kind: str, began: int) -> None:
         session, end = self._session, monotonic_ns()
         assert session is not None
         with session.cost.outside_iterations():
             # Write earlier steps first: the interval row names the next step.
             self._settle()
-            session.interval(kind, max(self._epoch, 0), begin, end)
+            session.interval(kind, max(self._epoch, 0), began, end)
