@@ -20,8 +20,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from stallscope.collector.mlflow.contents import no_logs_message
-from stallscope.collector.mlflow.metrics import BEGINNING
+from stallscope.collector.mlflow.metrics import BEGINNING, no_logs_message
 from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 

@@ -40,7 +40,7 @@ class Artifact(NamedTuple):
 
     #: From the root of the run's artifacts.
     path: str
-    is_folder: bool
+    is_dir: bool
     size: int
 
 

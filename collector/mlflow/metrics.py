@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stallscope.errors import NotFoundError, StallscopeError
 
 from ..sources.base import SourceFile
-from ..sources.chunk_names import FOLDER
+from ..sources.chunk_names import FOLDER, LOGS
+from .artifacts import logs_among
 from .client import MlflowRun, convert_errors
-from .contents import no_logs_message
 from .system_metrics import PREFIX, Times, read_histories
 
 BEGINNING = b'{"stallscope_mlflow": 1,'
@@ -30,6 +30,7 @@ _MOST_HISTORIES = 16
 _NOT_OF_TRAINING = (PREFIX, f"{FOLDER}.")
 # Names of metrics that training logs per epoch or step.
 _PREFERRED = ("epoch", "loss", "step")
+_MOST_NAMES = 5
 
 #: The values of a metric: milliseconds since 1970, step, value.
 History = Sequence[tuple[int, int, float]]
@@ -49,12 +50,12 @@ class MlflowRecord:
     params: Mapping[str, str]
     #: The description of the training data by autologging.
     training_data: Mapping[str, Any]
-    metrics: Mapping[str, History]
     #: The names of all metrics, including those without a history here.
     metric_names: Sequence[str]
+    metrics: Mapping[str, History] = field(default_factory=dict)
     #: The number of artifacts, and of those that may be logs.
-    artifacts: int
-    possible_logs: int
+    artifacts: int = 0
+    possible_logs: int = 0
     #: Measurements of machines.
     system_metrics: Mapping[str, Times] = field(default_factory=dict)
     #: The number of system metrics without a history here.
@@ -63,44 +64,9 @@ class MlflowRecord:
     system_metrics_trouble: str | None = None
 
 
-def read_record(run: MlflowRun, artifacts: int, possible_logs: int) -> MlflowRecord:
-    """Read a server's record of a run.
-
-    Raises:
-        NotFoundError, UnreadableError: if the histories of metrics cannot be read.
-    """
-    return _read_record(run, artifacts, possible_logs, metrics_to_read(run.run.data.metrics))
-
-
-def system_metrics_files(run: MlflowRun) -> list[SourceFile]:
-    """Return the file with MLflow's system metrics for a run with step logs; nothing without metrics."""
-    if not any(name.startswith(PREFIX) for name in run.run.data.metrics):
-        return []
-    return [record_file(_read_record(run, artifacts=0, possible_logs=0, names=()))]
-
-
-def _read_record(
-    run: MlflowRun, artifacts: int, possible_logs: int, names: Sequence[str]
-) -> MlflowRecord:
+def server_record(run: MlflowRun) -> MlflowRecord:
+    """Return a server's record of a run, without histories of metrics."""
     info, data = run.run.info, run.run.data
-
-    def history(name: str) -> History:
-        return [
-            (int(one.timestamp), int(one.step), float(one.value))
-            for one in run.client.get_metric_history(run.id, name)
-        ]
-
-    with convert_errors(run.where):
-        histories = {name: history(name) for name in names}
-    # A run can be analysed without system metrics.
-    system_metrics_error = None
-    system_metrics: Mapping[str, Times] = {}
-    system_metrics_skipped = 0
-    try:
-        with convert_errors(run.where):
-            system_metrics, system_metrics_skipped = read_histories(data.metrics, history)
-    except StallscopeError as error:
-        system_metrics_error = str(error)
     return MlflowRecord(
         where=run.where,
         run_id=run.id,
@@ -110,14 +76,56 @@ def _read_record(
         end_ms=info.end_time,
         params=dict(data.params),
         training_data=_training_data(run.run),
-        metrics=histories,
         metric_names=sorted(data.metrics),
-        artifacts=artifacts,
-        possible_logs=possible_logs,
-        system_metrics=system_metrics,
-        system_metrics_left_out=system_metrics_skipped,
-        system_metrics_trouble=system_metrics_error,
     )
+
+
+def server_history(run: MlflowRun, name: str) -> History:
+    """Read the values of a metric from a server.
+
+    Raises:
+        NotFoundError, UnreadableError: if that fails.
+    """
+    with convert_errors(run.where):
+        return [
+            (int(one.timestamp), int(one.step), float(one.value))
+            for one in run.client.get_metric_history(run.id, name)
+        ]
+
+
+def logs_and_record(
+    artifacts: Sequence[SourceFile], record: MlflowRecord, history: Callable[[str], History]
+) -> list[SourceFile]:
+    """Return the logs of a run, or else its possible logs, with MLflow's record of it.
+
+    Uploaded step logs need of the record only the system metrics.
+
+    Args:
+        artifacts: the run's artifacts.
+        record: the record without histories.
+        history: reads the values of a metric; several threads call it.
+
+    Raises:
+        NotFoundError: if the run has neither possible logs nor metrics; the message lists what it has.
+        UnreadableError: if the histories of metrics cannot be read.
+    """
+    logs = logs_among(artifacts)
+    if any(one.name.startswith(f"{LOGS}/") for one in artifacts):
+        if any(name.startswith(PREFIX) for name in record.metric_names):
+            logs.append(record_file(_with_system_metrics(record, history)))
+        return logs
+    histories = {name: history(name) for name in metrics_to_read(record.metric_names)}
+    record = replace(record, metrics=histories, artifacts=len(artifacts), possible_logs=len(logs))
+    return [*logs, checked_record_file(_with_system_metrics(record, history))]
+
+
+def _with_system_metrics(record: MlflowRecord, history: Callable[[str], History]) -> MlflowRecord:
+    try:
+        found, left_out = read_histories(record.metric_names, history)
+    except StallscopeError as error:
+        # A run can be analysed without system metrics.
+        return replace(record, system_metrics_trouble=str(error))
+    return replace(record, system_metrics=found, system_metrics_left_out=left_out)
 
 
 def metrics_to_read(names: Iterable[str]) -> list[str]:
@@ -153,6 +161,38 @@ def record_file(record: MlflowRecord) -> SourceFile:
         version=hashlib.sha256(data).hexdigest()[:16],
         read_range=lambda start, end: data[start:end],
     )
+
+
+def no_logs_message(
+    where: str, artifacts: int, possible_logs: int, metrics: Iterable[str], params: Iterable[str]
+) -> str:
+    """Return a message that lists what the run has instead, and says how to add logs.
+
+    Args:
+        where: the run.
+        artifacts: the number of artifacts.
+        possible_logs: the number of artifacts that were tried as logs.
+        metrics: the names of its metrics.
+        params: the names of its parameters.
+    """
+    kind = "none of them a log" if possible_logs else "weights or images"
+    has = [
+        f"{artifacts} artifact(s), {kind}" if artifacts else "no artifacts",
+        _count("metric", metrics),
+        _count("param", params),
+    ]
+    return (
+        f"{where}: there is no step log in this run: it has {', '.join(has)}. Give StepLogger its id, "
+        f"or upload existing logs: stallscope collect FOLDER --to {where}"
+    )
+
+
+def _count(kind: str, names: Iterable[str]) -> str:
+    found = sorted(names)
+    if not found:
+        return f"no {kind}s"
+    more = ", …" if len(found) > _MOST_NAMES else ""
+    return f"{len(found)} {kind}(s) ({', '.join(found[:_MOST_NAMES])}{more})"
 
 
 def _training_data(run: Any) -> dict[str, Any]:

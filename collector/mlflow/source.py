@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import chain
 
-from ..sources.base import Source, SourceFile
+from ..sources.base import Source, SourceFile, files_below
 from ..sources.chunk_names import LOGS
 from ..sources.copies import LocalCopies
-from .artifacts import logs_among
 from .client import Artifact, MlflowRun
-from .metrics import checked_record_file, read_record, system_metrics_files
-from .old_store import OldStore
-
-# Folders listed in parallel; there is one per log.
-_AT_ONCE = 8
-# Deeper than the folders of any training.
-_DEEPEST = 12
+from .metrics import logs_and_record, server_history, server_record
+from .old_store import logs_of_old_run, old_store
 
 
 class MlflowArtifacts(Source):
@@ -29,15 +21,13 @@ class MlflowArtifacts(Source):
         self._copies = LocalCopies("mlflow")
 
     def files(self) -> list[SourceFile]:
-        old = OldStore.in_use()
-        if old is not None:
-            return old.run(self._run_id).logs()
+        folder = old_store()
+        if folder is not None:
+            return logs_of_old_run(folder, self._run_id)
         run = MlflowRun(self._run_id)
-        artifacts = _below(run, LOGS) or _below(run, "")
-        logs = logs_among([self._file(run, artifact) for artifact in artifacts])
-        if any(one.path.startswith(f"{LOGS}/") for one in artifacts):
-            return [*logs, *system_metrics_files(run)]
-        return [*logs, checked_record_file(read_record(run, len(artifacts), len(logs)))]
+        artifacts = files_below(run.artifacts, LOGS) or files_below(run.artifacts, "")
+        files = [self._file(run, artifact) for artifact in artifacts]
+        return logs_and_record(files, server_record(run), partial(server_history, run))
 
     def _file(self, run: MlflowRun, artifact: Artifact) -> SourceFile:
         return SourceFile(
@@ -50,15 +40,3 @@ class MlflowArtifacts(Source):
                 self._copies.read, artifact.path, partial(run.download, artifact.path)
             ),
         )
-
-
-def _below(run: MlflowRun, folder: str) -> list[Artifact]:
-    """List all files below a folder of artifacts."""
-    files: list[Artifact] = []
-    folders = [folder]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for _ in range(_DEEPEST):
-            found = list(chain.from_iterable(pool.map(run.artifacts, folders)))
-            files += [one for one in found if not one.is_folder]
-            folders = [one.path for one in found if one.is_folder]
-    return files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -99,6 +100,25 @@ def compression_name(compressor: Any) -> str:
 
 # DistributedDataParallel's hook that reduces gradients uncompressed.
 _PLAIN_REDUCTIONS = ("none", "allreduce_hook")
+
+
+def largest_gathered(found: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """Return the number of sparse gradients, which are gathered instead of reduced, and the largest.
+
+    Args:
+        found: for each gradient its ``name``, the ``shape`` of the whole, the bytes per number
+            (``itemsize``), and the ``rows`` that a rank sends per step, None where unknown.
+    """
+
+    def numbers(one: Dict[str, Any]) -> int:
+        return math.prod(one["shape"])
+
+    largest = sorted(found, key=numbers, reverse=True)[:_MOST_GATHERED]
+    return {"count": len(found), "largest": largest}
+
+
+# More names and sizes add no information.
+_MOST_GATHERED = 4
 
 
 def _clock_domain() -> Optional[str]:

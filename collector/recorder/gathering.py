@@ -7,13 +7,14 @@ is a separate call, which all ranks make.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from .format import SUFFIX
-from .identity import World
+from .identity import World, initialised_horovod, torch_distributed, world_of_training
 from .input_file import SUFFIX as INPUT_SUFFIX
 
 logger = logging.getLogger("stallscope")
@@ -26,6 +27,51 @@ _NAME = re.compile(
     r"rank-(\d{5,9})((?:\.\d{1,9})+)(%s|%s)" % (re.escape(SUFFIX), re.escape(INPUT_SUFFIX))
 )
 _MOST_COPIES = 1000
+
+
+def gather_logs(log_dir: Union[str, "os.PathLike[str]"]) -> List[Path]:
+    """Bring the logs of all ranks into rank 0's folder, over Horovod or torch.distributed.
+
+        model.fit(data, callbacks=[StepLogger("/tmp/logs")])
+        gather_logs("/tmp/logs")
+
+    For ranks that share no disk. All ranks call it after training: it is a collective, and the others
+    wait for a rank that does not call it. A single process has nothing to gather. With other
+    collectives, such as JAX's, it gathers nothing and logs a warning.
+
+    Args:
+        log_dir: the folder that was given to ``StepLogger``.
+
+    Returns:
+        The files written on rank 0; an empty list on other ranks.
+    """
+    world, broadcast = world_of_training(), _broadcast_of_training()
+    if world.size == 1:
+        return []
+    if broadcast is None:
+        logger.warning(
+            "stallscope: logs are not gathered: neither Horovod nor torch.distributed is initialised"
+        )
+        return []
+    return gather(log_dir, world, broadcast)
+
+
+def _broadcast_of_training() -> Optional[Broadcast]:
+    horovod, distributed = initialised_horovod(), torch_distributed()
+
+    def over_horovod(logs: Any, root: int) -> Any:
+        assert horovod is not None
+        return horovod.broadcast_object(logs, root_rank=root, name="stallscope.logs.%d" % root)
+
+    def over_torch(logs: Any, root: int) -> Any:
+        assert distributed is not None
+        carried = [logs]
+        distributed.broadcast_object_list(carried, src=root)
+        return carried[0]
+
+    if horovod is not None:
+        return over_horovod
+    return None if distributed is None else over_torch
 
 
 def gather(log_dir: Any, world: World, broadcast: Broadcast) -> List[Path]:

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import socket
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -47,6 +48,8 @@ _RANK_VARIABLES: Tuple[Tuple[str, str, str], ...] = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
 )
 
+_HOROVOD_MODULES = ("horovod.tensorflow", "horovod.torch", "horovod.mxnet")
+
 # Variables that together name one launch of a job, the same on all of its ranks.
 _LAUNCH_VARIABLES: Tuple[Tuple[str, ...], ...] = (
     ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
@@ -63,6 +66,36 @@ def world_from_environment(env: Mapping[str, str]) -> World:
         if rank is not None and size is not None:
             return World(rank, size, _integer(env.get(local_name)))
     return World(0, 1, None)
+
+
+def initialised_horovod() -> Optional[Any]:
+    """Return the module of Horovod that the training script has initialised; None without one."""
+    modules = map(sys.modules.get, _HOROVOD_MODULES)
+    return next((one for one in modules if one is not None and one.is_initialized()), None)
+
+
+def torch_distributed() -> Optional[Any]:
+    """Return ``torch.distributed`` where the training script has initialised it."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed
+
+
+def world_of_training() -> World:
+    """Return the rank from Horovod, torch.distributed or Keras' JAX, otherwise from the launcher."""
+    launched = world_from_environment(os.environ)
+    horovod, distributed = initialised_horovod(), torch_distributed()
+    jax, keras = sys.modules.get("jax"), sys.modules.get("keras")
+    if horovod is not None:
+        return World(horovod.rank(), horovod.size(), horovod.local_rank())
+    if distributed is not None:
+        return World(distributed.get_rank(), distributed.get_world_size(), launched.local_rank)
+    # Asking JAX would start its devices: only Keras' own backend has done so.
+    on_jax = jax is not None and keras is not None and keras.backend.backend() == "jax"
+    if jax is not None and on_jax and jax.process_count() > 1:
+        return World(jax.process_index(), jax.process_count(), None)
+    return launched
 
 
 def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:

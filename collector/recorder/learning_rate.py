@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
+
+from .facts import known
 
 # A schedule may change the rate in every epoch: keep the latest changes.
 _MOST_CHANGES = 16
@@ -21,6 +23,17 @@ class LearningRates:
             return None
         self._changes = [*self._changes[1 - _MOST_CHANGES :], (epoch, rate)]
         return self._changes
+
+
+def optimizer_facts(
+    optimizer: Any, argument: str, rate: Optional[float], size: int
+) -> Dict[str, Any]:
+    """Return the optimizer's kind and its learning rate; see ``scaled_by_ranks``."""
+    return {
+        "optimizer": None if optimizer is None else type(optimizer).__name__,
+        "learning_rate": rate,
+        "learning_rate_scaled": known(lambda: scaled_by_ranks(optimizer, argument, rate, size)),
+    }
 
 
 def scaled_by_ranks(

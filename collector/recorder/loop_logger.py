@@ -15,8 +15,9 @@ class LoopLogger:
     """A context around a training loop; recording starts with its first use."""
 
     def __init__(self) -> None:
+        super().__init__()
         # The framework's recording.
-        self._recording: Any = None
+        self._loop: Any = None
         self._closed = False
 
     def _new_recording(self) -> Any:
@@ -33,7 +34,7 @@ class LoopLogger:
     def close(self) -> None:
         """Write what is left and restore the training; loops continue unrecorded."""
         self._closed = True
-        recording, self._recording = self._recording, None
+        recording, self._loop = self._loop, None
         if recording is not None:
             recording.stop()
 
@@ -57,14 +58,14 @@ class LoopLogger:
 
     def _started_recording(self) -> Any:
         """Return the recording, started on first use, when ranks and checkpoints are known."""
-        if self._recording is None:
+        if self._loop is None:
             recording = self._new_recording()
             if self._closed:
                 # It was not started and does nothing.
                 return recording
-            self._recording = recording
+            self._loop = recording
             recording.start()
-        return self._recording
+        return self._loop
 
 
 class WatchedLoader:

@@ -9,13 +9,13 @@ import random
 import sys
 from pathlib import Path
 from time import monotonic_ns, time_ns
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Protocol, Tuple, Union
 
 from stallscope import __version__
 
 from . import input_file
 from .facts import host_facts
-from .identity import World, launch_name
+from .identity import World, launch_name, world_of_training
 from .measured_input import MeasuredInput, Stage
 
 logger = logging.getLogger("stallscope")
@@ -31,6 +31,7 @@ Stages = Tuple[List[Stage], Optional[str]]
 class Loader(NamedTuple):
     """A loader and what its framework knows about it."""
 
+    framework: str
     kind: str
     batches: Callable[[], Iterator[Any]]
     samples_in: Callable[[Any], Optional[int]]
@@ -66,9 +67,59 @@ def check_folder(log_dir: Any) -> Optional[Path]:
     return Path(log_dir).absolute()
 
 
-def measure(
-    loader: Loader, steps: int, folder: Optional[Path], world: World, framework: str
-) -> MeasuredInput:
+class MeasureInput(Protocol):
+    """The signature of ``measure_input``."""
+
+    def __call__(
+        self,
+        data: Any,
+        steps: int = 200,
+        log_dir: Union[str, "os.PathLike[str]", None] = None,
+    ) -> MeasuredInput: ...
+
+
+def measure_input_of(loader_of: Callable[[Any], Loader]) -> MeasureInput:
+    """Return ``measure_input`` for a framework, which describes loaders or raises ``TypeError``."""
+
+    def measure_input(
+        data: Any,
+        steps: int = 200,
+        log_dir: Union[str, "os.PathLike[str]", None] = None,
+    ) -> MeasuredInput:
+        """Run the input alone, without training, and store its rate with the run.
+
+            print(measure_input(dataset, log_dir="logs/run-42"))
+
+        The stages of a ``tf.data`` pipeline or a ``DataLoader`` are measured too. A pipeline runs
+        repeatedly, each time up to a later operation, and a stage is the time that its operation adds.
+        A ``DataLoader`` runs in this process without its workers: its stages are the functions and
+        transforms that its data set calls for a sample, and collating samples. Let all ranks measure at
+        once: their loaders share disks and CPU cores. The random states of torch, NumPy and Python's
+        ``random`` are restored.
+
+        Args:
+            data: any input of ``fit`` or of a training loop: a ``tf.data.Dataset`` of batches, a
+                ``DataLoader``, a Keras ``Sequence`` or ``PyDataset``, an iterator or a generator of
+                batches, with PyTorch any iterable of batches. An iterator or a generator is used up.
+            steps: the most batches to take.
+            log_dir: the folder of the run's logs; by default the folder of this process's current,
+                latest or next recording.
+
+        Returns:
+            The result; it prints as a table. It includes an error that the data raises, which is also
+            logged as a warning.
+
+        Raises:
+            TypeError, ValueError: for invalid arguments. Nothing else is ever raised.
+        """
+        loader = loader_of(data)
+        count, folder = check_steps(steps), check_folder(log_dir)
+        return measure(loader, count, folder, world_of_training())
+
+    return measure_input
+
+
+def measure(loader: Loader, steps: int, folder: Optional[Path], world: World) -> MeasuredInput:
     """Run a loader, then its stages, and save the result, which includes any error of the data."""
     began = time_ns()
     with _random_state_restored():
@@ -76,7 +127,7 @@ def measure(
     result.where = {
         "stallscope_input": input_file.VERSION,
         "recorder": __version__,
-        "framework": framework,
+        "framework": loader.framework,
         "run_id": os.environ.get("STALLSCOPE_RUN_ID") or None,
         "launch": launch_name(os.environ, world.size),
         "rank": world.rank,
@@ -124,14 +175,18 @@ def _run_with_stages(loader: Loader, steps: int) -> MeasuredInput:
 @contextlib.contextmanager
 def _random_state_restored() -> Iterator[None]:
     """Restore the random state, so that training draws the same numbers as without a measurement."""
-    numpy = sys.modules.get("numpy")
-    own, numpys = random.getstate(), None if numpy is None else numpy.random.get_state()
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    own = random.getstate()
+    numpys = None if numpy is None else numpy.random.get_state()
+    torchs = None if torch is None else torch.get_rng_state()
     try:
         yield
     finally:
         random.setstate(own)
         if numpy is not None:
             numpy.random.set_state(numpys)
+        if torch is not None:
+            torch.set_rng_state(torchs)
 
 
 def _run(loader: Loader, steps: int) -> MeasuredInput:

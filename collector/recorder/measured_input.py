@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -16,6 +17,16 @@ READ, DECODE, AUGMENT, SHUFFLE, BATCH, COPY = (
 )
 #: A stage whose purpose is unknown.
 OTHER = "other"
+
+# Typical names of functions; the most telling come first.
+_NAMES = (
+    (AUGMENT, r"aug|random|flip|crop|jitter|rotat|distort|mixup|cutout"),
+    (
+        DECODE,
+        r"decod|pars|deserial|preproc|totensor|toimage|toarray|to_tensor|convert|resiz|normali",
+    ),
+    (READ, r"read|load|open|fetch|download"),
+)
 
 # Student's t for 95 %, by degrees of freedom.
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
@@ -38,6 +49,11 @@ class Stage(NamedTuple):
     #: The operation, and the user's function in it.
     name: str
     mean: Mean
+
+
+def kind_of_function(name: str) -> Optional[str]:
+    """Return the kind of stage that a function is, judged by its name; None where that is unknown."""
+    return next((kind for kind, words in _NAMES if re.search(words, name, re.IGNORECASE)), None)
 
 
 def mean_of(times_ns: Sequence[int]) -> Mean:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from stallscope.errors import NotFoundError, UnreadableError
 
@@ -44,6 +47,10 @@ class SourceFile:
             raise UnreadableError(f"{self.where}: cannot be read: {reason(error)}") from error
 
 
+#: Deeper than any launcher's folders, and a bound for circular links.
+DEEPEST = 12
+# Folders listed in parallel; there may be one per rank.
+_AT_ONCE = 8
 # Files that the recorder writes next to its logs, and READMEs.
 _COMPANION_FILE = re.compile(
     r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|.+\.stacks\.txt|\..+\.unfinished"
@@ -65,6 +72,33 @@ def bytes_of(path: Path, size: int, start: int, end: int | None) -> bytes:
     with path.open("rb") as file:
         file.seek(start)
         return file.read((size if end is None else min(end, size)) - start)
+
+
+class Listed(Protocol):
+    """A file or folder in a listing."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def is_dir(self) -> bool: ...
+
+
+FileOrFolder = TypeVar("FileOrFolder", bound=Listed)
+
+
+def files_below(
+    list_folder: Callable[[str], Iterable[FileOrFolder]], root: str
+) -> list[FileOrFolder]:
+    """List all files below a folder, whose folders are listed in parallel."""
+    files: list[FileOrFolder] = []
+    folders = [root]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for _ in range(DEEPEST):
+            found = list(chain.from_iterable(pool.map(list_folder, folders)))
+            files += [one for one in found if not one.is_dir]
+            folders = [one.path for one in found if one.is_dir]
+    return files
 
 
 class Source(ABC):

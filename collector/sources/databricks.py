@@ -15,11 +15,9 @@ import base64
 import logging
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -32,7 +30,7 @@ from stallscope.errors import (
     UsageError,
 )
 
-from .base import Source, SourceFile, reason
+from .base import Source, SourceFile, files_below, reason
 from .s3 import S3Files
 from .spark_layout import is_event_log
 
@@ -42,10 +40,6 @@ if TYPE_CHECKING:
 _RESOURCE = re.compile(r"databricks:(?:job/(?P<run>\d+)|cluster/(?P<cluster>[\w.-]+))")
 # The largest request that the DBFS API allows.
 _DBFS_BLOCK = 1 << 20
-# Folders listed in parallel; there is one per executor.
-_AT_ONCE = 8
-# Deep enough for any real folder.
-_DEEPEST = 12
 # The SDK retries for this long.
 _RETRY_SECONDS = 30
 # The errors raised here have messages; the SDK must not log them again.
@@ -114,27 +108,16 @@ class _Workspace:
         """
         root = _path(place)
         with _convert_errors(self.where, f"there is no {place}"):
-            found = self._walk(root)
-        return [self._file(info, prefix + name) for name, info in found.items()]
+            # The SDK's recursive listing fails on volumes.
+            found = files_below(partial(self._list_folder, root), root)
+        return [self._file(info, prefix + _name(info, root)) for info in found]
 
-    def _walk(self, root: str) -> dict[str, Any]:
-        """Return the files below a path, by name. (The SDK's recursive listing fails on volumes.)"""
-        found = {}
-        folders = [root]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _ in range(_DEEPEST):
-                listed = list(chain.from_iterable(pool.map(self._list_folder, folders)))
-                folders = []
-                for info in listed:
-                    name = info.path.removeprefix(root).strip("/") or info.path.rpartition("/")[2]
-                    if info.is_dir and not is_event_log(f"{name}/"):
-                        folders.append(info.path)
-                    elif not info.is_dir and not is_event_log(name):
-                        found[name] = info
-        return found
-
-    def _list_folder(self, folder: str) -> list[Any]:
-        return list(self._client.dbfs.list(folder))
+    def _list_folder(self, root: str, folder: str) -> list[Any]:
+        return [
+            info
+            for info in self._client.dbfs.list(folder)
+            if not is_event_log(_name(info, root) + ("/" if info.is_dir else ""))
+        ]
 
     def _file(self, info: Any, name: str) -> SourceFile:
         path, size = str(info.path), int(info.file_size or 0)
@@ -235,6 +218,11 @@ def _destination(workspace: _Workspace, cluster_id: str) -> str:
 def _path(place: str) -> str:
     """Convert ``dbfs:/a/b``, ``dbfs:///a/b`` or ``/Volumes/…`` to a path for the SDK."""
     return "/" + place.removeprefix("dbfs:").strip("/")
+
+
+def _name(info: Any, root: str) -> str:
+    """Return the name of a file or folder below the root; the root may be the file."""
+    return str(info.path).removeprefix(root).strip("/") or str(info.path).rpartition("/")[2]
 
 
 def _on_volume(path: str) -> bool:

@@ -22,11 +22,9 @@ from stallscope.errors import (
     UsageError,
 )
 
-from .base import Source, SourceFile, reason
+from .base import DEEPEST, Source, SourceFile, reason
 from .chunks import join_chunks
 
-# Deeper than any launcher's folders, and a bound for circular links.
-_DEEPEST = 12
 # Metadata that changes with a file, by file system; the first that exists counts.
 _VERSIONS = (
     "ETag",
@@ -213,7 +211,7 @@ class Files(Source):
             return dict(file_system.find(folder, detail=True))
         if self._protocol in _WALKED:
             return _walk(file_system, folder)
-        return dict(file_system.find(folder, maxdepth=_DEEPEST, detail=True))
+        return dict(file_system.find(folder, maxdepth=DEEPEST, detail=True))
 
     def _file(
         self, file_system: fsspec.AbstractFileSystem, name: str, path: str, info: dict[str, Any]
@@ -309,7 +307,7 @@ def _walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict
     """List the files below a folder; raise an error if a folder cannot be listed."""
     found = {}
     folders = [folder]
-    for _ in range(_DEEPEST):
+    for _ in range(DEEPEST):
         below = []
         for one in folders:
             with suppress(FileNotFoundError):

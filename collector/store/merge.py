@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.run import Event, Log, MeasuredInput, Run, Series
+from stallscope.run import Log, Run
 
 from .deduplicate import last_attempts
 
+T = TypeVar("T")
 Key = tuple[int, int, int, int]
 
 
@@ -36,9 +39,10 @@ def merge_runs(new: Run, old: Run) -> Run:
     """Add the logs, measurements, events and series of the old run that the new run lacks."""
     new = replace(
         new,
-        input_times=_measurements(new, old),
-        events=_events(new, old),
-        series=_series(new, old),
+        input_times=_joined(new.input_times, old.input_times, lambda one: (one.rank, one.began)),
+        # Logs with events are read completely, so the new run has all events of its logs.
+        events=_joined(new.events, old.events, lambda one: one.where),
+        series=_joined(new.series, old.series, lambda one: one.where),
     )
     known = {log_key(log) for log in new.logs}
     missing = [index for index, log in enumerate(old.logs) if log_key(log) not in known]
@@ -62,26 +66,14 @@ def merge_runs(new: Run, old: Run) -> Run:
         for name in ("steps", "intervals")
     }
     tables["steps"], _ = last_attempts(tables["steps"])
-    messages = {str(problem) for problem in new.problems}
-    problems = (*new.problems, *(one for one in old.problems if str(one) not in messages))
+    problems = _joined(new.problems, old.problems, str)
     return replace(new, logs=tuple(logs[i] for i in order), problems=problems, **tables)
 
 
-def _measurements(new: Run, old: Run) -> tuple[MeasuredInput, ...]:
-    known = {(one.rank, one.began) for one in new.input_times}
-    missing = (one for one in old.input_times if (one.rank, one.began) not in known)
-    return (*new.input_times, *missing)
-
-
-def _events(new: Run, old: Run) -> tuple[Event, ...]:
-    # Logs with events are read completely, so the new run has all events of its logs.
-    known_places = {event.where for event in new.events}
-    return (*new.events, *(event for event in old.events if event.where not in known_places))
-
-
-def _series(new: Run, old: Run) -> tuple[Series, ...]:
-    known_places = {series.where for series in new.series}
-    return (*new.series, *(series for series in old.series if series.where not in known_places))
+def _joined(new: tuple[T, ...], old: tuple[T, ...], key: Callable[[T], Hashable]) -> tuple[T, ...]:
+    """Add the old objects whose key no new one has."""
+    known = set(map(key, new))
+    return (*new, *(one for one in old if key(one) not in known))
 
 
 def _by_log(*tables: pa.Table) -> pa.Table:

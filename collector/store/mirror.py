@@ -81,7 +81,7 @@ class Mirror:
             )
         self.folder, self.where = folder, place.where.rstrip("/")
         self._place = place
-        with self._reading(""):
+        with self._errors():
             self._system, root = place.open_file_system()
         self._root = root.rstrip("/")
         #: By run; None if the URL had no manifest.
@@ -108,7 +108,7 @@ class Mirror:
         """Download a run's current manifest and summary; remove its folder if the run is gone."""
         if not _FOLDER.fullmatch(run):
             return
-        with self._reading(run):
+        with self._errors(run):
             self._states[run] = state = self._state(run)
             summary = None if state is None else self._bytes(f"{run}/{SUMMARY}")
         self._write_local(run, None if state is None else state.data, summary)
@@ -116,7 +116,7 @@ class Mirror:
     def update_all(self, but: Iterable[str] = ()) -> None:
         """Update all runs, except some."""
         skipped = {*but, CATALOGUE}
-        with self._reading(""):
+        with self._errors():
             manifests = self._all_of(MANIFEST, {*self._folders()} - skipped)
             summaries = self._all_of(SUMMARY, manifests)
         here = {path.name for path in self.folder.iterdir() if _FOLDER.fullmatch(path.name)}
@@ -128,7 +128,7 @@ class Mirror:
     def download(self, run: str, files: Mapping[str, ListedFile]) -> None:
         """Download files of a run that the mirror lacks."""
         lacking = {name: file for name, file in files.items() if not self._has(run, name, file)}
-        with self._reading(run):
+        with self._errors(run):
             _in_parallel(lambda item: self._get(run, *item), lacking.items())
 
     def rename_new_files(
@@ -166,7 +166,7 @@ class Mirror:
         added, removed = new.keys() - old.keys(), old.keys() - new.keys()
         try:
             here = [name for name in sorted(added) if (self.folder / run / name).exists()]
-            with self._writing(run):
+            with self._errors(run, UnwritableError):
                 _in_parallel(lambda name: self._put_file(f"{run}/{name}"), here)
                 done = self._put_manifest(run, data)
         except BaseException:
@@ -181,24 +181,24 @@ class Mirror:
     def remove(self, run: str) -> None:
         """Remove a run from the URL, its manifest first; files of others stay."""
         files = read_manifest(self.folder / run).files
-        with self._writing(run):
+        with self._errors(run, UnwritableError):
             self._system.rm_file(self._path(f"{run}/{MANIFEST}"))
         self._remove(run, [SUMMARY, *files])
 
     def upload_file(self, name: str) -> None:
         """Upload a small file, such as a run's summary; replace an existing one."""
-        with self._writing(""):
+        with self._errors("", UnwritableError):
             self._put_whole(name, (self.folder / name).read_bytes())
 
     def download_file(self, name: str) -> None:
         """Download a small file; remove the local one if the URL has none."""
-        with self._reading(""):
+        with self._errors():
             data = self._bytes(name)
         _write(self.folder / name, data)
 
     def has(self, name: str) -> bool:
         """Whether the store has a file of this relative name."""
-        with self._reading(""):
+        with self._errors():
             return self._bytes(name) is not None
 
     def _state(self, run: str) -> _State | None:
@@ -344,22 +344,16 @@ class Mirror:
         return f"{self._root}/{name}"
 
     @contextmanager
-    def _reading(self, name: str) -> Iterator[None]:
-        with self._convert_errors(name, UnreadableError, "read"):
-            yield
-
-    @contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        with self._convert_errors(name, UnwritableError, "written"):
-            yield
-
-    @contextmanager
-    def _convert_errors(self, name: str, kind: type[StallscopeError], what: str) -> Iterator[None]:
+    def _errors(
+        self, name: str = "", kind: type[StallscopeError] = UnreadableError
+    ) -> Iterator[None]:
+        """Convert errors to one of this kind that names a run or a file of the store."""
         try:
             yield
         except StallscopeError:
             raise
         except Exception as error:  # any library may raise its own errors
+            what = "read" if kind is UnreadableError else "written"
             message = self._place.describe_error(error)
             raise kind(
                 f"{self.where}/{name}".rstrip("/") + f": cannot be {what}: {message}"

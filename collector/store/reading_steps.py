@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from stallscope.arrays.memory import allocator_for
+from stallscope.arrays.memory import Allocator, allocator_for
 from stallscope.run import STEPS_SCHEMA
-
-from .table_builder import TableBuilder
 
 # A batch fits into a CPU cache; a task is large enough to be worth a thread.
 _ROWS_AT_A_TIME = 2**16
@@ -40,7 +41,7 @@ def read_steps(
     files = [_File.of(path) for path in paths]
     found = [group for file in files for group in file.groups(row_filter)]
     rows = sum(group.rows for group in found)
-    whole = TableBuilder(STEPS_SCHEMA, rows, allocator_for(rows))
+    whole = _TableBuilder(STEPS_SCHEMA, rows, allocator_for(rows))
     tasks = list(_tasks(found))
     if len(tasks) < 2:
         for task in tasks:
@@ -163,7 +164,7 @@ class _Task:
         common = group.file is last.file and group.whole and last.whole
         return common and self.rows + group.rows <= _ROWS_PER_TASK
 
-    def read(self, whole: TableBuilder, row_filter: _RowFilter) -> None:
+    def read(self, whole: _TableBuilder, row_filter: _RowFilter) -> None:
         """Read the rows into their places in the table."""
         common = set.intersection(*(set(group.constants) for group in self.groups))
         at = self.at
@@ -193,3 +194,69 @@ def _tasks(groups: Sequence[_Group]) -> Iterator[_Task]:
         at += group.rows
     if task is not None:
         yield task
+
+
+class _TableBuilder:
+    """Builds a table of integers in preallocated memory; several threads may fill different rows.
+
+    Args:
+        schema: the columns.
+        rows: the number of rows.
+        allocate: allocates the columns' arrays.
+    """
+
+    def __init__(self, schema: pa.Schema, rows: int, allocate: Allocator) -> None:
+        self._schema = schema
+        self._columns = {field.name: _Column(field.type, rows, allocate) for field in schema}
+
+    def put(self, name: str, at: int, values: pa.Array) -> None:
+        """Set a column's values, starting at a row."""
+        self._columns[name].put(at, values)
+
+    def fill(self, name: str, at: int, rows: int, value: int | None) -> None:
+        """Set this many rows of a column to one value, starting at a row."""
+        self._columns[name].fill(slice(at, at + rows), value)
+
+    def table(self) -> pa.Table:
+        """Return the finished table."""
+        columns = [column.whole() for column in self._columns.values()]
+        return pa.table(columns, schema=self._schema)
+
+
+class _Column:
+    def __init__(self, kind: pa.DataType, rows: int, allocate: Allocator) -> None:
+        self._kind, self._rows, self._allocate = kind, rows, allocate
+        self._values: npt.NDArray[np.generic] = allocate((rows, 1), kind.to_pandas_dtype())[:, 0]
+        # The validity of each value; None while all are valid.
+        self._valid: npt.NDArray[np.bool_] | None = None
+        self._lock = Lock()
+
+    def put(self, at: int, values: pa.Array) -> None:
+        own = slice(at, at + len(values))
+        if values.type != self._kind:
+            values = values.cast(self._kind)
+        if values.null_count:
+            self._validity()[own] = pc.is_valid(values).to_numpy(zero_copy_only=False)
+            values = pc.fill_null(values, 0)
+        self._values[own] = values.to_numpy()
+
+    def fill(self, own: slice, value: int | None) -> None:
+        if value is None:
+            self._validity()[own] = False
+        # New arrays are zero, and zeros take no memory until they are written.
+        elif value:
+            self._values[own] = value
+
+    def whole(self) -> pa.Array:
+        valid = self._valid
+        bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        buffers = [bits, pa.py_buffer(self._values)]
+        return pa.Array.from_buffers(self._kind, self._rows, buffers)
+
+    def _validity(self) -> npt.NDArray[np.bool_]:
+        with self._lock:
+            if self._valid is None:
+                valid = self._allocate((self._rows, 1), np.bool_)[:, 0]
+                valid.fill(True)
+                self._valid = valid
+        return self._valid

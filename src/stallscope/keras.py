@@ -4,11 +4,11 @@ There is one recorder for Keras 2 (``tf.keras`` of TensorFlow up to 2.15, and ``
 Keras 3 on any backend. The Keras that the program imports determines which one this is.
 """
 
+from stallscope.collector.recorder.gathering import gather_logs
 from stallscope.collector.recorder.which_keras import is_keras_2
 
 if is_keras_2():
     from stallscope.collector.recorder.tf_keras.callback import StepLogger
-    from stallscope.collector.recorder.tf_keras.gather import gather_logs
     from stallscope.collector.recorder.tf_keras.loader import measure_input
     from stallscope.collector.recorder.tf_keras.synthetic import synthetic_like
 else:
@@ -16,7 +16,6 @@ else:
     from stallscope.collector.recorder.keras3.callback import (  # type: ignore[assignment]
         StepLogger,
     )
-    from stallscope.collector.recorder.keras3.gather import gather_logs
     from stallscope.collector.recorder.keras3.loader import measure_input
     from stallscope.collector.recorder.keras3.synthetic import synthetic_like
 

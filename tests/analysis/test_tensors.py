@@ -239,7 +239,7 @@ def training(steps: int, block_us: int | None = None) -> Made:
 def in_blocks(made: Made, block_us: int) -> Made:
     """The same, in batches as a reader gives them: in the order of ends, and open ones later."""
     whole = made.several[0]
-    own = whole.activities.at(np.argsort(whole.activities.end, kind="stable"))
+    own = whole.activities.take(np.argsort(whole.activities.end, kind="stable"))
     several = []
     for first in range(0, int(own.end.max()) + 1, block_us):
         last = first + block_us

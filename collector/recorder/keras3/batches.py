@@ -8,6 +8,7 @@ from time import monotonic_ns
 from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple
 
 from ..keras_common.calls import MOST_WAITING
+from ..keras_common.steps import Call
 from ..patching import patch
 
 #: One batch: when it was requested and when it arrived, in monotonic nanoseconds, and its shape. In the
@@ -165,3 +166,25 @@ def shape_in(batch: Any) -> Optional[Sequence[Any]]:
         return next(filter(None, map(shape_in, batch)), None)
     shape: Optional[Sequence[Any]] = getattr(batch, "shape", None)
     return shape or None
+
+
+def wait_of(call: Call, fetches: List[Fetch]) -> Tuple[int, Optional[int]]:
+    """Return when a call of one step began to wait for its batch, and when the batch arrived.
+
+    In monotonic nanoseconds; the arrival is None if it was not seen. Where Keras fetches before it calls
+    the train function, callbacks run in between. Their time is moved before the fetch, with everything
+    else between steps.
+    """
+    if len(fetches) != 1:
+        return call.begin, None
+    [(asked, there, _)] = fetches
+    if asked < call.begin:
+        return call.begin - (there - asked), call.begin
+    return call.begin, there
+
+
+def samples_of(fetches: List[Fetch]) -> Optional[int]:
+    """Return the samples of all batches of a call; None where one is unknown or none was seen."""
+    found = [first_of(shape) for _, _, shape in fetches]
+    known = [samples for samples in found if samples is not None]
+    return sum(known) if known and len(known) == len(fetches) else None

@@ -23,10 +23,9 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
         log_dir, options: see ``__init__``.
     """
 
+    recording_type = Recording
+
     @with_options
     def __init__(self, log_dir: LogDir, **options: Unpack[OptionArguments]) -> None:
         super().__init__()
         self._options = Options(log_dir, **options)
-
-    def _recording_of_fit(self) -> Recording:
-        return Recording(self.model, self.params, self._options)

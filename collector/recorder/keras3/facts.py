@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from typing import Any, Dict, List, Optional
 
 import keras
 
 from ..facts import known, module_version
-from ..identity import World, world_from_environment
-from ..learning_rate import scaled_by_ranks
+from ..learning_rate import optimizer_facts
 
 # The frameworks' names in reports.
 _FRAMEWORKS = {"tensorflow": "tensorflow", "torch": "pytorch", "jax": "jax"}
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-
-
-def world_of_training() -> World:
-    """Return the rank from the backend, otherwise from the launcher."""
-    backend = keras.backend.backend()
-    if backend == "torch":
-        from ..pytorch.facts import world_of_training as torchs
-
-        return torchs()
-    if backend == "tensorflow":
-        from ..tf_keras.facts import horovod_world
-
-        return horovod_world() or world_from_environment(os.environ)
-    jax = sys.modules.get("jax")
-    if jax is not None and jax.process_count() > 1:
-        return World(jax.process_index(), jax.process_count(), None)
-    return world_from_environment(os.environ)
 
 
 def framework() -> str:
@@ -53,11 +34,7 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
             "horovod": module_version("horovod"),
         },
         "model": known(lambda: model.name),
-        "optimizer": None if optimizer is None else type(optimizer).__name__,
-        "learning_rate": rate,
-        "learning_rate_scaled": known(
-            lambda: scaled_by_ranks(optimizer, "learning_rate", rate, size)
-        ),
+        **optimizer_facts(optimizer, "learning_rate", rate, size),
         "backward_passes_per_step": passes_per_step(optimizer),
         "steps_per_execution": known(lambda: int(model.steps_per_execution)),
         "compute_dtypes": known(lambda: sorted({layer.compute_dtype for layer in model.layers})),

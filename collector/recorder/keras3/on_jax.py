@@ -18,7 +18,6 @@ from ..format import StepRow
 from ..iterations import IterationSummer
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import Call
-from .call_batches import samples_of, times_of
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 
 # A device that takes longer for the last steps must not delay an interval or the end of training.
@@ -42,7 +41,6 @@ class JaxStages(FetchedInPython):
         emit: Emit,
     ) -> None:
         super().__init__(calls, model, steps, emit)
-        self._steps_per_call = int(model.steps_per_execution)
         self._done_before = 0
         # For calls that wait to become rows: when their outputs were ready, which may come later than
         # the call's end. None where a call has no outputs.
@@ -120,31 +118,13 @@ class JaxStages(FetchedInPython):
             self._reported += 1
 
     def _known(self) -> int:
-        if not self._waits:
-            return len(self.calls)
         # The outputs may be ready before the call is in the queue.
-        return min(len(self._done), len(self.calls))
+        waiting = super()._known()
+        return min(len(self._done), waiting) if self._waits else waiting
 
     def _iteration(self, call: Call) -> StepRow:
-        iteration = self._seen_by_host(call)
+        iteration = super()._iteration(call)
         return self._row(iteration, self._done.popleft() if self._waits else None)
-
-    def _seen_by_host(self, call: Call) -> StepRow:
-        assert call.end is not None
-        fetches = self.batches.take(call.end)
-        times = times_of(call, fetches)
-        return StepRow(
-            0,
-            call.epoch,
-            times.begin,
-            times.data if "data" in self.placed else None,
-            None,
-            None,
-            call.end,
-            max(1, len(fetches)) if self._steps_per_call != 1 else 1,
-            samples_of(fetches),
-            call.clock_begin,
-        )
 
     def _row(self, iteration: StepRow, done: Optional[int]) -> StepRow:
         begin = max(iteration.begin, self._done_before)

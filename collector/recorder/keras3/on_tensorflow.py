@@ -6,7 +6,7 @@ from the iterator is not compiled: there the timestamps go before and after the 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 import keras
 
@@ -14,7 +14,7 @@ from ..in_flight import Position
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import StepAssembler
 from ..keras_common.stream import StepStream
-from ..keras_common.timing import calls_through, code_of, is_made_by
+from ..keras_common.timing import code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of
 from ..tf_keras.timestamp_ring import CAPACITY, READY, TimestampRing
 from .stages import WHOLE_STEP, Emit, Stages
@@ -32,9 +32,7 @@ class TensorFlowStages(Stages):
         model: Any,
         stages: bool,
         single: bool,
-        first_step: int,
-        passes: int,
-        iterations_done: int,
+        counted: Tuple[int, int, int],
         emit: Emit,
     ) -> None:
         self._model = model
@@ -46,6 +44,7 @@ class TensorFlowStages(Stages):
             ring = TimestampRing(max(CAPACITY, 4 * int(model.steps_per_execution)))
             self.placed = ("data", "ready", "reduced")
             self.ready = WHOLE_STEP if self._compiled else None
+        first_step, passes, iterations_done = counted
         assembler = StepAssembler(first_step, passes, not single, iterations_done)
         self._ring = ring
         self._stream = StepStream(calls, ring, assembler, self._several_per_call, emit)
@@ -71,7 +70,9 @@ class TensorFlowStages(Stages):
     def remove(self) -> None:
         self._instrumentation.remove()
 
-    def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
+    def function(
+        self, made: Callable[..., Any], is_timed: Callable[[], bool]
+    ) -> Callable[..., Any]:
         """Trace Keras' own train function again, with timestamps; custom ones stay unchanged."""
         model = self._model
         if self.reason is None:
@@ -80,7 +81,7 @@ class TensorFlowStages(Stages):
             model.make_train_function()
             self._instrumentation.made(model)
             if is_made_by(keras.Model, model.train_function):
-                self._instrumentation.takes_out = self._takes_out
+                self._instrumentation.takes_out = is_timed
             if model.train_function is not None and code_of(made) is code_of(model.train_function):
                 return model.train_function  # type: ignore[no-any-return]
             self._instrumentation.active = False
@@ -88,16 +89,13 @@ class TensorFlowStages(Stages):
             self.ready = None
         return made
 
-    def _takes_out(self) -> bool:
-        return self.timer is not None and calls_through(self.timer)
-
-    def call_ended(self) -> None:
+    def check(self) -> None:
         self._stream.check()
         # The first call traces the graph, and batches of another shape may do so later.
         self.attentive = self._several_per_call
         self._check_for_trouble()
 
-    def call_aborted(self, begin: int) -> None:
+    def abort(self, begin: int) -> None:
         self._stream.abort(begin)
 
     def _check_for_trouble(self) -> None:

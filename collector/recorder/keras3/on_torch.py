@@ -11,7 +11,6 @@ from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import Call
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
-from .call_batches import samples_of, times_of
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 
 
@@ -67,8 +66,8 @@ class TorchStages(FetchedInPython):
         ready = self._gradients.last if self._gradients.is_complete else None
         return Position(begin, begin, ready, ready)
 
-    def call_ended(self) -> None:
-        super().call_ended()
+    def check(self) -> None:
+        super().check()
         if self.last_of is None:
             return
         last = self._gradients.last
@@ -76,8 +75,8 @@ class TorchStages(FetchedInPython):
             self._watch_all_again()
         self._checked_last = last
 
-    def call_aborted(self, begin: int) -> None:
-        super().call_aborted(begin)
+    def abort(self, begin: int) -> None:
+        super().abort(begin)
         if self.last_of is not None:
             self._watch_all_again()
 
@@ -87,26 +86,9 @@ class TorchStages(FetchedInPython):
         self._gradients.last = None
         self._gradients.forget()
 
-    def _known(self) -> int:
-        return len(self.calls)
-
     def _iteration(self, call: Call) -> StepRow:
-        assert call.end is not None
-        fetches = self.batches.take(call.end)
-        times = times_of(call, fetches)
         ready = self._ready(call) if "ready" in self.placed else None
-        return StepRow(
-            0,
-            call.epoch,
-            times.begin,
-            times.data,
-            ready,
-            ready,
-            call.end,
-            1,
-            samples_of(fetches),
-            call.clock_begin,
-        )
+        return super()._iteration(call)._replace(ready=ready, reduced=ready)
 
     def _ready(self, call: Call) -> Optional[int]:
         if self._compiled:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from types import FrameType
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 import keras
 
 from ..format import StepRow
-from ..guards import never_raises
-from ..identity import World
+from ..identity import World, world_of_training
 from ..in_flight import Position, running_frame
 from ..iterations import IterationSummer
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
-from ..keras_common.running_fit import fit_frame, planned
-from ..keras_common.timing import TimedSaving, timed
-from ..open_session import open_session
+from ..keras_common.timing import TimedFunction, timed
 from ..options import Options
 from ..session import Session
 from .batches import timed_batches
@@ -26,152 +22,78 @@ from .facts import (
     passes_counted,
     passes_per_step,
     weights,
-    world_of_training,
 )
 from .stages import Stages
 
-# Keras 3's own fit has it; the batches come from it.
-_FITS_VARIABLE = "epoch_iterator"
-
 
 class Recording(FitRecording):
-    """One ``fit`` of one model: its timestamps, its timers, and what they write to the log.
+    """One ``fit`` of one model: its timestamps, its timers, and what they write to the log."""
 
-    None of its methods raises: a failure ends the recording with one warning.
-    """
+    # Keras 3's own fit has it; the batches come from it.
+    fit_variable = "epoch_iterator"
+    _stream: Stages
 
-    def __init__(self, model: Any, params: Any, options: Options) -> None:
-        fit = fit_frame(model, _FITS_VARIABLE)
-        super().__init__(model, options, fit)
-        self._params = params
-        self._epoch_iterator = None if fit is None else fit.f_locals.get(_FITS_VARIABLE)
-        self._stages: Optional[Stages] = None
+    def __init__(self, model: Any, params: Optional[Dict[str, Any]], options: Options) -> None:
+        super().__init__(model, params, options)
+        fit = self._running_fit()
+        self._epoch_iterator = None if fit is None else fit.f_locals.get(self.fit_variable)
 
-    # -- start and stop --------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------
 
-    @never_raises
-    def start(self) -> None:
-        world = world_of_training()
-        self._single = world.size == 1
+    def _world_of_training(self) -> World:
         self._passes = passes_per_step(self._optimizer)
-        counted = passes_counted(self._optimizer)
-        session = self._session = self._open_session(world, counted // self._passes)
-        if not session.recording:
-            return
-        self._register()
-        calls = self._calls = FinishedCalls(session.cost)
-        calls.change(self.epoch)
-        stages = self._stages_from(calls, session.next_step, counted % self._passes)
-        self._stages = stages
+        return world_of_training()
+
+    def _facts(self) -> Dict[str, Any]:
+        return {
+            **model_facts(self.model, self._size),
+            "loader_workers": loader_workers(self._epoch_iterator),
+            "gradients_reduced": True if self._size == 1 else None,
+            "stamps": {"placed": [], "reason": None},
+        }
+
+    def _install(self, session: Session, calls: FinishedCalls) -> None:
+        stages = self._stream = self._stages_from(calls, session.next_step)
         # A fit that outlives its recording must not keep the epoch iterator alive.
         iterator, self._epoch_iterator = self._epoch_iterator, None
         self._undo.append(stages.remove)
         stages.install(iterator)
-        saving = TimedSaving(self.model, self._begin_checkpoint, self._record_checkpoint)
-        self._undo.append(saving.remove)
-        saving.install()
-        self._time_train_function(stages, session, calls)
 
-    def stop(self) -> None:
-        self._unregister()
-        self._finish()
-        self._active = False
-        self._undo_all()
-        self._close()
-
-    @never_raises
-    def drain(self) -> None:
-        """Make rows of finished calls; the flushing thread calls it too."""
-        if self.running and self._stages is not None:
-            self._stages.drain()
-
-    def _open_session(self, world: World, counted: int) -> Session:
-        options = self._options
-        facts = {
-            **model_facts(self.model, world.size),
-            **planned(self._params),
-            "loader_workers": loader_workers(self._epoch_iterator),
-            "gradients_reduced": True if self._single else None,
-            "stamps": {"placed": [], "reason": None},
-        }
-        return open_session(
-            options,
-            world,
-            facts,
-            counted,
-            before_flush=self.drain,
-            position=self.position,
-        )
-
-    def _stages_from(self, calls: FinishedCalls, first_step: int, iterations_done: int) -> Stages:
-        wanted, single, backend = self._options.stages, self._single, keras.backend.backend()
+    def _stages_from(self, calls: FinishedCalls, first_step: int) -> Stages:
+        model, wanted, single = self.model, self._options.stages, self._size == 1
+        backend, counted = keras.backend.backend(), (first_step, self._passes, self._counted_before)
         if backend == "tensorflow":
             from .on_tensorflow import TensorFlowStages
 
-            return TensorFlowStages(
-                calls,
-                self.model,
-                wanted,
-                single,
-                first_step,
-                self._passes,
-                iterations_done,
-                self._emit,
-            )
-        steps = IterationSummer(first_step, self._passes, iterations_done)
+            return TensorFlowStages(calls, model, wanted, single, counted, self._emit)
+        steps = IterationSummer(*counted)
         if backend == "torch":
             from .on_torch import TorchStages
 
-            return TorchStages(calls, self.model, wanted, single, steps, self._emit)
+            return TorchStages(calls, model, wanted, single, steps, self._emit)
         if backend == "jax":
             from .on_jax import JaxStages
 
-            return JaxStages(calls, self.model, wanted, single, steps, self._emit)
+            return JaxStages(calls, model, wanted, single, steps, self._emit)
         raise RuntimeError("training of Keras on %s cannot be recorded" % backend)
 
-    def _time_train_function(self, stages: Stages, session: Session, calls: FinishedCalls) -> None:
-        """Put a timer around the train function, which may be made again with timestamps in it."""
-        model = self.model
-        found = model.train_function
-
-        def undo() -> None:
-            # Someone else has replaced it since: leave that.
-            if model.train_function is self._timer:
-                model.train_function = found
-
-        self._undo.append(undo)
-        try:
-            function = stages.function(found)
-        except Exception:
-            model.train_function = found
-            raise
-        timer = timed(function, self, session, calls, stages.saw, stages.key, stages.last_of)
-        self._timer = model.train_function = stages.timer = timer
+    def _timed(self, made: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
+        stages = self._stream
+        function = stages.function(made, self._runs_timer)
+        return timed(function, self, session, calls, stages.saw, stages.key, stages.last_of)
 
     def _position_in_call(self, begin: int) -> Position:
-        return (
-            super()._position_in_call(begin)
-            if self._stages is None
-            else self._stages.position(begin)
-        )
+        return self._stream.position(begin)
 
     def _position_between_calls(self) -> Position:
         fetch = running_frame(self._thread, timed_batches.__code__)
         return Position() if fetch is None else Position(fetch.f_locals.get("begin"))
 
-    def _running_fit(self) -> Optional[FrameType]:
-        return fit_frame(self.model, _FITS_VARIABLE)
-
     def _make_rows(self) -> None:
-        if self._stages is not None:
-            self._stages.settle()
+        self._stream.settle()
 
-    def _counted(self) -> Optional[int]:
-        """Return the optimizer's count of steps; with JAX an exception can leave it unreadable."""
-        try:
-            return passes_counted(self._optimizer) // self._passes
-        except Exception:
-            return None
+    def _passes_counted(self) -> int:
+        return passes_counted(self._optimizer)
 
     # -- one call of the train function ----------------------------------------------------------
 
@@ -186,34 +108,26 @@ class Recording(FitRecording):
             self.fail(error)
 
     def after_call(self) -> None:
-        stages, calls = self._stages, self._calls
-        assert stages is not None
+        stages, calls = self._stream, self._calls
         assert calls is not None
         try:
-            stages.call_ended()
+            stages.check()
             self._update_facts()
             calls.schedule_check(every_call=stages.attentive)
         except Exception as error:
             self.fail(error)
 
-    @never_raises
-    def call_aborted(self, begin: int) -> None:
-        assert self._stages is not None
-        self._stages.call_aborted(begin)
-
     def _update_facts(self) -> None:
-        assert self._stages is not None
         assert self._calls is not None
-        news = (self._stages.placed, self._stages.reason)
+        news = (self._stream.placed, self._stream.reason)
         if self._calls.checks and news != self._recorded_facts:
             self._recorded_facts = news
             self._record_facts()
 
     def _record_facts(self) -> None:
         """Record facts that are known only after the first step: TensorFlow builds and traces in it."""
-        assert self._stages is not None
         assert self._session is not None
-        stages = self._stages
+        stages = self._stream
         timestamps = {"placed": list(stages.placed), "reason": stages.reason, "ready": stages.ready}
         self._session.facts({**weights(self.model), "stamps": timestamps})
 

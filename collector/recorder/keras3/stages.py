@@ -11,8 +11,7 @@ from ..in_flight import Position
 from ..iterations import IterationSummer
 from ..keras_common.calls import MOST_WAITING, FinishedCalls
 from ..keras_common.steps import Call
-from ..keras_common.timing import TimedFunction
-from .batches import BatchClock
+from .batches import BatchClock, samples_of, wait_of
 
 # Making rows takes milliseconds; a process forked meanwhile must not wait for it.
 _PATIENCE_SECONDS = 2.0
@@ -35,10 +34,8 @@ class Stages:
     reason: Optional[str] = None
     #: The meaning of *ready* where it is not the last gradient.
     ready: Optional[str] = None
-    #: Whether ``call_ended`` must run after every call from here on, not just now and then.
+    #: Whether ``check`` must run after every call from here on, not just now and then.
     attentive = True
-    #: Replaces the model's train function, once that is timed.
-    timer: Optional[TimedFunction] = None
     #: The source of further information about a call (see ``timed``).
     saw: Optional[Callable[[Any], Any]] = None
     key: Optional[str] = None
@@ -50,15 +47,17 @@ class Stages:
     def remove(self) -> None:
         """Unpatch the model."""
 
-    def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the train function whose calls are timed."""
+    def function(
+        self, made: Callable[..., Any], is_timed: Callable[[], bool]
+    ) -> Callable[..., Any]:
+        """Return the train function whose calls are timed; ``is_timed``: in such a call."""
         return made
 
-    def call_ended(self) -> None:
+    def check(self) -> None:
         """Check after a call: the first one, then now and then, or after each while attentive."""
         self.attentive = False
 
-    def call_aborted(self, begin: int) -> None:
+    def abort(self, begin: int) -> None:
         """Handle a call that raised, mostly because the data ended."""
 
     def position(self, begin: int) -> Position:
@@ -79,7 +78,8 @@ class FetchedInPython(Stages):
         self, calls: FinishedCalls, model: Any, steps: IterationSummer, emit: Emit
     ) -> None:
         self.calls = calls
-        self.batches = BatchClock(int(model.steps_per_execution))
+        self._steps_per_call = int(model.steps_per_execution)
+        self.batches = BatchClock(self._steps_per_call)
         self._steps = steps
         self._emit = emit
         self._takes = threading.Lock()
@@ -97,12 +97,12 @@ class FetchedInPython(Stages):
         # Keras fetches the batch before it calls the train function.
         return Position(begin, begin)
 
-    def call_ended(self) -> None:
-        super().call_ended()
+    def check(self) -> None:
+        super().check()
         if len(self.calls) >= MOST_WAITING:
             self.drain()
 
-    def call_aborted(self, begin: int) -> None:
+    def abort(self, begin: int) -> None:
         self.batches.forget()
 
     def drain(self) -> None:
@@ -124,8 +124,22 @@ class FetchedInPython(Stages):
 
     def _known(self) -> int:
         """Return how many of the waiting calls are complete."""
-        raise NotImplementedError
+        return len(self.calls)
 
     def _iteration(self, call: Call) -> StepRow:
-        """Make the iteration of the first complete call."""
-        raise NotImplementedError
+        """Make the iteration of the first complete call, as far as the host sees it."""
+        assert call.end is not None
+        fetches = self.batches.take(call.end)
+        begin, data = wait_of(call, fetches)
+        return StepRow(
+            0,
+            call.epoch,
+            begin,
+            data if "data" in self.placed else None,
+            None,
+            None,
+            call.end,
+            max(1, len(fetches)) if self._steps_per_call != 1 else 1,
+            samples_of(fetches),
+            call.clock_begin,
+        )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Type
 
+from ..options import Options
 from .fit_recording import FitRecording, recording_of, stop_abandoned
 
 logger = logging.getLogger("stallscope")
@@ -19,11 +20,11 @@ class FitCallback:
 
     #: Set by Keras.
     model: Any
+    params: Optional[Dict[str, Any]]
+    #: Records a fit with this version of Keras.
+    recording_type: Type[FitRecording]
+    _options: Options
     _recording: Optional[FitRecording] = None
-
-    def _recording_of_fit(self) -> FitRecording:
-        """Make a recording of the fit that starts, without starting it."""
-        raise NotImplementedError
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         other = recording_of(self.model)
@@ -64,7 +65,7 @@ class FitCallback:
         self._stop()
 
     def _record(self) -> None:
-        recording = self._recording_of_fit()
+        recording = self.recording_type(self.model, self.params, self._options)
         recording.start()
         if recording.running:
             self._recording = recording

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Callable, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
+from ..base_recording import BaseRecording
 from ..clock import read_clocks
+from ..facts import count_or_none, known
 from ..format import CHECKPOINT, EPOCH, VALIDATION
 from ..guards import never_raises
+from ..identity import World
 from ..in_flight import Position, running_frame
+from ..open_session import open_session
 from ..options import Options
 from ..session import Session
-
-if TYPE_CHECKING:
-    from .calls import FinishedCalls
+from .calls import FinishedCalls
+from .timing import TimedFunction, TimedSaving, calls_through
 
 logger = logging.getLogger("stallscope")
 
@@ -35,34 +39,59 @@ def stop_abandoned() -> None:
             recording.stop()
 
 
-class FitRecording:
+def fit_frame(model: Any, variable: Optional[str] = None) -> Optional[FrameType]:
+    """Return the frame of the model's ``fit`` on this thread; None where there is none.
+
+    Args:
+        variable: a local variable of Keras' own ``fit``, which methods that override it do not have.
+    """
+    frame: Optional[FrameType] = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        is_fit = code.co_name == "fit" and (variable is None or variable in code.co_varnames)
+        if is_fit and frame.f_locals.get("self") is model:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+class FitRecording(BaseRecording):
     """Patch a model for one ``fit`` and write the steps to the log.
 
     None of its methods raises: a failure ends the recording with one warning.
 
     Args:
         model: the model that trains.
+        params: what Keras tells callbacks about the fit.
         options: the arguments of StepLogger.
-        fit: the frame of the ``fit`` that starts; None where this thread runs none.
     """
 
-    def __init__(self, model: Any, options: Options, fit: Optional[FrameType]) -> None:
+    #: A local variable of ``fit`` (see ``fit_frame``).
+    fit_variable: Optional[str] = None
+
+    def __init__(self, model: Any, params: Optional[Dict[str, Any]], options: Options) -> None:
+        super().__init__(options)
         self.model = model
+        self._params = params or {}
         #: The current epoch.
         self.epoch: Optional[int] = None
-        self._options = options
         self._optimizer = getattr(model, "optimizer", None)
         # Keras makes a new history for every fit, so the history identifies the fit.
         self._history = getattr(model, "history", None)
-        self._thread = None if fit is None else threading.get_ident()
-        self._active = self._failed = False
+        # The thread that runs the fit; None where it is another one.
+        self._thread = None if self._running_fit() is None else threading.get_ident()
+        self._active = False
         self._batch_size = options.batch_size
         self._recorded_facts: Any = None
         self._undo: List[Callable[[], None]] = []
-        self._session: Optional[Session] = None
-        self._calls: "Optional[FinishedCalls]" = None
+        self._calls: Optional[FinishedCalls] = None
+        # Makes rows of finished calls.
+        self._stream: Any = None
         # Replaces the model's train function.
-        self._timer: Any = None
+        self._timer: Optional[TimedFunction] = None
+        # The number of ranks, and the passes that the optimizer had counted and that make a step.
+        self._size = self._passes = 1
+        self._counted_before = 0
 
     @property
     def running(self) -> bool:
@@ -87,14 +116,6 @@ class FitRecording:
 
     # -- what each version of Keras does differently ----------------------------------------------
 
-    def start(self) -> None:
-        """Open the log, then put timestamps and timers into the model."""
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        """Restore the model, write what is left and close the log."""
-        raise NotImplementedError
-
     def before_call(self) -> None:
         """Look at the training before a call of the train function."""
         raise NotImplementedError
@@ -103,12 +124,20 @@ class FitRecording:
         """Look at the training after a call, which now waits to become a row."""
         raise NotImplementedError
 
-    def call_aborted(self, begin: int) -> None:
-        """Handle a call that began then and ended with an exception."""
+    def _world_of_training(self) -> World:
+        """Return the rank, after reading from the optimizer how it counts passes."""
         raise NotImplementedError
 
-    def _running_fit(self) -> Optional[FrameType]:
-        """Return the frame of the model's ``fit`` on this thread; None where there is none."""
+    def _facts(self) -> Dict[str, Any]:
+        """Return the facts that are known before the first step."""
+        raise NotImplementedError
+
+    def _install(self, session: Session, calls: FinishedCalls) -> None:
+        """Make the stream, and patch the model to take timestamps."""
+        raise NotImplementedError
+
+    def _timed(self, made: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
+        """Return a timer around the train function, which may be made again, with timestamps."""
         raise NotImplementedError
 
     def _make_rows(self) -> None:
@@ -119,8 +148,8 @@ class FitRecording:
         """Record facts that are known only after the first step."""
         raise NotImplementedError
 
-    def _counted(self) -> Optional[int]:
-        """Return the steps that the optimizer has counted; None where that is unknown."""
+    def _passes_counted(self) -> int:
+        """Return the backward passes that the optimizer has ever counted."""
         raise NotImplementedError
 
     def _position_in_call(self, begin: int) -> Position:
@@ -145,28 +174,88 @@ class FitRecording:
 
     # -- start and stop ----------------------------------------------------------------------------
 
+    @never_raises
+    def start(self) -> None:
+        """Open the log, then put timestamps and timers into the model."""
+        world = self._world_of_training()
+        self._size = world.size
+        self._counted_before = self._passes_counted()
+        facts = {
+            **self._facts(),
+            "epochs": count_or_none(self._params.get("epochs")),
+            "batches_per_epoch": count_or_none(self._params.get("steps")),
+        }
+        counted = self._counted_before // self._passes
+        session = open_session(
+            self._options,
+            world,
+            facts,
+            counted,
+            before_flush=self.drain,
+            position=self.position,
+        )
+        self._session = session
+        if not session.recording:
+            return
+        _open.append(self)
+        self._active = True
+        calls = self._calls = FinishedCalls(session.cost)
+        calls.change(self.epoch)
+        self._install(session, calls)
+        saving = TimedSaving(self.model, self._begin_checkpoint, self._record_checkpoint)
+        self._undo.append(saving.remove)
+        saving.install()
+        self._time_train_function(session, calls)
+
+    def stop(self) -> None:
+        """Write what is left, restore the model and close the log."""
+        if self in _open:
+            _open.remove(self)
+        self._finish()
+        self._active = False
+        while self._undo:
+            self._undo_one(self._undo.pop())
+        self._close()
+
     def fail(self, error: Exception) -> None:
         """Stop recording and warn once; the model is restored when training ends."""
         self._active = False
         if self._calls is not None:
             self._calls.schedule_check(every_call=True)
-        if self._session is not None:
-            self._session.fail("recording failed: %r" % error)
-        elif not self._failed:
-            logger.warning("stallscope: recording could not start, training goes on: %r", error)
-        self._failed = True
+        super().fail(error)
 
-    def _register(self) -> None:
-        _open.append(self)
-        self._active = True
+    @never_raises
+    def drain(self) -> None:
+        """Make rows of finished calls; the flushing thread calls it too."""
+        if self.running and self._stream is not None:
+            self._stream.drain()
 
-    def _unregister(self) -> None:
-        if self in _open:
-            _open.remove(self)
+    @never_raises
+    def call_aborted(self, begin: int) -> None:
+        """Handle a call that began then and ended with an exception."""
+        self._stream.abort(begin)
 
-    def _undo_all(self) -> None:
-        while self._undo:
-            self._undo_one(self._undo.pop())
+    def _time_train_function(self, session: Session, calls: FinishedCalls) -> None:
+        model = self.model
+        names = [name for name in ("train_function", "train_tf_function") if hasattr(model, name)]
+        found = {name: getattr(model, name) for name in names}
+
+        def undo() -> None:
+            # Someone else has replaced it since: leave that.
+            if self._timer is None or model.train_function is self._timer:
+                for name, function in found.items():
+                    setattr(model, name, function)
+
+        self._undo.append(undo)
+        self._timer = self._timed(model.train_function, session, calls)
+        model.train_function = self._timer
+
+    def _runs_timer(self) -> bool:
+        """Return whether this thread is inside a call of the timer."""
+        return self._timer is not None and calls_through(self._timer)
+
+    def _running_fit(self) -> Optional[FrameType]:
+        return fit_frame(self.model, self.fit_variable)
 
     @never_raises
     def _undo_one(self, undo: Callable[[], None]) -> None:
@@ -183,7 +272,8 @@ class FitRecording:
     @never_raises
     def _close(self) -> None:
         if self._session is not None:
-            self._session.close(self._counted())
+            # After an exception in a step, the count may be unreadable.
+            self._session.close(known(lambda: self._passes_counted() // self._passes))
 
     # -- events between steps ----------------------------------------------------------------------
 

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any, Dict, List
 
 import mxnet as mx
 
 from ..facts import known, module_version
-from ..identity import World, world_from_environment
-from ..learning_rate import scaled_by_ranks
-
-
-def world_of_training() -> World:
-    """Return the rank from Horovod, otherwise from the launcher."""
-    horovod = sys.modules.get("horovod.mxnet")
-    if horovod is not None:
-        try:
-            return World(horovod.rank(), horovod.size(), horovod.local_rank())
-        except ValueError:  # not initialised
-            pass
-    return world_from_environment(os.environ)
+from ..learning_rate import optimizer_facts
 
 
 def is_horovod_trainer(trainer: Any) -> bool:
@@ -39,11 +26,7 @@ def trainer_facts(trainer: Any, size: int) -> Dict[str, Any]:
             "mxnet": mx.__version__,
             "horovod": module_version("horovod"),
         },
-        "optimizer": type(optimizer).__name__,
-        "learning_rate": rate,
-        "learning_rate_scaled": known(
-            lambda: scaled_by_ranks(optimizer, "learning_rate", rate, size)
-        ),
+        **optimizer_facts(optimizer, "learning_rate", rate, size),
         "devices": known(lambda: _devices(trainer)),
     }
 

@@ -11,16 +11,17 @@ from itertools import chain, repeat
 from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
+from ..base_recording import BaseRecording
 from ..facts import batches_in
 from ..format import EPOCH, StepRow
 from ..guards import while_running
+from ..identity import world_of_training
 from ..in_flight import Position, running_frame
-from ..loop_recording import LoopRecording
 from ..open_session import open_session
 from ..options import Options
 from ..patching import patch
 from .batches import Samples, full_batches
-from .facts import is_horovod_trainer, steps_counted, trainer_facts, weights, world_of_training
+from .facts import is_horovod_trainer, steps_counted, trainer_facts, weights
 from .gradient_probe import Answer, GradientProbe
 from .iterations import OWN_NS, REDUCTIONS, FinishedIteration, IterationStream, RunningIteration
 
@@ -30,7 +31,7 @@ logger = logging.getLogger("stallscope")
 _open: List["Recording"] = []
 
 
-class Recording(LoopRecording):
+class Recording(BaseRecording):
     """One StepLogger's training: its epochs, iterations, reductions, and what happens between them.
 
     None of its methods raises: a failure ends the recording with one warning. None does anything

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any, Dict, List, Optional
 
 import torch
 
-from ..facts import compression_name, horovod_transports, known, module_version
-from ..identity import World, world_from_environment
-from ..learning_rate import scaled_by_ranks
-from ..sparse_gradients import largest_gathered
+from ..facts import compression_name, horovod_transports, known, largest_gathered, module_version
+from ..identity import torch_distributed
+from ..learning_rate import optimizer_facts
 from .reductions import Reductions, without_compiler
-
-
-def world_of_training() -> World:
-    """Return the rank from Horovod or torch.distributed, otherwise from the launcher."""
-    horovod = sys.modules.get("horovod.torch")
-    if horovod is not None and horovod.is_initialized():
-        return World(horovod.rank(), horovod.size(), horovod.local_rank())
-    launched = world_from_environment(os.environ)
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return World(distributed.get_rank(), distributed.get_world_size(), launched.local_rank)
-    return launched
 
 
 def parameters_of(optimizer: Any, model: Any) -> List[torch.Tensor]:
@@ -71,9 +56,7 @@ def model_facts(
         "versions": {"torch": str(torch.__version__), "horovod": module_version("horovod")},
         "model": None if inner is None else type(inner).__name__,
         "parameters": known(lambda: sum(parameter.numel() for parameter in parameters)),
-        "optimizer": None if optimizer is None else type(optimizer).__name__,
-        "learning_rate": rate,
-        "learning_rate_scaled": known(lambda: scaled_by_ranks(optimizer, "lr", rate, size)),
+        **optimizer_facts(optimizer, "lr", rate, size),
         "backward_passes_per_step": getattr(optimizer, "backward_passes_per_step", None),
         "compression": known(lambda: _compression(optimizer, model)),
         "bucket_bytes": known(lambda: int(without_compiler(model).bucket_bytes_cap)),
@@ -172,12 +155,10 @@ def _is_horovod_optimizer(optimizer: Any) -> bool:
 
 def _reduces_with(optimizer: Any) -> Optional[List[str]]:
     """Return the process group's backends, or the libraries that Horovod can reduce with."""
-    distributed = torch.distributed
-    if _is_horovod_optimizer(optimizer):
+    distributed = torch_distributed()
+    if distributed is None or _is_horovod_optimizer(optimizer):
         return horovod_transports()
-    if distributed.is_available() and distributed.is_initialized():
-        return [str(distributed.get_backend())]
-    return horovod_transports()
+    return [str(distributed.get_backend())]
 
 
 def _compression(optimizer: Any, model: Any) -> Optional[str]:

@@ -22,7 +22,7 @@ def is_petastorm_loader(data: Any) -> bool:
     return type(data).__module__.startswith("petastorm.") and hasattr(data, "reader")
 
 
-def loader_of(data: Any) -> Loader:
+def petastorm_loader(data: Any) -> Loader:
     """Describe one of Petastorm's loaders, whose queue is checked after every batch."""
     queue = PoolQueue(data)
 
@@ -33,7 +33,7 @@ def loader_of(data: Any) -> Loader:
     def stages() -> Stages:
         return [], queue.description()
 
-    return Loader("Petastorm", lambda: iter(data), samples, 1, stages)
+    return Loader("pytorch", "Petastorm", lambda: iter(data), samples, 1, stages)
 
 
 def queue_of(data: Any, known: Optional["PoolQueue"]) -> Optional["PoolQueue"]:

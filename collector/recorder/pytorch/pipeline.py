@@ -6,7 +6,6 @@ Everything runs in this process, without workers.
 from __future__ import annotations
 
 import itertools
-import re
 from contextlib import nullcontext
 from time import monotonic_ns
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional
@@ -14,7 +13,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..measure_input import Stages, name_of
-from ..measured_input import AUGMENT, BATCH, DECODE, OTHER, READ, Mean, Stage, mean_of
+from ..measured_input import BATCH, OTHER, READ, Mean, Stage, kind_of_function, mean_of
 from .dataset_profile import DatasetProfile
 
 # Batches that are made stage by stage, and the longest time for that.
@@ -23,17 +22,6 @@ _LONGEST_SECONDS = 20.0
 _FEWEST_BATCHES = 4
 # A function below this share of fetching samples is not a separate stage.
 _SMALLEST_SHARE = 0.03
-
-_WORDS = (
-    (AUGMENT, re.compile(r"aug|random|flip|crop|jitter|rotat|distort|mixup|cutout", re.IGNORECASE)),
-    (
-        DECODE,
-        re.compile(
-            r"decod|pars|totensor|toimage|toarray|to_tensor|convert|resiz|normali", re.IGNORECASE
-        ),
-    ),
-    (READ, re.compile(r"read|load|open|fetch|download", re.IGNORECASE)),
-)
 
 
 def stages_of(loader: "DataLoader[Any]") -> Stages:
@@ -85,7 +73,7 @@ def _stages_of_fetching(
     for name in names:
         mean = mean_of([round(one.get(name, 0) * scale) for one in spent])
         if mean.ms >= _SMALLEST_SHARE * whole.ms:
-            stages.append(Stage(_kind(name), name, mean))
+            stages.append(Stage(kind_of_function(name) or OTHER, name, mean))
             rest -= mean.ms
     own = Mean(rest, None if stages else whole.ci95)
     return [Stage(READ, _fetching_name(loader), own), *stages]
@@ -115,10 +103,6 @@ def _samples(dataset: Any, indices: List[Any]) -> Any:
     if hasattr(dataset, "__getitems__"):
         return dataset.__getitems__(indices)
     return [dataset[index] for index in indices]
-
-
-def _kind(name: str) -> str:
-    return next((kind for kind, words in _WORDS if words.search(name)), OTHER)
 
 
 def _fetching_name(loader: "DataLoader[Any]") -> str:

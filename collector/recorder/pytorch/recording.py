@@ -9,12 +9,13 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 from torch import Tensor
 
+from ..base_recording import BaseRecording
 from ..clock import read_clocks
 from ..facts import known
 from ..format import EPOCH, StepRow
 from ..guards import while_running
+from ..identity import world_of_training
 from ..in_flight import Position
-from ..loop_recording import LoopRecording
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from ..open_session import open_session
 from ..options import Options
@@ -28,7 +29,6 @@ from .facts import (
     parameters_of,
     steps_counted,
     why_no_timestamps,
-    world_of_training,
 )
 from .finished_iterations import MOST_WAITING, FinishedIterations
 from .gradients import GradientClock
@@ -41,7 +41,7 @@ logger = logging.getLogger("stallscope")
 _open: List["Recording"] = []
 
 
-class Recording(LoopRecording):
+class Recording(BaseRecording):
     """One StepLogger's training: its epochs, iterations, reductions, and what happens between them.
 
     None of its methods raises: a failure ends the recording with one warning. None does anything

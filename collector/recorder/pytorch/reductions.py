@@ -30,12 +30,16 @@ class Reductions:
     def __init__(self, reason: Optional[str] = None) -> None:
         #: Why reductions cannot be timed; None where they can, or where there are none.
         self.reason = reason
+        self._restore: Optional[Callable[[], None]] = None
 
     def install(self, gradients: Optional[GradientClock], report: Report) -> None:
         """Start to watch; times are taken only with ``gradients``."""
 
     def remove(self) -> None:
         """Restore optimizer and model."""
+        if self._restore is not None:
+            self._restore()
+        self._restore = None
 
 
 class HorovodReductions(Reductions):
@@ -46,7 +50,6 @@ class HorovodReductions(Reductions):
     def __init__(self, optimizer: Any) -> None:
         super().__init__()
         self._optimizer = optimizer
-        self._restore: Optional[Callable[[], None]] = None
 
     def install(self, gradients: Optional[GradientClock], report: Report) -> None:
         original = self._optimizer.synchronize
@@ -68,11 +71,6 @@ class HorovodReductions(Reductions):
             gradients.watch_backwards()
         self._restore = patch(self._optimizer, "synchronize", synchronize)
 
-    def remove(self) -> None:
-        if self._restore is not None:
-            self._restore()
-        self._restore = None
-
 
 class DdpReductions(Reductions):
     """Reductions by ``DistributedDataParallel``."""
@@ -84,7 +82,6 @@ class DdpReductions(Reductions):
         self._model = model
         self._gradients: Optional[GradientClock] = None
         self._report: Report = _ignored
-        self._handle: Any = None
         # Forward passes whose backward pass will reduce: they identify reductions.
         self._forwards = 0
 
@@ -93,11 +90,10 @@ class DdpReductions(Reductions):
         if gradients is not None and self._model.find_unused_parameters:
             # Every pass may have another last gradient.
             gradients.watches_all = True
-        self._handle = self._model.register_forward_pre_hook(_ForwardHook(self))
+        self._restore = self._model.register_forward_pre_hook(_ForwardHook(self)).remove
 
     def remove(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
+        super().remove()
         if self._gradients is not None:
             self._gradients.on_gradient = None
 
@@ -143,7 +139,6 @@ class Updates(Reductions):
     def __init__(self, optimizer: Any, reason: Optional[str] = None) -> None:
         super().__init__(reason)
         self._optimizer = optimizer
-        self._handle: Any = None
 
     def install(self, gradients: Optional[GradientClock], report: Report) -> None:
         def updated(*_: Any) -> None:
@@ -154,11 +149,7 @@ class Updates(Reductions):
 
         if gradients is not None:
             gradients.watch_backwards()
-        self._handle = self._optimizer.register_step_post_hook(updated)
-
-    def remove(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
+        self._restore = self._optimizer.register_step_post_hook(updated).remove
 
 
 def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ContextManager, Optional
 
 import tensorflow as tf
 
-from ..format import CHECKPOINT, VALIDATION
 from ..keras_common.fit_callback import FitCallback
+from ..loop_logger import LoopLogger
 from ..options import LogDir, OptionArguments, Options, with_options
 from .custom_loop import CustomLoop
 from .keras_2 import keras
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
+class StepLogger(FitCallback, LoopLogger, keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
     """Record where the time of every step goes, on every rank, into one small file per rank.
 
         model.fit(data, callbacks=[StepLogger("logs/run-42")])
@@ -38,6 +38,7 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
 
     # Log values stay tensors: converting them would wait for the device in every batch.
     _supports_tf_logs = True
+    recording_type = Recording
 
     @with_options
     def __init__(
@@ -51,33 +52,20 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
         super().__init__()
         self._options = Options(log_dir, **options)
         self._trained = (model, optimizer)
-        self._loop: Optional[CustomLoop] = None
-        self._closed = False
-
-    def _recording_of_fit(self) -> Recording:
-        return Recording(self.model, self._options)
 
     # -- custom loops --------------------------------------------------------------------------------
 
-    def __enter__(self) -> "StepLogger":
-        self._closed = False
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    _loop: Optional[CustomLoop]
 
     def close(self) -> None:
         """Write what is left of a custom loop; the loop continues unrecorded."""
-        self._closed = True
         # Stop the recording of a fit that an exception ended.
         self._stop()
-        loop, self._loop = self._loop, None
-        if loop is not None:
-            loop.stop()
+        super().close()
 
     def step(self) -> ContextManager[None]:
         """Wrap one step of a custom loop, from before it asks for its batch to after the update."""
-        return self._custom_loop()
+        return self._started_recording()  # type: ignore[no-any-return]
 
     # Not decorated: autograph's own ways to skip a function take longer than the rest of a step.
     def mark(self, name: str, tensors: Any = None) -> None:
@@ -100,23 +88,15 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
 
     def epoch(self, number: Optional[int] = None) -> ContextManager[None]:
         """Wrap an epoch of a custom loop; epochs without a number are counted from 0."""
-        return self._custom_loop().epoch(number)
+        epoch: ContextManager[None] = self._started_recording().epoch(number)
+        return epoch
 
-    def validation(self) -> ContextManager[None]:
-        """Wrap the validation between steps."""
-        return self._custom_loop().interval(VALIDATION)
+    def _new_recording(self) -> CustomLoop:
+        return CustomLoop(*self._trained, self._options)
 
-    def checkpoint(self) -> ContextManager[None]:
-        """Wrap the saving of a checkpoint between steps."""
-        return self._custom_loop().interval(CHECKPOINT)
-
-    def _custom_loop(self) -> CustomLoop:
-        """Return the loop's recording, started on first use: ranks and checkpoints are known then."""
+    def _started_recording(self) -> Any:
         if self._loop is not None:
             return self._loop
-        loop = CustomLoop(*self._trained, self._options)
         # A running ``fit`` has a recording already.
-        if not self._closed and self._recording is None:
-            self._loop = loop
-            loop.start()
-        return loop
+        runs_fit = self._recording is not None
+        return self._new_recording() if runs_fit else super()._started_recording()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 from collections import deque
 from time import monotonic_ns
@@ -13,17 +12,17 @@ from typing import Any, Callable, Deque, Dict, Iterator, Optional, Tuple, Type
 
 import tensorflow as tf
 
+from ..base_recording import BaseRecording
 from ..clock import JUMP_NS, read_clocks
 from ..format import EPOCH, StepRow
 from ..guards import never_raises, while_running
-from ..identity import world_from_environment
+from ..identity import world_of_training
 from ..in_flight import Position
 from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
-from ..loop_recording import LoopRecording
 from ..open_session import open_session
 from ..options import Options
 from ..session import Session
-from .facts import horovod_world, model_facts, parameters
+from .facts import model_facts, parameters
 from .instrument import gradient_facts
 from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks
 from .optimizers import passes_counted
@@ -34,7 +33,7 @@ logger = logging.getLogger("stallscope")
 _COLUMNS = {DATA: "data", GRADIENTS: "ready", REDUCED: "reduced"}
 
 
-class CustomLoop(LoopRecording):
+class CustomLoop(BaseRecording):
     """Writes the steps of one loop to the log. None of its methods raises.
 
     It is the context manager of each step.
@@ -88,7 +87,7 @@ class CustomLoop(LoopRecording):
     def start(self) -> None:
         """Open the log."""
         options = self._options
-        world = horovod_world() or world_from_environment(os.environ)
+        world = world_of_training()
         self._single = world.size == 1
         self._session = open_session(
             options,
@@ -307,24 +306,22 @@ class CustomLoop(LoopRecording):
     @contextlib.contextmanager
     def epoch(self, number: Optional[int]) -> Iterator[None]:
         self._epoch = self._epoch + 1 if number is None else number
-        with self.interval(EPOCH):
-            yield
-
-    @contextlib.contextmanager
-    def interval(self, kind: str) -> Iterator[None]:
-        begin = monotonic_ns()
-        if self._session is not None and kind != EPOCH:
-            self._session.pause(kind)
+        began = monotonic_ns()
         try:
             yield
         finally:
-            self._end_interval(kind, begin)
+            self.end_pause(EPOCH, began)
+
+    def begin_pause(self, kind: str) -> None:
+        """Start something other than training, which ends no step: the user marks steps."""
+        if self._session is not None:
+            self._session.pause(kind)
 
     @while_running
-    def _end_interval(self, kind: str, begin: int) -> None:
+    def end_pause(self, kind: str, began: int) -> None:
         session, end = self._session, monotonic_ns()
         assert session is not None
         with session.cost.outside_iterations():
             # Write earlier steps first: the interval row names the next step.
             self._settle()
-            session.interval(kind, max(self._epoch, 0), begin, end)
+            session.interval(kind, max(self._epoch, 0), began, end)

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
 from ..facts import horovod_transports, known, module_version
-from ..identity import World
-from ..learning_rate import scaled_by_ranks
+from ..learning_rate import optimizer_facts
 from .keras_2 import keras_version
 from .optimizers import compression_of, has_own_variables, innermost, passes_per_step
-
-_HOROVOD_MODULES = (
-    "horovod.tensorflow.keras",
-    "horovod.keras",
-    "horovod.tensorflow",
-    "horovod.torch",
-)
-
-
-def horovod_world() -> Optional[World]:
-    """Return the rank from Horovod, where the training script has initialised it."""
-    for name in _HOROVOD_MODULES:
-        horovod = sys.modules.get(name)
-        if horovod is not None and horovod.is_initialized():
-            return World(horovod.rank(), horovod.size(), horovod.local_rank())
-    return None
 
 
 def model_facts(model: Any, size: int) -> Dict[str, Any]:
@@ -43,11 +25,7 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
         },
         "model": known(lambda: model.name),
         "parameters": parameters(model),
-        "optimizer": None if optimizer is None else type(optimizer).__name__,
-        "learning_rate": rate,
-        "learning_rate_scaled": known(
-            lambda: scaled_by_ranks(optimizer, "learning_rate", rate, size)
-        ),
+        **optimizer_facts(optimizer, "learning_rate", rate, size),
         "backward_passes_per_step": passes_per_step(optimizer),
         "compression": known(lambda: compression_of(model.optimizer)),
         "compute_dtypes": known(lambda: sorted({layer.compute_dtype for layer in model.layers})),

@@ -21,9 +21,8 @@ try:
 except ImportError:  # not public: without it only Keras' own use of XLA is detected
     control_flow_util = None
 
-from ..facts import known
+from ..facts import known, largest_gathered
 from ..patching import patch
-from ..sparse_gradients import largest_gathered
 from .optimizers import innermost, reductions_of
 from .tapes import TapesOfStep
 from .timestamp_ring import DONE, READY, REDUCED, TimestampRing

@@ -25,6 +25,7 @@ from ..measured_input import (
     Mean,
     Stage,
     difference,
+    kind_of_function,
     median_of,
 )
 
@@ -49,12 +50,6 @@ _KINDS = {
     "PrefetchToDevice": COPY,
     "CopyToDevice": COPY,
 }
-# Typical names of functions; the most telling come first.
-_WORDS = (
-    (AUGMENT, re.compile(r"aug|random|flip|crop|jitter|rotat|distort|mixup|cutout", re.IGNORECASE)),
-    (DECODE, re.compile(r"decod|pars|deserial|preproc|resiz|normali", re.IGNORECASE)),
-    (READ, re.compile(r"read|load|open|fetch|download", re.IGNORECASE)),
-)
 _OPERATIONS = (
     (AUGMENT, re.compile(r"Random|Multinomial")),
     (DECODE, re.compile(r"Decode|Parse|Resize")),
@@ -167,10 +162,9 @@ def _kind(part: _Part, is_first: bool) -> str:
 
 def _kind_of(wrapped: Any) -> Optional[str]:
     """Return what a function does, judged by its name or its operations."""
-    name = name_of(wrapped._func)
-    for kind, words in _WORDS:
-        if words.search(name):
-            return kind
+    named = kind_of_function(name_of(wrapped._func))
+    if named is not None:
+        return named
     types = _operations_in(wrapped.function.graph)
     if any(map(_PYTHON.search, types)):
         return None

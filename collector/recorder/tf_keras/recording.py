@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
-from functools import partial
-from types import FrameType
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from ..format import StepRow
 from ..guards import never_raises
-from ..identity import World, world_from_environment
+from ..identity import World, world_of_training
 from ..in_flight import Position
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
-from ..keras_common.running_fit import fit_frame, planned
 from ..keras_common.steps import StepAssembler
 from ..keras_common.stream import StepStream
-from ..keras_common.timing import TimedSaving, calls_through, code_of, is_made_by, timed
+from ..keras_common.timing import TimedFunction, code_of, is_made_by, timed
 from ..learning_rate import LearningRates
-from ..open_session import open_session
 from ..options import Options
 from ..session import Session
 from .facts import (
-    horovod_world,
     learning_rate,
     model_facts,
     parameters,
@@ -46,132 +40,80 @@ _FIRST_CALLS = 3
 
 
 class Recording(FitRecording):
-    """One ``fit`` of one model: its timestamps, its timers, and what they write to the log.
+    """One ``fit`` of one model: its timestamps, its timers, and what they write to the log."""
 
-    None of its methods raises: a failure ends the recording with one warning.
-    """
-
-    def __init__(self, model: Any, options: Options) -> None:
-        super().__init__(model, options, fit_frame(model))
+    def __init__(self, model: Any, params: Optional[Dict[str, Any]], options: Options) -> None:
+        super().__init__(model, params, options)
         self._weights_recorded = False
         self._graph_reduces: Optional[bool] = None
         self._rates = LearningRates()
-        self._stream: Optional[StepStream] = None
         self._ring: Optional[TimestampRing] = None
         self._instrumentation: Optional[Instrumentation] = None
 
     # -- start and stop --------------------------------------------------------------------------
 
-    @never_raises
-    def start(self) -> None:
-        model, optimizer = self.model, self._optimizer
-        world = horovod_world() or world_from_environment(os.environ)
-        tuned = bool(getattr(model, _TUNED, False))
-        self._size = world.size
-        self._several_per_call = tuned or steps_per_execution(model) != 1
-        self._passes = passes_per_step(optimizer)
-        self._counted_before = passes_counted(optimizer)
+    def _world_of_training(self) -> World:
+        model = self.model
+        self._several_per_call = (
+            bool(getattr(model, _TUNED, False)) or steps_per_execution(model) != 1
+        )
+        self._passes = passes_per_step(self._optimizer)
         self._no_timestamps = why_no_timestamps(model, self._options.stages)
-        ring = self._ring = (
-            None
-            if self._no_timestamps
-            else TimestampRing(max(CAPACITY, 4 * steps_per_execution(model)))
-        )
-        session = self._session = self._open_session(world)
-        if not session.recording:
-            return
+        return world_of_training()
+
+    def _facts(self) -> Dict[str, Any]:
+        return {
+            **model_facts(self.model, self._size),
+            **fit_facts(self.model),
+            "stamps": {"placed": [], "reason": self._no_timestamps},
+        }
+
+    def _install(self, session: Session, calls: FinishedCalls) -> None:
+        model, single = self.model, self._size == 1
+        ring = None
+        if not self._no_timestamps:
+            ring = TimestampRing(max(CAPACITY, 4 * steps_per_execution(model)))
+        self._ring = ring
         assembler = StepAssembler(
-            session.next_step, self._passes, world.size > 1, passes_done(optimizer)
+            session.next_step, self._passes, not single, passes_done(self._optimizer)
         )
-        calls = self._calls = FinishedCalls(session.cost)
-        calls.change(self.epoch)
         self._stream = StepStream(calls, ring, assembler, self._several_per_call, self._emit)
-        self._register()
-        self._instrumentation = Instrumentation(
-            ring, self._several_per_call, single_process=world.size == 1
-        )
+        self._instrumentation = Instrumentation(ring, self._several_per_call, single)
         self._undo.append(self._instrumentation.remove)
         self._instrumentation.install(model)
-        saving = TimedSaving(model, self._begin_checkpoint, self._record_checkpoint)
-        self._undo.append(saving.remove)
-        saving.install()
-        self._time_train_function(session, calls, self._instrumentation)
 
-    def stop(self) -> None:
-        self._unregister()
-        self._undo_all()
-        self._finish()
-        self._active = False
-        self._close()
+    def _timed(self, made: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
+        """Put a timer around a train function that is traced with the timestamps in it.
+
+        Fit has made its train function already, and an earlier fit may have traced it: make another
+        one. A custom function stays, and its content is unknown.
+        """
+        model, instrumentation = self.model, self._instrumentation
+        assert instrumentation is not None
+        model.train_function = None
+        again = model.make_train_function()
+        if made is not None and code_of(made) is not code_of(again):
+            again = made
+        elif is_made_by(keras.Model, again):
+            instrumentation.takes_out = self._runs_timer
+        return timed(again, self, session, calls, key=instrumentation.key)
 
     def fail(self, error: Exception) -> None:
         super().fail(error)
         if self._instrumentation is not None:
             self._instrumentation.active = False
 
-    @never_raises
-    def drain(self, between_calls: bool = False) -> None:
-        """Make rows of finished calls; the flushing thread calls it too."""
-        if self.running and self._stream is not None:
-            self._stream.drain(between_calls)
-
-    def _open_session(self, world: World) -> Session:
-        options = self._options
-        facts = {
-            **model_facts(self.model, world.size),
-            **planned(getattr(self._history, "params", None)),
-            **fit_facts(self.model),
-            "stamps": {"placed": [], "reason": self._no_timestamps},
-        }
-        return open_session(
-            options,
-            world,
-            facts,
-            self._counted_before // self._passes,
-            before_flush=self.drain,
-            position=self.position,
-        )
-
-    def _time_train_function(
-        self, session: Session, calls: FinishedCalls, instrumentation: Instrumentation
-    ) -> None:
-        """Put a timer around a train function that is traced with the timestamps in it.
-
-        Fit has made its train function already, and an earlier fit may have traced it: make another
-        one. A custom function stays, and its content is unknown.
-        """
-        model = self.model
-        found, graph = model.train_function, getattr(model, "train_tf_function", None)
-
-        def undo() -> None:
-            # Someone else has replaced it since: leave that.
-            if model.train_function is self._timer:
-                model.train_function = found
-                model.train_tf_function = graph
-
-        self._undo.append(undo)
-        model.train_function = None
-        made = model.make_train_function()
-        own = found is not None and code_of(found) is not code_of(made)
-        function, key = found if own else made, instrumentation.key
-        self._timer = model.train_function = timed(function, self, session, calls, key=key)
-        if not own and is_made_by(keras.Model, made):
-            instrumentation.takes_out = partial(calls_through, self._timer)
-
     def _position_in_call(self, begin: int) -> Position:
         return (
             super()._position_in_call(begin) if self._ring is None else self._ring.position(begin)
         )
 
-    def _running_fit(self) -> Optional[FrameType]:
-        return fit_frame(self.model)
-
     def _make_rows(self) -> None:
         self._settle()
-        self.drain()
+        self._stream.drain()
 
-    def _counted(self) -> int:
-        return passes_counted(self._optimizer) // self._passes
+    def _passes_counted(self) -> int:
+        return passes_counted(self._optimizer)
 
     # -- events between steps --------------------------------------------------------------------
 
@@ -198,7 +140,6 @@ class Recording(FitRecording):
             self.fail(error)
 
     def after_call(self) -> None:
-        assert self._stream is not None
         try:
             self._stream.check()
             self._update_facts()
@@ -206,12 +147,11 @@ class Recording(FitRecording):
             self.fail(error)
 
     def _check_before_call(self) -> None:
-        stream, calls = self._stream, self._calls
-        assert stream is not None
+        calls = self._calls
         assert calls is not None
-        if calls.checks and not stream.settled:
+        if calls.checks and not self._stream.settled:
             self._settle()
-            self.drain(between_calls=True)
+            self._stream.drain(between_calls=True)
         if calls.checks and not self._weights_recorded:
             self._weights_recorded = True
             self._record_weights()
@@ -220,11 +160,6 @@ class Recording(FitRecording):
             calls.change(self.epoch, steps_per_execution(self.model))
         calls.schedule_check(every_call=self._several_per_call or calls.checks < _FIRST_CALLS)
 
-    @never_raises
-    def call_aborted(self, begin: int) -> None:
-        assert self._stream is not None
-        self._stream.abort(begin)
-
     def _give_way(self) -> None:
         """Stop, because another fit trains the model after an exception in this one."""
         self.stop()
@@ -232,7 +167,6 @@ class Recording(FitRecording):
         self.model.make_train_function()
 
     def _settle(self) -> None:
-        assert self._stream is not None
         assert self._session is not None
         if not self._stream.settled:
             counted = passes_counted(self._optimizer)
@@ -266,15 +200,14 @@ class Recording(FitRecording):
 
     def _news(self) -> Tuple[Any, ...]:
         """Return a value that changes whenever there is something to record."""
-        instrumentation, stream = self._instrumentation, self._stream
+        instrumentation = self._instrumentation
         assert instrumentation is not None
-        assert stream is not None
         return (
             len(instrumentation.placed),
             instrumentation.reduction_traced,
             instrumentation.several_tapes,
             instrumentation.trouble,
-            stream.trouble,
+            self._stream.trouble,
         )
 
     def _update_facts(self) -> None:
@@ -284,7 +217,6 @@ class Recording(FitRecording):
     def _record_facts(self) -> None:
         instrumentation, stream, session = self._instrumentation, self._stream, self._session
         assert instrumentation is not None
-        assert stream is not None
         assert session is not None
         reduced = self._reduced(instrumentation)
         trouble = self._no_timestamps or instrumentation.trouble or stream.trouble

@@ -1,4 +1,4 @@
-"""The part of a recording that all frameworks with hand-written training loops share."""
+"""The part of a recording that all frameworks share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .session import Session
 logger = logging.getLogger("stallscope")
 
 
-class LoopRecording:
-    """A recording of one loop, and its end after an error."""
+class BaseRecording:
+    """A recording of one training, and its end after an error."""
 
     __slots__ = ("_failed", "_options", "_session")
 
