@@ -1,0 +1,80 @@
+"""A rank of a real job stops for ever: the report names it, its stage, and its line of code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from training.launching import launch
+
+from stallscope.analysis import analyse
+from stallscope.analysis.stopped.stopped import Stopped, find_stopped
+from stallscope.errors import StallscopeError
+from stallscope.parsers import read
+
+pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
+
+PATIENCE_SECONDS = 120.0
+FRAMEWORKS = ("torch", "keras")
+STAGES = {"loader": "input", "backward": "compute", "other": "other"}
+FATAL_STEP = 30
+
+# Both frameworks' jobs for one place hang at the same time.
+Hung = dict[str, Path]
+
+
+@pytest.fixture(scope="module", params=STAGES)
+def place(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def hung(
+    training_side: None, place: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Hung]:
+    """The folders of two jobs whose rank 1 hangs in this place, by framework."""
+    folder = tmp_path_factory.mktemp(place)
+    logs = {framework: folder / framework for framework in FRAMEWORKS}
+    launches = [
+        launch(
+            folder / f"{framework}.txt",
+            f"hang_{framework}.py",
+            place,
+            str(logs[framework]),
+            ranks=2,
+        )
+        for framework in FRAMEWORKS
+    ]
+    yield logs
+    for launched in launches:
+        launched.end()
+
+
+def stopped(logs: Path) -> Stopped:
+    """How the job stands still, as soon as both ranks have described their step."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            found = find_stopped(read(str(logs))[0])
+        except StallscopeError:
+            # The ranks have not started yet.
+            found = None
+        if found is not None and found.ranks and found.waiting:
+            return found
+        time.sleep(0.5)
+    raise AssertionError(f"{logs} shows no stop")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_rank_is_named_with_its_stage_and_line(hung: Hung, place: str, framework: str) -> None:
+    found = stopped(hung[framework])
+    (missing,) = found.ranks
+    assert (missing.rank, missing.stage) == (1, STAGES[place])
+    assert found.waiting == (0,)
+    assert missing.where is not None
+    assert Path(missing.where[0]).name == f"hang_{framework}.py"
+    assert found.step in (FATAL_STEP, FATAL_STEP + 1)
+    (run,) = read(str(hung[framework]))
+    assert analyse(run).bottleneck.kind == "stopped"
