@@ -43,6 +43,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_it_passes_the_suite_of_all_parsers(changed: Path) -> None:
     suite = ("tests/parsers/test_contract.py", "-k", "steps-each", f"--basetemp={changed / 'tmp'}")
     done = _run(changed, "-m", "pytest", "-q", *suite)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.groups import group_of, turn
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +28,7 @@ def test_what_takes_longest_begins_first() -> None:
     assert turns == sorted(set(turns))
 
 
+@pytest.mark.slow
 def test_workers_get_whole_files() -> None:
     files = ["tests/recorder/test_clock.py", "tests/recorder/test_facts.py"]
     words = ["-m", "pytest", "-v", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]

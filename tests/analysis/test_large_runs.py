@@ -67,6 +67,7 @@ def no_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     return monkeypatch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_simulated_runs(name: str, no_memory: pytest.MonkeyPatch) -> None:
     run, baseline = simulate(JOBS[name]).run, simulate(JOB.baseline()).run

@@ -87,6 +87,7 @@ def started(words: tuple[str, ...], logs: Path, errors: int) -> Iterator[subproc
             own.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_terminal_shows_how_many_files_are_read(words: tuple[str, ...], logs: Path) -> None:
     ours, theirs = pty.openpty()
@@ -112,6 +113,7 @@ def test_a_terminal_shows_how_many_files_are_read(words: tuple[str, ...], logs: 
         assert re.search(r"reading +[^\r\n]* 0/2", shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS[:3], ids=" ".join)
 def test_nobody_else_gets_anything(words: tuple[str, ...], logs: Path) -> None:
     with started(words, logs, subprocess.PIPE) as command:

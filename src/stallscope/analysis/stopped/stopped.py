@@ -284,4 +284,5 @@ def _users_frame(stacks: Sequence[Sequence[Frame]]) -> Frame | None:
 
 def _is_users(frame: Frame) -> bool:
     path = frame[0].replace("\\", "/")
-    return not path.startswith("<") and not any(part in path for part in _NOT_THE_USERS)
+    # An anonymous report has no paths.
+    return path.endswith(".py") and not any(part in path for part in _NOT_THE_USERS)
