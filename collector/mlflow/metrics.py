@@ -1,4 +1,4 @@
-"""Read MLflow's record of a run, and present it as a file among the run's artifacts.
+"""Read the logs among a run's artifacts and MLflow's record of the run, which is one more file.
 
 {"stallscope_mlflow": 1, "run_id": …, "start_ms": …, "params": {…},
  "metrics": {"loss": [[milliseconds since 1970, step, value], …], …},
@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from stallscope.errors import NotFoundError, StallscopeError
 
 from ..sources.base import SourceFile
 from ..sources.chunk_names import FOLDER, LOGS
-from .artifacts import logs_among
+from ..sources.chunks import join_chunks
 from .client import MlflowRun, convert_errors
 from .system_metrics import PREFIX, Times, read_histories
 
@@ -31,6 +33,18 @@ _NOT_OF_TRAINING = (PREFIX, f"{FOLDER}.")
 # Names of metrics that training logs per epoch or step.
 _PREFERRED = ("epoch", "loss", "step")
 _MOST_NAMES = 5
+
+# Weights and images may be large, and are not logs.
+_NO_LOGS = re.compile(
+    r"\.(bin|ckpt|gif|h5|jpe?g|keras|npy|npz|onnx|pb|pickle|pkl|png|pth?|safetensors|svg|tar|whl|zip)",
+    re.IGNORECASE,
+)
+# Files of autologging: the model's summary, TensorBoard events, and metadata of checkpoints.
+_AUTOLOGGED = re.compile(
+    r"model_summary\.txt|events\.out\.tfevents\..+|latest_checkpoint.*|checkpoint_metrics\.json"
+)
+# The description of a logged model, in the model's folder.
+_MODEL = "MLmodel"
 
 #: The values of a metric: milliseconds since 1970, step, value.
 History = Sequence[tuple[int, int, float]]
@@ -117,6 +131,30 @@ def logs_and_record(
     histories = {name: history(name) for name in metrics_to_read(record.metric_names)}
     record = replace(record, metrics=histories, artifacts=len(artifacts), possible_logs=len(logs))
     return [*logs, checked_record_file(_with_system_metrics(record, history))]
+
+
+def logs_among(artifacts: Sequence[SourceFile]) -> list[SourceFile]:
+    """Return the logs among a run's artifacts; names are relative to the artifact root."""
+    prefix = f"{LOGS}/"
+    ours = [
+        replace(one, name=one.name[len(prefix) :])
+        for one in artifacts
+        if one.name.startswith(prefix)
+    ]
+    return join_chunks(ours) if ours else _possible_logs(artifacts)
+
+
+def _possible_logs(artifacts: Sequence[SourceFile]) -> list[SourceFile]:
+    paths = [PurePosixPath(one.name) for one in artifacts]
+    # Folders of logged models, and Stallscope's folder.
+    others = {path.parent for path in paths if path.name == _MODEL} | {PurePosixPath(FOLDER)}
+    return [
+        one
+        for one, path in zip(artifacts, paths, strict=True)
+        if not _NO_LOGS.fullmatch(path.suffix)
+        and not _AUTOLOGGED.fullmatch(path.name)
+        and not others.intersection(path.parents)
+    ]
 
 
 def _with_system_metrics(record: MlflowRecord, history: Callable[[str], History]) -> MlflowRecord:

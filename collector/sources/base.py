@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -121,6 +121,26 @@ class Source(ABC):
             NotFoundError: if there is nothing.
             UnreadableError: if the place cannot be reached.
         """
+
+
+class CombinedSource(Source):
+    """All files of several places, such as the hosts of a job without a shared disk.
+
+    A file's name starts with the number of its place.
+    """
+
+    def __init__(self, places: Sequence[Source]) -> None:
+        self._places = tuple(places)
+        rest = len(places) - 1
+        self.where = places[0].where + (f" and {rest} more" if rest else "")
+        self.local = all(place.local for place in places)
+
+    def files(self) -> list[SourceFile]:
+        return [
+            replace(file, name=f"{number}/{file.name}")
+            for number, place in enumerate(self._places)
+            for file in place.files()
+        ]
 
 
 def reason(error: BaseException) -> str:

@@ -138,9 +138,7 @@ class _Index:
 
     def is_current(self, file: SourceFile) -> bool:
         copy = self.copies.get(file.name)
-        if copy is None or copy.size != file.size:
-            return False
-        return copy.version == file.version
+        return copy is not None and (copy.size, copy.version) == (file.size, file.version)
 
     def missing_bytes(self, file: SourceFile) -> int:
         """Return the number of bytes of a file to fetch."""

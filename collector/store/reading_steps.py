@@ -69,13 +69,14 @@ class _RowFilter:
 
     def matches_all(self, constants: dict[str, int | None]) -> bool | None:
         """Whether all rows with these constant columns match; None if that depends on other columns."""
-        matches = [self._has(name, constants[name]) for name in self._values if name in constants]
+        matches = [
+            constants[name] in values.to_pylist()
+            for name, values in self._values.items()
+            if name in constants
+        ]
         if not all(matches):
             return False
         return True if len(matches) == len(self._values) else None
-
-    def _has(self, name: str, value: int | None) -> bool:
-        return value in self._values[name].to_pylist()
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
         """Return per row whether it matches."""

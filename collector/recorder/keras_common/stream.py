@@ -37,16 +37,14 @@ class StepStream:
         self._assembler = assembler
         self._several_per_call = several_per_call
         self._emit = emit
-        self._settled = self._checked = False
+        #: Whether the number of the first step is known.
+        self.settled = False
+        self._checked = False
         # Steps taken from the ring, and steps that the first call ran.
         self._taken = self._ran_train_step = 0
         self._lock = threading.Lock()
         #: Why timestamps turned out to be unusable; None while they are usable.
         self.trouble: Optional[str] = None
-
-    @property
-    def settled(self) -> bool:
-        return self._settled
 
     @property
     def has_timestamps(self) -> bool:
@@ -57,12 +55,12 @@ class StepStream:
         if not self._checked:
             self._checked = True
             self._check_first()
-        if self._settled and (self._several_per_call or len(self._calls) >= MOST_WAITING):
+        if self.settled and (self._several_per_call or len(self._calls) >= MOST_WAITING):
             self.drain(between_calls=True)
 
     def abort(self, begin: int) -> None:
         """Handle a call that an exception ended, mostly because the data ended; steps may have run."""
-        self._settled = True
+        self.settled = True
         self.drain()
         with self._lock:
             call = self._calls.call_aborted(begin)
@@ -83,10 +81,10 @@ class StepStream:
         counts of passes before the first call and now.
         """
         with self._lock:
-            if self._settled:
+            if self.settled:
                 return
-            self._settled = True
-            ran = self._iterations_so_far()
+            self.settled = True
+            ran = max(self._ran_train_step, self._calls.steps_waiting)
             if not counted_before <= counted <= counted_before + ran:
                 self._assembler.next_step = max(0, counted - ran) // passes_per_step
                 renumber(self._assembler.next_step)
@@ -94,7 +92,7 @@ class StepStream:
     def drain(self, between_calls: bool = False) -> None:
         """Make rows of the finished calls; ``between_calls``: no call is running."""
         with self._lock:
-            calls = self._calls.take() if self._settled else []
+            calls = self._calls.take() if self.settled else []
             if calls:
                 for call in calls:
                     self._calls.count(call.own_ns)
@@ -151,6 +149,3 @@ class StepStream:
         """Use only the host's times from here on: timestamps cannot be matched to calls."""
         self._ring = None
         self.trouble = reason
-
-    def _iterations_so_far(self) -> int:
-        return max(self._ran_train_step, self._calls.steps_waiting)

@@ -61,7 +61,7 @@ def model_facts(
         "compression": known(lambda: _compression(optimizer, model)),
         "bucket_bytes": known(lambda: int(without_compiler(model).bucket_bytes_cap)),
         "gradient_tensors": len(training),
-        "gradient_bytes": known(lambda: sum(map(_bytes, training))),
+        "gradient_bytes": known(lambda: sum(one.numel() * one.element_size() for one in training)),
         "threads": {
             "inter_op": torch.get_num_interop_threads(),
             "intra_op": torch.get_num_threads(),
@@ -190,7 +190,3 @@ def steps_counted(optimizer: Any) -> int:
     # Reading a count from a device would wait for it.
     there = [count for count in counts if getattr(count, "is_cpu", True)]
     return max(map(int, there), default=0)
-
-
-def _bytes(parameter: torch.Tensor) -> int:
-    return int(parameter.numel() * parameter.element_size())

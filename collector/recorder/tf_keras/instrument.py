@@ -12,7 +12,9 @@ The place of a timestamp decides its meaning (docs/step-log.md describes the tra
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, List, Optional, Tuple
+import sys
+import threading
+from typing import Any, Callable, Dict, List, Optional
 
 import tensorflow as tf
 
@@ -24,7 +26,6 @@ except ImportError:  # not public: without it only Keras' own use of XLA is dete
 from ..facts import known, largest_gathered
 from ..patching import patch
 from .optimizers import innermost, reductions_of
-from .tapes import TapesOfStep
 from .timestamp_ring import DONE, READY, REDUCED, TimestampRing
 
 # All added ops are in a scope of this name. Horovod names tensors after their ops, so the names of the
@@ -111,7 +112,7 @@ class Instrumentation:
     def _train_step(self, original: Any) -> Any:
         def train_step(data: Any) -> Any:
             self._tapes_in_step = 0
-            with TapesOfStep(self._reduction_of_tape):
+            with _TapesOfStep(self._reduction_of_tape):
                 outputs = original(self._timestamp_data(data))
             return self._finish_step(outputs)
 
@@ -133,9 +134,10 @@ class Instrumentation:
 
     def _gradients_only(self, original: Any) -> Any:
         def compute_gradients(*args: Any, **kwargs: Any) -> Any:
-            gradients_and_variables = list(original(*args, **kwargs))
-            self._timestamp_gradients(*_unzipped(gradients_and_variables))
-            return gradients_and_variables
+            found = list(original(*args, **kwargs))
+            gradients, variables = [first for first, _ in found], [second for _, second in found]
+            self._timestamp_gradients(gradients, variables)
+            return found
 
         return compute_gradients
 
@@ -214,6 +216,40 @@ class Instrumentation:
     def _note_placed(self, timestamp: str) -> None:
         if timestamp not in self.placed:
             self.placed.append(timestamp)
+
+
+class _TapesOfStep:
+    """A context in which the tapes of this thread get a wrapped reduction.
+
+    A train step makes its tapes whenever it is traced, from a class of Horovod that is not public. There
+    is no instance to patch, so the class is patched during the trace.
+
+    Args:
+        wrap: takes a tape's function that reduces gradients and returns its replacement.
+    """
+
+    def __init__(self, wrap: Callable[[Any], Any]) -> None:
+        self._wrap = wrap
+        self._restore: Optional[Callable[[], None]] = None
+
+    def __enter__(self) -> None:
+        # Not public: where it is missing, reductions by tapes are not seen.
+        tapes = getattr(sys.modules.get("horovod.tensorflow"), "_DistributedGradientTape", None)
+        if tapes is None:
+            return
+        thread, original, wrap = threading.get_ident(), tapes.__init__, self._wrap
+
+        def made(tape: Any, *args: Any, **kwargs: Any) -> None:
+            original(tape, *args, **kwargs)
+            reduces = getattr(tape, "_allreduce_grads", None)
+            if reduces is not None and threading.get_ident() == thread:
+                tape._allreduce_grads = wrap(reduces)
+
+        self._restore = patch(tapes, "__init__", made)
+
+    def __exit__(self, *_error: Any) -> None:
+        if self._restore is not None:
+            self._restore()
 
 
 def tensors_of(structure: Any) -> List[Any]:
@@ -298,10 +334,6 @@ def _bytes(gradients: Any, variables: Any) -> Optional[int]:
                 return None
             total += elements * tensor.dtype.size
     return total
-
-
-def _unzipped(pairs: List[Any]) -> Tuple[List[Any], List[Any]]:
-    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def in_xla() -> bool:

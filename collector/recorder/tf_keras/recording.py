@@ -220,15 +220,17 @@ class Recording(FitRecording):
         assert session is not None
         reduced = self._reduced(instrumentation)
         trouble = self._no_timestamps or instrumentation.trouble or stream.trouble
-        # The last tape's gradients are not all of them.
-        gradients = {} if instrumentation.several_tapes else instrumentation.gradients
+        gradients, placed = instrumentation.gradients, list(instrumentation.placed)
+        if instrumentation.several_tapes:
+            # The last tape's gradients are not all of them, and its timestamps are not in the rows.
+            gradients, placed = {}, ["data"]
         session.facts(
             {
                 **gradients,
                 "gradients_reduced": reduced,
                 "parameters": parameters(self.model),
                 "stamps": {
-                    "placed": _timestamps_in_rows(instrumentation) if stream.has_timestamps else [],
+                    "placed": placed if stream.has_timestamps else [],
                     "reason": trouble or self._why_not_ready(instrumentation, reduced),
                 },
             }
@@ -262,8 +264,3 @@ class Recording(FitRecording):
         if reduced is False:
             return "the gradients are not reduced"
         return "the gradients are reduced outside of Horovod's optimizer or tape"
-
-
-def _timestamps_in_rows(instrumentation: Instrumentation) -> List[str]:
-    """Return the timestamps that rows have."""
-    return ["data"] if instrumentation.several_tapes else list(instrumentation.placed)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stallscope import __version__
-from stallscope.collector.sources.base import Source, SourceFile
-from stallscope.collector.sources.combined import CombinedSource
+from stallscope.collector.sources.base import CombinedSource, Source, SourceFile
 from stallscope.collector.store.fetch import Progress, copies_folder, fetch, write_json
 from stallscope.collector.store.layout import SUMMARY
 from stallscope.collector.store.loading import RunOnDisk, load_run
