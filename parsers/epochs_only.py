@@ -243,7 +243,11 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
         ((mlflow, *_),) = by_run.values()
         most = max(by_place, key=lambda place: sum(_epochs(log) for log in by_place[place]))
         runs = [_as_mlflow_knows_it(log, mlflow) for log in by_place.pop(most)]
-    named = [_named(*place, log) for place, logs in by_place.items() for log in logs]
+    named = [
+        named_by_place(log, place, again="" if repeat is None else f"-repeat-{repeat}")
+        for (place, repeat), logs in by_place.items()
+        for log in logs
+    ]
     if not runs and not named and by_run:
         raise NotFoundError(next(iter(by_run.values()))[0].problems[0].what)
     return [*runs, *named]
@@ -258,13 +262,17 @@ def _sized(where: str, log: Parsed) -> Parsed:
     return replace(log, log=replace(log.log, facts={**log.log.facts, "size": size}))
 
 
-def _named(place: str, repeat: int | None, log: Parsed) -> Parsed:
-    """Give a log an id and a name made of its place: its run has no name of its own."""
-    again = "" if repeat is None else f"-repeat-{repeat}"
+def named_by_place(log: Parsed, place: str, otherwise: str = "output", again: str = "") -> Parsed:
+    """Give a log an id and a name made of its place: its run has no name of its own.
+
+    Args:
+        otherwise: the start of the id where the place has no name.
+        again: the end of the id, which tells runs at one place apart.
+    """
     parts = [part for part in place.split("/") if part]
     key = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    run_id = f"{safe_name(parts[-1]) if parts else otherwise}-{key}{again}"
     facts = {"run_name": "/".join(parts[-2:]), **log.log.facts}
-    run_id = f"{safe_name(parts[-1]) if parts else 'output'}-{key}{again}"
     return replace(log, run_id=run_id, log=replace(log.log, facts=facts))
 
 
