@@ -11,7 +11,6 @@ import pyarrow as pa
 from stallscope.run import Event, Log, MeasuredInput, Problem, Series
 
 if TYPE_CHECKING:
-    from .kineto import Trace
     from .log_records import LogRecords
 
 
@@ -44,9 +43,9 @@ class Contents:
     """Everything that one file contains, by kind."""
 
     logs: tuple[Parsed, ...] = ()
-    #: A profiler's trace; its steps become a log once all traces of the run are known.
-    trace: Trace | None = None
     events: tuple[Event, ...] = ()
+    #: Whether it is a profiler's trace: beside logs of steps its events count, else its log.
+    is_trace: bool = False
     #: Records of step logs, which may continue in other files.
     records: LogRecords | None = None
     measured_input: MeasuredInput | None = None

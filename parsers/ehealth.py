@@ -23,7 +23,7 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import with_end
+from .epochs_only import in_one_file, with_end
 from .keras_output import KNOWN_FROM, KerasOutputParser
 from .line_pattern import LinePatternParser
 from .timestamps import Timestamp, read_timestamp
@@ -82,9 +82,8 @@ class EhealthParser(Parser):
                 logs.append(_whole_job(replace(one, log=own, more=()), began, part))
         if not logs:
             raise UnreadableError(f"{path}: a log of benchmarks in which no epoch has ended")
-        first = replace(logs[0].log, size=len(data))
-        problems += logs[0].problems
-        return replace(logs[0], log=first, problems=tuple(problems), more=tuple(logs[1:]))
+        whole = in_one_file(logs, len(data))
+        return replace(whole, problems=(*problems, *whole.problems))
 
 
 def _repeats(data: bytes) -> Iterator[tuple[int, Timestamp | None, bytes]]:

@@ -73,7 +73,7 @@ def epochs_log(
     facts: Mapping[str, Any],
     epochs: Sequence[Epoch],
     ended: bool,
-    size: int,
+    size: int = 0,
     rank: int = 0,
     part: int = 0,
     run_id: str = "",
@@ -93,9 +93,15 @@ def epochs_log(
         log=Log(path, rank, 0, part, facts, ended, size),
         run_id=run_id,
         steps=_no_rows(_STEPS),
-        intervals=_table(rows) if rows else _no_rows(_INTERVALS),
+        intervals=_table(rows),
         problems=tuple(problems),
     )
+
+
+def in_one_file(logs: Sequence[Parsed], size: int) -> Parsed:
+    """Return the first log of a file of this size, with the file's other logs as ``more``."""
+    first, *more = logs
+    return replace(first, log=replace(first.log, size=size), more=tuple(more))
 
 
 def with_epochs(logs: Sequence[Parsed], epochs: Sequence[Sequence[Epoch]]) -> list[Parsed]:
@@ -103,13 +109,27 @@ def with_epochs(logs: Sequence[Parsed], epochs: Sequence[Sequence[Epoch]]) -> li
 
     Their tables are pieces of one: where every second line begins a fit, making one for each takes long.
     """
-    rows = [row for log, own in zip(logs, epochs, strict=True) for row in _rows(log.log.rank, own)]
-    table = _table(rows) if rows else _no_rows(_INTERVALS)
+    table = _table(
+        [row for log, own in zip(logs, epochs, strict=True) for row in _rows(log.log.rank, own)]
+    )
     ends = list(accumulate(map(len, epochs)))
     return [
         replace(log, intervals=table.slice(end - len(own), len(own)))
         for log, own, end in zip(logs, epochs, ends, strict=True)
     ]
+
+
+def with_end(log: Parsed, end: int) -> Parsed:
+    """Add the end of the job, in nanoseconds on the log's clock."""
+    last = _table([(log.log.rank, "end", None, end, end)])
+    return replace(log, intervals=pa.concat_tables([log.intervals, last]))
+
+
+def epochs_table(rank: int, number: Ints, begin: Ints, end: Ints) -> pa.Table:
+    """Make the intervals of a rank's epochs from columns like those of ``Epoch``."""
+    # Arrow would go through an array of its own value by value.
+    kind = pa.repeat(pa.scalar("epoch", _INTERVALS.field("kind").type), len(number))
+    return _table_of(np.full(len(number), rank), kind, number, begin, end)
 
 
 def _rows(rank: int, epochs: Sequence[Epoch]) -> list[_Row]:
@@ -118,41 +138,15 @@ def _rows(rank: int, epochs: Sequence[Epoch]) -> list[_Row]:
 
 def _table(rows: Sequence[_Row]) -> pa.Table:
     # As columns: some logs have an epoch on every line.
-    names = ("rank", "kind", "epoch", "begin", "end")
-    return _table_of(dict(zip(names, zip(*rows, strict=True), strict=True)), len(rows))
+    return _table_of(*zip(*rows, strict=True)) if rows else _no_rows(_INTERVALS)
 
 
-def epochs_table(rank: int, number: Ints, begin: Ints, end: Ints) -> pa.Table:
-    """Make the intervals of a rank's epochs from columns like those of ``Epoch``."""
-    if not len(number):
-        return _no_rows(_INTERVALS)
-    count = len(number)
-    columns = {
-        "rank": np.full(count, rank),
-        "kind": pa.repeat(pa.scalar("epoch", _INTERVALS.field("kind").type), count),
-        "epoch": number,
-        "begin": begin,
-        "end": end,
-    }
-    return _table_of(columns, count)
-
-
-def _table_of(columns: Mapping[str, Any], count: int) -> pa.Table:
-    columns = {**columns, "generation": np.zeros(count, np.int64)}
-    return pa.table(
-        [
-            _column(columns[column.name], column.type)
-            if column.name in columns
-            else pa.nulls(count, column.type)
-            for column in _INTERVALS
-        ],
-        _INTERVALS,
-    )
-
-
-def _column(values: Any, kind: pa.DataType) -> pa.Array:
-    # Arrow would go through an array of its own value by value.
-    return values if isinstance(values, pa.Array) else pa.array(values, kind)
+def _table_of(rank: Any, kind: Any, epoch: Any, begin: Any, end: Any) -> pa.Table:
+    count = len(rank)
+    columns = {"generation": np.zeros(count, np.int64), "rank": rank, "kind": kind}
+    columns |= {"epoch": epoch, "begin": begin, "end": end}
+    nulls = {one.name: pa.nulls(count, one.type) for one in _INTERVALS if one.name not in columns}
+    return pa.table(columns | nulls).select(_INTERVALS.names).cast(_INTERVALS)
 
 
 @cache
@@ -173,16 +167,6 @@ def size_in(name: str) -> int | None:
     """Return the number of processes in a name (``vgg16-np8``, ``8-ranks``), None without one."""
     found = _SIZE_IN_NAME.search(name)
     return None if found is None else int(found["after"] or found["before"]) or None
-
-
-def with_end(log: Parsed, end: int) -> Parsed:
-    """Add the end of the job, in nanoseconds on the log's clock."""
-    return replace(
-        log,
-        intervals=pa.concat_tables(
-            [log.intervals, _table([(log.log.rank, "end", None, end, end)])]
-        ),
-    )
 
 
 def rounded_to(milliseconds: float) -> str:
@@ -243,7 +227,11 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
         ((mlflow, *_),) = by_run.values()
         most = max(by_place, key=lambda place: sum(_epochs(log) for log in by_place[place]))
         runs = [_as_mlflow_knows_it(log, mlflow) for log in by_place.pop(most)]
-    named = [_named(*place, log) for place, logs in by_place.items() for log in logs]
+    named = [
+        named_by_place(log, place, again="" if repeat is None else f"-repeat-{repeat}")
+        for (place, repeat), logs in by_place.items()
+        for log in logs
+    ]
     if not runs and not named and by_run:
         raise NotFoundError(next(iter(by_run.values()))[0].problems[0].what)
     return [*runs, *named]
@@ -258,13 +246,17 @@ def _sized(where: str, log: Parsed) -> Parsed:
     return replace(log, log=replace(log.log, facts={**log.log.facts, "size": size}))
 
 
-def _named(place: str, repeat: int | None, log: Parsed) -> Parsed:
-    """Give a log an id and a name made of its place: its run has no name of its own."""
-    again = "" if repeat is None else f"-repeat-{repeat}"
+def named_by_place(log: Parsed, place: str, otherwise: str = "output", again: str = "") -> Parsed:
+    """Give a log an id and a name made of its place: its run has no name of its own.
+
+    Args:
+        otherwise: the start of the id where the place has no name.
+        again: the end of the id, which tells runs at one place apart.
+    """
     parts = [part for part in place.split("/") if part]
     key = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    run_id = f"{safe_name(parts[-1]) if parts else otherwise}-{key}{again}"
     facts = {"run_name": "/".join(parts[-2:]), **log.log.facts}
-    run_id = f"{safe_name(parts[-1]) if parts else 'output'}-{key}{again}"
     return replace(log, run_id=run_id, log=replace(log.log, facts=facts))
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import Epoch, clock_facts, epochs_log, rank_in
+from .epochs_only import Epoch, clock_facts, epochs_log, in_one_file, rank_in
 from .launcher_output import LineFilter, rank_lines
 from .timestamps import read_moment
 
@@ -79,11 +79,10 @@ class HorovodRunnerParser(Parser):
                         for number, begin, end in own.epochs
                     ],
                     ended=not own.running,
-                    size=0 if logs else len(data),
                     problems=problems,
                 )
             )
-        return replace(logs[0], more=tuple(logs[1:]))
+        return in_one_file(logs, len(data))
 
 
 _MIXED = "epochs start again before they have ended: these are lines of several ranks, mixed"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from stallscope.errors import UnknownVersionError, UnreadableError
-from stallscope.run import InputStage, MeasuredInput, Problem, Run
+from stallscope.run import InputStage, MeasuredInput
 
 from .base import Contents, Format
 from .unpacking import ENDING
@@ -61,50 +60,6 @@ def parse_input_times(path: str, data: bytes) -> MeasuredInput:
         raise UnreadableError(
             f"{path}: no measurement of a loader, or not whole; measure it again"
         ) from error
-
-
-def with_input_times(runs: Iterable[Run], measured: Sequence[MeasuredInput]) -> list[Run]:
-    """Add to each run the measurements that were made for it.
-
-    A measurement is for the run of its id, or of its launch, or otherwise for the newest run in its
-    folder that as many ranks trained on real data.
-    """
-    runs = list(runs)
-    for one in measured:
-        at = _run_of(one, runs)
-        if at is not None:
-            runs[at] = replace(runs[at], input_times=(*runs[at].input_times, one))
-            continue
-        problem = Problem(
-            one.path,
-            f"measured on {one.size} rank(s), and no run of as many ranks is beside it; left alone",
-        )
-        runs = [replace(run, problems=(*run.problems, problem)) for run in runs]
-    return runs
-
-
-def _run_of(one: MeasuredInput, runs: Sequence[Run]) -> int | None:
-    for number, run in enumerate(runs):
-        if one.run_id is not None and run.id == one.run_id:
-            return number
-    near = sorted(range(len(runs)), key=lambda number: abs(_began(runs[number]) - one.began))
-    for number in near:
-        launches = {log.facts.get("launch") for log in runs[number].logs}
-        if one.launch is not None and one.launch in launches:
-            return number
-    folder = one.path.rpartition("/")[0]
-    beside = [
-        number
-        for number, run in enumerate(runs)
-        if run.size == one.size
-        and not run.synthetic
-        and any(log.path.rpartition("/")[0] == folder for log in run.logs)
-    ]
-    return max(beside, key=lambda number: _began(runs[number]), default=None)
-
-
-def _began(run: Run) -> int:
-    return min(log.anchor + log.wall_minus_monotonic for log in run.logs)
 
 
 def _measured(path: str, content: Mapping[str, Any]) -> MeasuredInput:

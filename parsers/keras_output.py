@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar, NamedTuple
 
@@ -28,7 +28,15 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import Epoch, clock_facts, epochs_log, rank_in, rounded_to, with_epochs
+from .epochs_only import (
+    Epoch,
+    clock_facts,
+    epochs_log,
+    in_one_file,
+    rank_in,
+    rounded_to,
+    with_epochs,
+)
 from .keras_lines import EPOCH_LINES, IN_PROGRESS
 from .launcher_output import Line, rank_lines
 from .timestamps import Timestamp
@@ -104,9 +112,8 @@ class KerasOutputParser(Parser):
             raise UnreadableError(
                 f"{path}: this looks like what Keras prints, and no epoch has ended in it"
             )
-        made = [*_logs(path, found, len(data), ranks)]
-        logs = with_epochs([log for log, _ in made], [epochs for _, epochs in made])
-        return replace(logs[0], more=tuple(logs[1:]))
+        logs, epochs = zip(*_logs(path, found, ranks), strict=True)
+        return in_one_file(with_epochs(logs, epochs), len(data))
 
 
 class _Times(NamedTuple):
@@ -258,7 +265,7 @@ def _one_stream_per_rank(outputs: dict[tuple[int | None, str], _Output]) -> dict
 
 
 def _logs(
-    path: str, found: dict[int, _Output], size: int, ranks: Iterable[int]
+    path: str, found: dict[int, _Output], ranks: Iterable[int]
 ) -> Iterator[tuple[Parsed, list[Epoch]]]:
     """Make one log for each fit of each rank, still without its epochs, and return both."""
     timed = all(_stamps_hold(output.epochs) for output in found.values())
@@ -284,11 +291,10 @@ def _logs(
                 facts=facts,
                 epochs=(),
                 ended=_all_there(epochs[-1][0]),
-                size=size,
                 problems=problems,
             )
             yield log, _rows(path, epochs)
-            size, problems = 0, []
+            problems = []
 
 
 _NOT_ANNOUNCED = (

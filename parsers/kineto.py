@@ -15,16 +15,14 @@ null.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections import defaultdict
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from stallscope.collector.safe_names import safe_name
 from stallscope.errors import UnreadableError
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Event, Log
 
@@ -102,7 +100,8 @@ class KinetoParser(Parser):
 
     def read(self, path: str, data: bytes) -> Contents:
         trace = read_trace(path, data)
-        return Contents((as_log(trace),), trace=trace)
+        events = tuple(_event(trace, step) for step in trace.steps[:_MOST_EVENTS])
+        return Contents((as_log(trace),), events=events, is_trace=True)
 
 
 def read_trace(path: str, data: bytes) -> Trace:
@@ -174,33 +173,6 @@ def as_log(trace: Trace) -> Parsed:
     )
 
 
-def traces_as_runs(traces: Iterable[tuple[str, Trace]]) -> list[Parsed]:
-    """Make logs of traces, with the ids of their runs: the traces in one folder are one run.
-
-    Args:
-        traces: with the places of their files.
-    """
-    folders: dict[str, list[Trace]] = defaultdict(list)
-    for where, trace in traces:
-        folders[where.rpartition("/")[0]].append(trace)
-    return [log for place, own in folders.items() for log in _of_one_run(place, own)]
-
-
-def _of_one_run(place: str, traces: Sequence[Trace]) -> Iterator[Parsed]:
-    names = [name for name in place.split("/") if name]
-    key = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    run_id = f"{safe_name(names[-1]) if names else 'traces'}-{key}"
-    for trace in traces:
-        one = as_log(trace)
-        facts = {"run_name": "/".join(names[-2:]) or run_id, **one.log.facts}
-        yield replace(one, run_id=run_id, log=replace(one.log, facts=facts))
-
-
-def trace_events(trace: Trace) -> list[Event]:
-    """Return the traced steps as events, for runs whose logs know steps themselves."""
-    return [_event(trace, step) for step in trace.steps[:_MOST_EVENTS]]
-
-
 def _event(trace: Trace, step: ProfiledStep) -> Event:
     length = step.span.end - step.span.begin
     loading = sum(span.end - span.begin for span in step.loaders)
@@ -223,18 +195,15 @@ def _steps(
     steps: dict[int, Span], loaders: Sequence[Span], reductions: Sequence[Span]
 ) -> Iterator[ProfiledStep]:
     loaders, reductions = sorted(loaders), sorted(reductions)
-    first_loader = first_reduction = 0
+    first_reduction = 0
     for number, span in sorted(steps.items(), key=lambda item: item[1]):
-        while first_loader < len(loaders) and loaders[first_loader].begin < span.begin:
-            first_loader += 1
-        after = first_loader
+        after = first = bisect_left(loaders, (span.begin,))
         while after < len(loaders) and loaders[after].end <= span.end:
             after += 1
         while first_reduction < len(reductions) and reductions[first_reduction].end <= span.begin:
             first_reduction += 1
-        own = tuple(loaders[first_loader:after])
         busy = _union(reductions[first_reduction:], span) if reductions else None
-        yield ProfiledStep(number, span, own, busy)
+        yield ProfiledStep(number, span, tuple(loaders[first:after]), busy)
 
 
 def _union(spans: Iterable[Span], within: Span) -> int:

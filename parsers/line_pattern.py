@@ -30,7 +30,7 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .blocks import Block, Bools, Ints
-from .epochs_only import clock_facts, epochs_log, epochs_table, rank_in, rounded_to
+from .epochs_only import clock_facts, epochs_log, epochs_table, in_one_file, rank_in, rounded_to
 from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, line_blocks
 from .pattern_columns import (
     MOST_DIGITS,
@@ -129,8 +129,7 @@ class LinePatternParser(Parser):
         if not found:
             raise UnreadableError(f"{path}: no line matches the pattern: {self._pattern!r}")
         columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-        logs = _logs(path, _by_rank(columns), len(data))
-        return replace(logs[0], more=tuple(logs[1:]))
+        return in_one_file(_logs(path, _by_rank(columns)), len(data))
 
     def columns(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
         """Return the values of matching lines, block by block.
@@ -300,7 +299,7 @@ def _parts_of(text: str) -> list[Part]:
     ]
 
 
-def _logs(path: str, values: Mapping[int, _Values], size: int) -> list[Parsed]:
+def _logs(path: str, values: Mapping[int, _Values]) -> list[Parsed]:
     stamps = [own.ns[own.timed] for own in values.values()]
     zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)
     firsts = {int(own.epoch.min()) for own in values.values() if own.epoch is not None}
@@ -322,7 +321,6 @@ def _logs(path: str, values: Mapping[int, _Values], size: int) -> list[Parsed]:
             epochs=(),
             # Whether the job was complete is unknown.
             ended=False,
-            size=0 if logs else size,
             problems=problems,
         )
         epochs = epochs_table(rank, times.number, times.begin, times.end)

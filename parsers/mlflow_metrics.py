@@ -25,7 +25,7 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import Epoch, epochs_log
+from .epochs_only import Epoch, epochs_log, in_one_file
 from .system_metrics import system_series
 
 KNOWN_FROM = "MLflow's metrics"
@@ -94,12 +94,12 @@ class MlflowMetricsParser(Parser):
                 epochs=epochs_of(fit, found.base, zero),
                 ended=content.get("status") == "FINISHED",
                 end=None if ended is None or begin is None else max(0, ended - zero) * 10**6,
-                size=0 if part else len(data),
                 problems=() if part else problems,
             )
             for part, fit in enumerate(found.fits or ((),))
         ]
-        return replace(logs[0], more=tuple(logs[1:]), series=series, series_problems=missing)
+        whole = in_one_file(logs, len(data))
+        return replace(whole, series=series, series_problems=missing)
 
 
 class Value(NamedTuple):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Event, MeasuredInput, Problem, Run, Series, newest_first
 
 from .base import Contents, Format, Parsed, Parser
-from .epochs_only import as_runs, beside_steps
-from .events import with_events
+from .companion_records import with_events, with_input_times, with_series
+from .epochs_only import as_runs, beside_steps, named_by_place
 from .grouping import group
-from .input_times import with_input_times
-from .kineto import Trace, trace_events, traces_as_runs
 from .log_records import LogRecords
 from .registry import EMBEDDED, HEAD_BYTES, recognise
-from .series import with_series
 from .step_log import StepLogParser
 from .unpacking import BROKE_OFF, in_utf8
 
@@ -47,7 +43,7 @@ class Reading:
     records: LogRecords = field(default_factory=LogRecords)
     measured: list[MeasuredInput] = field(default_factory=list)
     #: Profilers' traces, with the places of their files.
-    traces: list[tuple[str, Trace]] = field(default_factory=list)
+    traces: list[tuple[str, Contents]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     #: Machine metrics, with the ids of the runs that they were logged for.
     series: list[tuple[str, Series]] = field(default_factory=list)
@@ -99,9 +95,10 @@ class Reading:
         return [*embedded, *([own] if own else [])]
 
     def _add(self, where: str, contents: Contents, *, has_steps: bool) -> None:
-        if contents.trace is not None:
-            self.traces.append((where, contents.trace))
-        elif has_steps:
+        if contents.is_trace:
+            self.traces.append((where, contents))
+            return
+        if has_steps:
             self.parsed += contents.logs
         else:
             self.epochs_only += [(where, log) for log in contents.logs]
@@ -154,9 +151,14 @@ class Reading:
         parsed = [*self.parsed, *self._not_in_files(records)]
         if parsed:
             self.problems += beside_steps(self.epochs_only)
-            self.events += chain.from_iterable(trace_events(trace) for _, trace in self.traces)
+            self.events += [event for _, trace in self.traces for event in trace.events]
         elif self.traces:
-            parsed = traces_as_runs(self.traces)
+            # The traces in one folder are one run.
+            parsed = [
+                named_by_place(log, where.rpartition("/")[0], otherwise="traces")
+                for where, trace in self.traces
+                for log in trace.logs
+            ]
             self.problems += beside_steps(self.epochs_only)
         elif self.epochs_only:
             try:

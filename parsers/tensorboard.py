@@ -16,14 +16,13 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import epochs_log, rank_in
+from .epochs_only import epochs_log, in_one_file, rank_in
 from .mlflow_metrics import Value, epochs_of, first_epoch, times_in
 
 KNOWN_FROM = "scalars in TensorBoard's event files"
@@ -97,12 +96,11 @@ class TensorboardParser(Parser):
                 },
                 epochs=epochs_of(fit, found.base, zero),
                 ended=False,
-                size=0 if part else len(data),
                 problems=(problem,) if cut and not part else (),
             )
             for part, fit in enumerate(found.fits or ((),))
         ]
-        return replace(logs[0], more=tuple(logs[1:]))
+        return in_one_file(logs, len(data))
 
 
 def _records(data: bytes) -> Iterator[bytes]:

@@ -9,13 +9,12 @@ No epochs and no ranks: steps are counted over the job, examples over all ranks.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from stallscope.errors import UnreadableError
 
 from .base import Parsed, Parser
-from .epochs_only import epochs_log, rank_in
+from .epochs_only import epochs_log, in_one_file, rank_in
 from .launcher_output import LineFilter, rank_lines
 
 KNOWN_FROM = "what TimeHistory logged"
@@ -66,13 +65,10 @@ class TimeHistoryParser(Parser):
                 facts=_facts(timings),
                 epochs=(),
                 ended=False,
-                size=0 if number else len(data),
             )
-            for number, (rank, timings) in enumerate(
-                sorted(ranks.items(), key=lambda item: item[0] or 0)
-            )
+            for rank, timings in sorted(ranks.items(), key=lambda item: item[0] or 0)
         ]
-        return replace(logs[0], more=tuple(logs[1:]))
+        return in_one_file(logs, len(data))
 
 
 def _timing(text: bytes, before: int) -> _Timing | None:

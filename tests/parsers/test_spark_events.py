@@ -14,7 +14,7 @@ from support.step_logs import Job, run_of_job, write_job
 from stallscope.analysis.findings import find
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read
-from stallscope.parsers.events import with_events
+from stallscope.parsers.companion_records import with_events
 from stallscope.parsers.inspection import inspect
 from stallscope.parsers.spark_events import spark_events
 from stallscope.run import Event, Log, Run
