@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,22 +11,26 @@ import pyarrow as pa
 
 from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import UnreadableError
+from stallscope.run import Problem
 
 from .base import Parsed
-from .following import COMMENT, head_of
-from .reader import read_in_order
+from .reader import Reads, read_in_order
 from .reading import Reading
 from .step_log import MAGIC, StepLogParser, torn_lines
 from .unpacking import Unpacked, unpacked_whole
 
+#: Lines of a step log that describe other lines.
+COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
 # So many old bytes are compared: a log that was started again is read from its start.
 _OVERLAP = 4096
+# Of problems other than torn lines the last ones are kept.
+_MOST_PROBLEMS = 10
 _PARSER = StepLogParser()
 
 
 @dataclass(frozen=True)
-class _ReadLog:
-    """A log up to its last whole line."""
+class ReadLog:
+    """A step log up to its last whole line, with all rows or the last ones."""
 
     #: Of the file when it was listed.
     size: int
@@ -41,29 +46,87 @@ class _ReadLog:
     #: The same with the incomplete line counted.
     shown: Parsed
 
+    @classmethod
+    def of(
+        cls, file: SourceFile, head: bytes, rows: bytes, offset: int, parsed: Parsed, shown: Parsed
+    ) -> ReadLog:
+        """Return the state after reading a log whose whole lines end with these rows.
 
-class Growing:
-    """Reads files as this process does, and holds what it has read of step logs. For one place.
+        Args:
+            head: the lines before the rows that describe them.
+            offset: where the rows end in the file.
+        """
+        head += b"".join(COMMENT.findall(rows))
+        torn = _PARSER.parse(file.name, head).log.torn
+        return cls(file.size, file.version, head, torn, offset, rows[-_OVERLAP:], parsed, shown)
 
-    See ``stallscope.parsers.reader.Reads``.
-    """
+    def read_on(self, file: SourceFile) -> ReadLog | None:
+        """Read what the log has gained; None if it must be read from its start."""
+        if file.version and (file.size, file.version) == (self.size, self.version):
+            return self
+        if file.size < self.offset:
+            return None
+        data = file.read(self.offset - len(self.end))
+        if not data.startswith(self.end):
+            return None
+        new = data[len(self.end) :]
+        whole = new[: new.rfind(b"\n") + 1]
+        if MAGIC in new:
+            return None  # another log has been put after it
+        offset = self.offset + len(whole)
+        try:
+            rows = _PARSER.parse(file.name, self.head + whole)
+        except UnreadableError:
+            return None  # the sentence is that of the whole log
+        parsed = self._joined(rows, offset)
+        if parsed is None:
+            return None
+        shown = _with_torn(parsed, parsed.log.torn + 1, self.offset + len(new))
+        facts = b"".join(COMMENT.findall(whole))
+        return replace(
+            self,
+            size=file.size,
+            version=file.version,
+            head=self.head + facts,
+            torn=_PARSER.parse(file.name, self.head + facts).log.torn if facts else self.torn,
+            offset=offset,
+            end=(self.end + whole)[-_OVERLAP:],
+            parsed=parsed,
+            shown=shown if len(new) > len(whole) else parsed,
+        )
+
+    def _joined(self, new: Parsed, size: int) -> Parsed | None:
+        """Add new rows; None if new facts change the meaning of the old rows."""
+        old = self.parsed
+        if _place(new) != _place(old):
+            return None
+        both = replace(
+            new,
+            log=replace(new.log, ended=old.log.ended or new.log.ended),
+            steps=pa.concat_tables([old.steps, new.steps]).combine_chunks(),
+            intervals=pa.concat_tables([old.intervals, new.intervals]).combine_chunks(),
+            problems=(*other_problems(old), *other_problems(new))[-_MOST_PROBLEMS:],
+        )
+        # What is torn in the head was counted when it came.
+        return _with_torn(both, old.log.torn + new.log.torn - self.torn, size)
+
+
+class Growing(Reads):
+    """Reads files as this process does, and holds what it has read of step logs. For one place."""
 
     def __init__(self) -> None:
-        self._logs: dict[str, _ReadLog] = {}
+        self._logs: dict[str, ReadLog] = {}
 
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
         read_in_order(reading, files, partial(self._ahead, reading), local=local)
         there = {file.name for file in files}
         self._logs = {name: known for name, known in self._logs.items() if name in there}
 
-    def records_logs(self, reading: Reading) -> list[Parsed]:
-        return reading.records_logs()
-
     def _ahead(self, reading: Reading, file: SourceFile) -> tuple[Unpacked, Parsed | None]:
         """Return the part of a file that shows its kind and its step log, or else all of it."""
         known = self._logs.pop(file.name, None)
-        grown = None if known is None or reading.forced is not None else _read_on(known, file)
-        if grown is None:
+        grown = None if known is None or reading.forced is not None else known.read_on(file)
+        if grown is None or other_problems(grown.parsed):
             data = file.read()
             whole = unpacked_whole(file.where, data)
             parsed = reading.read_ahead(file.name, whole.data)
@@ -76,80 +139,43 @@ class Growing:
         return Unpacked(grown.head, False), grown.shown
 
 
-def _first_read(parsed: Parsed, file: SourceFile, data: bytes) -> _ReadLog | None:
+def _first_read(parsed: Parsed, file: SourceFile, data: bytes) -> ReadLog | None:
     """Return the state of a log that was read as a whole; None if it has no columns yet, or shares
     its file with others.
     """
-    if parsed.more or parsed.problems != torn_lines(parsed.log):
+    if parsed.more or other_problems(parsed):
         return None
     offset = data.rfind(b"\n") + 1
     head = head_of(data[:offset])
     if not head or head[head.rfind(b"\n", 0, -1) + 1 :].startswith(b"#"):
         return None
     whole = _with_torn(parsed, parsed.log.torn - (offset < len(data)), offset)
-    head += b"".join(COMMENT.findall(data, len(head), offset))
-    end = data[max(0, offset - _OVERLAP) : offset]
-    return _ReadLog(file.size, file.version, head, _torn(file, head), offset, end, whole, parsed)
+    return ReadLog.of(file, head, data[len(head) : offset], offset, whole, parsed)
 
 
-def _read_on(known: _ReadLog, file: SourceFile) -> _ReadLog | None:
-    """Read what a log has gained; None if it must be read from its start."""
-    if file.version and (file.size, file.version) == (known.size, known.version):
-        return known
-    if file.size < known.offset:
-        return None
-    data = file.read(known.offset - len(known.end))
-    if not data.startswith(known.end):
-        return None
-    new = data[len(known.end) :]
-    whole = new[: new.rfind(b"\n") + 1]
-    if MAGIC in new:
-        return None  # another log has been put after it
-    offset = known.offset + len(whole)
-    try:
-        rows = _PARSER.parse(file.name, known.head + whole)
-    except UnreadableError:
-        return None  # the sentence is that of the whole log
-    parsed = _joined(known, rows, offset)
-    if parsed is None or rows.problems != torn_lines(rows.log):
-        return None
-    shown = _with_torn(parsed, parsed.log.torn + 1, known.offset + len(new))
-    facts = b"".join(COMMENT.findall(whole))
-    return _ReadLog(
-        file.size,
-        file.version,
-        known.head + facts,
-        _torn(file, known.head + facts) if facts else known.torn,
-        offset,
-        (known.end + whole)[-_OVERLAP:],
-        parsed,
-        shown if len(new) > len(whole) else parsed,
-    )
+def head_of(start: bytes) -> bytes:
+    """Return header, facts and columns: all lines before the first row."""
+    end = 0
+    while end < len(start):
+        line_end = start.index(b"\n", end) + 1
+        comment = start[end : end + 1] == b"#"
+        end = line_end
+        if not comment:
+            break
+    return start[:end]
 
 
-def _torn(file: SourceFile, head: bytes) -> int:
-    return _PARSER.parse(file.name, head).log.torn
+def other_problems(parsed: Parsed) -> list[Problem]:
+    """Return a log's problems without its torn lines."""
+    torn = torn_lines(parsed.log)
+    return [problem for problem in parsed.problems if problem not in torn]
 
 
-def _joined(known: _ReadLog, new: Parsed, size: int) -> Parsed | None:
-    """Add new rows to a log; None if new facts change the meaning of the old rows."""
-    old, log = known.parsed, new.log
-    if (new.run_id, log.rank, log.generation, log.part, log.anchor) != (
-        *(old.run_id, old.log.rank, old.log.generation),
-        *(old.log.part, old.log.anchor),
-    ):
-        return None
-    # What is torn in the head was counted when it came.
-    torn = old.log.torn + log.torn - known.torn
-    both = replace(
-        new,
-        log=replace(log, ended=old.log.ended or log.ended),
-        steps=pa.concat_tables([old.steps, new.steps]).combine_chunks(),
-        intervals=pa.concat_tables([old.intervals, new.intervals]).combine_chunks(),
-    )
-    return _with_torn(both, torn, size)
+def _place(one: Parsed) -> tuple[str, int, int, int, int]:
+    log = one.log
+    return one.run_id, log.rank, log.generation, log.part, log.anchor
 
 
 def _with_torn(parsed: Parsed, torn: int, size: int) -> Parsed:
     log = replace(parsed.log, torn=torn, size=size)
-    return replace(parsed, log=log, problems=torn_lines(log))
+    return replace(parsed, log=log, problems=(*torn_lines(log), *other_problems(parsed)))

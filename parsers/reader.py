@@ -44,9 +44,10 @@ class Reads(Protocol):
 
     def records_logs(self, reading: Reading) -> list[Parsed]:
         """Return the step logs whose records were found."""
+        return reading.records_logs()
 
 
-class _LocalReads:
+class _LocalReads(Reads):
     """Reads files in this process."""
 
     def __init__(self, update: UpdateProgress) -> None:
@@ -58,9 +59,6 @@ class _LocalReads:
             return whole, reading.read_ahead(file.name, whole.data)
 
         read_in_order(reading, files, ahead, local=local, update=self._update)
-
-    def records_logs(self, reading: Reading) -> list[Parsed]:
-        return reading.records_logs()
 
 
 def read(

@@ -112,14 +112,9 @@ class Reading:
 
     def merge(self, other: Reading) -> None:
         """Add the contents of another reading, except the records of step logs."""
-        self.parsed += other.parsed
-        self.epochs_only += other.epochs_only
-        self.problems += other.problems
-        self.failures += other.failures
-        self.measured += other.measured
-        self.traces += other.traces
-        self.events += other.events
-        self.series += other.series
+        for name, own in vars(self).items():
+            if isinstance(own, list):
+                own += getattr(other, name)
 
     def broke_off(self, name: str) -> None:
         """Report a compressed file that is incomplete."""

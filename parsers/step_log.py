@@ -88,7 +88,10 @@ class StepLogParser(Parser):
         )
         run_id = str(facts.get("run_id") or "unnamed")
         steps, outside = _steps(log, rows)
-        problems = (*torn_lines(log), *_timestamps_outside(path, outside))
+        problems = torn_lines(log)
+        if outside:
+            what = f"{outside} timestamp(s) outside of their steps treated as missing"
+            problems = (*problems, Problem(path, what))
         return Parsed(log, run_id, steps, _intervals(log, rows), problems)
 
     def read(self, path: str, data: bytes) -> Contents:
@@ -143,13 +146,6 @@ def torn_lines(log: Log) -> tuple[Problem, ...]:
     if not log.torn:
         return ()
     return (Problem(log.path, f"{log.torn} torn or unreadable line(s) skipped"),)
-
-
-def _timestamps_outside(path: str, count: int) -> tuple[Problem, ...]:
-    """Report timestamps that are impossible in their steps."""
-    if not count:
-        return ()
-    return (Problem(path, f"{count} timestamp(s) outside of their steps treated as missing"),)
 
 
 def _header(path: str, line: bytes) -> dict[str, Any]:
@@ -319,28 +315,25 @@ def _steps(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
 def _steps_among(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
     rows = rows.select(_NUMBERS).filter(pc.equal(rows["kind"], "step"))
     rows, outside = _only_inside(rows)
-    begin = _nanoseconds(log, rows["begin_us"])
-    timestamp = {
-        name: pc.add(begin, pc.multiply(rows[f"{name}_us"], 1000))
+    begin = _nanoseconds(rows["begin_us"], log.anchor)
+    columns = {
+        name: _nanoseconds(rows[f"{name}_us"], begin)
         for name in ("data", "ready", "reduced", "end")
     }
-    steps = pa.table(
-        [
-            _constant(log.generation, rows),
-            _constant(log.rank, rows),
-            rows["step"],
-            rows["epoch"],
-            begin,
-            timestamp["data"],
-            timestamp["ready"],
-            timestamp["reduced"],
-            timestamp["end"],
-            pc.fill_null(rows["micro"], 1),
-            rows["samples"],
-        ],
-        names=STEPS_SCHEMA.names[1:],
-    ).cast(pa.schema(list(STEPS_SCHEMA)[1:]))
-    return steps, outside
+    columns |= {"begin": begin, "micro": pc.fill_null(rows["micro"], 1)}
+    return _table(log, rows, columns, STEPS_SCHEMA), outside
+
+
+def _table(
+    log: Log, rows: pa.Table, columns: dict[str, pa.ChunkedArray], schema: pa.Schema
+) -> pa.Table:
+    """Return a table of a schema without the number of the log, from columns of it and of the rows."""
+    for name in ("generation", "rank"):
+        columns[name] = pa.array(np.full(rows.num_rows, getattr(log, name), np.int32))
+    wanted = pa.schema(list(schema)[1:])
+    return pa.table(
+        [columns[name] if name in columns else rows[name] for name in wanted.names], wanted.names
+    ).cast(wanted)
 
 
 def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:
@@ -364,30 +357,14 @@ def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:
 
 def _intervals(log: Log, rows: pa.Table) -> pa.Table:
     rows = rows.filter(pc.not_equal(rows["kind"], "step"))
-    begin = _nanoseconds(log, rows["begin_us"])
-    return pa.table(
-        [
-            _constant(log.generation, rows),
-            _constant(log.rank, rows),
-            rows["kind"],
-            rows["step"],
-            rows["epoch"],
-            begin,
-            pc.add(begin, pc.multiply(rows["end_us"], 1000)),
-            rows["micro"],
-            rows["samples"],
-            *(pc.multiply(rows[f"{name}_us"], 1000) for name in ("data", "ready", "reduced")),
-        ],
-        names=INTERVALS_SCHEMA.names[1:],
-    ).cast(pa.schema(list(INTERVALS_SCHEMA)[1:]))
+    begin = _nanoseconds(rows["begin_us"], log.anchor)
+    columns = {name: pc.multiply(rows[f"{name}_us"], 1000) for name in ("data", "ready", "reduced")}
+    columns |= {"begin": begin, "end": _nanoseconds(rows["end_us"], begin), "steps": rows["micro"]}
+    return _table(log, rows, columns, INTERVALS_SCHEMA)
 
 
-def _nanoseconds(log: Log, microseconds: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.add(pc.multiply(microseconds, 1000), log.anchor)
-
-
-def _constant(value: int, rows: pa.Table) -> pa.Array:
-    return pa.array(np.full(rows.num_rows, value, np.int32))
+def _nanoseconds(microseconds: pa.ChunkedArray, since: pa.ChunkedArray | int) -> pa.ChunkedArray:
+    return pc.add(pc.multiply(microseconds, 1000), since)
 
 
 def _place(path: str, facts: dict[str, Any], name: str) -> int:
