@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from simulator import Job, simulate
 
 from stallscope.analysis import analyse
 from stallscope.analysis.stopped.stopped import Stopped, find_stopped
+from stallscope.batch.anonymous import anonymous
+from stallscope.reports.run.json_content import json_content
 from stallscope.run import Event, Run
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 
 LIBRARY = ["/env/lib/python3.11/site-packages/horovod/mpi_ops.py", 5, "synchronize"]
 USERS = ["/home/me/train.py", 12, "batches"]
@@ -181,3 +188,21 @@ def test_the_verdict_says_so() -> None:
     assert (analysis.bottleneck.kind, analysis.bottleneck.cause) == ("stopped", "input")
     assert analysis.bottleneck.ranks == (1,)
     assert analysis.bottleneck.fault
+
+
+def test_its_json_is_valid_and_has_the_stacks() -> None:
+    run = run_with({0: in_flight("ready"), 1: in_flight("begin"), 2: in_flight("ready")})
+    content = json_content(analyse(run))
+    document = json.loads(json.dumps(content))
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    (missing,) = document["stopped"]["ranks"]
+    assert missing["stage"] == "input"
+    assert missing["stack"][1] == "/home/me/train.py:12 in batches"
+
+
+def test_an_anonymous_report_names_no_path() -> None:
+    run = run_with({0: in_flight("ready"), 1: in_flight("begin"), 2: in_flight("ready")})
+    content = json.dumps(json_content(analyse(anonymous(run))))
+    assert "stopped" in content
+    assert "train.py" not in content
+    assert "/home/me" not in content

@@ -24,7 +24,7 @@ SCHEMA = json.loads(
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
     "": "schema_version run baseline job_s step_ms ledger by_cause ranks steps epoch_times clocks "
-    "communication input bottleneck stragglers what_if predicted_from changes findings events "
+    "communication input bottleneck stopped stragglers what_if predicted_from changes findings events "
     "machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
