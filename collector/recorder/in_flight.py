@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from statistics import median
 from types import FrameType
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from .format import IntervalRow, StepRow
 from .stacks import StackFile, frames_of, stacks_in_user_code
@@ -68,13 +68,14 @@ class StepWatch:
 
     Args:
         thread: the identity of the training thread, as ``threading.get_ident`` returns it.
-        origin: the log's anchor, in monotonic nanoseconds.
+        origin: the anchor of the log's first file, in monotonic nanoseconds.
         stacks: where the stacks of all threads go; None writes none.
     """
 
     def __init__(self, thread: int, origin: int, stacks: Optional[StackFile]) -> None:
         self._thread = thread
-        self._origin = origin
+        #: The anchor of the current file: times in the facts are relative to it.
+        self.origin = origin
         self._stacks = stacks
         self._times: Deque[int] = deque(maxlen=_MEDIAN_OF)
         self._progress = origin
@@ -83,15 +84,16 @@ class StepWatch:
         self.pause: Optional[Tuple[str, int]] = None
         self._written_at = 0
         self._dumps = 0
-        self._suspensions: List[Dict[str, int]] = []
+        # Starts and ends, in monotonic nanoseconds.
+        self._suspensions: List[Tuple[int, int]] = []
 
-    def row_written(self, row: Any) -> None:
+    def row_written(self, row: Union[StepRow, IntervalRow]) -> None:
         """Take note of a row that has just been written."""
         if isinstance(row, StepRow):
             if self._last_end is not None:
                 self._times.append(row.end - self._last_end)
             self._last_end = row.end
-        elif isinstance(row, IntervalRow):
+        else:
             # The next step's time does not include it.
             self._last_end = None
         if row.end > self._progress:
@@ -102,8 +104,13 @@ class StepWatch:
         """Return facts where this thread woke much later than planned: the process was suspended."""
         if now - planned < _SUSPENDED_NS or len(self._suspensions) >= _MOST_SUSPENSIONS:
             return None
-        self._suspensions.append({"since_us": self._us(planned), "until_us": self._us(now)})
-        return {"suspended": list(self._suspensions)}
+        self._suspensions.append((planned, now))
+        return {
+            "suspended": [
+                {"since_us": self._us(since), "until_us": self._us(until)}
+                for since, until in self._suspensions
+            ]
+        }
 
     def overdue(self, now: int, step: int, read: PositionReader) -> Optional[Dict[str, Any]]:
         """Return facts of the step in flight if it is overdue and was not described just now.
@@ -115,8 +122,8 @@ class StepWatch:
             step: the number of the step in flight.
             read: returns how far it has come.
         """
-        waited = now - self._progress
-        if waited < self._limit_ns():
+        waited, usual_ns = now - self._progress, self._usual_ns()
+        if waited < _limit_ns(usual_ns):
             if self._written_at:
                 self._written_at = 0
                 return {"in_flight": None}
@@ -128,7 +135,7 @@ class StepWatch:
             "step": step,
             "since_us": self._us(self._progress),
             "seen_us": self._us(now),
-            "usual_us": self._usual_us(),
+            "usual_us": None if usual_ns is None else int(usual_ns) // 1000,
             **self._reached(read()),
         }
         if self._stacks is not None:
@@ -137,15 +144,9 @@ class StepWatch:
             self._write_stacks(waited, step)
         return {"in_flight": described}
 
-    def _limit_ns(self) -> float:
-        if len(self._times) < _FEWEST_STEPS:
-            return _OVERDUE_AT_START_NS
-        return max(_OVERDUE_NS, _TIMES_MEDIAN * median(self._times))
-
-    def _usual_us(self) -> Optional[int]:
+    def _usual_ns(self) -> Optional[float]:
         """Return the usual time of a step; None while it is unknown."""
-        known = len(self._times) >= _FEWEST_STEPS
-        return int(median(self._times)) // 1000 if known else None
+        return median(self._times) if len(self._times) >= _FEWEST_STEPS else None
 
     def _reached(self, position: Position) -> Dict[str, Any]:
         """Return the last timestamp that was reached, and when."""
@@ -165,4 +166,11 @@ class StepWatch:
             self._stacks.write("step %d, after %d s without progress" % (step, waited // 10**9))
 
     def _us(self, monotonic_ns: int) -> int:
-        return (monotonic_ns - self._origin) // 1000
+        return (monotonic_ns - self.origin) // 1000
+
+
+def _limit_ns(usual_ns: Optional[float]) -> float:
+    """Return how long a step may take."""
+    if usual_ns is None:
+        return _OVERDUE_AT_START_NS
+    return max(_OVERDUE_NS, _TIMES_MEDIAN * usual_ns)

@@ -301,10 +301,12 @@ class Session:
 
     def _start_next_file(self, files: LogFiles) -> None:
         """Close this file and start the next part with all facts so far."""
-        full = files.path
+        full, clocks = files.path, read_clocks()
         first = self.next_step if self._last_step is None else self._last_step + 1
         continued = {"continues": True, "first_step": first}
-        files.start_part({**self._facts, **continued}, read_clocks())
+        files.start_part({**self._facts, **continued}, clocks)
+        if self._watch is not None:
+            self._watch.origin = clocks[0]
         self._record_spool(files)
         if full is not None and files.path is not None and self._mlflow_run_id:
             finish(full, self._mlflow_run_id)

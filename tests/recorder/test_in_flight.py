@@ -6,9 +6,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+from support.waiting import wait_until
+
+from stallscope.collector.recorder import in_flight
 from stallscope.collector.recorder.format import IntervalRow, StepRow
+from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.in_flight import Position, StepWatch
+from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.stacks import StackFile, frames_of, stacks_in_user_code
+from stallscope.parsers import read
+from stallscope.run import Log
+
+from .rows import step_row as late_row
 
 SECOND = 10**9
 MS = 10**6
@@ -146,6 +156,26 @@ def test_a_file_of_stacks_is_bounded(tmp_path: Path) -> None:
         file.write("again")
     assert file.path is not None
     assert 0 < file.path.stat().st_size <= 512 * 1024
+
+
+def test_times_are_relative_to_the_file_that_they_are_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_flight, "_OVERDUE_AT_START_NS", 1)
+    world = World(0, 1, None)
+    session = Session(tmp_path, world, {}, 0, flush_seconds=0.01, max_file_bytes=1)
+    row = late_row(0)
+    session.step(row)
+
+    def later_logs() -> list[Log]:
+        (run,) = read(str(tmp_path))
+        return [log for log in run.logs if log.part > 0 and log.facts.get("in_flight")]
+
+    wait_until(later_logs, "a later file describes the step")
+    session.close()
+    for log in later_logs():
+        since = log.anchor + log.facts["in_flight"]["since_us"] * 1000
+        assert since == pytest.approx(row.end, abs=1000)
 
 
 def test_no_frame_is_no_stack() -> None:
