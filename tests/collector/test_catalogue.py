@@ -550,6 +550,8 @@ def test_a_writer_that_is_killed_in_the_middle_leaves_the_last_state(store: Path
         ("input>=0.1 compute<0.6", "a"),
         ("samples_per_second<50", "b"),
         ("host~GPU-7", "d"),
+        ("host~'gpu-7 gpu-8'", "d"),
+        ("host~'['", ""),
         ("hosts>=2", "d"),
         ("started_at>=2026-11-03", "cd"),
         ("started_at<2026-11-02T00:00:00+01:00", "a"),
@@ -577,6 +579,8 @@ def test_a_writer_that_is_killed_in_the_middle_leaves_the_last_state(store: Path
 def test_filters(filled: Catalogue, where: str, found: str) -> None:
     assert {entry.id for entry in filled.entries(parse_where(where))} == set(found)
     assert filled.count(parse_where(where)) == len(found)
+    # The dashboard's search filters entries in memory.
+    assert {entry.id for entry in filled.entries() if parse_where(where).finds(entry)} == set(found)
 
 
 @pytest.mark.parametrize(

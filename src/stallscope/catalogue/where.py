@@ -170,9 +170,12 @@ def _share(name: str) -> Field:
     return Field(_SHARE, lambda entry: entry.summary.shares.get(name), name)
 
 
+#: The column has the names as JSON.
+_HOSTS = "(SELECT group_concat(value, ' ') FROM json_each(host))"
+
 FIELDS: Mapping[str, Field] = {
     **_of_entry(_TEXT, "id", "name", "folder", "source", "framework", "model"),
-    "host": Field(_TEXTS, lambda entry: " ".join(entry.hosts), "host"),
+    "host": Field(_TEXTS, lambda entry: " ".join(entry.hosts), _HOSTS),
     **_of_entry(_TEXT, "status"),
     **_of_summary(_TEXT, "verdict", "cause"),
     **_of_summary(_YES, "fault"),
