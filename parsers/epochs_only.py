@@ -127,7 +127,7 @@ def with_end(log: Parsed, end: int) -> Parsed:
 
 def epochs_table(rank: int, number: Ints, begin: Ints, end: Ints) -> pa.Table:
     """Make the intervals of a rank's epochs from columns like those of ``Epoch``."""
-    # Arrow would go through an array of its own value by value.
+    # Arrow would copy one of its arrays value by value.
     kind = pa.repeat(pa.scalar("epoch", _INTERVALS.field("kind").type), len(number))
     return _table_of(np.full(len(number), rank), kind, number, begin, end)
 
@@ -247,7 +247,7 @@ def _sized(where: str, log: Parsed) -> Parsed:
 
 
 def named_by_place(log: Parsed, place: str, otherwise: str = "output", again: str = "") -> Parsed:
-    """Give a log an id and a name made of its place: its run has no name of its own.
+    """Give a log an id and a name made of its place: the log names no run.
 
     Args:
         otherwise: the start of the id where the place has no name.

@@ -23,8 +23,8 @@ _MOST_THREADS = 200
 _MOST_BYTES = 512 * 1024
 # Threads of a loader are many and alike.
 _MOST_OTHERS = 3
-# Frames in this folder are the recorder's.
-_RECORDER = str(Path(__file__).parent)
+# What paths of files have in them that belong to packages, to Python and to the recorder.
+_NOT_THE_USERS = ("-packages/", "/lib/python3", "/stallscope/collector/recorder/")
 
 #: A frame: file, line number, function.
 Frame = Tuple[str, int, str]
@@ -44,17 +44,18 @@ def stacks_in_user_code(besides: int) -> List[List[Frame]]:
     stacks: List[List[Frame]] = []
     for thread, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
         frames = frames_of(frame) if thread != besides else []
-        if any(map(_is_users, frames)) and len(stacks) < _MOST_OTHERS:
+        if any(map(is_users, frames)) and len(stacks) < _MOST_OTHERS:
             stacks.append(frames)
     return stacks
 
 
-def _is_users(frame: Frame) -> bool:
-    """Return whether the code is neither a library's nor Python's own."""
-    path = frame[0]
-    return not path.startswith(("<", sys.prefix, sys.base_prefix, _RECORDER)) and (
-        "-packages" + os.sep not in path
-    )
+def is_users(frame: Frame) -> bool:
+    """Return whether the code is the user's: no package's, not Python's, and in a file.
+
+    Python's prefix does not tell: programs lie below ``/usr`` as well.
+    """
+    path = frame[0].replace("\\", "/")
+    return path.endswith(".py") and not any(part in path for part in _NOT_THE_USERS)
 
 
 class StackFile:

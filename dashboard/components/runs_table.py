@@ -35,7 +35,7 @@ _WORDS, _NUMBERS = ["asc", "desc", None], ["desc", "asc", None]
 
 
 def _column(name: str, title: str, **options: Any) -> dict[str, Any]:
-    """Return a column; one without a renderer of its own shows a field of the row as it is."""
+    """Return a column; without a renderer it shows a field of the row as it is."""
     field = {} if "cellRenderer" in options else {"field": name}
     return {"colId": name, "headerName": title, **field, **options}
 

@@ -282,10 +282,13 @@ class Run:
     @property
     def status(self) -> str:
         """Return ``completed`` if every rank closed its last log, otherwise ``open``."""
-        last: dict[int, Log] = {}
-        for log in sorted(self.logs, key=lambda log: (log.generation, log.part)):
-            last[log.rank] = log
-        return "completed" if all(log.ended for log in last.values()) else "open"
+        return "completed" if all(log.ended for log in self.last_logs.values()) else "open"
+
+    @property
+    def last_logs(self) -> dict[int, Log]:
+        """Return the last log of each rank, by rank."""
+        ordered = sorted(self.logs, key=lambda log: (log.rank, log.generation, log.part))
+        return {log.rank: log for log in ordered}
 
     @property
     def started_at(self) -> datetime | None:

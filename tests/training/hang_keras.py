@@ -14,20 +14,14 @@ from typing import Any
 import horovod.tensorflow.keras as hvd
 import numpy as np
 import tensorflow as tf
+from hanging import FATAL_STEP, stops_here
 
 from stallscope.keras import StepLogger
 
-PLACE, FOLDER = sys.argv[1:3]
-FATAL_STEP = 30
-
-
-def hang() -> None:
-    threading.Event().wait()
-
 
 def hang_if(place: str, step: int) -> None:
-    if hvd.rank() == 1 and (place, step) == (PLACE, FATAL_STEP):
-        hang()
+    if stops_here(hvd.rank(), place, step):
+        threading.Event().wait()
 
 
 def batches() -> Iterator[tuple[Any, Any]]:
@@ -67,4 +61,4 @@ model = tf.keras.Sequential(
 )
 model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.legacy.SGD(0.01)), "mse")
 broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
-model.fit(data, verbose=0, callbacks=[broadcast, HangsBetweenSteps(), StepLogger(FOLDER)])
+model.fit(data, verbose=0, callbacks=[broadcast, HangsBetweenSteps(), StepLogger(sys.argv[2])])

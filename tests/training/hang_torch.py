@@ -11,21 +11,15 @@ from collections.abc import Iterator
 
 import horovod.torch as hvd
 import torch
+from hanging import FATAL_STEP, stops_here
 from torch import Tensor
 
 from stallscope.torch import StepLogger
 
-PLACE, FOLDER = sys.argv[1:3]
-FATAL_STEP = 30
-
-
-def hang() -> None:
-    threading.Event().wait()
-
 
 def hang_if(place: str, step: int) -> None:
-    if hvd.rank() == 1 and (place, step) == (PLACE, FATAL_STEP):
-        hang()
+    if stops_here(hvd.rank(), place, step):
+        threading.Event().wait()
 
 
 def batches() -> Iterator[tuple[Tensor, Tensor]]:
@@ -53,7 +47,7 @@ hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 optimizer = hvd.DistributedOptimizer(
     torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
 )
-with StepLogger(FOLDER, optimizer=optimizer) as log:
+with StepLogger(sys.argv[2], optimizer=optimizer) as log:
     for step, (x, y) in enumerate(log.watch(batches())):
         optimizer.zero_grad()
         hidden = HangsInBackward.apply(first(x))

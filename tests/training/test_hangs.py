@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
+from training.hanging import FATAL_STEP
 from training.launching import launch
 
 from stallscope.analysis import analyse
@@ -19,7 +20,6 @@ pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 PATIENCE_SECONDS = 120.0
 FRAMEWORKS = ("torch", "keras")
 STAGES = {"loader": "input", "backward": "compute", "other": "other"}
-FATAL_STEP = 30
 
 # Both frameworks' jobs for one place hang at the same time.
 Hung = dict[str, Path]
@@ -54,17 +54,20 @@ def hung(
 
 def stopped(logs: Path) -> Stopped:
     """How the job stands still, as soon as both ranks have described their step."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
+    found: list[Stopped] = []
+
+    def is_described() -> bool:
         try:
-            found = find_stopped(read(str(logs))[0])
+            seen = find_stopped(read(str(logs))[0])
         except StallscopeError:
             # The ranks have not started yet.
-            found = None
-        if found is not None and found.ranks and found.waiting:
-            return found
-        time.sleep(0.5)
-    raise AssertionError(f"{logs} shows no stop")
+            return False
+        if seen is not None and seen.ranks and seen.waiting:
+            found.append(seen)
+        return bool(found)
+
+    wait_until(is_described, f"both ranks describe their step in {logs}", PATIENCE_SECONDS)
+    return found[0]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

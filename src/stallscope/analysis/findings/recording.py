@@ -56,8 +56,8 @@ def not_ended(records: Records) -> Iterator[Finding]:
     run = records.run
     if run.status == "completed":
         return
-    last = {log.rank: log for log in sorted(run.logs, key=lambda log: (log.generation, log.part))}
-    open_ranks = [rank for rank, log in sorted(last.items()) if not log.ended]
+    last = run.last_logs
+    open_ranks = [rank for rank, log in last.items() if not log.ended]
     yield Finding(
         "not_ended",
         "info",

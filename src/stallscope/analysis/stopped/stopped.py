@@ -12,13 +12,11 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
-from stallscope.formatting.lists import listed
+from stallscope.collector.recorder.stacks import Frame, is_users
+from stallscope.formatting.lists import capitalised, listed
 from stallscope.run import Log, Run
 
 from ..gains.bottleneck import Bottleneck
-
-#: A frame of a stack: file, line, function.
-Frame = tuple[str, int, str]
 
 # The timestamps of a step in order, and what a rank is doing once it has reached each of them.
 _REACHED = ("end", "begin", "data", "ready", "reduced")
@@ -37,7 +35,6 @@ _LONGEST_PAUSE_S = 600.0
 # A rank that lives describes its step by then.
 _SILENT_S = 10.0
 _DEBUGGERS = ("pdb", "bdb", "pydevd", "debugpy", "ipdb")
-_NOT_THE_USERS = ("-packages/", "/lib/python3", "/stallscope/collector/recorder/")
 
 
 @dataclass(frozen=True)
@@ -172,11 +169,9 @@ def _advice(stopped: Stopped) -> str:
 
 def _last_logs(run: Run) -> list[Log]:
     """Return each rank's last log in the last world."""
-    last: dict[int, Log] = {}
-    for log in sorted(run.logs, key=lambda log: (log.generation, log.part)):
-        last[log.rank] = log
+    last = run.last_logs
     generation = max(log.generation for log in last.values())
-    return [log for _, log in sorted(last.items()) if log.generation == generation]
+    return [log for log in last.values() if log.generation == generation]
 
 
 def _missing(seen: Sequence[_Rank]) -> list[_Rank]:
@@ -236,7 +231,7 @@ def _evidence(
         yield f"The log of rank {log.rank} on {log.host} {what}."
     if ranks and waiting:
         wait = "waits" if len(waiting) == 1 else "wait"
-        yield f"{listed('rank', waiting).capitalize()} {wait} in the allreduce."
+        yield f"{capitalised(listed('rank', waiting))} {wait} in the allreduce."
     elif waiting:
         yield "All ranks with a log wait in the same allreduce: " + (
             f"{listed('rank', run.missing_ranks)} left no log here and may be missing there."
@@ -273,16 +268,10 @@ def _frames(recorded: Any) -> tuple[Frame, ...]:
 def _users_frame(stacks: Sequence[Sequence[Frame]]) -> Frame | None:
     """Return the user's frame that is closest to the end of its stack, of all these stacks.
 
-    TensorFlow runs the generator of a loader in a thread of its own, while the training thread is
-    deep inside the library.
+    TensorFlow runs the generator of a loader in another thread, while the training thread is deep
+    inside the library.
     """
     depths = [
-        (depth, frame) for stack in stacks for depth, frame in enumerate(stack) if _is_users(frame)
+        (depth, frame) for stack in stacks for depth, frame in enumerate(stack) if is_users(frame)
     ]
     return min(depths, key=lambda found: found[0])[1] if depths else None
-
-
-def _is_users(frame: Frame) -> bool:
-    path = frame[0].replace("\\", "/")
-    # An anonymous report has no paths.
-    return path.endswith(".py") and not any(part in path for part in _NOT_THE_USERS)
