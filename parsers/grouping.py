@@ -6,11 +6,14 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from stallscope.arrays.types import Ints
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
+from stallscope.collector.store.worlds import completions_of, with_generations, worlds_of
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
 
 from .base import Parsed
@@ -54,6 +57,7 @@ def _wall(group: list[Parsed]) -> int:
 
 
 def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, ...]) -> Run:
+    group = _in_worlds(group)
     # Later attempts last: if a step was recorded twice, the last one counts.
     group = sorted(group, key=lambda p: (p.log.generation, p.log.rank, p.log.part, p.log.anchor))
     steps = _stacked([p.steps for p in group], STEPS_SCHEMA)
@@ -63,6 +67,28 @@ def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, .
     steps, repeated = last_attempts(steps)
     problems += repeat_problems(repeated)
     return Run(run_id, source, logs, steps, intervals, (*problems, *shared))
+
+
+def _in_worlds(group: list[Parsed]) -> list[Parsed]:
+    """Return the logs with the numbers of their worlds as generations."""
+
+    def completions(index: int) -> tuple[Ints, Ints]:
+        return completions_of(group[index].steps)
+
+    found = worlds_of([one.log for one in group], completions)
+    return [
+        one if one.log.generation == world else _of_world(one, world)
+        for one, world in zip(group, found, strict=True)
+    ]
+
+
+def _of_world(one: Parsed, world: int) -> Parsed:
+    return replace(
+        one,
+        log=replace(one.log, generation=world),
+        steps=with_generations(one.steps, np.int32(world)),
+        intervals=with_generations(one.intervals, np.int32(world)),
+    )
 
 
 def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:

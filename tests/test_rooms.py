@@ -53,6 +53,8 @@ ANALYSIS = (
     "advice",
     "findings",
     "stopped",
+    "goodput",
+    "worlds",
     "result",
     "scaling",
     "history",

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from stallscope.run import Log, Run
 
 from .deduplicate import last_attempts
+from .worlds import completions_of, with_generations, worlds_of
 
 T = TypeVar("T")
 Key = tuple[int, int, int, int]
@@ -20,7 +21,7 @@ Key = tuple[int, int, int, int]
 
 def log_key(log: Log) -> Key:
     """Return a key that identifies a log among all runs of the same id."""
-    return log.rank, log.generation, log.part, log.anchor
+    return log.rank, log.recorded_generation, log.part, log.anchor
 
 
 def is_same_job(one: Run, other: Run) -> bool:
@@ -49,25 +50,39 @@ def merge_runs(new: Run, old: Run) -> Run:
     if not missing:
         return new
     logs = (*new.logs, *(old.logs[index] for index in missing))
-    # Order by generation, like the files of a folder: later attempts come last.
-    order = sorted(
-        range(len(logs)),
-        key=lambda i: (logs[i].generation, logs[i].rank, logs[i].part, logs[i].anchor),
-    )
-    new_index = np.empty(len(logs), np.int32)
-    new_index[order] = np.arange(len(logs))
     of_old = np.full(len(old.logs), -1, np.int32)
-    of_old[missing] = new_index[len(new.logs) :]
+    of_old[missing] = np.arange(len(new.logs), len(logs))
+    same = np.arange(len(new.logs), dtype=np.int32)
     tables = {
-        name: _by_log(
-            _renumber(getattr(new, name), new_index[: len(new.logs)]),
-            _renumber(getattr(old, name), of_old),
+        name: pa.concat_tables(
+            [_renumber(getattr(new, name), same), _renumber(getattr(old, name), of_old)]
         )
         for name in ("steps", "intervals")
     }
+    steps = _by_log(tables["steps"])
+    starts = np.searchsorted(steps["log"].to_numpy(), np.arange(len(logs) + 1))
+    worlds = np.array(
+        worlds_of(
+            logs,
+            lambda log: completions_of(steps.slice(starts[log], starts[log + 1] - starts[log])),
+        ),
+        np.int32,
+    )
+    # Order by generation, like the files of a folder: later attempts come last.
+    order = sorted(
+        range(len(logs)),
+        key=lambda i: (worlds[i], logs[i].rank, logs[i].part, logs[i].anchor),
+    )
+    place = np.empty(len(logs), np.int32)
+    place[order] = np.arange(len(logs))
+    tables = {
+        name: _by_log(_renumber(with_generations(table, worlds[table["log"].to_numpy()]), place))
+        for name, table in tables.items()
+    }
     tables["steps"], _ = last_attempts(tables["steps"])
     problems = _joined(new.problems, old.problems, str)
-    return replace(new, logs=tuple(logs[i] for i in order), problems=problems, **tables)
+    in_order = tuple(replace(logs[i], generation=int(worlds[i])) for i in order)
+    return replace(new, logs=in_order, problems=problems, **tables)
 
 
 def _joined(new: tuple[T, ...], old: tuple[T, ...], key: Callable[[T], Hashable]) -> tuple[T, ...]:
@@ -76,9 +91,9 @@ def _joined(new: tuple[T, ...], old: tuple[T, ...], key: Callable[[T], Hashable]
     return (*new, *(one for one in old if key(one) not in known))
 
 
-def _by_log(*tables: pa.Table) -> pa.Table:
-    """Concatenate the tables and sort their rows by log."""
-    whole = pa.concat_tables(tables).combine_chunks()
+def _by_log(table: pa.Table) -> pa.Table:
+    """Sort the rows by log."""
+    whole = table.combine_chunks()
     order = np.argsort(whole["log"].to_numpy(), kind="stable")
     return whole.take(pa.array(order)).combine_chunks()
 

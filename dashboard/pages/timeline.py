@@ -39,7 +39,7 @@ class TimelinePage(RunPage):
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         analysis = request.analysis
         lanes = lanes_of(analysis)
-        events = marks(analysis.run, lanes)
+        events = marks(analysis, lanes)
         if lanes is None:
             return [
                 sentence_card("There are no stages to draw", analysis.bottleneck.evidence),

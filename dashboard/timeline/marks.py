@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from stallscope.analysis import Analysis
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.formatting.numbers import amount
-from stallscope.run import Event, Run
+from stallscope.run import Event
 from stallscope.text.events import NOT_KNOWN, what, who
+from stallscope.text.worlds import world_event
 
 from .axis import Axis
 
@@ -40,14 +42,21 @@ class Mark:
         return who(self.event)
 
 
-def marks(run: Run, lanes: Lanes | None) -> list[Mark]:
+def marks(analysis: Analysis, lanes: Lanes | None) -> list[Mark]:
     """Return all events of a run by time; events without a known time come last.
 
+    Where the ranks changed, each generation is an event, too.
+
     Args:
+        analysis: of the run.
         lanes: the lanes with the axis to place events on; None without any.
     """
+    run, worlds = analysis.run, analysis.worlds
     axis = None if lanes is None else Axis.of(run, lanes)
-    ordered = sorted(run.events, key=lambda event: (event.wall_ns is None, event.wall_ns or 0))
+    generations = [event for event in map(world_event, worlds) if event] if len(worlds) > 1 else []
+    ordered = sorted(
+        (*run.events, *generations), key=lambda event: (event.wall_ns is None, event.wall_ns or 0)
+    )
     return [_mark(event, axis) for event in ordered]
 
 

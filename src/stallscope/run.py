@@ -6,7 +6,7 @@ clock to wall time. Values that were not measured are null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -74,6 +74,7 @@ class Log:
 
     path: str
     rank: int
+    #: The number of its world among those of the run: the ranks between two changes of membership.
     generation: int
     part: int
     facts: Mapping[str, Any]
@@ -86,6 +87,12 @@ class Log:
     @property
     def host(self) -> str:
         return str(self.facts.get("host") or "unknown host")
+
+    @property
+    def recorded_generation(self) -> int:
+        """Return the generation that the process counted itself, which its peers may count otherwise."""
+        recorded = self.facts.get("generation")
+        return recorded if isinstance(recorded, int) else self.generation
 
     @property
     def clock_domain(self) -> str:
@@ -249,8 +256,8 @@ class Run:
 
     @property
     def missing_ranks(self) -> list[int]:
-        """Return the ranks that trained and have no log."""
-        return sorted(set(range(self.size)) - set(self.ranks))
+        """Return the ranks that trained in the last generation and have no log of it."""
+        return sorted(set(range(self.size)) - set(self.last_logs))
 
     @property
     def one_log_of_many(self) -> bool:
@@ -263,17 +270,8 @@ class Run:
 
     @property
     def sessions(self) -> list[int]:
-        """Return per log the index of its session's first log: its own, unless it continues a file."""
-        first = list(range(len(self.logs)))
-        last: dict[tuple[int, int], int] = {}
-        by_part = sorted(first, key=lambda index: self.logs[index].part)
-        for index in by_part:
-            log = self.logs[index]
-            before = last.get((log.rank, log.generation))
-            if log.continues and before is not None and self.logs[before].part == log.part - 1:
-                first[index] = first[before]
-            last[log.rank, log.generation] = index
-        return first
+        """Return per log the index of its session's first log."""
+        return sessions_of(self.logs)
 
     @property
     def synthetic(self) -> bool:
@@ -286,9 +284,10 @@ class Run:
 
     @property
     def last_logs(self) -> dict[int, Log]:
-        """Return the last log of each rank, by rank."""
-        ordered = sorted(self.logs, key=lambda log: (log.rank, log.generation, log.part))
-        return {log.rank: log for log in ordered}
+        """Return the last log of each rank of the last generation, by rank."""
+        last = max(log.generation for log in self.logs)
+        own = (log for log in self.logs if log.generation == last)
+        return {log.rank: log for log in sorted(own, key=lambda log: (log.rank, log.part))}
 
     @property
     def started_at(self) -> datetime | None:
@@ -317,6 +316,27 @@ class Run:
         """Return the last host of a rank."""
         own = [log for log in self.logs if log.rank == rank]
         return max(own, key=lambda log: (log.generation, log.part)).host
+
+
+def sessions_of(logs: Sequence[Log]) -> list[int]:
+    """Return per log the index of its session's first log: its own, unless it continues a file.
+
+    Where processes take turns at one rank, the parts of one session are not consecutive.
+    """
+    first = list(range(len(logs)))
+    last: dict[tuple[int, int, str, Any], int] = {}
+    parts = {(log.rank, log.recorded_generation, log.part) for log in logs}
+    for index in sorted(first, key=lambda one: logs[one].part):
+        log = logs[index]
+        place = (log.rank, log.recorded_generation)
+        key = (*place, log.host, log.facts.get("pid"))
+        before = last.get(key)
+        if log.continues and before is not None:
+            between = range(logs[before].part + 1, log.part)
+            if all((*place, part) in parts for part in between):
+                first[index] = first[before]
+        last[key] = index
+    return first
 
 
 def newest_first(runs: Iterable[Run]) -> list[Run]:

@@ -20,7 +20,8 @@ class FitCallback:
 
     #: Set by Keras.
     model: Any
-    params: Optional[Dict[str, Any]]
+    #: Set by Keras' ``fit``; not where a training loop calls the callback itself.
+    params: Optional[Dict[str, Any]] = None
     #: Records a fit with this version of Keras.
     recording_type: Type[FitRecording]
     _options: Options

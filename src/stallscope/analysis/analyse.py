@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from stallscope.arrays.remote_table import RemoteTable
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
@@ -27,6 +28,7 @@ from .gains.baseline import (
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
 from .gains.verdict import ComparableRuns, decide, without_steps
+from .goodput import goodput, size_of
 from .ledger.change_points import ChangePoint, change_points
 from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
 from .ledger.epochs import EpochTimes, epoch_times, samples_of_all_ranks
@@ -43,7 +45,7 @@ from .ledger.figures import (
     throughput_gap,
 )
 from .ledger.generations import Generations
-from .ledger.job_time import job_time
+from .ledger.job_time import JobTime, sum_of, world_times
 from .ledger.ledger import Ledger
 from .ledger.sampled import unlike_the_rest
 from .network.communication import Communication, communication
@@ -52,6 +54,7 @@ from .settings.cores import CoreUse
 from .settings.setup import Setup
 from .steps.clocks import ClockSummary
 from .stopped.stopped import Stopped, find_stopped, stopped_verdict
+from .worlds import WorldSummary, ended_by, lifetime, repeated_steps, run_of_world
 
 
 def analyse(
@@ -159,6 +162,12 @@ class _Analyser:
         return coverage(self.run, self.generations)
 
     @cached_property
+    def times(self) -> list[JobTime]:
+        """Split the time of the job by world."""
+        stands_still = 0.0 if self.stopped is None else self.stopped.seconds
+        return world_times(self.run, self.generations, stands_still)
+
+    @cached_property
     def stopped(self) -> Stopped | None:
         return find_stopped(self.run)
 
@@ -191,6 +200,7 @@ class _Analyser:
             advice=advise(run, verdict, steady, found, self.communication, longest_stage(rates)),
         )
 
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Run all checks, on the logs and on the results of the analysis."""
         run, steady, setup = self.run, self.steady, Setup.of(self.run)
@@ -206,17 +216,56 @@ class _Analyser:
         found += input_too_slow_alone(self.input_rates, setup, self.verdict)
         return by_severity(found)
 
+    def worlds(self) -> tuple[WorldSummary, ...]:
+        """Summarise each world; one of several is analysed on its own."""
+        aligned = self.generations.worlds
+        # The rows of a run on a cluster cannot be split here.
+        alone = len(aligned) > 1 and not isinstance(self.run.steps, RemoteTable)
+        return tuple(
+            self._world(index, self._of_world(world.generation) if alone else self)
+            for index, world in enumerate(aligned)
+        )
+
+    def _of_world(self, generation: int) -> _Analyser:
+        own = run_of_world(self.run, generation)
+        return _Analyser(own, self.baseline, self.single, self.network_bandwidth)
+
+    def _world(self, index: int, own: _Analyser) -> WorldSummary:
+        generations, found = self.generations, own.attribution
+        waiting_known = not own.run.one_log_of_many
+        world = generations.worlds[index]
+        began, ended = lifetime(generations, index)
+        entries, by_cause = own.entries(waiting_known)
+        return WorldSummary(
+            number=world.generation,
+            size=size_of(self.run, world.generation),
+            hosts=world.hosts,
+            started_at=began,
+            ended_at=ended,
+            steps=len(world.steps),
+            repeated_steps=repeated_steps(generations, index),
+            ended_by=ended_by(self.run, generations.worlds, index, self.stopped is not None),
+            step=own.step,
+            entries=entries,
+            by_cause=by_cause,
+            bottleneck=own.verdict,
+            stragglers=found.stragglers if found is not None and waiting_known else (),
+            findings=own.findings,
+        )
+
     def result(self) -> Analysis:
         """Collect everything in an Analysis, with the tables that need no further computation."""
         run, generations, steady = self.run, self.generations, self.steady
         # A single rank's log of many cannot show waiting for other ranks.
         waiting_known = not run.one_log_of_many
         shown = self.attribution if waiting_known else None
-        entries, by_cause = self._entries(waiting_known)
+        entries, by_cause = self.entries(waiting_known)
         gap = self._gap()
         return Analysis(
             run=run,
-            job=job_time(run, generations.worlds, generations.ledgers, generations.warm),
+            job=sum_of(self.times),
+            goodput=goodput(run, generations, self.times),
+            worlds=self.worlds(),
             step=self.step,
             entries=entries,
             by_cause=by_cause,
@@ -226,7 +275,7 @@ class _Analyser:
             stragglers=() if shown is None else shown.stragglers,
             what_if=() if shown is None else shown.gains,
             predicted_from="run" if self.comparable.baseline is None else "baseline",
-            findings=self.findings(),
+            findings=self.findings,
             warnings=(*map(str, run.problems), *self._warnings()),
             samples_per_second=self.samples_per_second,
             epochs=count_epochs(generations.worlds),
@@ -246,7 +295,7 @@ class _Analyser:
             decomposition=self._decomposition(),
         )
 
-    def _entries(
+    def entries(
         self, waiting_known: bool
     ) -> tuple[tuple[LedgerEntry, ...], tuple[CauseEntry, ...]]:
         """Make the entries of both ledgers, compared with the baseline and the run on one rank."""
@@ -291,8 +340,14 @@ class _Analyser:
             )
         if len(worlds) > 1:
             yield (
-                f"the run has {len(worlds)} generations (restarts, or repeated steps); figures per "
-                "rank are over those with the last one's ranks"
+                f"the run has {len(worlds)} generations (restarts, or other ranks); figures per rank "
+                "are over those with the same ranks on the same hosts as the last one"
+            )
+        if self.generations.repeats_unknown:
+            yield (
+                "a later generation counts its steps from 0 again, as optimizers without a count do: "
+                "steps that were trained twice are not known, and count twice. StepLogger(…, "
+                "first_step=…) gives the number of the first step"
             )
         unlike = None if steady is None else unlike_the_rest(self.run, steady)
         if unlike is not None:

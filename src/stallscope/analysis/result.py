@@ -16,6 +16,7 @@ from .gains.baseline import BaselineMatch, Decomposition
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates
 from .gains.what_if import WhatIf
+from .goodput import Goodput
 from .ledger.change_points import ChangePoint
 from .ledger.entries import CauseEntry, LedgerEntry
 from .ledger.epochs import EpochTimes
@@ -26,6 +27,7 @@ from .network.communication import Communication
 from .steps.clocks import ClockSummary
 from .stopped.stopped import Stopped
 from .stragglers.straggler import Straggler
+from .worlds import WorldSummary
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ class Analysis:
     input_rates: InputRates | None = None
     #: How the job stands still; None if it does not.
     stopped: Stopped | None = None
+    #: What went into steps that count; None without stages.
+    goodput: Goodput | None = None
+    #: The worlds with steps, in the order in which they began.
+    worlds: tuple[WorldSummary, ...] = ()
 
     @property
     def steps(self) -> int:

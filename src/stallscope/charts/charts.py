@@ -17,10 +17,16 @@ from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
 from stallscope.arrays.types import Floats, Ints
-from stallscope.formatting.numbers import amount, finite, percent
+from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.baselines import against
-from stallscope.text.job import JOB_PARTS, job_column
+from stallscope.text.job import (
+    JOB_PARTS,
+    goodput_column,
+    goodput_parts,
+    goodput_sentence,
+    job_column,
+)
 from stallscope.text.step_figures import RANK_PARTS, StepFigures
 
 from .compared_bars import ComparedBars
@@ -50,6 +56,9 @@ TITLES = {
     "steps": "Steps",
     "validation": "Validation",
     "checkpoint": "Checkpoints",
+    "restart": "Restarts",
+    "repeated": "Repeated steps",
+    "stopped": "Standing still",
     "epoch_gap": "Between epochs",
     "input_waiting": "Waiting for slow input",
     "compute_waiting": "Waiting for slow compute",
@@ -374,18 +383,14 @@ def baseline_chart(analysis: Analysis) -> Waterfall | None:
 
 
 def job_chart(analysis: Analysis) -> StackedBars | None:
-    """Chart the parts of the whole job's time. None without stages, which tell steps from the rest."""
-    if analysis.ledger is None:
+    """Chart goodput and what each cause takes from it. None without stages of steps."""
+    goodput = analysis.goodput
+    if goodput is None:
         return None
-    job = analysis.job
-    printed = job_column(analysis)
-    share = job.steps / job.total if job.total else 0.0
-    return StackedBars(
-        "Where the job's time went",
-        f"{percent(share)} of {printed.amount(printed.total)} was spent in steady steps.",
-        "s",
-        (job_bar("job", analysis),),
-    )
+    parts = goodput_parts(goodput)
+    printed = goodput_column(analysis)
+    bar = Bar("job", tuple(Segment(name, value) for name, value in parts), printed=printed)
+    return StackedBars("Where the job's time went", goodput_sentence(goodput), "s", (bar,))
 
 
 def job_bar(label: str, analysis: Analysis) -> Bar:

@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from stallscope.analysis.ledger.change_points import ChangePoint, change_points
-from stallscope.analysis.ledger.ledger import Ledger, build_ledger, concatenated, of_last_world
+from stallscope.analysis.ledger.generations import like_the_last
+from stallscope.analysis.ledger.ledger import Ledger, build_ledger, concatenated
 from stallscope.analysis.ledger.warmup import warm_up_steps
 from stallscope.analysis.steps.alignment import AlignedSteps, align
 from stallscope.arrays.blocks import NULL
@@ -172,7 +173,7 @@ def _one_after_the_other(run: Run, worlds: Sequence[World]) -> tuple[tuple[World
 def _changes(worlds: Sequence[World]) -> tuple[Change, ...]:
     """Find change points of the steady steps of generations with the same ranks as the last."""
     ledgers = [world.ledger for world in worlds]
-    kept = of_last_world(ledgers)
+    kept = like_the_last([world.aligned for world in worlds], ledgers)
     warm = [warm_up_steps(ledgers[index]) for index in kept]
     steady = concatenated([ledgers[i].take(~own) for i, own in zip(kept, warm, strict=True)])
     if steady is None or not len(steady):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from stallscope.analysis import Analysis
+from stallscope.analysis.goodput import Goodput
 from stallscope.analysis.ledger.epochs import EpochTime
-from stallscope.analysis.ledger.job_time import JobTime
+from stallscope.analysis.ledger.job_time import PARTS
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, rate
+from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
 from stallscope.formatting.sums import SumColumn
 
 #: Parts of the job's time.
-JOB_PARTS = tuple(field.name for field in fields(JobTime) if field.name != "total")
+JOB_PARTS = PARTS
+# What a step loses comes first, then what lies outside of the steps that count.
+_LOST = ("input", "imbalance", "allreduce", "other", *(name for name in PARTS if name != "steps"))
 
 
 def job_column(analysis: Analysis) -> SumColumn:
@@ -31,6 +32,27 @@ def job_texts(analysis: Analysis) -> dict[str, str]:
         return dict.fromkeys(JOB_PARTS, NOT_MEASURED)
     printed = job_column(analysis)
     return dict(zip(JOB_PARTS, map(printed.amount, printed.parts), strict=True))
+
+
+def goodput_parts(goodput: Goodput) -> list[tuple[str, float]]:
+    """Return compute and what each cause takes from it, seconds; causes that took none are left out."""
+    lost = {name: goodput.lost_s[name] for name in _LOST}
+    return [("compute", goodput.compute_s), *((name, s) for name, s in lost.items() if s)]
+
+
+def goodput_column(analysis: Analysis) -> SumColumn:
+    """Round the parts of ``goodput_parts`` so that they add up; empty where stages are unknown."""
+    goodput = analysis.goodput
+    parts = [] if goodput is None else [value for _, value in goodput_parts(goodput)]
+    return SumColumn.of(parts, sum(parts), unit="s", finer=1)
+
+
+def goodput_sentence(goodput: Goodput) -> str:
+    """Write what went into steps that count, and into their compute."""
+    return (
+        f"Goodput {percent(goodput.fraction)}: this share of ranks × time went into steps that count, "
+        f"and {percent(goodput.compute_fraction)} into their compute."
+    )
 
 
 def epoch_figures(analysis: Analysis) -> list[tuple[str, str]]:

@@ -113,7 +113,7 @@ def basis(analysis: Analysis) -> str:
         return f"{epochs}{known.known_from}"
     steady = analysis.steady
     steps = counted(len(steady), "steady step") if steady else f"{analysis.steps:,} unstamped steps"
-    recorded, size = len(analysis.run.ranks), analysis.run.size
+    recorded, size = len(analysis.run.last_logs), analysis.run.size
     ranks = counted(size, "rank") if recorded == size else f"{recorded} of {size} ranks"
     for_all = f", standing for {analysis.steps:,}" if analysis.coverage.sampled_out else ""
     return f"{steps} of {ranks}{for_all}"

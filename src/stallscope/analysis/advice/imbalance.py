@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from stallscope.run import Log, Run
 
-from ..settings.setup import Setup, last_logs, number
+from ..settings.setup import Setup, number
 from ..stragglers.straggler import Straggler
 from .piece import Advice
 
@@ -86,7 +86,7 @@ _RANK_FACTS = {
 
 def _different_settings(run: Run, late: Straggler) -> Iterator[Advice]:
     """Return advice on facts in which a late rank differs from all others."""
-    logs = {log.rank: log for log in last_logs(run)}
+    logs = run.last_logs
     if len(late.ranks) != 1 or late.ranks[0] not in logs:
         return
     (rank,) = late.ranks

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays.pivot import by_parts
-from stallscope.run import Run
+from stallscope.arrays.types import Bools
+from stallscope.run import Log, Run
 
 from ..steps.alignment import AlignedSteps, align
-from .ledger import Ledger, build_ledger, concatenated, of_last_world
+from .ledger import Ledger, build_ledger, concatenated
 from .warmup import warm_up_steps
 
 
@@ -23,12 +23,17 @@ class Generations:
     """All generations of a run and their ledger; every restart starts another generation."""
 
     worlds: Sequence[AlignedSteps]
-    #: Per generation, its ledger, and per step whether it is warm-up.
+    #: Per generation, its ledger, and per step of the ledger whether it is warm-up, and whether a later
+    #: generation trained it again.
     ledgers: Sequence[Ledger]
-    warm: Sequence[npt.NDArray[np.bool_]]
-    #: The steps of all generations with the same ranks as the last one; None if there are none.
+    warm: Sequence[Bools]
+    repeated: Sequence[Bools]
+    #: Per generation, nanoseconds to add to its aligned times to get wall time.
+    to_wall: Sequence[int]
+    #: The steps of all generations with the same ranks on the same hosts as the last one; None if there
+    #: are none.
     ledger: Ledger | None
-    warm_up: npt.NDArray[np.bool_]
+    warm_up: Bools
     #: The ledger without warm-up; None where nothing is left.
     steady: Ledger | None
 
@@ -40,10 +45,13 @@ class Generations:
         worlds = [align(run, number) for number in numbers]
         ledgers = [build_ledger(world) for world in worlds]
         warm = [warm_up_steps(ledger) for ledger in ledgers]
-        kept = of_last_world(ledgers)
+        to_wall = [first_log(run, world).wall_minus_monotonic for world in worlds]
+        kept = like_the_last(worlds, ledgers)
         ledger = concatenated([ledgers[index] for index in kept])
         warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
-        return cls(worlds, ledgers, warm, ledger, warm_up, _steady(ledger, warm_up))
+        repeated = _repeated(worlds, ledgers)
+        steady = _steady(ledger, warm_up)
+        return cls(worlds, ledgers, warm, repeated, to_wall, ledger, warm_up, steady)
 
     @property
     def last_world(self) -> AlignedSteps | None:
@@ -52,11 +60,47 @@ class Generations:
         with_ledger = [world for world, ledger in pairs if len(ledger)]
         return next(reversed(with_ledger or self.worlds), None)
 
+    @property
+    def repeats_unknown(self) -> bool:
+        """Whether a later generation counts its steps from 0 again.
+
+        Then it is not known which steps it trained again: some optimizers count no steps, and training
+        may have begun anew.
+        """
+        return any(int(world.steps[0]) == 0 for world in self.worlds[1:])
+
+
+def like_the_last(worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
+    """Return the indices of the generations with the same ranks on the same hosts as the last one.
+
+    Across other changes, a job has no figures per rank.
+    """
+    filled = [index for index, ledger in enumerate(ledgers) if len(ledger)]
+    places = [(world.ranks, world.hosts) for world in worlds]
+    return [index for index in filled if places[index] == places[filled[-1]]]
+
 
 def _generations(part: pa.Table) -> set[int]:
     return set(pc.unique(part["generation"]).to_pylist())
 
 
-def _steady(ledger: Ledger | None, warm_up: npt.NDArray[np.bool_]) -> Ledger | None:
+def first_log(run: Run, world: AlignedSteps) -> Log:
+    """Return the log whose clock is that of the aligned times."""
+    own = [log for log in run.logs if log.generation == world.generation]
+    return [log for log in own if log.rank == world.ranks[0]][-1]
+
+
+def _repeated(worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[Bools]:
+    """Mark the steps that a later generation trained again, from its first step on."""
+    found: list[Bools] = []
+    again = np.iinfo(np.int64).max
+    for world, ledger in zip(reversed(worlds), reversed(ledgers), strict=True):
+        found.append(ledger.steps >= again)
+        if world.steps[0] > 0:
+            again = min(again, int(world.steps[0]))
+    return found[::-1]
+
+
+def _steady(ledger: Ledger | None, warm_up: Bools) -> Ledger | None:
     steady = None if ledger is None else ledger.take(~warm_up)
     return steady if steady is not None and len(steady) else None

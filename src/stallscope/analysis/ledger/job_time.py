@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import chain
 
 import numpy as np
@@ -12,71 +12,167 @@ import pyarrow as pa
 
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.pivot import by_parts
-from stallscope.run import Run
+from stallscope.arrays.types import Bools, Ints
+from stallscope.run import Log, Run
 
 from ..steps.alignment import AlignedSteps
+from .generations import Generations, first_log
 from .ledger import GAPS, Ledger
 from .sampled import skipped_time
+
+# A step that takes longer than both stood still; the recorder has the same limits.
+_STANDS_STILL_NS = 5_000_000_000
+_STANDS_STILL_RATIO = 10
 
 
 @dataclass(frozen=True)
 class JobTime:
     """Seconds of wall clock; they add up to ``total`` exactly."""
 
+    #: Before the first step.
     startup: float
     warmup: float
+    #: Steps that count, without warm-up.
     steps: float
+    #: Between two worlds: from the last progress of one to the first step of the next.
+    restart: float
+    #: Steps that a later world trained again.
+    repeated: float
+    #: The job stood still: a step that took very long, or that never ended.
+    stopped: float
     validation: float
     checkpoint: float
     epoch_gap: float
     total: float
 
 
-def job_time(
-    run: Run,
-    worlds: Sequence[AlignedSteps],
-    ledgers: Sequence[Ledger],
-    warm: Sequence[npt.NDArray[np.bool_]],
-) -> JobTime:
-    """Split the job's time, from the first process's start to the last end of a log.
+#: The parts of a job's time.
+PARTS = tuple(field.name for field in fields(JobTime) if field.name != "total")
 
-    Start-up is the time before the first step and between the sessions of a job (restarts, another
-    fit). Time after the last step is the gap after its epoch, unless it was validation or a
-    checkpoint.
+
+def sum_of(times: Sequence[JobTime]) -> JobTime:
+    """Add up the times of a job's worlds."""
+    return JobTime(
+        **{one.name: sum(getattr(time, one.name) for time in times) for one in fields(JobTime)}
+    )
+
+
+def world_times(run: Run, generations: Generations, stands_still_s: float) -> list[JobTime]:
+    """Split the job's time by world, from the first process's start to the last end of a log.
+
+    The time before a world's first step belongs to that world. Start-up is also the time between two
+    sessions of one world (another fit). Time after the last step is the gap after its epoch, unless it
+    was validation or a checkpoint.
+
+    Args:
+        run: the run.
+        generations: its ledgers.
+        stands_still_s: how long the job has been standing still at the end, seconds.
     """
-    ns = {"startup": 0, "warmup": 0, "steps": 0, "validation": 0, "checkpoint": 0, "epoch_gap": 0}
-    began, ended = _span(run)
+    began, ended = _span(run, generations)
+    filled = [index for index, ledger in enumerate(generations.ledgers) if len(ledger)]
+    if not filled:
+        return [_in_seconds({"epoch_gap": ended - began})]
     clock = began
-    for world, ledger, warm_up in zip(worlds, ledgers, warm, strict=True):
-        if not len(ledger):
-            continue
-        ns["warmup"] += int(ledger.total[warm_up].sum())
-        ns["steps"] += int(ledger.total[~warm_up].sum())
-        for index, kind in enumerate(GAPS):
-            ns[kind] += int(ledger.gaps[:, index].sum())
-        trailing, between = _trailing(world, ledger), skipped_time(run, world)
-        ns["steps"] += between[0]
-        ns["validation"] += trailing[0] + between[1]
-        ns["checkpoint"] += trailing[1] + between[2]
-        span = int(ledger.total.sum() + ledger.gaps.sum()) + sum(trailing) + sum(between)
-        last = int(ledger.reduced[-1]) + sum(trailing)
-        # The rest lies before the first step or between sessions.
-        ns["startup"] += max(0, last - clock - span)
-        clock = max(clock, last)
-    total = max(ended - began, sum(ns.values()))
-    ns["epoch_gap"] += total - sum(ns.values())
-    return JobTime(**{name: value / 1e9 for name, value in ns.items()}, total=total / 1e9)
+    found: list[dict[str, int]] = []
+    for index in filled:
+        parts, clock = _of_world(run, generations, index, clock, is_first=not found)
+        if found:
+            before = generations.worlds[filled[len(found) - 1]]
+            waited = min(_stuck_ns(run, before), parts["restart"])
+            parts["restart"] -= waited
+            parts["stopped"] += waited
+        found.append(parts)
+    stopped = int(stands_still_s * 1e9)
+    ended = max(ended, clock + stopped)
+    found[-1]["stopped"] += stopped
+    found[-1]["epoch_gap"] += max(0, ended - clock - stopped)
+    return [_in_seconds(parts) for parts in found]
 
 
-def _span(run: Run) -> tuple[int, int]:
-    """Return the first start and the last end, on the clock of the aligned steps (lowest rank)."""
-    lowest = min(run.logs, key=lambda log: (log.rank, -log.generation, -log.part))
-    own = [log.clock_domain == lowest.clock_domain for log in run.logs]
-    began = min(log.process_start for log, here in zip(run.logs, own, strict=True) if here)
-    ends = [began]
-    for table in (run.intervals, run.steps):
-        ends += chain.from_iterable(by_parts(table, _last_end, np.array(own)))
-    return began, max(ends)
+def _in_seconds(ns: Mapping[str, int]) -> JobTime:
+    parts = {name: ns.get(name, 0) / 1e9 for name in PARTS}
+    return JobTime(**parts, total=sum(ns.values()) / 1e9)
+
+
+def _of_world(
+    run: Run, generations: Generations, index: int, clock: int, is_first: bool
+) -> tuple[dict[str, int], int]:
+    """Return the nanoseconds of a world's parts, and when it ended.
+
+    Args:
+        clock: wall time at which the world before it ended, or the job began.
+        is_first: whether no world was before it.
+    """
+    world, ledger = generations.worlds[index], generations.ledgers[index]
+    warm, repeated = generations.warm[index], generations.repeated[index]
+    ns = dict.fromkeys(PARTS, 0)
+    still = stood_still(ledger.total, warm)
+    moving = ledger.total - still
+    ns["stopped"] = int(still.sum())
+    ns["repeated"] = int(moving[repeated].sum())
+    ns["warmup"] = int(moving[warm & ~repeated].sum())
+    ns["steps"] = int(moving[~warm & ~repeated].sum())
+    for column, kind in enumerate(GAPS):
+        ns[kind] += int(ledger.gaps[:, column].sum())
+    trailing, between = _trailing(world, ledger), skipped_time(run, world)
+    ns["steps"] += between[0]
+    ns["validation"] += trailing[0] + between[1]
+    ns["checkpoint"] += trailing[1] + between[2]
+    last = int(ledger.reduced[-1]) + sum(trailing) + generations.to_wall[index]
+    # The rest lies before the first step or between sessions.
+    ns["startup" if is_first else "restart"] = max(0, last - clock - sum(ns.values()))
+    return ns, max(clock, last)
+
+
+def stood_still(total: Ints, warm: Bools) -> Ints:
+    """Return per step its time above the usual, if it took so long that the job stood still."""
+    settled = total[~warm]
+    if not len(settled):
+        return np.zeros(len(total), np.int64)
+    usual = int(np.median(settled))
+    limit = max(_STANDS_STILL_NS, _STANDS_STILL_RATIO * usual)
+    return np.where((total > limit) & ~warm, total - usual, 0)
+
+
+def _stuck_ns(run: Run, world: AlignedSteps) -> int:
+    """Return how long a world's ranks waited in a step that never ended, nanoseconds."""
+    return max(_waited_us(log) for log in run.logs if log.generation == world.generation) * 1000
+
+
+def _waited_us(log: Log) -> int:
+    fact = log.facts.get("in_flight")
+    if not isinstance(fact, Mapping):
+        return 0
+    since, seen = fact.get("since_us"), fact.get("seen_us")
+    return max(0, seen - since) if isinstance(since, int) and isinstance(seen, int) else 0
+
+
+def _span(run: Run, generations: Generations) -> tuple[int, int]:
+    """Return the wall time of the first process's start, and of the last end in a log.
+
+    Each on the clock of a world's lowest rank: of the first world, and of the last one.
+    """
+    first, last = _reference_log(run, generations, 0), _reference_log(run, generations, -1)
+    opened, closed = (
+        [log.clock_domain == reference.clock_domain for log in run.logs]
+        for reference in (first, last)
+    )
+    starts = [log.process_start for log, here in zip(run.logs, opened, strict=True) if here]
+    began = min(starts) + first.wall_minus_monotonic
+    ends = chain.from_iterable(
+        one
+        for table in (run.intervals, run.steps)
+        for one in by_parts(table, _last_end, np.array(closed))
+    )
+    return began, max([began, *(end + last.wall_minus_monotonic for end in ends)])
+
+
+def _reference_log(run: Run, generations: Generations, index: int) -> Log:
+    """Return a log on the clock of a world's aligned times; without steps, the lowest rank's last."""
+    if generations.worlds:
+        return first_log(run, generations.worlds[index])
+    return min(run.logs, key=lambda log: (log.rank, -log.generation, -log.part))
 
 
 def _last_end(part: pa.Table, logs: npt.NDArray[np.bool_]) -> list[int]:

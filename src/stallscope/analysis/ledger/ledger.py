@@ -285,15 +285,6 @@ def _taken_apart(
     return {"arrival": arrival, "input": fetch, "compute": compute}, per_step
 
 
-def of_last_world(ledgers: Sequence[Ledger]) -> list[int]:
-    """Return the indices of the ledgers that have the same ranks as the last one.
-
-    A job whose number of ranks changed has no per-rank figures across that change.
-    """
-    filled = [index for index, ledger in enumerate(ledgers) if len(ledger)]
-    return [index for index in filled if ledgers[index].ranks == ledgers[filled[-1]].ranks]
-
-
 def concatenated(ledgers: Sequence[Ledger]) -> Ledger | None:
     """Concatenate ledgers of generations with the same ranks; None if there are none."""
     if len(ledgers) < 2:

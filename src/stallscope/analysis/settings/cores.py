@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stallscope.run import Log, Run
 
-from .setup import GPUS, Setup, cpu_cores_of, last_logs, machines, number
+from .setup import GPUS, Setup, cpu_cores_of, machines, number
 
 # Cores may be hyperthreads, and all share memory: ranks are slower if every core is busy.
 _TAKEN_ON_ANOTHER_CORE = 0.3
@@ -102,7 +102,7 @@ def _computing_loads(run: Run) -> list[CpuLoad]:
     devices = run.fact("devices")
     if isinstance(devices, list) and set(map(str, devices)) & set(GPUS):
         return []
-    return cpu_loads(last_logs(run))
+    return cpu_loads(run.last_logs.values())
 
 
 def _load(logs: Sequence[Log]) -> CpuLoad | None:

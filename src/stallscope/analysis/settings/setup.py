@@ -113,7 +113,7 @@ class Setup:
 
     @classmethod
     def of(cls, run: Run) -> Setup:
-        logs = last_logs(run)
+        logs = list(run.last_logs.values())
         cpu_cores, ranks_on_machine = _tightest(logs)
         devices = run.fact("devices")
         settings, transports = run.fact("settings"), run.fact("reduces_with")
@@ -221,13 +221,6 @@ def callbacks_of(log: Log) -> list[Mapping[str, Any]]:
     """Return a rank's Keras callbacks in order; empty if not recorded."""
     found = log.facts.get("callbacks")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-
-def last_logs(run: Run) -> list[Log]:
-    """Return the last log of every rank of the last generation."""
-    last = max((log.generation for log in run.logs), default=0)
-    own = sorted((log for log in run.logs if log.generation == last), key=lambda log: log.part)
-    return list({log.rank: log for log in own}.values())
 
 
 def _tightest(logs: Iterable[Log]) -> tuple[int | None, int]:

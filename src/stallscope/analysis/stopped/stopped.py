@@ -117,7 +117,7 @@ class _Rank:
 
 def find_stopped(run: Run) -> Stopped | None:
     """Return how a run stands still; None if it makes progress, has ended, or was not seen waiting."""
-    logs = _last_logs(run)
+    logs = list(run.last_logs.values())
     seen = [rank for rank in map(_Rank.of, logs) if rank is not None]
     if not seen:
         return None
@@ -165,13 +165,6 @@ def _advice(stopped: Stopped) -> str:
         "Look at the network between the hosts, and at what the reduction prints: start the job with "
         "`HOROVOD_LOG_LEVEL=info`, or with `NCCL_DEBUG=INFO` on GPUs."
     )
-
-
-def _last_logs(run: Run) -> list[Log]:
-    """Return each rank's last log in the last world."""
-    last = run.last_logs
-    generation = max(log.generation for log in last.values())
-    return [log for log in last.values() if log.generation == generation]
 
 
 def _missing(seen: Sequence[_Rank]) -> list[_Rank]:

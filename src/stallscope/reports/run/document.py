@@ -21,6 +21,7 @@ from stallscope.text.job import (
 )
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import basis
+from stallscope.text.worlds import world_sentence
 
 from ..document import (
     Block,
@@ -47,6 +48,7 @@ from .verdict import verdict_section
 _LONG = 16
 # A terminal has no room for more fixes.
 _MOST_GAINS = 4
+_MOST_GENERATIONS = 6
 _MOST_WARNINGS = {"md": 10, "terminal": 5}
 
 
@@ -92,7 +94,7 @@ def _page(analysis: Analysis) -> Iterator[Section]:
         if finding.severity == "error":
             yield Section("Error", (Findings([finding]),), style="notice")
     yield from charts_section("Charts", charts_of(analysis))
-    yield from sections_of(tables.stragglers_table(analysis))
+    yield from sections_of(tables.generations_table(analysis), tables.stragglers_table(analysis))
     yield from _findings(analysis)
     events = tables.events_table(analysis)
     if events is not None:
@@ -112,6 +114,8 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
         tables.baselines_table(analysis),
         rates_table(analysis),
         stages_table(analysis),
+        tables.generations_table(analysis),
+        tables.job_table(analysis) if analysis.goodput is not None else None,
     )
     yield from _findings(analysis)
     yield from sections_of(tables.events_table(analysis))
@@ -126,6 +130,7 @@ def _summary(analysis: Analysis) -> Iterator[Section]:
     if figures:
         yield Section("", (KeyFigures.of(figures),))
     yield from sections_of(tables.epochs_table(analysis), tables.stragglers_table(analysis))
+    yield from _generations(analysis)
     title, ranks = contents.ranks_that_matter(analysis)
     if analysis.run.size > 1 and ranks:
         yield from sections_of(tables.ranks_table(analysis, title, ranks))
@@ -139,6 +144,15 @@ def _summary(analysis: Analysis) -> Iterator[Section]:
     yield from _findings(analysis)
     yield _job(analysis)
     yield from _warnings(analysis, counted(len(analysis.warnings), "warning"))
+
+
+def _generations(analysis: Analysis) -> list[Section]:
+    """List the generations, where the ranks changed."""
+    worlds = analysis.worlds
+    if len(worlds) < 2:
+        return []
+    listing = Listing([*map(world_sentence, worlds)], most={"terminal": _MOST_GENERATIONS})
+    return [Section("Generations", (listing,))]
 
 
 def _findings(analysis: Analysis) -> list[Section]:

@@ -11,6 +11,7 @@ from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.machines import between, figures_of
 from stallscope.analysis.views.utc import steady_wall
+from stallscope.analysis.worlds import WorldSummary
 from stallscope.catalogue.values import moment
 from stallscope.run import Event, Run, Series
 from stallscope.text.events import since_start_s, worst
@@ -40,6 +41,8 @@ def json_content(analysis: Analysis) -> Content:
         run=_run(analysis),
         baseline=_baseline(analysis),
         job_s={**dict(job_parts(analysis)), "total": analysis.job.total},
+        goodput=_goodput(analysis),
+        generations=[_world(one, len(analysis.worlds) == 1) for one in analysis.worlds],
         step_ms=analysis.step or dict.fromkeys(("mean", "p50", "p95", "p99", "ci95")),
         ledger=[_entry(analysis, "entry", name) for name in ENTRIES],
         by_cause=[_entry(analysis, "cause", name) for name in CAUSES],
@@ -91,6 +94,34 @@ def _stopped(analysis: Analysis) -> dict[str, Any] | None:
             }
             for rank in stopped.ranks
         ],
+    }
+
+
+def _goodput(analysis: Analysis) -> dict[str, Any] | None:
+    if analysis.goodput is None:
+        return None
+    names = "fraction compute_fraction compute_s lost_s total_s rank_s"
+    return fields_of(analysis.goodput, names)
+
+
+def _world(world: WorldSummary, alone: bool) -> dict[str, Any]:
+    """Return a world; of the only one, the figures are those of the run."""
+    known = {
+        **fields_of(world, "number size"),
+        "hosts": sorted(set(world.hosts)),
+        "started_at": moment(world.started_at),
+        "ended_at": moment(world.ended_at),
+        **fields_of(world, "steps repeated_steps ended_by"),
+    }
+    if alone:
+        return known
+    return known | {
+        "step_ms": world.step,
+        "ledger": world.entries,
+        "by_cause": world.by_cause,
+        "bottleneck": world.bottleneck,
+        "stragglers": [fields_of(one, _STRAGGLER) for one in world.stragglers],
+        "findings": world.findings,
     }
 
 

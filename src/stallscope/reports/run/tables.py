@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
@@ -26,11 +27,11 @@ from stallscope.text import events, stragglers
 from stallscope.text.baselines import decomposed
 from stallscope.text.cells import Cells
 from stallscope.text.gains import answers, gains, saved, speedup, speedup_interval
-from stallscope.text.job import duration, job_texts, job_total
+from stallscope.text.job import duration, goodput_column, goodput_parts, job_total
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.verdicts import headline
 
 from ..document import NOTHING, Table
-from .contents import job_parts
 
 #: Below gains that no run has shown.
 EXTRAPOLATED = (
@@ -396,13 +397,50 @@ def clock(rank: RankSummary) -> str:
     return plus_minus(offset, (offset - uncertainty, offset + uncertainty))
 
 
+def generations_table(analysis: Analysis) -> Table | None:
+    """Return the worlds of a run whose ranks changed, one after the other; None for a single world."""
+    found = analysis.worlds
+    if len(found) < 2:
+        return None
+    return Table.of(
+        "Generations: the ranks between two changes",
+        {
+            "Generation": [str(one.number) for one in found],
+            "Began": [_time_of_day(one.started_at) for one in found],
+            "Ranks": [str(one.size) for one in found],
+            "Hosts": [", ".join(sorted(set(one.hosts))) for one in found],
+            "Steps": [f"{one.steps:,}" for one in found],
+            "Trained again": [_count_or_unknown(one.repeated_steps) for one in found],
+            "Step time": [
+                NOT_MEASURED if one.step is None else amount(one.step.mean, "ms", one.step.ci95)
+                for one in found
+            ],
+            "Verdict": [headline(one.bottleneck, one.stragglers) for one in found],
+            "Ended": [one.ended_by or NOTHING for one in found],
+        },
+        words=frozenset({1, 3, 7, 8}),
+        note="Times are in UTC. The JSON has the ledger, stragglers and findings of each world.",
+    )
+
+
+def _count_or_unknown(count: int | None) -> str:
+    return events.NOT_KNOWN if count is None else f"{count:,}"
+
+
+def _time_of_day(moment: datetime | None) -> str:
+    return NOTHING if moment is None else f"{moment:%H:%M:%S}"
+
+
 def job_table(analysis: Analysis) -> Table:
-    """Return the parts of the whole job's time."""
-    total = analysis.job.total
-    texts = job_texts(analysis)
-    rows = [
-        (TITLES[name], texts[name], _share_of(value, total)) for name, value in job_parts(analysis)
-    ]
+    """Return what went into compute, and what each cause took; without stages, the whole job."""
+    goodput = analysis.goodput
+    rows = []
+    if goodput is not None:
+        parts, column = goodput_parts(goodput), goodput_column(analysis)
+        rows = [
+            (TITLES[name], column.amount(printed), _share_of(value, goodput.total_s))
+            for (name, value), printed in zip(parts, column.parts, strict=True)
+        ]
     rows.append(("Job", job_total(analysis), "100%"))
     return Table(
         "Where the job's time went",

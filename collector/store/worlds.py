@@ -1,0 +1,257 @@
+"""Find which logs form one world: the ranks that train together between two changes of membership.
+
+Each process counts its own worlds, in the names of its logs. Under an elastic launcher these counts do
+not match: a process that joins counts from 0, while the others have counted on. What tells is that a
+reduction completes on all of its ranks together: the sessions of one world complete the same steps at
+the same time. The worlds are numbered in the order in which they began, in ``Log.generation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.arrays.types import Ints
+from stallscope.run import Log, sessions_of
+
+#: The steps of a log, ascending, and when each was reduced (or ended, without that), nanoseconds.
+Completions = Callable[[int], tuple[Ints, Ints]]
+
+# Steps that are compared, of all that two sessions share.
+_COMPARED = 256
+# The most by which completions of one step differ on one clock. A step that is trained again comes
+# later: a world takes seconds to form.
+_APART_NS = 1_000_000_000
+# The most by which the clocks of two hosts differ, and by which the difference scatters.
+_CLOCK_ERROR_NS = 600 * 1_000_000_000
+_SCATTER_NS = 100_000_000
+_SCATTER_OF_STEP = 0.2
+# Members of a world that a session is compared with.
+_MEMBERS_COMPARED = 3
+# Starts of one process, measured in two of its sessions, differ by less.
+_SAME_START_NS = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class _Session:
+    """The logs of one training session of a process, and its completed steps."""
+
+    #: Indices of its logs, the first one first.
+    logs: tuple[int, ...]
+    log: Log
+    steps: Ints
+    completed: Ints
+
+    @property
+    def size(self) -> int:
+        return int(self.log.facts.get("size") or 0)
+
+    @cached_property
+    def began(self) -> int:
+        """Wall time, nanoseconds: its first completion, or else the start of its log."""
+        first = int(self.completed[0]) if len(self.completed) else self.log.anchor
+        return first + self.log.wall_minus_monotonic
+
+    def is_process_of(self, other: _Session) -> bool:
+        """Whether both are sessions of one process."""
+        own, its = self.log, other.log
+        if own.clock_domain != its.clock_domain or own.facts.get("pid") != its.facts.get("pid"):
+            return False
+        if own.facts.get("pid") is None:
+            return own.recorded_generation == its.recorded_generation
+        # Containers repeat process numbers.
+        return abs(own.process_start - its.process_start) < _SAME_START_NS
+
+    def distance(self, other: _Session) -> float | None:
+        """Return how far apart two sessions complete the same steps, nanoseconds.
+
+        None if they share no step, or do not complete them together.
+        """
+        steps, _, its = np.intersect1d(
+            _thinned(self.steps, other.steps), other.steps, return_indices=True
+        )
+        if not len(steps):
+            return None
+        own = np.searchsorted(self.steps, steps)
+        difference = self.completed[own] - other.completed[its]
+        if self.log.clock_domain == other.log.clock_domain:
+            apart = float(np.median(np.abs(difference)))
+            return apart if apart <= _APART_NS else None
+        difference += self.log.wall_minus_monotonic - other.log.wall_minus_monotonic
+        middle = float(np.median(difference))
+        scatter = float(np.median(np.abs(difference - middle)))
+        usual = float(np.median(np.diff(other.completed))) if len(other.completed) > 1 else 0.0
+        together = scatter <= max(_SCATTER_NS, _SCATTER_OF_STEP * usual)
+        return abs(middle) if together and abs(middle) <= _CLOCK_ERROR_NS else None
+
+
+def _thinned(steps: Ints, others: Ints) -> Ints:
+    """Return some of the steps that may be among the others, evenly spread."""
+    if not len(steps) or not len(others):
+        return steps[:0]
+    own = steps[np.searchsorted(steps, others[0]) : np.searchsorted(steps, others[-1], "right")]
+    return own[:: max(1, len(own) // _COMPARED)]
+
+
+@dataclass
+class _World:
+    """Sessions of different ranks that complete together, and those that continued them."""
+
+    sessions: list[_Session] = field(default_factory=list)
+
+    @property
+    def began(self) -> tuple[int, int]:
+        first = min(self.sessions, key=lambda one: one.began)
+        return first.began, first.log.recorded_generation
+
+    @property
+    def last_step(self) -> int:
+        return max((int(one.steps[-1]) for one in self.sessions if len(one.steps)), default=-1)
+
+    @property
+    def first_step(self) -> int:
+        return min((int(one.steps[0]) for one in self.sessions if len(one.steps)), default=2**62)
+
+    def admits(self, session: _Session) -> bool:
+        """Whether a session's place in the world is free."""
+        return all(
+            one.size == session.size
+            and one.log.rank != session.log.rank
+            and not (one.log.facts.get("pid") is not None and one.is_process_of(session))
+            for one in self.sessions
+        )
+
+    def has(self, session: _Session) -> bool:
+        """Whether a copy of the session is in the world: the same steps of the same process."""
+        return any(
+            one.log.rank == session.log.rank
+            and one.is_process_of(session)
+            and session.distance(one) == 0
+            for one in self.sessions
+        )
+
+    def distance(self, session: _Session) -> float | None:
+        """Return the distance of a session to the world's nearest member; None if it is no member."""
+        domain = session.log.clock_domain
+        nearest_clock = sorted(self.sessions, key=lambda one: one.log.clock_domain != domain)
+        found = (session.distance(one) for one in nearest_clock[:_MEMBERS_COMPARED])
+        return min((one for one in found if one is not None), default=None)
+
+    def continues(self, before: _World) -> bool:
+        """Whether the same processes, in the same places, go on where the world before ended."""
+        if self.first_step <= before.last_step or self.sessions[0].size != before.sessions[0].size:
+            return False
+        places = {one.log.rank: one for one in before.sessions}
+        known = [(one, places[one.log.rank]) for one in self.sessions if one.log.rank in places]
+        same = all(one.is_process_of(other) for one, other in known)
+        return same and len(known) == min(len(self.sessions), len(places))
+
+
+def worlds_of(logs: Sequence[Log], completions: Completions) -> list[int]:
+    """Return the number of the world of each log.
+
+    Args:
+        logs: all logs of a run.
+        completions: returns the completed steps of the log with this index; only called where the
+            logs' facts leave it open which of them form a world.
+
+    Without any completion, the generations that the processes counted are returned.
+    """
+    recorded = [log.recorded_generation for log in logs]
+    of_session: dict[int, list[int]] = {}
+    for index, first in enumerate(sessions_of(logs)):
+        of_session.setdefault(first, []).append(index)
+    if _is_one_world(logs, list(of_session)) or any(not _has_anchor(log) for log in logs):
+        return recorded
+    sessions = [_session(logs, indices, completions) for indices in of_session.values()]
+    if not any(len(session.steps) for session in sessions):
+        return recorded
+    found = [0] * len(logs)
+    for number, world in enumerate(_in_worlds(sessions)):
+        for session in world.sessions:
+            for index in session.logs:
+                found[index] = number
+    # The same worlds keep the numbers that they were recorded with.
+    renamed = {(one, other) for one, other in zip(found, recorded, strict=True)}
+    in_order = [other for _, other in sorted(renamed)]
+    same = len(renamed) == len(set(found)) == len(set(recorded)) and in_order == sorted(in_order)
+    return recorded if same else found
+
+
+def completions_of(steps: pa.Table) -> tuple[Ints, Ints]:
+    """Return the numbers of a log's steps, and when each was reduced or, without that, ended."""
+    completed = pc.coalesce(steps["reduced"], steps["end"])
+    if completed.null_count:
+        known = pc.is_valid(completed)
+        steps, completed = steps.filter(known), completed.filter(known)
+    return steps["step"].to_numpy(), completed.to_numpy()
+
+
+def with_generations(table: pa.Table, generation: npt.NDArray[np.int32] | np.int32) -> pa.Table:
+    """Return a table of steps or intervals with other generations: one per row, or one for all."""
+    column = pa.array(np.broadcast_to(generation, table.num_rows).astype(np.int32))
+    return table.set_column(table.schema.get_field_index("generation"), "generation", column)
+
+
+def _is_one_world(logs: Sequence[Log], firsts: Sequence[int]) -> bool:
+    """Whether every rank has one process, and all agree on the number of ranks and of the world."""
+    processes = {
+        (log.rank, log.host, log.facts.get("pid")) for log in (logs[index] for index in firsts)
+    }
+    same = {(log.recorded_generation, log.facts.get("size")) for log in logs}
+    return len(same) == 1 and len(processes) == len({rank for rank, _, _ in processes})
+
+
+def _has_anchor(log: Log) -> bool:
+    return bool((log.facts.get("anchor") or {}).get("wall_ns"))
+
+
+def _session(logs: Sequence[Log], indices: Sequence[int], completions: Completions) -> _Session:
+    steps, completed = (
+        np.concatenate(parts)
+        for parts in zip(*(completions(index) for index in indices), strict=True)
+    )
+    # In the order of steps; of one that a process recorded twice, the last.
+    steps, at = np.unique(steps[::-1], return_index=True)
+    return _Session(tuple(indices), logs[indices[0]], steps, completed[::-1][at])
+
+
+def _in_worlds(sessions: Sequence[_Session]) -> list[_World]:
+    """Return the worlds in the order in which they began."""
+    worlds: list[_World] = []
+    order = sorted(sessions, key=lambda one: (one.began, one.log.recorded_generation, one.log.rank))
+    for session in (one for one in order if len(one.steps)):
+        fitting = [
+            (world.distance(session), world)
+            for world in worlds
+            if world.admits(session) or world.has(session)
+        ]
+        near = [(distance, world) for distance, world in fitting if distance is not None]
+        if near:
+            min(near, key=lambda found: found[0])[1].sessions.append(session)
+        else:
+            worlds.append(_World([session]))
+    for session in (one for one in order if not len(one.steps)):
+        _put_without_steps(worlds, session)
+    joined: list[_World] = []
+    for world in sorted(worlds, key=lambda one: one.began):
+        if joined and world.continues(joined[-1]):
+            joined[-1].sessions += world.sessions
+        else:
+            joined.append(world)
+    return joined
+
+
+def _put_without_steps(worlds: list[_World], session: _Session) -> None:
+    """Put a session that completed no step into the world that formed when its log began."""
+    free = [world for world in worlds if world.admits(session)]
+    if free:
+        min(free, key=lambda world: abs(world.began[0] - session.began)).sessions.append(session)
+    else:
+        worlds.append(_World([session]))

@@ -1,0 +1,101 @@
+"""Goodput: of ranks × wall time, what went into steps that count, and what each cause took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallscope.run import Run
+
+from .ledger.generations import Generations
+from .ledger.job_time import PARTS, JobTime, stood_still
+from .ledger.ledger import ENTRIES
+
+#: The ledger's entries that a step loses; the rest is compute.
+_LOST_IN_STEPS = tuple(name for name in ENTRIES if name != "compute")
+#: What takes time from compute, outside of steps that count and in them.
+LOST = (*(name for name in PARTS if name != "steps"), *_LOST_IN_STEPS)
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Seconds of wall clock, means over the ranks: ``compute_s`` and ``lost_s`` add up to ``total_s``.
+
+    Where the number of ranks changed, each world counts with its own.
+    """
+
+    #: The fraction of ranks × wall time that went into steps that count.
+    fraction: float
+    #: The fraction that went into the compute of these steps.
+    compute_fraction: float
+    compute_s: float
+    #: By the names of LOST.
+    lost_s: dict[str, float]
+    total_s: float
+    #: Ranks × wall time, seconds.
+    rank_s: float
+
+    @property
+    def steps_s(self) -> float:
+        """Return the seconds of steps that count."""
+        return self.fraction * self.total_s
+
+
+def goodput(run: Run, generations: Generations, times: Sequence[JobTime]) -> Goodput | None:
+    """Return a run's goodput; None where the stages of its steps were not measured.
+
+    Args:
+        run: the run.
+        generations: its ledgers.
+        times: the time of each world with a ledger, as of ``world_times``.
+    """
+    filled = [index for index, ledger in enumerate(generations.ledgers) if len(ledger)]
+    if not filled:
+        return None
+    # Rank-seconds by name; ``compute`` among them.
+    spent = dict.fromkeys((*LOST, "compute"), 0.0)
+    steps = rank_s = 0.0
+    for index, time in zip(filled, times, strict=True):
+        size = size_of(run, generations.worlds[index].generation)
+        in_steps = _in_steps(generations, index)
+        rank_s += size * time.total
+        steps += size * time.steps
+        for name in PARTS:
+            if name != "steps":
+                spent[name] += size * getattr(time, name)
+        for name, share in in_steps.items():
+            spent[name] += size * time.steps * share
+    total = sum(time.total for time in times)
+    mean_ranks = rank_s / total if total else 1.0
+    seconds = {name: value / mean_ranks for name, value in spent.items()}
+    compute = seconds.pop("compute")
+    return Goodput(
+        fraction=steps / rank_s if rank_s else 0.0,
+        compute_fraction=compute / total if total else 0.0,
+        compute_s=compute,
+        lost_s=seconds,
+        total_s=total,
+        rank_s=rank_s,
+    )
+
+
+def size_of(run: Run, generation: int) -> int:
+    """Return the number of ranks that trained in a generation, with or without a log."""
+    logs = [log for log in run.logs if log.generation == generation]
+    return max(
+        1 + max(log.rank for log in logs), *(int(log.facts.get("size") or 0) for log in logs)
+    )
+
+
+def _in_steps(generations: Generations, index: int) -> Mapping[str, float]:
+    """Return the entries' shares of a world's steps that count; all compute without such a step."""
+    ledger, warm = generations.ledgers[index], generations.warm[index]
+    counted = ~warm & ~generations.repeated[index]
+    # Of a step in which the job stood still, the usual time counts.
+    moving = ledger.total - stood_still(ledger.total, warm)
+    weight = (moving / np.maximum(ledger.total, 1))[counted]
+    sums = {name: float((ledger.entry(name)[counted] * weight).sum()) for name in ENTRIES}
+    whole = sum(sums.values())
+    return {name: value / whole for name, value in sums.items()} if whole else {"compute": 1.0}

@@ -1,0 +1,111 @@
+"""The worlds of a run: what each set of ranks did between two changes of membership."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.arrays.blocks import NULL
+from stallscope.arrays.pivot import of_generation
+from stallscope.arrays.types import Ints
+from stallscope.run import Run
+
+from .findings.finding import Finding
+from .gains.bottleneck import Bottleneck
+from .goodput import size_of
+from .ledger.entries import CauseEntry, LedgerEntry
+from .ledger.figures import StepTime
+from .ledger.generations import Generations
+from .steps.alignment import AlignedSteps
+from .stragglers.straggler import Straggler
+
+
+@dataclass(frozen=True)
+class WorldSummary:
+    """One world of a run, with its own ledger, stragglers and findings."""
+
+    number: int
+    size: int
+    #: In the order of the ranks with a log.
+    hosts: tuple[str, ...]
+    #: The start of its first step, and the end of its last one, in UTC; None if unknown.
+    started_at: datetime | None
+    ended_at: datetime | None
+    steps: int
+    #: Steps that a later world trained again; None if that is not known.
+    repeated_steps: int | None
+    #: ``completed``, ``resized``, ``restarted``, ``killed`` or ``stopped``; None while it may still run.
+    ended_by: str | None
+    step: StepTime | None
+    entries: tuple[LedgerEntry, ...]
+    by_cause: tuple[CauseEntry, ...]
+    bottleneck: Bottleneck
+    stragglers: tuple[Straggler, ...]
+    findings: tuple[Finding, ...]
+
+
+def run_of_world(run: Run, generation: int) -> Run:
+    """Return the part of a run that one world recorded."""
+    kept = [index for index, log in enumerate(run.logs) if log.generation == generation]
+    numbers = np.full(len(run.logs), -1)
+    numbers[kept] = np.arange(len(kept))
+    steps, intervals = (
+        _renumbered(table, numbers)
+        for table in (
+            of_generation(run.steps, generation),
+            run.intervals.filter(pc.equal(run.intervals["generation"], generation)),
+        )
+    )
+    logs = tuple(run.logs[index] for index in kept)
+    return replace(
+        run, logs=logs, steps=steps, intervals=intervals, problems=(), input_times=(), series=()
+    )
+
+
+def _renumbered(table: pa.Table, numbers: Ints) -> pa.Table:
+    log = pa.array(numbers[table["log"].to_numpy()], pa.int32())
+    return table.set_column(table.schema.get_field_index("log"), "log", log)
+
+
+def lifetime(generations: Generations, index: int) -> tuple[datetime | None, datetime | None]:
+    """Return when the first step of a world began and when its last one ended, in UTC."""
+    world, to_wall = generations.worlds[index], generations.to_wall[index]
+    begins, ends = (
+        world.cells.rows(name, np.array([at]))
+        for name, at in (("begin", 0), ("end", len(world.steps) - 1))
+    )
+    first, last = (one[one != NULL] for one in (begins, ends))
+    if not to_wall or not len(first) or not len(last):
+        return None, None
+    moments = (int(first.min()) + to_wall, int(last.max()) + to_wall)
+    began, ended = (datetime.fromtimestamp(ns / 1e9, tz=UTC) for ns in moments)
+    return began, ended
+
+
+def repeated_steps(generations: Generations, index: int) -> int | None:
+    """Count the steps of a world that a later one trained again; None if that is not known."""
+    later = generations.worlds[index + 1 :]
+    if any(int(world.steps[0]) == 0 for world in later):
+        return None
+    return int(generations.repeated[index].sum())
+
+
+def ended_by(run: Run, worlds: Sequence[AlignedSteps], index: int, stopped: bool) -> str | None:
+    """Return how a world ended."""
+    if index == len(worlds) - 1:
+        if stopped:
+            return "stopped"
+        return "completed" if run.status == "completed" else None
+    world, following = worlds[index], worlds[index + 1]
+    own = sorted(
+        (log for log in run.logs if log.generation == world.generation), key=lambda log: log.part
+    )
+    if not all({log.rank: log.ended for log in own}.values()):
+        return "killed"
+    resized = size_of(run, world.generation) != size_of(run, following.generation)
+    return "resized" if resized else "restarted"
