@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Optional
 
+from .identity import world_of_training
 from .options import Options
 from .session import Session
 
@@ -25,6 +26,24 @@ class BaseRecording:
     def running(self) -> bool:
         """Return whether steps are recorded."""
         return self._session is not None and self._session.recording and not self._failed
+
+    def continues(self, first_step: Optional[int] = None) -> bool:
+        """Return whether a loop goes on with the same ranks, as it may not in an elastic job.
+
+        And with the next step, where its ``first_step`` is given.
+        """
+        session = self._session
+        if session is None or not self.running:
+            return True
+        try:
+            same = world_of_training() == session.world
+        except Exception:  # a framework that is shut down has no ranks
+            return True
+        return same and first_step in (None, self._next_step())
+
+    def _next_step(self) -> Optional[int]:
+        """Return the number of the next step."""
+        return None if self._session is None else self._session.next_step
 
     def fail(self, error: Exception) -> None:
         """Stop recording and warn once."""

@@ -50,8 +50,13 @@ _RANK_VARIABLES: Tuple[Tuple[str, str, str], ...] = (
 
 _HOROVOD_MODULES = ("horovod.tensorflow", "horovod.torch", "horovod.mxnet")
 
+# torchrun's name of a job, the same after its restarts; "none" where the user gave it no name.
+_TORCHRUN_ID = "TORCHELASTIC_RUN_ID"
+_TORCHRUN_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+
 # Variables that together name one launch of a job, the same on all of its ranks.
 _LAUNCH_VARIABLES: Tuple[Tuple[str, ...], ...] = (
+    (_TORCHRUN_ID,),
     ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
     ("PMIX_NAMESPACE",),
     ("SLURM_JOB_ID", "SLURM_STEP_ID"),
@@ -102,11 +107,18 @@ def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
     """Return a name of this launch that all ranks share; None where the launcher gives none."""
     for names in _LAUNCH_VARIABLES:
         values = [env.get(name) for name in names]
-        if all(values):
+        if all(values) and values != ["none"]:
             return ":".join([names[0], *[str(value) for value in values]])
     if size == 1:
         return "process:%s:%d:%d" % (socket.gethostname(), os.getpid(), process_start_ns())
     return None
+
+
+def rejoins(env: Mapping[str, str]) -> bool:
+    """Return whether the launcher may have replaced a process of this rank: then its log is no sign of
+    another job.
+    """
+    return env.get("HOROVOD_ELASTIC") == "1" or (_integer(env.get(_TORCHRUN_RESTARTS)) or 0) > 0
 
 
 def process_start_ns() -> int:
@@ -147,8 +159,10 @@ def join_run(
         if found is None:
             continue
         there = RunIdentity(found["run_id"], found["generation"])
+        # torchrun restarts all processes when a host joins, and does not count that.
+        untouched = _SAME_JOB_SECONDS if (launch or "").startswith(_TORCHRUN_ID) else 0
         if _same_job(found, world, run_id, launch, wall_ns) and (
-            elastic or not _has_log(log_dir, world.rank, there)
+            elastic or not _has_log(log_dir, world.rank, there, untouched)
         ):
             return there
         if there.run_id == run_id:
@@ -171,17 +185,19 @@ def _same_job(
     return found.get("size") == world.size and age_seconds < _SAME_JOB_SECONDS
 
 
-def _has_log(log_dir: Path, rank: int, identity: RunIdentity) -> bool:
+def _has_log(log_dir: Path, rank: int, identity: RunIdentity, untouched_s: float) -> bool:
     """Return whether the rank has already logged to the run, so that this process is a later job's.
 
-    Launch names repeat: the rendezvous port is often the same for every job.
+    Launch names repeat: the rendezvous port is often the same for every job. Only a log that was not
+    written to for ``untouched_s`` seconds counts.
     """
     # Try names one by one: thousands of ranks that each listed the folder would keep its disk busy.
     for part in itertools.count():
         try:
             with (log_dir / file_name(rank, identity.generation, part)).open("rb") as file:
                 if header_facts(file.readline()).get("run_id") == identity.run_id:
-                    return True
+                    age = time.time() - os.fstat(file.fileno()).st_mtime
+                    return not untouched_s or age > untouched_s
         except OSError:
             return False
         except ValueError:

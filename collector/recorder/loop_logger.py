@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from time import monotonic_ns
-from typing import Any, Iterable, Iterator, TypeVar
+from typing import Any, Iterable, Iterator, Optional, TypeVar
 
 from .format import CHECKPOINT, VALIDATION
 
@@ -19,6 +19,8 @@ class LoopLogger:
         # The framework's recording.
         self._loop: Any = None
         self._closed = False
+        # The number of the next recording's first step; None where the framework counts steps.
+        self._first_step: Optional[int] = None
 
     def _new_recording(self) -> Any:
         """Make the recording of this training, without starting it."""
@@ -55,6 +57,19 @@ class LoopLogger:
             yield
         finally:
             recording.end_pause(kind, began)
+
+    def _recording_of_loop(self, first_step: Optional[int] = None) -> Any:
+        """Return the recording for a new loop.
+
+        A new one where the ranks have changed, or where steps are repeated. ``first_step`` is the number
+        of the loop's first step; None where the user does not give it.
+        """
+        recording = self._loop
+        if recording is not None and not recording.continues(first_step):
+            recording.stop()
+            self._loop = None
+        self._first_step = first_step
+        return self._started_recording()
 
     def _started_recording(self) -> Any:
         """Return the recording, started on first use, when ranks and checkpoints are known."""

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from .identity import RunIdentity, World, join_run
+from .identity import RunIdentity, World, join_run, rejoins
 
 
 class _LastSession(NamedTuple):
@@ -53,7 +53,7 @@ def join_or_continue_run(
     if last is None:
         run_id = os.environ.get("STALLSCOPE_RUN_ID") or None
         if shares_folder:
-            elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
+            elastic = rejoins(os.environ)
             identity = join_run(log_dir, world, run_id, launch, wall_ns, elastic)
         else:
             identity = RunIdentity(run_id or uuid.uuid4().hex[:12], 0)

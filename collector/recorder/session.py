@@ -74,7 +74,7 @@ class Session:
     ) -> None:
         self.log_dir = log_dir
         self.next_step = counted
-        self._world = world
+        self.world = world
         self._flush_seconds = flush_seconds
         self._before_flush = before_flush
         self._mlflow_run_id = mlflow_run_id
@@ -219,12 +219,12 @@ class Session:
         logger.warning(
             "stallscope: %s; rank %d is no longer recorded, training goes on",
             reason,
-            self._world.rank,
+            self.world.rank,
         )
 
     def _open(self) -> str:
         """Join the run and open the log; return the run's id."""
-        launch = launch_name(os.environ, self._world.size)
+        launch = launch_name(os.environ, self.world.size)
         has_folder = self._sink != "logging"
         if has_folder:
             try:
@@ -233,21 +233,21 @@ class Session:
                 raise OSError("it is a file, not a folder") from None
         clocks = read_clocks()
         identity, self.next_step = join_or_continue_run(
-            self.log_dir, self._world, self.next_step, launch, sum(clocks), has_folder
+            self.log_dir, self.world, self.next_step, launch, sum(clocks), has_folder
         )
         self._facts.update(
             {
                 "run_id": identity.run_id,
                 "generation": identity.generation,
                 "launch": launch,
-                "rank": self._world.rank,
-                "size": self._world.size,
-                "local_rank": self._world.local_rank,
+                "rank": self.world.rank,
+                "size": self.world.size,
+                "local_rank": self.world.local_rank,
                 "flush_seconds": self._flush_seconds,
             }
         )
         files = LogFiles(
-            self.log_dir, self._world, identity.generation, self._sink, self.cost, self.fail
+            self.log_dir, self.world, identity.generation, self._sink, self.cost, self.fail
         )
         files.start_part({**self._facts, "first_step": self.next_step}, clocks)
         self._files = files

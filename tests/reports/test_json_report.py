@@ -23,9 +23,9 @@ SCHEMA = json.loads(
 )
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
-    "": "schema_version run baseline job_s step_ms ledger by_cause ranks steps epoch_times clocks "
-    "communication input bottleneck stopped stragglers what_if predicted_from changes findings events "
-    "machines warnings",
+    "": "schema_version run baseline job_s goodput generations step_ms ledger by_cause ranks steps "
+    "epoch_times clocks communication input bottleneck stopped stragglers what_if predicted_from "
+    "changes findings events machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
     "baseline": "id match gap gap_ci95 single decomposition",
@@ -34,7 +34,11 @@ KEYS = {
     "baseline.single.match": "same differs",
     "baseline.decomposition": "loss input_stall compute other allreduce communication scale",
     "baseline.decomposition.loss": "ms ci95_ms",
-    "job_s": "startup warmup steps validation checkpoint epoch_gap total",
+    "job_s": "startup warmup steps restart repeated stopped validation checkpoint epoch_gap total",
+    "goodput": "fraction compute_fraction compute_s lost_s total_s rank_s",
+    "goodput.lost_s": "startup warmup restart repeated stopped validation checkpoint epoch_gap input "
+    "other imbalance allreduce",
+    "generations": "number size hosts started_at ended_at steps repeated_steps ended_by",
     "step_ms": "mean p50 p95 p99 ci95",
     "ledger": "name ms share ci95_ms baseline_ms excess_ms excess_ci95_ms single_ms",
     "by_cause": "name ms share ci95_ms baseline_ms excess_ms excess_ci95_ms single_ms waiting_ms",

@@ -59,5 +59,5 @@ class Watched(WatchedLoader):
     """A loader whose loops are recorded."""
 
     def __iter__(self) -> Iterator[Any]:
-        recording: Recording = self._log._started_recording()
+        recording: Recording = self._log._recording_of_loop()
         return recording.iterate(self._loader, iter(self._loader))

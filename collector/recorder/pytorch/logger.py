@@ -58,11 +58,22 @@ class StepLogger(LoopLogger):
         self._explicit_epoch = False
 
     def _new_recording(self) -> Recording:
-        return Recording(self._optimizer, self._model, self._options)
+        return Recording(self._optimizer, self._model, self._options, self._first_step)
 
-    def watch(self, loader: Iterable[Any]) -> "Watched":
-        """Iterate over ``loader`` and record each iteration; each loop is an epoch."""
-        return Watched(self, loader)
+    def watch(self, loader: Iterable[Any], *, first_step: Optional[int] = None) -> "Watched":
+        """Iterate over ``loader`` and record each iteration; each loop is an epoch.
+
+        Args:
+            loader: yields batches.
+            first_step: the number of the loop's first step over the whole job, for a job that goes on
+                from a checkpoint or an elastic state with an optimizer that counts no steps, like SGD.
+
+        Raises:
+            TypeError: if ``first_step`` is not a number of steps.
+        """
+        if first_step is not None and (not isinstance(first_step, int) or first_step < 0):
+            raise TypeError("first_step is a number of steps, not %r" % (first_step,))
+        return Watched(self, loader, first_step)
 
     @contextlib.contextmanager
     def epoch(self, number: Optional[int] = None) -> Iterator[None]:
@@ -82,8 +93,12 @@ class Watched(WatchedLoader):
 
     _log: StepLogger
 
+    def __init__(self, log: StepLogger, loader: Iterable[Any], first_step: Optional[int]) -> None:
+        super().__init__(log, loader)
+        self._first_step = first_step
+
     def __iter__(self) -> Iterator[Any]:
-        recording: Recording = self._log._started_recording()
+        recording: Recording = self._log._recording_of_loop(self._first_step)
         loop, is_epoch = object(), not self._log._explicit_epoch
         batches = iter(self._loader)
         recording.begin_loop(loop, self._loader)

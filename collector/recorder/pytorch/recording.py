@@ -56,6 +56,7 @@ class Recording(BaseRecording):
         "_epoch",
         "_epoch_start",
         "_finished",
+        "_first_step",
         "_gradients",
         "_gradients_recorded",
         "_iteration",
@@ -72,8 +73,12 @@ class Recording(BaseRecording):
         "_waiting",
     )
 
-    def __init__(self, optimizer: Any, model: Any, options: Options) -> None:
+    def __init__(
+        self, optimizer: Any, model: Any, options: Options, first_step: Optional[int] = None
+    ) -> None:
         super().__init__(options)
+        #: The number of the first step; None: as the optimizer counts.
+        self._first_step = first_step
         self._optimizer = optimizer
         self._model = model
         #: Samples per batch, if the user gave the number.
@@ -114,7 +119,7 @@ class Recording(BaseRecording):
         self._undo_all()
         try:
             if self._session is not None:
-                self._session.close(steps_counted(self._optimizer))
+                self._session.close(self._counted())
         except Exception as error:
             self.fail(error)
 
@@ -122,6 +127,14 @@ class Recording(BaseRecording):
         """Stop recording and warn once."""
         super().fail(error)
         self._iteration = None
+
+    def _counted(self) -> Optional[int]:
+        """Return the steps that the optimizer has counted; None where the user counts them."""
+        return steps_counted(self._optimizer) if self._first_step is None else None
+
+    def _next_step(self) -> Optional[int]:
+        self._settle()
+        return super()._next_step()
 
     def _take_over(self) -> None:
         for other in list(_open):
@@ -166,7 +179,7 @@ class Recording(BaseRecording):
             options,
             world,
             facts,
-            steps_counted(optimizer),
+            self._counted() or 0 if self._first_step is None else self._first_step,
             before_flush=self._before_flush,
             position=self._position,
         )

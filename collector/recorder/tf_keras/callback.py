@@ -88,7 +88,7 @@ class StepLogger(FitCallback, LoopLogger, keras.callbacks.Callback):  # type: ig
 
     def epoch(self, number: Optional[int] = None) -> ContextManager[None]:
         """Wrap an epoch of a custom loop; epochs without a number are counted from 0."""
-        epoch: ContextManager[None] = self._started_recording().epoch(number)
+        epoch: ContextManager[None] = self._recording_of_loop().epoch(number)
         return epoch
 
     def _new_recording(self) -> CustomLoop:

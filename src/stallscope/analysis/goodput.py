@@ -92,7 +92,7 @@ def size_of(run: Run, generation: int) -> int:
 def _in_steps(generations: Generations, index: int) -> Mapping[str, float]:
     """Return the entries' shares of a world's steps that count; all compute without such a step."""
     ledger, warm = generations.ledgers[index], generations.warm[index]
-    counted = ~warm & ~generations.repeated[index]
+    counted = ~warm & ~generations.repeated(index)
     # Of a step in which the job stood still, the usual time counts.
     moving = ledger.total - stood_still(ledger.total, warm)
     weight = (moving / np.maximum(ledger.total, 1))[counted]

@@ -92,7 +92,7 @@ def repeated_steps(generations: Generations, index: int) -> int | None:
     later = generations.worlds[index + 1 :]
     if any(int(world.steps[0]) == 0 for world in later):
         return None
-    return int(generations.repeated[index].sum())
+    return int((generations.worlds[index].steps >= generations.again_from[index]).sum())
 
 
 def ended_by(run: Run, worlds: Sequence[AlignedSteps], index: int, stopped: bool) -> str | None:

@@ -28,9 +28,9 @@ COLOURS: dict[str, Colour] = {
     "steps": Colour("#0072b2", "#4ba3d9"),
     "validation": Colour("#56b4e9", "#79c6f2"),
     "checkpoint": Colour("#cc79a7", "#dd97bd"),
-    "restart": Colour("#7e5ba6", "#a98bd0"),
-    "repeated": Colour("#8c6d31", "#c2a35c"),
-    "stopped": Colour("#a8212d", "#ee6a73"),
+    "restart": Colour("#a98bd0", "#b79be0"),
+    "repeated": Colour("#c9a96a", "#c2a35c"),
+    "stopped": Colour("#ee6a73", "#f5858c"),
     "epoch_gap": Colour("#f0e442", "#d6cb3a"),
     # The part of a stage that other ranks wait for, in a paler shade of the stage's colour.
     "input_waiting": Colour("#f6d48a", "#8a6a1f"),

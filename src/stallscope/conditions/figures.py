@@ -89,6 +89,15 @@ def _job(name: str) -> Callable[[Analysis, str], Found]:
     return found
 
 
+def _goodput(name: str) -> Callable[[Analysis, str], Found]:
+    def found(analysis: Analysis, _: str) -> Found:
+        if analysis.goodput is None:
+            return unmeasured(analysis)
+        return Quantity(getattr(analysis.goodput, name), Kind.SHARE)
+
+    return found
+
+
 def _verdict(analysis: Analysis, _: str) -> Found:
     kind = analysis.bottleneck.kind
     unsure = unmeasured(analysis).why if kind == "insufficient_data" else ""
@@ -180,6 +189,8 @@ _FIGURES: dict[str, Figure] = {
         Kind.TEXT, lambda analysis, _: Word(analysis.run.status), ("completed", "open")
     ),
     **{f"job_s.{one.name}": Figure(Kind.S, _job(one.name)) for one in fields(JobTime)},
+    "goodput": Figure(Kind.SHARE, _goodput("fraction")),
+    "goodput.compute": Figure(Kind.SHARE, _goodput("compute_fraction")),
     "communication.exposed_ms": Figure(Kind.MS, _exposed),
     "communication.bus_bandwidth_gb_s": Figure(Kind.NUMBER, _bandwidth),
     "epoch_times.mean_s": Figure(Kind.S, _epoch),

@@ -23,11 +23,11 @@ class Generations:
     """All generations of a run and their ledger; every restart starts another generation."""
 
     worlds: Sequence[AlignedSteps]
-    #: Per generation, its ledger, and per step of the ledger whether it is warm-up, and whether a later
-    #: generation trained it again.
+    #: Per generation, its ledger, and per step of the ledger whether it is warm-up.
     ledgers: Sequence[Ledger]
     warm: Sequence[Bools]
-    repeated: Sequence[Bools]
+    #: Per generation, the first step that a later generation trained again.
+    again_from: Sequence[int]
     #: Per generation, nanoseconds to add to its aligned times to get wall time.
     to_wall: Sequence[int]
     #: The steps of all generations with the same ranks on the same hosts as the last one; None if there
@@ -49,9 +49,8 @@ class Generations:
         kept = like_the_last(worlds, ledgers)
         ledger = concatenated([ledgers[index] for index in kept])
         warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
-        repeated = _repeated(worlds, ledgers)
         steady = _steady(ledger, warm_up)
-        return cls(worlds, ledgers, warm, repeated, to_wall, ledger, warm_up, steady)
+        return cls(worlds, ledgers, warm, _again_from(worlds), to_wall, ledger, warm_up, steady)
 
     @property
     def last_world(self) -> AlignedSteps | None:
@@ -59,6 +58,10 @@ class Generations:
         pairs = zip(self.worlds, self.ledgers, strict=True)
         with_ledger = [world for world, ledger in pairs if len(ledger)]
         return next(reversed(with_ledger or self.worlds), None)
+
+    def repeated(self, index: int) -> Bools:
+        """Mark the steps of a generation's ledger that a later generation trained again."""
+        return self.ledgers[index].steps >= self.again_from[index]
 
     @property
     def repeats_unknown(self) -> bool:
@@ -90,12 +93,12 @@ def first_log(run: Run, world: AlignedSteps) -> Log:
     return [log for log in own if log.rank == world.ranks[0]][-1]
 
 
-def _repeated(worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[Bools]:
-    """Mark the steps that a later generation trained again, from its first step on."""
-    found: list[Bools] = []
-    again = np.iinfo(np.int64).max
-    for world, ledger in zip(reversed(worlds), reversed(ledgers), strict=True):
-        found.append(ledger.steps >= again)
+def _again_from(worlds: Sequence[AlignedSteps]) -> list[int]:
+    """Return per generation the first step of any later one; of those that count on, not from 0."""
+    found: list[int] = []
+    again = int(np.iinfo(np.int64).max)
+    for world in reversed(worlds):
+        found.append(again)
         if world.steps[0] > 0:
             again = min(again, int(world.steps[0]))
     return found[::-1]

@@ -105,7 +105,7 @@ def _of_world(
         is_first: whether no world was before it.
     """
     world, ledger = generations.worlds[index], generations.ledgers[index]
-    warm, repeated = generations.warm[index], generations.repeated[index]
+    warm, repeated = generations.warm[index], generations.repeated(index)
     ns = dict.fromkeys(PARTS, 0)
     still = stood_still(ledger.total, warm)
     moving = ledger.total - still

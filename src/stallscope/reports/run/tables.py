@@ -32,6 +32,7 @@ from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import headline
 
 from ..document import NOTHING, Table
+from .contents import job_parts
 
 #: Below gains that no run has shown.
 EXTRAPOLATED = (
@@ -434,8 +435,9 @@ def _time_of_day(moment: datetime | None) -> str:
 def job_table(analysis: Analysis) -> Table:
     """Return what went into compute, and what each cause took; without stages, the whole job."""
     goodput = analysis.goodput
-    rows = []
-    if goodput is not None:
+    if goodput is None:
+        rows = [(TITLES[name], NOT_MEASURED, NOTHING) for name, _ in job_parts(analysis)]
+    else:
         parts, column = goodput_parts(goodput), goodput_column(analysis)
         rows = [
             (TITLES[name], column.amount(printed), _share_of(value, goodput.total_s))
