@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.arrays.types import Ints
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
@@ -40,7 +41,50 @@ def _merged(files: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
             merged[run_id] = list(group)
         else:
             merged[partner] += group
-    return merged
+    return _with_resumed(merged)
+
+
+def _with_resumed(runs: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
+    """Join later jobs that went on from a checkpoint of an earlier one, in the same folder."""
+    joined: dict[str, list[Parsed]] = {}
+    for run_id, group in sorted(runs.items(), key=lambda one: _wall(one[1])):
+        earlier = next((name for name, other in joined.items() if _resumes(group, other)), None)
+        if earlier is None:
+            joined[run_id] = group
+        else:
+            joined[earlier] = joined[earlier] + group
+    return joined
+
+
+def _resumes(later: list[Parsed], earlier: list[Parsed]) -> bool:
+    """Whether a job goes on from a step that an earlier one with the same names had reached."""
+    if _names(later) != _names(earlier) or _last_wall(earlier) > _wall(later):
+        return False
+    first, reached = (_extreme(group, name) for group, name in ((later, "min"), (earlier, "max")))
+    return first is not None and reached is not None and 0 < first <= reached + 1
+
+
+def _names(group: list[Parsed]) -> tuple[object, ...]:
+    """Return the folders of a job's logs, and what names its training."""
+    folders = {one.log.path.rpartition("/")[0] for one in group}
+    facts = ("run_name", "framework", "model", "parameters", "synthetic")
+    return folders, *({str(one.log.facts.get(name)) for one in group} for name in facts)
+
+
+def _extreme(group: list[Parsed], name: str) -> int | None:
+    """Return the first (``min``) or last (``max``) step of all logs; None without steps."""
+    found = [pc.min_max(one.steps["step"]).as_py()[name] for one in group if one.steps.num_rows]
+    return (min if name == "min" else max)(found, default=None)
+
+
+def _last_wall(group: list[Parsed]) -> int:
+    """Return when the last step of any log ended, wall time in nanoseconds."""
+    ends = [
+        pc.max(one.steps["end"]).as_py() + one.log.wall_minus_monotonic
+        for one in group
+        if one.steps.num_rows
+    ]
+    return max(ends, default=_wall(group))
 
 
 def _one_launch(one: list[Parsed], other: list[Parsed]) -> bool:
