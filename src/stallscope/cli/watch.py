@@ -1,0 +1,158 @@
+"""Follow runs, and say when a job stands still, who is missing, and when it goes on or ends."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.collector.store.mirror import temporary_mirrors
+from stallscope.conditions import Condition, parse
+from stallscope.errors import StallscopeError, UsageError
+from stallscope.runs import open_run
+from stallscope.watch.delivery import Delivery
+from stallscope.watch.events import Event
+from stallscope.watch.places import Place
+from stallscope.watch.receivers import receiver_of
+from stallscope.watch.throttle import Throttle
+from stallscope.watch.watcher import STOPPED, Watcher
+
+from .bars import show_progress
+from .main import SUCCESS, add_read_as, print_failures
+
+#: The exit status if a condition has held.
+CONDITION_HELD = 1
+# Looking takes at most this share of the time, however large a run has grown.
+_MOST_TIME_SHARE = 0.2
+# How long notifications may take after the last event.
+_LAST_DELIVERY_SECONDS = 30.0
+_EXAMPLES = """examples:
+  stallscope watch logs/run-42
+  stallscope watch ssh://node-1/logs/run-42 --notify https://example.com/hooks/training
+  stallscope watch logs/run-42 --when 'stopped.seconds>60' --notify 'mail -s training ada@example.com'
+  stallscope watch runs --once --format json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a folder with logs, a log, a URL, an MLflow run, a collected run, or a store of them",
+    )
+    parser.add_argument(
+        "--when",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        help=f"what to watch for ({STOPPED}), such as 'step_ms.p99>2s'; may be given several times",
+    )
+    parser.add_argument(
+        "--baseline", metavar="RUN", help="another run, for conditions that compare with it"
+    )
+    parser.add_argument(
+        "--notify",
+        metavar="URL|COMMAND",
+        help="POST each event as JSON to this URL, or run this command with it on standard input",
+    )
+    parser.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        type=float,
+        default=2.0,
+        help="how often to look (%(default)s)",
+    )
+    parser.add_argument("--once", action="store_true", help="look once, and exit")
+    parser.add_argument(
+        "--format", metavar="NAME", help="json: one object per line; without it, lines of text"
+    )
+    add_read_as(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.format not in (None, "json"):
+        raise UsageError(f"there is no format {options.format!r}: watch writes json, or text")
+    if not 0 < options.interval < math.inf:
+        raise UsageError(f"--interval {options.interval:g}: give a number of seconds above 0")
+    conditions = _conditions(options.when or [STOPPED])
+    with temporary_mirrors() as mirrors, _delivery(options.notify) as delivery:
+        places, failures = _places(options.runs, options.read_as, mirrors)
+        if failures:
+            return print_failures(failures)
+        baseline = None if options.baseline is None else _baseline(options.baseline)
+        watcher = Watcher(places, conditions, baseline=baseline, note=_note)
+        _follow(watcher, options, delivery)
+    return CONDITION_HELD if watcher.any_held else SUCCESS
+
+
+def _follow(watcher: Watcher, options: argparse.Namespace, delivery: Delivery | None) -> None:
+    throttle, first = Throttle(), True
+    while True:
+        start = time.monotonic()
+        events = []
+        for event in watcher.look(first=first, last=options.once):
+            _print(event, options.format)
+            events.append(event)
+        if delivery is not None:
+            for event in throttle.passed(events, time.monotonic()):
+                delivery.add(event)
+        if options.once or watcher.all_completed:
+            return
+        first = False
+        took = time.monotonic() - start
+        time.sleep(max(options.interval, took * (1 - _MOST_TIME_SHARE) / _MOST_TIME_SHARE))
+
+
+def _conditions(texts: Sequence[str]) -> list[Condition]:
+    found = []
+    for text in texts:
+        try:
+            found.append(parse(text))
+        except ValueError as error:
+            raise UsageError(f"--when: {error}") from None
+    return found
+
+
+def _places(
+    sources: Sequence[str], read_as: str | None, mirrors: Path
+) -> tuple[list[Place], list[str]]:
+    """Open each place once; return an error message for every place that cannot be opened."""
+    places, failures = [], []
+    for source in dict.fromkeys(sources):
+        try:
+            places.append(Place(source, read_as, mirrors))
+        except StallscopeError as error:
+            failures.append(str(error))
+    return places, failures
+
+
+def _baseline(source: str) -> Analysis:
+    return analyse(open_run(source, show_progress=show_progress))
+
+
+@contextmanager
+def _delivery(notify: str | None) -> Iterator[Delivery | None]:
+    """Start delivering; at the end of the block, wait for the last notifications."""
+    if notify is None:
+        yield None
+        return
+    delivery = Delivery(receiver_of(notify), _note)
+    yield delivery
+    delivery.close(_LAST_DELIVERY_SECONDS)
+
+
+def _print(event: Event, form: str | None) -> None:
+    print(event.line() if form is None else json.dumps(event.content()), flush=True)
+
+
+def _note(what: str) -> None:
+    print(f"stallscope: {what}", file=sys.stderr, flush=True)
