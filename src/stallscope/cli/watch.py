@@ -14,22 +14,21 @@ from pathlib import Path
 from stallscope.analysis import Analysis, analyse
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.conditions import Condition, parse
-from stallscope.errors import StallscopeError, UsageError
+from stallscope.errors import UsageError
 from stallscope.runs import open_run
 from stallscope.watch.delivery import Delivery
 from stallscope.watch.events import Event
+from stallscope.watch.following import follow
 from stallscope.watch.places import Place
 from stallscope.watch.receivers import receiver_of
 from stallscope.watch.throttle import Throttle
 from stallscope.watch.watcher import STOPPED, Watcher
 
 from .bars import show_progress
-from .main import SUCCESS, add_read_as, print_failures
+from .main import SUCCESS, add_read_as
 
 #: The exit status if a condition has held.
 CONDITION_HELD = 1
-# Looking takes at most this share of the time, however large a run has grown.
-_MOST_TIME_SHARE = 0.2
 # How long notifications may take after the last event.
 _LAST_DELIVERY_SECONDS = 30.0
 _EXAMPLES = """examples:
@@ -85,31 +84,30 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--interval {options.interval:g}: give a number of seconds above 0")
     conditions = _conditions(options.when or [STOPPED])
     with temporary_mirrors() as mirrors, _delivery(options.notify) as delivery:
-        places, failures = _places(options.runs, options.read_as, mirrors)
-        if failures:
-            return print_failures(failures)
         baseline = None if options.baseline is None else _baseline(options.baseline)
-        watcher = Watcher(places, conditions, baseline=baseline, note=_note)
-        _follow(watcher, options, delivery)
-    return CONDITION_HELD if watcher.any_held else SUCCESS
+        watchers = [
+            Watcher(place, conditions, baseline=baseline, note=_note)
+            for place in _places(options, conditions, mirrors)
+        ]
+        throttle = Throttle()
+        for events in _events(watchers, options):
+            for event in events:
+                _print(event, options.format)
+            if delivery is not None:
+                for event in throttle.passed(events, time.monotonic()):
+                    delivery.add(event)
+    return CONDITION_HELD if any(watcher.any_held for watcher in watchers) else SUCCESS
 
 
-def _follow(watcher: Watcher, options: argparse.Namespace, delivery: Delivery | None) -> None:
-    throttle, first = Throttle(), True
-    while True:
-        start = time.monotonic()
-        events = []
-        for event in watcher.look(first=first, last=options.once):
-            _print(event, options.format)
-            events.append(event)
-        if delivery is not None:
-            for event in throttle.passed(events, time.monotonic()):
-                delivery.add(event)
-        if options.once or watcher.all_completed:
-            return
-        first = False
-        took = time.monotonic() - start
-        time.sleep(max(options.interval, took * (1 - _MOST_TIME_SHARE) / _MOST_TIME_SHARE))
+def _events(watchers: Sequence[Watcher], options: argparse.Namespace) -> Iterator[list[Event]]:
+    """Yield the events of the first look at all places, and then those that follow.
+
+    Raises:
+        StallscopeError: if a place cannot be read at first.
+    """
+    yield [event for watcher in watchers for event in watcher.first_look(only=options.once)]
+    if not options.once:
+        yield from follow(watchers, options.interval)
 
 
 def _conditions(texts: Sequence[str]) -> list[Condition]:
@@ -123,16 +121,13 @@ def _conditions(texts: Sequence[str]) -> list[Condition]:
 
 
 def _places(
-    sources: Sequence[str], read_as: str | None, mirrors: Path
-) -> tuple[list[Place], list[str]]:
-    """Open each place once; return an error message for every place that cannot be opened."""
-    places, failures = [], []
-    for source in dict.fromkeys(sources):
-        try:
-            places.append(Place(source, read_as, mirrors))
-        except StallscopeError as error:
-            failures.append(str(error))
-    return places, failures
+    options: argparse.Namespace, conditions: Sequence[Condition], mirrors: Path
+) -> list[Place]:
+    whole = any(condition.needs_analysis for condition in conditions)
+    return [
+        Place(source, options.read_as, mirrors, whole=whole)
+        for source in dict.fromkeys(options.runs)
+    ]
 
 
 def _baseline(source: str) -> Analysis:

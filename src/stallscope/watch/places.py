@@ -15,6 +15,9 @@ from stallscope.parsers.growing import Growing
 from stallscope.run import Run
 from stallscope.runs import choose_run, local_source
 
+# Enough to see which logs belong together.
+_STEPS_HELD = 500
+
 
 class Place:
     """The place of a RUN argument.
@@ -23,13 +26,15 @@ class Place:
         source: the argument.
         read_as: the name of a parser for every file.
         mirrors: the folder for mirrors of stores at URLs; it must exist while the place is read.
+        whole: whether all steps are needed; otherwise old ones are dropped, so that looking at a long
+            run is as fast as at a short one.
     """
 
-    def __init__(self, source: str, read_as: str | None, mirrors: Path) -> None:
+    def __init__(self, source: str, read_as: str | None, mirrors: Path, *, whole: bool) -> None:
         self._place, _, self._run_id = local_source(source, mirrors).partition("#")
         self._read_as = read_as
         self._source: Source | None = None
-        self._growing = Growing()
+        self._growing = Growing(None if whole else _STEPS_HELD)
         self._ended_before: set[Path] | None = None
         path = Path(self._place)
         self.where = where_is(path) if self._is_stored(path) else open_source(self._place).where

@@ -1,4 +1,4 @@
-"""Look at runs repeatedly, and return what has happened since the last look."""
+"""Look at the runs of a place repeatedly, and return what has happened since the last look."""
 
 from __future__ import annotations
 
@@ -38,96 +38,93 @@ class _WatchedRun:
     incomplete: bool = False
 
 
-@dataclass
-class _WatchedPlace:
-    place: Place
-    runs: dict[str, _WatchedRun] = field(default_factory=dict)
-    #: The ids of the runs at the last look.
-    current: list[str] = field(default_factory=list)
-    #: Failures in a row.
-    failures: int = 0
-
-
 class Watcher:
-    """Watches the runs of some places.
+    """Watches the runs at a place. For one thread at a time.
 
     Args:
-        places: the places.
+        place: the place.
         conditions: the conditions to evaluate.
         baseline: the run that runs are compared with.
         note: called with sentences about conditions that cannot be evaluated.
-        now: returns the time in UTC.
     """
 
     def __init__(
         self,
-        places: Sequence[Place],
+        place: Place,
         conditions: Sequence[Condition],
         *,
         baseline: Analysis | None = None,
         note: Callable[[str], None] = lambda _: None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._places = [_WatchedPlace(place) for place in places]
+        self._place = place
         self._conditions = {str(condition): condition for condition in conditions}
         self._needs_analysis = any(one.needs_analysis for one in conditions)
         self._baseline = baseline
         self._note = note
-        self._now = now
+        self._runs: dict[str, _WatchedRun] = {}
+        #: The ids of the runs at the last look.
+        self._current: list[str] = []
+        #: Failures in a row.
+        self._failures = 0
         #: Whether a condition has held at any time.
         self.any_held = False
 
     @property
     def all_completed(self) -> bool:
-        return all(
-            not one.failures and all(one.runs[run].completed for run in one.current)
-            for one in self._places
-        )
+        """Whether all runs at the place had completed at the last look."""
+        return not self._failures and all(self._runs[run].completed for run in self._current)
 
-    def look(self, *, first: bool = False, last: bool = False) -> Iterator[Event]:
-        """Read all places once; yield what is new.
+    def first_look(self, *, only: bool = False) -> list[Event]:
+        """Read the place; return what holds already.
 
         Args:
-            first: whether a place that cannot be read is an error.
-            last: whether no other look follows, which might know more.
+            only: whether no other look follows, which might know more.
 
         Raises:
-            StallscopeError: at the first look, if a place cannot be read.
+            StallscopeError: if the place cannot be read.
         """
-        for one in self._places:
-            try:
-                runs = one.place.look()
-                # A run of a store is read on demand.
-                events = [event for run in runs for event in self._look_at(run, one, last)]
-            except StallscopeError as error:
-                if first:
-                    raise
-                yield from self._failed(one, error)
-                continue
-            yield from self._recovered(one)
-            one.current = [run.id for run in runs]
-            yield from events
+        events: list[Event] = []
+        self._look(events, only)
+        return events
 
-    def _failed(self, one: _WatchedPlace, error: StallscopeError) -> Iterator[Event]:
-        one.failures += 1
-        if one.failures == _FAILURES:
+    def look(self) -> list[Event]:
+        """Read what is new; return what has happened since the last look."""
+        events: list[Event] = []
+        try:
+            self._look(events, False)
+        except StallscopeError as error:
+            return [*events, *self._failed(error)]
+        return [*self._recovered(), *events]
+
+    def _look(self, events: list[Event], only: bool) -> None:
+        runs = self._place.look()
+        self._current = [run.id for run in runs]
+        for run in runs:
+            self._runs.setdefault(run.id, _WatchedRun())
+        for run in runs:
+            # A run of a store is read here, on demand.
+            events += self._look_at(run, only)
+
+    def _failed(self, error: StallscopeError) -> Iterator[Event]:
+        self._failures += 1
+        if self._failures == _FAILURES:
             text = f"{str(error).rstrip('.')}. Trying again."
-            yield Event("unreadable", self._now(), one.place.where, text)
+            yield Event("unreadable", datetime.now(UTC), self._place.where, text)
 
-    def _recovered(self, one: _WatchedPlace) -> Iterator[Event]:
-        failures, one.failures = one.failures, 0
+    def _recovered(self) -> Iterator[Event]:
+        failures, self._failures = self._failures, 0
         if failures >= _FAILURES:
-            text = f"{one.place.where}: can be read again."
-            yield Event("readable", self._now(), one.place.where, text)
+            text = f"{self._place.where}: can be read again."
+            yield Event("readable", datetime.now(UTC), self._place.where, text)
 
-    def _look_at(self, run: Run, one: _WatchedPlace, last: bool) -> list[Event]:
+    def _look_at(self, run: Run, only: bool) -> list[Event]:
         """Evaluate the conditions for one run; return what has changed."""
         stopped = find_stopped(run)
-        state = one.runs.setdefault(run.id, _WatchedRun())
+        state = self._runs[run.id]
         # Ranks notice a step that takes too long within a second or two of each other: the next
         # look shows who is missing.
         incomplete = stopped is not None and bool(stopped.undescribed)
-        if incomplete and not state.incomplete and not state.held and not last:
+        if incomplete and not state.incomplete and not state.held and not only:
             state.incomplete = True
             return []
         state.incomplete = incomplete
@@ -135,12 +132,12 @@ class Watcher:
         events = [
             event
             for text, outcome in outcomes.items()
-            for event in self._changes(run, one, state, text, outcome, stopped)
+            for event in self._changes(run, state, text, outcome, stopped)
         ]
         state.stopped = stopped or state.stopped
         completed = run.status == "completed"
         if completed and not state.completed:
-            events.append(self._event("completed", run, one, "completed."))
+            events.append(self._event("completed", run, "completed."))
         state.completed = completed
         return events
 
@@ -156,7 +153,6 @@ class Watcher:
     def _changes(
         self,
         run: Run,
-        one: _WatchedPlace,
         state: _WatchedRun,
         text: str,
         outcome: Outcome,
@@ -176,27 +172,26 @@ class Watcher:
             sentence = f"{text} holds: {outcome.says}."
             if text == STOPPED and stopped is not None:
                 sentence = _stands_still(stopped)
-            yield self._event("holds", run, one, sentence, text, stopped)
+            yield self._event("holds", run, sentence, text, stopped)
         elif not outcome.held and text in state.held:
             state.held.discard(text)
             sentence = f"{text} no longer holds: {outcome.says}."
             if text == STOPPED and state.stopped is not None:
                 sentence = _goes_on(state.stopped, ended=run.status == "completed")
-            yield self._event("ceased", run, one, sentence, text)
+            yield self._event("ceased", run, sentence, text)
 
     def _event(
         self,
         kind: Literal["holds", "ceased", "completed"],
         run: Run,
-        one: _WatchedPlace,
         sentence: str,
         condition: str | None = None,
         stopped: Stopped | None = None,
     ) -> Event:
         return Event(
             kind,
-            self._now(),
-            one.place.where,
+            datetime.now(UTC),
+            self._place.where,
             f"{run.name}: {sentence}",
             run.id,
             run.name,
