@@ -96,7 +96,7 @@ def test_a_rank_that_stays_silent_delays_it_by_one_look(job: RunningJob) -> None
     job.hang({0: "ready", 2: "ready"})
     assert watcher.first_look() == []
     (event,) = watcher.look()
-    assert "Rank 1 has not described the step yet." in event.text
+    assert "Rank 1 on alpha has not reported where it is." in event.text
     assert "network" not in event.text
 
 

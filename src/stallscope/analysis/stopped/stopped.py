@@ -235,9 +235,7 @@ def _evidence(
         what = "has ended its training" if log.ended else "has stopped without a last line"
         yield f"The log of rank {log.rank} on {log.host} {what}."
     if undescribed:
-        verb = "has" if len(undescribed) == 1 else "have"
-        names = listed("rank", sorted(log.rank for log in undescribed))
-        yield f"{capitalised(names)} {verb} not described the step yet."
+        yield _has_not_reported(undescribed)
     if waiting and (ranks or undescribed):
         wait = "waits" if len(waiting) == 1 else "wait"
         yield f"{capitalised(listed('rank', waiting))} {wait} in the allreduce."
@@ -250,6 +248,13 @@ def _evidence(
     elif not ranks and not undescribed:
         yield "The logs do not show which rank the others wait for."
     yield from _stall_reports(run)
+
+
+def _has_not_reported(logs: Sequence[Log]) -> str:
+    if len(logs) == 1:
+        return f"Rank {logs[0].rank} on {logs[0].host} has not reported where it is."
+    names = listed("rank", sorted(log.rank for log in logs))
+    return f"{capitalised(names)} have not reported where they are."
 
 
 def _where(rank: StoppedRank) -> str:
