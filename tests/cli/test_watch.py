@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.commands import collect_job
 from support.receiver import receiver
 from support.running_job import RunningJob
+from support.step_logs import Job
 from support.waiting import PATIENCE_SECONDS, wait_until
 
 from stallscope.cli.main import main
@@ -125,6 +127,15 @@ def test_a_run_that_has_completed_ends_it(
     job.end()
     assert main(["watch", str(job.folder)]) == 0
     assert capsys.readouterr().out.endswith("run-42: completed.\n")
+
+
+def test_of_a_store_without_open_runs_nothing_is_watched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collect_job(tmp_path, Job())
+    assert main(["watch", str(tmp_path / "store")]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "stallscope: all runs have completed already\n")
 
 
 def test_conditions_may_compare_with_a_baseline(

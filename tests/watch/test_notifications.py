@@ -123,6 +123,11 @@ def test_a_wrong_url_is_an_error_that_does_not_show_it(url: str) -> None:
     assert SECRET not in str(raised.value)
 
 
+def test_a_url_with_blanks_is_not_tried_again(notes: list[str]) -> None:
+    deliver(receiver_of(f"http://127.0.0.1:9/{SECRET} hook"), notes, "one")
+    assert notes == ["--notify http://127.0.0.1:9: not delivered: its URL is invalid"]
+
+
 def test_what_cannot_be_delivered_in_the_end_is_counted(notes: list[str]) -> None:
     class Down(Receiver):
         name = "down"

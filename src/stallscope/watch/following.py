@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
@@ -13,6 +14,8 @@ from .watcher import Watcher
 
 # Looking takes at most this share of the time, however large a run has grown.
 _MOST_TIME_SHARE = 0.5
+# How long the end waits for looks that have begun.
+_LAST_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -35,32 +38,55 @@ def follow(watchers: Sequence[Watcher], interval_s: float) -> Iterator[list[Even
         interval_s: the pause between two looks at a place.
     """
     open_places = {watcher for watcher in watchers if not watcher.all_completed}
+    if not open_places:
+        return
+    with _looks(watchers, interval_s) as looks:
+        while open_places:
+            try:
+                look = looks.get(timeout=interval_s)
+            except Empty:
+                yield []
+                continue
+            if isinstance(look, Exception):
+                raise look
+            # A job may be started again after it has completed.
+            (open_places.discard if look.all_completed else open_places.add)(look.watcher)
+            yield look.events
+
+
+@contextmanager
+def _looks(
+    watchers: Sequence[Watcher], interval_s: float
+) -> Iterator[SimpleQueue[_Look | Exception]]:
+    """Look at each place in a thread; at the end of the block, let looks that are quick finish."""
     looks: SimpleQueue[_Look | Exception] = SimpleQueue()
-    if open_places:
-        for watcher in watchers:
-            # The threads end with the process, also while they wait for an answer.
-            threading.Thread(
-                target=_look_repeatedly, args=(watcher, interval_s, looks), daemon=True
-            ).start()
-    while open_places:
-        try:
-            look = looks.get(timeout=interval_s)
-        except Empty:
-            yield []
-            continue
-        if isinstance(look, Exception):
-            raise look
-        # A job may be started again after it has completed.
-        (open_places.discard if look.all_completed else open_places.add)(look.watcher)
-        yield look.events
+    ended = threading.Event()
+    # The threads end with the process, also while they wait for an answer.
+    threads = [
+        threading.Thread(
+            target=_look_repeatedly, args=(watcher, interval_s, looks, ended), daemon=True
+        )
+        for watcher in watchers
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield looks
+    finally:
+        ended.set()
+        deadline = time.monotonic() + _LAST_LOOK_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _look_repeatedly(
-    watcher: Watcher, interval_s: float, looks: SimpleQueue[_Look | Exception]
+    watcher: Watcher,
+    interval_s: float,
+    looks: SimpleQueue[_Look | Exception],
+    ended: threading.Event,
 ) -> None:
     took = 0.0
-    while True:
-        time.sleep(max(interval_s, took * (1 - _MOST_TIME_SHARE) / _MOST_TIME_SHARE))
+    while not ended.wait(max(interval_s, took * (1 - _MOST_TIME_SHARE) / _MOST_TIME_SHARE)):
         start = time.monotonic()
         try:
             events = watcher.look()

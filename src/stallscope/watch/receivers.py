@@ -9,7 +9,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
@@ -91,11 +91,11 @@ class Webhook(Receiver):
             raise NotDeliveredError(f"it answers with {error.code}", again=again) from None
         except urllib.error.URLError as error:
             raise NotDeliveredError(_reason(error.reason), again=True) from None
-        except (OSError, HTTPException) as error:
-            raise NotDeliveredError(_reason(error), again=True) from None
-        except ValueError:
+        except (ValueError, InvalidURL):
             # The message may contain the URL.
             raise NotDeliveredError("its URL is invalid", again=False) from None
+        except (OSError, HTTPException) as error:
+            raise NotDeliveredError(_reason(error), again=True) from None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
