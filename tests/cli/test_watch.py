@@ -40,6 +40,15 @@ class Watching:
     def errors(self) -> str:
         return (self._folder / "errors").read_text()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no two looks come while several logs are written."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def wait_for(self, text: str) -> None:
         wait_until(
             lambda: text in self.out or self.process.poll() is not None,
@@ -88,7 +97,8 @@ def test_a_second_run_is_watched_until_it_has_completed(tmp_path: Path, job: Run
     with watching(tmp_path, job.folder, other.folder, "--format", "json") as watch:
         job.end()
         watch.wait_for('"completed"')
-        other.hang(dict.fromkeys(range(3), "ready"))
+        with watch.paused():
+            other.hang(dict.fromkeys(range(3), "ready"))
         watch.wait_for('"holds"')
         other.end()
         assert watch.status() == 1
