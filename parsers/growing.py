@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import UnreadableError
@@ -95,6 +96,20 @@ class ReadLog:
             shown=shown if len(new) > len(whole) else parsed,
         )
 
+    def last(self, steps: int) -> ReadLog:
+        """Return the state without all steps but the last ones."""
+        rows = self.parsed.steps
+        if rows.num_rows <= steps:
+            return self
+        kept = rows.slice(rows.num_rows - steps).combine_chunks()
+        between = self.parsed.intervals
+        between = between.filter(pc.greater_equal(between["step"], kept["step"][0]))
+        return replace(
+            self,
+            parsed=replace(self.parsed, steps=kept, intervals=between),
+            shown=replace(self.shown, steps=kept, intervals=between),
+        )
+
     def _joined(self, new: Parsed, size: int) -> Parsed | None:
         """Add new rows; None if new facts change the meaning of the old rows."""
         old = self.parsed
@@ -112,15 +127,25 @@ class ReadLog:
 
 
 class Growing(Reads):
-    """Reads files as this process does, and holds what it has read of step logs. For one place."""
+    """Reads files as this process does, and holds what it has read of step logs. For one place.
 
-    def __init__(self) -> None:
+    Args:
+        most_steps: the steps of each log to hold from one reading to the next, the last ones; None
+            holds all.
+    """
+
+    def __init__(self, most_steps: int | None = None) -> None:
+        self._most_steps = most_steps
         self._logs: dict[str, ReadLog] = {}
 
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
         read_in_order(reading, files, partial(self._ahead, reading), local=local)
         there = {file.name for file in files}
-        self._logs = {name: known for name, known in self._logs.items() if name in there}
+        self._logs = {
+            name: known if self._most_steps is None else known.last(self._most_steps)
+            for name, known in self._logs.items()
+            if name in there
+        }
 
     def _ahead(self, reading: Reading, file: SourceFile) -> tuple[Unpacked, Parsed | None]:
         """Return the part of a file that shows its kind and its step log, or else all of it."""

@@ -36,6 +36,7 @@ ROOMS = (
     "notebook",
     "batch",
     "spark",
+    "watch",
     "dashboard",
     "cli",
     "__main__",

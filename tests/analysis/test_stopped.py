@@ -104,6 +104,16 @@ def test_a_rank_may_still_describe_its_step_in_a_moment() -> None:
     ] == [1]
 
 
+def test_a_rank_without_a_description_is_not_taken_to_wait() -> None:
+    found = stopped({0: in_flight("ready", 6.0), 2: in_flight("ready", 6.0)})
+    assert (found.ranks, found.undescribed) == ((), (1,))
+    assert "Rank 1 on host-0 has not reported where it is." in found.evidence
+    assert "All ranks" not in found.evidence
+    assert stopped({0: in_flight("ready"), 2: in_flight("ready")}).undescribed == ()
+    alone = stopped({2: in_flight("ready", 6.0)})
+    assert "Ranks 0 and 1 have not reported where they are. Rank 2 waits" in alone.evidence
+
+
 def test_a_thread_of_the_loader_shows_the_users_line() -> None:
     deep = [LIBRARY] * 12 + [["/home/me/train.py", 40, "<module>"]]
     loader = [["/home/me/data.py", 7, "read"], LIBRARY]

@@ -77,6 +77,10 @@ def check(text: str, analysis: Analysis | None = None) -> Outcome:
         ("input>10% and compute<90%", True),
         ("step_ms>baseline+20ms", True),
         ("job_s.total<1d", True),
+        ("stopped", False),
+        ("not stopped and size=2", True),
+        ("stopped.seconds>60", False),
+        ("stopped.seconds=0", True),
     ],
 )
 def test_conditions_hold_or_not(text: str, held: bool) -> None:
@@ -98,6 +102,47 @@ def test_the_outcome_shows_the_numbers() -> None:
     assert check("verdict~balance").says == "verdict is 'input', without 'balance'"
     beside = check("samples_per_second<0.9*baseline").says
     assert "under 0.9*baseline.samples_per_second, which is " in beside
+
+
+def _stopped() -> Analysis:
+    fact = {
+        "step": 300,
+        "since_us": 0,
+        "seen_us": 90_000_000,
+        "usual_us": 225_000,
+        "reached": "ready",
+    }
+    run = simulator.simulate(SLOW_INPUT).run
+    logs = (replace(log, facts={**log.facts, "in_flight": fact}, ended=False) for log in run.logs)
+    return analyse(replace(run, logs=tuple(logs)))
+
+
+def test_a_stop_is_a_condition_by_itself() -> None:
+    found = check("stopped", _stopped())
+    assert found.held is True
+    assert found.says.startswith("No step has finished for 90 s, since step 300. All ranks")
+    assert not found.says.endswith(".")
+    assert check("surely(stopped) and bottleneck=stopped", _stopped()).held is True
+    assert check("stopped.seconds>60", _stopped()).says == "stopped.seconds is 90.0 s, over 60 s"
+    assert check("stopped.seconds>2min", _stopped()).held is False
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("stopped", True),
+        ("not stopped or stopped.seconds>1", True),
+        ("stopped and size>1", False),
+        ("bottleneck=stopped", False),
+    ],
+)
+def test_it_is_known_which_conditions_need_the_analysis(text: str, alone: bool) -> None:
+    assert parse(text).needs_analysis is not alone
+
+
+def test_without_an_analysis_its_figures_are_not_known() -> None:
+    found = parse("size>1 and not stopped").check_stopped(None)
+    assert (found.held, found.says) == (None, "size is not known: it needs the analysis of the run")
 
 
 def test_input_of_one_slow_rank_is_input_although_the_others_only_wait() -> None:

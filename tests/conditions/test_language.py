@@ -74,6 +74,7 @@ _comparisons = st.one_of(
     ),
     st.sampled_from(["bottleneck=='input'", 'status != "open"', "size>1", "gap>=10%", "0<-gap"]),
     st.sampled_from(["verdict=input", "cause~'in'", "ranks=2", "compute>=10%", "0<-step_ms"]),
+    st.sampled_from(["stopped", "stopped.seconds>=1min"]),
 )
 _conditions = st.recursive(
     _comparisons,

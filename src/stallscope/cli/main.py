@@ -20,6 +20,7 @@ COMMANDS = {
     "tune": "recommend Horovod settings, from autotune logs, Timelines and step logs",
     "inspect": "list what is in logs, file by file, and which runs they make up",
     "export": "export a run as a trace for Perfetto or chrome://tracing, or as Parquet or CSV",
+    "watch": "follow runs, and say when a job stands still or another condition holds",
     "dashboard": "show runs in the browser",
     "collect": "copy logs from where they are into a store",
     "runs": "list the runs of a store, with their throughput and their slow ranks",
@@ -40,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line.
 
     Returns:
-        The exit status: 0 for success, 1 if a ``--fail-if`` condition held, 2 for bad usage or
-        unreadable input.
+        The exit status: 0 for success, 1 if a condition of ``--fail-if`` or ``--when`` held, 2 for bad
+        usage or unreadable input.
     """
     argv = list(sys.argv[1:] if arguments is None else arguments)
     try:

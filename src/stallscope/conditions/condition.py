@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.formatting.plain import plain
 from stallscope.query import State, judge, parse_expression
-from stallscope.query.syntax import Node
+from stallscope.query.syntax import Name, Node, leaves_of
 
-from .evaluation import compare
+from .evaluation import Lookup, compare
+from .figures import read
+from .stopping import is_of_stop, read_of_stop
 from .validation import checked_condition
 
 
@@ -39,7 +42,20 @@ class Condition:
 
         Point estimates decide; within ``surely(…)`` whole 95 % intervals do.
         """
-        found = judge(self.node, partial(compare, analysis))
+        return self._outcome(lambda name: read(name.path, name.of_baseline, analysis))
+
+    @property
+    def needs_analysis(self) -> bool:
+        """Whether ``check_stopped`` cannot evaluate it."""
+        names = (leaf for leaf in leaves_of(self.node) if isinstance(leaf, Name))
+        return not all(map(is_of_stop, names))
+
+    def check_stopped(self, stopped: Stopped | None) -> Outcome:
+        """Evaluate a condition on nothing but whether the job stands still."""
+        return self._outcome(partial(read_of_stop, stopped))
+
+    def _outcome(self, lookup: Lookup) -> Outcome:
+        found = judge(self.node, partial(compare, lookup))
         held = None if found.state is State.UNKNOWN else found.state is State.YES
         return Outcome(held, plain("; ".join(dict.fromkeys(found.says))))
 

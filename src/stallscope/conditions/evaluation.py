@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stallscope.analysis import Analysis
 from stallscope.query import Judgement, State, fold
 from stallscope.query.evaluation import COMPARED
 from stallscope.query.kinds import UNITS
 from stallscope.query.syntax import Binary, Name, Node, Number, Text, Unary
 
 from . import sentences
-from .figures import read
-from .found import Word
+from .found import Found, Truth, Word
 from .quantities import Missing, Quantity, is_finite, minus, negative, over, plus, times
 
 _OPERATIONS: Mapping[str, Callable[[Quantity, Quantity], Quantity | None]] = {
@@ -23,14 +21,23 @@ _OPERATIONS: Mapping[str, Callable[[Quantity, Quantity], Quantity | None]] = {
 }
 
 
+#: Reads the figure of a name.
+Lookup = Callable[[Name], Found]
+
+
 class _UnknownError(Exception):
     """A figure is missing, or nothing can be computed; the message is why."""
 
 
-def compare(analysis: Analysis, node: Binary, surely: bool) -> Judgement:
-    """Return whether a comparison holds; with ``surely``, for the whole of every interval."""
+def compare(lookup: Lookup, node: Binary | Name, surely: bool) -> Judgement:
+    """Return whether a comparison holds; with ``surely``, for the whole of every interval.
+
+    A figure that is a condition by itself stands alone.
+    """
     try:
-        left, right = _value(node.left, analysis), _value(node.right, analysis)
+        if isinstance(node, Name):
+            return _truth(node, lookup)
+        left, right = _value(node.left, lookup), _value(node.right, lookup)
         if isinstance(left, Quantity) and isinstance(right, Quantity):
             return _compare_amounts(node, left, right, surely)
         assert isinstance(left, Word)
@@ -38,6 +45,12 @@ def compare(analysis: Analysis, node: Binary, surely: bool) -> Judgement:
         return _compare_words(node, left, right)
     except _UnknownError as error:
         return Judgement(State.UNKNOWN, (str(error),))
+
+
+def _truth(name: Name, lookup: Lookup) -> Judgement:
+    found = _figure(name, lookup)
+    assert isinstance(found, Truth)
+    return Judgement(State.YES if found.held else State.NO, (found.says,))
 
 
 def _compare_amounts(node: Binary, left: Quantity, right: Quantity, surely: bool) -> Judgement:
@@ -73,7 +86,7 @@ def _compare_words(node: Binary, left: Word, right: Word) -> Judgement:
     return Judgement(State.YES if held else State.NO, (sentence,))
 
 
-def _value(node: Node, analysis: Analysis) -> Quantity | Word:
+def _value(node: Node, lookup: Lookup) -> Quantity | Word:
     """Return one side of a comparison.
 
     Raises:
@@ -85,27 +98,29 @@ def _value(node: Node, analysis: Analysis) -> Quantity | Word:
     if isinstance(node, Text):
         return Word(node.text)
     if isinstance(node, Name):
-        return _figure(node, analysis)
+        found = _figure(node, lookup)
+        assert not isinstance(found, Truth)
+        return found
     if isinstance(node, Unary):
-        return negative(_amount(node.operand, analysis))
+        return negative(_amount(node.operand, lookup))
     assert isinstance(node, Binary)
-    left, right = _amount(node.left, analysis), _amount(node.right, analysis)
-    found = _OPERATIONS[node.word](left, right)
-    if found is None:
+    left, right = _amount(node.left, lookup), _amount(node.right, lookup)
+    result = _OPERATIONS[node.word](left, right)
+    if result is None:
         raise _UnknownError(f"{node} cannot be told: {node.right} is 0")
-    if not is_finite(found):
+    if not is_finite(result):
         raise _UnknownError(f"{node} cannot be told: it is too large a number")
-    return found
+    return result
 
 
-def _amount(node: Node, analysis: Analysis) -> Quantity:
-    value = _value(node, analysis)
+def _amount(node: Node, lookup: Lookup) -> Quantity:
+    value = _value(node, lookup)
     assert isinstance(value, Quantity)
     return value
 
 
-def _figure(name: Name, analysis: Analysis) -> Quantity | Word:
-    found = read(name.path, name.of_baseline, analysis)
+def _figure(name: Name, lookup: Lookup) -> Quantity | Word | Truth:
+    found = lookup(name)
     if isinstance(found, Missing):
         raise _UnknownError(f"{name} is not known: {found.why}")
     if isinstance(found, Quantity) and not is_finite(found):

@@ -17,6 +17,7 @@ from .entries import ENTRY_FIGURES
 from .found import NO_BASELINE, Figure, Found, Word, count, number, unmeasured
 from .gains import GAINS, gain_figure
 from .quantities import Missing, Quantity, estimate
+from .stopping import STOPPED_FIGURES
 
 _PERCENTILES = "percentiles have none"
 _ALONE = "it is known without one"
@@ -173,6 +174,7 @@ _FIGURES: dict[str, Figure] = {
     **ENTRY_FIGURES,
     "bottleneck": Figure(Kind.TEXT, _verdict, _VERDICTS),
     "bottleneck.cause": Figure(Kind.TEXT, _cause, _CAUSES),
+    **STOPPED_FIGURES,
     "findings": Figure(Kind.NUMBER, _findings(None)),
     **{
         f"findings.{severity}": Figure(Kind.NUMBER, _findings(severity))

@@ -23,7 +23,15 @@ class Word:
     unsure: str = ""
 
 
-Found = Quantity | Word | Missing
+@dataclass(frozen=True)
+class Truth:
+    """The value of a figure that is a condition by itself, with its reason in a sentence."""
+
+    held: bool
+    says: str
+
+
+Found = Quantity | Word | Truth | Missing
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ def checked_condition(node: Node) -> Node:
         return replace(node, left=left, right=right)
     if isinstance(node, Binary) and node.word in COMPARING:
         return _checked_comparison(node)
-    _kind_of(node)
+    if _kind_of(node) is Kind.TRUTH:
+        return node
     raise wrong(
         node.column, f"{node} is no condition: compare it with something, as in input.excess>20%"
     )

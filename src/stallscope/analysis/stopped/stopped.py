@@ -66,6 +66,8 @@ class Stopped:
     ranks: tuple[StoppedRank, ...]
     waiting: tuple[int, ...]
     evidence: str
+    #: The ranks that have not described their step yet; they may within seconds.
+    undescribed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,10 @@ def find_stopped(run: Run) -> Stopped | None:
     if not seen:
         return None
     missing = _missing(seen)
-    silent = _silent(logs, seen)
+    others = _undescribed(logs, seen)
+    lasting = max(rank.seconds for rank in seen) >= _SILENT_S
+    silent = others if lasting else []
+    undescribed = [] if lasting else [log for log in others if not log.ended]
     if not _is_a_stop(seen, missing, silent):
         return None
     latest = max(seen, key=lambda rank: rank.since_ns)
@@ -134,7 +139,8 @@ def find_stopped(run: Run) -> Stopped | None:
         step=min(rank.step for rank in seen),
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
         waiting=waiting,
-        evidence=" ".join(_evidence(run, latest, ranks, silent, waiting)),
+        evidence=" ".join(_evidence(run, latest, ranks, silent, undescribed, waiting)),
+        undescribed=tuple(sorted(log.rank for log in undescribed)),
     )
 
 
@@ -175,10 +181,8 @@ def _missing(seen: Sequence[_Rank]) -> list[_Rank]:
     )
 
 
-def _silent(logs: Sequence[Log], seen: Sequence[_Rank]) -> list[Log]:
-    """Return the logs that have stopped without a word while other ranks wait."""
-    if max(rank.seconds for rank in seen) < _SILENT_S:
-        return []
+def _undescribed(logs: Sequence[Log], seen: Sequence[_Rank]) -> list[Log]:
+    """Return the logs that describe no step while other ranks wait."""
     described = {rank.log.rank for rank in seen}
     return [log for log in logs if log.rank not in described]
 
@@ -213,6 +217,7 @@ def _evidence(
     latest: _Rank,
     ranks: Sequence[StoppedRank],
     silent: Sequence[Log],
+    undescribed: Sequence[Log],
     waiting: Sequence[int],
 ) -> Iterator[str]:
     yield f"No step has finished for {latest.seconds:,.0f} s, since step {latest.step}."
@@ -222,7 +227,9 @@ def _evidence(
     for log in silent:
         what = "has ended its training" if log.ended else "has stopped without a last line"
         yield f"The log of rank {log.rank} on {log.host} {what}."
-    if ranks and waiting:
+    if undescribed:
+        yield _has_not_reported(undescribed)
+    if waiting and (ranks or undescribed):
         wait = "waits" if len(waiting) == 1 else "wait"
         yield f"{capitalised(listed('rank', waiting))} {wait} in the allreduce."
     elif waiting:
@@ -231,9 +238,16 @@ def _evidence(
             if run.missing_ranks
             else "the network or the reduction itself stands still."
         )
-    elif not ranks:
+    elif not ranks and not undescribed:
         yield "The logs do not show which rank the others wait for."
     yield from _stall_reports(run)
+
+
+def _has_not_reported(logs: Sequence[Log]) -> str:
+    if len(logs) == 1:
+        return f"Rank {logs[0].rank} on {logs[0].host} has not reported where it is."
+    names = listed("rank", sorted(log.rank for log in logs))
+    return f"{capitalised(names)} have not reported where they are."
 
 
 def _where(rank: StoppedRank) -> str:

@@ -9,6 +9,7 @@ from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.analysis.views.machines import between, figures_of
 from stallscope.analysis.views.utc import steady_wall
 from stallscope.analysis.worlds import WorldSummary
@@ -53,7 +54,7 @@ def json_content(analysis: Analysis) -> Content:
         communication=moved and fields_of(moved, _COMMUNICATION),
         input=_input(analysis),
         bottleneck=analysis.bottleneck,
-        stopped=_stopped(analysis),
+        stopped=stopped_content(analysis.stopped),
         stragglers=[fields_of(one, _STRAGGLER) for one in analysis.stragglers],
         what_if=[_gain(gain) for gain in analysis.what_if],
         predicted_from=analysis.predicted_from,
@@ -80,8 +81,8 @@ def _run(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _stopped(analysis: Analysis) -> dict[str, Any] | None:
-    stopped = analysis.stopped
+def stopped_content(stopped: Stopped | None) -> dict[str, Any] | None:
+    """Return how a job stands still, as a value for JSON; None if it does not."""
     if stopped is None:
         return None
     return {

@@ -1,0 +1,156 @@
+"""Follow runs, and say when a job stands still, who is missing, and when it goes on or ends."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.collector.store.mirror import temporary_mirrors
+from stallscope.conditions import Condition, parse
+from stallscope.errors import UsageError
+from stallscope.runs import open_run
+from stallscope.watch.delivery import Delivery
+from stallscope.watch.events import Event
+from stallscope.watch.following import follow
+from stallscope.watch.places import Place
+from stallscope.watch.receivers import receiver_of
+from stallscope.watch.throttle import Throttle
+from stallscope.watch.watcher import STOPPED, Watcher
+
+from .bars import show_progress
+from .main import SUCCESS, add_read_as
+
+#: The exit status if a condition has held.
+CONDITION_HELD = 1
+# How long notifications may take after the last event.
+_LAST_DELIVERY_SECONDS = 30.0
+_EXAMPLES = """examples:
+  stallscope watch logs/run-42
+  stallscope watch ssh://node-1/logs/run-42 --notify https://example.com/hooks/training
+  stallscope watch logs/run-42 --when 'stopped.seconds>60' --notify 'mail -s training ada@example.com'
+  stallscope watch runs --once --format json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a folder with logs, a log, a URL, an MLflow run, a collected run, or a store of them",
+    )
+    parser.add_argument(
+        "--when",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        help=f"what to watch for ({STOPPED}), such as 'step_ms.p99>2s'; may be given several times",
+    )
+    parser.add_argument(
+        "--baseline", metavar="RUN", help="another run, for conditions that compare with it"
+    )
+    parser.add_argument(
+        "--notify",
+        metavar="URL|COMMAND",
+        help="POST each event as JSON to this URL, or run this command with it on standard input",
+    )
+    parser.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        type=float,
+        default=2.0,
+        help="how often to look (%(default)s)",
+    )
+    parser.add_argument("--once", action="store_true", help="look once, and exit")
+    parser.add_argument(
+        "--format", metavar="NAME", help="json: one object per line; without it, lines of text"
+    )
+    add_read_as(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.format not in (None, "json"):
+        raise UsageError(f"there is no format {options.format!r}: watch writes json, or text")
+    if not 0 < options.interval < math.inf:
+        raise UsageError(f"--interval {options.interval:g}: give a number of seconds above 0")
+    conditions = _conditions(options.when or [STOPPED])
+    with temporary_mirrors() as mirrors, _delivery(options.notify) as delivery:
+        baseline = None if options.baseline is None else _baseline(options.baseline)
+        watchers = [
+            Watcher(place, conditions, baseline=baseline, note=_note)
+            for place in _places(options, conditions, mirrors)
+        ]
+        throttle = Throttle()
+        for events in _events(watchers, options):
+            for event in events:
+                _print(event, options.format)
+            if delivery is not None:
+                for event in throttle.passed(events, time.monotonic()):
+                    delivery.add(event)
+    return CONDITION_HELD if any(watcher.any_held for watcher in watchers) else SUCCESS
+
+
+def _events(watchers: Sequence[Watcher], options: argparse.Namespace) -> Iterator[list[Event]]:
+    """Yield the events of the first look at all places, and then those that follow.
+
+    Raises:
+        StallscopeError: if a place cannot be read at first.
+    """
+    events = [event for watcher in watchers for event in watcher.first_look(only=options.once)]
+    if not events and all(watcher.all_completed for watcher in watchers):
+        _note("all runs have completed already")
+    yield events
+    if not options.once:
+        yield from follow(watchers, options.interval)
+
+
+def _conditions(texts: Sequence[str]) -> list[Condition]:
+    found = []
+    for text in texts:
+        try:
+            found.append(parse(text))
+        except ValueError as error:
+            raise UsageError(f"--when: {error}") from None
+    return found
+
+
+def _places(
+    options: argparse.Namespace, conditions: Sequence[Condition], mirrors: Path
+) -> list[Place]:
+    whole = any(condition.needs_analysis for condition in conditions)
+    return [
+        Place(source, options.read_as, mirrors, whole=whole)
+        for source in dict.fromkeys(options.runs)
+    ]
+
+
+def _baseline(source: str) -> Analysis:
+    return analyse(open_run(source, show_progress=show_progress))
+
+
+@contextmanager
+def _delivery(notify: str | None) -> Iterator[Delivery | None]:
+    """Start delivering; at the end of the block, wait for the last notifications."""
+    if notify is None:
+        yield None
+        return
+    delivery = Delivery(receiver_of(notify), _note)
+    yield delivery
+    delivery.close(_LAST_DELIVERY_SECONDS)
+
+
+def _print(event: Event, form: str | None) -> None:
+    print(event.line() if form is None else json.dumps(event.content()), flush=True)
+
+
+def _note(what: str) -> None:
+    print(f"stallscope: {what}", file=sys.stderr, flush=True)

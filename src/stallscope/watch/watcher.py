@@ -1,0 +1,211 @@
+"""Look at the runs of a place repeatedly, and return what has happened since the last look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.stopped.stopped import Stopped, find_stopped
+from stallscope.conditions import Condition, Outcome
+from stallscope.errors import StallscopeError
+from stallscope.formatting.numbers import amount
+from stallscope.reports.run.json_content import stopped_content
+from stallscope.run import Run
+
+from .events import Event, utc
+from .places import Place
+
+#: The condition that the events describe in words of their own.
+STOPPED = "stopped"
+# One failure may be a file that another process is replacing.
+_FAILURES = 2
+
+
+@dataclass
+class _WatchedRun:
+    """The known state of a run."""
+
+    #: The conditions that hold.
+    held: set[str] = field(default_factory=set)
+    undecided: set[str] = field(default_factory=set)
+    completed: bool = False
+    #: How the job stood still when it was last seen so.
+    stopped: Stopped | None = None
+    #: Whether some ranks may still describe where they are.
+    incomplete: bool = False
+
+
+class Watcher:
+    """Watches the runs at a place. For one thread at a time.
+
+    Args:
+        place: the place.
+        conditions: the conditions to evaluate.
+        baseline: the run that runs are compared with.
+        note: called with sentences about conditions that cannot be evaluated.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        conditions: Sequence[Condition],
+        *,
+        baseline: Analysis | None = None,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._place = place
+        self._conditions = {str(condition): condition for condition in conditions}
+        self._needs_analysis = any(one.needs_analysis for one in conditions)
+        self._baseline = baseline
+        self._note = note
+        self._runs: dict[str, _WatchedRun] = {}
+        #: The ids of the runs at the last look.
+        self._current: list[str] = []
+        #: Failures in a row.
+        self._failures = 0
+        #: Whether a condition has held at any time.
+        self.any_held = False
+
+    @property
+    def all_completed(self) -> bool:
+        """Whether all runs at the place had completed at the last look."""
+        return not self._failures and all(self._runs[run].completed for run in self._current)
+
+    def first_look(self, *, only: bool = False) -> list[Event]:
+        """Read the place; return what holds already.
+
+        Args:
+            only: whether no other look follows, which might know more.
+
+        Raises:
+            StallscopeError: if the place cannot be read.
+        """
+        events: list[Event] = []
+        self._look(events, only)
+        return events
+
+    def look(self) -> list[Event]:
+        """Read what is new; return what has happened since the last look."""
+        events: list[Event] = []
+        try:
+            self._look(events, False)
+        except StallscopeError as error:
+            return [*events, *self._failed(error)]
+        return [*self._recovered(), *events]
+
+    def _look(self, events: list[Event], only: bool) -> None:
+        runs = self._place.look()
+        self._current = [run.id for run in runs]
+        for run in runs:
+            self._runs.setdefault(run.id, _WatchedRun())
+        for run in runs:
+            # A run of a store is read here, on demand.
+            events += self._look_at(run, only)
+
+    def _failed(self, error: StallscopeError) -> Iterator[Event]:
+        self._failures += 1
+        if self._failures == _FAILURES:
+            text = f"{str(error).rstrip('.')}. Trying again."
+            yield Event("unreadable", datetime.now(UTC), self._place.where, text)
+
+    def _recovered(self) -> Iterator[Event]:
+        failures, self._failures = self._failures, 0
+        if failures >= _FAILURES:
+            text = f"{self._place.where}: can be read again."
+            yield Event("readable", datetime.now(UTC), self._place.where, text)
+
+    def _look_at(self, run: Run, only: bool) -> list[Event]:
+        """Evaluate the conditions for one run; return what has changed."""
+        stopped = find_stopped(run)
+        state = self._runs[run.id]
+        # Ranks notice a step that takes too long within a second or two of each other: the next
+        # look shows who is missing.
+        incomplete = stopped is not None and bool(stopped.undescribed)
+        if incomplete and not state.incomplete and not state.held and not only:
+            state.incomplete = True
+            return []
+        state.incomplete = incomplete
+        outcomes = self._outcomes(run, stopped)
+        events = [
+            event
+            for text, outcome in outcomes.items()
+            for event in self._changes(run, state, text, outcome, stopped)
+        ]
+        state.stopped = stopped or state.stopped
+        completed = run.status == "completed"
+        if completed and not state.completed:
+            events.append(self._event("completed", run, "completed."))
+        state.completed = completed
+        return events
+
+    def _outcomes(self, run: Run, stopped: Stopped | None) -> dict[str, Outcome]:
+        analysis = analyse(run, self._baseline) if self._needs_analysis else None
+        return {
+            text: condition.check_stopped(stopped)
+            if analysis is None or not condition.needs_analysis
+            else condition.check(analysis)
+            for text, condition in self._conditions.items()
+        }
+
+    def _changes(
+        self,
+        run: Run,
+        state: _WatchedRun,
+        text: str,
+        outcome: Outcome,
+        stopped: Stopped | None,
+    ) -> Iterator[Event]:
+        """Yield an event if a condition has begun to hold, or no longer holds."""
+        if outcome.held is None:
+            # What held is taken to hold until the opposite is known.
+            if text not in state.undecided:
+                self._note(f"--when {text} is undecided in {run.name}: {outcome.says}")
+            state.undecided.add(text)
+            return
+        state.undecided.discard(text)
+        if outcome.held and text not in state.held:
+            self.any_held = True
+            state.held.add(text)
+            sentence = f"{text} holds: {outcome.says}."
+            if text == STOPPED and stopped is not None:
+                sentence = _stands_still(stopped)
+            yield self._event("holds", run, sentence, text, stopped)
+        elif not outcome.held and text in state.held:
+            state.held.discard(text)
+            sentence = f"{text} no longer holds: {outcome.says}."
+            if text == STOPPED and state.stopped is not None:
+                sentence = _goes_on(state.stopped, ended=run.status == "completed")
+            yield self._event("ceased", run, sentence, text)
+
+    def _event(
+        self,
+        kind: Literal["holds", "ceased", "completed"],
+        run: Run,
+        sentence: str,
+        condition: str | None = None,
+        stopped: Stopped | None = None,
+    ) -> Event:
+        return Event(
+            kind,
+            datetime.now(UTC),
+            self._place.where,
+            f"{run.name}: {sentence}",
+            run.id,
+            run.name,
+            condition,
+            stopped_content(stopped),
+        )
+
+
+def _stands_still(stopped: Stopped) -> str:
+    since = "" if stopped.since is None else f" since {utc(stopped.since)}"
+    return f"stopped{since}. {stopped.evidence}"
+
+
+def _goes_on(stopped: Stopped, *, ended: bool) -> str:
+    what = "ended" if ended else "goes on"
+    duration = amount(stopped.seconds, "s")
+    return f"{what}. It stood still for at least {duration} at step {stopped.step}."

@@ -1,0 +1,54 @@
+"""A receiver of notifications, which may be down or refuse them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from .local_servers import QuietHandler, serving
+
+
+@dataclass
+class Receiver:
+    """What a receiver gets."""
+
+    url: str = ""
+    #: The statuses of its next answers; later ones are 204.
+    answers: list[int] = field(default_factory=list)
+    #: All requests: path and login.
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    #: The notifications that it has accepted.
+    accepted: list[dict[str, Any]] = field(default_factory=list)
+
+
+@contextmanager
+def receiver(*answers: int) -> Iterator[Receiver]:
+    """Receive notifications as long as the block lasts.
+
+    Args:
+        answers: the statuses of the first answers.
+    """
+    own = Receiver(answers=list(answers))
+    with serving(_Handler, own=own) as port:
+        own.url = f"http://127.0.0.1:{port}/hook"
+        yield own
+
+
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
+    own: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.own.requests.append((self.path, self.headers.get("Authorization")))
+        status = self.own.answers.pop(0) if self.own.answers else 204
+        if status == 204:
+            self.own.accepted.append(json.loads(body))
+        self.send_response(status)
+        if 300 <= status < 400:
+            self.send_header("Location", "/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()

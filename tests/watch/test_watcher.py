@@ -1,0 +1,224 @@
+"""What a watcher reports of runs whose logs grow."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import collect_job
+from support.running_job import RunningJob
+from support.step_logs import Job
+
+from stallscope.analysis.stopped.stopped import find_stopped
+from stallscope.cli.main import main
+from stallscope.conditions import parse
+from stallscope.errors import NotFoundError
+from stallscope.watch import places
+from stallscope.watch import watcher as watching
+from stallscope.watch.events import Event
+from stallscope.watch.places import Place
+from stallscope.watch.watcher import Watcher
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> RunningJob:
+    return RunningJob(tmp_path / "logs")
+
+
+def watcher_of(place: object, *conditions: str, notes: list[str] | None = None) -> Watcher:
+    parsed = [parse(text) for text in conditions or ("stopped",)]
+    whole = any(one.needs_analysis for one in parsed)
+    return Watcher(
+        Place(str(place), None, Path("unused"), whole=whole),
+        parsed,
+        note=(notes if notes is not None else []).append,
+    )
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event.kind for event in events]
+
+
+def test_a_stop_is_reported_once_with_who_is_missing(job: RunningJob) -> None:
+    watcher = watcher_of(job.folder)
+    assert watcher.first_look() == []
+    job.wait_for_rank_1()
+    (event,) = watcher.look()
+    assert (event.kind, event.condition, event.run_id) == ("holds", "stopped", "run-42")
+    assert "run-42: stopped since 2026-09-21" in event.text
+    assert "since step 150" in event.text
+    assert "Rank 1 on alpha waits for its batch, in `batches` at `train.py:12`." in event.text
+    assert "Ranks 0 and 2 wait in the allreduce." in event.text
+    assert event.stopped is not None
+    assert [rank["rank"] for rank in event.stopped["ranks"]] == [1]
+    assert watcher.look() == []
+    assert watcher.any_held
+
+
+def test_it_reports_that_the_job_goes_on_and_completes(job: RunningJob) -> None:
+    watcher = watcher_of(job.folder)
+    watcher.first_look()
+    job.wait_for_rank_1()
+    watcher.look()
+    job.go_on()
+    (event,) = watcher.look()
+    assert event.kind == "ceased"
+    assert "goes on. It stood still for at least 6.00 s at step 150." in event.text
+    assert not watcher.all_completed
+    job.end()
+    assert kinds(watcher.look()) == ["completed"]
+    assert watcher.all_completed
+
+
+def test_a_job_that_ends_while_it_stands_still_does_not_go_on(job: RunningJob) -> None:
+    job.wait_for_rank_1()
+    watcher = watcher_of(job.folder)
+    assert kinds(watcher.first_look()) == ["holds"]
+    job.end()
+    ceased, completed = watcher.look()
+    assert "run-42: ended." in ceased.text
+    assert completed.kind == "completed"
+
+
+def test_it_looks_again_before_it_says_who_is_missing(job: RunningJob) -> None:
+    watcher = watcher_of(job.folder)
+    job.hang({0: "ready"})
+    assert watcher.first_look() == []
+    job.hang({1: "begin", 2: "ready"})
+    (event,) = watcher.look()
+    assert "Rank 1 on alpha waits for its batch" in event.text
+
+
+def test_a_rank_that_stays_silent_delays_it_by_one_look(job: RunningJob) -> None:
+    watcher = watcher_of(job.folder)
+    job.hang({0: "ready", 2: "ready"})
+    assert watcher.first_look() == []
+    (event,) = watcher.look()
+    assert "Rank 1 on alpha has not reported where it is." in event.text
+    assert "network" not in event.text
+
+
+def test_the_only_look_reports_what_is_known(job: RunningJob) -> None:
+    job.hang({0: "ready", 2: "ready"})
+    assert kinds(watcher_of(job.folder).first_look(only=True)) == ["holds"]
+
+
+@pytest.mark.parametrize("changes", [{"pause": "validation"}, {"usual_us": None}])
+def test_validations_and_first_steps_are_no_stop(job: RunningJob, changes: dict[str, Any]) -> None:
+    watcher = watcher_of(job.folder)
+    assert watcher.first_look() == []
+    job.hang(dict.fromkeys(range(3), "end"), 90.0, **changes)
+    assert watcher.look() == []
+    assert watcher.look() == []
+    assert not watcher.any_held
+
+
+def test_a_place_that_cannot_be_read_is_reported_once_and_read_again(job: RunningJob) -> None:
+    watcher = watcher_of(job.folder)
+    watcher.first_look()
+    elsewhere = job.folder.with_name("elsewhere")
+    shutil.move(job.folder, elsewhere)
+    # One failure may be a file that is being replaced.
+    assert watcher.look() == []
+    (event,) = watcher.look()
+    assert event.kind == "unreadable"
+    assert "there is no such file or folder" in event.text
+    assert watcher.look() == []
+    assert not watcher.all_completed
+    shutil.move(elsewhere, job.folder)
+    assert kinds(watcher.look()) == ["readable"]
+
+
+def test_a_place_that_cannot_be_read_at_first_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        watcher_of(tmp_path / "nowhere").first_look()
+
+
+def test_a_later_run_in_the_same_folder_is_watched(job: RunningJob) -> None:
+    watcher = watcher_of(job.folder)
+    watcher.first_look()
+    for path in job.folder.glob("*.steps.csv"):
+        path.unlink()
+    later = RunningJob(job.folder, run_id="run-43", seed=2)
+    assert watcher.look() == []
+    later.wait_for_rank_1()
+    (event,) = watcher.look()
+    assert event.run_id == "run-43"
+
+
+def test_a_stop_alone_needs_no_analysis(job: RunningJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "analyse", None)
+    job.wait_for_rank_1()
+    conditions = ("stopped", "stopped.seconds>5 and not stopped.seconds>60")
+    events = watcher_of(job.folder, *conditions).first_look()
+    assert [event.condition for event in events] == list(conditions)
+    assert "stopped.seconds is 6.00 s, over 5 s" in events[1].text
+
+
+def test_other_conditions_are_evaluated_on_the_analysis(job: RunningJob) -> None:
+    watcher = watcher_of(job.folder, "status=completed", "stopped", "steps.total>100")
+    (event,) = watcher.first_look()
+    assert event.text == "run-42: steps.total>100 holds: steps.total is 150, over 100."
+    job.end()
+    assert kinds(watcher.look()) == ["holds", "completed"]
+
+
+def test_an_undecided_condition_is_noted_once(job: RunningJob) -> None:
+    notes: list[str] = []
+    watcher = watcher_of(job.folder, "input.excess>20%", notes=notes)
+    watcher.first_look()
+    watcher.look()
+    (note,) = notes
+    assert "--when input.excess>20% is undecided in run-42" in note
+    assert "there is no baseline" in note
+
+
+def test_of_a_store_the_open_runs_are_watched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collect_job(tmp_path, Job(run_id="ended-before"))
+    job = RunningJob(tmp_path / "logs" / "open", run_id="open")
+    store = tmp_path / "store"
+    collect = ["collect", str(job.folder), "--to", str(store)]
+    assert main(collect) == 0
+    watcher = watcher_of(store)
+    assert watcher.first_look() == []
+    job.wait_for_rank_1()
+    assert main(collect) == 0
+    assert [(event.kind, event.run_id) for event in watcher.look()] == [("holds", "open")]
+    job.end()
+    assert main(collect) == 0
+    assert kinds(watcher.look()) == ["ceased", "completed"]
+    assert watcher.all_completed
+
+
+@pytest.mark.parametrize("chosen", ["{store}#open", "{store}/{folder}"])
+def test_one_run_of_a_store_is_watched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], chosen: str
+) -> None:
+    collect_job(tmp_path, Job(run_id="other"))
+    job = RunningJob(tmp_path / "logs" / "open", run_id="open")
+    job.wait_for_rank_1()
+    store = tmp_path / "store"
+    assert main(["collect", str(job.folder), "--to", str(store)]) == 0
+    (folder,) = [path.name for path in store.iterdir() if path.name.startswith("open")]
+    watcher = watcher_of(chosen.format(store=store, folder=folder))
+    assert [event.run_id for event in watcher.first_look()] == ["open"]
+
+
+def test_old_steps_are_dropped_and_the_state_is_the_same(
+    job: RunningJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_STEPS_HELD", 10)
+    short, whole = (
+        Place(str(job.folder), None, job.folder, whole=whole) for whole in (False, True)
+    )
+    for change in (lambda: None, job.wait_for_rank_1, job.go_on, lambda: job.end([0])):
+        change()
+        (one,), (other,) = short.look(), whole.look()
+        assert find_stopped(one) == find_stopped(other)
+        assert [log.facts for log in one.logs] == [log.facts for log in other.logs]
+        assert [log.ended for log in one.logs] == [log.ended for log in other.logs]
+    assert (one.rows, other.rows) == (3 * 10, 3 * 150)
