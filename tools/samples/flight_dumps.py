@@ -1,0 +1,123 @@
+"""Make dumps of PyTorch's Flight Recorder with real Gloo ranks, of which rank 1 has a fault.
+
+    python tools/samples/flight_dumps.py FOLDER CASE [--json]
+
+It made the dumps in tests/parsers/flight/. Rank 1 of three
+
+    uneven    has one batch less than the others
+    skip      leaves out an all_reduce, and goes on to the broadcast after it
+    sleep     sleeps before an all_reduce
+    sigstop   is stopped before an all_reduce, and so writes no dump
+    order     calls the broadcast before the all_reduce
+    subgroup  sleeps, in a process group of ranks 1 and 2
+    none      has no fault
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+RANKS = 3
+FAULTY = 1
+STEPS = 6
+#: The step with the fault.
+AT = 3
+CASES = ("uneven", "skip", "sleep", "sigstop", "order", "subgroup", "none")
+# Ranks start within seconds, and then train for milliseconds.
+_DUMP_AFTER_S = 3.0
+_FOREVER_S = 600.0
+
+
+def train(case: str) -> None:
+    """Train on one rank, as the others do or with a fault."""
+    import torch
+    from torch import distributed
+
+    faulty = distributed.get_rank() == FAULTY
+    pair = distributed.new_group([1, 2], group_desc="pair") if case == "subgroup" else None
+    gradients = torch.ones(3, 2)
+    for step in range(STEPS):
+        strikes = faulty and step == AT
+        if strikes and case == "sleep":
+            time.sleep(_FOREVER_S)
+        if strikes and case == "sigstop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if case == "uneven" and faulty and step == STEPS - 1:
+            break
+        if strikes and case == "order":
+            distributed.broadcast(gradients, 0)
+            distributed.all_reduce(gradients)
+            continue
+        if not (strikes and case == "skip"):
+            distributed.all_reduce(gradients)
+        if pair is not None and distributed.get_rank() > 0:
+            if strikes:
+                time.sleep(_FOREVER_S)
+            distributed.all_reduce(gradients, group=pair)
+        distributed.broadcast(gradients, 0)
+
+
+def run_rank(folder: Path, case: str, ending: str) -> None:
+    """Train, and write the dump of this rank once the others stand still."""
+    from torch import distributed
+    from torch._C import _distributed_c10d as c10d
+
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=_FOREVER_S))
+
+    def dump() -> None:
+        time.sleep(_DUMP_AFTER_S)
+        rank = distributed.get_rank()
+        made = c10d._dump_fr_trace_json() if ending else c10d._dump_fr_trace()
+        path = folder / f"trace_rank_{rank}{ending}"
+        path.write_bytes(made.encode() if isinstance(made, str) else made)
+        os._exit(0)
+
+    writing = threading.Thread(target=dump)
+    writing.start()
+    train(case)
+    writing.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--json", dest="ending", action="store_const", const=".json", default="")
+    options = parser.parse_args()
+    if "RANK" in os.environ:
+        run_rank(options.folder, options.case, options.ending)
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {
+        "WORLD_SIZE": str(RANKS),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCH_FR_BUFFER_SIZE": "100",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "100",
+    }
+    ranks = [
+        subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, **shared, "RANK": str(at)})
+        for at in range(RANKS)
+    ]
+    for at, rank in enumerate(ranks):
+        if at != FAULTY or options.case != "sigstop":
+            rank.wait()
+    for rank in ranks:
+        rank.kill()
+        rank.wait()
+
+
+if __name__ == "__main__":
+    main()
