@@ -2,6 +2,15 @@
 
 from .comparing import KIND, Compared, compare
 from .dump import Dump, Entry, Group
-from .format import FlightRecorderFormat
+from .format import FlightRecorderFormat, parse_dump
 
-__all__ = ["KIND", "Compared", "Dump", "Entry", "FlightRecorderFormat", "Group", "compare"]
+__all__ = [
+    "KIND",
+    "Compared",
+    "Dump",
+    "Entry",
+    "FlightRecorderFormat",
+    "Group",
+    "compare",
+    "parse_dump",
+]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePath
 
 from stallscope.formatting.lists import ranks_in_words
@@ -51,17 +52,17 @@ class _Position:
     dump: Dump
     entries: dict[int, Entry] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def last(self) -> int:
         return max(self.entries, default=-1)
 
-    @property
+    @cached_property
     def open(self) -> Entry | None:
         """Return the first collective that is not completed."""
         numbers = [number for number, entry in self.entries.items() if not entry.completed]
         return self.entries[min(numbers)] if numbers else None
 
-    @property
+    @cached_property
     def passed(self) -> int:
         """Return the last collective that all ranks must have entered."""
         passed = (
@@ -90,77 +91,119 @@ class _Stall:
 
 
 @dataclass(frozen=True)
+class _Team:
+    """The ranks of one process group."""
+
+    positions: dict[int, _Position]
+    #: The ranks that left no dump.
+    absent: tuple[int, ...]
+
+    def leave_out_older(self) -> list[str]:
+        """Remove ranks that must have come further than their dumps show, and return their files."""
+        passed = max((one.passed for one in self.positions.values()), default=-1)
+        older = [rank for rank, one in self.positions.items() if one.last < passed]
+        return [self.positions.pop(rank).dump.path for rank in older]
+
+    def opened(self) -> dict[int, Entry]:
+        """Return by rank the first collective that is not completed."""
+        return {rank: one.open for rank, one in self.positions.items() if one.open is not None}
+
+    def stall(self, open_of: Mapping[int, Sequence[Entry]]) -> _Stall | None:
+        """Return the first collective in which ranks wait for others.
+
+        Args:
+            open_of: the collectives of each rank that are not completed, the first one of each group.
+        """
+        opened = self.opened()
+        for number in sorted({entry.number for entry in opened.values()}):
+            called = {
+                rank: one.entries[number]
+                for rank, one in self.positions.items()
+                if number in one.entries
+            }
+            variants = _variants(called)
+            if len(variants) > 1:
+                return _mismatch(called, variants, self.positions)
+            missing = [rank for rank, one in self.positions.items() if one.last < number]
+            unstarted = _not_started(called)
+            if missing or unstarted or self.absent:
+                waiting = {
+                    rank: entry
+                    for rank, entry in opened.items()
+                    if entry.number >= number and rank not in unstarted
+                }
+                return self._absence(number, waiting, missing, unstarted, open_of)
+        return None
+
+    def _absence(
+        self,
+        number: int,
+        waiting: Mapping[int, Entry],
+        missing: Sequence[int],
+        unstarted: Sequence[int],
+        open_of: Mapping[int, Sequence[Entry]],
+    ) -> _Stall | None:
+        here = [entry for entry in waiting.values() if entry.number == number]
+        if not here:
+            return None
+        # What a missing rank has not completed is of another group.
+        elsewhere = {
+            rank: others[0]
+            for rank in missing
+            if (others := [one for one in open_of.get(rank, ()) if one.group != here[0].group])
+        }
+        named = [rank for rank in missing if rank not in elsewhere] or unstarted
+        sentence = _sentence(self.positions, waiting, here[0], missing, self.absent, unstarted)
+        return _Stall(
+            here[0],
+            self.positions[min(waiting)].dump.path,
+            tuple(named or self.absent or missing),
+            "; ".join([*sentence, *_reasons(elsewhere)]),
+            len(elsewhere),
+        )
+
+
+@dataclass(frozen=True)
 class _Job:
     """The dumps of one job."""
 
     dumps: Mapping[int, Dump]
 
     def compared(self) -> Compared:
-        groups = dict.fromkeys(entry.group for one in self.dumps.values() for entry in one.entries)
-        positions = {group: self._positions(group) for group in groups}
-        older = {path: None for own in positions.values() for path in _leave_out_older(own)}
-        stalls = [stall for group in groups if (stall := self._stall(group, positions)) is not None]
-        # Ranks that wait in another group follow from the stall there.
+        teams = self._teams()
+        older = {path: None for team in teams for path in team.leave_out_older()}
+        open_of: dict[int, list[Entry]] = {}
+        for team in teams:
+            for rank, entry in team.opened().items():
+                open_of.setdefault(rank, []).append(entry)
+        stalls = [stall for team in teams if (stall := team.stall(open_of)) is not None]
+        # Where ranks wait in another group, the stall follows from the one there.
         stalls.sort(key=lambda stall: stall.elsewhere)
         return Compared(
             tuple(stall.event() for stall in stalls), tuple(Problem(path, _OLDER) for path in older)
         )
 
-    def _members(self, group: Group) -> frozenset[int]:
-        """Return the ranks of a group, as far as dumps tell."""
-        dumps = self.dumps.values()
-        known = [dump.ranks.get(group[0], frozenset()) for dump in dumps]
-        if is_default(group):
-            known += [ranks for dump in dumps for ranks in dump.ranks.values()]
-            known.append(frozenset(self.dumps))
-        return frozenset().union(*known)
-
-    def _positions(self, group: Group) -> dict[int, _Position]:
-        members = self._members(group)
-        found = {}
+    def _teams(self) -> list[_Team]:
+        everyone = frozenset(self.dumps).union(
+            *{ranks for dump in self.dumps.values() for ranks in dump.ranks.values()}
+        )
+        found: dict[tuple[Group, frozenset[int]], dict[int, _Position]] = {}
         for rank, dump in sorted(self.dumps.items()):
-            # Of several entries with one number, the last one is the whole.
-            entries = {entry.number: entry for entry in dump.entries if entry.group == group}
-            # The entries of a group that is rarely used may all be overwritten.
-            if entries or (rank in members and not dump.overwritten):
-                found[rank] = _Position(dump, entries)
-        return found
-
-    def _stall(self, group: Group, every: Mapping[Group, Mapping[int, _Position]]) -> _Stall | None:
-        positions = every[group]
-        opened = {
-            rank: position.open for rank, position in positions.items() if position.open is not None
-        }
-        for number in sorted({entry.number for entry in opened.values()}):
-            called = {
-                rank: position.entries[number]
-                for rank, position in positions.items()
-                if number in position.entries
-            }
-            variants = _variants(called)
-            if len(variants) > 1:
-                return _mismatch(called, variants, positions)
-            missing = [rank for rank, position in positions.items() if position.last < number]
-            absent = sorted(self._members(group) - self.dumps.keys())
-            unstarted = _not_started(called)
-            if missing or absent or unstarted:
-                waiting = {
-                    rank: entry
-                    for rank, entry in opened.items()
-                    if entry.number >= number and rank not in unstarted
-                }
-                elsewhere = _elsewhere(missing, group, every)
-                at = min(waiting.values(), key=lambda entry: entry.number)
-                named = [rank for rank in missing if rank not in elsewhere] or unstarted
-                sentence = _sentence(positions, waiting, at, missing, absent, unstarted)
-                return _Stall(
-                    at,
-                    positions[min(waiting)].dump.path,
-                    tuple(named or absent or missing),
-                    "; ".join([*sentence, *_reasons(elsewhere)]),
-                    len(elsewhere),
-                )
-        return None
+            for entry in dump.entries:
+                group = entry.group
+                ranks = everyone if is_default(group) else dump.ranks.get(group[0], frozenset())
+                own = found.setdefault((group, ranks), {})
+                # Of several entries with one number, the last one is the whole.
+                own.setdefault(rank, _Position(dump)).entries[entry.number] = entry
+        for (_, ranks), own in found.items():
+            for rank in ranks & self.dumps.keys() - own.keys():
+                # The entries of a group that is rarely used may all be overwritten.
+                if not self.dumps[rank].overwritten:
+                    own[rank] = _Position(self.dumps[rank])
+        return [
+            _Team(dict(sorted(own.items())), tuple(sorted(ranks - self.dumps.keys())))
+            for (_, ranks), own in found.items()
+        ]
 
 
 def compare(dumps: Iterable[Dump]) -> Compared:
@@ -203,31 +246,11 @@ def _at_one_time(dumps: Iterable[Dump]) -> bool:
     return all(first <= dump.last_ns + _SAME_TIME_NS for dump in filled)
 
 
-def _leave_out_older(positions: dict[int, _Position]) -> list[str]:
-    """Remove ranks that must have come further than their dumps show, and return their files."""
-    passed = max((position.passed for position in positions.values()), default=-1)
-    older = [rank for rank, position in positions.items() if position.last < passed]
-    return [positions.pop(rank).dump.path for rank in older]
-
-
 def _not_started(called: Mapping[int, Entry]) -> list[int]:
     """Return the ranks whose accelerator has not started what it has started on others."""
     if not any(entry.state == "started" for entry in called.values()):
         return []
     return [rank for rank, entry in called.items() if entry.state == "scheduled"]
-
-
-def _elsewhere(
-    missing: Sequence[int], group: Group, every: Mapping[Group, Mapping[int, _Position]]
-) -> dict[int, Entry]:
-    """Return the missing ranks that wait in a collective of another group."""
-    found = {}
-    for rank in missing:
-        own = (one[rank].open for other, one in every.items() if other != group and rank in one)
-        entry = next((entry for entry in own if entry is not None), None)
-        if entry is not None:
-            found[rank] = entry
-    return found
 
 
 def _variants(called: Mapping[int, Entry]) -> list[list[int]]:

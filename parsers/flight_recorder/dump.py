@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from stallscope.collector.recorder.stacks import Frame, is_users
@@ -15,6 +16,14 @@ from stallscope.formatting.plain import plain
 Group = tuple[str, str]
 
 _MOST = 2**63
+# The newest entries are read, and the start of each of their lists: a pickle's entries may share values,
+# so that a small file describes endless ones.
+_MOST_ENTRIES = 200_000
+_MOST_TENSORS = 16
+_MOST_DIMENSIONS = 8
+_MOST_FRAMES = 60
+_MOST_CHARACTERS = 8 << 20
+_LONGEST = 1000
 _MOST_SIZES = 4
 _NUMBER = re.compile(r"\d{1,9}")
 _DEFAULT = "default_pg"
@@ -81,19 +90,19 @@ def dump_of(path: str, rank: int, prefix: str, content: Any) -> Dump:
     Raises:
         ValueError, LookupError, TypeError or AttributeError: if it is none.
     """
-    config = content["pg_config"]
+    groups = _groups(content["pg_config"])
     # JSON leaves an empty list out.
     entries = content.get("entries", [])
     if not isinstance(entries, (list, tuple)):
         raise TypeError("no list of entries")
-    records = [int(entry.get("record_id") or 0) for entry in entries]
+    records = [_whole(entry.get("record_id") or 0) for entry in entries[-_MOST_ENTRIES:]]
     return Dump(
         path,
         rank,
         prefix,
-        _groups(config),
-        tuple(_entries(entries)),
-        min(records, default=0) > 0,
+        groups,
+        tuple(_entries(entries[-_MOST_ENTRIES:])),
+        len(entries) > _MOST_ENTRIES or min(records, default=0) > 0,
     )
 
 
@@ -111,13 +120,19 @@ def is_default(group: Group) -> bool:
 
 def _groups(config: Any) -> dict[str, frozenset[int]]:
     # With Gloo there is one group without a name, which may have no ranks.
-    return {
-        str(name): frozenset(map(int, _NUMBER.findall(str(group["ranks"]))))
-        for name, group in config.items()
-    }
+    ranks = {str(name): _text(group["ranks"]) for name, group in config.items()}
+    if sum(map(len, ranks.values())) > _MOST_CHARACTERS:
+        raise ValueError("too many ranks")
+    return {name: _ranks_in(text) for name, text in ranks.items()}
 
 
-def _entries(entries: list[Any]) -> Iterator[Entry]:
+@lru_cache(maxsize=256)
+def _ranks_in(text: str) -> frozenset[int]:
+    """Return the ranks in ``[0, 1, 2]``; the dumps of all ranks share them."""
+    return frozenset(map(int, _NUMBER.findall(text)))
+
+
+def _entries(entries: Sequence[Any]) -> Iterator[Entry]:
     for entry in entries:
         # The numbers of operations between two ranks are not the same on all ranks.
         if entry.get("is_p2p"):
@@ -127,7 +142,7 @@ def _entries(entries: list[Any]) -> Iterator[Entry]:
         yield Entry(
             group=(_line(name), _line(description)),
             number=_whole(entry["collective_seq_id"]),
-            name=_line(str(entry["profiling_name"]).rpartition(":")[2]),
+            name=_line(_text(entry["profiling_name"]).rpartition(":")[2]),
             sizes=_sizes_in_words(sizes),
             values=None if sizes is None else sum(map(_product, sizes)),
             state=_state(entry),
@@ -143,7 +158,9 @@ def _state(entry: Any) -> str:
 
 
 def _sizes(recorded: Any) -> list[list[int]] | None:
-    return None if recorded is None else [[_whole(one) for one in sizes] for sizes in recorded]
+    if recorded is None:
+        return None
+    return [[_whole(one) for one in sizes[:_MOST_DIMENSIONS]] for sizes in recorded[:_MOST_TENSORS]]
 
 
 def _product(sizes: list[int]) -> int:
@@ -159,20 +176,26 @@ def _sizes_in_words(sizes: list[list[int]] | None) -> str:
 
 
 def _users_frame(frames: Any) -> Frame | None:
-    for frame in frames or ():
-        found = (_path(frame["filename"]), _whole(frame["line"]), _line(frame["name"]))
+    for frame in (frames or ())[:_MOST_FRAMES]:
+        found = (
+            plain(_text(frame["filename"])[-_LONGEST:]),
+            _whole(frame["line"]),
+            _line(frame["name"]),
+        )
         if is_users(found):
             return found
     return None
 
 
-def _path(path: Any) -> str:
-    return plain(str(path))
-
-
-def _line(text: Any) -> str:
+def _line(value: Any) -> str:
     """Return a short text on one line."""
-    return clipped(plain(str(text)))
+    return clipped(plain(_text(value)[:_LONGEST]))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
 
 
 def _whole(value: Any) -> int:

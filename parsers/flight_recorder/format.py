@@ -44,27 +44,33 @@ class FlightRecorderFormat(Format):
         return head.startswith(_PICKLE) or is_json
 
     def read(self, path: str, data: bytes) -> Contents:
-        return Contents(dump=parse_dump(path, data))
+        named = _RANK.match(_ENDING.sub("", path.rpartition("/")[2]))
+        if named is None:
+            raise UnreadableError(
+                f"{path}: a dump of PyTorch's Flight Recorder whose name does not end with its rank; "
+                "rename it, as in trace_rank_0"
+            )
+        return Contents(dump=parse_dump(path, data, prefix=named[1], rank=int(named[2])))
 
 
-def parse_dump(path: str, data: bytes) -> Dump:
+def parse_dump(path: str, data: bytes, *, prefix: str, rank: int) -> Dump:
     """Read one dump.
 
+    Args:
+        path: the file's name in messages.
+        data: the file.
+        prefix: what the names of the dumps of all ranks have in common.
+        rank: the rank.
+
     Raises:
-        UnreadableError: if it is none, is not whole, or its name has no rank.
+        UnreadableError: if it is none, or not whole.
     """
-    named = _RANK.match(_ENDING.sub("", path.rpartition("/")[2]))
-    if named is None:
-        raise UnreadableError(
-            f"{path}: a Flight Recorder dump whose name does not end with its rank; "
-            "rename it, as in trace_rank_0"
-        )
     content = load_plain(path, data) if data.startswith(_PICKLE) else _json(path, data)
     try:
-        return dump_of(path, int(named[2]), named[1], content)
+        return dump_of(path, rank, prefix, content)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise UnreadableError(
-            f"{path}: no dump of PyTorch's Flight Recorder, or of an unknown version"
+            f"{path}: no dump of PyTorch's Flight Recorder, or one of an unknown version"
         ) from error
 
 

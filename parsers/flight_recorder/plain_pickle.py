@@ -118,7 +118,8 @@ class _Stack:
         elif name == "SETITEM":
             self._set_items([self._values.pop(-2), self._values.pop()])
         elif name == "TUPLE":
-            self._values.append(tuple(self._to_mark()))
+            values = tuple(self._to_mark())
+            self._values.append(values)
         elif name == "APPENDS":
             self._extend(self._to_mark())
         elif name == "SETITEMS":

@@ -32,8 +32,9 @@ STEPS = 6
 #: The step with the fault.
 AT = 3
 CASES = ("uneven", "skip", "sleep", "sigstop", "order", "subgroup", "none")
-# Ranks start within seconds, and then train for milliseconds.
-_DUMP_AFTER_S = 3.0
+# A rank stands still if its dump is the same so many times in succession.
+_LOOK_EVERY_S = 0.5
+_STILL = 6
 _FOREVER_S = 600.0
 
 
@@ -67,24 +68,27 @@ def train(case: str) -> None:
 
 
 def run_rank(folder: Path, case: str, ending: str) -> None:
-    """Train, and write the dump of this rank once the others stand still."""
+    """Train, and write the dump of this rank once it stands still."""
     from torch import distributed
     from torch._C import _distributed_c10d as c10d
 
     distributed.init_process_group("gloo", timeout=timedelta(seconds=_FOREVER_S))
 
     def dump() -> None:
-        time.sleep(_DUMP_AFTER_S)
-        rank = distributed.get_rank()
-        made = c10d._dump_fr_trace_json() if ending else c10d._dump_fr_trace()
-        path = folder / f"trace_rank_{rank}{ending}"
-        path.write_bytes(made.encode() if isinstance(made, str) else made)
-        os._exit(0)
+        last, still = b"", 0
+        while still < _STILL:
+            time.sleep(_LOOK_EVERY_S)
+            now = c10d._dump_fr_trace()
+            last, still = now, still + 1 if now == last else 0
+        made = c10d._dump_fr_trace_json() if ending else last
+        path = folder / f"trace_rank_{distributed.get_rank()}{ending}"
+        unfinished = path.with_name(f".{path.name}.unfinished")
+        unfinished.write_bytes(made)
+        unfinished.rename(path)
 
-    writing = threading.Thread(target=dump)
-    writing.start()
+    threading.Thread(target=dump, daemon=True).start()
     train(case)
-    writing.join()
+    time.sleep(_FOREVER_S)
 
 
 def main() -> None:
@@ -111,9 +115,10 @@ def main() -> None:
         subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, **shared, "RANK": str(at)})
         for at in range(RANKS)
     ]
-    for at, rank in enumerate(ranks):
-        if at != FAULTY or options.case != "sigstop":
-            rank.wait()
+    count = RANKS - (options.case == "sigstop")
+    # All ranks live until the last dump: a lost connection would change it.
+    while len(list(options.folder.glob(f"trace_rank_*{options.ending}"))) < count:
+        time.sleep(_LOOK_EVERY_S)
     for rank in ranks:
         rank.kill()
         rank.wait()
