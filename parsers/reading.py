@@ -49,6 +49,8 @@ class Reading:
     measured: list[MeasuredInput] = field(default_factory=list)
     #: Dumps of PyTorch's Flight Recorder.
     dumps: list[Dump] = field(default_factory=list)
+    #: What they show where no log is next to them, in a sentence.
+    dumps_alone: str | None = None
     #: Profilers' traces, with the places of their files.
     traces: list[tuple[str, Contents]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -172,7 +174,8 @@ class Reading:
             except NotFoundError as error:
                 self.failures.append(error)
         if self.dumps and not parsed:
-            self.failures.append(NotFoundError(_dumps_alone(where, compared)))
+            self.dumps_alone = _dumps_alone(where, compared)
+            self.problems += [Problem(event.where, event.what) for event in compared.events]
         runs = newest_first(group(where, parsed, self.problems)) if parsed else []
         events = (*self.events, *compared.events)
         runs = with_events(with_input_times(runs, self.measured), events)

@@ -42,8 +42,8 @@ _NAMES = (
     "rank-00000.0.0.steps.csv",
     "rank.1/stdout",
     "rank-00000.input.json",
-    "trace_rank_0",
     "benchmark|a|b|c|1|2|d|e|f|2|-16|1|40|0.001|32.log",
+    "trace_rank_0",
 )
 
 

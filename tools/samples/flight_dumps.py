@@ -35,6 +35,7 @@ CASES = ("uneven", "skip", "sleep", "sigstop", "order", "subgroup", "none")
 # A rank stands still if its dump is the same so many times in succession.
 _LOOK_EVERY_S = 0.5
 _STILL = 6
+_PATIENCE_S = 120.0
 _FOREVER_S = 600.0
 
 
@@ -116,12 +117,19 @@ def main() -> None:
         for at in range(RANKS)
     ]
     count = RANKS - (options.case == "sigstop")
+    until = time.monotonic() + _PATIENCE_S
+
+    def is_done() -> bool:
+        return len(list(options.folder.glob(f"trace_rank_*{options.ending}"))) >= count
+
     # All ranks live until the last dump: a lost connection would change it.
-    while len(list(options.folder.glob(f"trace_rank_*{options.ending}"))) < count:
+    while not is_done() and time.monotonic() < until:
         time.sleep(_LOOK_EVERY_S)
     for rank in ranks:
         rank.kill()
         rank.wait()
+    if not is_done():
+        sys.exit("the ranks wrote no dumps")
 
 
 if __name__ == "__main__":
