@@ -188,7 +188,7 @@ class Reading:
 
 
 def _dumps_alone(where: str, compared: Compared) -> str:
-    found = [event.what for event in compared.events[:_MOST_STALLS]]
+    found = [one.what for one in (compared.events or compared.problems)[:_MOST_STALLS]]
     what = ". ".join(map(capitalised, found)) or "No rank is missing in a collective"
     return f"{where}: dumps of PyTorch's Flight Recorder, and no logs next to them. {what}"
 

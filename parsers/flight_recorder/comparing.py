@@ -34,7 +34,6 @@ _ALL_ENTER = (
 _EQUAL_SIZES = ("all_reduce", "allreduce", "broadcast")
 # Of hosts whose clocks differ, dumps in several folders are of one job within this.
 _SAME_TIME_NS = 600 * 10**9
-_OLDER = "written before the dumps of other ranks had come as far; not compared with them"
 
 
 @dataclass(frozen=True)
@@ -98,11 +97,18 @@ class _Team:
     #: The ranks that left no dump.
     absent: tuple[int, ...]
 
-    def leave_out_older(self) -> list[str]:
-        """Remove ranks that must have come further than their dumps show, and return their files."""
+    def leave_out_older(self) -> Iterator[Problem]:
+        """Remove ranks that have not entered what cannot be over without them, and report them."""
         passed = max((one.passed for one in self.positions.values()), default=-1)
         older = [rank for rank, one in self.positions.items() if one.last < passed]
-        return [self.positions.pop(rank).dump.path for rank in older]
+        over = [rank for rank, one in self.positions.items() if one.passed == passed]
+        for rank in older:
+            title = _title(self.positions[over[0]].entries[passed])
+            yield Problem(
+                self.positions.pop(rank).dump.path,
+                f"rank {rank} has not entered {title}, which is over on {ranks_in_words(over)}: "
+                "its dump is older than theirs, or the collective failed there",
+            )
 
     def opened(self) -> dict[int, Entry]:
         """Return by rank the first collective that is not completed."""
@@ -171,7 +177,7 @@ class _Job:
 
     def compared(self) -> Compared:
         teams = self._teams()
-        older = {path: None for team in teams for path in team.leave_out_older()}
+        problems = tuple(one for team in teams for one in team.leave_out_older())
         open_of: dict[int, list[Entry]] = {}
         for team in teams:
             for rank, entry in team.opened().items():
@@ -179,9 +185,7 @@ class _Job:
         stalls = [stall for team in teams if (stall := team.stall(open_of)) is not None]
         # Where ranks wait in another group, the stall follows from the one there.
         stalls.sort(key=lambda stall: stall.elsewhere)
-        return Compared(
-            tuple(stall.event() for stall in stalls), tuple(Problem(path, _OLDER) for path in older)
-        )
+        return Compared(tuple(stall.event() for stall in stalls), problems)
 
     def _teams(self) -> list[_Team]:
         everyone = frozenset(self.dumps).union(

@@ -152,9 +152,9 @@ def _entries(entries: Sequence[Any]) -> Iterator[Entry]:
 
 
 def _state(entry: Any) -> str:
-    # Gloo leaves the state as it was, and a retired collective is over.
-    done = entry.get("retired") is True or entry.get("time_discovered_completed_ns")
-    return "completed" if done else _line(entry["state"])
+    # Gloo leaves the state as it was. NCCL also retires collectives that have failed.
+    is_over = entry.get("retired") is True and _text(entry["profiling_name"]).startswith("gloo:")
+    return "completed" if is_over else _line(entry["state"])
 
 
 def _sizes(recorded: Any) -> list[list[int]] | None:

@@ -204,10 +204,22 @@ def test_a_rank_ahead_waits_in_a_later_one() -> None:
 
 def test_a_dump_that_is_older_than_the_others_blames_nobody() -> None:
     found = of_ranks({0: [entry(1), entry(2), waits(3)], 1: [entry(1)], 2: [entry(1), entry(2)]})
-    assert only(found.problems).where == "dumps/rank_1"
+    problem = only(found.problems)
+    assert problem.where == "dumps/rank_1"
+    assert "rank 1 has not entered all_reduce 2" in problem.what
+    assert "which is over on ranks 0 and 2: its dump is older" in problem.what
     event = only(found.events)
     assert event.ranks == (2,)
     assert "rank 2 is not in all_reduce 3" in event.what
+
+
+def test_a_collective_of_nccl_that_is_retired_and_not_completed_has_failed() -> None:
+    failed = waits(1, retired=True)
+    assert only(of_ranks({0: [failed], 1: [], 2: [failed]}).events).ranks == (1,)
+    over = waits(1, retired=True, profiling_name="gloo:all_reduce")
+    found = of_ranks({0: [over], 1: [], 2: [over]})
+    assert not found.events
+    assert "or the collective failed there" in only(found.problems).what
 
 
 def test_a_rank_whose_entries_were_overwritten_is_not_judged() -> None:
