@@ -58,7 +58,7 @@ class Entry:
     @property
     def title(self) -> str:
         """Name it in a sentence: ``all_reduce 7``."""
-        return f"{self.name} {self.number:,}"
+        return f"{self.name} {self.number}"
 
 
 @dataclass(frozen=True)

@@ -98,10 +98,11 @@ def main() -> None:
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--json", dest="ending", action="store_const", const=".json", default="")
     options = parser.parse_args()
+    folder: Path = options.folder
     if "RANK" in os.environ:
-        run_rank(options.folder, options.case, options.ending)
+        run_rank(folder, options.case, options.ending)
         return
-    options.folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -116,11 +117,11 @@ def main() -> None:
         subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, **shared, "RANK": str(at)})
         for at in range(RANKS)
     ]
-    count = RANKS - (options.case == "sigstop")
+    count = RANKS - 1 if options.case == "sigstop" else RANKS
     until = time.monotonic() + _PATIENCE_S
 
     def is_done() -> bool:
-        return len(list(options.folder.glob(f"trace_rank_*{options.ending}"))) >= count
+        return len(list(folder.glob(f"trace_rank_*{options.ending}"))) >= count
 
     # All ranks live until the last dump: a lost connection would change it.
     while not is_done() and time.monotonic() < until:
