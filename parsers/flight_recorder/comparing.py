@@ -7,8 +7,8 @@ collective under that number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
 
@@ -97,18 +97,25 @@ class _Team:
     #: The ranks that left no dump.
     absent: tuple[int, ...]
 
-    def leave_out_older(self) -> Iterator[Problem]:
-        """Remove ranks that have not entered what cannot be over without them, and report them."""
+    def older(self) -> dict[int, Problem]:
+        """Return the ranks that have not entered what cannot be over without them."""
         passed = max((one.passed for one in self.positions.values()), default=-1)
-        older = [rank for rank, one in self.positions.items() if one.last < passed]
         over = [rank for rank, one in self.positions.items() if one.passed == passed]
-        for rank in older:
-            title = _title(self.positions[over[0]].entries[passed])
-            yield Problem(
-                self.positions.pop(rank).dump.path,
-                f"rank {rank} has not entered {title}, which is over on {ranks_in_words(over)}: "
-                "its dump is older than theirs, or the collective failed there",
-            )
+        older = [rank for rank, one in self.positions.items() if one.last < passed]
+        return {rank: self._older(rank, over, passed) for rank in older}
+
+    def _older(self, rank: int, over: Sequence[int], number: int) -> Problem:
+        title = _title(self.positions[over[0]].entries[number])
+        return Problem(
+            self.positions[rank].dump.path,
+            f"rank {rank} has not entered {title}, which is over on {ranks_in_words(over)}: "
+            "its dump is older than theirs, or the collective failed there",
+        )
+
+    def without(self, ranks: Container[int]) -> _Team:
+        """Return the team without the dumps of some ranks, whose position is not known."""
+        known = {rank: one for rank, one in self.positions.items() if rank not in ranks}
+        return replace(self, positions=known)
 
     def opened(self) -> dict[int, Entry]:
         """Return by rank the first collective that is not completed."""
@@ -177,7 +184,8 @@ class _Job:
 
     def compared(self) -> Compared:
         teams = self._teams()
-        problems = tuple(one for team in teams for one in team.leave_out_older())
+        older = {rank: problem for team in teams for rank, problem in team.older().items()}
+        teams = [team.without(older) for team in teams]
         open_of: dict[int, list[Entry]] = {}
         for team in teams:
             for rank, entry in team.opened().items():
@@ -185,7 +193,7 @@ class _Job:
         stalls = [stall for team in teams if (stall := team.stall(open_of)) is not None]
         # Where ranks wait in another group, the stall follows from the one there.
         stalls.sort(key=lambda stall: stall.elsewhere)
-        return Compared(tuple(stall.event() for stall in stalls), problems)
+        return Compared(tuple(stall.event() for stall in stalls), tuple(older.values()))
 
     def _teams(self) -> list[_Team]:
         everyone = frozenset(self.dumps).union(
@@ -200,7 +208,7 @@ class _Job:
                 # Of several entries with one number, the last one is the whole.
                 own.setdefault(rank, _Position(dump)).entries[entry.number] = entry
         for (_, ranks), own in found.items():
-            for rank in ranks & self.dumps.keys() - own.keys():
+            for rank in ranks & (self.dumps.keys() - own.keys()):
                 # The entries of a group that is rarely used may all be overwritten.
                 if not self.dumps[rank].overwritten:
                     own[rank] = _Position(self.dumps[rank])
@@ -275,16 +283,16 @@ def _mismatch(
     usual, *others = variants
     is_usual = len(usual) > len(others[0])
     named = sorted(rank for ranks in others for rank in ranks)
-    *rest, first = [
+    calls = [
         f"{ranks_in_words(ranks)} {'calls' if len(ranks) == 1 else 'call'} "
         f"{_title(called[ranks[0]])}{_in_frame(called[ranks[0]])}"
-        for ranks in (usual, *reversed(others))
+        for ranks in (*others, usual)
     ]
     return _Stall(
         called[usual[0]],
         positions[usual[0]].dump.path,
         tuple(named if is_usual else sorted(called)),
-        "; ".join([first, *reversed(rest)]),
+        "; ".join(calls),
         0,
     )
 

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.step_logs import Job, run_of_job, write_job
 
+from stallscope.analysis import analyse
 from stallscope.analysis.findings import find
 from stallscope.cli.main import main
 from stallscope.errors import NotFoundError, UnreadableError
@@ -213,6 +214,27 @@ def test_a_dump_that_is_older_than_the_others_blames_nobody() -> None:
     assert "rank 2 is not in all_reduce 3" in event.what
 
 
+def test_an_older_dump_blames_nobody_in_other_groups_either() -> None:
+    pair = {"process_group": ("1", "pair")}
+    entries = {
+        0: [entry(1), entry(2), waits(1, **pair)],
+        1: [entry(1)],
+        2: [entry(1), entry(2)],
+    }
+    found = of_ranks(entries, groups={"1": "[0, 1]"})
+    assert not found.events
+    assert only(found.problems).where == "dumps/rank_1"
+
+
+def test_a_stopped_rank_is_named_and_not_one_that_waits_for_it_in_another_group() -> None:
+    pair = {"process_group": ("1", "pair")}
+    entries = {0: [entry(1), waits(2)], 2: [entry(1), waits(1, **pair)]}
+    found = of_ranks(entries, groups={"1": "[1, 2]"})
+    assert [event.ranks for event in found.events] == [(1,), (1,)]
+    # Over Gloo nobody knows the ranks of the pair.
+    assert only(of_ranks(entries).events).ranks == (1,)
+
+
 def test_a_collective_of_nccl_that_is_retired_and_not_completed_has_failed() -> None:
     failed = waits(1, retired=True)
     assert only(of_ranks({0: [failed], 1: [], 2: [failed]}).events).ranks == (1,)
@@ -304,6 +326,38 @@ def test_dumps_next_to_step_logs_join_their_run(tmp_path: Path) -> None:
     assert found.severity == "warning"
     assert found.title == "PyTorch's ranks waited for rank 1 in a collective"
     assert found.evidence.startswith("Rank 1 is not in all_reduce 7 ([3, 2]) of the default")
+
+
+def test_a_job_that_stands_still_names_the_collective(tmp_path: Path) -> None:
+    start = 0
+    for path in write_job(tmp_path, Job(ranks=3, steps=60)):
+        lines = path.read_text().splitlines(keepends=True)
+        header = json.loads(lines[0][lines[0].index("{") :])
+        start = header["anchor"]["wall_ns"]
+        waiting = {
+            "step": 60,
+            "since_us": 2_200_000,
+            "seen_us": 32_200_000,
+            "usual_us": 30_000,
+            "reached": "ready",
+            "reached_us": 2_220_000,
+            "stack": [],
+            "other_threads": [],
+        }
+        # Without the end of the log.
+        path.write_text("".join(lines[:-1]) + f"#facts {json.dumps({'in_flight': waiting})}\n")
+    (before,) = read(str(tmp_path))
+    assert analyse(before).bottleneck.ranks == ()
+    shifted("order", tmp_path, start + 2_200_000_000)
+    (run,) = read(str(tmp_path))
+    verdict = analyse(run).bottleneck
+    assert (verdict.kind, verdict.ranks) == ("stopped", (1,))
+    assert verdict.evidence == (
+        "No step has finished for 30 s, since step 60. Ranks 0 and 2 wait in the allreduce. PyTorch's "
+        "Flight Recorder: rank 1 calls broadcast 7 ([3, 2]) of the default process group, in `train` at "
+        "`train.py:58`; ranks 0 and 2 call all_reduce 7 ([3, 2]) of the default process group, in "
+        "`train` at `train.py:62`."
+    )
 
 
 def test_dumps_of_another_time_are_left_out(tmp_path: Path) -> None:
