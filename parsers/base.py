@@ -11,6 +11,7 @@ import pyarrow as pa
 from stallscope.run import Event, Log, MeasuredInput, Problem, Series
 
 if TYPE_CHECKING:
+    from .flight_recorder.dump import Dump
     from .log_records import LogRecords
 
 
@@ -49,6 +50,8 @@ class Contents:
     #: Records of step logs, which may continue in other files.
     records: LogRecords | None = None
     measured_input: MeasuredInput | None = None
+    #: One rank's dump of PyTorch's Flight Recorder, which is compared with those of other ranks.
+    dump: Dump | None = None
     #: Machine metrics, with the id of the run that they were logged for.
     series: tuple[tuple[str, Series], ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -63,7 +66,7 @@ class Contents:
     def is_empty(self) -> bool:
         """Whether the file contains nothing of the format, apart from what continues elsewhere."""
         records = self.records is not None and self.records.found
-        return not (self.logs or self.events or self.measured_input or records)
+        return not (self.logs or self.events or self.measured_input or self.dump or records)
 
 
 class Format(ABC):

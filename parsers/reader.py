@@ -94,7 +94,7 @@ def read(
         return runs
     if reading.failures:
         raise reading.failures[0]
-    raise NotFoundError(_nothing_in(place.where, files))
+    raise NotFoundError(reading.dumps_alone or _nothing_in(place.where, files))
 
 
 def _read_logs(

@@ -6,16 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
+from stallscope.formatting.lists import capitalised
 from stallscope.run import Event, MeasuredInput, Problem, Run, Series, newest_first
 
 from .base import Contents, Format, Parsed, Parser
 from .companion_records import with_events, with_input_times, with_series
 from .epochs_only import as_runs, beside_steps, named_by_place
+from .flight_recorder import Compared, Dump, compare
 from .grouping import group
 from .log_records import LogRecords
 from .registry import EMBEDDED, HEAD_BYTES, recognise
 from .step_log import StepLogParser
 from .unpacking import BROKE_OFF, in_utf8
+
+# Collectives that are named where dumps have no logs next to them.
+_MOST_STALLS = 3
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,10 @@ class Reading:
     failures: list[StallscopeError] = field(default_factory=list)
     records: LogRecords = field(default_factory=LogRecords)
     measured: list[MeasuredInput] = field(default_factory=list)
+    #: Dumps of PyTorch's Flight Recorder.
+    dumps: list[Dump] = field(default_factory=list)
+    #: What they show where no log is next to them, in a sentence.
+    dumps_alone: str | None = None
     #: Profilers' traces, with the places of their files.
     traces: list[tuple[str, Contents]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -107,6 +116,8 @@ class Reading:
         self.problems += contents.problems
         if contents.measured_input is not None:
             self.measured.append(contents.measured_input)
+        if contents.dump is not None:
+            self.dumps.append(contents.dump)
         if contents.records is not None:
             self.records.merge(contents.records)
 
@@ -144,6 +155,8 @@ class Reading:
             records: the result of ``records_logs``.
         """
         parsed = [*self.parsed, *self._not_in_files(records)]
+        compared = compare(self.dumps)
+        self.problems += compared.problems
         if parsed:
             self.problems += beside_steps(self.epochs_only)
             self.events += [event for _, trace in self.traces for event in trace.events]
@@ -160,14 +173,24 @@ class Reading:
                 parsed = as_runs(self.epochs_only)
             except NotFoundError as error:
                 self.failures.append(error)
+        if self.dumps and not parsed:
+            self.dumps_alone = _dumps_alone(where, compared)
+            self.problems += [Problem(event.where, event.what) for event in compared.events]
         runs = newest_first(group(where, parsed, self.problems)) if parsed else []
-        runs = with_events(with_input_times(runs, self.measured), self.events)
+        events = (*self.events, *compared.events)
+        runs = with_events(with_input_times(runs, self.measured), events)
         return with_series(runs, self.series)
 
     def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
         """Return the logs that were only printed: ``sink="both"`` also writes them into files."""
         files = {_key(one): one.rows for one in self.parsed}
         return [one for one in records if one.rows > files.get(_key(one), -1)]
+
+
+def _dumps_alone(where: str, compared: Compared) -> str:
+    found = [one.what for one in (compared.events or compared.problems)[:_MOST_STALLS]]
+    what = ". ".join(map(capitalised, found)) or "No rank is missing in a collective"
+    return f"{where}: dumps of PyTorch's Flight Recorder, and no logs next to them. {what}"
 
 
 def unknown_file_notes(name: str, data: bytes) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .autotune import AutotuneFormat
 from .base import EmbeddedFormat, Format, Parser
 from .ehealth import EhealthParser
+from .flight_recorder import FlightRecorderFormat
 from .horovod_log import HorovodLogFormat
 from .horovod_runner import HorovodRunnerParser
 from .horovod_timeline import HorovodTimelineFormat
@@ -41,6 +42,7 @@ EMBEDDED: tuple[EmbeddedFormat, ...] = (
 
 FORMATS: tuple[Format, ...] = (
     InputTimesFormat(),
+    FlightRecorderFormat(),
     *PARSERS,
     *EMBEDDED,
     HorovodTimelineFormat(),

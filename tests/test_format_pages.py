@@ -11,6 +11,7 @@ from support.parser_contract import holds
 
 from stallscope.parsers import PARSERS
 from stallscope.parsers.autotune import parse_autotune
+from stallscope.parsers.flight_recorder import parse_dump
 from stallscope.parsers.input_times import parse_input_times
 from stallscope.parsers.named import by_name
 
@@ -52,6 +53,8 @@ def test_the_example_of_a_pattern_is_read_by_it() -> None:
 def test_examples_of_what_lies_beside_logs_are_read() -> None:
     assert parse_input_times("it", examples("formats/input-times.md")[0]).batches == 4
     assert parse_autotune("it", examples("formats/autotune.md")[0]).samples
+    dump = parse_dump("it", examples("formats/flight-recorder.md")[0], prefix="", rank=0)
+    assert [entry.title for entry in dump.entries] == ["all_reduce 7"]
 
 
 @pytest.mark.parametrize(

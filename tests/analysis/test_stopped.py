@@ -191,6 +191,43 @@ def test_horovods_stall_inspector_is_joined() -> None:
     assert "Horovod's stall inspector names rank 1 as well." in found.evidence
 
 
+NOT_IN = "rank 1 is not in all_reduce 42 of the default process group; ranks 0 and 2 wait there"
+MISSING = Event("collective_stall", "trace_rank_0", NOT_IN, ranks=(1,))
+
+
+def test_pytorchs_flight_recorder_is_joined() -> None:
+    run = run_with({0: in_flight("ready"), 1: in_flight("begin"), 2: in_flight("ready")})
+    found = find_stopped(replace(run, events=(MISSING,)))
+    assert found is not None
+    assert found.evidence.endswith(f"PyTorch's Flight Recorder: {NOT_IN}.")
+    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "input")]
+
+
+def test_the_flight_recorder_names_a_rank_where_all_seem_to_wait() -> None:
+    run = run_with(dict.fromkeys(range(3), in_flight("ready")))
+    run = replace(run, events=(MISSING,))
+    verdict = analyse(run).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("stopped", None, (1,))
+    assert "Ranks 0 and 2 wait in the allreduce." in verdict.evidence
+    assert "All ranks" not in verdict.evidence
+    found = find_stopped(run)
+    assert found is not None
+    assert found.waiting == (0, 2)
+    assert found.ranks[0].where == ("/home/me/train.py", 12, "batches")
+
+
+def test_the_flight_recorder_names_a_rank_without_a_log() -> None:
+    run = run_with(dict.fromkeys(range(3), in_flight("ready")))
+    event = replace(
+        MISSING, what="rank 3 left no dump; ranks 0–2 wait in all_reduce 42", ranks=(3,)
+    )
+    found = find_stopped(replace(run, events=(event,)))
+    assert found is not None
+    assert found.waiting == (0, 1, 2)
+    assert "the network or the reduction" not in found.evidence
+    assert "rank 3 left no dump" in found.evidence
+
+
 def test_the_verdict_says_so() -> None:
     analysis = analyse(
         run_with({0: in_flight("ready"), 1: in_flight("begin"), 2: in_flight("ready")})

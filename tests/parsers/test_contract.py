@@ -192,7 +192,7 @@ DRESSES: dict[str, Callable[[bytes], bytes]] = {
     "zst": zstd,
 }
 #: Bytes that are no text, and are not edited as such.
-NO_TEXT = ("tensorboard",)
+NO_TEXT = ("tensorboard", "flight-recorder")
 
 
 def looked_at(folder: Path, name: str, data: bytes) -> InspectedFile:

@@ -16,6 +16,7 @@ from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import StallscopeError
 from stallscope.parsers.autotune import is_autotune_log, parse_autotune
 from stallscope.parsers.event_logs import read_event_log
+from stallscope.parsers.flight_recorder import compare, parse_dump
 from stallscope.parsers.horovod_timeline import is_timeline, timeline_reader
 from stallscope.parsers.input_times import parse_input_times
 from stallscope.parsers.named import by_name
@@ -71,6 +72,14 @@ def _autotune(data: bytes) -> object:
     log = parse_autotune("some/log", data)
     assert all(math.isfinite(one.score) and len(one.environment) >= 2 for one in log.samples)
     return log.samples
+
+
+def _flight_recorder(data: bytes) -> object:
+    dump = parse_dump("some/log", data, prefix="log_", rank=1)
+    for event in compare([dump]).events:
+        assert "\n" not in event.what
+        assert event.wall_ns is None or 0 < event.wall_ns < 2**63
+    return dump.entries
 
 
 def _input_times(data: bytes) -> object:
@@ -176,6 +185,12 @@ BESIDE: dict[str, Reader] = {
         _input_times,
         "input-times",
         "rank-00000.0.input.json",
+    ),
+    "flight-recorder": _beside(
+        lambda _: (HERE / "flight" / "sleep" / "trace_rank_0").read_bytes(),
+        _flight_recorder,
+        "flight-recorder",
+        "trace_rank_0",
     ),
     "autotune-log": _beside(lambda _: _TUNED, _autotune, "autotune-log"),
     "horovod-timeline": _beside(_a_timeline, _timeline, "horovod-timeline"),

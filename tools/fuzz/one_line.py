@@ -20,6 +20,7 @@ _BEGINNINGS = {
     "mlflow-metrics": b'{"run_id": "a", "metrics": ',
     "timeline": b'[\n{"ph": "B", "name": "',
     "autotune": b"cycle_time_ms,tensor_fusion_threshold,score\n",
+    "flight-recorder": b"\x80\x02}(",
     "input-times": b'{"stallscope_input": ',
 }
 _FILLINGS = {

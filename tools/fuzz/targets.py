@@ -12,6 +12,7 @@ from support.parser_contract import PATTERN, holds
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers import PARSERS
 from stallscope.parsers.autotune import is_autotune_log, parse_autotune
+from stallscope.parsers.flight_recorder import compare, parse_dump
 from stallscope.parsers.horovod_timeline import TimelineReader, is_timeline
 from stallscope.parsers.input_times import parse_input_times
 from stallscope.parsers.launcher_output import (
@@ -42,6 +43,7 @@ _NAMES = (
     "rank.1/stdout",
     "rank-00000.input.json",
     "benchmark|a|b|c|1|2|d|e|f|2|-16|1|40|0.001|32.log",
+    "trace_rank_0",
 )
 
 
@@ -80,6 +82,15 @@ def _timeline(data: bytes) -> None:
 def _autotune(data: bytes) -> None:
     is_autotune_log(data)
     parse_autotune("some/log", data)
+
+
+def _flight_recorder(data: bytes) -> None:
+    """The dumps of ranks 0, 1 …, each read and then all compared."""
+    dumps = [
+        parse_dump("some/log", part, prefix="log_", rank=rank)
+        for rank, part in enumerate(data.split(BETWEEN_FILES))
+    ]
+    assert all("\n" not in event.what for event in compare(dumps).events)
 
 
 def _launchers(data: bytes) -> None:
@@ -136,6 +147,7 @@ TARGETS: dict[str, Target] = {
     "events": _events,
     "timeline": _or_unreadable(_timeline),
     "autotune": _or_unreadable(_autotune),
+    "flight-recorder": _or_unreadable(_flight_recorder),
     "input-times": _or_unreadable(lambda data: parse_input_times("some/log", data)),
     "whole": whole,
 }

@@ -17,7 +17,10 @@ NOT_KNOWN = "not known"
 # Events that stop a job or take ranks from it, and events that slow it.
 _TROUBLE = (
     {"stall_shutdown", "resets_exceeded", "rank_exited", "stage_failed"},
-    {"stall", "host_blacklisted", "workers_reset", "executor_lost", "task_failed"},
+    {
+        *("stall", "collective_stall", "host_blacklisted", "workers_reset"),
+        *("executor_lost", "task_failed"),
+    },
     {"cache_eviction"},
 )
 _LONGEST_WORDS = 300

@@ -1,10 +1,10 @@
-"""Report messages of Horovod, its launcher and Spark during the job."""
+"""Report messages of Horovod, its launcher, PyTorch and Spark during the job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stallscope.formatting.lists import clipped, counted, ranks_in_words
+from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_words
 from stallscope.run import Event
 
 from ..advice.communication import larger_cache
@@ -38,6 +38,25 @@ def ranks_stalled(records: Records) -> Iterator[Finding]:
         f"{often}{last}{'Horovod shut the job down.' if shut else ''}".strip(),
         "Check what these ranks did at that time: different steps from the rest, a reduction that only "
         "some ranks make, a slow loader, or a process that had died.",
+    )
+
+
+def collectives_incomplete(records: Records) -> Iterator[Finding]:
+    """Report collectives in which ranks wait for others, from PyTorch's Flight Recorder."""
+    found = _events_of_kind(records, "collective_stall")
+    if not found:
+        return
+    # The first one is the cause of the others.
+    ranks = found[0].ranks
+    more = f" {counted(len(found) - 1, 'other collective')} waited as well." if found[1:] else ""
+    yield Finding(
+        "collectives_incomplete",
+        "warning",
+        f"PyTorch's ranks waited for {ranks_in_words(ranks)} in a collective",
+        f"{capitalised(found[0].what[:_LONGEST])}.{more}",
+        "Look at the code of these ranks before that collective: a loader, a batch less than the others "
+        "have, a branch that only some ranks take, collectives in another order, or a process that had "
+        "died.",
     )
 
 

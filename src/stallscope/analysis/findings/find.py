@@ -28,6 +28,7 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     gradients.gradients_not_reduced,
     events.ranks_exited,
     events.ranks_stalled,
+    events.collectives_incomplete,
     events.hosts_blacklisted,
     events.workers_reset,
     events.responses_evicted,

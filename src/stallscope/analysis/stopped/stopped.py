@@ -1,20 +1,21 @@
 """Find out whether a job stands still, which ranks the others wait for, and where those are.
 
 A collective needs all ranks. So ranks whose gradients are ready wait, and those that have come less far
-are missing. Where all ranks wait in the same reduction, none of them is missing.
+are missing. Where all ranks wait in the same reduction, the logs name none of them; dumps of PyTorch's
+Flight Recorder may.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
 from stallscope.collector.recorder.stacks import Frame, is_users
 from stallscope.formatting.lists import capitalised, listed
-from stallscope.run import Log, Run
+from stallscope.run import Event, Log, Run
 
 from ..gains.bottleneck import Bottleneck
 
@@ -34,6 +35,8 @@ _LONGEST_START_S = 300.0
 _LONGEST_PAUSE_S = 600.0
 # A rank that lives describes its step by then.
 _SILENT_S = 10.0
+# Collectives of PyTorch's Flight Recorder that are quoted.
+_MOST_STALLS = 2
 _DEBUGGERS = ("pdb", "bdb", "pydevd", "debugpy", "ipdb")
 
 
@@ -132,7 +135,13 @@ def find_stopped(run: Run) -> Stopped | None:
         return None
     latest = max(seen, key=lambda rank: rank.since_ns)
     ranks = (*map(_of_rank, missing), *map(_of_silent, silent))
-    waiting = tuple(sorted(rank.log.rank for rank in seen if rank.waits))
+    named = {rank for event in _collective_stalls(run)[:1] for rank in event.ranks}
+    if not ranks:
+        ranks = tuple(_of_named(rank) for rank in seen if rank.log.rank in named)
+    missing_there = {rank.rank for rank in ranks}
+    waiting = tuple(
+        sorted(rank.log.rank for rank in seen if rank.waits and rank.log.rank not in missing_there)
+    )
     return Stopped(
         since=datetime.fromtimestamp(latest.since_ns / 1e9, tz=UTC),
         seconds=latest.seconds,
@@ -159,7 +168,7 @@ def stopped_verdict(stopped: Stopped) -> Bottleneck:
 
 
 def _advice(stopped: Stopped) -> str:
-    described = [rank.rank for rank in stopped.ranks if rank.stage is not None]
+    described = [rank.rank for rank in stopped.ranks if rank.stage is not None or rank.stack]
     if described:
         return (
             f"The stacks of all threads of {listed('rank', described)} are in files that end with "
@@ -208,6 +217,11 @@ def _of_rank(rank: _Rank) -> StoppedRank:
     )
 
 
+def _of_named(rank: _Rank) -> StoppedRank:
+    # The log's stage is that of a rank that waits, which this one only seems to do.
+    return replace(_of_rank(rank), stage=None, pause=None)
+
+
 def _of_silent(log: Log) -> StoppedRank:
     return StoppedRank(log.rank, log.host, None, None, (), None)
 
@@ -232,15 +246,16 @@ def _evidence(
     if waiting and (ranks or undescribed):
         wait = "waits" if len(waiting) == 1 else "wait"
         yield f"{capitalised(listed('rank', waiting))} {wait} in the allreduce."
-    elif waiting:
+    elif waiting and not _collective_stalls(run):
         yield "All ranks with a log wait in the same allreduce: " + (
             f"{listed('rank', run.missing_ranks)} left no log here and may be missing there."
             if run.missing_ranks
             else "the network or the reduction itself stands still."
         )
-    elif not ranks and not undescribed:
+    elif not ranks and not undescribed and not waiting:
         yield "The logs do not show which rank the others wait for."
     yield from _stall_reports(run)
+    yield from _flight_recorder(run)
 
 
 def _has_not_reported(logs: Sequence[Log]) -> str:
@@ -266,6 +281,17 @@ def _stall_reports(run: Run) -> Iterator[str]:
     named = sorted({rank for event in run.events if event.kind == "stall" for rank in event.ranks})
     if named:
         yield f"Horovod's stall inspector names {listed('rank', named)} as well."
+
+
+def _flight_recorder(run: Run) -> Iterator[str]:
+    """Yield what the dumps of PyTorch's Flight Recorder show, if they are at hand."""
+    for event in _collective_stalls(run)[:_MOST_STALLS]:
+        yield f"PyTorch's Flight Recorder: {event.what}."
+
+
+def _collective_stalls(run: Run) -> list[Event]:
+    """Return the collectives in which ranks wait; the first one is the cause of the others."""
+    return [event for event in run.events if event.kind == "collective_stall"]
 
 
 def _frames(recorded: Any) -> tuple[Frame, ...]:

@@ -1,0 +1,342 @@
+"""Compare the dumps of all ranks: which ranks are missing in which collective.
+
+Collectives of a process group have the same numbers on all ranks. A rank waits in the first one that it
+has entered and not completed. There, ranks are missing that have not entered it, or that call another
+collective under that number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import PurePath
+
+from stallscope.formatting.lists import ranks_in_words
+from stallscope.run import Event, Problem
+
+from .dump import Dump, Entry, Group, group_title, is_default
+
+#: The kind of the events.
+KIND = "collective_stall"
+
+# No rank can complete one of these before all ranks have entered it.
+_ALL_ENTER = (
+    "all_reduce",
+    "allreduce",
+    "all_gather",
+    "allgather",
+    "all_to_all",
+    "barrier",
+    "reduce_scatter",
+)
+# Their inputs have as many values on all ranks.
+_EQUAL_SIZES = ("all_reduce", "allreduce", "broadcast")
+# Of hosts whose clocks differ, dumps in several folders are of one job within this.
+_SAME_TIME_NS = 600 * 10**9
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What dumps show together."""
+
+    events: tuple[Event, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass
+class _Position:
+    """How far a rank has come in one group."""
+
+    dump: Dump
+    entries: dict[int, Entry] = field(default_factory=dict)
+
+    @cached_property
+    def last(self) -> int:
+        return max(self.entries, default=-1)
+
+    @cached_property
+    def open(self) -> Entry | None:
+        """Return the first collective that is not completed."""
+        numbers = [number for number, entry in self.entries.items() if not entry.completed]
+        return self.entries[min(numbers)] if numbers else None
+
+    @cached_property
+    def passed(self) -> int:
+        """Return the last collective that all ranks must have entered."""
+        passed = (
+            number
+            for number, entry in self.entries.items()
+            if entry.completed and entry.name.lower().lstrip("_").startswith(_ALL_ENTER)
+        )
+        return max(passed, default=-1)
+
+
+@dataclass(frozen=True)
+class _Stall:
+    """The first collective of a group in which ranks wait for others."""
+
+    at: Entry
+    #: The dump of a rank that waits.
+    path: str
+    #: The ranks that the others wait for.
+    named: tuple[int, ...]
+    what: str
+    #: How many of the missing ranks wait in another group.
+    elsewhere: int
+
+    def event(self) -> Event:
+        return Event(KIND, self.path, self.what, ranks=self.named, wall_ns=self.at.entered_ns)
+
+
+@dataclass(frozen=True)
+class _Team:
+    """The ranks of one process group."""
+
+    positions: dict[int, _Position]
+    #: The ranks that left no dump.
+    absent: tuple[int, ...]
+
+    def older(self) -> dict[int, Problem]:
+        """Return the ranks that have not entered what cannot be over without them."""
+        passed = max((one.passed for one in self.positions.values()), default=-1)
+        over = [rank for rank, one in self.positions.items() if one.passed == passed]
+        older = [rank for rank, one in self.positions.items() if one.last < passed]
+        return {rank: self._older(rank, over, passed) for rank in older}
+
+    def _older(self, rank: int, over: Sequence[int], number: int) -> Problem:
+        title = _title(self.positions[over[0]].entries[number])
+        return Problem(
+            self.positions[rank].dump.path,
+            f"rank {rank} has not entered {title}, which is over on {ranks_in_words(over)}: "
+            "its dump is older than theirs, or the collective failed there",
+        )
+
+    def without(self, ranks: Container[int]) -> _Team:
+        """Return the team without the dumps of some ranks, whose position is not known."""
+        known = {rank: one for rank, one in self.positions.items() if rank not in ranks}
+        return replace(self, positions=known)
+
+    def opened(self) -> dict[int, Entry]:
+        """Return by rank the first collective that is not completed."""
+        return {rank: one.open for rank, one in self.positions.items() if one.open is not None}
+
+    def stall(self, open_of: Mapping[int, Sequence[Entry]]) -> _Stall | None:
+        """Return the first collective in which ranks wait for others.
+
+        Args:
+            open_of: the collectives of each rank that are not completed, the first one of each group.
+        """
+        opened = self.opened()
+        for number in sorted({entry.number for entry in opened.values()}):
+            called = {
+                rank: one.entries[number]
+                for rank, one in self.positions.items()
+                if number in one.entries
+            }
+            variants = _variants(called)
+            if len(variants) > 1:
+                return _mismatch(called, variants, self.positions)
+            missing = [rank for rank, one in self.positions.items() if one.last < number]
+            unstarted = _not_started(called)
+            if missing or unstarted or self.absent:
+                waiting = {
+                    rank: entry
+                    for rank, entry in opened.items()
+                    if entry.number >= number and rank not in unstarted
+                }
+                return self._absence(number, waiting, missing, unstarted, open_of)
+        return None
+
+    def _absence(
+        self,
+        number: int,
+        waiting: Mapping[int, Entry],
+        missing: Sequence[int],
+        unstarted: Sequence[int],
+        open_of: Mapping[int, Sequence[Entry]],
+    ) -> _Stall | None:
+        here = [entry for entry in waiting.values() if entry.number == number]
+        if not here:
+            return None
+        # What a missing rank has not completed is of another group.
+        elsewhere = {
+            rank: others[0]
+            for rank in missing
+            if (others := [one for one in open_of.get(rank, ()) if one.group != here[0].group])
+        }
+        named = [rank for rank in missing if rank not in elsewhere] or unstarted
+        sentence = _sentence(self.positions, waiting, here[0], missing, self.absent, unstarted)
+        return _Stall(
+            here[0],
+            self.positions[min(waiting)].dump.path,
+            tuple(named or self.absent or missing),
+            "; ".join([*sentence, *_reasons(elsewhere)]),
+            len(elsewhere),
+        )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The dumps of one job."""
+
+    dumps: Mapping[int, Dump]
+
+    def compared(self) -> Compared:
+        teams = self._teams()
+        older = {rank: problem for team in teams for rank, problem in team.older().items()}
+        teams = [team.without(older) for team in teams]
+        open_of: dict[int, list[Entry]] = {}
+        for team in teams:
+            for rank, entry in team.opened().items():
+                open_of.setdefault(rank, []).append(entry)
+        stalls = [stall for team in teams if (stall := team.stall(open_of)) is not None]
+        # Where ranks wait in another group, the stall follows from the one there.
+        stalls.sort(key=lambda stall: stall.elsewhere)
+        return Compared(tuple(stall.event() for stall in stalls), tuple(older.values()))
+
+    def _teams(self) -> list[_Team]:
+        everyone = frozenset(self.dumps).union(
+            *{ranks for dump in self.dumps.values() for ranks in dump.ranks.values()}
+        )
+        found: dict[tuple[Group, frozenset[int]], dict[int, _Position]] = {}
+        for rank, dump in sorted(self.dumps.items()):
+            for entry in dump.entries:
+                group = entry.group
+                ranks = everyone if is_default(group) else dump.ranks.get(group[0], frozenset())
+                own = found.setdefault((group, ranks), {})
+                # Of several entries with one number, the last one is the whole.
+                own.setdefault(rank, _Position(dump)).entries[entry.number] = entry
+        for (_, ranks), own in found.items():
+            for rank in ranks & (self.dumps.keys() - own.keys()):
+                # The entries of a group that is rarely used may all be overwritten.
+                if not self.dumps[rank].overwritten:
+                    own[rank] = _Position(self.dumps[rank])
+        return [
+            _Team(dict(sorted(own.items())), tuple(sorted(ranks - self.dumps.keys())))
+            for (_, ranks), own in found.items()
+        ]
+
+
+def compare(dumps: Iterable[Dump]) -> Compared:
+    """Compare dumps, those of each job among themselves."""
+    every = [_Job(one).compared() for one in _jobs(dumps)]
+    return Compared(
+        tuple(event for one in every for event in one.events),
+        tuple(problem for one in every for problem in one.problems),
+    )
+
+
+def _jobs(dumps: Iterable[Dump]) -> list[dict[int, Dump]]:
+    """Return the dumps of each job by rank: those with the same prefix in the same folder.
+
+    Where each host has a folder of its own, folders are one job if no rank is in two of them.
+    """
+    folders: dict[tuple[str, str], dict[int, Dump]] = {}
+    for dump in dumps:
+        own = folders.setdefault((dump.prefix, dump.path.rpartition("/")[0]), {})
+        known = own.get(dump.rank)
+        if known is None or _quality(dump) > _quality(known):
+            own[dump.rank] = dump
+    jobs: list[dict[int, Dump]] = []
+    for prefix in dict.fromkeys(prefix for prefix, _ in folders):
+        parts = [own for (other, _), own in folders.items() if other == prefix]
+        joined = {rank: dump for part in parts for rank, dump in part.items()}
+        one = len(joined) == sum(map(len, parts)) and _at_one_time(joined.values())
+        jobs += [joined] if one else parts
+    return jobs
+
+
+def _quality(dump: Dump) -> tuple[int, bool]:
+    """Return what orders dumps of one rank: the newest, and JSON has no stacks."""
+    return dump.last_ns, any(entry.where for entry in dump.entries)
+
+
+def _at_one_time(dumps: Iterable[Dump]) -> bool:
+    filled = [dump for dump in dumps if dump.entries]
+    first = max((dump.first_ns for dump in filled), default=0)
+    return all(first <= dump.last_ns + _SAME_TIME_NS for dump in filled)
+
+
+def _not_started(called: Mapping[int, Entry]) -> list[int]:
+    """Return the ranks whose accelerator has not started what it has started on others."""
+    if not any(entry.state == "started" for entry in called.values()):
+        return []
+    return [rank for rank, entry in called.items() if entry.state == "scheduled"]
+
+
+def _variants(called: Mapping[int, Entry]) -> list[list[int]]:
+    """Group ranks by what they call under one number, the most frequent first."""
+    found: dict[object, list[int]] = {}
+    for rank, entry in called.items():
+        values = entry.values if entry.name.startswith(_EQUAL_SIZES) else None
+        found.setdefault((entry.name, values), []).append(rank)
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def _mismatch(
+    called: Mapping[int, Entry],
+    variants: Sequence[Sequence[int]],
+    positions: Mapping[int, _Position],
+) -> _Stall:
+    """Describe ranks that call different collectives; the fewer ones are named."""
+    usual, *others = variants
+    is_usual = len(usual) > len(others[0])
+    named = sorted(rank for ranks in others for rank in ranks)
+    calls = [
+        f"{ranks_in_words(ranks)} {'calls' if len(ranks) == 1 else 'call'} "
+        f"{_title(called[ranks[0]])}{_in_frame(called[ranks[0]])}"
+        for ranks in (*others, usual)
+    ]
+    return _Stall(
+        called[usual[0]],
+        positions[usual[0]].dump.path,
+        tuple(named if is_usual else sorted(called)),
+        "; ".join(calls),
+        0,
+    )
+
+
+def _sentence(
+    positions: Mapping[int, _Position],
+    waiting: Mapping[int, Entry],
+    at: Entry,
+    missing: Sequence[int],
+    absent: Sequence[int],
+    unstarted: Sequence[int],
+) -> Iterator[str]:
+    here = [rank for rank, entry in waiting.items() if entry.number == at.number]
+    later = [rank for rank in waiting if rank not in here]
+    wait = f"{ranks_in_words(here)} {'waits' if len(here) == 1 else 'wait'}"
+    further = f", and {ranks_in_words(later)} in a later one" if later else ""
+    if missing:
+        yield f"{ranks_in_words(missing)} {'is' if len(missing) == 1 else 'are'} not in {_title(at)}"
+    elif unstarted:
+        yield f"{ranks_in_words(unstarted)} scheduled {_title(at)} and did not start it"
+    if absent:
+        yield f"{ranks_in_words(absent)} left no dump"
+    there = "there" if missing or unstarted else f"in {_title(at)}"
+    yield f"{wait} {there}{further}{_in_frame(at)}"
+    if len(missing) == 1 and positions[missing[0]].entries:
+        last = positions[missing[0]].entries[positions[missing[0]].last]
+        yield f"the last one of rank {missing[0]} was {last.title}{_in_frame(last)}"
+
+
+def _reasons(elsewhere: Mapping[int, Entry]) -> Iterator[str]:
+    by_entry: dict[str, list[int]] = {}
+    for rank, entry in elsewhere.items():
+        by_entry.setdefault(_title(entry), []).append(rank)
+    for title, ranks in by_entry.items():
+        yield f"{ranks_in_words(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {title}"
+
+
+def _title(entry: Entry) -> str:
+    sizes = f" ({entry.sizes})" if entry.sizes else ""
+    return f"{entry.title}{sizes} of {group_title(entry.group)}"
+
+
+def _in_frame(entry: Entry) -> str:
+    if entry.where is None:
+        return ""
+    path, line, function = entry.where
+    return f", in `{function}` at `{PurePath(path).name}:{line}`"

@@ -1,0 +1,508 @@
+"""Dumps of PyTorch's Flight Recorder name the ranks that the others wait for, and nobody else.
+
+``tools/samples/flight_dumps.py`` made those in ``flight/``, with three real ranks over Gloo.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import pickletools
+import random
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.step_logs import Job, run_of_job, write_job
+
+from stallscope.analysis import analyse
+from stallscope.analysis.findings import find
+from stallscope.cli.main import main
+from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.parsers import read
+from stallscope.parsers.flight_recorder import Compared, compare, parse_dump
+from stallscope.parsers.flight_recorder.plain_pickle import load_plain
+from stallscope.parsers.inspection import inspect
+
+SAMPLES = Path(__file__).parent / "flight"
+T = TypeVar("T")
+NOW = 1_795_600_000 * 10**9
+
+
+def dumps_in(folder: Path) -> Compared:
+    dumps = [
+        parse_dump(path.name, path.read_bytes(), prefix="trace_rank_", rank=int(path.stem[-1]))
+        for path in sorted(folder.iterdir())
+    ]
+    return compare(dumps)
+
+
+def entry(number: int, **changes: Any) -> dict[str, Any]:
+    """A collective of the default group over NCCL that every rank has completed."""
+    return {
+        "collective_seq_id": number,
+        "p2p_seq_id": 0,
+        "record_id": number,
+        "is_p2p": False,
+        "process_group": ("0", "default_pg"),
+        "profiling_name": "nccl:all_reduce",
+        "state": "completed",
+        "retired": True,
+        "input_sizes": [[7]],
+        "time_created_ns": NOW + number,
+        "frames": [],
+        **changes,
+    }
+
+
+def waits(number: int, **changes: Any) -> dict[str, Any]:
+    """A collective that the rank has not completed."""
+    return entry(number, **{"state": "scheduled", "retired": False, **changes})
+
+
+def of_ranks(
+    entries: Mapping[int, Sequence[Mapping[str, Any]]],
+    ranks: int = 3,
+    groups: Mapping[str, str] | None = None,
+    folders: Mapping[int, str] | None = None,
+) -> Compared:
+    """Compare made-up dumps, by rank."""
+    world = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(ranks)))}}
+    more = {
+        name: {"name": name, "desc": name, "ranks": own} for name, own in (groups or {}).items()
+    }
+    dumps = [
+        parse_dump(
+            f"{(folders or {}).get(rank, 'dumps')}/rank_{rank}",
+            pickle.dumps({"version": "2.10", "pg_config": {**world, **more}, "entries": own}, 2),
+            prefix="rank_",
+            rank=rank,
+        )
+        for rank, own in entries.items()
+    ]
+    return compare(dumps)
+
+
+def only(values: Iterable[T]) -> T:
+    (value,) = values
+    return value
+
+
+@pytest.mark.parametrize(
+    ("case", "what"),
+    [
+        (
+            "uneven",
+            "rank 1 is not in all_reduce 11 ([3, 2]) of the default process group; ranks 0 and 2 wait "
+            "there, in `train` at `train.py:62`; the last one of rank 1 was broadcast 10, in `train` at "
+            "`train.py:67`",
+        ),
+        (
+            "skip",
+            "rank 1 calls broadcast 7 ([3, 2]) of the default process group, in `train` at `train.py:67`"
+            "; ranks 0 and 2 call all_reduce 7 ([3, 2]) of the default process group, in `train` at "
+            "`train.py:62`",
+        ),
+        (
+            "sleep",
+            "rank 1 is not in all_reduce 7 ([3, 2]) of the default process group; ranks 0 and 2 wait "
+            "there, in `train` at `train.py:62`; the last one of rank 1 was broadcast 6, in `train` at "
+            "`train.py:67`",
+        ),
+        (
+            "sigstop",
+            "rank 1 left no dump; ranks 0 and 2 wait in all_reduce 7 ([3, 2]) of the default process "
+            "group, in `train` at `train.py:62`",
+        ),
+        (
+            "order",
+            "rank 1 calls broadcast 7 ([3, 2]) of the default process group, in `train` at `train.py:58`"
+            "; ranks 0 and 2 call all_reduce 7 ([3, 2]) of the default process group, in `train` at "
+            "`train.py:62`",
+        ),
+        (
+            "sleep-json",
+            "rank 1 is not in all_reduce 7 ([3, 2]) of the default process group; ranks 0 and 2 wait "
+            "there; the last one of rank 1 was broadcast 6",
+        ),
+    ],
+)
+def test_real_dumps_name_the_faulty_rank_and_nobody_else(case: str, what: str) -> None:
+    found = dumps_in(SAMPLES / case)
+    event = only(found.events)
+    assert (event.kind, event.ranks) == ("collective_stall", (1,))
+    assert event.what == what
+    assert event.wall_ns is not None
+    assert not found.problems
+
+
+def test_a_rank_that_waits_in_another_group_is_not_the_cause() -> None:
+    pair, world = dumps_in(SAMPLES / "subgroup").events
+    assert (pair.ranks, world.ranks) == ((1,), (1,))
+    assert "rank 1 is not in all_reduce 4 ([3, 2]) of process group pair; rank 2 waits" in pair.what
+    assert "ranks 1 and 2 are not in broadcast 8" in world.what
+    assert world.what.endswith("rank 2 waits in all_reduce 4 ([3, 2]) of process group pair")
+
+
+def test_a_job_without_a_fault_has_no_events() -> None:
+    assert dumps_in(SAMPLES / "none") == Compared()
+
+
+def test_the_innermost_frame_of_the_user_is_named() -> None:
+    library = {
+        "filename": "/env/lib/python3.11/site-packages/torch/x.py",
+        "line": 5,
+        "name": "wait",
+    }
+    frames = [library, {"filename": "/home/me/train.py", "line": 12, "name": "step"}]
+    found = of_ranks({0: [waits(1, frames=frames)], 1: [], 2: [waits(1, frames=frames)]})
+    assert "ranks 0 and 2 wait there, in `step` at `train.py:12`" in only(found.events).what
+
+
+def test_ranks_that_call_other_sizes_are_named() -> None:
+    found = of_ranks({0: [waits(1)], 1: [waits(1, input_sizes=[[8]])], 2: [waits(1)]})
+    event = only(found.events)
+    assert event.ranks == (1,)
+    assert "rank 1 calls all_reduce 1 ([8])" in event.what
+
+
+def test_of_two_ranks_that_differ_both_are_named() -> None:
+    broadcast = waits(1, profiling_name="nccl:broadcast")
+    assert only(of_ranks({0: [waits(1)], 1: [broadcast]}, ranks=2).events).ranks == (0, 1)
+
+
+def test_other_sizes_of_a_gathering_are_no_fault() -> None:
+    gather = {"profiling_name": "nccl:all_gather"}
+    ranks = {0: [waits(1, **gather)], 1: [waits(1, input_sizes=[[8]], **gather)]}
+    assert of_ranks(ranks, ranks=2) == Compared()
+
+
+def test_ranks_that_all_wait_are_no_stall_of_a_rank() -> None:
+    assert of_ranks({rank: [entry(1), waits(2)] for rank in range(3)}) == Compared()
+
+
+def test_an_accelerator_that_has_not_started_is_named() -> None:
+    started = waits(1, state="started")
+    event = only(of_ranks({0: [started], 1: [waits(1)], 2: [started]}).events)
+    assert event.ranks == (1,)
+    assert "rank 1 scheduled all_reduce 1 ([7])" in event.what
+    assert "ranks 0 and 2 wait there" in event.what
+
+
+def test_a_rank_ahead_waits_in_a_later_one() -> None:
+    """The root of a broadcast need not wait for the others."""
+    sent = {"profiling_name": "gloo:broadcast"}
+    found = of_ranks({0: [entry(1, **sent), waits(2)], 1: [], 2: [waits(1, **sent)]})
+    event = only(found.events)
+    assert event.ranks == (1,)
+    assert "rank 2 waits there, and rank 0 in a later one" in event.what
+
+
+def test_a_dump_that_is_older_than_the_others_blames_nobody() -> None:
+    found = of_ranks({0: [entry(1), entry(2), waits(3)], 1: [entry(1)], 2: [entry(1), entry(2)]})
+    problem = only(found.problems)
+    assert problem.where == "dumps/rank_1"
+    assert "rank 1 has not entered all_reduce 2" in problem.what
+    assert "which is over on ranks 0 and 2: its dump is older" in problem.what
+    event = only(found.events)
+    assert event.ranks == (2,)
+    assert "rank 2 is not in all_reduce 3" in event.what
+
+
+def test_an_older_dump_blames_nobody_in_other_groups_either() -> None:
+    pair = {"process_group": ("1", "pair")}
+    entries = {
+        0: [entry(1), entry(2), waits(1, **pair)],
+        1: [entry(1)],
+        2: [entry(1), entry(2)],
+    }
+    found = of_ranks(entries, groups={"1": "[0, 1]"})
+    assert not found.events
+    assert only(found.problems).where == "dumps/rank_1"
+
+
+def test_a_stopped_rank_is_named_and_not_one_that_waits_for_it_in_another_group() -> None:
+    pair = {"process_group": ("1", "pair")}
+    entries = {0: [entry(1), waits(2)], 2: [entry(1), waits(1, **pair)]}
+    found = of_ranks(entries, groups={"1": "[1, 2]"})
+    assert [event.ranks for event in found.events] == [(1,), (1,)]
+    # Over Gloo nobody knows the ranks of the pair.
+    assert only(of_ranks(entries).events).ranks == (1,)
+
+
+def test_a_collective_of_nccl_that_is_retired_and_not_completed_has_failed() -> None:
+    failed = waits(1, retired=True)
+    assert only(of_ranks({0: [failed], 1: [], 2: [failed]}).events).ranks == (1,)
+    over = waits(1, retired=True, profiling_name="gloo:all_reduce")
+    found = of_ranks({0: [over], 1: [], 2: [over]})
+    assert not found.events
+    assert "or the collective failed there" in only(found.problems).what
+
+
+def test_a_rank_whose_entries_were_overwritten_is_not_judged() -> None:
+    pair = {"process_group": ("1", "pair")}
+    found = of_ranks(
+        {0: [entry(5, **pair, record_id=0), waits(6, **pair)], 1: [entry(9, record_id=900)]},
+        ranks=2,
+        groups={"1": "[0, 1]"},
+    )
+    assert found.events == ()
+
+
+def test_ranks_without_a_dump_are_not_named_beside_one_that_is_missing() -> None:
+    event = only(of_ranks({0: [entry(1), waits(2)], 1: [entry(1)]}).events)
+    assert event.ranks == (1,)
+    assert "rank 2 left no dump" in event.what
+
+
+def test_operations_between_two_ranks_are_left_out() -> None:
+    sends = waits(1, profiling_name="nccl:send 0->1", is_p2p=True)
+    assert of_ranks({0: [sends], 1: []}, ranks=2) == Compared()
+
+
+def test_groups_of_the_same_name_with_other_ranks_are_different() -> None:
+    pair = {"process_group": ("1", "pair")}
+    own = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
+    dumps = []
+    for rank in range(4):
+        ranks = "[0, 1]" if rank < 2 else "[2, 3]"
+        config = {**own, "1": {"name": "1", "desc": "pair", "ranks": ranks}}
+        entries = [waits(1, **pair)] if rank < 2 else [entry(1, **pair), entry(2, **pair)]
+        data = pickle.dumps({"pg_config": config, "entries": entries}, 2)
+        dumps.append(parse_dump(f"r_{rank}", data, prefix="r_", rank=rank))
+    assert compare(dumps) == Compared()
+
+
+def test_folders_of_hosts_are_one_job() -> None:
+    entries = {0: [waits(1)], 1: [], 2: [waits(1)]}
+    hosts = {0: "node-0", 1: "node-0", 2: "node-1"}
+    assert only(of_ranks(entries, folders=hosts).events).ranks == (1,)
+
+
+def test_folders_with_the_same_ranks_are_two_jobs(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES / "sleep", tmp_path / "a")
+    shutil.copytree(SAMPLES / "none", tmp_path / "b")
+    with pytest.raises(NotFoundError, match="Rank 1 is not in all_reduce 7") as told:
+        read(str(tmp_path))
+    assert str(told.value).count("Rank") == 1
+
+
+def test_of_two_dumps_of_a_rank_the_one_with_stacks_counts(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES / "sleep", tmp_path, dirs_exist_ok=True)
+    for path in (SAMPLES / "sleep").iterdir():
+        content = pickle.loads(path.read_bytes())
+        content["entries"] = [{**one, "frames": []} for one in content["entries"]]
+        (tmp_path / f"{path.name}.json").write_text(json.dumps(content))
+    with pytest.raises(NotFoundError, match="Rank 1 is not in all_reduce 7") as told:
+        read(str(tmp_path))
+    assert str(told.value).endswith("at `train.py:67`")
+
+
+# What only a whole folder shows.
+
+
+def shifted(case: str, folder: Path, to_ns: int) -> None:
+    """Write the dumps of a case as if they were made at another time."""
+    for path in (SAMPLES / case).iterdir():
+        content = pickle.loads(path.read_bytes())
+        first = content["entries"][0]["time_created_ns"]
+        for one in content["entries"]:
+            one["time_created_ns"] += to_ns - first
+        (folder / path.name).write_bytes(pickle.dumps(content, 2))
+
+
+def test_dumps_next_to_step_logs_join_their_run(tmp_path: Path) -> None:
+    alone = run_of_job(tmp_path, Job(ranks=3, steps=60))
+    assert alone.started_at is not None
+    shifted("sleep", tmp_path, int(alone.started_at.timestamp() * 1e9) + 10**9)
+    (run,) = read(str(tmp_path))
+    assert only(run.events).ranks == (1,)
+    found = {one.code: one for one in find(run, True)}["collectives_incomplete"]
+    assert found.severity == "warning"
+    assert found.title == "PyTorch's ranks waited for rank 1 in a collective"
+    assert found.evidence.startswith("Rank 1 is not in all_reduce 7 ([3, 2]) of the default")
+
+
+def test_a_job_that_stands_still_names_the_collective(tmp_path: Path) -> None:
+    start = 0
+    for path in write_job(tmp_path, Job(ranks=3, steps=60)):
+        lines = path.read_text().splitlines(keepends=True)
+        header = json.loads(lines[0][lines[0].index("{") :])
+        start = header["anchor"]["wall_ns"]
+        waiting = {
+            "step": 60,
+            "since_us": 2_200_000,
+            "seen_us": 32_200_000,
+            "usual_us": 30_000,
+            "reached": "ready",
+            "reached_us": 2_220_000,
+            "stack": [],
+            "other_threads": [],
+        }
+        # Without the end of the log.
+        path.write_text("".join(lines[:-1]) + f"#facts {json.dumps({'in_flight': waiting})}\n")
+    (before,) = read(str(tmp_path))
+    assert analyse(before).bottleneck.ranks == ()
+    shifted("order", tmp_path, start + 2_200_000_000)
+    (run,) = read(str(tmp_path))
+    verdict = analyse(run).bottleneck
+    assert (verdict.kind, verdict.ranks) == ("stopped", (1,))
+    assert verdict.evidence == (
+        "No step has finished for 30 s, since step 60. Ranks 0 and 2 wait in the allreduce. PyTorch's "
+        "Flight Recorder: rank 1 calls broadcast 7 ([3, 2]) of the default process group, in `train` at "
+        "`train.py:58`; ranks 0 and 2 call all_reduce 7 ([3, 2]) of the default process group, in "
+        "`train` at `train.py:62`."
+    )
+
+
+def test_dumps_of_another_time_are_left_out(tmp_path: Path) -> None:
+    run_of_job(tmp_path, Job(ranks=3, steps=60))
+    shifted("sleep", tmp_path, 10**18)
+    (run,) = read(str(tmp_path))
+    assert run.events == ()
+    assert any("outside the run's time" in str(one) for one in run.problems)
+
+
+def test_dumps_alone_end_in_a_sentence_that_names_the_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(SAMPLES / "sigstop")
+    assert main(["report", place]) != 0
+    printed = capsys.readouterr().err
+    assert "dumps of PyTorch's Flight Recorder, and no logs next to them" in printed
+    assert "Rank 1 left no dump; ranks 0 and 2 wait in all_reduce 7" in printed
+    seen = inspect(place)
+    assert [one.format for one in seen.files] == ["flight-recorder"] * 2
+    assert seen.warnings == ()
+    assert any("rank 1 left no dump" in note for one in seen.files for note in one.notes)
+    assert main(["inspect", place]) == 0
+
+
+def test_a_name_without_a_rank_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_bytes((SAMPLES / "sleep" / "trace_rank_0").read_bytes())
+    with pytest.raises(UnreadableError, match="does not end with its rank"):
+        read(str(tmp_path))
+
+
+def test_a_pickle_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    write_job(tmp_path, Job(ranks=2, steps=20))
+    (tmp_path / "weights_0").write_bytes(pickle.dumps({"weights": [1, 2]}))
+    (run,) = read(str(tmp_path))
+    assert any("left alone" in str(one) for one in run.problems)
+
+
+# Reading pickles.
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.binary(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=4)
+        | st.sets(st.text(max_size=3), max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60)
+@given(value=PLAIN, protocol=st.integers(2, pickle.HIGHEST_PROTOCOL))
+def test_plain_data_is_read_as_pickle_reads_it(value: Any, protocol: int) -> None:
+    data = pickle.dumps(value, protocol)
+    # Before protocol 4, bytes and sets need code.
+    if any(operation.name == "GLOBAL" for operation, _, _ in pickletools.genops(data)):
+        with pytest.raises(UnreadableError, match="names code"):
+            load_plain("it", data)
+    else:
+        assert load_plain("it", data) == value
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("run",)
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("value", [Evil(), print, Path("x"), replace, ValueError("x"), 1j])
+def test_code_is_refused_in_one_sentence(
+    value: object, protocol: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = pickle.dumps({"pg_config": {}, "entries": [], "more": value}, protocol)
+    (tmp_path / "trace_rank_0").write_bytes(data)
+    with pytest.raises(UnreadableError) as told:
+        read(str(tmp_path))
+    assert str(told.value) == (
+        "trace_rank_0: a pickle that names code, which a dump does not: nothing of it was run"
+    )
+    assert capsys.readouterr().out == ""
+
+
+def test_nesting_without_end_neither_crashes_nor_hangs() -> None:
+    deep = b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b"."
+    data = b"\x80\x02}(X\x09\x00\x00\x00pg_config}X\x07\x00\x00\x00entries"
+    doubled = b")" + b"q\x01h\x01\x86" * 100
+    for inner in (deep[2:-1], doubled, b"]" + doubled + b"a"):
+        with pytest.raises(UnreadableError):
+            parse_dump("it", data + inner + b"u.", prefix="", rank=0)
+    assert isinstance(load_plain("it", deep), list)
+    # Nested tuples as keys take forever to hash.
+    with pytest.raises(UnreadableError):
+        load_plain("it", b"\x80\x02}" + doubled + b"Ns.")
+
+
+def test_sizes_that_are_not_there_allocate_nothing() -> None:
+    for operation in (
+        b"X\xff\xff\xff\x7f",
+        b"\x8b\xff\xff\xff\x7f",
+        b"\x95" + b"\xff" * 7 + b"\x7f",
+    ):
+        with pytest.raises(UnreadableError):
+            load_plain("it", b"\x80\x04" + operation + b"x.")
+    assert load_plain("it", b"\x80\x02Nr\xff\xff\xff\x7f.") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"pg_config": {}, "entries": 5},
+        {"pg_config": [], "entries": []},
+        {"pg_config": {}, "entries": [5]},
+        {"pg_config": {}, "entries": [entry(-1)]},
+        {"pg_config": {}, "entries": [entry(2**64)]},
+        {"pg_config": {}, "entries": [entry(1, input_sizes=7)]},
+        {"pg_config": {}, "entries": [entry(1, process_group="0")]},
+        {"pg_config": {}, "entries": [entry(1, frames=[1])]},
+        {"pg_config": {}, "entries": [entry(1, profiling_name=None)]},
+        {"pg_config": {"0": {"ranks": [0, 1]}}, "entries": []},
+        {"pg_config": {"0": {"ranks": "9" * 9_000_000}}, "entries": []},
+    ],
+)
+def test_what_is_no_dump_is_refused(content: object) -> None:
+    for data in (pickle.dumps(content, 2), json.dumps(content).encode()):
+        with pytest.raises(UnreadableError, match="it: no dump of PyTorch's Flight Recorder"):
+            parse_dump("it", data, prefix="", rank=0)
+
+
+@settings(max_examples=150)
+@given(chance=st.randoms(use_true_random=False))
+def test_damage_ends_in_a_dump_or_in_a_sentence(chance: random.Random) -> None:
+    data = bytearray((SAMPLES / "sleep" / "trace_rank_0").read_bytes())
+    for _ in range(chance.randrange(1, 6)):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    told = ""
+    try:
+        compare([parse_dump("it", bytes(data), prefix="", rank=0)])
+    except UnreadableError as error:
+        told = str(error)
+    assert told == "" or told.startswith("it: ")
