@@ -159,4 +159,4 @@ def test_the_root_of_the_package_holds_doors_only() -> None:
 
 def test_the_analysis_shows_its_pipeline_and_nothing_else() -> None:
     files = {path.stem for path in (FOLDERS["stallscope"] / "analysis").glob("*.py")}
-    assert files == {"__init__", "analyse", "result"}
+    assert files == {"__init__", "analyse", "goodput", "result", "worlds"}
