@@ -86,6 +86,9 @@ class StepWatch:
         self._dumps = 0
         # Starts and ends, in monotonic nanoseconds.
         self._suspensions: List[Tuple[int, int]] = []
+        self._woke_late = False
+        #: Whether the process has just gone on: the training has had no time for progress.
+        self._just_woke = False
 
     def row_written(self, row: Union[StepRow, IntervalRow]) -> None:
         """Take note of a row that has just been written."""
@@ -102,7 +105,11 @@ class StepWatch:
 
     def process_slept(self, planned: int, now: int) -> Optional[Dict[str, Any]]:
         """Return facts where this thread woke much later than planned: the process was suspended."""
-        if now - planned < _SUSPENDED_NS or len(self._suspensions) >= _MOST_SUSPENSIONS:
+        woke_late = now - planned >= _SUSPENDED_NS
+        # Only once in a row: a hang may hold the GIL for seconds again and again.
+        self._just_woke = woke_late and not self._woke_late
+        self._woke_late = woke_late
+        if not woke_late or len(self._suspensions) >= _MOST_SUSPENSIONS:
             return None
         self._suspensions.append((planned, now))
         return {
@@ -128,7 +135,7 @@ class StepWatch:
                 self._written_at = 0
                 return {"in_flight": None}
             return None
-        if waited > _OFTEN_NS and now - self._written_at < _RARE_PAUSE_NS:
+        if self._just_woke or (waited > _OFTEN_NS and now - self._written_at < _RARE_PAUSE_NS):
             return None
         self._written_at = now
         described = {

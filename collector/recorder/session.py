@@ -327,6 +327,8 @@ class Session:
                 return
             planned, last = last + self._flush_seconds, time.monotonic()
             self._run_before_flush()
+            # The watch learns of finished steps when they are written.
+            self.flush()
             self._watch_step(planned, last)
             self.flush()
             self._copy_if_due()
