@@ -12,6 +12,8 @@ from stallscope.formatting.sums import SumColumn
 
 #: Parts of the job's time.
 JOB_PARTS = PARTS
+#: Parts that most jobs do not have.
+RARE_PARTS = ("restart", "repeated", "stopped")
 # What a step loses comes first, then what lies outside of the steps that count.
 _LOST = ("input", "imbalance", "allreduce", "other", *(name for name in PARTS if name != "steps"))
 
