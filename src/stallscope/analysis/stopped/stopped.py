@@ -18,6 +18,7 @@ from stallscope.formatting.lists import capitalised, listed
 from stallscope.run import Event, Log, Run
 
 from ..gains.bottleneck import Bottleneck
+from .processes import has_gone
 
 # The timestamps of a step in order, and what a rank is doing once it has reached each of them.
 _REACHED = ("end", "begin", "data", "ready", "reduced")
@@ -239,8 +240,7 @@ def _evidence(
         if rank.stage is not None:
             yield _where(rank)
     for log in silent:
-        what = "has ended its training" if log.ended else "has stopped without a last line"
-        yield f"The log of rank {log.rank} on {log.host} {what}."
+        yield _has_stopped(run, log)
     if undescribed:
         yield _has_not_reported(undescribed)
     if waiting and (ranks or undescribed):
@@ -256,6 +256,22 @@ def _evidence(
         yield "The logs do not show which rank the others wait for."
     yield from _stall_reports(run)
     yield from _flight_recorder(run)
+
+
+def _has_stopped(run: Run, log: Log) -> str:
+    """Say of a log that shows nothing new how it ends, and what is known of its process."""
+    subject = f"The log of rank {log.rank} on {log.host}"
+    if log.ended:
+        return f"{subject} has ended its training."
+    exits = [one.what for one in run.events if one.kind == "rank_exited" and log.rank in one.ranks]
+    if exits:
+        return f"{subject} has stopped without a last line; its launcher says: {exits[-1]}."
+    process = {
+        None: "",
+        True: ": its process has ended",
+        False: ", and its process still exists: it is suspended, or its Python does not run",
+    }[has_gone(log)]
+    return f"{subject} has stopped without a last line{process}."
 
 
 def _has_not_reported(logs: Sequence[Log]) -> str:
