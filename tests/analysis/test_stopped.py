@@ -290,3 +290,35 @@ def test_a_number_that_another_process_has_now_is_not_the_process() -> None:
     (log,) = run_with({}, ranks=1).logs
     # The init process started long before this one.
     assert has_gone(here(log, 1)) is True
+
+
+def test_a_rank_that_its_launcher_saw_end_has_died() -> None:
+    run = run_with({}, ended=(0, 2))
+    exited = Event("rank_exited", "out.txt", "process 7 exited with status -9", pids=(7,))
+    logs = tuple(replace(log, facts={**log.facts, "pid": 6 + log.rank}) for log in run.logs)
+    found = find_stopped(replace(run, logs=logs, events=(exited,)))
+    assert found is not None
+    assert [one.rank for one in found.ranks] == [1]
+    assert found.step == 150
+    assert "its launcher says: process 7 exited with status -9." in found.evidence
+    assert analyse(replace(run, logs=logs, events=(exited,))).bottleneck.kind == "stopped"
+
+
+def test_the_rank_whose_process_alone_has_gone_has_died() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    run = run_with({}, ranks=2)
+    pids = {0: os.getpid(), 1: ended.pid}
+    logs = tuple(here(log, pids[log.rank]) for log in run.logs)
+    found = find_stopped(replace(run, logs=logs))
+    assert found is not None
+    assert [one.rank for one in found.ranks] == [1]
+    # Somebody ended the whole job: no rank is to blame.
+    all_gone = tuple(here(log, ended.pid) for log in run.logs)
+    assert find_stopped(replace(run, logs=all_gone)) is None
+
+
+def test_a_rank_that_closed_its_log_has_not_died() -> None:
+    run = run_with({}, ended=(0, 1, 2))
+    exited = Event("rank_exited", "out.txt", "rank 1 exited with status 1", ranks=(1,))
+    assert find_stopped(replace(run, events=(exited,))) is None
