@@ -1,4 +1,4 @@
-"""Messages of Horovod and its launchers: stalls, evictions, ranks that died, resets.
+"""Messages of Horovod, its launchers and torchrun: stalls, evictions, ranks that died, resets.
 
     [2026-11-21 02:28:41.236416: W /build/horovod/common/stall_inspector.cc:107] One or more tensors
     were submitted … and are waiting for remainder of ranks for more than 60 seconds. …
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from stallscope.run import Event
@@ -36,6 +36,7 @@ _NEEDLES = (
     b"is stalled for longer than",
     b"has been evicted from cache",
     b" exit with status code ",
+    b") local_rank: ",
     b"blacklist failing host: ",
     b"reset workers: ",
     b"wait for available slots: ",
@@ -64,6 +65,14 @@ _ONE_LINERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         re.compile(rb"Process (?P<rank>\d{1,6}) exit with status code (?P<n>-?[1-9]\d{0,5})\b"),
         "rank_exited",
         "rank {rank} exited with status {n}",
+    ),
+    (
+        # torchrun, which restarts the other processes, or ends them.
+        re.compile(
+            rb"failed \(exitcode: (?P<n>-?[1-9]\d{0,5})\) local_rank: \d{1,6} \(pid: (?P<pid>\d{1,9})\)"
+        ),
+        "rank_exited",
+        "process {pid} exited with status {n}",
     ),
     (
         re.compile(rb"blacklist failing host: (?P<host>[\w.:-]{1,255})"),
@@ -168,7 +177,9 @@ def _one_liners(path: str, message: bytes, timestamp: Timestamp | None) -> Itera
         parts = {name: text.decode("ascii", "replace") for name, text in found.groupdict().items()}
         ranks = (int(parts["rank"]),) if "rank" in parts else ()
         hosts = (parts["host"],) if "host" in parts else ()
-        yield _event(path, kind, words.format(**parts), timestamp, ranks, hosts)
+        pids = (int(parts["pid"]),) if "pid" in parts else ()
+        event = _event(path, kind, words.format(**parts), timestamp, ranks, hosts)
+        yield replace(event, pids=pids)
         return
 
 

@@ -35,7 +35,7 @@ def launch(command: list[str], printed: Path) -> None:
     with printed.open("w") as log:
         process = subprocess.Popen(
             command,
-            env=_settings(),
+            env=settings(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -56,7 +56,7 @@ def require_training_environment() -> None:
         sys.exit("there is no .venv-horovod to train in: make training-env")
 
 
-def _settings() -> dict[str, str]:
+def settings() -> dict[str, str]:
     """One thread per rank and a short cycle, whatever the user has set: steps must be comparable."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
     return {

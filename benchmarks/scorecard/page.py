@@ -1,6 +1,6 @@
 """Writes docs/scorecard.md, and its detailed pages, from the results of the parts of the scorecard.
 
-    python benchmarks/scorecard/page.py [--scores FILE] [--pairs FILE]
+    python benchmarks/scorecard/page.py [--scores FILE] [--pairs FILE] [--hangs FILE]
 
 Every number and every pass or miss on the pages is computed; the sentences around them are in
 page_texts.py.
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import page_hangs
 import page_pairs
 import page_real
 import page_simulated
@@ -28,6 +29,7 @@ PAGE = ROOT / "docs" / "scorecard.md"
 DOCS = ROOT / "docs" / "scorecard"
 SCORES = ROOT / ".stallscope" / "scorecard" / "scores.jsonl"
 PAIRS = ROOT / ".stallscope" / "pairs" / "scores.jsonl"
+HANGS = ROOT / ".stallscope" / "hangs" / "scores.jsonl"
 
 
 def summary(
@@ -70,6 +72,7 @@ def main() -> None:
     )
     parser.add_argument("--scores", type=Path, default=SCORES, help="what real.py has left")
     parser.add_argument("--pairs", type=Path, default=PAIRS, help="what pairs.py has left")
+    parser.add_argument("--hangs", type=Path, default=HANGS, help="what hangs.py has left")
     options = parser.parse_args()
     path = DOCS / "simulated.json"
     if not path.exists():
@@ -79,15 +82,20 @@ def main() -> None:
         page_real.bring_together(options.scores, DOCS / "real.json")
     if options.pairs.exists():
         page_pairs.bring_together(options.pairs, DOCS / "pairs.json")
+    if options.hangs.exists():
+        page_hangs.bring_together(options.hangs, DOCS / "hangs.json")
+    hangs = _content(DOCS / "hangs.json", {"runs": []})
     real = _content(DOCS / "real.json", {"runs": []})
     pairs = _content(DOCS / "pairs.json", {"pairs": []})
     found = [
         *page_pairs.pair_bars(pairs["pairs"]),
         *page_real.real_bars(real["runs"]),
+        *page_hangs.hang_bars(hangs["runs"]),
         *bars(simulated),
     ]
     (DOCS / "power.svg").write_text(picture(simulated.get("power", ())))
     (DOCS / "fixes.md").write_text(page_pairs.page(pairs))
+    (DOCS / "hangs.md").write_text(page_hangs.page(hangs))
     (DOCS / "ranks.md").write_text(page_real.page(real))
     (DOCS / "simulated.md").write_text(page_simulated.page(simulated))
     PAGE.write_text(summary(simulated, real, pairs, found))

@@ -22,6 +22,7 @@ Every table, and every miss with its reason:
 
 - [Fixes](scorecard/fixes.md): the predicted step time against the same training without the fault.
 - [Real ranks](scorecard/ranks.md): faults on Keras and PyTorch under Horovod.
+- [Hangs](scorecard/hangs.md): real jobs that stand still, and jobs that only seem to.
 - [Simulated runs](scorecard/simulated.md): size, noise, ranks, patterns, intervals, bad clocks.
 - [An independent witness](scorecard/witness.md): wait and allreduce against the Horovod Timeline.
 - [Late timestamps](scorecard/late-timestamps.md): how often the recorder's own clock reading is delayed.
@@ -168,4 +169,32 @@ error of exposed allreduce.
 Allreduce comes out too large in two cases. Skew of a ring between hosts cannot be told from an
 offset of their clocks. Where the slow rank's rows are missing, waiting for it cannot be told from the
 transfer.
+"""
+
+NO_HANGS = """\
+# Scorecard: hangs
+
+No job that stands still has been scored yet: run `make hangs`.
+"""
+
+HANGS = """\
+# Scorecard: hangs
+
+{runs} trainings on 2 and 4 ranks that share {cores} cores. In most of them something happens to one
+rank: which rank, at which step and what is random. Their logs and what their launcher prints are read
+twice a second, as `stallscope watch` does. The [summary](../scorecard.md) has the other targets.
+"""
+
+HOW_HANGS = """\
+## How it is scored
+
+Time counts from the moment before the rank hangs, as that rank notes it. *Seen*: the job is said to
+stand still. *Named*: the rank is among those that the others wait for. A run is right if that rank
+alone is named at the end, in its stage, and no other rank at any time. A killed or suspended rank
+describes no stage; its log is said to have stopped.
+
+The recorder describes a step once it has taken 5 s and ten times the usual, and writes once a second.
+
+`make hangs` trains all of this, in about 20 minutes of two cores. It continues where it was interrupted.
+[hangs.json](hangs.json) has every run.
 """

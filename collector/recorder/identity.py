@@ -121,10 +121,10 @@ def rejoins(env: Mapping[str, str]) -> bool:
     return env.get("HOROVOD_ELASTIC") == "1" or (_integer(env.get(_TORCHRUN_RESTARTS)) or 0) > 0
 
 
-def process_start_ns() -> int:
-    """Return the monotonic time when this process started, in ns; now where that is unknown."""
+def process_start_ns(pid: Optional[int] = None) -> int:
+    """Return the monotonic time when a process (this one) started, in ns; now where that is unknown."""
     try:
-        stat = Path("/proc/self/stat").read_bytes()
+        stat = Path("/proc/%s/stat" % ("self" if pid is None else pid)).read_bytes()
         # The command's name, in parentheses, may contain blanks; starttime is the 20th field after it.
         ticks = int(stat.rsplit(b")", 1)[1].split()[19])
         boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)

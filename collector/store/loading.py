@@ -167,7 +167,8 @@ def _measured(content: dict[str, Any]) -> MeasuredInput:
 
 
 def _event(content: dict[str, Any]) -> Event:
-    places = {name: tuple(content[name]) for name in ("ranks", "hosts")}
+    # Older stores have no process numbers.
+    places = {name: tuple(content.get(name, ())) for name in ("ranks", "pids", "hosts")}
     return Event(**{**content, **places})
 
 

@@ -12,7 +12,7 @@ from stallscope.charts.compared_bars import compared_runs
 from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
 from stallscope.reports.document import NOTHING
 from stallscope.run import Run
-from stallscope.text.job import JOB_PARTS, job_texts, job_total
+from stallscope.text.job import JOB_PARTS, RARE_PARTS, job_texts, job_total
 from stallscope.text.recorded import as_text
 
 from .tables import data_card
@@ -56,7 +56,8 @@ def throughput_card(analysis: Analysis) -> Any:
 def jobs_card(analysis: Analysis) -> Any:
     """Tabulate the parts of the whole jobs' time."""
     runs = compared_runs(analysis)
-    rows = [(TITLES[name], *(_job_part(name, run) for _, run in runs)) for name in JOB_PARTS]
+    shown = [name for name in JOB_PARTS if name not in RARE_PARTS or _any_has(name, runs)]
+    rows = [(TITLES[name], *(_job_part(name, run) for _, run in runs)) for name in shown]
     rows.append(("Job", *(job_total(run) for _, run in runs)))
     rows.append(("Rank time", *(amount(run.job.total * run.run.size, "s") for _, run in runs)))
     return data_card(
@@ -133,6 +134,11 @@ def _interval(run: Analysis, own: float) -> Interval | None:
 def _efficiency(run: Analysis, alone: float) -> str:
     own = run.samples_per_second
     return NOT_MEASURED if own is None else percent(own / (run.run.size * alone))
+
+
+def _any_has(name: str, runs: Sequence[tuple[str, Analysis]]) -> bool:
+    """Whether any of the jobs spent time on this part."""
+    return any(getattr(run.job, name) for _, run in runs)
 
 
 def _job_part(name: str, run: Analysis) -> str:

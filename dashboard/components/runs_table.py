@@ -11,6 +11,7 @@ from dash import html
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.charts.charts import TITLES
 from stallscope.charts.palette import COLOURS
 from stallscope.formatting.lists import counted
@@ -107,6 +108,10 @@ def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
     return html.Div(grid, className="runs-grid", style=_colours())
 
 
+def _goodput(found: AnalysisSummary) -> str:
+    return "" if found.goodput is None else f"goodput {percent(found.goodput)}"
+
+
 def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> dict[str, Any]:
     """Make a run's row of the table. All texts are plain text, never markup."""
     entry, found = listed.entry, listed.entry.summary
@@ -120,7 +125,9 @@ def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> di
         "name": plain(entry.name),
         "synthetic": entry.synthetic,
         "about": plain(_about(listed)),
-        "figures": " · ".join(filter(None, [throughput and f"{throughput}/s", ranks, how_old])),
+        "figures": " · ".join(
+            filter(None, [throughput and f"{throughput}/s", _goodput(found), ranks, how_old])
+        ),
         **_verdict(listed),
         "shares": _shares(found.shares),
         "sharesText": ", ".join(

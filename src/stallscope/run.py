@@ -187,6 +187,8 @@ class Event:
     uncertainty_ns: int = 0
     #: The minimum duration until then.
     waited_ns: int = 0
+    #: Process numbers, where the log names processes and not ranks.
+    pids: tuple[int, ...] = ()
 
 
 # Compared by identity, because comparing arrays is ambiguous.
@@ -305,6 +307,11 @@ class Run:
             if isinstance(cost, Mapping):
                 costs[log.rank] = cost
         return costs
+
+    def ranks_of(self, event: Event) -> tuple[int, ...]:
+        """Return the ranks that an event is about, also where it names their processes."""
+        by_process = {log.rank for log in self.logs if log.facts.get("pid") in event.pids}
+        return tuple(sorted({*event.ranks, *by_process}))
 
     def fact(self, name: str) -> Any:
         """Return a fact from the lowest rank that recorded it; None if no rank did."""

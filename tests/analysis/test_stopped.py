@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +17,12 @@ import pytest
 from simulator import Job, simulate
 
 from stallscope.analysis import analyse
+from stallscope.analysis.stopped.processes import has_gone
 from stallscope.analysis.stopped.stopped import Stopped, find_stopped
 from stallscope.batch.anonymous import anonymous
+from stallscope.collector.recorder.identity import process_start_ns
 from stallscope.reports.run.json_content import json_content
-from stallscope.run import Event, Run
+from stallscope.run import Event, Log, Run
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 
@@ -253,3 +259,66 @@ def test_an_anonymous_report_names_no_path() -> None:
     assert "stopped" in content
     assert "train.py" not in content
     assert "/home/me" not in content
+
+
+def test_the_launchers_exit_status_is_joined() -> None:
+    run = run_with({0: in_flight("ready"), 1: in_flight("ready")})
+    exited = Event("rank_exited", "out.txt", "rank 2 exited with status 137", ranks=(2,))
+    found = find_stopped(replace(run, events=(exited,)))
+    assert found is not None
+    assert "its launcher says: rank 2 exited with status 137." in found.evidence
+
+
+def here(log: Log, pid: int) -> Log:
+    """The log, as if a process of this machine had written it."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    anchor = {"monotonic_ns": process_start_ns(), "wall_ns": 1}
+    facts = {"pid": pid, "host": socket.gethostname(), "clock_domain": boot, "anchor": anchor}
+    return replace(log, facts={**log.facts, **facts, "process_start_us": 0})
+
+
+def test_a_process_of_this_machine_is_looked_for() -> None:
+    (log,) = run_with({}, ranks=1).logs
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert has_gone(here(log, os.getpid())) is False
+    assert has_gone(here(log, ended.pid)) is True
+    assert has_gone(log) is None
+
+
+def test_a_number_that_another_process_has_now_is_not_the_process() -> None:
+    (log,) = run_with({}, ranks=1).logs
+    # The init process started long before this one.
+    assert has_gone(here(log, 1)) is True
+
+
+def test_a_rank_that_its_launcher_saw_end_has_died() -> None:
+    run = run_with({}, ended=(0, 2))
+    exited = Event("rank_exited", "out.txt", "process 7 exited with status -9", pids=(7,))
+    logs = tuple(replace(log, facts={**log.facts, "pid": 6 + log.rank}) for log in run.logs)
+    found = find_stopped(replace(run, logs=logs, events=(exited,)))
+    assert found is not None
+    assert [one.rank for one in found.ranks] == [1]
+    assert found.step == 150
+    assert "its launcher says: process 7 exited with status -9." in found.evidence
+    assert analyse(replace(run, logs=logs, events=(exited,))).bottleneck.kind == "stopped"
+
+
+def test_the_rank_whose_process_alone_has_gone_has_died() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    run = run_with({}, ranks=2)
+    pids = {0: os.getpid(), 1: ended.pid}
+    logs = tuple(here(log, pids[log.rank]) for log in run.logs)
+    found = find_stopped(replace(run, logs=logs))
+    assert found is not None
+    assert [one.rank for one in found.ranks] == [1]
+    # Somebody ended the whole job: no rank is to blame.
+    all_gone = tuple(here(log, ended.pid) for log in run.logs)
+    assert find_stopped(replace(run, logs=all_gone)) is None
+
+
+def test_a_rank_that_closed_its_log_has_not_died() -> None:
+    run = run_with({}, ended=(0, 1, 2))
+    exited = Event("rank_exited", "out.txt", "rank 1 exited with status 1", ranks=(1,))
+    assert find_stopped(replace(run, events=(exited,))) is None

@@ -115,6 +115,15 @@ def test_one_line_each(
     assert (event.kind, event.ranks, event.hosts) == (kind, ranks, hosts)
 
 
+def test_torchrun_names_the_process() -> None:
+    (event,) = events(
+        "E1125 10:31:09.418000 29159 torch/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: "
+        "29189) of binary: /env/bin/python\n"
+    )
+    assert (event.kind, event.ranks, event.pids) == ("rank_exited", (), (29189,))
+    assert event.what == "process 29189 exited with status -9"
+
+
 def test_a_process_that_ended_well_and_other_lines_are_no_events() -> None:
     assert events("Process 3 exit with status code 0.\nrecord state: host[0] = READY\n") == []
     assert events("78/78 [====] - 17s 195ms/step - loss: 1.9\n1: [a, b]\n") == []

@@ -18,6 +18,7 @@ from stallscope.collector.recorder.identity import (
     World,
     join_run,
     launch_name,
+    rejoins,
     world_from_environment,
 )
 
@@ -217,3 +218,33 @@ def test_a_system_without_proc_takes_now_as_the_start(monkeypatch: pytest.Monkey
     monkeypatch.setattr(identity.Path, "read_bytes", refuse)
     before = time.monotonic_ns()
     assert before <= identity.process_start_ns() <= time.monotonic_ns()
+
+
+def test_torchruns_name_of_a_job_is_the_launch() -> None:
+    address = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    named = launch_name({**address, "TORCHELASTIC_RUN_ID": "job-7"}, 2)
+    # A restart may meet at another port.
+    assert named == launch_name({"TORCHELASTIC_RUN_ID": "job-7", "MASTER_PORT": "1"}, 2)
+    # torchrun's name where the user gave none.
+    unnamed = launch_name({**address, "TORCHELASTIC_RUN_ID": "none"}, 2)
+    assert unnamed == launch_name(address, 2) != named
+
+
+def test_a_restarted_process_rejoins_its_run(tmp_path: Path) -> None:
+    first = join(tmp_path)
+    leave_log(tmp_path, 0, first)
+    assert join(tmp_path, elastic=True) == first
+    assert rejoins({"TORCHELASTIC_RESTART_COUNT": "1"})
+    assert rejoins({"HOROVOD_ELASTIC": "1"})
+    assert not rejoins({"TORCHELASTIC_RESTART_COUNT": "0"})
+
+
+def test_torchruns_job_goes_on_where_its_logs_are_young(tmp_path: Path) -> None:
+    launch = launch_name({"TORCHELASTIC_RUN_ID": "job-7"}, 2)
+    first = join(tmp_path, launch=launch)
+    leave_log(tmp_path, 0, first)
+    # A host has joined: torchrun restarts all processes and does not count it as a restart.
+    assert join(tmp_path, launch=launch) == first
+    for log in tmp_path.glob("*.steps.csv"):
+        os.utime(log, (0, 0))
+    assert join(tmp_path, launch=launch).run_id != first.run_id

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -218,3 +221,39 @@ def test_times_are_relative_to_the_file_that_they_are_in(
 
 def test_no_frame_is_no_stack() -> None:
     assert frames_of(None) == []
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+from stallscope.collector.recorder import in_flight
+from stallscope.collector.recorder.format import StepRow
+from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.in_flight import Position
+from stallscope.collector.recorder.session import Session
+
+in_flight._OVERDUE_NS = in_flight._OVERDUE_AT_START_NS = 0
+in_flight._STACKS_AFTER_NS = (0, 1)
+folder = Path(sys.argv[1])
+session = Session(folder, World(0, 2, 0), {}, 0, flush_seconds=0.01, position=Position)
+for number in range(20):
+    now = time.monotonic_ns()
+    session.step(StepRow(number, 0, now, now, None, None, now, 1, 1, 0))
+stacks = folder / "rank-00000.0.0.stacks.txt"
+while not (stacks.exists() and '"in_flight"' in session.path.read_text()):
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_kill_leaves_is_readable(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    (run,) = read(str(tmp_path))
+    assert run.problems == ()
+    assert run.steps["step"].to_pylist() == list(range(20))
+    (log,) = run.logs
+    assert log.facts["in_flight"]["step"] == 20
+    stacks = (tmp_path / "rank-00000.0.0.stacks.txt").read_text()
+    assert stacks.endswith("\n\n")
+    assert "thread MainThread" in stacks

@@ -43,7 +43,7 @@ KEYS = {
     "ledger": "name ms share ci95_ms baseline_ms excess_ms excess_ci95_ms single_ms",
     "by_cause": "name ms share ci95_ms baseline_ms excess_ms excess_ci95_ms single_ms waiting_ms",
     "ranks": "rank host input_ms compute_ms wait_ms allreduce_ms other_ms critical_share "
-    "clock_offset_ms clock_uncertainty_ms",
+    "clock_offset_ms clock_uncertainty_ms validation_s checkpoint_s",
     "steps": "total complete partial unused sampled_out",
     "epoch_times": "known_from precision epochs mean_s precision_s step_ms step_precision_ms "
     "metric_step_ms samples_per_second_per_rank",

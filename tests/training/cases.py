@@ -677,6 +677,21 @@ def initial_epoch(case: Case) -> Any:
 
 
 @alone
+def callback_called_by_hand(case: Case) -> Any:
+    """A loop of the user's calls the callback as fit does, without telling it about the fit."""
+    model, logger = classifier(), case.logger()
+    logger.set_model(model)
+    logger.on_train_begin()
+    logger.on_epoch_begin(0)
+    batches = iter(case.data())
+    for _ in range(12):
+        model.make_train_function()(batches)
+    logger.on_epoch_end(0)
+    logger.on_train_end()
+    return seen(model)
+
+
+@alone
 def xla_alone(case: Case) -> Any:
     model = classifier(jit_compile=True)
     case.fit(model, case.data())

@@ -57,11 +57,23 @@ def launch(
     **settings: str,
 ) -> Launch:
     """Start a program of this folder, under horovodrun (with options) where it is to have ranks."""
-    python = ["python", str(PROGRAMS / program), *arguments]
     horovodrun = ["horovodrun", "--disable-cache", "-np", str(ranks), *options]
+    words = [*(horovodrun if ranks else []), "python"]
+    return launch_words(printed, words, program, *arguments, environment=environment, **settings)
+
+
+def launch_words(
+    printed: Path,
+    words: list[str],
+    program: str,
+    *arguments: str,
+    environment: Path = ENVIRONMENT,
+    **settings: str,
+) -> Launch:
+    """Start a program of this folder with a launcher's words before it."""
     with printed.open("wb") as file:
         process = subprocess.Popen(
-            [*horovodrun, *python] if ranks else python,
+            [*words, str(PROGRAMS / program), *arguments],
             stdout=file,
             stderr=subprocess.STDOUT,
             env={**_settings(environment), **settings},

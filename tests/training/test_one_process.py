@@ -16,6 +16,7 @@ pytestmark = pytest.mark.horovod
         ("one_process_mixed_precision", 12),
         ("one_process_with_horovod", 12),
         ("nested_data", 12),
+        ("callback_called_by_hand", 12),
     ],
 )
 def test_gradients_are_reduced_when_they_are_ready(

@@ -55,6 +55,8 @@ class AnalysisSummary:
     cause: str | None = None
     #: Whether there is a fault; None in entries of older versions.
     fault: bool | None = None
+    #: The fraction of ranks × wall time that went into steps that count.
+    goodput: float | None = None
     named_ranks: tuple[int, ...] = ()
     named_hosts: tuple[str, ...] = ()
     #: Fractions of the step time by name of ``SHARES``; empty if stages were not measured.
@@ -73,6 +75,7 @@ class AnalysisSummary:
             verdict=found.kind,
             cause=found.cause,
             fault=found.fault,
+            goodput=None if analysis.goodput is None else values.number(analysis.goodput.fraction),
             named_ranks=tuple(found.ranks),
             named_hosts=_texts(found.hosts),
             shares=_finite({entry.name: entry.share for entry in entries if entry is not None}),
@@ -238,6 +241,7 @@ def summary_of(content: Mapping[str, Any]) -> AnalysisSummary:
         verdict=values.text(content["verdict"]),
         cause=values.text(content["cause"]),
         fault=_known_bool(content.get("fault")),
+        goodput=values.number(content.get("goodput")),
         named_ranks=tuple(rank for rank in ranks if rank is not None),
         named_hosts=_texts(content["named_hosts"]),
         shares=_finite(content["shares"]),

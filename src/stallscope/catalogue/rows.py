@@ -12,7 +12,7 @@ from typing import Any
 from .entry import SHARES, AnalysisSummary, Entry
 
 #: Changes with the columns, and with the definition of a job.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 #: Columns with their types. ``where.py`` has the fields of filters.
 COLUMNS = {
@@ -40,6 +40,7 @@ COLUMNS = {
     "verdict": "TEXT",
     "cause": "TEXT",
     "fault": "INTEGER",
+    "goodput": "REAL",
     "named_ranks": "TEXT NOT NULL",
     "named_hosts": "TEXT NOT NULL",
     **dict.fromkeys(SHARES, "REAL"),

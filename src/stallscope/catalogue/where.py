@@ -187,6 +187,7 @@ FIELDS: Mapping[str, Field] = {
     **_of_entry(_YES, "synthetic"),
     **_of_summary(_NUMBER, "samples_per_second"),
     **_of_summary(_MS, "step_ms"),
+    **_of_summary(_SHARE, "goodput"),
     **{name: _share(name) for name in SHARES},
     **_of_entry(_SIZE, "bytes"),
     **_of_entry(_TIME, "started_at", "collected_at"),

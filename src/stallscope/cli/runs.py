@@ -23,7 +23,7 @@ from stallscope.charts.palette import COLOURS
 from stallscope.collector.address import address, where_is
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.errors import NotFoundError, UsageError
-from stallscope.formatting.numbers import significant
+from stallscope.formatting.numbers import percent, significant
 from stallscope.formatting.plain import plain
 from stallscope.text.recorded import age
 
@@ -32,7 +32,18 @@ from .main import SUCCESS
 # More rows are hard to read; JSON lists all runs.
 _LINES = 50
 _BAR_CELLS = 10
-_COLUMNS = ("run", "ranks", "steps", "samples/s", "verdict", "step", "baseline", "size", "age")
+_COLUMNS = (
+    "run",
+    "ranks",
+    "steps",
+    "samples/s",
+    "goodput",
+    "verdict",
+    "step",
+    "baseline",
+    "size",
+    "age",
+)
 # A terminal of this width has space between the columns.
 _WIDE = 100
 # Each cause has its own pattern, for terminals and readers that cannot tell the colours apart.
@@ -169,6 +180,7 @@ def _document(store: Path, entry: Entry, baseline: Entry | None) -> dict[str, An
         "verdict": summary.verdict,
         "cause": summary.cause,
         "fault": summary.fault,
+        "goodput": summary.goodput,
         "named_ranks": summary.named_ranks,
         "named_hosts": summary.named_hosts,
         "shares": {name: summary.shares.get(name) for name in SHARES},
@@ -189,7 +201,9 @@ def _print_table(entries: Sequence[Entry], found: Sequence[Entry | None], of_all
     console = Console()
     gap = 2 if console.width >= _WIDE else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
-    for title in _COLUMNS:
+    # A narrow terminal has no space for it.
+    shown = [title for title in _COLUMNS if title != "goodput" or console.width >= _WIDE]
+    for title in shown:
         # In a narrow terminal text columns shrink; a truncated figure would be wrong.
         shrinks = title in ("run", "verdict", "baseline")
         table.add_column(
@@ -200,7 +214,8 @@ def _print_table(entries: Sequence[Entry], found: Sequence[Entry | None], of_all
         )
     now = datetime.now(UTC)
     for entry, baseline in zip(entries, found, strict=True):
-        table.add_row(*_cells(entry, baseline, now))
+        cells = dict(zip(_COLUMNS, _cells(entry, baseline, now), strict=True))
+        table.add_row(*(cells[title] for title in shown))
     console.print(table)
     console.print(_legend())
     if of_all > len(entries):
@@ -217,6 +232,7 @@ def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
         Text(f"{entry.ranks:,}"),
         Text("" if summary.steps is None else f"{summary.steps:,}"),
         Text("" if summary.samples_per_second is None else significant(summary.samples_per_second)),
+        Text("" if summary.goodput is None else percent(summary.goodput)),
         _line(_verdict(entry)),
         _bar(summary.shares),
         _line(found),

@@ -6,12 +6,14 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.goodput import Goodput
 from stallscope.analysis.ledger.epochs import EpochTime
 from stallscope.analysis.ledger.job_time import PARTS
-from stallscope.formatting.lists import counted
+from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
 from stallscope.formatting.sums import SumColumn
 
 #: Parts of the job's time.
 JOB_PARTS = PARTS
+#: Parts that most jobs do not have.
+RARE_PARTS = ("restart", "repeated", "stopped")
 # What a step loses comes first, then what lies outside of the steps that count.
 _LOST = ("input", "imbalance", "allreduce", "other", *(name for name in PARTS if name != "steps"))
 
@@ -53,6 +55,17 @@ def goodput_sentence(goodput: Goodput) -> str:
         f"Goodput {percent(goodput.fraction)}: this share of ranks × time went into steps that count, "
         f"and {percent(goodput.compute_fraction)} into their compute."
     )
+
+
+def checkpoint_sentence(analysis: Analysis) -> str:
+    """Say which ranks checkpoints blocked, and who waited for them; empty without checkpoints."""
+    most = max((rank.checkpoint_s for rank in analysis.ranks), default=0.0)
+    if not most:
+        return ""
+    writers = [rank.rank for rank in analysis.ranks if rank.checkpoint_s > most / 2]
+    blocked = f"Checkpoints blocked {listed('rank', writers)} for {amount(most, 's')}"
+    waiting = len(analysis.ranks) - len(writers)
+    return f"{blocked}; {counted(waiting, 'other rank')} waited." if waiting else f"{blocked}."
 
 
 def epoch_figures(analysis: Analysis) -> list[tuple[str, str]]:

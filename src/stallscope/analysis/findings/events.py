@@ -64,11 +64,13 @@ def ranks_exited(records: Records) -> Iterator[Finding]:
     """Report ranks that failed according to the launcher."""
     found = _events_of_kind(records, "rank_exited")
     if found:
-        ranks = sorted({rank for event in found for rank in event.ranks})
+        ranks = sorted({rank for event in found for rank in records.run.ranks_of(event)})
+        # A process that left no log is known by its number only.
+        who = ranks_in_words(ranks) if ranks else "a process"
         yield Finding(
             "ranks_exited",
             "error",
-            f"The launcher reported that {ranks_in_words(ranks)} failed",
+            f"The launcher reported that {who} failed",
             f"{clipped(found[0].what)}, in {_files(found)}: when one rank fails, the launcher stops the "
             "others.",
             "Read the end of that rank's output: it contains the error.",

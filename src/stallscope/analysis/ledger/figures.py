@@ -48,6 +48,9 @@ class RankSummary:
     critical_share: float | None
     clock_offset_ms: float
     clock_uncertainty_ms: float
+    #: Seconds that the rank itself spent in validation and in checkpoints, in its last world.
+    validation_s: float = 0.0
+    checkpoint_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,7 @@ def rank_summaries(generations: Generations, waiting_known: bool) -> tuple[RankS
     uncertainty = world.clocks.uncertainty / 1e6
     means = {} if steady is None else _means(steady, waiting_known)
     unknown: list[float | None] = [None] * len(world.ranks)
+    pauses = {kind: _seconds_in(world, kind) for kind in ("validation", "checkpoint")}
     return tuple(
         RankSummary(
             rank,
@@ -154,9 +158,19 @@ def rank_summaries(generations: Generations, waiting_known: bool) -> tuple[RankS
             critical_share=means.get("critical", unknown)[r],
             clock_offset_ms=float(offset[r]),
             clock_uncertainty_ms=float(uncertainty[r]),
+            validation_s=pauses["validation"][r],
+            checkpoint_s=pauses["checkpoint"][r],
         )
         for r, (rank, host) in enumerate(zip(world.ranks, world.hosts, strict=True))
     )
+
+
+def _seconds_in(world: AlignedSteps, kind: str) -> list[float]:
+    """Return the seconds that each rank spent in intervals of a kind."""
+    own = world.intervals.kind == kind
+    ns = (world.intervals.end - world.intervals.begin)[own]
+    spent = np.bincount(world.intervals.rank_index[own], ns, minlength=len(world.ranks))
+    return (spent / 1e9).tolist()  # type: ignore[no-any-return]
 
 
 def _means(steady: Ledger, waiting_known: bool) -> dict[str, list[float | None]]:

@@ -13,11 +13,16 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.arrays.pivot import by_parts
 from stallscope.collector.recorder.stacks import Frame, is_users
 from stallscope.formatting.lists import capitalised, listed
 from stallscope.run import Event, Log, Run
 
 from ..gains.bottleneck import Bottleneck
+from .processes import has_gone
 
 # The timestamps of a step in order, and what a rank is doing once it has reached each of them.
 _REACHED = ("end", "begin", "data", "ready", "reduced")
@@ -125,7 +130,7 @@ def find_stopped(run: Run) -> Stopped | None:
     logs = list(run.last_logs.values())
     seen = [rank for rank in map(_Rank.of, logs) if rank is not None]
     if not seen:
-        return None
+        return _died(run, logs)
     missing = _missing(seen)
     others = _undescribed(logs, seen)
     lasting = max(rank.seconds for rank in seen) >= _SILENT_S
@@ -151,6 +156,51 @@ def find_stopped(run: Run) -> Stopped | None:
         evidence=" ".join(_evidence(run, latest, ranks, silent, undescribed, waiting)),
         undescribed=tuple(sorted(log.rank for log in undescribed)),
     )
+
+
+def _died(run: Run, logs: Sequence[Log]) -> Stopped | None:
+    """Return how a job ended whose rank ended too early; None if no rank is known to have.
+
+    A rank is known to have by its launcher's word; or by its process, where that of another rank goes
+    on or closed its log. Where all processes ended at once, as when a user ends the job, none is named.
+    """
+    still_open = [log for log in logs if not log.ended]
+    by_launcher = [log for log in still_open if _exit_status(run, log)]
+    gone = [log for log in still_open if has_gone(log)]
+    dead = by_launcher or (gone if len(gone) < len(logs) else [])
+    if not dead:
+        return None
+    ranks = tuple(sorted(map(_of_silent, dead), key=lambda rank: rank.rank))
+    return Stopped(
+        since=None,
+        seconds=0.0,
+        step=_next_step(run),
+        ranks=ranks,
+        waiting=(),
+        evidence=" ".join(_has_stopped(run, log) for log in dead),
+    )
+
+
+def _next_step(run: Run) -> int:
+    """Return the step after the last one that any rank of the last world recorded."""
+    last = max(log.generation for log in run.logs)
+    return 1 + max((one for one in by_parts(run.steps, _last_step, last)), default=-1)
+
+
+def _last_step(part: pa.Table, generation: int) -> int:
+    """Kernel: return the last step of a generation; -1 without one."""
+    own = pc.max(part.filter(pc.equal(part["generation"], generation))["step"]).as_py()
+    return -1 if own is None else int(own)
+
+
+def _exit_status(run: Run, log: Log) -> str:
+    """Return the launcher's word on the end of a log's process; empty without one."""
+    exits = [
+        one.what
+        for one in run.events
+        if one.kind == "rank_exited" and log.rank in run.ranks_of(one)
+    ]
+    return exits[-1] if exits else ""
 
 
 def stopped_verdict(stopped: Stopped) -> Bottleneck:
@@ -239,8 +289,7 @@ def _evidence(
         if rank.stage is not None:
             yield _where(rank)
     for log in silent:
-        what = "has ended its training" if log.ended else "has stopped without a last line"
-        yield f"The log of rank {log.rank} on {log.host} {what}."
+        yield _has_stopped(run, log)
     if undescribed:
         yield _has_not_reported(undescribed)
     if waiting and (ranks or undescribed):
@@ -256,6 +305,22 @@ def _evidence(
         yield "The logs do not show which rank the others wait for."
     yield from _stall_reports(run)
     yield from _flight_recorder(run)
+
+
+def _has_stopped(run: Run, log: Log) -> str:
+    """Say of a log that shows nothing new how it ends, and what is known of its process."""
+    subject = f"The log of rank {log.rank} on {log.host}"
+    if log.ended:
+        return f"{subject} has ended its training."
+    status = _exit_status(run, log)
+    if status:
+        return f"{subject} has stopped without a last line; its launcher says: {status}."
+    process = {
+        None: "",
+        True: ": its process has ended",
+        False: ", and its process still exists: it is suspended, or its Python does not run",
+    }[has_gone(log)]
+    return f"{subject} has stopped without a last line{process}."
 
 
 def _has_not_reported(logs: Sequence[Log]) -> str:

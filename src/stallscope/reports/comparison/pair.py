@@ -187,9 +187,12 @@ def runs_table(found: Comparison) -> Table:
             "Ranks": [NOTHING if count is None else f"{count:,}" for count in ranks],
             "Steps": [f"{one.steps:,}" if one.steps else NOTHING for one in both],
             "Throughput": [rate(one.samples_per_second) for one in both],
+            "Goodput": [
+                NOTHING if one.goodput is None else percent(one.goodput.fraction) for one in both
+            ],
             "Verdict": [short_verdict(one.bottleneck) for one in both],
         },
-        words=frozenset({1, 2, 6}),
+        words=frozenset({1, 2, 7}),
         without={"terminal": (2, 4)},
     )
 

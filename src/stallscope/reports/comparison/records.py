@@ -65,6 +65,7 @@ def _run(analysis: Analysis) -> dict[str, Any]:
         "steps": analysis.steps,
         "synthetic": run.synthetic,
         "started_at": moment(run.started_at),
+        "goodput": None if analysis.goodput is None else analysis.goodput.fraction,
         "bottleneck": fields_of(analysis.bottleneck, "kind cause ranks hosts"),
     }
 

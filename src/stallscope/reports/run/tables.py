@@ -8,6 +8,7 @@ from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.gains.baseline import Decomposition
+from stallscope.analysis.goodput import Goodput
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.arrays.stats import Mean
@@ -27,7 +28,14 @@ from stallscope.text import events, stragglers
 from stallscope.text.baselines import decomposed
 from stallscope.text.cells import Cells
 from stallscope.text.gains import answers, gains, saved, speedup, speedup_interval
-from stallscope.text.job import duration, goodput_column, goodput_parts, job_total
+from stallscope.text.job import (
+    checkpoint_sentence,
+    duration,
+    goodput_column,
+    goodput_parts,
+    goodput_sentence,
+    job_total,
+)
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import headline
 
@@ -449,7 +457,12 @@ def job_table(analysis: Analysis) -> Table:
         ("Part", "Time", "Share"),
         tuple(rows),
         emphasised=frozenset({len(rows) - 1}),
+        note=" ".join(filter(None, (_goodput_note(goodput), checkpoint_sentence(analysis)))),
     )
+
+
+def _goodput_note(goodput: Goodput | None) -> str:
+    return "" if goodput is None else goodput_sentence(goodput)
 
 
 def _share_of(value: float | None, total: float) -> str:

@@ -1,0 +1,217 @@
+"""Hang, kill and stop ranks of real trainings, and score how the job is found to stand still.
+
+    python benchmarks/scorecard/hangs.py [OPTIONS]     train what is not scored yet
+
+What happens, to which rank and when is random, from a seed. While a job stands still its logs are read
+twice a second. Scores are lines of OUT/scores.jsonl; a run that is there is not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from hangs_plan import FRAMEWORKS, Case, moment_path, pid_path, plan, write_case
+from hangs_scoring import Look, Score, append_score, read_scores, right, score
+from launching import HERE, ROOT, horovodrun, require_training_environment, settings, torchrun
+from options import at_least, words
+
+from stallscope.analysis.stopped.stopped import find_stopped
+from stallscope.errors import StallscopeError
+from stallscope.parsers import read
+
+SCORES = "scores.jsonl"
+
+_LOOK_SECONDS = 0.5
+# From the start of the launch to the moment that something happens.
+_START_SECONDS = 120.0
+# From that moment on.
+_PATIENCE_SECONDS = 40.0
+# The answer may change for so long after it is complete.
+_SETTLE_SECONDS = 5.0
+# A job that ends itself is looked at for so long after.
+_AFTER_END_SECONDS = 5.0
+# For how long all ranks of a healthy run are stopped, as by a debugger.
+_PAUSE_SECONDS = 20.0
+# A healthy run that has not ended by then is ended.
+_CLEAN_SECONDS = 120.0
+# A run's time on average, for the estimate.
+_RUN_SECONDS = 25.0
+
+
+# -- one run -------------------------------------------------------------------------------------
+
+
+class Job:
+    """A launch of a case."""
+
+    def __init__(self, out: Path, case: Case) -> None:
+        self.folder = out / case.name
+        self._case = case
+        # An interrupted run has left a part.
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        write_case(self.folder, case)
+        command = torchrun(case.ranks) if case.framework == "ddp" else horovodrun(case.ranks)
+        kind = "torch" if case.framework == "ddp" else case.framework
+        program = str(HERE / f"train_hangs_{kind}.py")
+        with (self.folder / "printed.txt").open("wb") as printed:
+            self.process = subprocess.Popen(
+                [*command, program, str(self.folder)],
+                env={**settings(), "PYTHONPATH": str(ROOT / "src")},
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def moment(self) -> float | None:
+        """When it happened, in seconds of wall time; None before."""
+        return _content(moment_path(self.folder))
+
+    def note_moment(self) -> None:
+        moment_path(self.folder).write_text(json.dumps(time.time()))
+
+    def signal_ranks(self, number: signal.Signals) -> None:
+        for rank in range(self._case.ranks):
+            pid = _content(pid_path(self.folder, rank))
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+    def look(self) -> Look:
+        """Read the logs, and what the launcher has printed, once."""
+        try:
+            stopped = find_stopped(read(str(self.folder))[0])
+        except StallscopeError:
+            # No rank has begun its log.
+            stopped = None
+        return Look.of(time.time(), stopped)
+
+    def end(self) -> None:
+        """End the launcher and all ranks, also those that are stopped."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        # horovodrun starts ranks in sessions of their own.
+        self.signal_ranks(signal.SIGKILL)
+        self.process.wait()
+
+
+def _content(path: Path) -> Any:
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def looks(job: Job, case: Case) -> list[Look]:
+    """Look at a job twice a second, until there is no more to see."""
+    found: list[Look] = []
+    start = time.monotonic()
+    complete: float | None = None
+    ended: float | None = None
+    while True:
+        found.append(job.look())
+        now, moment = time.monotonic(), job.moment
+        ended = now if ended is None and job.ended else ended
+        complete = now if complete is None and found[-1].complete else complete
+        if moment is None:
+            done = ended is not None or now - start > _START_SECONDS
+        elif case.clean:
+            done = ended is not None or time.time() - moment > _CLEAN_SECONDS
+            _pause_all(job, case, time.time() - moment)
+        else:
+            done = (
+                time.time() - moment > _PATIENCE_SECONDS
+                or (complete is not None and now - complete > _SETTLE_SECONDS)
+                or (ended is not None and now - ended > _AFTER_END_SECONDS)
+            )
+        if done:
+            return found
+        time.sleep(_LOOK_SECONDS)
+
+
+def _pause_all(job: Job, case: Case, since: float) -> None:
+    """Stop all ranks at once, and let them go on later."""
+    if case.what == "pause" and not job.ended:
+        job.signal_ranks(signal.SIGSTOP if since < _PAUSE_SECONDS else signal.SIGCONT)
+
+
+def run_one(out: Path, case: Case) -> Score | None:
+    """Train one case and score it; None if it did not come to the moment."""
+    job = Job(out, case)
+    try:
+        found, moment, ended = looks(job, case), job.moment, job.ended
+        if case.clean and ended and job.process.returncode:
+            moment = None
+    finally:
+        job.end()
+    return None if moment is None else score(case, found, moment, ended)
+
+
+def run_all(out: Path, missing: list[Case], at_once: int) -> None:
+    """Train and score cases, so many at a time."""
+    pool = ThreadPoolExecutor(at_once)
+    runs = {pool.submit(run_one, out, case): case for case in missing}
+    try:
+        for number, run in enumerate(as_completed(runs), 1):
+            case, one = runs[run], run.result()
+            if one is not None:
+                append_score(out / SCORES, one)
+            print(f"{number}/{len(missing)} {case.name}: {_answer(out, case, one)}", flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _answer(out: Path, case: Case, one: Score | None) -> str:
+    if one is None:
+        return f"failed; its output is in {out / case.name / 'printed.txt'}"
+    if case.clean:
+        return one["alarm"] or "no alarm"
+    verdict = "right" if right(one) else "WRONG"
+    return f"{verdict}; rank {case.rank}; seen after {one['seen_s']} s: {one['evidence']}"
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
+    parser.add_argument("--runs", type=at_least(1), default=72, help="runs of all frameworks")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=at_least(1), default=1, help="runs at a time")
+    parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "hangs")
+    parser.add_argument("--estimate", action="store_true", help="only print how long it takes")
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
+    out = options.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    done = {one["name"] for one in read_scores(out / SCORES)}
+    planned = plan(options.framework, options.runs, options.seed)
+    missing = [case for case in planned if case.name not in done]
+    minutes = len(missing) * _RUN_SECONDS / options.at_once / 60
+    print(f"{len(missing)} runs, about {minutes:.0f} minutes")
+    if options.estimate or not missing:
+        return
+    require_training_environment()
+    run_all(out, missing, options.at_once)
+
+
+if __name__ == "__main__":
+    main()

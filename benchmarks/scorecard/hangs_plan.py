@@ -1,0 +1,113 @@
+"""The hangs of the scorecard: which framework, how many ranks, what happens, where and when.
+
+Standard library only: the trainings read their case as well, in an environment of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FRAMEWORKS = ("torch", "keras", "ddp")
+RANKS = (2, 4)
+#: What happens to one rank for ever.
+FAULTS = ("loader", "backward", "between", "kill", "stop")
+#: What takes long in a healthy run.
+CLEAN = ("validation", "checkpoint", "first step", "pause", "plain")
+#: The stage that a hang is in; killed and stopped ranks describe none.
+STAGES = {"loader": "input", "backward": "compute", "between": "other"}
+
+# Two clean runs follow the faults of each round.
+_CLEAN_PER_ROUND = 2
+# Warm-up is over, and the usual step time is known.
+_STEPS = (25, 60)
+# A kill or a stop comes at any moment of a step.
+_STEP_MS = 20.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training, and what happens in it."""
+
+    framework: str
+    ranks: int
+    seed: int
+    number: int
+    #: One of ``FAULTS`` or of ``CLEAN``.
+    what: str
+    #: The rank that it happens to; None in a clean run.
+    rank: int | None
+    step: int
+    #: How long after the start of that step a kill or a stop comes.
+    delay_ms: float
+
+    @property
+    def name(self) -> str:
+        """Also the name of the run's folder."""
+        what = self.what.replace(" ", "-")
+        return f"{self.framework}-s{self.seed}-{self.number:03d}-{what}-{self.ranks}"
+
+    @property
+    def clean(self) -> bool:
+        return self.what in CLEAN
+
+    @property
+    def stage(self) -> str | None:
+        """The stage to be found."""
+        return STAGES.get(self.what)
+
+
+def cases(framework: str, seed: int) -> Iterator[Case]:
+    """All cases of a framework, without end: every fault on 2 and on 4 ranks comes once per round."""
+    chosen = random.Random(f"{seed} {framework}")
+    healthy = itertools.cycle(chosen.sample(CLEAN, len(CLEAN)))
+    numbers = itertools.count()
+    while True:
+        faults = list(itertools.product(FAULTS, RANKS))
+        chosen.shuffle(faults)
+        clean = [(next(healthy), chosen.choice(RANKS)) for _ in range(_CLEAN_PER_ROUND)]
+        for what, ranks in (*faults, *clean):
+            yield Case(
+                framework,
+                ranks,
+                seed,
+                next(numbers),
+                what,
+                chosen.randrange(ranks) if what in FAULTS else None,
+                chosen.randint(*_STEPS),
+                round(chosen.uniform(0, _STEP_MS), 1),
+            )
+
+
+def plan(frameworks: tuple[str, ...], runs: int, seed: int) -> list[Case]:
+    """So many cases, of the frameworks in turn."""
+    turns = zip(*(cases(framework, seed) for framework in frameworks), strict=True)
+    return list(itertools.islice(itertools.chain.from_iterable(turns), runs))
+
+
+# -- files between the scoring and the trainings -------------------------------------------------
+
+
+def case_path(folder: Path) -> Path:
+    return folder / "case.json"
+
+
+def moment_path(folder: Path) -> Path:
+    """Where a rank writes the wall time at which it happens, in seconds."""
+    return folder / "moment.json"
+
+
+def pid_path(folder: Path, rank: int) -> Path:
+    return folder / f"pid-{rank}.json"
+
+
+def write_case(folder: Path, case: Case) -> None:
+    case_path(folder).write_text(json.dumps(asdict(case)))
+
+
+def read_case(folder: Path) -> Case:
+    return Case(**json.loads(case_path(folder).read_text()))

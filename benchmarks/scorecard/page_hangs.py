@@ -1,0 +1,175 @@
+"""docs/scorecard/hangs.md: how a real job that stands still is found.
+
+Scores are brought together in docs/scorecard/hangs.json: a line per run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import page_texts as texts
+from hangs_plan import FAULTS, FRAMEWORKS
+from hangs_scoring import IN_TIME_SECONDS, Score, in_time, rank_right, read_scores, right
+from page_bars import RIGHT, Bar
+from page_tables import NOTHING, percent, table
+from scipy import stats
+
+_FRAMEWORKS = {
+    "torch": "PyTorch on Horovod",
+    "keras": "Keras on Horovod",
+    "ddp": "PyTorch DDP",
+}
+_FAULTS = {
+    "loader": "the batch never comes",
+    "backward": "backward never ends",
+    "between": "stops between two steps",
+    "kill": "killed",
+    "stop": "suspended",
+}
+_CLEAN = {
+    "validation": "a validation of 20 s",
+    "checkpoint": "a checkpoint of 15 s on rank 0",
+    "first step": "a first step of 15 s",
+    "pause": "all ranks suspended for 20 s",
+    "plain": "nothing unusual",
+}
+
+
+def bring_together(scores: Path, out: Path) -> None:
+    """Write all scores as one file."""
+    lines = ",\n".join(json.dumps(one) for one in read_scores(scores))
+    machine = {"machine": platform.machine(), "cores": os.cpu_count()}
+    out.write_text(f'{{"made_on": {json.dumps(machine)},\n"runs": [\n{lines}\n]}}\n')
+
+
+def hang_bars(runs: Sequence[Score]) -> list[Bar]:
+    """The bars on ranks, stages, time and false alarms."""
+    faults, clean = _parts(runs)
+    if not faults:
+        return []
+    wrong = tuple(_miss(run) for run in faults if not right(run))
+    late = tuple(_late(run) for run in faults if not in_time(run))
+    alarms = tuple(f"{_case(run)}: {run['alarm']}" for run in runs if run["alarm"])
+    share = _share(faults, right)
+    return [
+        Bar(
+            "A real job stands still: rank and stage right, nobody else named",
+            f"≥ {RIGHT * 100:g} % of runs",
+            f"{percent(share)} of {len(faults)} runs ({_interval(faults, right)})",
+            share >= RIGHT,
+            wrong,
+        ),
+        Bar(
+            f"A real job stands still: seen within {IN_TIME_SECONDS:g} s",
+            "all runs",
+            f"{percent(_share(faults, in_time))} of {len(faults)} runs; {_seconds(faults)}",
+            not late,
+            late,
+        ),
+        Bar(
+            "A real job makes progress: said to stand still",
+            "no run",
+            f"{len(alarms)} of {len(runs)} runs, {len(clean)} of which had no fault",
+            not alarms,
+            alarms,
+        ),
+    ]
+
+
+def page(hangs: dict[str, Any]) -> str:
+    """The whole page, of what ``bring_together`` has written."""
+    runs = hangs["runs"]
+    faults, clean = _parts(runs)
+    if not faults:
+        return texts.NO_HANGS
+    bars = hang_bars(runs)
+    missed = [f"- {miss}" for bar in bars for miss in bar.misses]
+    parts = [
+        texts.HANGS.format(runs=len(runs), cores=hangs["made_on"]["cores"]),
+        table(
+            ("", "asked", "found", ""),
+            [(b.what, b.needed, b.result, "passed" if b.passed else "**missed**") for b in bars],
+            texts=4,
+        ),
+        "## By what happened\n\nRuns in which rank and stage are right, of all:",
+        table(
+            ("One rank …", *_FRAMEWORKS.values(), "seen after, median", "named after, median"),
+            [_row(what, [run for run in faults if run["what"] == what]) for what in FAULTS],
+        ),
+        "Runs without a fault that are said to stand still:",
+        table(
+            ("", "alarms"),
+            [_clean_row(what, [run for run in clean if run["what"] == what]) for what in _CLEAN],
+        ),
+    ]
+    if missed:
+        parts += ["## Misses", "\n".join(missed)]
+    return "\n\n".join([*parts, texts.HOW_HANGS]).rstrip() + "\n"
+
+
+def _parts(runs: Sequence[Score]) -> tuple[list[Score], list[Score]]:
+    """Return the runs with a fault, and those without one."""
+    return [run for run in runs if run["what"] in FAULTS], [
+        run for run in runs if run["what"] not in FAULTS
+    ]
+
+
+def _row(what: str, runs: Sequence[Score]) -> tuple[str, ...]:
+    cells = [_of_all([run for run in runs if run["framework"] == name]) for name in FRAMEWORKS]
+    return (_FAULTS[what], *cells, _median(runs, "seen_s"), _median(runs, "named_s"))
+
+
+def _of_all(runs: Sequence[Score]) -> str:
+    return f"{sum(map(right, runs))} of {len(runs)}" if runs else NOTHING
+
+
+def _clean_row(what: str, runs: Sequence[Score]) -> tuple[str, str]:
+    alarms = sum(run["alarm"] is not None for run in runs)
+    return _CLEAN[what], f"{alarms} of {len(runs)}" if runs else NOTHING
+
+
+def _median(runs: Sequence[Score], name: str) -> str:
+    known = [run[name] for run in runs if run[name] is not None]
+    return f"{statistics.median(known):.1f} s" if known else NOTHING
+
+
+def _seconds(runs: Sequence[Score]) -> str:
+    known = [run["seen_s"] for run in runs if run["seen_s"] is not None]
+    return (
+        f"median {statistics.median(known):.1f} s, worst {max(known):.1f} s" if known else NOTHING
+    )
+
+
+def _share(runs: Sequence[Score], holds: Callable[[Score], bool]) -> float:
+    return sum(map(holds, runs)) / len(runs)
+
+
+def _interval(runs: Sequence[Score], holds: Callable[[Score], bool]) -> str:
+    """The 95 % interval of a share, as Wilson's."""
+    found = stats.binomtest(sum(map(holds, runs)), len(runs)).proportion_ci(method="wilson")
+    return f"95 % interval {found.low:.1%} to {found.high:.1%}".replace("%", " %").replace(
+        "  ", " "
+    )
+
+
+def _case(run: Score) -> str:
+    what = {**_FAULTS, **_CLEAN}[run["what"]]
+    who = "" if run["rank"] is None else f"rank {run['rank']} "
+    return f"{_FRAMEWORKS[run['framework']]}, {run['ranks']} ranks, {who}{what}"
+
+
+def _miss(run: Score) -> str:
+    kind = "its stage is not right" if rank_right(run) else "the rank is not right"
+    said = run["evidence"] or "nothing was said"
+    return f"{_case(run)}: {kind}. {said}"
+
+
+def _late(run: Score) -> str:
+    seen = run["seen_s"]
+    return f"{_case(run)}: {'never seen' if seen is None else f'seen after {seen:.1f} s'}."

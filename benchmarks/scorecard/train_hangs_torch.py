@@ -1,0 +1,99 @@
+"""Train a case of the hangs' chapter with PyTorch, on Horovod or DDP; hangs.py starts it.
+
+horovodrun -np 2 python benchmarks/scorecard/train_hangs_torch.py FOLDER
+torchrun --nproc-per-node 2 benchmarks/scorecard/train_hangs_torch.py FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from hangs_place import Place
+from hangs_plan import read_case
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from stallscope.torch import StepLogger
+
+
+class Batches(IterableDataset):
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for _ in range(self._place.steps):
+            self._place.here("loader")
+            yield torch.randn(16, 32), torch.randn(16, 8)
+
+
+class Network(nn.Module):
+    """Two layers; the backward pass may hang between them, when half of the gradients are ready."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self._first, self._second = nn.Linear(32, 64), nn.Linear(64, 8)
+        self._place = place
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self._place.compute()
+        hidden = self._first(inputs)
+        hidden.register_hook(lambda _: self._place.here("backward"))
+        return self._second(hidden)
+
+
+def horovod() -> tuple[int, object]:
+    import horovod.torch as hvd
+
+    hvd.init()
+
+    def distribute(model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        return model, hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.001), named_parameters=model.named_parameters()
+        )
+
+    return hvd.rank(), distribute
+
+
+def ddp() -> tuple[int, object]:
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+
+    def distribute(model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
+        return DistributedDataParallel(model), torch.optim.SGD(model.parameters(), lr=0.001)
+
+    return dist.get_rank(), distribute
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    rank, distribute = ddp() if read_case(folder).framework == "ddp" else horovod()
+    torch.set_num_threads(1)
+    place = Place(folder, rank)
+    model, optimizer = distribute(Network(place))
+    loader = DataLoader(Batches(place), batch_size=None)
+    with StepLogger(
+        place.log_dir, optimizer=optimizer, model=model, run_name=place.case.name
+    ) as log:
+        for step, (x, y) in enumerate(log.watch(loader)):
+            optimizer.zero_grad()
+            if step == 0 and place.pauses("first step"):
+                place.pause()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            place.here("between")
+            if place.pauses("validation", step):
+                with log.validation():
+                    place.pause()
+            if rank == 0 and place.pauses("checkpoint", step):
+                with log.checkpoint():
+                    place.pause()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Which logs form one world: found from steps that complete together, not from what processes count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.worlds import AHEAD_S, GROWN_AND_SHRUNK, HOSTS, World, write_worlds
+
+from stallscope.collector.store.merge import merge_runs
+from stallscope.parsers import read
+from stallscope.run import Run
+
+
+def found_in(run: Run) -> list[tuple[int, int, str]]:
+    """World, rank and host of every log."""
+    return sorted((log.generation, log.rank, log.host) for log in run.logs)
+
+
+TRUE = [
+    (0, 0, "alpha"),
+    (0, 1, "beta"),
+    (1, 0, "alpha"),
+    (1, 1, "beta"),
+    (1, 2, "gamma"),
+    (2, 0, "alpha"),
+    (2, 1, "gamma"),
+]
+
+
+@pytest.mark.parametrize("ahead", [AHEAD_S, dict.fromkeys(HOSTS, 0.0)])
+def test_processes_that_count_differently_are_put_together(
+    tmp_path: Path, ahead: dict[str, float]
+) -> None:
+    write_worlds(tmp_path, GROWN_AND_SHRUNK, ahead)
+    (run,) = read(str(tmp_path))
+    assert found_in(run) == TRUE
+    assert run.problems == ()
+
+
+def test_no_step_is_lost_where_two_processes_share_a_rank_and_a_count(tmp_path: Path) -> None:
+    write_worlds(tmp_path, GROWN_AND_SHRUNK)
+    # Beta as rank 1 of the second world and gamma as rank 1 of the third one count alike.
+    assert (tmp_path / "rank-00001.1.1.steps.csv").exists()
+    (run,) = read(str(tmp_path))
+    generation, step = (run.steps[name].to_numpy() for name in ("generation", "step"))
+    assert [np.unique(step[generation == number]).tolist() for number in range(3)] == [
+        list(range(world.first_step, world.first_step + world.steps)) for world in GROWN_AND_SHRUNK
+    ]
+    assert run.steps.num_rows == sum(len(one.ranks) * one.steps for one in GROWN_AND_SHRUNK)
+
+
+def test_a_host_that_is_collected_later_joins_its_worlds(tmp_path: Path) -> None:
+    write_worlds(tmp_path / "all", GROWN_AND_SHRUNK)
+    for name in ("first", "later"):
+        (tmp_path / name).mkdir()
+    for log in (tmp_path / "all").iterdir():
+        folder = "later" if '"gamma"' in log.read_text().partition("\n")[0] else "first"
+        log.rename(tmp_path / folder / log.name)
+    (first,), (later,) = (read(str(tmp_path / name)) for name in ("first", "later"))
+    whole = merge_runs(later, first)
+    assert found_in(whole) == TRUE
+    assert whole.steps.num_rows == sum(len(one.ranks) * one.steps for one in GROWN_AND_SHRUNK)
+    # The logs are in the order of their worlds, and so are their rows.
+    assert [log.generation for log in whole.logs] == sorted(log.generation for log in whole.logs)
+    generations = [whole.logs[log].generation for log in whole.steps["log"].to_pylist()]
+    assert generations == whole.steps["generation"].to_pylist()
+
+
+def test_a_replaced_host_makes_another_world_though_nobody_counts_on(tmp_path: Path) -> None:
+    worlds = (
+        World((("alpha", 0), ("beta", 0)), 0.0, 0, 60),
+        World((("alpha", 0), ("gamma", 0)), 12.0, 60, 60),
+    )
+    write_worlds(tmp_path, worlds)
+    (run,) = read(str(tmp_path))
+    assert found_in(run) == [(0, 0, "alpha"), (0, 1, "beta"), (1, 0, "alpha"), (1, 1, "gamma")]
+
+
+def test_two_fits_of_the_same_processes_are_one_world(tmp_path: Path) -> None:
+    worlds = (
+        World((("alpha", 0), ("beta", 0)), 0.0, 0, 60),
+        World((("alpha", 0), ("beta", 0)), 12.0, 60, 60),
+    )
+    write_worlds(tmp_path, worlds)
+    (run,) = read(str(tmp_path))
+    assert {log.generation for log in run.logs} == {0}
+
+
+def test_the_recorders_count_stays_where_it_agrees(tmp_path: Path) -> None:
+    write_worlds(tmp_path, (World((("alpha", 3), ("beta", 3)), 0.0, 200, 60),))
+    (run,) = read(str(tmp_path))
+    assert {log.generation for log in run.logs} == {3}

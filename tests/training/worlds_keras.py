@@ -1,0 +1,70 @@
+"""Trains elastically with Keras' ``fit`` and ``CommitStateCallback``: for test_worlds.py.
+
+horovodrun … --host-discovery-script FILE python worlds_keras.py OUT
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import horovod.tensorflow.keras as hvd
+import numpy as np
+import tensorflow as tf
+
+from stallscope.keras import StepLogger
+
+EPOCHS = 3
+STEPS_PER_EPOCH = 50
+
+
+def slowly(batch: tf.Tensor) -> tf.Tensor:
+    """Return the batch, as long after as a real loader would."""
+    time.sleep(0.03)
+    return batch
+
+
+def dataset() -> tf.data.Dataset:
+    random = np.random.default_rng(hvd.rank())
+    x, y = random.random((1600, 8), np.float32), random.integers(0, 4, 1600)
+
+    def one(inputs: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        batch = tf.py_function(slowly, [inputs], tf.float32)
+        return tf.ensure_shape(batch, (16, 8)), labels
+
+    return tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(16).map(one)
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    hvd.init()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    model = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(4)])
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01))
+    model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    # A process that joins gets the state's variables, so they are made before any step.
+    optimizer.build(model.trainable_variables)
+    state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+
+    @hvd.elastic.run
+    def train(state: hvd.elastic.KerasState) -> None:
+        model.fit(
+            dataset(),
+            steps_per_epoch=STEPS_PER_EPOCH,
+            epochs=EPOCHS - state.epoch,
+            verbose=0,
+            callbacks=[
+                hvd.elastic.UpdateBatchStateCallback(state),
+                hvd.elastic.UpdateEpochStateCallback(state),
+                hvd.elastic.CommitStateCallback(state, batches_per_commit=10),
+                StepLogger(out / "logs", run_name="worlds", flush_seconds=0.1),
+            ],
+        )
+
+    train(state)
+
+
+if __name__ == "__main__":
+    main()

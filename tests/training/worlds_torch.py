@@ -1,0 +1,69 @@
+"""Trains elastically with PyTorch and an optimizer that counts no steps: for test_worlds.py.
+
+    horovodrun … --host-discovery-script FILE python worlds_torch.py OUT inside|outside
+
+``inside``: each world has a logger of its own and gives its first step. ``outside``: one logger is open
+all the time, and the optimizer counts.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import horovod.torch as hvd
+import torch
+
+from stallscope.torch import StepLogger
+
+STEPS = 150
+STEPS_PER_COMMIT = 10
+
+
+def batches(state: hvd.elastic.TorchState) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    random = torch.Generator().manual_seed(hvd.rank())
+    while state.step < STEPS:
+        yield torch.rand(16, 8, generator=random), torch.randint(4, (16,), generator=random)
+
+
+def train(state: hvd.elastic.TorchState, log: StepLogger, first_step: int | None) -> None:
+    for inputs, labels in log.watch(batches(state), first_step=first_step):
+        state.optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(state.model(inputs), labels).backward()
+        state.optimizer.step()
+        # Steps that last as long as real ones: logs are flushed between them.
+        time.sleep(0.04)
+        state.step += 1
+        if state.step % STEPS_PER_COMMIT == 0:
+            state.commit()
+
+
+def main() -> None:
+    out, place = Path(sys.argv[1]), sys.argv[2]
+    hvd.init()
+    torch.set_num_threads(1)
+    torch.manual_seed(3)
+    model = torch.nn.Linear(8, 4)
+    kind = torch.optim.SGD if place == "inside" else torch.optim.Adam
+    optimizer = hvd.DistributedOptimizer(kind(model.parameters(), 0.01), model.named_parameters())
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0)
+
+    def logger() -> StepLogger:
+        return StepLogger(out / "logs", optimizer=optimizer, run_name="worlds", flush_seconds=0.1)
+
+    if place == "outside":
+        with logger() as log:
+            hvd.elastic.run(train)(state, log, None)
+        return
+
+    def world(state: hvd.elastic.TorchState) -> None:
+        with logger() as log:
+            train(state, log, state.step)
+
+    hvd.elastic.run(world)(state)
+
+
+if __name__ == "__main__":
+    main()
