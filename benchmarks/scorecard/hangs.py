@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from hangs_plan import FRAMEWORKS, Case, moment_path, pid_path, plan, write_case
+from hangs_plan import CLEAN, FAULTS, FRAMEWORKS, Case, moment_path, pid_path, plan, write_case
 from hangs_scoring import Look, Score, append_score, read_scores, right, score
 from launching import HERE, ROOT, horovodrun, require_training_environment, settings, torchrun
 from options import at_least, words
@@ -105,8 +105,11 @@ class Job:
         """End the launcher and all ranks, also those that are stopped."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        # horovodrun starts ranks in sessions of their own.
-        self.signal_ranks(signal.SIGKILL)
+        # horovodrun starts ranks in sessions of their own; their last argument is the folder.
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if path.read_bytes().endswith(b"\0" + os.fsencode(self.folder) + b"\0"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
         self.process.wait()
 
 
@@ -191,6 +194,12 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
     parser.add_argument("--runs", type=at_least(1), default=72, help="runs of all frameworks")
+    parser.add_argument(
+        "--what",
+        type=words((*FAULTS, *CLEAN)),
+        default=(*FAULTS, *CLEAN),
+        help="train only these of the runs",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=at_least(1), default=1, help="runs at a time")
     parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "hangs")
@@ -200,11 +209,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
+    # A termination ends running jobs, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     done = {one["name"] for one in read_scores(out / SCORES)}
     planned = plan(options.framework, options.runs, options.seed)
-    missing = [case for case in planned if case.name not in done]
+    missing = [case for case in planned if case.name not in done and case.what in options.what]
     minutes = len(missing) * _RUN_SECONDS / options.at_once / 60
     print(f"{len(missing)} runs, about {minutes:.0f} minutes")
     if options.estimate or not missing:
