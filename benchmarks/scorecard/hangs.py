@@ -209,7 +209,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
-    # A termination ends running jobs, too.
+    # A termination waits for the jobs that run, and ends their ranks.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)

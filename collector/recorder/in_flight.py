@@ -122,7 +122,7 @@ class StepWatch:
     def overdue(self, now: int, step: int, read: PositionReader) -> Optional[Dict[str, Any]]:
         """Return facts of the step in flight if it is overdue and was not described just now.
 
-        After progress, the fact becomes None.
+        After progress, the fact becomes None, and another one holds the time of the progress.
 
         Args:
             now: monotonic nanoseconds.
@@ -133,7 +133,7 @@ class StepWatch:
         if waited < _limit_ns(usual_ns):
             if self._written_at:
                 self._written_at = 0
-                return {"in_flight": None}
+                return {"in_flight": None, "went_on_us": self._us(self._progress)}
             return None
         if self._just_woke or (waited > _OFTEN_NS and now - self._written_at < _RARE_PAUSE_NS):
             return None

@@ -164,6 +164,45 @@ def test_a_pause_of_all_ranks_is_no_stop() -> None:
     )
 
 
+def going_on(facts: Mapping[int, Any], seconds: float, *ranks: int) -> Run:
+    """A run of which these ranks went on so long after the last progress of the others."""
+    run = run_with(facts)
+    fact = {"went_on_us": 2_000_000 + int(seconds * 1e6)}
+    logs = tuple(
+        replace(log, facts={**log.facts, **fact}) if log.rank in ranks else log for log in run.logs
+    )
+    return replace(run, logs=logs)
+
+
+@pytest.mark.parametrize("seconds", [7.0, 20.0])
+def test_the_first_rank_that_goes_on_after_a_pause_has_not_stopped(seconds: float) -> None:
+    paused, waiting = in_flight("end", seconds, pause="checkpoint"), in_flight("ready", seconds)
+    for facts in ({1: waiting, 2: waiting}, {1: paused, 2: waiting}, {1: paused, 2: paused}):
+        assert find_stopped(going_on(facts, seconds - 0.5, 0)) is None
+        assert find_stopped(going_on(facts, seconds + 0.5, 0)) is None
+
+
+def test_a_rank_that_went_on_and_then_stopped_is_silent() -> None:
+    waiting = {0: in_flight("ready", 40.0), 1: in_flight("ready", 40.0)}
+    for seconds in (-30.0, 15.0):
+        found = find_stopped(going_on(waiting, seconds, 2))
+        assert found is not None
+        assert [one.rank for one in found.ranks] == [2]
+
+
+def test_a_missing_rank_is_named_while_another_goes_on() -> None:
+    found = find_stopped(going_on({0: in_flight("ready"), 1: in_flight("begin")}, 19.0, 2))
+    assert found is not None
+    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "input")]
+
+
+@pytest.mark.parametrize("damaged", ["x", None, 10**400, []])
+def test_a_damaged_time_of_progress_is_ignored(damaged: Any) -> None:
+    run = run_with({0: in_flight("ready"), 1: in_flight("ready")})
+    logs = tuple(replace(log, facts={**log.facts, "went_on_us": damaged}) for log in run.logs)
+    find_stopped(replace(run, logs=logs))
+
+
 def test_the_first_steps_may_take_minutes() -> None:
     tracing = dict.fromkeys(range(3), in_flight("begin", 200.0, usual_us=None))
     assert find_stopped(run_with(tracing)) is None

@@ -99,7 +99,7 @@ def test_progress_takes_the_description_back_once() -> None:
     found = watch()
     assert described(found, 6 * SECOND) is not None
     found.row_written(IntervalRow("validation", 20, 0, 200 * MS, 7 * SECOND, 0))
-    assert found.overdue(7 * SECOND, 20, Position) == {"in_flight": None}
+    assert found.overdue(7 * SECOND, 20, Position) == {"in_flight": None, "went_on_us": 7_000_000}
     assert found.overdue(8 * SECOND, 20, Position) is None
 
 

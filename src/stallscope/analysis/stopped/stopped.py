@@ -133,8 +133,11 @@ def find_stopped(run: Run) -> Stopped | None:
         return _died(run, logs)
     missing = _missing(seen)
     others = _undescribed(logs, seen)
+    going_on = [log for log in others if _goes_on(log, seen)]
     lasting = max(rank.seconds for rank in seen) >= _SILENT_S
-    silent = others if lasting else []
+    silent = [log for log in others if log not in going_on] if lasting else []
+    if going_on and not missing and not silent:
+        return None
     undescribed = [] if lasting else [log for log in others if not log.ended]
     if not _is_a_stop(seen, missing, silent):
         return None
@@ -244,6 +247,17 @@ def _undescribed(logs: Sequence[Log], seen: Sequence[_Rank]) -> list[Log]:
     """Return the logs that describe no step while other ranks wait."""
     described = {rank.log.rank for rank in seen}
     return [log for log in logs if log.rank not in described]
+
+
+def _goes_on(log: Log, seen: Sequence[_Rank]) -> bool:
+    """Whether a rank has just gone on, so that the others are about to: they write at other moments."""
+    went_on = log.facts.get("went_on_us")
+    if log.ended or not isinstance(went_on, int):
+        return False
+    at_ns = log.anchor + log.wall_minus_monotonic + went_on * 1000
+    last_seen_ns = max(rank.since_ns + int(rank.seconds * 1e9) for rank in seen)
+    later = all(rank.since_ns < at_ns for rank in seen)
+    return later and last_seen_ns - at_ns < int(_SILENT_S * 1e9)
 
 
 def _is_a_stop(seen: Sequence[_Rank], missing: Sequence[_Rank], silent: Sequence[Log]) -> bool:
