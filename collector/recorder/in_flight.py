@@ -83,6 +83,8 @@ class StepWatch:
         #: What runs between steps now: its kind and its start.
         self.pause: Optional[Tuple[str, int]] = None
         self._written_at = 0
+        #: The progress before the step that was described last.
+        self._described = origin
         self._dumps = 0
         # Starts and ends, in monotonic nanoseconds.
         self._suspensions: List[Tuple[int, int]] = []
@@ -131,13 +133,10 @@ class StepWatch:
         """
         waited, usual_ns = now - self._progress, self._usual_ns()
         if waited < _limit_ns(usual_ns):
-            if self._written_at:
-                self._written_at = 0
-                return {"in_flight": None, "went_on_us": self._us(self._progress)}
-            return None
+            return self.taken_back()
         if self._just_woke or (waited > _OFTEN_NS and now - self._written_at < _RARE_PAUSE_NS):
             return None
-        self._written_at = now
+        self._written_at, self._described = now, self._progress
         described = {
             "step": step,
             "since_us": self._us(self._progress),
@@ -150,6 +149,13 @@ class StepWatch:
             described["other_threads"] = stacks_in_user_code(besides=self._thread)
             self._write_stacks(waited, step)
         return {"in_flight": described}
+
+    def taken_back(self) -> Optional[Dict[str, Any]]:
+        """Return facts that take the description back; None without progress since."""
+        if not self._written_at or self._progress <= self._described:
+            return None
+        self._written_at = 0
+        return {"in_flight": None, "went_on_us": self._us(self._progress)}
 
     def _usual_ns(self) -> Optional[float]:
         """Return the usual time of a step; None while it is unknown."""

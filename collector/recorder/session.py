@@ -204,6 +204,9 @@ class Session:
 
     def _end(self) -> None:
         """Write the last lines: the cost of recording, and that the log is complete."""
+        went_on = None if self._watch is None else self._watch.taken_back()
+        if went_on is not None:
+            self._rows.append(facts_line(went_on))
         self.facts({"recorder_cost": self.cost.fact()})
         now, clock = read_clocks()
         self.interval(END, None, now, now, clock)

@@ -164,9 +164,11 @@ def test_a_pause_of_all_ranks_is_no_stop() -> None:
     )
 
 
-def going_on(facts: Mapping[int, Any], seconds: float, *ranks: int) -> Run:
+def going_on(
+    facts: Mapping[int, Any], seconds: float, *ranks: int, ended: tuple[int, ...] = ()
+) -> Run:
     """A run of which these ranks went on so long after the last progress of the others."""
-    run = run_with(facts)
+    run = run_with(facts, ended)
     fact = {"went_on_us": 2_000_000 + int(seconds * 1e6)}
     logs = tuple(
         replace(log, facts={**log.facts, **fact}) if log.rank in ranks else log for log in run.logs
@@ -180,6 +182,7 @@ def test_the_first_rank_that_goes_on_after_a_pause_has_not_stopped(seconds: floa
     for facts in ({1: waiting, 2: waiting}, {1: paused, 2: waiting}, {1: paused, 2: paused}):
         assert find_stopped(going_on(facts, seconds - 0.5, 0)) is None
         assert find_stopped(going_on(facts, seconds + 0.5, 0)) is None
+        assert find_stopped(going_on(facts, seconds - 0.5, 0, ended=(0,))) is None
 
 
 def test_a_rank_that_went_on_and_then_stopped_is_silent() -> None:

@@ -103,6 +103,16 @@ def test_progress_takes_the_description_back_once() -> None:
     assert found.overdue(8 * SECOND, 20, Position) is None
 
 
+def test_a_log_that_ends_takes_the_description_back_only_after_progress() -> None:
+    found = watch()
+    assert found.taken_back() is None
+    assert described(found, 6 * SECOND) is not None
+    assert found.taken_back() is None
+    found.row_written(IntervalRow("validation", 20, 0, 200 * MS, 7 * SECOND, 0))
+    assert found.taken_back() == {"in_flight": None, "went_on_us": 7_000_000}
+    assert found.taken_back() is None
+
+
 def test_after_a_minute_descriptions_become_rare() -> None:
     found = watch()
     times = [now for now in range(6, 200) if described(found, now * SECOND) is not None]

@@ -250,9 +250,12 @@ def _undescribed(logs: Sequence[Log], seen: Sequence[_Rank]) -> list[Log]:
 
 
 def _goes_on(log: Log, seen: Sequence[_Rank]) -> bool:
-    """Whether a rank has just gone on, so that the others are about to: they write at other moments."""
+    """Whether a rank has just gone on, so that the others are about to: they write at other moments.
+
+    The rank may have ended since.
+    """
     went_on = log.facts.get("went_on_us")
-    if log.ended or not isinstance(went_on, int):
+    if not isinstance(went_on, int):
         return False
     at_ns = log.anchor + log.wall_minus_monotonic + went_on * 1000
     last_seen_ns = max(rank.since_ns + int(rank.seconds * 1e9) for rank in seen)
