@@ -1,4 +1,4 @@
-"""Where a training of the chapter on hangs stops or takes long; standard library only."""
+"""Where a training of the hangs chapter hangs, is killed, stops or takes long; standard library only."""
 
 from __future__ import annotations
 

@@ -330,27 +330,30 @@ class Session:
                 return
             planned, last = last + self._flush_seconds, time.monotonic()
             self._run_before_flush()
-            # The watch learns of finished steps when they are written.
             self.flush()
-            self._watch_step(planned, last)
-            self.flush()
+            # After the rows: they show progress.
+            if self._watch_step(planned, last):
+                self.flush()
             self._copy_if_due()
             self.cost.background_ns = time.thread_time_ns()
 
-    def _watch_step(self, planned: float, now: float) -> None:
-        """Describe a step that takes too long, and note that the process did not run for a while."""
+    def _watch_step(self, planned: float, now: float) -> bool:
+        """Describe a step that takes too long, and note that the process did not run for a while.
+
+        Returns whether there is anything to write.
+        """
         watch = self._watch
         if watch is None:
-            return
+            return False
         try:
             slept = watch.process_slept(int(planned * 1e9), int(now * 1e9))
             overdue = watch.overdue(time.monotonic_ns(), self.next_step, self._position)
         except Exception as error:  # no error may reach training
             self.fail("recording failed: %r" % error)
-            return
-        for facts in (slept, overdue):
-            if facts is not None:
-                self._rows.append(facts_line(facts))
+            return False
+        found = [facts for facts in (slept, overdue) if facts is not None]
+        self._rows.extend(map(facts_line, found))
+        return bool(found)
 
     def _copy_if_due(self) -> None:
         """Copy a spooled log to its place, and then start another file if the log is large.

@@ -148,7 +148,7 @@
                 const name = head.between[index];
                 draw.fillStyle = index ? scene.colour(name) : scene.colours.page;
                 draw.fillRect(left, plot.top, Math.max(right - left, 1), plot.height);
-                const words = index ? head.titles[name] : "nothing recorded";
+                const words = index ? head.titles[name] : "no steps of these ranks";
                 if (right - left > draw.measureText(words).width + 12) {
                     const ink = index ? scene.ink(name) : scene.colours.dimmed;
                     text(draw, words, (left + right) / 2, plot.top + plot.height / 2, ink, "center");

@@ -13,7 +13,7 @@ from stallscope.analysis.views.lanes import Lanes
 from stallscope.formatting.numbers import amount
 from stallscope.run import Event
 from stallscope.text.events import NOT_KNOWN, what, who
-from stallscope.text.worlds import world_event
+from stallscope.text.worlds import WORLD, world_event
 
 from .axis import Axis
 
@@ -84,6 +84,9 @@ def _mark(event: Event, axis: Axis | None) -> Mark:
         return Mark(event, None, f"{_utc(event.wall_ns)} UTC")
     (at,) = axis.place(np.array([event.wall_ns])).tolist()
     span = axis.lanes.span
+    if event.kind == WORLD:
+        # The last step ends a moment after its reduction, where the axis ends.
+        at = min(at, span)
     if at < 0:
         return Mark(event, None, f"{amount(-at / 1e6, 'ms')} before the first step")
     if at > span:

@@ -229,6 +229,36 @@ def test_times_are_relative_to_the_file_that_they_are_in(
         assert since == pytest.approx(row.end, abs=1000)
 
 
+def test_steps_since_the_last_flush_count_before_a_step_is_overdue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    row_written, overdue = StepWatch.row_written, StepWatch.overdue
+
+    def noted_row(self: StepWatch, row: StepRow | IntervalRow) -> None:
+        order.append("row")
+        row_written(self, row)
+
+    def noted_overdue(self: StepWatch, *args: Any) -> dict[str, Any] | None:
+        order.append("overdue")
+        return overdue(self, *args)
+
+    monkeypatch.setattr(StepWatch, "row_written", noted_row)
+    monkeypatch.setattr(StepWatch, "overdue", noted_overdue)
+
+    def finish_a_step() -> None:
+        if "step" not in order:
+            order.append("step")
+            session.step(late_row(0))
+
+    session = Session(
+        tmp_path, World(0, 1, None), {}, 0, flush_seconds=0.01, before_flush=finish_a_step
+    )
+    wait_until(lambda: "step" in order and "overdue" in order[order.index("step") :], "a flush")
+    session.close()
+    assert order[order.index("step") :][:3] == ["step", "row", "overdue"]
+
+
 def test_no_frame_is_no_stack() -> None:
     assert frames_of(None) == []
 

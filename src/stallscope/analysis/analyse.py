@@ -346,8 +346,8 @@ class _Analyser:
         if self.generations.repeats_unknown:
             yield (
                 "a later generation counts its steps from 0 again, as optimizers without a count do: "
-                "steps that were trained twice are not known, and count twice. StepLogger(…, "
-                "first_step=…) gives the number of the first step"
+                "steps that were trained twice are not known, and count twice. With PyTorch, "
+                "log.watch(…, first_step=…) gives the number of the first step"
             )
         unlike = None if steady is None else unlike_the_rest(self.run, steady)
         if unlike is not None:

@@ -7,6 +7,9 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.run import Event
 
+#: The kind of events that are generations.
+WORLD = "world"
+
 _ENDS = {
     "completed": "completed",
     "resized": "then the number of ranks changed",
@@ -35,7 +38,7 @@ def world_event(world: WorldSummary) -> Event | None:
         return None
     began, ended = (round(one.timestamp() * 1e9) for one in (world.started_at, world.ended_at))
     return Event(
-        kind="world",
+        kind=WORLD,
         where="the step logs",
         what=world_sentence(world),
         hosts=tuple(sorted(set(world.hosts))),

@@ -428,7 +428,7 @@ def generations_table(analysis: Analysis) -> Table | None:
             "Ended": [one.ended_by or NOTHING for one in found],
         },
         words=frozenset({1, 3, 7, 8}),
-        note="Times are in UTC. The JSON has the ledger, stragglers and findings of each world.",
+        note="Times are in UTC. The JSON has the ledger, stragglers and findings of each one.",
     )
 
 
