@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -141,28 +140,6 @@ def test_a_process_that_is_late_again_and_again_is_described() -> None:
     found.process_slept(2 * SECOND, 8 * SECOND)
     found.process_slept(9 * SECOND, 15 * SECOND)
     assert described(found, 15 * SECOND) is not None
-
-
-def test_a_step_that_waits_to_be_written_is_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(in_flight, "_OVERDUE_AT_START_NS", 1)
-    finished = threading.Event()
-
-    def finish_a_step() -> None:
-        if not finished.is_set():
-            # However long the test takes, nothing is overdue after it.
-            end = time.monotonic_ns() + 3600 * SECOND
-            session.step(StepRow(0, 0, 0, 0, None, None, end, 1, 1, 0))
-            finished.set()
-
-    session = Session(
-        tmp_path, World(0, 1, None), {}, 0, flush_seconds=0.05, before_flush=finish_a_step
-    )
-    assert finished.wait(60)
-    session.close()
-    (path,) = tmp_path.glob("*.steps.csv")
-    assert "in_flight" not in path.read_text()
 
 
 def test_stacks_of_all_threads_are_written_twice(tmp_path: Path) -> None:
