@@ -364,3 +364,16 @@ def test_a_rank_that_closed_its_log_has_not_died() -> None:
     run = run_with({}, ended=(0, 1, 2))
     exited = Event("rank_exited", "out.txt", "rank 1 exited with status 1", ranks=(1,))
     assert find_stopped(replace(run, events=(exited,))) is None
+
+
+def test_ranks_that_the_launcher_ended_have_not_died() -> None:
+    run = run_with({})
+    statuses = {0: 143, 1: 137, 2: 143}
+    exits = tuple(
+        Event("rank_exited", "out.txt", f"rank {rank} exited with status {status}", ranks=(rank,))
+        for rank, status in statuses.items()
+    )
+    found = find_stopped(replace(run, events=exits))
+    assert found is not None
+    assert [one.rank for one in found.ranks] == [1]
+    assert find_stopped(replace(run, events=(exits[0], exits[2]))) is None

@@ -42,6 +42,7 @@ _LONGEST_PAUSE_S = 600.0
 _SILENT_S = 10.0
 # Collectives of PyTorch's Flight Recorder that are quoted.
 _MOST_STALLS = 2
+_TERMINATED = ("status 143", "status -15")
 _DEBUGGERS = ("pdb", "bdb", "pydevd", "debugpy", "ipdb")
 
 
@@ -197,11 +198,16 @@ def _last_step(part: pa.Table, generation: int) -> int:
 
 
 def _exit_status(run: Run, log: Log) -> str:
-    """Return the launcher's word on the end of a log's process; empty without one."""
+    """Return the launcher's word on the end of a log's process; empty without one.
+
+    Launchers end the other ranks, and users whole jobs, with SIGTERM: that rank did not fail.
+    """
     exits = [
         one.what
         for one in run.events
-        if one.kind == "rank_exited" and log.rank in run.ranks_of(one)
+        if one.kind == "rank_exited"
+        and log.rank in run.ranks_of(one)
+        and not one.what.endswith(_TERMINATED)
     ]
     return exits[-1] if exits else ""
 
