@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -46,45 +46,68 @@ def _merged(files: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
 
 def _with_resumed(runs: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
     """Join later jobs that went on from a checkpoint of an earlier one, in the same folder."""
+    if len(runs) == 1:
+        return runs
     joined: dict[str, list[Parsed]] = {}
+    jobs: dict[str, _Job] = {}
     for run_id, group in sorted(runs.items(), key=lambda one: _wall(one[1])):
-        earlier = next((name for name, other in joined.items() if _resumes(group, other)), None)
+        job = _Job.of(group)
+        earlier = next((name for name, other in jobs.items() if job.resumes(other)), None)
         if earlier is None:
-            joined[run_id] = group
+            joined[run_id], jobs[run_id] = group, job
         else:
             joined[earlier] = joined[earlier] + group
+            jobs[earlier] = jobs[earlier].followed_by(job)
     return joined
 
 
-def _resumes(later: list[Parsed], earlier: list[Parsed]) -> bool:
-    """Whether a job goes on from a step that an earlier one with the same names had reached."""
-    if _names(later) != _names(earlier) or _last_wall(earlier) > _wall(later):
-        return False
-    first, reached = (_extreme(group, name) for group, name in ((later, "min"), (earlier, "max")))
-    return first is not None and reached is not None and 0 < first <= reached + 1
+@dataclass(frozen=True)
+class _Job:
+    """What tells whether a job went on from a checkpoint of another one."""
+
+    #: The folders of its logs, and what names its training.
+    names: tuple[object, ...]
+    #: Wall times of its start and of the end of its last step, nanoseconds.
+    began: int
+    ended: int
+    #: None without steps.
+    first_step: int | None
+    last_step: int | None
+
+    @classmethod
+    def of(cls, group: list[Parsed]) -> _Job:
+        filled = [one for one in group if one.steps.num_rows]
+        steps = [pc.min_max(one.steps["step"]).as_py() for one in filled]
+        ends = [pc.max(one.steps["end"]).as_py() + one.log.wall_minus_monotonic for one in filled]
+        began = _wall(group)
+        return cls(
+            names=_names(group),
+            began=began,
+            ended=max(ends, default=began),
+            first_step=min((one["min"] for one in steps), default=None),
+            last_step=max((one["max"] for one in steps), default=None),
+        )
+
+    def resumes(self, earlier: _Job) -> bool:
+        """Whether it goes on from a step that an earlier job with the same names had reached."""
+        if self.names != earlier.names or earlier.ended > self.began:
+            return False
+        if self.first_step is None or earlier.last_step is None:
+            return False
+        return 0 < self.first_step <= earlier.last_step + 1
+
+    def followed_by(self, later: _Job) -> _Job:
+        """Return both jobs as one; the later one has steps."""
+        assert self.last_step is not None
+        assert later.last_step is not None
+        last_step = max(self.last_step, later.last_step)
+        return replace(self, ended=max(self.ended, later.ended), last_step=last_step)
 
 
 def _names(group: list[Parsed]) -> tuple[object, ...]:
-    """Return the folders of a job's logs, and what names its training."""
     folders = {one.log.path.rpartition("/")[0] for one in group}
     facts = ("run_name", "framework", "model", "parameters", "synthetic")
     return folders, *({str(one.log.facts.get(name)) for one in group} for name in facts)
-
-
-def _extreme(group: list[Parsed], name: str) -> int | None:
-    """Return the first (``min``) or last (``max``) step of all logs; None without steps."""
-    found = [pc.min_max(one.steps["step"]).as_py()[name] for one in group if one.steps.num_rows]
-    return (min if name == "min" else max)(found, default=None)
-
-
-def _last_wall(group: list[Parsed]) -> int:
-    """Return when the last step of any log ended, wall time in nanoseconds."""
-    ends = [
-        pc.max(one.steps["end"]).as_py() + one.log.wall_minus_monotonic
-        for one in group
-        if one.steps.num_rows
-    ]
-    return max(ends, default=_wall(group))
 
 
 def _one_launch(one: list[Parsed], other: list[Parsed]) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from stallscope.run import Event
@@ -178,8 +178,9 @@ def _one_liners(path: str, message: bytes, timestamp: Timestamp | None) -> Itera
         ranks = (int(parts["rank"]),) if "rank" in parts else ()
         hosts = (parts["host"],) if "host" in parts else ()
         pids = (int(parts["pid"]),) if "pid" in parts else ()
-        event = _event(path, kind, words.format(**parts), timestamp, ranks, hosts)
-        yield replace(event, pids=pids)
+        status = int(parts["n"]) if kind == "rank_exited" else None
+        what = words.format(**parts)
+        yield _event(path, kind, what, timestamp, ranks, hosts, pids=pids, status=status)
         return
 
 
@@ -191,6 +192,8 @@ def _event(
     ranks: tuple[int, ...] = (),
     hosts: tuple[str, ...] = (),
     *,
+    pids: tuple[int, ...] = (),
+    status: int | None = None,
     seconds: int = 0,
 ) -> Event:
     known = timestamp is not None and timestamp.zone_known
@@ -204,6 +207,8 @@ def _event(
         local_ns=timestamp.ns if timestamp is not None and not known else None,
         uncertainty_ns=0 if timestamp is None else timestamp.resolution_ns,
         waited_ns=seconds * 10**9,
+        pids=pids,
+        status=status,
     )
 
 

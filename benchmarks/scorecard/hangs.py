@@ -82,9 +82,6 @@ class Job:
         """When it happened, in seconds of wall time; None before."""
         return _content(moment_path(self.folder))
 
-    def note_moment(self) -> None:
-        moment_path(self.folder).write_text(json.dumps(time.time()))
-
     def signal_ranks(self, number: signal.Signals) -> None:
         for rank in range(self._case.ranks):
             pid = _content(pid_path(self.folder, rank))

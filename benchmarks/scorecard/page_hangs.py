@@ -59,7 +59,7 @@ def hang_bars(runs: Sequence[Score]) -> list[Bar]:
     share = _share(faults, right)
     return [
         Bar(
-            "A real job stands still: rank and stage right, nobody else named",
+            "A real job stands still: rank and stage right, no other rank named",
             f"≥ {RIGHT * 100:g} % of runs",
             f"{percent(share)} of {len(faults)} runs ({_interval(faults, right)})",
             share >= RIGHT,

@@ -39,7 +39,7 @@ class BaseRecording:
             same = world_of_training() == session.world
         except Exception:  # a framework that is shut down has no ranks
             return True
-        return same and first_step in (None, self._next_step())
+        return same and (first_step is None or first_step == self._next_step())
 
     def _next_step(self) -> Optional[int]:
         """Return the number of the next step."""

@@ -48,7 +48,7 @@ def host_facts() -> Dict[str, Any]:
     """Describe the host, its clock and its CPU cores."""
     return {
         "host": socket.gethostname(),
-        "clock_domain": _clock_domain(),
+        "clock_domain": clock_domain(),
         "pid": os.getpid(),
         "python": platform.python_version(),
         "cpu_count": os.cpu_count(),
@@ -121,7 +121,7 @@ def largest_gathered(found: List[Dict[str, Any]]) -> Dict[str, Any]:
 _MOST_GATHERED = 4
 
 
-def _clock_domain() -> Optional[str]:
+def clock_domain() -> Optional[str]:
     """Identify the monotonic clock: times of processes with the same one can be compared."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -184,6 +184,9 @@ class StepWatch:
 
 def _limit_ns(usual_ns: Optional[float]) -> float:
     """Return how long a step may take."""
-    if usual_ns is None:
-        return _OVERDUE_AT_START_NS
+    return _OVERDUE_AT_START_NS if usual_ns is None else overdue_ns(usual_ns)
+
+
+def overdue_ns(usual_ns: float) -> float:
+    """Return the time after which a job stands still in a step, from the usual time of a step."""
     return max(_OVERDUE_NS, _TIMES_MEDIAN * usual_ns)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays.types import Ints
 from stallscope.run import Log, Run
 
 from .deduplicate import last_attempts
-from .worlds import completions_of, with_generations, worlds_of
+from .worlds import Completions, completions_of, with_generations, worlds_of
 
 T = TypeVar("T")
 Key = tuple[int, int, int, int]
@@ -59,15 +61,7 @@ def merge_runs(new: Run, old: Run) -> Run:
         )
         for name in ("steps", "intervals")
     }
-    steps = _by_log(tables["steps"])
-    starts = np.searchsorted(steps["log"].to_numpy(), np.arange(len(logs) + 1))
-    worlds = np.array(
-        worlds_of(
-            logs,
-            lambda log: completions_of(steps.slice(starts[log], starts[log + 1] - starts[log])),
-        ),
-        np.int32,
-    )
+    worlds = np.array(worlds_of(logs, _completions(tables["steps"], len(logs))), np.int32)
     # Order by generation, like the files of a folder: later attempts come last.
     order = sorted(
         range(len(logs)),
@@ -89,6 +83,21 @@ def _joined(new: tuple[T, ...], old: tuple[T, ...], key: Callable[[T], Hashable]
     """Add the old objects whose key no new one has."""
     known = set(map(key, new))
     return (*new, *(one for one in old if key(one) not in known))
+
+
+def _completions(steps: pa.Table, logs: int) -> Completions:
+    """Return the completions of each log from rows in any order, which are sorted on first use."""
+
+    @cache
+    def by_log() -> tuple[pa.Table, Ints]:
+        rows = _by_log(steps)
+        return rows, np.searchsorted(rows["log"].to_numpy(), np.arange(logs + 1))
+
+    def completions(log: int) -> tuple[Ints, Ints]:
+        rows, starts = by_log()
+        return completions_of(rows.slice(starts[log], starts[log + 1] - starts[log]))
+
+    return completions
 
 
 def _by_log(table: pa.Table) -> pa.Table:

@@ -34,8 +34,6 @@ _SCATTER_NS = 100_000_000
 _SCATTER_OF_STEP = 0.2
 # Members of a world that a session is compared with.
 _MEMBERS_COMPARED = 3
-# Starts of one process, measured in two of its sessions, differ by less.
-_SAME_START_NS = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,7 @@ class _Session:
             return False
         if own.facts.get("pid") is None:
             return own.recorded_generation == its.recorded_generation
-        # Containers repeat process numbers.
-        return abs(own.process_start - its.process_start) < _SAME_START_NS
+        return own.is_of_process_started_at(its.process_start)
 
     def distance(self, other: _Session) -> float | None:
         """Return how far apart two sessions complete the same steps, nanoseconds.
@@ -167,7 +164,7 @@ def worlds_of(logs: Sequence[Log], completions: Completions) -> list[int]:
     of_session: dict[int, list[int]] = {}
     for index, first in enumerate(sessions_of(logs)):
         of_session.setdefault(first, []).append(index)
-    if _is_one_world(logs, list(of_session)) or any(not _has_anchor(log) for log in logs):
+    if _is_one_world(logs, list(of_session)) or not all(log.has_wall_clock for log in logs):
         return recorded
     sessions = [_session(logs, indices, completions) for indices in of_session.values()]
     if not any(len(session.steps) for session in sessions):
@@ -206,10 +203,6 @@ def _is_one_world(logs: Sequence[Log], firsts: Sequence[int]) -> bool:
     }
     same = {(log.recorded_generation, log.facts.get("size")) for log in logs}
     return len(same) == 1 and len(processes) == len({rank for rank, _, _ in processes})
-
-
-def _has_anchor(log: Log) -> bool:
-    return bool((log.facts.get("anchor") or {}).get("wall_ns"))
 
 
 def _session(logs: Sequence[Log], indices: Sequence[int], completions: Completions) -> _Session:

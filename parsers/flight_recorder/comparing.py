@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import PurePath
 
+from stallscope.formatting.frames import in_frame
 from stallscope.formatting.lists import ranks_in_words
 from stallscope.run import Event, Problem
 
@@ -230,7 +230,7 @@ def compare(dumps: Iterable[Dump]) -> Compared:
 def _jobs(dumps: Iterable[Dump]) -> list[dict[int, Dump]]:
     """Return the dumps of each job by rank: those with the same prefix in the same folder.
 
-    Where each host has a folder of its own, folders are one job if no rank is in two of them.
+    Folders are also one job if each host has its own and no rank is in two of them.
     """
     folders: dict[tuple[str, str], dict[int, Dump]] = {}
     for dump in dumps:
@@ -285,7 +285,7 @@ def _mismatch(
     named = sorted(rank for ranks in others for rank in ranks)
     calls = [
         f"{ranks_in_words(ranks)} {'calls' if len(ranks) == 1 else 'call'} "
-        f"{_title(called[ranks[0]])}{_in_frame(called[ranks[0]])}"
+        f"{_title(called[ranks[0]])}{in_frame(called[ranks[0]].where)}"
         for ranks in (*others, usual)
     ]
     return _Stall(
@@ -307,7 +307,7 @@ def _sentence(
 ) -> Iterator[str]:
     here = [rank for rank, entry in waiting.items() if entry.number == at.number]
     later = [rank for rank in waiting if rank not in here]
-    wait = f"{ranks_in_words(here)} {'waits' if len(here) == 1 else 'wait'}"
+    wait = _wait(here)
     further = f", and {ranks_in_words(later)} in a later one" if later else ""
     if missing:
         yield f"{ranks_in_words(missing)} {'is' if len(missing) == 1 else 'are'} not in {_title(at)}"
@@ -316,10 +316,10 @@ def _sentence(
     if absent:
         yield f"{ranks_in_words(absent)} left no dump"
     there = "there" if missing or unstarted else f"in {_title(at)}"
-    yield f"{wait} {there}{further}{_in_frame(at)}"
+    yield f"{wait} {there}{further}{in_frame(at.where)}"
     if len(missing) == 1 and positions[missing[0]].entries:
         last = positions[missing[0]].entries[positions[missing[0]].last]
-        yield f"the last one of rank {missing[0]} was {last.title}{_in_frame(last)}"
+        yield f"the last one of rank {missing[0]} was {last.title}{in_frame(last.where)}"
 
 
 def _reasons(elsewhere: Mapping[int, Entry]) -> Iterator[str]:
@@ -327,16 +327,13 @@ def _reasons(elsewhere: Mapping[int, Entry]) -> Iterator[str]:
     for rank, entry in elsewhere.items():
         by_entry.setdefault(_title(entry), []).append(rank)
     for title, ranks in by_entry.items():
-        yield f"{ranks_in_words(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {title}"
+        yield f"{_wait(ranks)} in {title}"
+
+
+def _wait(ranks: Sequence[int]) -> str:
+    return f"{ranks_in_words(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
 
 
 def _title(entry: Entry) -> str:
     sizes = f" ({entry.sizes})" if entry.sizes else ""
     return f"{entry.title}{sizes} of {group_title(entry.group)}"
-
-
-def _in_frame(entry: Entry) -> str:
-    if entry.where is None:
-        return ""
-    path, line, function = entry.where
-    return f", in `{function}` at `{PurePath(path).name}:{line}`"

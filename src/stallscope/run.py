@@ -57,6 +57,10 @@ INTERVALS_SCHEMA = pa.schema(
 )
 
 
+# Starts of one process, measured twice, differ by less.
+_SAME_START_NS = 2_000_000_000
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something in the logs that was not read, or was read differently than written."""
@@ -116,9 +120,21 @@ class Log:
         return int((self.facts.get("anchor") or {}).get("monotonic_ns", 0))
 
     @property
+    def has_wall_clock(self) -> bool:
+        """Whether the log's anchor has a wall time."""
+        return bool((self.facts.get("anchor") or {}).get("wall_ns"))
+
+    @property
     def process_start(self) -> int:
         """Return the start of the process, monotonic nanoseconds."""
         return self.anchor + int(self.facts.get("process_start_us") or 0) * 1000
+
+    def is_of_process_started_at(self, start: int) -> bool:
+        """Whether the log's process started at this time; measured twice, starts differ a little.
+
+        Process numbers are used again, and containers repeat them, so the number alone does not tell.
+        """
+        return abs(self.process_start - start) < _SAME_START_NS
 
 
 @dataclass(frozen=True)
@@ -189,6 +205,8 @@ class Event:
     waited_ns: int = 0
     #: Process numbers, where the log names processes and not ranks.
     pids: tuple[int, ...] = ()
+    #: The exit status of a process that ended; None for other events.
+    status: int | None = None
 
 
 # Compared by identity, because comparing arrays is ambiguous.
@@ -252,9 +270,17 @@ class Run:
     @property
     def size(self) -> int:
         """Return the number of ranks that trained, with or without a log."""
-        last = max(log.generation for log in self.logs)
-        sizes = [int(log.facts.get("size") or 0) for log in self.logs if log.generation == last]
-        return max([*sizes, 1 + max(log.rank for log in self.logs if log.generation == last)])
+        return self.size_of(self._last_generation)
+
+    def size_of(self, generation: int) -> int:
+        """Return the number of ranks that trained in a generation, with or without a log."""
+        own = [log for log in self.logs if log.generation == generation]
+        sizes = [int(log.facts.get("size") or 0) for log in own]
+        return max([*sizes, 1 + max(log.rank for log in own)])
+
+    @property
+    def _last_generation(self) -> int:
+        return max(log.generation for log in self.logs)
 
     @property
     def missing_ranks(self) -> list[int]:
@@ -287,8 +313,11 @@ class Run:
     @property
     def last_logs(self) -> dict[int, Log]:
         """Return the last log of each rank of the last generation, by rank."""
-        last = max(log.generation for log in self.logs)
-        own = (log for log in self.logs if log.generation == last)
+        return self.last_logs_of(self._last_generation)
+
+    def last_logs_of(self, generation: int) -> dict[int, Log]:
+        """Return the last log of each rank of a generation, by rank."""
+        own = (log for log in self.logs if log.generation == generation)
         return {log.rank: log for log in sorted(own, key=lambda log: (log.rank, log.part))}
 
     @property

@@ -370,7 +370,13 @@ def test_ranks_that_the_launcher_ended_have_not_died() -> None:
     run = run_with({})
     statuses = {0: 143, 1: 137, 2: 143}
     exits = tuple(
-        Event("rank_exited", "out.txt", f"rank {rank} exited with status {status}", ranks=(rank,))
+        Event(
+            "rank_exited",
+            "out.txt",
+            f"rank {rank} exited with status {status}",
+            ranks=(rank,),
+            status=status,
+        )
         for rank, status in statuses.items()
     )
     found = find_stopped(replace(run, events=exits))

@@ -121,7 +121,7 @@ def test_torchrun_names_the_process() -> None:
         "29189) of binary: /env/bin/python\n"
     )
     assert (event.kind, event.ranks, event.pids) == ("rank_exited", (), (29189,))
-    assert event.what == "process 29189 exited with status -9"
+    assert (event.what, event.status) == ("process 29189 exited with status -9", -9)
 
 
 def test_a_process_that_ended_well_and_other_lines_are_no_events() -> None:

@@ -14,7 +14,7 @@ from support.waiting import PATIENCE_SECONDS, wait_until
 from stallscope.errors import UsageError
 from stallscope.watch import delivery as delivering
 from stallscope.watch.delivery import Delivery
-from stallscope.watch.events import Event
+from stallscope.watch.events import Event, Kind
 from stallscope.watch.receivers import NotDeliveredError, Receiver, Webhook, receiver_of
 from stallscope.watch.throttle import Throttle
 
@@ -22,10 +22,10 @@ SECRET = "s3cret"
 
 
 def event(
-    text: str, kind: str = "holds", condition: str | None = "stopped", run: str = "a"
+    text: str, kind: Kind = "holds", condition: str | None = "stopped", run: str = "a"
 ) -> Event:
     at = datetime(2026, 11, 25, 9, tzinfo=UTC)
-    return Event(kind, at, "logs", text, run, run, condition)  # type: ignore[arg-type]
+    return Event(kind, at, "logs", text, run, run, condition)
 
 
 def texts(events: list[Event]) -> list[str]:

@@ -179,7 +179,7 @@ class Recording(BaseRecording):
             options,
             world,
             facts,
-            self._counted() or 0 if self._first_step is None else self._first_step,
+            steps_counted(optimizer) if self._first_step is None else self._first_step,
             before_flush=self._before_flush,
             position=self._position,
         )

@@ -28,7 +28,7 @@ from .gains.baseline import (
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
 from .gains.verdict import ComparableRuns, decide, without_steps
-from .goodput import goodput, size_of
+from .goodput import goodput
 from .ledger.change_points import ChangePoint, change_points
 from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
 from .ledger.epochs import EpochTimes, epoch_times, samples_of_all_ranks
@@ -232,13 +232,12 @@ class _Analyser:
 
     def _world(self, index: int, own: _Analyser) -> WorldSummary:
         generations, found = self.generations, own.attribution
-        waiting_known = not own.run.one_log_of_many
         world = generations.worlds[index]
         began, ended = lifetime(generations, index)
-        entries, by_cause = own.entries(waiting_known)
+        entries, by_cause = own.entries
         return WorldSummary(
             number=world.generation,
-            size=size_of(self.run, world.generation),
+            size=self.run.size_of(world.generation),
             hosts=world.hosts,
             started_at=began,
             ended_at=ended,
@@ -249,17 +248,15 @@ class _Analyser:
             entries=entries,
             by_cause=by_cause,
             bottleneck=own.verdict,
-            stragglers=found.stragglers if found is not None and waiting_known else (),
+            stragglers=found.stragglers if found is not None and own.waiting_known else (),
             findings=own.findings,
         )
 
     def result(self) -> Analysis:
         """Collect everything in an Analysis, with the tables that need no further computation."""
         run, generations, steady = self.run, self.generations, self.steady
-        # A single rank's log of many cannot show waiting for other ranks.
-        waiting_known = not run.one_log_of_many
-        shown = self.attribution if waiting_known else None
-        entries, by_cause = self.entries(waiting_known)
+        shown = self.attribution if self.waiting_known else None
+        entries, by_cause = self.entries
         gap = self._gap()
         return Analysis(
             run=run,
@@ -269,7 +266,7 @@ class _Analyser:
             step=self.step,
             entries=entries,
             by_cause=by_cause,
-            ranks=rank_summaries(generations, waiting_known),
+            ranks=rank_summaries(generations, self.waiting_known),
             bottleneck=self.verdict,
             stopped=self.stopped,
             stragglers=() if shown is None else shown.stragglers,
@@ -295,9 +292,13 @@ class _Analyser:
             decomposition=self._decomposition(),
         )
 
-    def entries(
-        self, waiting_known: bool
-    ) -> tuple[tuple[LedgerEntry, ...], tuple[CauseEntry, ...]]:
+    @property
+    def waiting_known(self) -> bool:
+        """Whether waiting shows: it does not in a single rank's log of many."""
+        return not self.run.one_log_of_many
+
+    @cached_property
+    def entries(self) -> tuple[tuple[LedgerEntry, ...], tuple[CauseEntry, ...]]:
         """Make the entries of both ledgers, compared with the baseline and the run on one rank."""
         if self.steady is None:
             return (), ()
@@ -305,8 +306,8 @@ class _Analyser:
         of_base, of_single = (() if one is None else one.entries for one in both)
         causes_of_base, causes_of_single = (() if one is None else one.by_cause for one in both)
         return (
-            ledger_entries(self.steady, of_base, of_single, waiting_known),
-            cause_entries(self.steady, causes_of_base, causes_of_single, waiting_known),
+            ledger_entries(self.steady, of_base, of_single, self.waiting_known),
+            cause_entries(self.steady, causes_of_base, causes_of_single, self.waiting_known),
         )
 
     def _gap(self) -> Mean | None:
@@ -343,7 +344,7 @@ class _Analyser:
                 f"the run has {len(worlds)} generations (restarts, or other ranks); figures per rank "
                 "are over those with the same ranks on the same hosts as the last one"
             )
-        if self.generations.repeats_unknown:
+        if self.generations.repeats_unknown(0):
             yield (
                 "a later generation counts its steps from 0 again, as optimizers without a count do: "
                 "steps that were trained twice are not known, and count twice. With PyTorch, "

@@ -37,11 +37,6 @@ class Goodput:
     #: Ranks × wall time, seconds.
     rank_s: float
 
-    @property
-    def steps_s(self) -> float:
-        """Return the seconds of steps that count."""
-        return self.fraction * self.total_s
-
 
 def goodput(run: Run, generations: Generations, times: Sequence[JobTime]) -> Goodput | None:
     """Return a run's goodput; None where the stages of its steps were not measured.
@@ -51,14 +46,14 @@ def goodput(run: Run, generations: Generations, times: Sequence[JobTime]) -> Goo
         generations: its ledgers.
         times: the time of each world with a ledger, as of ``world_times``.
     """
-    filled = [index for index, ledger in enumerate(generations.ledgers) if len(ledger)]
+    filled = generations.filled
     if not filled:
         return None
     # Rank-seconds by name; ``compute`` among them.
     spent = dict.fromkeys((*LOST, "compute"), 0.0)
     steps = rank_s = 0.0
     for index, time in zip(filled, times, strict=True):
-        size = size_of(run, generations.worlds[index].generation)
+        size = run.size_of(generations.worlds[index].generation)
         in_steps = _in_steps(generations, index)
         rank_s += size * time.total
         steps += size * time.steps
@@ -78,14 +73,6 @@ def goodput(run: Run, generations: Generations, times: Sequence[JobTime]) -> Goo
         lost_s=seconds,
         total_s=total,
         rank_s=rank_s,
-    )
-
-
-def size_of(run: Run, generation: int) -> int:
-    """Return the number of ranks that trained in a generation, with or without a log."""
-    logs = [log for log in run.logs if log.generation == generation]
-    return max(
-        1 + max(log.rank for log in logs), *(int(log.facts.get("size") or 0) for log in logs)
     )
 
 

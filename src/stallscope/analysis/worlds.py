@@ -17,7 +17,6 @@ from stallscope.run import Run
 
 from .findings.finding import Finding
 from .gains.bottleneck import Bottleneck
-from .goodput import size_of
 from .ledger.entries import CauseEntry, LedgerEntry
 from .ledger.figures import StepTime
 from .ledger.generations import Generations
@@ -47,6 +46,11 @@ class WorldSummary:
     bottleneck: Bottleneck
     stragglers: tuple[Straggler, ...]
     findings: tuple[Finding, ...]
+
+    @property
+    def host_names(self) -> list[str]:
+        """Return each host once."""
+        return sorted(set(self.hosts))
 
 
 def run_of_world(run: Run, generation: int) -> Run:
@@ -89,8 +93,7 @@ def lifetime(generations: Generations, index: int) -> tuple[datetime | None, dat
 
 def repeated_steps(generations: Generations, index: int) -> int | None:
     """Count the steps of a world that a later one trained again; None if that is not known."""
-    later = generations.worlds[index + 1 :]
-    if any(int(world.steps[0]) == 0 for world in later):
+    if generations.repeats_unknown(index):
         return None
     return int((generations.worlds[index].steps >= generations.again_from[index]).sum())
 
@@ -102,10 +105,7 @@ def ended_by(run: Run, worlds: Sequence[AlignedSteps], index: int, stopped: bool
             return "stopped"
         return "completed" if run.status == "completed" else None
     world, following = worlds[index], worlds[index + 1]
-    own = sorted(
-        (log for log in run.logs if log.generation == world.generation), key=lambda log: log.part
-    )
-    if not all({log.rank: log.ended for log in own}.values()):
+    if not all(log.ended for log in run.last_logs_of(world.generation).values()):
         return "killed"
-    resized = size_of(run, world.generation) != size_of(run, following.generation)
+    resized = run.size_of(world.generation) != run.size_of(following.generation)
     return "resized" if resized else "restarted"

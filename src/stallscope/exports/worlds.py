@@ -135,8 +135,7 @@ def worlds_of(run: Run, selection: Selection) -> Worlds:
 
 def _world(run: Run, generation: int) -> World:
     aligned = align(run, generation)
-    sizes = [int(log.facts.get("size") or 0) for log in run.logs if log.generation == generation]
-    size = max(*sizes, 1 + max(aligned.ranks))
+    size = run.size_of(generation)
     return World(aligned, build_ledger(aligned), size, _by_wall_clock(run, aligned))
 
 
@@ -146,7 +145,7 @@ def _by_wall_clock(run: Run, aligned: AlignedSteps) -> Ints:
     alone = ~np.isfinite(aligned.clocks.statistical)[aligned.clocks.of_rank]
     shift = np.zeros(len(logs), np.int64)
     for at in np.flatnonzero(alone):
-        if _has_wall(logs[at]) and _has_wall(logs[0]):
+        if logs[at].has_wall_clock and logs[0].has_wall_clock:
             shift[at] = logs[at].wall_minus_monotonic - logs[0].wall_minus_monotonic
     return shift
 
@@ -159,14 +158,14 @@ def _one_after_the_other(run: Run, worlds: Sequence[World]) -> tuple[tuple[World
     for world in worlds:
         own = _last_logs(run, world.aligned)[0]
         shift = -zero
-        if _has_wall(own) and _has_wall(first):
+        if own.has_wall_clock and first.has_wall_clock:
             shift += own.wall_minus_monotonic - first.wall_minus_monotonic
         begin = world.span[0] + shift
         if placed:
             # Generations must not overlap if a clock was set between them.
             shift += max(0, placed[-1].span[1] - begin)
         placed.append(replace(world, shift=world.shift + shift))
-    wall = zero + first.wall_minus_monotonic if _has_wall(first) else None
+    wall = zero + first.wall_minus_monotonic if first.has_wall_clock else None
     return tuple(placed), wall
 
 
@@ -195,12 +194,8 @@ def _how(worlds: Sequence[World]) -> str:
 
 def _last_logs(run: Run, aligned: AlignedSteps) -> list[Log]:
     """Return per rank the log whose clock ``align`` uses."""
-    last = {log.rank: log for log in run.logs if log.generation == aligned.generation}
+    last = run.last_logs_of(aligned.generation)
     return [last[rank] for rank in aligned.ranks]
-
-
-def _has_wall(log: Log) -> bool:
-    return bool((log.facts.get("anchor") or {}).get("wall_ns"))
 
 
 def _bounds(times: Ints) -> tuple[int, int]:

@@ -21,7 +21,7 @@ _ENDS = {
 
 def world_sentence(world: WorldSummary) -> str:
     """Write a world's ranks, steps, time per step and end."""
-    ranks = f"{counted(world.size, 'rank')} on {counted(len(set(world.hosts)), 'host')}"
+    ranks = f"{counted(world.size, 'rank')} on {counted(len(world.host_names), 'host')}"
     parts = [f"{ranks}, {counted(world.steps, 'step')}"]
     if world.repeated_steps:
         parts.append(f"{world.repeated_steps:,} of them trained again later")
@@ -41,7 +41,7 @@ def world_event(world: WorldSummary) -> Event | None:
         kind=WORLD,
         where="the step logs",
         what=world_sentence(world),
-        hosts=tuple(sorted(set(world.hosts))),
+        hosts=tuple(world.host_names),
         wall_ns=ended,
         waited_ns=ended - began,
     )

@@ -31,7 +31,7 @@ class _Look:
 def follow(watchers: Sequence[Watcher], interval_s: float) -> Iterator[list[Event]]:
     """Yield new events, or an empty list after the interval, until all runs have completed.
 
-    Each place is read in a thread of its own: a host that does not answer delays no other place.
+    Each place has its own thread, so that a host that does not answer does not delay the others.
 
     Args:
         watchers: one for each place, after the first look.

@@ -170,7 +170,7 @@ def _seconds_in(world: AlignedSteps, kind: str) -> list[float]:
     own = world.intervals.kind == kind
     ns = (world.intervals.end - world.intervals.begin)[own]
     spent = np.bincount(world.intervals.rank_index[own], ns, minlength=len(world.ranks))
-    return (spent / 1e9).tolist()  # type: ignore[no-any-return]
+    return [float(ns) / 1e9 for ns in spent]
 
 
 def _means(steady: Ledger, waiting_known: bool) -> dict[str, list[float | None]]:

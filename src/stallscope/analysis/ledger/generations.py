@@ -64,13 +64,17 @@ class Generations:
         return self.ledgers[index].steps >= self.again_from[index]
 
     @property
-    def repeats_unknown(self) -> bool:
-        """Whether a later generation counts its steps from 0 again.
+    def filled(self) -> list[int]:
+        """Return the indices of the generations with steps in the ledger."""
+        return _filled(self.ledgers)
+
+    def repeats_unknown(self, index: int) -> bool:
+        """Whether a generation after this one counts its steps from 0 again.
 
         Then it is not known which steps it trained again: some optimizers count no steps, and training
         may have begun anew.
         """
-        return any(int(world.steps[0]) == 0 for world in self.worlds[1:])
+        return any(int(world.steps[0]) == 0 for world in self.worlds[index + 1 :])
 
 
 def like_the_last(worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
@@ -78,9 +82,13 @@ def like_the_last(worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> 
 
     Across other changes, a job has no figures per rank.
     """
-    filled = [index for index, ledger in enumerate(ledgers) if len(ledger)]
+    filled = _filled(ledgers)
     places = [(world.ranks, world.hosts) for world in worlds]
     return [index for index in filled if places[index] == places[filled[-1]]]
+
+
+def _filled(ledgers: Sequence[Ledger]) -> list[int]:
+    return [index for index, ledger in enumerate(ledgers) if len(ledger)]
 
 
 def _generations(part: pa.Table) -> set[int]:
@@ -89,8 +97,7 @@ def _generations(part: pa.Table) -> set[int]:
 
 def first_log(run: Run, world: AlignedSteps) -> Log:
     """Return the log whose clock is that of the aligned times."""
-    own = [log for log in run.logs if log.generation == world.generation]
-    return [log for log in own if log.rank == world.ranks[0]][-1]
+    return run.last_logs_of(world.generation)[world.ranks[0]]
 
 
 def _again_from(worlds: Sequence[AlignedSteps]) -> list[int]:

@@ -13,16 +13,13 @@ import pyarrow as pa
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.types import Bools, Ints
+from stallscope.collector.recorder.in_flight import overdue_ns
 from stallscope.run import Log, Run
 
 from ..steps.alignment import AlignedSteps
 from .generations import Generations, first_log
 from .ledger import GAPS, Ledger
 from .sampled import skipped_time
-
-# A step that takes longer than both stood still; the recorder has the same limits.
-_STANDS_STILL_NS = 5_000_000_000
-_STANDS_STILL_RATIO = 10
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def world_times(run: Run, generations: Generations, stands_still_s: float) -> li
         stands_still_s: how long the job has been standing still at the end, seconds.
     """
     began, ended = _span(run, generations)
-    filled = [index for index, ledger in enumerate(generations.ledgers) if len(ledger)]
+    filled = generations.filled
     if not filled:
         return [_in_seconds({"epoch_gap": ended - began})]
     clock = began
@@ -131,8 +128,7 @@ def stood_still(total: Ints, warm: Bools) -> Ints:
     if not len(settled):
         return np.zeros(len(total), np.int64)
     usual = int(np.median(settled))
-    limit = max(_STANDS_STILL_NS, _STANDS_STILL_RATIO * usual)
-    return np.where((total > limit) & ~warm, total - usual, 0)
+    return np.where((total > overdue_ns(usual)) & ~warm, total - usual, 0)
 
 
 def _stuck_ns(run: Run, world: AlignedSteps) -> int:

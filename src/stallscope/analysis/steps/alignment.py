@@ -90,7 +90,7 @@ def align(run: Run, generation: int) -> AlignedSteps:
     table = of_generation(run.steps, generation)
     sessions = np.array(run.sessions) if any(log.continues for log in run.logs) else None
     dense = pivot(table, (*STAMPS, "samples"), run.allocate, sessions)
-    last_log = {log.rank: log for log in run.logs if log.generation == generation}
+    last_log = run.last_logs_of(generation)
     logs = [last_log[rank] for rank in dense.ranks]
     clocks = align_clocks(dense.cells, [log.clock_domain for log in logs])
     intervals = _intervals(run, generation, np.array(dense.ranks))

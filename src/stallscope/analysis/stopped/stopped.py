@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from stallscope.arrays.pivot import by_parts
 from stallscope.collector.recorder.stacks import Frame, is_users
+from stallscope.formatting.frames import in_frame
 from stallscope.formatting.lists import capitalised, listed
 from stallscope.run import Event, Log, Run
 
@@ -42,7 +43,8 @@ _LONGEST_PAUSE_S = 600.0
 _SILENT_S = 10.0
 # Collectives of PyTorch's Flight Recorder that are quoted.
 _MOST_STALLS = 2
-_TERMINATED = ("status 143", "status -15")
+# Launchers end the other ranks, and users whole jobs, with SIGTERM: such a rank did not fail.
+_TERMINATED = (143, -15)
 _DEBUGGERS = ("pdb", "bdb", "pydevd", "debugpy", "ipdb")
 
 
@@ -169,7 +171,8 @@ def _died(run: Run, logs: Sequence[Log]) -> Stopped | None:
     on or closed its log. Where all processes ended at once, as when a user ends the job, none is named.
     """
     still_open = [log for log in logs if not log.ended]
-    by_launcher = [log for log in still_open if _exit_status(run, log)]
+    exits = _exits(run)
+    by_launcher = [log for log in still_open if log.rank in exits]
     gone = [log for log in still_open if has_gone(log)]
     dead = by_launcher or (gone if len(gone) < len(logs) else [])
     if not dead:
@@ -181,14 +184,14 @@ def _died(run: Run, logs: Sequence[Log]) -> Stopped | None:
         step=_next_step(run),
         ranks=ranks,
         waiting=(),
-        evidence=" ".join(_has_stopped(run, log) for log in dead),
+        evidence=" ".join(_has_stopped(log, exits) for log in dead),
     )
 
 
 def _next_step(run: Run) -> int:
     """Return the step after the last one that any rank of the last world recorded."""
     last = max(log.generation for log in run.logs)
-    return 1 + max((one for one in by_parts(run.steps, _last_step, last)), default=-1)
+    return 1 + max(by_parts(run.steps, _last_step, last), default=-1)
 
 
 def _last_step(part: pa.Table, generation: int) -> int:
@@ -197,19 +200,14 @@ def _last_step(part: pa.Table, generation: int) -> int:
     return -1 if own is None else int(own)
 
 
-def _exit_status(run: Run, log: Log) -> str:
-    """Return the launcher's word on the end of a log's process; empty without one.
-
-    Launchers end the other ranks, and users whole jobs, with SIGTERM: that rank did not fail.
-    """
-    exits = [
-        one.what
-        for one in run.events
-        if one.kind == "rank_exited"
-        and log.rank in run.ranks_of(one)
-        and not one.what.endswith(_TERMINATED)
-    ]
-    return exits[-1] if exits else ""
+def _exits(run: Run) -> dict[int, str]:
+    """Return what the launcher says of the ranks that failed, by rank."""
+    return {
+        rank: event.what
+        for event in run.events
+        if event.kind == "rank_exited" and event.status not in _TERMINATED
+        for rank in run.ranks_of(event)
+    }
 
 
 def stopped_verdict(stopped: Stopped) -> Bottleneck:
@@ -311,8 +309,9 @@ def _evidence(
     for rank in ranks:
         if rank.stage is not None:
             yield _where(rank)
+    exits = _exits(run) if silent else {}
     for log in silent:
-        yield _has_stopped(run, log)
+        yield _has_stopped(log, exits)
     if undescribed:
         yield _has_not_reported(undescribed)
     if waiting and (ranks or undescribed):
@@ -330,14 +329,17 @@ def _evidence(
     yield from _flight_recorder(run)
 
 
-def _has_stopped(run: Run, log: Log) -> str:
-    """Say of a log that shows nothing new how it ends, and what is known of its process."""
+def _has_stopped(log: Log, exits: Mapping[int, str]) -> str:
+    """Say of a log that shows nothing new how it ends, and what is known of its process.
+
+    Args:
+        exits: what the launcher says of the ranks that failed.
+    """
     subject = f"The log of rank {log.rank} on {log.host}"
     if log.ended:
         return f"{subject} has ended its training."
-    status = _exit_status(run, log)
-    if status:
-        return f"{subject} has stopped without a last line; its launcher says: {status}."
+    if log.rank in exits:
+        return f"{subject} has stopped without a last line; its launcher says: {exits[log.rank]}."
     process = {
         None: "",
         True: ": its process has ended",
@@ -358,10 +360,7 @@ def _where(rank: StoppedRank) -> str:
     sentence = f"Rank {rank.rank} on {rank.host} {doing}"
     if any(PurePath(path).stem in _DEBUGGERS for path, _, _ in rank.stack):
         return f"{sentence}: a debugger holds it."
-    if rank.where is None:
-        return f"{sentence}."
-    path, line, function = rank.where
-    return f"{sentence}, in `{function}` at `{PurePath(path).name}:{line}`."
+    return f"{sentence}{in_frame(rank.where)}."
 
 
 def _stall_reports(run: Run) -> Iterator[str]:

@@ -109,7 +109,7 @@ def _world(world: WorldSummary, alone: bool) -> dict[str, Any]:
     """Return a world; of the only one, the figures are those of the run."""
     known = {
         **fields_of(world, "number size"),
-        "hosts": sorted(set(world.hosts)),
+        "hosts": world.host_names,
         "started_at": moment(world.started_at),
         "ended_at": moment(world.ended_at),
         **fields_of(world, "steps repeated_steps ended_by"),

@@ -417,7 +417,7 @@ def generations_table(analysis: Analysis) -> Table | None:
             "Generation": [str(one.number) for one in found],
             "Began": [_time_of_day(one.started_at) for one in found],
             "Ranks": [str(one.size) for one in found],
-            "Hosts": [", ".join(sorted(set(one.hosts))) for one in found],
+            "Hosts": [", ".join(one.host_names) for one in found],
             "Steps": [f"{one.steps:,}" for one in found],
             "Trained again": [_count_or_unknown(one.repeated_steps) for one in found],
             "Step time": [
