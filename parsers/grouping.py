@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from stallscope.arrays.types import Ints
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
-from stallscope.collector.store.worlds import completions_of, with_generations, worlds_of
+from stallscope.collector.store.worlds import completions_of, rows_here, with_generations, worlds_of
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
 
 from .base import Parsed
@@ -76,9 +76,10 @@ class _Job:
 
     @classmethod
     def of(cls, group: list[Parsed]) -> _Job:
-        filled = [one for one in group if one.steps.num_rows]
-        steps = [pc.min_max(one.steps["step"]).as_py() for one in filled]
-        ends = [pc.max(one.steps["end"]).as_py() + one.log.wall_minus_monotonic for one in filled]
+        tables = [(one.log, rows_here(one.steps)) for one in group]
+        filled = [(log, rows) for log, rows in tables if rows.num_rows]
+        steps = [pc.min_max(rows["step"]).as_py() for _, rows in filled]
+        ends = [pc.max(rows["end"]).as_py() + log.wall_minus_monotonic for log, rows in filled]
         began = _wall(group)
         return cls(
             names=_names(group),

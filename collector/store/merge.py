@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays.pivot import with_log_numbers
 from stallscope.arrays.types import Ints
 from stallscope.run import Log, Run
 
@@ -109,6 +110,5 @@ def _by_log(table: pa.Table) -> pa.Table:
 
 def _renumber(table: pa.Table, new_index: np.ndarray) -> pa.Table:
     """Replace log numbers by new ones; drop rows of logs without a new number."""
-    numbers = new_index[table["log"].to_numpy()]
-    table = table.set_column(table.schema.get_field_index("log"), "log", pa.array(numbers))
-    return table if (numbers >= 0).all() else table.filter(pc.greater_equal(table["log"], 0))
+    table = with_log_numbers(table, new_index)
+    return table if (new_index >= 0).all() else table.filter(pc.greater_equal(table["log"], 0))

@@ -183,11 +183,18 @@ def worlds_of(logs: Sequence[Log], completions: Completions) -> list[int]:
 
 def completions_of(steps: pa.Table) -> tuple[Ints, Ints]:
     """Return the numbers of a log's steps, and when each was reduced or, without that, ended."""
+    steps = rows_here(steps)
     completed = pc.coalesce(steps["reduced"], steps["end"])
     if completed.null_count:
         known = pc.is_valid(completed)
         steps, completed = steps.filter(known), completed.filter(known)
     return steps["step"].to_numpy(), completed.to_numpy()
+
+
+def rows_here(steps: pa.Table) -> pa.Table:
+    """Return the rows that are steps: those that stand in for rows on a cluster have no begin."""
+    begin = steps["begin"]
+    return steps.filter(pc.is_valid(begin)) if begin.null_count else steps
 
 
 def with_generations(table: pa.Table, generation: npt.NDArray[np.int32] | np.int32) -> pa.Table:

@@ -71,7 +71,7 @@ def skewed(folder: Path) -> None:
     """One rank with a hundred times the steps of the others."""
     write_job(folder, Job(ranks=4, steps=100))
     long = folder.with_name("long")
-    write_job(long, Job(ranks=1, steps=10_000))
+    write_job(long, Job(ranks=1, steps=10_000, facts={"size": 4}))
     for path in long.iterdir():
         shutil.copy(path, folder / path.name.replace("rank-00000.0.0", "rank-00000.0.1"))
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from stallscope.arrays.remote_table import RemoteTable
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
@@ -219,10 +218,8 @@ class _Analyser:
     def worlds(self) -> tuple[WorldSummary, ...]:
         """Summarise each world; one of several is analysed on its own."""
         aligned = self.generations.worlds
-        # The rows of a run on a cluster cannot be split here.
-        alone = len(aligned) > 1 and not isinstance(self.run.steps, RemoteTable)
         return tuple(
-            self._world(index, self._of_world(world.generation) if alone else self)
+            self._world(index, self._of_world(world.generation) if len(aligned) > 1 else self)
             for index, world in enumerate(aligned)
         )
 

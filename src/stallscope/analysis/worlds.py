@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays.blocks import NULL
-from stallscope.arrays.pivot import of_generation
+from stallscope.arrays.pivot import of_generation, with_log_numbers
+from stallscope.arrays.remote_table import RemoteTable
 from stallscope.arrays.types import Ints
 from stallscope.run import Run
 
@@ -58,22 +59,23 @@ def run_of_world(run: Run, generation: int) -> Run:
     kept = [index for index, log in enumerate(run.logs) if log.generation == generation]
     numbers = np.full(len(run.logs), -1)
     numbers[kept] = np.arange(len(kept))
-    steps, intervals = (
-        _renumbered(table, numbers)
-        for table in (
-            of_generation(run.steps, generation),
-            run.intervals.filter(pc.equal(run.intervals["generation"], generation)),
-        )
-    )
-    logs = tuple(run.logs[index] for index in kept)
-    return replace(
-        run, logs=logs, steps=steps, intervals=intervals, problems=(), input_times=(), series=()
+    intervals = run.intervals.filter(pc.equal(run.intervals["generation"], generation))
+    return Run(
+        run.id,
+        run.source,
+        tuple(run.logs[index] for index in kept),
+        _steps_of_world(run.steps, generation, numbers),
+        with_log_numbers(intervals, numbers),
+        events=run.events,
     )
 
 
-def _renumbered(table: pa.Table, numbers: Ints) -> pa.Table:
-    log = pa.array(numbers[table["log"].to_numpy()], pa.int32())
-    return table.set_column(table.schema.get_field_index("log"), "log", log)
+def _steps_of_world(
+    steps: pa.Table | RemoteTable, generation: int, numbers: Ints
+) -> pa.Table | RemoteTable:
+    if isinstance(steps, RemoteTable):
+        return steps.of_world(generation, numbers)
+    return with_log_numbers(of_generation(steps, generation), numbers)
 
 
 def lifetime(generations: Generations, index: int) -> tuple[datetime | None, datetime | None]:

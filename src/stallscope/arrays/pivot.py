@@ -92,6 +92,12 @@ def without_logs(table: pa.Table, logs: Sequence[int]) -> pa.Table:
     return table.filter(pc.invert(pc.is_in(table["log"], pa.array(logs, pa.int32()))))
 
 
+def with_log_numbers(table: pa.Table, numbers: Ints) -> pa.Table:
+    """Return a table whose logs have other numbers: ``numbers`` by the number so far."""
+    log = pa.array(numbers[table["log"].to_numpy()], pa.int32())
+    return table.set_column(table.schema.get_field_index("log"), "log", log)
+
+
 def in_parts(table: pa.Table) -> Iterator[pa.Table]:
     """Yield a table's rows in parts, so that intermediate arrays stay small."""
     return (table.slice(begin, ROWS) for begin in range(0, table.num_rows, ROWS))

@@ -26,6 +26,15 @@ class RemoteTable(ABC):
         """Return the rows of one generation."""
 
     @abstractmethod
+    def of_world(self, generation: int, numbers: Ints) -> RemoteTable:
+        """Return the rows of one generation, as the table of a run with that generation's logs only.
+
+        Args:
+            generation: the generation.
+            numbers: per log its new number; -1 for logs of other generations.
+        """
+
+    @abstractmethod
     def without_logs(self, logs: Sequence[int]) -> RemoteTable:
         """Return the rows that are not of these logs."""
 

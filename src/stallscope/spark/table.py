@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.memory import in_memory
-from stallscope.arrays.pivot import Pivoted, pivot
+from stallscope.arrays.pivot import Pivoted, pivot, with_log_numbers
 from stallscope.arrays.remote_table import RemoteTable
 from stallscope.arrays.types import Ints
 from stallscope.run import STEPS_SCHEMA
@@ -39,6 +39,8 @@ class SparkTable(RemoteTable):
     #: A filter: only rows of this generation, and not of these logs.
     generation: int | None = None
     without: tuple[int, ...] = ()
+    #: Per log in the files its number in the table; empty if they are the same.
+    numbers: tuple[int, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -47,8 +49,13 @@ class SparkTable(RemoteTable):
     def of_generation(self, generation: int) -> SparkTable:
         return replace(self, generation=generation)
 
+    def of_world(self, generation: int, numbers: Ints) -> SparkTable:
+        own = replace(self, generation=generation, numbers=tuple(numbers.tolist()))
+        return replace(own, rows=sum(own.by_parts(_count)))
+
     def without_logs(self, logs: Sequence[int]) -> SparkTable:
-        return replace(self, without=(*self.without, *logs))
+        in_files = [self.numbers.index(log) for log in logs] if self.numbers else logs
+        return replace(self, without=(*self.without, *in_files))
 
     def by_parts(self, kernel: Callable[..., T], *args: Any) -> list[T]:
         found = each(self.cluster.spark, _in_part, list(self._parts()), kernel, args)
@@ -85,7 +92,8 @@ class SparkTable(RemoteTable):
         per_part = max(1, _ROWS * len(self.ranks) // max(self.rows, 1))
         for start in range(0, len(self.ranks), per_part):
             own = self.ranks[start : start + per_part]
-            yield _Part(self.cluster.folder, self.files, own, self.generation, self.without)
+            folder = self.cluster.folder
+            yield _Part(folder, self.files, own, self.generation, self.without, self.numbers)
 
 
 _NO_STEPS = np.zeros(0, np.int64)
@@ -101,6 +109,7 @@ class _Part:
     ranks: tuple[int, ...]
     generation: int | None
     without: tuple[int, ...]
+    numbers: tuple[int, ...]
 
     def read(self) -> pa.Table:
         check_shared(self.folder)
@@ -111,6 +120,8 @@ class _Part:
         if self.without:
             chosen &= ~pc.field("log").isin(list(self.without))
         rows = rows_of(self.files, row_filter=chosen, schema=STEPS_SCHEMA).combine_chunks()
+        if self.numbers:
+            rows = with_log_numbers(rows, np.array(self.numbers))
         log = rows["log"].to_numpy()
         if (np.diff(log) >= 0).all():
             return rows
@@ -127,6 +138,11 @@ class _Facts:
     epochs: Ints
     #: Positions of the steps that start later sessions of a rank.
     session_starts: Ints
+
+
+def _count(rows: pa.Table) -> int:
+    """Kernel: count the rows."""
+    return int(rows.num_rows)
 
 
 def _in_part(part: _Part, kernel: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, ...]:
