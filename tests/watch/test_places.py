@@ -48,6 +48,7 @@ def test_a_job_on_another_host_is_watched_over_ssh(
     assert kinds(watcher.look()) == ["readable", "ceased", "completed"]
 
 
+@pytest.mark.extras
 def test_a_log_on_a_web_server_is_watched(job: RunningJob, tmp_path: Path) -> None:
     log = job.folder / "rank-00000.0.0.steps.csv"
     with web(sized=True, parts=True, files={log.name: log.read_bytes()}) as served:
