@@ -11,7 +11,7 @@ import pytest
 from support.groups import turn
 
 #: Real servers and a real browser, started when the first test asks for one.
-pytest_plugins = ["support.services", "support.chromium"]
+pytest_plugins = ["support.services", "support.chromium", "support.lab"]
 
 # Nothing is asserted about time: a busy machine takes longer.
 hypothesis.settings.register_profile("untimed", deadline=None)

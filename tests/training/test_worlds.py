@@ -7,13 +7,15 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support.lab import LabStarter
 from support.waiting import wait_until
-from training.launching import ENVIRONMENT, Launch, launch, launch_words
+from training.launching import ENVIRONMENT, Launch, launch_words
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
@@ -21,9 +23,9 @@ from stallscope.parsers import read
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 180.0
-# Three names of this machine: Horovod takes each for a host.
-HOSTS = ("localhost", "127.0.0.1", socket.gethostname())
 STEPS_BEFORE_CHANGE = 30
+# For how long Horovod gives no work to a host that has failed: the least and the most.
+COOLDOWN_SECONDS = ("5", "10")
 
 
 @dataclass(frozen=True)
@@ -47,30 +49,37 @@ def logs_in(folder: Path) -> list[SeenLog]:
 
 
 class Elastic:
-    """A job under ``horovodrun``'s elastic driver, whose hosts the test chooses."""
+    """A job under ``horovodrun``'s elastic driver, whose hosts the test chooses.
 
-    def __init__(self, out: Path, *program: str) -> None:
+    Args:
+        hosts: those it may have, the first two from its start.
+        interface: that of the network between them.
+        login: words that run a command on the first host; none on this machine.
+    """
+
+    def __init__(
+        self, out: Path, hosts: Sequence[str], interface: str, login: Sequence[str], *program: str
+    ) -> None:
         self.logs = out / "logs"
+        self._all = hosts
         self._hosts = out / "hosts.txt"
-        self.use(HOSTS[:2])
+        self.use(2)
         discovery = out / "hosts.sh"
         discovery.write_text(f"#!/bin/sh\ncat {self._hosts}\n")
         discovery.chmod(0o755)
+        horovodrun = ["horovodrun", "--disable-cache", "--gloo", "-np", "2"]
         # Without an interface Horovod waits for a second machine to find one with.
-        options = ["--gloo", "--min-np", "2", "--max-np", "3", "--network-interfaces", "lo"]
-        options += ["--host-discovery-script", str(discovery)]
-        self.launched: Launch = launch(
-            out / "printed.txt",
-            *program,
-            ranks=2,
-            options=tuple(options),
-            # The survivors of a killed rank notice it after this time.
-            HOROVOD_GLOO_TIMEOUT_SECONDS="8",
-        )
+        horovodrun += ["--min-np", "2", "--max-np", "3", "--network-interfaces", interface]
+        horovodrun += ["--blacklist-cooldown-range", *COOLDOWN_SECONDS]
+        horovodrun += ["--host-discovery-script", str(discovery), "python"]
+        # The survivors of a killed rank notice it after this time.
+        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=8"]
+        words = [*login, *variables, *horovodrun]
+        self.launched: Launch = launch_words(out / "printed.txt", words, *program)
 
-    def use(self, hosts: tuple[str, ...]) -> None:
+    def use(self, hosts: int) -> None:
         draft = self._hosts.with_suffix(".draft")
-        draft.write_text("".join(f"{host}:1\n" for host in hosts))
+        draft.write_text("".join(f"{host}:1\n" for host in self._all[:hosts]))
         draft.rename(self._hosts)
 
     def wait_for(self, size: int) -> list[SeenLog]:
@@ -86,69 +95,94 @@ class Elastic:
         )
         return own()
 
+    def analysis(self) -> Analysis:
+        """Read what it left, once it has ended."""
+        self.launched.succeed(PATIENCE_SECONDS)
+        (run,) = read(str(self.logs))
+        return analyse(run)
 
-def trained_by_2_3_and_2_ranks(out: Path, *program: str) -> Analysis:
-    """A host joins a job of two ranks, and then a rank is killed."""
-    job = Elastic(out, *program)
+
+@pytest.fixture(scope="module")
+def one_machine(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    """Three names of this machine: Horovod gives no more work to one that has failed."""
+    out = tmp_path_factory.mktemp("elastic")
+    names = ("localhost", "127.0.0.1", socket.gethostname())
+    job = Elastic(out, names, "lo", [], "worlds_torch.py", str(out), "150", "outside")
     try:
         job.wait_for(2)
-        job.use(HOSTS)
+        job.use(3)
         (victim,) = (log for log in job.wait_for(3) if log.rank == 1)
         os.kill(victim.pid, signal.SIGKILL)
-        job.launched.succeed(PATIENCE_SECONDS)
+        return job.analysis()
     finally:
         job.launched.end()
-    (run,) = read(str(job.logs))
-    return analyse(run)
 
 
-PROGRAMS = {
-    "a logger per world": ("worlds_torch.py", "inside"),
-    "one logger": ("worlds_torch.py", "outside"),
-    "Keras": ("worlds_keras.py",),
-}
+PROGRAMS = {"PyTorch": ("worlds_torch.py", "inside"), "Keras": ("worlds_keras.py",)}
 
 
-@pytest.fixture(scope="module", params=PROGRAMS)
-def elastic(
-    request: pytest.FixtureRequest, training_side: None, tmp_path_factory: pytest.TempPathFactory
+@pytest.fixture(params=PROGRAMS)
+def cluster(
+    request: pytest.FixtureRequest, training_side: None, start_lab: LabStarter, tmp_path: Path
 ) -> Analysis:
-    out = tmp_path_factory.mktemp("elastic")
+    """Three hosts: one joins, one loses its rank, is refused for some seconds, and comes back."""
+    lab = start_lab(3, ENVIRONMENT)
+    names = [host.name for host in lab.hosts]
     program, *arguments = PROGRAMS[request.param]
-    return trained_by_2_3_and_2_ranks(out, program, str(out), *arguments)
+    words = [program, str(tmp_path), "400", *arguments]
+    job = Elastic(tmp_path, names, "eth0", lab.ssh("h1", []), *words)
+    job.wait_for(2)
+    job.use(3)
+    job.wait_for(3)
+    lab["h2"].kill(f"{program}\0{tmp_path}\0".encode())
+    return job.analysis()
 
 
-def test_every_world_is_found_with_its_ranks(elastic: Analysis) -> None:
-    assert [world.size for world in elastic.worlds] == [2, 3, 2]
-    assert [world.ended_by for world in elastic.worlds] == ["resized", "killed", "completed"]
-    assert all(len(world.hosts) == world.size for world in elastic.worlds)
-    assert all(world.entries for world in elastic.worlds)
+def assert_no_step_is_lost(analysis: Analysis) -> None:
+    """No step of any world is lost, and a step that was trained twice counts once."""
+    recorded = analysis.run.steps.to_pandas()
+    steps = [recorded[recorded["generation"] == world.number]["step"] for world in analysis.worlds]
+    assert [world.steps for world in analysis.worlds] == [own.nunique() for own in steps]
+    again = [before.max() + 1 - own.min() for before, own in pairwise(steps)]
+    assert min(again) >= 0
+    assert [world.repeated_steps for world in analysis.worlds] == [*again, 0]
+    assert recorded["step"].nunique() == steps[-1].max() + 1 - steps[0].min()
 
 
-def test_no_step_is_lost_and_none_counts_twice(elastic: Analysis) -> None:
-    run = elastic.run
-    recorded = run.steps.to_pandas()
-    for world in elastic.worlds:
-        own = recorded[recorded["generation"] == world.number]
-        assert own["step"].nunique() == world.steps
-    first, second, last = (
-        recorded[recorded["generation"] == world.number]["step"] for world in elastic.worlds
-    )
-    # The job goes on from its last commit.
-    assert second.min() == first.max() + 1
-    again = second.max() + 1 - last.min()
-    assert [world.repeated_steps for world in elastic.worlds] == [0, again, 0]
-    assert again >= 0
-    assert recorded["step"].nunique() == last.max() + 1 - first.min()
-
-
-def test_time_adds_up_to_the_whole_job(elastic: Analysis) -> None:
-    goodput, job = elastic.goodput, elastic.job
+def assert_time_adds_up(analysis: Analysis) -> None:
+    goodput, job = analysis.goodput, analysis.job
     assert goodput is not None
     parts = goodput.compute_s + sum(goodput.lost_s.values())
     assert parts == pytest.approx(job.total, rel=1e-3)
     assert job.restart + job.stopped > 0
     assert 0 < goodput.compute_fraction < goodput.fraction < 1
+
+
+def test_every_world_on_one_machine_is_found_with_its_ranks(one_machine: Analysis) -> None:
+    worlds = one_machine.worlds
+    assert [world.size for world in worlds] == [2, 3, 2]
+    assert [world.ended_by for world in worlds] == ["resized", "killed", "completed"]
+    assert all(world.entries for world in worlds)
+    # The job goes on from its last commit.
+    assert worlds[0].repeated_steps == 0
+    assert_no_step_is_lost(one_machine)
+    assert_time_adds_up(one_machine)
+
+
+def test_every_world_of_a_cluster_is_found_with_its_hosts(cluster: Analysis) -> None:
+    worlds = cluster.worlds
+    assert [world.size for world in worlds] == [2, 3, 2, 3]
+    assert [world.ended_by for world in worlds] == ["resized", "killed", "resized", "completed"]
+    # Each host has a boot id and a monotonic clock of its own.
+    assert [sorted(world.hosts) for world in worlds] == [
+        ["h1", "h2"],
+        ["h1", "h2", "h3"],
+        ["h1", "h3"],
+        ["h1", "h2", "h3"],
+    ]
+    assert all(world.entries for world in worlds)
+    assert_no_step_is_lost(cluster)
+    assert_time_adds_up(cluster)
 
 
 def torchrun(out: Path, steps: int, fatal_step: int = -1) -> None:

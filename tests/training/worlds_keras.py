@@ -1,6 +1,6 @@
 """Trains elastically with Keras' ``fit`` and ``CommitStateCallback``: for test_worlds.py.
 
-horovodrun … --host-discovery-script FILE python worlds_keras.py OUT
+horovodrun … --host-discovery-script FILE python worlds_keras.py OUT STEPS
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from stallscope.keras import StepLogger
 
-EPOCHS = 3
 STEPS_PER_EPOCH = 50
 
 
@@ -37,7 +36,7 @@ def dataset() -> tf.data.Dataset:
 
 
 def main() -> None:
-    out = Path(sys.argv[1])
+    out, epochs = Path(sys.argv[1]), int(sys.argv[2]) // STEPS_PER_EPOCH
     hvd.init()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -53,7 +52,7 @@ def main() -> None:
         model.fit(
             dataset(),
             steps_per_epoch=STEPS_PER_EPOCH,
-            epochs=EPOCHS - state.epoch,
+            epochs=epochs - state.epoch,
             verbose=0,
             callbacks=[
                 hvd.elastic.UpdateBatchStateCallback(state),

@@ -1,6 +1,6 @@
 """Trains elastically with PyTorch and an optimizer that counts no steps: for test_worlds.py.
 
-    horovodrun … --host-discovery-script FILE python worlds_torch.py OUT inside|outside
+    horovodrun … --host-discovery-script FILE python worlds_torch.py OUT STEPS inside|outside
 
 ``inside``: each world has a logger of its own and gives its first step. ``outside``: one logger is open
 all the time, and the optimizer counts.
@@ -18,18 +18,21 @@ import torch
 
 from stallscope.torch import StepLogger
 
-STEPS = 150
 STEPS_PER_COMMIT = 10
 
 
-def batches(state: hvd.elastic.TorchState) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def batches(
+    state: hvd.elastic.TorchState, steps: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     random = torch.Generator().manual_seed(hvd.rank())
-    while state.step < STEPS:
+    while state.step < steps:
         yield torch.rand(16, 8, generator=random), torch.randint(4, (16,), generator=random)
 
 
-def train(state: hvd.elastic.TorchState, log: StepLogger, first_step: int | None) -> None:
-    for inputs, labels in log.watch(batches(state), first_step=first_step):
+def train(
+    state: hvd.elastic.TorchState, log: StepLogger, steps: int, first_step: int | None
+) -> None:
+    for inputs, labels in log.watch(batches(state, steps), first_step=first_step):
         state.optimizer.zero_grad()
         torch.nn.functional.cross_entropy(state.model(inputs), labels).backward()
         state.optimizer.step()
@@ -41,7 +44,7 @@ def train(state: hvd.elastic.TorchState, log: StepLogger, first_step: int | None
 
 
 def main() -> None:
-    out, place = Path(sys.argv[1]), sys.argv[2]
+    out, steps, place = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     hvd.init()
     torch.set_num_threads(1)
     torch.manual_seed(3)
@@ -55,12 +58,12 @@ def main() -> None:
 
     if place == "outside":
         with logger() as log:
-            hvd.elastic.run(train)(state, log, None)
+            hvd.elastic.run(train)(state, log, steps, None)
         return
 
     def world(state: hvd.elastic.TorchState) -> None:
         with logger() as log:
-            train(state, log, state.step)
+            train(state, log, steps, state.step)
 
     hvd.elastic.run(world)(state)
 

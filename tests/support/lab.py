@@ -1,0 +1,36 @@
+"""Several hosts with real ssh, links and clocks: the fixture of tests that need a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from lab import Clock, Lab, why_impossible
+
+LabStarter = Callable[..., Lab]
+
+
+@pytest.fixture
+def start_lab(tmp_path: Path) -> Iterator[LabStarter]:
+    """Starts hosts; what ssh starts there finds the programs of an environment first."""
+    reason = why_impossible()
+    if reason is not None:
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    labs = ExitStack()
+    count = itertools.count()
+
+    def start(
+        hosts: int, environment: Path, clocks: Mapping[str, Clock] | None = None, **settings: str
+    ) -> Lab:
+        path = os.pathsep.join([str(environment / "bin"), "/usr/local/bin", "/usr/bin", "/bin"])
+        folder = tmp_path / f"lab-{next(count)}"
+        return labs.enter_context(Lab(folder, hosts, {"PATH": path, **settings}, clocks))
+
+    with labs:
+        yield start

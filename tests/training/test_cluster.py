@@ -1,0 +1,160 @@
+"""Jobs on several hosts, which share no folder and no clock: launched, collected and analysed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lab import FAKETIME, Clock, Lab
+from support.lab import LabStarter
+from support.waiting import wait_until
+from training.launching import ENVIRONMENT, PROGRAMS, Launch, launch_words
+
+from stallscope.analysis import analyse
+from stallscope.analysis.steps.alignment import align
+from stallscope.analysis.stopped.stopped import Stopped, find_stopped
+from stallscope.errors import StallscopeError
+from stallscope.parsers import read
+from stallscope.run import Run
+
+pytestmark = pytest.mark.horovod
+
+APP = PROGRAMS.parents[1] / ".venv" / "bin" / "stallscope"
+TRAIN = "../../tools/samples/train.py"
+PATIENCE_SECONDS = 240.0
+# A wall clock that is wrong, and runs too fast. The recorder's thread cannot sleep on such a clock, as
+# ``faketime`` does not know how Python waits, so that rows come at the end of training only.
+AHEAD_SECONDS, DRIFT = 7.3, 1e-4
+WRONG = Clock(ahead_s=AHEAD_SECONDS, drift=DRIFT)
+
+
+SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def hosts(training_side: None, start_lab: LabStarter) -> Lab:
+    """Two hosts, of which the second one was started a day later."""
+    return start_lab(2, ENVIRONMENT, **SETTINGS)
+
+
+@pytest.fixture
+def hosts_with_wrong_clocks(training_side: None, start_lab: LabStarter) -> Lab:
+    if not FAKETIME.exists():
+        reason = "there is no faketime for clocks that differ: make training-env"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return start_lab(2, ENVIRONMENT, {"h2": WRONG}, **SETTINGS)
+
+
+def horovodrun(lab: Lab, out: Path, program: str, *arguments: str) -> Launch:
+    options = ["--disable-cache", "--gloo", "--network-interfaces", "eth0"]
+    words = ["horovodrun", *options, "-np", "2", "-H", "h1:1,h2:1", "python"]
+    return launch_words(out / "printed.txt", lab.ssh("h1", words), program, *arguments)
+
+
+def collected(lab: Lab, out: Path) -> Run:
+    """Collect what both hosts have on their own disks, over ssh, from the first one."""
+    hostfile = out / "hostfile"
+    hostfile.write_text("h1 slots=1\nh2 slots=1\n")
+    words = [str(APP), "collect", "--to", str(out / "store"), "--hosts", str(hostfile)]
+    done = subprocess.run(
+        lab["h1"].words(["env", f"HOME={lab.home}", *words, str(lab.disk / "logs")]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = read(str(out / "store"))
+    return run
+
+
+def test_a_slow_rank_on_a_host_with_wrong_clocks_is_named(
+    hosts_with_wrong_clocks: Lab, tmp_path: Path
+) -> None:
+    hosts = hosts_with_wrong_clocks
+    words = [str(hosts.disk / "logs"), "--epochs", "2", "--steps-per-epoch", "60"]
+    words += ["--fault", "slow-compute-rank", "--fault-ms", "150"]
+    horovodrun(hosts, tmp_path, TRAIN, *words).succeed(PATIENCE_SECONDS)
+    assert [len(list(host.disk.glob("logs/*.csv"))) for host in hosts.hosts] == [1, 1]
+
+    run = collected(hosts, tmp_path)
+    analysis = analyse(run)
+    verdict = analysis.bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", (1,))
+    assert [log.host for log in run.logs] == ["h1", "h2"]
+
+    clocks, begin = align(run, 0).clocks, align(run, 0).begin
+    own = clocks.offset[:, clocks.of_rank[1]]
+    first, second = (log.wall_minus_monotonic for log in run.logs)
+    # The drift is that of a minute at most.
+    assert (np.median(own) + second - first) / 1e9 == pytest.approx(AHEAD_SECONDS, abs=0.05)
+    slope = np.polyfit(begin[:, 0] / 1e9, (own - own[0]) / 1e9, 1)[0]
+    assert slope == pytest.approx(DRIFT, rel=0.5)
+
+
+def test_ranks_of_torchrun_that_share_no_folder_are_one_run(hosts: Lab, tmp_path: Path) -> None:
+    torchrun = ["torchrun", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d"]
+    torchrun += ["--rdzv-endpoint", "h1:29411", "--rdzv-id", "seven"]
+    launches = [
+        launch_words(
+            tmp_path / f"{host.name}.txt",
+            hosts.ssh(host.name, torchrun),
+            "resumed.py",
+            str(hosts.disk),
+            "60",
+            "-1",
+        )
+        for host in hosts.hosts
+    ]
+    for launched in launches:
+        launched.succeed(PATIENCE_SECONDS)
+    run = collected(hosts, tmp_path)
+    assert [(log.rank, log.host) for log in run.logs] == [(0, "h1"), (1, "h2")]
+    (world,) = analyse(run).worlds
+    assert (world.size, world.steps, world.ended_by) == (2, 60, "completed")
+
+
+def steps_in(logs: Path) -> int:
+    return min((file.read_text().count("\nstep,") for file in logs.glob("*.csv")), default=0)
+
+
+def seen_stopped(logs: Path, ranks: Sequence[int]) -> Stopped:
+    """How the job stands still, once these ranks are missing."""
+    found: list[Stopped] = []
+
+    def is_seen() -> bool:
+        try:
+            seen = find_stopped(read(str(logs))[0])
+        except StallscopeError:
+            return False
+        if seen is not None and [rank.rank for rank in seen.ranks] == list(ranks):
+            found.append(seen)
+        return bool(found)
+
+    wait_until(is_seen, f"ranks {ranks} are missing in {logs}", PATIENCE_SECONDS)
+    return found[0]
+
+
+@pytest.mark.parametrize("loss", ["power", "suspended"])
+def test_a_host_that_is_lost_is_named(
+    hosts: Lab, tmp_path: Path, request: pytest.FixtureRequest, loss: str
+) -> None:
+    logs = tmp_path / "logs"
+    words = [str(logs), "--epochs", "1", "--steps-per-epoch", "100000"]
+    launched = horovodrun(hosts, tmp_path, TRAIN, *words)
+    request.addfinalizer(launched.end)
+    wait_until(lambda: len(list(logs.glob("*.csv"))) == 2, lambda: launched.output, 120.0)
+    wait_until(lambda: steps_in(logs) > 50, lambda: launched.output, 120.0)
+    if loss == "power":
+        hosts["h2"].lose_power()
+    else:
+        hosts["h2"].kill(str(logs).encode(), signal.SIGSTOP)
+    stopped = seen_stopped(logs, [1])
+    assert [(rank.rank, rank.host) for rank in stopped.ranks] == [(1, "h2")]
+    assert stopped.waiting == (0,)
