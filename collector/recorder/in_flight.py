@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from .format import IntervalRow, StepRow
-from .stacks import StackFile, frames_of, stacks_in_user_code
+from .stacks import Frame, StackFile, frames_of, stacks_in_user_code
 
 # A step is overdue when it takes longer than the longest of these.
 _TIMES_MEDIAN = 10
@@ -86,6 +86,9 @@ class StepWatch:
         #: The progress before the step that was described last.
         self._described = origin
         self._dumps = 0
+        #: The training thread's stack at the last look, and the first look since which it is the same.
+        self._stack: List[Frame] = []
+        self._stack_since = origin
         # Starts and ends, in monotonic nanoseconds.
         self._suspensions: List[Tuple[int, int]] = []
         self._woke_late = False
@@ -136,6 +139,7 @@ class StepWatch:
             return self.taken_back()
         if self._just_woke or (waited > _OFTEN_NS and now - self._written_at < _RARE_PAUSE_NS):
             return None
+        first_look = not self._written_at or self._described != self._progress
         self._written_at, self._described = now, self._progress
         described = {
             "step": step,
@@ -145,7 +149,11 @@ class StepWatch:
             **self._reached(read()),
         }
         if self._stacks is not None:
-            described["stack"] = frames_of(sys._current_frames().get(self._thread))
+            stack = frames_of(sys._current_frames().get(self._thread))
+            if first_look or stack != self._stack:
+                self._stack, self._stack_since = stack, now
+            described["stack"] = stack
+            described["stack_since_us"] = self._us(self._stack_since)
             described["other_threads"] = stacks_in_user_code(besides=self._thread)
             self._write_stacks(waited, step)
         return {"in_flight": described}

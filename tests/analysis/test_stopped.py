@@ -26,7 +26,7 @@ from stallscope.run import Event, Log, Run
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 
-LIBRARY = ["/env/lib/python3.11/site-packages/horovod/mpi_ops.py", 5, "synchronize"]
+LIBRARY = ["/env/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 5, "__next__"]
 USERS = ["/home/me/train.py", 12, "batches"]
 
 
@@ -131,6 +131,104 @@ def test_a_thread_of_the_loader_shows_the_users_line() -> None:
         }
     )
     assert found.ranks[0].where == ("/home/me/data.py", 7, "read")
+
+
+PACKAGES = "/env/lib/python3.11/site-packages"
+MINE = ["/home/me/train.py", 81, "evaluate"]
+ALLREDUCE = [
+    [f"{PACKAGES}/horovod/torch/mpi_ops.py", 940, "synchronize"],
+    [f"{PACKAGES}/horovod/torch/mpi_ops.py", 257, "allreduce"],
+    MINE,
+]
+BARRIER = [
+    [f"{PACKAGES}/torch/distributed/distributed_c10d.py", 3681, "barrier"],
+    [f"{PACKAGES}/torch/distributed/c10d_logger.py", 75, "wrapper"],
+    ["/home/me/train.py", 90, "main"],
+]
+# Horovod's optimizer waits for its own gradients.
+OF_STEP = [
+    [f"{PACKAGES}/horovod/torch/mpi_ops.py", 940, "synchronize"],
+    [f"{PACKAGES}/horovod/torch/optimizer.py", 285, "synchronize"],
+    USERS,
+]
+
+
+def still(reached: str, seconds: float, stack: list[Any], **changes: Any) -> dict[str, Any]:
+    """A position with a stack that has not changed at any look."""
+    return in_flight(reached, seconds, stack=stack, stack_since_us=3_000_000, **changes)
+
+
+def test_a_rank_in_a_collective_of_its_own_is_missing() -> None:
+    waiting = in_flight("ready", step=151)
+    found = stopped({0: waiting, 1: in_flight("end", stack=ALLREDUCE), 2: waiting})
+    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "collective")]
+    assert found.waiting == (0, 2)
+    assert (
+        "Rank 1 on host-0 waits in `allreduce`, in `evaluate` at `train.py:81`, a collective that the "
+        "other ranks have not reached." in found.evidence
+    )
+    assert "Ranks 0 and 2 wait in the allreduce." in found.evidence
+
+
+def test_a_collective_that_is_called_once_the_gradients_are_ready_is_of_its_own() -> None:
+    found = stopped(
+        {0: in_flight("ready"), 1: in_flight("ready", stack=BARRIER), 2: in_flight("ready")}
+    )
+    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "collective")]
+
+
+def test_the_optimizers_own_reduction_is_the_steps() -> None:
+    # Without a last gradient, as where a rank leaves a parameter unused.
+    found = stopped(
+        {0: in_flight("data", stack=OF_STEP), 1: in_flight("begin"), 2: in_flight("ready")}
+    )
+    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "input")]
+    assert found.waiting == (0, 2)
+
+
+def test_the_rank_that_skips_a_collective_is_missing() -> None:
+    mine = still("end", 20.0, ALLREDUCE)
+    found = stopped({0: mine, 1: in_flight("ready", step=151), 2: mine})
+    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "allreduce")]
+    assert found.waiting == (0, 2)
+    assert "Ranks 0 and 2 wait in `allreduce`, in `evaluate` at `train.py:81`." in found.evidence
+
+
+def test_the_rank_that_does_not_reach_a_collective_is_missing() -> None:
+    mine, elsewhere = still("end", 40.0, BARRIER), still("end", 40.0, [USERS])
+    found = stopped({0: mine, 1: mine, 2: elsewhere})
+    assert [(one.rank, one.stage) for one in found.ranks] == [(2, "other")]
+    assert found.waiting == (0, 1)
+
+
+def test_what_moves_between_two_steps_is_no_stop() -> None:
+    moving = {
+        0: in_flight("end", 40.0, stack=ALLREDUCE, stack_since_us=41_000_000),
+        1: in_flight("end", 40.0, stack=[USERS], stack_since_us=40_000_000),
+        2: in_flight("end", 40.0, stack=[MINE], stack_since_us=41_500_000),
+    }
+    assert find_stopped(run_with(moving)) is None
+    longer = {rank: {**one, "seen_us": 900 * 10**6} for rank, one in moving.items()}
+    assert find_stopped(run_with(longer)) is not None
+
+
+def test_where_all_wait_in_one_collective_the_network_stands() -> None:
+    verdict = analyse(run_with(dict.fromkeys(range(3), still("data", 40.0, BARRIER)))).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("stopped", "network", ())
+    assert (
+        "All ranks with a log wait in `barrier`, in `main` at `train.py:90`: the network or the "
+        "reduction itself stands still." in verdict.evidence
+    )
+
+
+def test_ranks_that_all_wait_for_input_are_missing() -> None:
+    verdict = analyse(run_with(dict.fromkeys(range(3), in_flight("begin")))).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("stopped", "input", (0, 1, 2))
+    # Ranks at one place have one sentence.
+    assert (
+        "Ranks 0, 1 and 2 on host-0 wait for their batches, in `batches` at `train.py:12`."
+        in verdict.evidence
+    )
 
 
 def test_a_debugger_is_named() -> None:

@@ -1,6 +1,6 @@
 """Train on two ranks with Keras; rank 1 stops for ever in step 30, in the given place.
 
-horovodrun -np 2 python hang_keras.py loader|backward|other LOG_DIR
+horovodrun -np 2 python hang_keras.py loader|backward|other|collective LOG_DIR
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class HangsInBackward(tf.keras.layers.Layer):
 class HangsBetweenSteps(tf.keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         hang_if("other", batch)
+        if stops_here(hvd.rank(), "collective", batch):
+            hvd.allreduce(tf.zeros(1), name="alone")
 
 
 hvd.init()

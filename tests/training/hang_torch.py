@@ -1,6 +1,6 @@
 """Train on two ranks with PyTorch; rank 1 stops for ever in step 30, in the given place.
 
-horovodrun -np 2 python hang_torch.py loader|backward|other LOG_DIR
+horovodrun -np 2 python hang_torch.py loader|backward|other|collective LOG_DIR
 """
 
 from __future__ import annotations
@@ -54,3 +54,5 @@ with StepLogger(sys.argv[2], optimizer=optimizer) as log:
         ((second(hidden) - y) ** 2).mean().backward()
         optimizer.step()
         hang_if("other", step)
+        if stops_here(hvd.rank(), "collective", step):
+            hvd.allreduce(torch.zeros(1), name="alone")

@@ -19,7 +19,13 @@ pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 120.0
 FRAMEWORKS = ("torch", "keras")
-STAGES = {"loader": "input", "backward": "compute", "other": "other"}
+STAGES = {
+    "loader": "input",
+    "backward": "compute",
+    "other": "other",
+    # A collective that the other rank does not call.
+    "collective": "collective",
+}
 
 # Both frameworks' jobs for one place hang at the same time.
 Hung = dict[str, Path]

@@ -1,0 +1,147 @@
+"""Read from a log where its rank is in a step that takes too long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from stallscope.collector.recorder.stacks import Frame, is_users
+from stallscope.run import Log
+
+from .collectives import OF_STEP, Collective, Place, collective_of
+
+# The timestamps of a step in order, and what a rank is doing once it has reached each of them.
+_REACHED = ("end", "begin", "data", "ready", "reduced")
+_STAGES = ("other", "input", "compute", "allreduce", "other")
+_READY = _REACHED.index("ready")
+_PAUSES = ("validation", "checkpoint")
+
+
+@dataclass(frozen=True)
+class Position:
+    """The position of one rank whose step is overdue."""
+
+    log: Log
+    step: int
+    #: An index of the timestamps of a step, in their order.
+    reached: int
+    #: Wall time of the last progress, nanoseconds.
+    since_ns: int
+    #: How long that was ago when the rank was last seen.
+    seconds: float
+    #: For how long the stack has been the same at every look; None if no stack is recorded.
+    still_seconds: float | None
+    usual_known: bool
+    #: ``validation`` or ``checkpoint`` if the rank runs one.
+    pause: str | None
+    #: The training thread's stack, the innermost frame first.
+    stack: tuple[Frame, ...]
+    other_threads: tuple[tuple[Frame, ...], ...]
+
+    @classmethod
+    def of(cls, log: Log) -> Position | None:
+        """Read the position; None if no step is overdue, or if the log's facts are damaged."""
+        fact = log.facts.get("in_flight")
+        if log.ended or not isinstance(fact, Mapping):
+            return None
+        try:
+            since, seen = int(fact["since_us"]), int(fact["seen_us"])
+            still_since = fact.get("stack_since_us")
+            return cls(
+                log=log,
+                step=int(fact["step"]),
+                reached=_REACHED.index(fact["reached"]),
+                since_ns=log.anchor + log.wall_minus_monotonic + since * 1000,
+                seconds=max(0.0, (seen - since) / 1e6),
+                still_seconds=None if still_since is None else (seen - int(still_since)) / 1e6,
+                usual_known=fact.get("usual_us") is not None,
+                pause=fact.get("pause") if fact.get("pause") in _PAUSES else None,
+                stack=_frames(fact.get("stack")),
+                other_threads=tuple(map(_frames, fact.get("other_threads") or ())),
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    @property
+    def arrived(self) -> tuple[int, int]:
+        """Return what orders ranks by how far they have come."""
+        # A rank that has reduced its gradients comes no further before the next step.
+        return (self.step + 1, 0) if self.reached > _READY else (self.step, self.reached)
+
+    @property
+    def stage(self) -> str:
+        """Return ``input``, ``compute``, ``allreduce`` or ``other``."""
+        return _STAGES[self.reached]
+
+    @property
+    def is_between_steps(self) -> bool:
+        return self.stage == "other"
+
+    @cached_property
+    def collective(self) -> Collective | None:
+        """The collective in which the rank waits, where its stack shows one.
+
+        Validation and checkpoints may call many of them.
+        """
+        return None if self.pause else collective_of(self.stack)
+
+    @property
+    def waits_in_reduction(self) -> bool:
+        """Whether the rank waits for its step's gradients to be reduced."""
+        own = self.collective
+        return own.of_step if own is not None else self.reached == _READY
+
+    @property
+    def waits_in(self) -> Place | None:
+        """Return the place of the collective in which the rank waits; None if it is in none."""
+        if self.waits_in_reduction:
+            return OF_STEP
+        return None if self.collective is None else self.collective.place
+
+    @property
+    def users_frame(self) -> Frame | None:
+        """Return the user's frame that is closest to the end of its stack, of all stacks.
+
+        TensorFlow runs the generator of a loader in another thread, while the training thread is
+        deep inside the library.
+        """
+        depths = [
+            (depth, frame)
+            for stack in (self.stack, *self.other_threads)
+            for depth, frame in enumerate(stack)
+            if is_users(frame)
+        ]
+        return min(depths, key=lambda found: found[0])[1] if depths else None
+
+
+def missing_and_waiting(
+    seen: Sequence[Position],
+) -> tuple[list[Position], list[Position]]:
+    """Return the ranks that have not arrived, and those that wait for them.
+
+    A collective needs all ranks: those that wait in the one with the most ranks wait for those that
+    have come less far, and for those that wait in another one. Where no rank waits, ranks without
+    their batch are missing, as loaders need no other rank; of others that is not known.
+    """
+    waiting = [rank for rank in seen if rank.waits_in is not None]
+    if not waiting:
+        return [rank for rank in seen if rank.stage == "input"], []
+    others = [rank for rank in seen if rank.waits_in is None]
+    at_reduction = [rank.arrived for rank in waiting if rank.waits_in_reduction]
+    behind = [rank for rank in others if not at_reduction or rank.arrived < max(at_reduction)]
+    main = _largest_group(waiting)
+    elsewhere = [rank for rank in waiting if rank.waits_in != main]
+    return [*behind, *elsewhere], [rank for rank in waiting if rank.waits_in == main]
+
+
+def _largest_group(waiting: Sequence[Position]) -> Place | None:
+    """Return the place where most ranks wait; of as many, the reduction, which comes later."""
+    groups = Counter(rank.waits_in for rank in waiting)
+    return max(groups, key=lambda place: (groups[place], place == OF_STEP))
+
+
+def _frames(recorded: Any) -> tuple[Frame, ...]:
+    return tuple((str(path), int(line), str(name)) for path, line, name in recorded or ())
