@@ -110,14 +110,14 @@ scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (h
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,tools/training-env.sh $(TRAINING))
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/real.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/pairs.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/hangs.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hangs.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/page.py)
 
 pairs: training-env ## train faulty and fixed runs in pairs, and score predicted gains (about two hours; ARGS=--estimate only looks)
 	$(BIN)/python benchmarks/scorecard/pairs.py $(ARGS)
 
-hangs: training-env ## hang, kill and suspend ranks of real jobs, and score how that is found (20 minutes; ARGS=--estimate only looks)
-	$(BIN)/python benchmarks/scorecard/hangs.py $(ARGS)
+hangs: training-env ## hang, kill and suspend ranks of real jobs, and score how that is found (40 minutes; ARGS=--estimate only looks)
+	PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hangs.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)
 	tools/app-env.sh $(VENV) fuzz

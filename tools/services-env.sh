@@ -4,8 +4,8 @@
 #     tools/services-env.sh VENV [spark]
 #
 # MLflow's server pins versions that the app does not, so it has an environment of its own. Azurite comes
-# from npm and lies in there, too; sshd is the distribution's; Spark is only added when asked for: it is
-# large and needs Java.
+# from npm and lies in there, too; sshd is the distribution's, as is what hosts of the lab need besides;
+# Spark is only added when asked for: it is large and needs Java.
 set -euo pipefail
 
 venv=${1:?usage: tools/services-env.sh VENV [spark]}
@@ -41,6 +41,7 @@ install_azurite() {
 }
 
 install_sshd
+"$here/system-packages.sh" iproute2 faketime
 stamp=$(sha256sum <"$requirements" | cut -c1-16)
 if [ ! -f "$venv/.ready" ] || [ "$(cat "$venv/.ready")" != "$stamp" ]; then
     python=$(find_python 3.11 3.99 "${PYTHON:-}" python3.11 python3 python) ||

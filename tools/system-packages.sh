@@ -11,6 +11,7 @@ set -uo pipefail
 program() {
     case $1 in
         python3-venv | python3-dev) echo "" ;;
+        iproute2) echo tc ;;
         *) echo "$1" ;;
     esac
 }

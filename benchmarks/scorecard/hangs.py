@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -22,7 +23,18 @@ from typing import Any
 
 from hangs_plan import CLEAN, FAULTS, FRAMEWORKS, Case, moment_path, pid_path, plan, write_case
 from hangs_scoring import Look, Score, append_score, read_scores, right, score
-from launching import HERE, ROOT, horovodrun, require_training_environment, settings, torchrun
+from lab import Lab, why_impossible
+from launching import (
+    HERE,
+    ROOT,
+    SETTINGS,
+    horovodrun,
+    horovodrun_on,
+    require_training_environment,
+    settings,
+    torchrun,
+    torchrun_on,
+)
 from options import at_least, words
 
 from stallscope.analysis.stopped.stopped import find_stopped
@@ -52,7 +64,7 @@ _RUN_SECONDS = 25.0
 
 
 class Job:
-    """A launch of a case."""
+    """A launch of a case, on this machine or on hosts of a lab."""
 
     def __init__(self, out: Path, case: Case) -> None:
         self.folder = out / case.name
@@ -61,21 +73,47 @@ class Job:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         write_case(self.folder, case)
-        command = torchrun(case.ranks) if case.framework == "ddp" else horovodrun(case.ranks)
-        kind = "torch" if case.framework == "ddp" else case.framework
-        program = str(HERE / f"train_hangs_{kind}.py")
+        own = {**settings(), "PYTHONPATH": str(ROOT / "src")}
+        self._lab: Lab | None = None
+        self._stack = contextlib.ExitStack()
+        if case.hosts > 1:
+            passed = {name: own[name] for name in (*SETTINGS, "PATH", "PYTHONPATH")}
+            # Not in the folder, where logs are looked for.
+            place = self._stack.enter_context(tempfile.TemporaryDirectory())
+            self._lab = self._stack.enter_context(Lab(Path(place) / "lab", case.hosts, passed))
         with (self.folder / "printed.txt").open("wb") as printed:
-            self.process = subprocess.Popen(
-                [*command, program, str(self.folder)],
-                env={**settings(), "PYTHONPATH": str(ROOT / "src")},
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            self._processes = [
+                subprocess.Popen(
+                    command,
+                    env=own,
+                    stdout=printed,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+                for command in self._commands()
+            ]
+
+    def _commands(self) -> list[list[str]]:
+        """The launch's command lines."""
+        ranks, ddp = self._case.ranks, self._case.framework == "ddp"
+        kind = "torch" if ddp else self._case.framework
+        program = [str(HERE / f"train_hangs_{kind}.py"), str(self.folder)]
+        if self._lab is None:
+            return [[*(torchrun(ranks) if ddp else horovodrun(ranks)), *program]]
+        names = [host.name for host in self._lab.hosts]
+        if not ddp:
+            return [self._lab.ssh(names[0], [*horovodrun_on(names), *program])]
+        return [
+            self._lab.ssh(name, [*torchrun_on(names, rank), *program])
+            for rank, name in enumerate(names)
+        ]
 
     @property
-    def ended(self) -> bool:
-        return self.process.poll() is not None
+    def status(self) -> int | None:
+        """The exit status of the launcher; None while it runs."""
+        statuses = [process.poll() for process in self._processes]
+        known = [status for status in statuses if status is not None]
+        return max(known, key=abs) if len(known) == len(statuses) else None
 
     @property
     def moment(self) -> float | None:
@@ -85,9 +123,19 @@ class Job:
     def signal_ranks(self, number: signal.Signals) -> None:
         for rank in range(self._case.ranks):
             pid = _content(pid_path(self.folder, rank))
-            if pid is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+            if pid is None:
+                continue
+            if self._lab is not None:
+                # Ranks know their ids on their own hosts.
+                pid = self._lab.hosts[rank].pids(os.fsencode(self.folder)).get(pid)
+            with contextlib.suppress(ProcessLookupError, TypeError):
+                os.kill(pid, number)
+
+    def take_power(self) -> None:
+        """Take the power of the host of the case's rank."""
+        assert self._lab is not None
+        assert self._case.rank is not None
+        self._lab.hosts[self._case.rank].lose_power()
 
     def look(self) -> Look:
         """Read the logs, and what the launcher has printed, once."""
@@ -100,14 +148,17 @@ class Job:
 
     def end(self) -> None:
         """End the launcher and all ranks, also those that are stopped."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        self._stack.close()
         # horovodrun starts ranks in sessions of their own; their last argument is the folder.
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 if path.read_bytes().endswith(b"\0" + os.fsencode(self.folder) + b"\0"):
                     os.kill(int(path.parent.name), signal.SIGKILL)
-        self.process.wait()
+        for process in self._processes:
+            process.wait()
 
 
 def _content(path: Path) -> Any:
@@ -120,11 +171,15 @@ def looks(job: Job, case: Case) -> list[Look]:
     start = time.monotonic()
     complete: float | None = None
     ended: float | None = None
+    powerless = False
     while True:
         found.append(job.look())
         now, moment = time.monotonic(), job.moment
-        ended = now if ended is None and job.ended else ended
+        ended = now if ended is None and job.status is not None else ended
         complete = now if complete is None and found[-1].complete else complete
+        if moment is not None and case.what == "power" and not powerless:
+            powerless = True
+            job.take_power()
         if moment is None:
             done = ended is not None or now - start > _START_SECONDS
         elif case.clean:
@@ -143,7 +198,7 @@ def looks(job: Job, case: Case) -> list[Look]:
 
 def _pause_all(job: Job, case: Case, since: float) -> None:
     """Stop all ranks at once, and let them go on later."""
-    if case.what == "pause" and not job.ended:
+    if case.what == "pause" and job.status is None:
         job.signal_ranks(signal.SIGSTOP if since < _PAUSE_SECONDS else signal.SIGCONT)
 
 
@@ -151,12 +206,12 @@ def run_one(out: Path, case: Case) -> Score | None:
     """Train one case and score it; None if it did not come to the moment."""
     job = Job(out, case)
     try:
-        found, moment, ended = looks(job, case), job.moment, job.ended
-        if case.clean and ended and job.process.returncode:
+        found, moment, status = looks(job, case), job.moment, job.status
+        if case.clean and status:
             moment = None
     finally:
         job.end()
-    return None if moment is None else score(case, found, moment, ended)
+    return None if moment is None else score(case, found, moment, status is not None)
 
 
 def run_all(out: Path, missing: list[Case], at_once: int) -> None:
@@ -190,7 +245,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
-    parser.add_argument("--runs", type=at_least(1), default=72, help="runs of all frameworks")
+    parser.add_argument("--runs", type=at_least(1), default=102, help="runs of all frameworks")
     parser.add_argument(
         "--what",
         type=words((*FAULTS, *CLEAN)),
@@ -213,6 +268,10 @@ def main() -> None:
     done = {one["name"] for one in read_scores(out / SCORES)}
     planned = plan(options.framework, options.runs, options.seed)
     missing = [case for case in planned if case.name not in done and case.what in options.what]
+    reason = why_impossible()
+    if reason is not None:
+        print(f"runs on several hosts are left out: {reason}")
+        missing = [case for case in missing if case.hosts == 1]
     minutes = len(missing) * _RUN_SECONDS / options.at_once / 60
     print(f"{len(missing)} runs, about {minutes:.0f} minutes")
     if options.estimate or not missing:

@@ -8,13 +8,16 @@ import signal
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 from hangs_plan import CLEAN, moment_path, pid_path, read_case
 from injection import write_at_once
 
 #: How long healthy runs pause.
-SECONDS = {"validation": 20.0, "checkpoint": 15.0, "first step": 15.0}
+SECONDS = {"validation": 20.0, "evaluation": 20.0, "checkpoint": 15.0, "first step": 15.0}
+# How many parts an evaluation has, each with a collective.
+_PARTS = 200
 # A step's compute, most of which waits as for a device: ranks share cores.
 _DEVICE_SECONDS = 0.008
 # Steps of a healthy run after its pause, and of one without a pause.
@@ -37,6 +40,8 @@ class Place:
         self.log_dir = folder / "logs"
         self._folder = folder
         self._rank = rank
+        #: Calls a collective that no step has.
+        self.collective: Callable[[], object] | None = None
         self._passes: dict[str, itertools.count[int]] = defaultdict(itertools.count)
         write_at_once(pid_path(folder, rank), os.getpid())
 
@@ -46,15 +51,18 @@ class Place:
         return _PLAIN_STEPS if self.case.what == "plain" else self.case.step + _STEPS_AFTER
 
     def here(self, place: str) -> None:
-        """The training passes a place, once per step: ``loader``, ``backward`` or ``between``."""
+        """The training passes a place of ``STAGES``, once per step."""
         step = next(self._passes[place])
         if place == "loader" and self._rank == 0 and step == self._noted_step:
             self._note()
         if step != self.case.step or self._rank != self.case.rank:
             return
+        if place == "loader" and self.case.what == "power":
+            # Whoever reads this takes the host's power.
+            self._note()
         if place == self.case.what:
             self._note()
-            threading.Event().wait()
+            self._hang()
         if place == "loader" and self.case.what in _SIGNALS:
             threading.Thread(target=self._signal_soon, daemon=True).start()
 
@@ -62,6 +70,23 @@ class Place:
     def _noted_step(self) -> int | None:
         """The step at which a healthy run that pauses nowhere is as far as others at their moment."""
         return self.case.step if self.case.what in ("pause", "plain") else None
+
+    def _hang(self) -> None:
+        if self.case.what == "collective":
+            assert self.collective is not None
+            self.collective()
+        threading.Event().wait()
+
+    def evaluate(self) -> None:
+        """Take long, with many collectives of all ranks."""
+        if self._rank == 0:
+            self._note()
+        assert self.collective is not None
+        for part in range(_PARTS):
+            # One rank has more to do than the others, which wait for it.
+            slower = 1.5 if self._rank == part * 4 // _PARTS % self.case.ranks else 0.5
+            time.sleep(slower * SECONDS["evaluation"] / _PARTS)
+            self.collective()
 
     def compute(self) -> None:
         """Take as long as a step's compute."""

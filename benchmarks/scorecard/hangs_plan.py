@@ -1,4 +1,4 @@
-"""The hangs of the scorecard: which framework, how many ranks, what happens, where and when.
+"""The hangs of the scorecard: framework, ranks and hosts, what happens, where and when.
 
 Standard library only: the trainings read their case as well, in an environment of their own.
 """
@@ -15,14 +15,19 @@ from pathlib import Path
 FRAMEWORKS = ("torch", "keras", "ddp")
 RANKS = (2, 4)
 #: What happens to one rank for ever.
-FAULTS = ("loader", "backward", "between", "kill", "stop")
+FAULTS = ("loader", "backward", "between", "collective", "kill", "stop", "power")
 #: What takes long in a healthy run.
-CLEAN = ("validation", "checkpoint", "first step", "pause", "plain")
-#: The stage that a hang is in; killed and stopped ranks describe none.
-STAGES = {"loader": "input", "backward": "compute", "between": "other"}
+CLEAN = ("validation", "evaluation", "checkpoint", "first step", "pause", "plain")
+#: The stage that a hang is in; ranks that do not run describe none.
+STAGES = {
+    "loader": "input",
+    "backward": "compute",
+    "between": "other",
+    "collective": "collective",
+}
 
-# Two clean runs follow the faults of each round.
-_CLEAN_PER_ROUND = 2
+# Three clean runs follow the faults of each round.
+_CLEAN_PER_ROUND = 3
 # Warm-up is over, and the usual step time is known.
 _STEPS = (25, 60)
 # A kill or a stop comes at any moment of a step.
@@ -35,6 +40,8 @@ class Case:
 
     framework: str
     ranks: int
+    #: One, or one for each rank.
+    hosts: int
     seed: int
     number: int
     #: One of ``FAULTS`` or of ``CLEAN``.
@@ -49,7 +56,8 @@ class Case:
     def name(self) -> str:
         """Also the name of the run's folder."""
         what = self.what.replace(" ", "-")
-        return f"{self.framework}-s{self.seed}-{self.number:03d}-{what}-{self.ranks}"
+        ranks = f"{self.ranks}-on-{self.hosts}"
+        return f"{self.framework}-s{self.seed}-{self.number:03d}-{what}-{ranks}"
 
     @property
     def clean(self) -> bool:
@@ -74,10 +82,12 @@ def cases(framework: str, seed: int) -> Iterator[Case]:
             yield Case(
                 framework,
                 ranks,
+                # A host that loses its power is not the one that the launcher runs on.
+                ranks if what == "power" else chosen.choice((1, ranks)),
                 seed,
                 next(numbers),
                 what,
-                chosen.randrange(ranks) if what in FAULTS else None,
+                chosen.randrange(what == "power", ranks) if what in FAULTS else None,
                 chosen.randint(*_STEPS),
                 round(chosen.uniform(0, _STEP_MS), 1),
             )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TRAINING = ROOT / ".venv-horovod"
+#: One thread per rank and a short cycle, whatever the user has set: steps must be comparable.
+SETTINGS = {"OMP_NUM_THREADS": "1", "HOROVOD_CYCLE_TIME": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 #: What `horovodrun` puts before every line that rank 0 prints.
 _RANK_0 = "[0]<stdout>:"
@@ -24,6 +27,19 @@ def horovodrun(ranks: int) -> list[str]:
 def torchrun(ranks: int) -> list[str]:
     """The command that starts a Python program with torch.distributed on this machine."""
     return ["torchrun", "--standalone", "--nproc-per-node", str(ranks)]
+
+
+def horovodrun_on(hosts: Sequence[str]) -> list[str]:
+    """The command that starts one rank on each of these hosts, run on the first one."""
+    slots = ",".join(f"{host}:1" for host in hosts)
+    options = ["--disable-cache", "--gloo", "--network-interfaces", "eth0"]
+    return ["horovodrun", *options, "-np", str(len(hosts)), "-H", slots, "python", "-u"]
+
+
+def torchrun_on(hosts: Sequence[str], rank: int) -> list[str]:
+    """The command that starts a rank's host of several, run on that host."""
+    nodes = ["--nnodes", str(len(hosts)), "--nproc-per-node", "1", "--node-rank", str(rank)]
+    return ["torchrun", *nodes, "--master-addr", hosts[0], "--master-port", "29400"]
 
 
 def launch(command: list[str], printed: Path) -> None:
@@ -57,12 +73,10 @@ def require_training_environment() -> None:
 
 
 def settings() -> dict[str, str]:
-    """One thread per rank and a short cycle, whatever the user has set: steps must be comparable."""
+    """Return the variables of a training, without what the user has set of Horovod."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
     return {
         **kept,
         "PATH": f"{TRAINING / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-        "HOROVOD_CYCLE_TIME": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
+        **SETTINGS,
     }

@@ -20,6 +20,8 @@ from page_bars import RIGHT, Bar
 from page_tables import NOTHING, percent, table
 from scipy import stats
 
+from stallscope.formatting.lists import counted
+
 _FRAMEWORKS = {
     "torch": "PyTorch on Horovod",
     "keras": "Keras on Horovod",
@@ -29,11 +31,14 @@ _FAULTS = {
     "loader": "the batch never comes",
     "backward": "backward never ends",
     "between": "stops between two steps",
-    "kill": "killed",
-    "stop": "suspended",
+    "collective": "calls a collective that no other rank calls",
+    "kill": "is killed",
+    "stop": "is suspended",
+    "power": "loses its host",
 }
 _CLEAN = {
     "validation": "a validation of 20 s",
+    "evaluation": "an unannounced evaluation of 20 s, with collectives",
     "checkpoint": "a checkpoint of 15 s on rank 0",
     "first step": "a first step of 15 s",
     "pause": "all ranks suspended for 20 s",
@@ -102,6 +107,14 @@ def page(hangs: dict[str, Any]) -> str:
             ("One rank …", *_FRAMEWORKS.values(), "seen after, median", "named after, median"),
             [_row(what, [run for run in faults if run["what"] == what]) for what in FAULTS],
         ),
+        "By the number of hosts, each with its own clocks and network:",
+        table(
+            ("", "right", "seen after, median", "worst"),
+            [
+                _row_of_hosts("one host", [run for run in faults if run["hosts"] == 1]),
+                _row_of_hosts("a host per rank", [run for run in faults if run["hosts"] > 1]),
+            ],
+        ),
         "Runs without a fault that are said to stand still:",
         table(
             ("", "alarms"),
@@ -123,6 +136,12 @@ def _parts(runs: Sequence[Score]) -> tuple[list[Score], list[Score]]:
 def _row(what: str, runs: Sequence[Score]) -> tuple[str, ...]:
     cells = [_of_all([run for run in runs if run["framework"] == name]) for name in FRAMEWORKS]
     return (_FAULTS[what], *cells, _median(runs, "seen_s"), _median(runs, "named_s"))
+
+
+def _row_of_hosts(name: str, runs: Sequence[Score]) -> tuple[str, ...]:
+    known = [run["seen_s"] for run in runs if run["seen_s"] is not None]
+    worst = f"{max(known):.1f} s" if known else NOTHING
+    return name, _of_all(runs), _median(runs, "seen_s"), worst
 
 
 def _of_all(runs: Sequence[Score]) -> str:
@@ -161,7 +180,8 @@ def _interval(runs: Sequence[Score], holds: Callable[[Score], bool]) -> str:
 def _case(run: Score) -> str:
     what = {**_FAULTS, **_CLEAN}[run["what"]]
     who = "" if run["rank"] is None else f"rank {run['rank']} "
-    return f"{_FRAMEWORKS[run['framework']]}, {run['ranks']} ranks, {who}{what}"
+    ranks = f"{run['ranks']} ranks on {counted(run['hosts'], 'host')}"
+    return f"{_FRAMEWORKS[run['framework']]}, {ranks}, {who}{what}"
 
 
 def _miss(run: Score) -> str:

@@ -7,8 +7,9 @@ torchrun --nproc-per-node 2 benchmarks/scorecard/train_hangs_torch.py FOLDER
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from hangs_place import Place
@@ -44,7 +45,11 @@ class Network(nn.Module):
         return self._second(hidden)
 
 
-def horovod() -> tuple[int, object]:
+# The rank, what distributes a model with its optimizer, and a collective of no step.
+Distributed = tuple[int, Callable[..., Any], Callable[[], object]]
+
+
+def horovod() -> Distributed:
     import horovod.torch as hvd
 
     hvd.init()
@@ -55,26 +60,29 @@ def horovod() -> tuple[int, object]:
             torch.optim.SGD(model.parameters(), lr=0.001), named_parameters=model.named_parameters()
         )
 
-    return hvd.rank(), distribute
+    return hvd.rank(), distribute, lambda: hvd.allreduce(torch.zeros(1), name="alone")
 
 
-def ddp() -> tuple[int, object]:
+def ddp() -> Distributed:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     dist.init_process_group("gloo")
+    # In the default group it would be taken for a reduction of gradients.
+    own = dist.new_group()
 
     def distribute(model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
         return DistributedDataParallel(model), torch.optim.SGD(model.parameters(), lr=0.001)
 
-    return dist.get_rank(), distribute
+    return dist.get_rank(), distribute, lambda: dist.all_reduce(torch.zeros(1), group=own)
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    rank, distribute = ddp() if read_case(folder).framework == "ddp" else horovod()
+    rank, distribute, collective = ddp() if read_case(folder).framework == "ddp" else horovod()
     torch.set_num_threads(1)
     place = Place(folder, rank)
+    place.collective = collective
     model, optimizer = distribute(Network(place))
     loader = DataLoader(Batches(place), batch_size=None)
     with StepLogger(
@@ -87,6 +95,9 @@ def main() -> None:
             nn.functional.mse_loss(model(x), y).backward()
             optimizer.step()
             place.here("between")
+            place.here("collective")
+            if place.pauses("evaluation", step):
+                place.evaluate()
             if place.pauses("validation", step):
                 with log.validation():
                     place.pause()

@@ -92,8 +92,9 @@ class StepWatch:
         # Starts and ends, in monotonic nanoseconds.
         self._suspensions: List[Tuple[int, int]] = []
         self._woke_late = False
-        #: Whether the process has just gone on: the training has had no time for progress.
-        self._just_woke = False
+        #: When the process last went on after a suspension: time counts anew, as other ranks may have
+        #: been suspended as well and go on a little later.
+        self._resumed = origin
 
     def row_written(self, row: Union[StepRow, IntervalRow]) -> None:
         """Take note of a row that has just been written."""
@@ -112,7 +113,8 @@ class StepWatch:
         """Return facts where this thread woke much later than planned: the process was suspended."""
         woke_late = now - planned >= _SUSPENDED_NS
         # Only once in a row: a hang may hold the GIL for seconds again and again.
-        self._just_woke = woke_late and not self._woke_late
+        if woke_late and not self._woke_late:
+            self._resumed = now
         self._woke_late = woke_late
         if not woke_late or len(self._suspensions) >= _MOST_SUSPENSIONS:
             return None
@@ -135,9 +137,9 @@ class StepWatch:
             read: returns how far it has come.
         """
         waited, usual_ns = now - self._progress, self._usual_ns()
-        if waited < _limit_ns(usual_ns):
+        if min(waited, now - self._resumed) < _limit_ns(usual_ns):
             return self.taken_back()
-        if self._just_woke or (waited > _OFTEN_NS and now - self._written_at < _RARE_PAUSE_NS):
+        if waited > _OFTEN_NS and now - self._written_at < _RARE_PAUSE_NS:
             return None
         first_look = not self._written_at or self._described != self._progress
         self._written_at, self._described = now, self._progress

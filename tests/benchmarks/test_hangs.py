@@ -13,7 +13,7 @@ scoring = benchmark("hangs_scoring", "scorecard")
 page_hangs = benchmark("page_hangs", "scorecard")
 
 MOMENT = 1000.0
-HANG = plan.Case("torch", 4, 1, 0, "loader", 2, 30, 0.0)
+HANG = plan.Case("torch", 4, 1, 1, 0, "loader", 2, 30, 0.0)
 KILL = replace(HANG, what="kill")
 CLEAN = replace(HANG, what="validation", rank=None)
 
@@ -63,12 +63,15 @@ def test_an_alarm_is_false_in_a_clean_run_and_before_the_moment() -> None:
 
 
 def test_each_seed_plans_the_same_and_every_fault_on_both_numbers_of_ranks() -> None:
-    found = plan.plan(plan.FRAMEWORKS, 72, 1)
-    assert found == plan.plan(plan.FRAMEWORKS, 72, 1)
-    assert found != plan.plan(plan.FRAMEWORKS, 72, 2)
-    assert len({case.name for case in found}) == 72
+    found = plan.plan(plan.FRAMEWORKS, 102, 1)
+    assert found == plan.plan(plan.FRAMEWORKS, 102, 1)
+    assert found != plan.plan(plan.FRAMEWORKS, 102, 2)
+    assert len({case.name for case in found}) == 102
     kinds = {(case.framework, case.what, case.ranks) for case in found if not case.clean}
     assert len(kinds) == len(plan.FRAMEWORKS) * len(plan.FAULTS) * len(plan.RANKS)
+    # The launcher's own host keeps its power.
+    powerless = [case for case in found if case.what == "power"]
+    assert all(case.hosts == case.ranks and case.rank for case in powerless)
 
 
 @pytest.mark.parametrize(("wrong", "passed"), [(0, True), (2, False)])

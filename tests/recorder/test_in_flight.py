@@ -127,12 +127,31 @@ def test_a_process_that_slept_says_from_when_to_when() -> None:
     }
 
 
-def test_a_process_that_has_just_gone_on_is_given_another_flush() -> None:
+def test_after_a_suspension_time_counts_anew() -> None:
     found = watch()
     found.process_slept(2 * SECOND, 22 * SECOND)
     assert described(found, 22 * SECOND) is None
-    found.process_slept(23 * SECOND, 23 * SECOND)
-    assert described(found, 23 * SECOND) is not None
+    found.process_slept(26 * SECOND, 26 * SECOND)
+    # Another rank may go on later than this one.
+    assert described(found, 26 * SECOND) is None
+    facts = described(found, 28 * SECOND)
+    assert facts is not None
+    # The step has not finished since before the suspension.
+    assert facts["since_us"] == 200_000
+
+
+def test_a_look_says_since_when_the_stack_is_the_same() -> None:
+    found = watch(stacks=StackFile(None))
+
+    def somewhere_else(now: int) -> dict[str, Any] | None:
+        return described(found, now)
+
+    looks = (10, 11, 12)
+    here = [described(found, at * SECOND) for at in looks]
+    assert [one["stack_since_us"] for one in here if one] == [10_000_000] * 3
+    there = somewhere_else(13 * SECOND)
+    assert there is not None
+    assert there["stack_since_us"] == 13_000_000
 
 
 def test_a_process_that_is_late_again_and_again_is_described() -> None:

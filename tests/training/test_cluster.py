@@ -45,7 +45,7 @@ def hosts(training_side: None, start_lab: LabStarter) -> Lab:
 @pytest.fixture
 def hosts_with_wrong_clocks(training_side: None, start_lab: LabStarter) -> Lab:
     if not FAKETIME.exists():
-        reason = "there is no faketime for clocks that differ: make training-env"
+        reason = "there is no faketime for clocks that differ: make services-env"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
