@@ -16,6 +16,8 @@ program() {
     esac
 }
 
+# Not on everybody's PATH.
+PATH=$PATH:/usr/sbin:/sbin
 missing=()
 for package in "$@"; do
     name=$(program "$package")

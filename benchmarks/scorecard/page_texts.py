@@ -183,7 +183,8 @@ HANGS = """\
 {runs} trainings on 2 and 4 ranks that share {cores} cores. Some run on one host, and some on a host per
 rank: namespaces of one machine with real ssh, each with a network, processes and clocks of its own. In
 most of them something happens to one rank: which rank, at which step and what is random. Their logs and
-what their launcher prints are read twice a second, as `stallscope watch` does. The [summary](../scorecard.md) has the other targets.
+what their launcher prints are read twice a second, as `stallscope watch` does. The
+[summary](../scorecard.md) has the other targets.
 """
 
 HOW_HANGS = """\
