@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from stallscope.arrays.types import Ints
+from stallscope.collector.store.worlds import completions_of
 from stallscope.run import Event, Log, MeasuredInput, Problem, Series
 
 if TYPE_CHECKING:
@@ -37,6 +40,24 @@ class Parsed:
     def rows(self) -> int:
         """Count the steps."""
         return int(self.steps.num_rows)
+
+    @property
+    def step_range(self) -> tuple[int, int] | None:
+        """Return the first and the last step; None without steps."""
+        if not self.steps.num_rows:
+            return None
+        found = pc.min_max(self.steps["step"]).as_py()
+        return int(found["min"]), int(found["max"])
+
+    @property
+    def last_end(self) -> int | None:
+        """Return the end of the last step, in the log's own time; None without steps."""
+        end = pc.max(self.steps["end"]).as_py()
+        return None if end is None else int(end)
+
+    def completions(self) -> tuple[Ints, Ints]:
+        """Return the numbers of some or all steps, ascending, and when each was completed."""
+        return completions_of(self.steps)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from stallscope.arrays.types import Ints
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
-from stallscope.collector.store.worlds import completions_of, rows_here, with_generations, worlds_of
+from stallscope.collector.store.worlds import with_generations, worlds_of
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
 
 from .base import Parsed
@@ -76,17 +74,17 @@ class _Job:
 
     @classmethod
     def of(cls, group: list[Parsed]) -> _Job:
-        tables = [(one.log, rows_here(one.steps)) for one in group]
-        filled = [(log, rows) for log, rows in tables if rows.num_rows]
-        steps = [pc.min_max(rows["step"]).as_py() for _, rows in filled]
-        ends = [pc.max(rows["end"]).as_py() + log.wall_minus_monotonic for log, rows in filled]
+        steps = [one.step_range for one in group if one.step_range is not None]
+        ends = [
+            one.last_end + one.log.wall_minus_monotonic for one in group if one.last_end is not None
+        ]
         began = _wall(group)
         return cls(
             names=_names(group),
             began=began,
             ended=max(ends, default=began),
-            first_step=min((one["min"] for one in steps), default=None),
-            last_step=max((one["max"] for one in steps), default=None),
+            first_step=min((first for first, _ in steps), default=None),
+            last_step=max((last for _, last in steps), default=None),
         )
 
     def resumes(self, earlier: _Job) -> bool:
@@ -139,11 +137,7 @@ def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, .
 
 def _in_worlds(group: list[Parsed]) -> list[Parsed]:
     """Return the logs with the numbers of their worlds as generations."""
-
-    def completions(index: int) -> tuple[Ints, Ints]:
-        return completions_of(group[index].steps)
-
-    found = worlds_of([one.log for one in group], completions)
+    found = worlds_of([one.log for one in group], lambda index: group[index].completions())
     return [
         one if one.log.generation == world else _of_world(one, world)
         for one, world in zip(group, found, strict=True)

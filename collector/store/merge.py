@@ -20,6 +20,7 @@ from .worlds import Completions, completions_of, with_generations, worlds_of
 
 T = TypeVar("T")
 Key = tuple[int, int, int, int]
+CompletionsReader = Callable[[pa.Table, int], Completions]
 
 
 def log_key(log: Log) -> Key:
@@ -39,8 +40,12 @@ def is_same_job(one: Run, other: Run) -> bool:
     return not places
 
 
-def merge_runs(new: Run, old: Run) -> Run:
-    """Add the logs, measurements, events and series of the old run that the new run lacks."""
+def merge_runs(new: Run, old: Run, completions: CompletionsReader) -> Run:
+    """Add the logs, measurements, events and series of the old run that the new run lacks.
+
+    Args:
+        completions: returns the completions of each log; see ``completions_by_log``.
+    """
     new = replace(
         new,
         input_times=_joined(new.input_times, old.input_times, lambda one: (one.rank, one.began)),
@@ -62,7 +67,7 @@ def merge_runs(new: Run, old: Run) -> Run:
         )
         for name in ("steps", "intervals")
     }
-    worlds = np.array(worlds_of(logs, _completions(tables["steps"], len(logs))), np.int32)
+    worlds = np.array(worlds_of(logs, completions(tables["steps"], len(logs))), np.int32)
     # Order by generation, like the files of a folder: later attempts come last.
     order = sorted(
         range(len(logs)),
@@ -86,8 +91,12 @@ def _joined(new: tuple[T, ...], old: tuple[T, ...], key: Callable[[T], Hashable]
     return (*new, *(one for one in old if key(one) not in known))
 
 
-def _completions(steps: pa.Table, logs: int) -> Completions:
-    """Return the completions of each log from rows in any order, which are sorted on first use."""
+def completions_by_log(steps: pa.Table, logs: int) -> Completions:
+    """Return the completions of each log from rows in any order, which are sorted on first use.
+
+    Args:
+        logs: the number of logs.
+    """
 
     @cache
     def by_log() -> tuple[pa.Table, Ints]:

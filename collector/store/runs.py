@@ -45,9 +45,10 @@ from .fetch import writing
 from .layout import MANIFEST, checksum
 from .loading import INTERVALS, SERIES, SERIES_SCHEMA, VERSION, load_run
 from .manifests import ListedFile
-from .merge import is_same_job, merge_runs
+from .merge import completions_by_log, is_same_job, merge_runs
 from .mirror import Mirror
 from .step_files import write_rows
+from .worlds import Completions
 
 LOCK = ".lock"
 # Row groups with fewer rows cost more than they save, and so do more files.
@@ -78,6 +79,14 @@ class StepStorage(Protocol):
             UnreadableError: if the run is damaged.
         """
 
+    def completions(self, steps: pa.Table, logs: int) -> Completions:
+        """Return the completions of each log of a merged run.
+
+        Args:
+            steps: the rows of all logs, or what stands in for them, in any order.
+            logs: the number of logs.
+        """
+
     def write(self, run: Run, folder: Path, place: Path) -> WrittenSteps:
         """Write the steps of a run into a new folder ``steps``.
 
@@ -92,6 +101,9 @@ class _LocalStorage:
 
     def load(self, folder: Path) -> Run:
         return load_run(folder)
+
+    def completions(self, steps: pa.Table, logs: int) -> Completions:
+        return completions_by_log(steps, logs)
 
     def write(self, run: Run, folder: Path, place: Path) -> WrittenSteps:
         _write_steps(run.steps, folder / "steps")
@@ -128,7 +140,7 @@ def save_run(run: Run, store: Path, steps: StepStorage | None = None) -> Path:
 def _save_once(run: Run, store: Path, steps: StepStorage, mirror: Mirror | None) -> Path:
     """Merge a run with its saved state and write it; return its folder."""
     place, old = _place(run, store, steps, mirror)
-    whole = run if old is None else merge_runs(run, old)
+    whole = run if old is None else merge_runs(run, old, steps.completions)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=store))
     try:
         written = steps.write(whole, unfinished, place)

@@ -25,6 +25,8 @@ Completions = Callable[[int], tuple[Ints, Ints]]
 
 # Steps that are compared, of all that two sessions share.
 _COMPARED = 256
+# Steps of a log whose completions are kept where its rows are elsewhere.
+_KEPT = 1024
 # The most by which completions of one step differ on one clock. A step that is trained again comes
 # later: a world takes seconds to form.
 _APART_NS = 1_000_000_000
@@ -183,7 +185,6 @@ def worlds_of(logs: Sequence[Log], completions: Completions) -> list[int]:
 
 def completions_of(steps: pa.Table) -> tuple[Ints, Ints]:
     """Return the numbers of a log's steps, and when each was reduced or, without that, ended."""
-    steps = rows_here(steps)
     completed = pc.coalesce(steps["reduced"], steps["end"])
     if completed.null_count:
         known = pc.is_valid(completed)
@@ -191,10 +192,19 @@ def completions_of(steps: pa.Table) -> tuple[Ints, Ints]:
     return steps["step"].to_numpy(), completed.to_numpy()
 
 
-def rows_here(steps: pa.Table) -> pa.Table:
-    """Return the rows that are steps: those that stand in for rows on a cluster have no begin."""
-    begin = steps["begin"]
-    return steps.filter(pc.is_valid(begin)) if begin.null_count else steps
+def some_completions_of(steps: pa.Table) -> tuple[Ints, Ints]:
+    """Return the completions of the first, the last and of evenly spread steps.
+
+    The numbers of these are multiples of a power of two, so that logs of the same steps share many of
+    them, however long each log is.
+    """
+    numbers, completed = completions_of(steps)
+    if len(numbers) <= _KEPT:
+        return numbers, completed
+    apart = 1 << int(np.ceil(np.log2((numbers.max() - numbers.min()) / _KEPT)))
+    kept = numbers % apart == 0
+    kept[[numbers.argmin(), numbers.argmax()]] = True
+    return numbers[kept], completed[kept]
 
 
 def with_generations(table: pa.Table, generation: npt.NDArray[np.int32] | np.int32) -> pa.Table:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 from support.worlds import AHEAD_S, GROWN_AND_SHRUNK, HOSTS, World, write_worlds
 
-from stallscope.collector.store.merge import merge_runs
+from stallscope.collector.store.merge import completions_by_log, merge_runs
+from stallscope.collector.store.worlds import some_completions_of, worlds_of
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -59,13 +62,34 @@ def test_a_host_that_is_collected_later_joins_its_worlds(tmp_path: Path) -> None
         folder = "later" if '"gamma"' in log.read_text().partition("\n")[0] else "first"
         log.rename(tmp_path / folder / log.name)
     (first,), (later,) = (read(str(tmp_path / name)) for name in ("first", "later"))
-    whole = merge_runs(later, first)
+    whole = merge_runs(later, first, completions_by_log)
     assert found_in(whole) == TRUE
     assert whole.steps.num_rows == sum(len(one.ranks) * one.steps for one in GROWN_AND_SHRUNK)
     # The logs are in the order of their worlds, and so are their rows.
     assert [log.generation for log in whole.logs] == sorted(log.generation for log in whole.logs)
     generations = [whole.logs[log].generation for log in whole.steps["log"].to_pylist()]
     assert generations == whole.steps["generation"].to_pylist()
+
+
+def test_some_completions_of_long_logs_tell_the_same(tmp_path: Path) -> None:
+    short = GROWN_AND_SHRUNK
+    long = (
+        replace(short[0], steps=5_000),
+        replace(short[1], begin_s=500.0, first_step=4_900, steps=1_500),
+        replace(short[2], begin_s=800.0, first_step=6_399, steps=300),
+    )
+    write_worlds(tmp_path, long)
+    (run,) = read(str(tmp_path))
+    of_log = [run.steps.filter(pc.equal(run.steps["log"], log)) for log in range(len(run.logs))]
+    some = [some_completions_of(rows) for rows in of_log]
+    assert max(len(steps) for steps, _ in some) < 1_100
+    for (steps, _), rows in zip(some, of_log, strict=True):
+        numbers = rows["step"].to_numpy()
+        assert steps[[0, -1]].tolist() == numbers[[0, -1]].tolist()
+    found = worlds_of(run.logs, some.__getitem__)
+    assert [(world, log.host) for world, log in zip(found, run.logs, strict=True)] == [
+        (world, host) for world, _, host in TRUE
+    ]
 
 
 def test_a_replaced_host_makes_another_world_though_nobody_counts_on(tmp_path: Path) -> None:

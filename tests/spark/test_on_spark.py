@@ -16,6 +16,7 @@ import pytest
 from support.machines import began_ms, history, write_metrics
 from support.spark import equal, need_spark, run_on_spark
 from support.step_logs import Job, run_of_job, write_job
+from support.worlds import GROWN_AND_SHRUNK, write_worlds
 
 from stallscope.catalogue import Catalogue
 from stallscope.catalogue.checking import check_run
@@ -102,6 +103,11 @@ def attempts(folder: Path) -> None:
         (folder / path.name.replace(".0.steps", ".1.steps")).write_text(content)
 
 
+def elastic(folder: Path) -> None:
+    """A host joins and another one is lost; no two processes count their worlds alike."""
+    write_worlds(folder, GROWN_AND_SHRUNK)
+
+
 def printed(folder: Path) -> None:
     """Step logs as records in what executors print, of which one is rolled over in a record's middle."""
     logs = write_job(folder.with_name("unprinted"), replace(JOB, ranks=3))
@@ -132,7 +138,7 @@ def nothing(folder: Path) -> None:
     (folder / "notes.bin").write_bytes(bytes(range(256)))
 
 
-CASES = (plain, skewed, damaged, attempts, printed, epochs_only, nothing)
+CASES = (plain, skewed, damaged, attempts, elastic, printed, epochs_only, nothing)
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +159,16 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
         path.unlink()
     commands["half"] = collecting(folder, "merged", "first")
     commands["merged"] = collecting(folder, "merged")
+    later = folder / "later" / "logs"
+    write_worlds(later, GROWN_AND_SHRUNK)
+    earlier = folder / "later" / "first"
+    shutil.copytree(later, earlier)
+    for path in earlier.glob("rank*"):
+        # The host that joined is collected later, when a log of the others is lost.
+        own = earlier if '"gamma"' in path.read_text().partition("\n")[0] else later
+        (own / path.name).unlink()
+    commands["earlier"] = collecting(folder, "later", "first")
+    commands["later"] = collecting(folder, "later")
     write_job(folder / "killed" / "logs", JOB)
     commands["killed"] = [*collecting(folder, "killed"), "--read-as", "deadly_parser:Deadly"]
     write_job(folder / "hungry" / "logs", JOB)
@@ -191,8 +207,10 @@ def reports(store: Path) -> dict[str, list[str]]:
         path.write_bytes(b"".join(line for number, line in enumerate(lines) if number % 40 != 39))
     damaged(folder / "damaged")
     run = read(str(folder / "slow"))[0]
+    elastic(folder / "resized")
     named = {
         "slow": [save_run(run, store)],
+        "resized": [folder / "resized"],
         "restarted": [folder / "restarted", folder / "damaged"],
     }
     return {name: ["report", *map(str, runs), "--format", "json"] for name, runs in named.items()}
@@ -218,7 +236,8 @@ def beside(words: Sequence[str], told: dict[str, Any]) -> Outcome:
 @pytest.mark.parametrize(
     "name",
     [
-        *("plain", "skewed", "damaged", "attempts", "printed", "epochs_only", "merged"),
+        *("plain", "skewed", "damaged", "attempts", "elastic", "printed", "epochs_only"),
+        *("merged", "later"),
         "killed",
     ],
 )
@@ -293,7 +312,7 @@ def test_where_spark_gives_up_it_is_one_sentence(outcomes: dict[str, Outcome]) -
     assert not list(outcome.spark.iterdir())
 
 
-@pytest.mark.parametrize("name", ["slow", "restarted"])
+@pytest.mark.parametrize("name", ["slow", "restarted", "resized"])
 def test_spark_reports_what_one_machine_reports(outcomes: dict[str, Outcome], name: str) -> None:
     outcome = outcomes[name]
     assert outcome.status == 0, outcome.err
@@ -302,7 +321,12 @@ def test_spark_reports_what_one_machine_reports(outcomes: dict[str, Outcome], na
 
 def test_nothing_is_left_beside_logs_that_were_reported_on(outcomes: dict[str, Outcome]) -> None:
     folder = outcomes["restarted"].logs.parent
-    assert sorted(path.name for path in folder.iterdir()) == ["damaged", "restarted", "slow"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "damaged",
+        "resized",
+        "restarted",
+        "slow",
+    ]
 
 
 def test_an_executor_that_is_lost_changes_no_figure(outcomes: dict[str, Outcome]) -> None:

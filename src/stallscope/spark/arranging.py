@@ -8,6 +8,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays.types import Ints
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
 from stallscope.collector.store.step_files import write_rows
+from stallscope.collector.store.worlds import Completions, some_completions_of, with_generations
 from stallscope.run import STEPS_SCHEMA, Log, Run
 
 from .each import each
@@ -67,6 +70,24 @@ class RemoteSteps:
             0, "log", pa.array(np.arange(len(old.logs), dtype=np.int32))
         )
         return replace(old, steps=steps.cast(STEPS_SCHEMA))
+
+    def completions(self, steps: pa.Table, logs: int) -> Completions:
+        """Return some completions of each log; those of collected logs are read on executors."""
+        numbers = dict(zip(steps["log"].to_pylist(), steps["step"].to_pylist(), strict=True))
+
+        @cache
+        def of_collected() -> dict[int, tuple[Ints, Ints]]:
+            lacking = [n for n in numbers.values() if self.fragments[n].completions is None]
+            tasks = [self.fragments[number] for number in lacking]
+            return dict(zip(lacking, each(self.spark, _completions, tasks), strict=True))
+
+        def completions(log: int) -> tuple[Ints, Ints]:
+            if log not in numbers:
+                return np.empty(0, np.int64), np.empty(0, np.int64)
+            known = self.fragments[numbers[log]].completions
+            return of_collected()[numbers[log]] if known is None else known
+
+        return completions
 
     def write(self, run: Run, folder: Path, place: Path) -> WrittenSteps:
         from stallscope.collector.address import address
@@ -127,6 +148,7 @@ class RemoteSteps:
                 _Piece(
                     log,
                     run.logs[log].rank,
+                    run.logs[log].generation,
                     own,
                     tuple(one for one in same_collection if _may_overlap(own, one)),
                     tuple(one for one in all_later if _may_overlap(own, one)),
@@ -141,6 +163,8 @@ class _Piece:
 
     log: int
     rank: int
+    #: The number of the log's world; the rows have what the process counted.
+    generation: int
     fragment: Fragment
     #: Later logs of the same collection, and all later logs.
     later_here: tuple[Fragment, ...]
@@ -274,17 +298,19 @@ def _deduplicated_rows(piece: _Piece) -> tuple[pa.Table, int]:
     own = _read(piece.fragment)
     if not piece.later and not _ascends(own):
         distinct = _without(own, ())
-        return _numbered(distinct, piece.log), own.num_rows - distinct.num_rows
+        return _numbered(distinct, piece), own.num_rows - distinct.num_rows
     if not piece.later:
-        return _numbered(own, piece.log), 0
+        return _numbered(own, piece), 0
     kept_here = _without(own, piece.later_here).num_rows
-    return _numbered(_without(own, piece.later), piece.log), own.num_rows - kept_here
+    return _numbered(_without(own, piece.later), piece), own.num_rows - kept_here
 
 
 def _without(own: pa.Table, later: Sequence[Fragment]) -> pa.Table:
-    """Drop the rows of a log that it or later logs have again."""
+    """Drop the rows of a log that it or later logs, of its rank and world, have again."""
     names = ["generation", "rank", "step"]
     stacked = pa.concat_tables([own.select(names), *(_read(one).select(names) for one in later)])
+    # Processes of one world may have counted differently.
+    stacked = with_generations(stacked, np.int32(0))
     row = pa.array(np.arange(stacked.num_rows))
     kept, _ = last_attempts(stacked.append_column("row", row))
     own_rows = kept["row"].to_numpy()
@@ -302,8 +328,15 @@ def _read(fragment: Fragment) -> pa.Table:
     return found.combine_chunks()
 
 
-def _numbered(rows: pa.Table, log: int) -> pa.Table:
-    number = pa.array(np.full(rows.num_rows, log, np.int32))
+def _completions(fragment: Fragment) -> tuple[Ints, Ints]:
+    """Read some completions of a collected log, on an executor."""
+    chosen = None if fragment.log is None else pc.field("log") == fragment.log
+    return some_completions_of(rows_of(fragment.paths, ["step", "reduced", "end"], chosen))
+
+
+def _numbered(rows: pa.Table, piece: _Piece) -> pa.Table:
+    number = pa.array(np.full(rows.num_rows, piece.log, np.int32))
+    rows = with_generations(rows, np.int32(piece.generation))
     return rows.add_column(0, "log", number).cast(STEPS_SCHEMA)
 
 

@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from stallscope.arrays.types import Ints
 from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.store.worlds import some_completions_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.base import Parsed
 from stallscope.parsers.log_records import LogRecordsFormat
@@ -43,6 +45,8 @@ class Fragment:
     steps: tuple[int, int] | None = None
     #: The number of the log, if the files have several.
     log: int | None = None
+    #: Some steps and their completions; None where the log was collected earlier.
+    completions: tuple[Ints, Ints] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,17 @@ class RemoteLog(Parsed):
     @property
     def rows(self) -> int:
         return self.fragment.rows
+
+    @property
+    def step_range(self) -> tuple[int, int] | None:
+        return self.fragment.steps
+
+    @property
+    def last_end(self) -> int | None:
+        return self.fragment.end
+
+    def completions(self) -> tuple[Ints, Ints]:
+        return self.fragment.completions or (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def stand_in(fragments: Sequence[tuple[int, Fragment]]) -> pa.Table:
@@ -255,8 +270,7 @@ def _store_rows(one: Parsed, folder: str) -> RemoteLog:
     if rows:
         with new_file(path) as file:
             pq.write_table(one.steps, file)
-        low_high = pc.min_max(one.steps["step"]).as_py()
-        end = pc.max(one.steps["end"]).as_py()
-        fragment = Fragment((path,), rows, end, (low_high["min"], low_high["max"]))
+        completions = some_completions_of(one.steps)
+        fragment = Fragment((path,), rows, one.last_end, one.step_range, completions=completions)
     empty = _ROWS_SCHEMA.empty_table()
     return RemoteLog(one.log, one.run_id, empty, one.intervals, one.problems, fragment=fragment)
