@@ -92,6 +92,15 @@ def test_cells_stay_where_they_are_however_one_looks(lanes: Lanes, most_cells: i
         np.testing.assert_array_equal(wide.stages[:, :, at], part.stages)
 
 
+@pytest.mark.parametrize("rows", [(16, 17), (17, 18), (16, 18), (88, 90)])
+def test_a_few_rows_show_only_their_own_ranks(rows: tuple[int, int]) -> None:
+    lanes = lanes_of(JOBS["groups"])
+    view = lanes.view(0, lanes.span, rows, 1, 10_000)
+    for lane, (first, after) in enumerate(zip(view.edges, view.edges[1:], strict=False)):
+        own = lanes.ledger.compute[:, lanes.rows[first:after]].mean(axis=1)
+        np.testing.assert_allclose(view.stages[2, lane], own / 1e6, rtol=NEARLY, atol=1e-3)
+
+
 def test_one_late_step_among_hundreds_is_in_its_cell() -> None:
     late = Fault("input", 400, ranks=(5,), when=Between(777, 777), cv=0)
     lanes = lanes_of(Job(ranks=64, steps=2000, noise=Noise(cv=0.02), faults=(late,)))
