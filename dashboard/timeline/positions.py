@@ -56,10 +56,14 @@ def row_of(lanes: Lanes, text: str | None) -> int | None:
 def row_names(lanes: Lanes) -> list[str]:
     """Return the name of each row: its rank, and a generation if that number was elsewhere later."""
     found = [""] * len(lanes.ranks)
+    last: dict[int, int] = {}
     for index, world in enumerate(lanes.worlds):
-        for row, rank in zip(lanes.rows_of(index), world.ledger.ranks, strict=True):
-            last = lanes.row_of(rank) == row
-            found[row] = str(rank) if last else f"{rank}g{world.number}"
+        rows = lanes.rows_of(index).tolist()
+        last.update(zip(world.ledger.ranks, rows, strict=True))
+        for row, rank in zip(rows, world.ledger.ranks, strict=True):
+            found[row] = f"{rank}g{world.number}"
+    for rank, row in last.items():
+        found[row] = str(rank)
     return found
 
 

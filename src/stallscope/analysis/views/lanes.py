@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from stallscope.arrays.stats import robust_sd
 from stallscope.arrays.types import Ints
@@ -29,6 +31,8 @@ __all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "View"]
 
 #: Time between steps: time without records, then as in the ledger.
 BETWEEN = ("pause", *GAPS)
+
+T = TypeVar("T", bound=np.generic)
 
 _MS = 1e-6
 # Chance makes a rank late by more than this in less than one of a million cells.
@@ -179,7 +183,7 @@ class Lanes:
         edges = self._edges(rows, most_lanes)
         parts, per_cell = self._cells(begin, end, most_cells)
         found = [self._parts[world].cells(edges, steps, per_cell) for world, steps in parts]
-        values = np.concatenate([one.values for one in found], axis=2)
+        values = _joined([one.values for one in found], axis=2)
         first_steps = [
             self.starts[world] + np.arange(steps.start, steps.stop, per_cell)
             for world, steps in parts
@@ -190,18 +194,18 @@ class Lanes:
         ]
         return View(
             steps_per_cell=per_cell,
-            first_step=np.concatenate(first_steps),
-            last_step=np.concatenate(last_steps),
+            first_step=_joined(first_steps),
+            last_step=_joined(last_steps),
             world=np.repeat([world for world, _ in parts], [len(first) for first in first_steps]),
             edges=edges,
             members=np.stack([part.members(edges) for part in self._parts], axis=1),
             stages=values[:4],
             late=values[4],
-            latest=np.concatenate([one.latest for one in found], axis=1),
-            total=np.concatenate([one.total for one in found]),
-            allreduce=np.concatenate([one.allreduce for one in found]),
-            last=np.concatenate([one.last for one in found]),
-            last_count=np.concatenate([one.last_count for one in found]),
+            latest=_joined([one.latest for one in found], axis=1),
+            total=_joined([one.total for one in found]),
+            allreduce=_joined([one.allreduce for one in found]),
+            last=_joined([one.last for one in found]),
+            last_count=_joined([one.last_count for one in found]),
         )
 
     def gaps(self, begin: int, end: int, shortest: int = 0) -> list[Gap]:
@@ -300,16 +304,7 @@ class _Part:
 
     def cells(self, edges: Ints, steps: slice, per_cell: int) -> _Cells:
         """Return cells of these steps, which start with a whole cell."""
-        members = self.members(edges)
-        filled = np.flatnonzero(members)
-        count = -(-(steps.stop - steps.start) // per_cell)
-        values = np.full((5, len(members), count), np.nan, np.float32)
-        latest = np.full((len(members), count), np.nan, np.float32)
-        if len(filled):
-            own = np.searchsorted(self._rows, edges[[*filled, filled[-1] + 1]])
-            sums = self.sums.over(own, steps, per_cell)
-            values[:, filled] = sums.means(np.diff(own))
-            latest[filled] = np.where(np.isfinite(sums.latest), sums.latest, np.float32(np.nan))
+        values, latest = self._values(edges, steps, per_cell)
         last, last_count = self._last(steps, per_cell)
         ledger = self.ledger
         return _Cells(
@@ -320,6 +315,24 @@ class _Part:
             last=last,
             last_count=last_count,
         )
+
+    def _values(self, edges: Ints, steps: slice, per_cell: int) -> tuple[Floats32, Floats32]:
+        """Return the means of cells, and their greatest lateness; NaN in lanes without its ranks."""
+        members = self.members(edges)
+        filled = np.flatnonzero(members)
+        lanes, cells = len(members), -(-(steps.stop - steps.start) // per_cell)
+        if len(filled):
+            own = np.searchsorted(self._rows, np.append(edges[filled], edges[filled[-1] + 1]))
+            sums = self.sums.over(own, steps, per_cell)
+            means = sums.means(np.diff(own))
+            known = np.where(np.isfinite(sums.latest), sums.latest, np.float32(np.nan))
+            if len(filled) == lanes:
+                return means, known
+        values = np.full((5, lanes, cells), np.nan, np.float32)
+        latest = np.full((lanes, cells), np.nan, np.float32)
+        if len(filled):
+            values[:, filled], latest[filled] = means, known
+        return values, latest
 
     def _own(self, starts: Ints) -> Ints:
         """Return where groups of rows start among its own rows."""
@@ -334,6 +347,11 @@ class _Part:
         cell = np.arange(len(critical)) // per_cell
         often = np.bincount(cell * ranks + critical, minlength=cells * ranks).reshape(cells, ranks)
         return self.row_of_position[often.argmax(axis=1)], often.max(axis=1)
+
+
+def _joined(arrays: Sequence[npt.NDArray[T]], axis: int = 0) -> npt.NDArray[T]:
+    """Join arrays of the worlds; a single one is not copied."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
 
 
 def _places(worlds: Sequence[WorldLedger]) -> list[tuple[str, int]]:
