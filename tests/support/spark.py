@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 1_200.0
 #: Two executors of a core each.
 MASTER = "local-cluster[2,1,1024]"
 #: A JVM of a few seconds gains nothing from code that is compiled a second time, for speed.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def need_spark() -> None:
@@ -46,8 +46,8 @@ def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
     own = {"PYTHONPATH": str(program.parent), **settings}
     on_executors = {**own, "PYTHONPATH": f"{program.parent}/executors:{program.parent}"}
     options = {
-        "spark.driver.extraJavaOptions": JAVA,
-        "spark.executor.extraJavaOptions": JAVA,
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
