@@ -54,7 +54,7 @@ else
 	$(BIN)/pytest -m "($(RANKS)) and not unmeasured" $(OF_RANKS)
 endif
 
-test-app: browser services-side
+test-app: $(VENV)/.ready-dev browser services-side
 	$(BIN)/pytest $(AT_ONCE) -m "not ($(RANKS))"
 
 test-unmeasured-side: services-side $(SIDES)
