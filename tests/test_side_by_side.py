@@ -28,6 +28,7 @@ def test_what_takes_longest_begins_first() -> None:
     assert turns == sorted(set(turns))
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_workers_get_whole_files() -> None:
     files = ["tests/recorder/test_clock.py", "tests/recorder/test_facts.py"]

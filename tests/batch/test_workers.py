@@ -28,6 +28,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings("terminal", made, scratch=tmp_path, out=tmp_path / "out").of(4)
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_a_run_that_ends_its_process_is_one_run_that_failed(
     settings: Settings, tmp_path: Path

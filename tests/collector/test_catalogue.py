@@ -462,6 +462,7 @@ def test_a_database_that_another_collector_is_making_is_no_strangers(
     ours.close()
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 @pytest.mark.parametrize("there", [False, True])
 def test_collectors_at_once_lose_no_row(store: Path, there: bool) -> None:
@@ -495,6 +496,7 @@ def test_collectors_at_once_lose_no_row(store: Path, there: bool) -> None:
     connection.close()
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_whole_collections_at_once_are_all_listed(store: Path, tmp_path: Path) -> None:
     program = (
