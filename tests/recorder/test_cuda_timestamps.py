@@ -1,6 +1,6 @@
-"""Timestamps of a CUDA device: on the host's clock, and without waiting for it.
+"""Timestamps of a CUDA device, on the host's clock and without waiting for the device.
 
-The device is a pretended one, see ``training.pretended_cuda``: this has not been run on a real one.
+The device is simulated, see ``training.pretended_cuda``: this has not been run on a real one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_WAITING = 4096
 
 
 class Training:
-    """A loop on a pretended device: its host, its turns, and the rows that come out."""
+    """A loop on a simulated device: its host, its iterations, and the resulting rows."""
 
     def __init__(self, counts: bool = True, single: bool = False, drift: float = 0.0) -> None:
         self.host = HostClock()
@@ -35,7 +35,7 @@ class Training:
     def turn(
         self, fetch_ms: float = 0, compute_ms: float = 2, reduce_ms: float = 1, reductions: int = 1
     ) -> None:
-        """The host waits for the batch, and gives the device the rest to do."""
+        """Let the host wait for the batch, and hand the rest to the device."""
         turn = Iteration(0, self.host(), 7)
         turn.device_begin = self.clock.timestamp()
         self.host.ns += int(fetch_ms * MS)
@@ -54,7 +54,7 @@ class Training:
         self.late.add(ended, numbered)
 
     def stages_ms(self) -> list[list[float | None]]:
-        """Of every row what input, compute and the reduction took."""
+        """Return what input, compute and the reduction took in every row."""
         return [
             [_ms(row.begin, row.data), _ms(row.data, row.ready), _ms(row.ready, row.reduced)]
             for row in self.rows
@@ -68,7 +68,7 @@ def _ms(begin: int | None, end: int | None) -> float | None:
 # -- the device's clock on the host's ------------------------------------------------------------
 
 
-def test_stamps_are_on_the_hosts_clock_however_the_devices_drifts() -> None:
+def test_timestamps_are_on_the_hosts_clock_for_any_drift_of_the_device() -> None:
     host = HostClock()
     cuda = PretendedCuda(host, drift=200e-6)
     clock = CudaClock(cuda, 0, host)
@@ -86,14 +86,14 @@ def test_stamps_are_on_the_hosts_clock_however_the_devices_drifts() -> None:
             assert found is not None
             assert truth is not None
             assert clock.error_ns is not None
-            # Two anchors' errors at most lie between them, and what float32 rounds off.
+            # At most the errors of two anchors, and float32 rounding.
             assert abs(found - truth) <= clock.error_ns + 1000
         clock.release([stamp for stamp, _ in stamps if stamp is not None])
     assert clock.error_ns is not None
     assert clock.error_ns < 20_000
 
 
-def test_a_device_that_answers_slowly_is_known_that_much_worse() -> None:
+def test_a_slow_answer_of_the_device_adds_uncertainty() -> None:
     host = HostClock()
     cuda = PretendedCuda(host)
     cuda.answers_after_ns = 150_000
@@ -102,7 +102,7 @@ def test_a_device_that_answers_slowly_is_known_that_much_worse() -> None:
     assert 50_000 < clock.error_ns < 100_000
 
 
-def test_without_an_anchor_there_are_no_stamps_until_there_is_one() -> None:
+def test_before_the_first_anchor_there_are_no_timestamps() -> None:
     host = HostClock()
     cuda = PretendedCuda(host)
     cuda.answers_after_ns = 5 * MS
@@ -114,7 +114,7 @@ def test_without_an_anchor_there_are_no_stamps_until_there_is_one() -> None:
     assert clock.timestamp() is not None
 
 
-def test_far_from_all_anchors_nothing_is_told() -> None:
+def test_far_from_all_anchors_there_are_no_timestamps() -> None:
     host = HostClock()
     cuda = PretendedCuda(host)
     clock = CudaClock(cuda, 0, host)
@@ -131,18 +131,18 @@ def test_far_from_all_anchors_nothing_is_told() -> None:
     assert clock.time_of(far) is not None
 
 
-def test_a_graph_that_is_captured_has_no_stamps_in_it() -> None:
+def test_a_captured_graph_contains_no_timestamps() -> None:
     training = Training()
     training.cuda.capturing = True
     assert training.clock.timestamp() is None
 
 
-def test_while_a_graph_is_captured_the_device_is_asked_nothing() -> None:
+def test_while_a_graph_is_captured_the_device_is_not_queried() -> None:
     training = Training()
     training.turn()
     training.host.ns += SECOND
     training.cuda.capturing = True
-    # Whatever is asked now would fail, and break the clock.
+    # A query would fail now, and break the clock.
     training.cuda.failed = True
     training.late.settle()
     assert training.rows == []
@@ -156,7 +156,7 @@ def test_while_a_graph_is_captured_the_device_is_asked_nothing() -> None:
 # -- rows that wait ------------------------------------------------------------------------------
 
 
-def test_rows_wait_until_the_device_is_through_and_come_in_order() -> None:
+def test_rows_wait_for_the_device_and_are_written_in_order() -> None:
     training = Training()
     for _ in range(5):
         training.turn(compute_ms=20, reduce_ms=10)
@@ -175,7 +175,7 @@ def test_rows_wait_until_the_device_is_through_and_come_in_order() -> None:
     )
 
 
-def test_a_step_that_is_done_before_an_earlier_one_waits_for_it() -> None:
+def test_a_step_that_is_complete_before_an_earlier_one_waits_for_it() -> None:
     training = Training()
     training.turn(compute_ms=500)
     busy, training.cuda.current = training.cuda.current, type(training.cuda.current)()
@@ -189,10 +189,10 @@ def test_a_step_that_is_done_before_an_earlier_one_waits_for_it() -> None:
     assert [row.step for row in training.rows] == [0, 1]
 
 
-def test_the_hosts_lead_is_no_input_and_a_wait_that_the_device_shares_is() -> None:
+def test_the_hosts_lead_is_not_input_and_a_wait_of_the_device_is() -> None:
     training = Training()
     for _ in range(10):
-        # The batch takes 5 ms, while the device still has more than that to do.
+        # The batch takes 5 ms, while the device is still busy for longer.
         training.turn(fetch_ms=5, compute_ms=40, reduce_ms=10)
     training.host.ns += SECOND
     training.turn(fetch_ms=30, compute_ms=40, reduce_ms=10)
@@ -205,7 +205,7 @@ def test_the_hosts_lead_is_no_input_and_a_wait_that_the_device_shares_is() -> No
     ]
 
 
-def test_no_stamp_lies_before_the_host_asked_for_its_step() -> None:
+def test_no_timestamp_is_before_the_host_launched_its_step() -> None:
     training = Training(drift=-400e-6)
     asked = []
     for _ in range(50):
@@ -220,7 +220,7 @@ def test_no_stamp_lies_before_the_host_asked_for_its_step() -> None:
         assert [began, *stamps] == sorted([began, *stamps])  # type: ignore[type-var,list-item]
 
 
-def test_accumulated_turns_are_one_step_in_the_devices_time() -> None:
+def test_accumulated_iterations_are_one_step_in_the_devices_time() -> None:
     training = Training()
     for _ in range(2):
         training.turn(fetch_ms=3, reductions=0)
@@ -231,7 +231,7 @@ def test_accumulated_turns_are_one_step_in_the_devices_time() -> None:
     assert training.stages_ms()[0] == [6.0, 5.0, 2.0]
 
 
-def test_several_reductions_in_a_turn_are_steps_in_the_devices_time() -> None:
+def test_several_reductions_in_an_iteration_are_steps_in_the_devices_time() -> None:
     training = Training()
     training.turn(reductions=2)
     training.host.ns += SECOND
@@ -249,7 +249,7 @@ def test_one_process_has_reduced_what_is_ready() -> None:
     assert row.ready == row.reduced
 
 
-def test_turns_of_which_no_reduction_was_ever_seen_are_steps() -> None:
+def test_iterations_without_any_reduction_are_steps() -> None:
     training = Training()
     for _ in range(3):
         training.turn(reductions=0)
@@ -310,7 +310,7 @@ def test_the_last_steps_are_waited_for() -> None:
     assert training.late.lost == 0
 
 
-def test_no_more_than_so_many_turns_wait(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_waiting_iterations_is_limited(caplog: pytest.LogCaptureFixture) -> None:
     training = Training()
     training.cuda.current.free_at = NEVER
     for _ in range(MOST_WAITING + 100):
@@ -321,7 +321,7 @@ def test_no_more_than_so_many_turns_wait(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.text.count("too far behind the host") == 1
 
 
-def test_turns_that_are_done_need_no_flush_to_make_room() -> None:
+def test_completed_iterations_make_place_without_a_flush() -> None:
     training = Training()
     for _ in range(MOST_WAITING + 1):
         training.turn(compute_ms=0, reduce_ms=0)
@@ -348,7 +348,7 @@ def test_a_device_that_fails_leaves_the_hosts_rows() -> None:
     assert "device-side assert" in training.clock.broken
 
 
-def test_one_stamp_that_is_missing_makes_its_stage_null_alone() -> None:
+def test_a_missing_timestamp_makes_only_its_stage_null() -> None:
     training = Training()
     training.turn()
     training.late._waiting[0][0].iteration.device_data = None  # type: ignore[union-attr]

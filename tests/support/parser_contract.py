@@ -1,4 +1,4 @@
-"""What every parser has to hold, and a whole log of each kind."""
+"""The contract of every parser, and a complete log of each kind."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def _neighbour(name: str) -> bytes:
 
 
 def _kineto(_: Path) -> bytes:
-    """What is before a trace's events, and of those only the ones that are annotations."""
+    """Return the start of a trace up to its events, and of those the annotations only."""
     head, *events = _neighbour("rank0.pt.trace.json.gz").split(b"\n  },")
     return b"\n  },".join([head, *(event for event in events if b"user_annotation" in event)])
 
 
-#: A whole log of each kind, by the parser's name.
+#: A complete log of each kind, by the parser's name.
 SAMPLES: dict[str, Callable[[Path], bytes]] = {
     "step-log": _step_log,
     "mlflow-metrics": _mlflow,
@@ -111,7 +111,7 @@ SAMPLES: dict[str, Callable[[Path], bytes]] = {
 
 
 def holds(parser: Parser, data: bytes) -> list[Parsed]:
-    """Parse bytes: logs as they have to be, or an error of one sentence that names the file."""
+    """Parse bytes: the result must be valid logs, or an error of one sentence that names the file."""
     try:
         one = parser.parse("some/log", data)
     except UnreadableError as error:
