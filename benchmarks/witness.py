@@ -13,8 +13,8 @@ fused repeat the same interval, so what counts is the union, never the sum:
 - exposed: the part of that union after rank 0's gradients were ready, which delays rank 0;
 - span: from ready to the end of the last interval, with what lies between the intervals;
 - alone: from the start of the last gradient's negotiation to the end of the last interval. It needs
-  no timestamp of ours. A negotiation begins with the first rank that has the gradient, so it is the like
-  of ours in those steps only in which rank 0 was ready before rank 1.
+  no timestamp of ours. A negotiation starts with the first rank that has the gradient, so it is
+  comparable with ours only in steps in which rank 0 was ready before rank 1.
 
 A last training has the starts of Horovod's cycles in its timeline: the cycle that takes up the last
 gradient must be the next one after our timestamp says that it was ready.
