@@ -109,13 +109,13 @@ def test_machine_series_need_no_second_analysis(tmp_path: Path, counted: list[st
     cpu = Series("cpu_utilization", "%", None, None, "m.json", walls, np.arange(8.0))
     folder = save_run(replace(run, series=(cpu,)), tmp_path)
     manifest = check_run(folder).manifest or ""
-    said = [
+    sentences = [
         evidence(cached_analysis(StoredRun(own, folder, manifest), analyse=_noting(counted)))
         for own in (load_run(folder), RunOnDisk.open(folder))
     ]
     assert counted == ["own"]
-    assert said[0].startswith("CPU utilization was ")
-    assert said[0] == said[1]
+    assert sentences[0].startswith("CPU utilization was ")
+    assert sentences[0] == sentences[1]
     assert not check_run(folder).notes
 
 

@@ -22,12 +22,13 @@ from stallscope.errors import UnwritableError, UsageError
 
 
 @pytest.mark.parametrize(
-    ("said", "bytes_"), [("3GB", 3_000_000_000), ("1.5 gb", 1_500_000_000), ("800MB", 800_000_000)]
+    ("expected", "bytes_"),
+    [("3GB", 3_000_000_000), ("1.5 gb", 1_500_000_000), ("800MB", 800_000_000)],
 )
 def test_the_configured_memory_counts(
-    said: str, bytes_: int, monkeypatch: pytest.MonkeyPatch
+    expected: str, bytes_: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STALLSCOPE_MEMORY", said)
+    monkeypatch.setenv("STALLSCOPE_MEMORY", expected)
     assert memory_to_give() == bytes_
     assert allocator_for(bytes_ // BYTES_PER_ROW) is in_memory
     assert allocator_for(bytes_ // BYTES_PER_ROW + 1) is on_disk
@@ -71,12 +72,12 @@ def test_processes_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory_to_give() == 750_000_000
 
 
-@pytest.mark.parametrize("said", ["3", "much", "-1GB", "GB"])
+@pytest.mark.parametrize("expected", ["3", "much", "-1GB", "GB"])
 def test_an_invalid_amount_is_named_in_the_error(
-    said: str, monkeypatch: pytest.MonkeyPatch
+    expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STALLSCOPE_MEMORY", said)
-    with pytest.raises(UsageError, match=f"STALLSCOPE_MEMORY={said}.*3GB or 800MB"):
+    monkeypatch.setenv("STALLSCOPE_MEMORY", expected)
+    with pytest.raises(UsageError, match=f"STALLSCOPE_MEMORY={expected}.*3GB or 800MB"):
         memory_to_give()
 
 

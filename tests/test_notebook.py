@@ -74,9 +74,9 @@ def test_figures_are_plain_plotly_figures_in_the_reports_order(logs: Path) -> No
 
 
 def test_the_text_output(logs: Path) -> None:
-    said = repr(stallscope.show(logs / "job"))
-    assert "ank 1" in said
-    assert "\n" not in said
+    printed = repr(stallscope.show(logs / "job"))
+    assert "ank 1" in printed
+    assert "\n" not in printed
 
 
 def test_an_unreadable_run_is_an_error_of_one_sentence(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_a_notebook_shows_the_report_and_plain_figures(logs: Path, kernel: Any) -> None:
-    report, figures, said, html = kernel(
+    report, figures, printed, html = kernel(
         f"import stallscope\nrun = stallscope.show({str(logs / 'job')!r})\nrun",
         "for drawn in run.figures():\n    drawn.show()",
         "print(run)",
@@ -140,7 +140,7 @@ def test_a_notebook_shows_the_report_and_plain_figures(logs: Path, kernel: Any) 
     for drawn in shown_figures:
         assert drawn["data"]
         assert drawn["layout"]["paper_bgcolor"] == "#ffffff"
-    assert said[0]["text"] == f"{report[0]['data']['text/plain']}\n"
+    assert printed[0]["text"] == f"{report[0]['data']['text/plain']}\n"
     assert html[0]["data"]["text/plain"] == "'<iframe '"
 
 

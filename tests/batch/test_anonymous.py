@@ -106,7 +106,7 @@ def test_settings_without_names_stay(logs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "vm", "rank", "node-1"])
-def test_hosts_of_any_name_are_replaced_where_they_stand_alone(name: str, tmp_path: Path) -> None:
+def test_hosts_of_any_name_are_replaced_as_whole_words(name: str, tmp_path: Path) -> None:
     run = run_of_job(tmp_path / "logs", replace(JOB, hosts=(name, "other"), facts={}))
     found = anonymous(run)
     assert found.hosts == ["host-1", "host-2"]

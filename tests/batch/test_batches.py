@@ -47,16 +47,20 @@ def written(out: Path) -> dict[str, int]:
 def test_parallel_runs_give_the_reports_of_sequential_ones(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = []
+    documents = []
     for jobs in ("1", "2"):
         words = ["report", "1", "nowhere", "base", "2", "--format", "json", "--jobs", jobs]
         assert main(words) == 2
         printed = capsys.readouterr()
         assert "nowhere: there is no such file or folder" in printed.err
-        told.append(json.loads(printed.out))
-    assert [one["run"]["id"] for one in told[0]] == ["run-1", "base", "run-2"]
-    assert [one["baseline"] and one["baseline"]["id"] for one in told[0]] == ["base", None, "base"]
-    assert told[0] == told[1]
+        documents.append(json.loads(printed.out))
+    assert [one["run"]["id"] for one in documents[0]] == ["run-1", "base", "run-2"]
+    assert [one["baseline"] and one["baseline"]["id"] for one in documents[0]] == [
+        "base",
+        None,
+        "base",
+    ]
+    assert documents[0] == documents[1]
 
 
 def test_summaries_come_in_the_order_of_the_runs(
@@ -209,8 +213,8 @@ def test_two_batches_do_not_write_into_one_folder_at_once(
 
 def test_a_run_given_twice_is_reported_once(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "1", "1/", "2", str(logs / "1"), "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [one["run"]["id"] for one in told] == ["run-1", "run-2"]
+    documents = json.loads(capsys.readouterr().out)
+    assert [one["run"]["id"] for one in documents] == ["run-1", "run-2"]
 
 
 def test_a_damaged_state_does_no_harm(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,9 +266,9 @@ def test_a_stopped_batch_says_how_to_resume_and_resumes(
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    (said,) = [line for line in errors.splitlines() if line]
-    assert said.endswith("of 40 are written; run the same command to continue")
-    done = int(said.split()[2])
+    (message,) = [line for line in errors.splitlines() if line]
+    assert message.endswith("of 40 are written; run the same command to continue")
+    done = int(message.split()[2])
     assert 0 < done < 40
     assert not list(tmp_path.glob("reports/.*.tmp"))
 

@@ -37,7 +37,7 @@ def test_a_share_is_met_or_missed() -> None:
     assert figures.share_of("cost", 3.0, "µs", "other", 100.0, most=0.02).met is False
 
 
-def test_a_share_is_only_met_where_both_intervals_say_so() -> None:
+def test_a_share_is_only_met_if_both_intervals_agree() -> None:
     sure, unsure = (90.0, 110.0), (10.0, 190.0)
     for other, met in ((sure, True), (unsure, None)):
         figure = figures.share_of(

@@ -109,7 +109,7 @@ def test_sizes_are_mixed_and_differ_between_repeats() -> None:
     assert not first & second
 
 
-def test_a_prefetched_loader_is_slower_by_what_prefetching_hides() -> None:
+def test_a_prefetched_loader_is_slower_by_the_hidden_time() -> None:
     pair = plan.Pair("keras", 2, 0, "input", "sleep", "all", 50)
     assert pair.fault_ms(20.0) == 10.0
     assert replace(pair, prefetched=True).fault_ms(20.0) == 30.0
@@ -177,7 +177,7 @@ def test_only_one_training_runs_at_a_time() -> None:
     assert happened == ["a0", "b0", "b1", "a1", "b ends", "a ends"]
 
 
-def test_what_a_training_raises_is_raised_in_its_turn() -> None:
+def test_a_trainings_error_is_raised_in_its_turn() -> None:
     def train(pause: Callable[[], None]) -> None:
         pause()
         raise ZeroDivisionError

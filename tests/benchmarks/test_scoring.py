@@ -138,7 +138,7 @@ def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
     assert scoring.read_scores(file) == [slow, quiet]
 
 
-def test_rows_hold_shares_and_medians(tmp_path: Path) -> None:
+def test_rows_contain_shares_and_medians(tmp_path: Path) -> None:
     found = analysis_of(tmp_path, replace(CLEAN, slow={(1, "compute"): 6.0}))
     right = scored(found, "one", "compute", 1)
     wrong = replace(right, cause_right=False, found_ms=None, cv=())

@@ -35,7 +35,7 @@ def test_changes_name_the_stage_and_the_ranks() -> None:
 
 def test_pauses_are_before_the_steps_that_they_delayed() -> None:
     assert [at for at, _ in chart().pauses] == [300.0, 600.0]
-    assert all("validation" in said and "checkpoints" in said for _, said in chart().pauses)
+    assert all("validation" in label and "checkpoints" in label for _, label in chart().pauses)
 
 
 def test_rates_are_those_of_the_run() -> None:

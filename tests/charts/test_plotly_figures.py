@@ -276,7 +276,7 @@ def test_compared_bars_have_whiskers_and_unmeasured_values_have_no_bar() -> None
     assert drawn.layout.yaxis.ticktext[0] == "<b>Input</b>"
 
 
-def test_a_mean_lies_within_its_range_and_breaks_off_where_nothing_was_measured() -> None:
+def test_a_mean_is_within_its_range_with_gaps_where_nothing_was_measured() -> None:
     high, low, mean = figure(OVER_TIME, dark=False).data
     assert (list(high.y[2:]), list(mean.y[2:]), list(low.y[2:])) == ([9, 10], [7, 8], [6, 7])
     assert np.isnan(mean.y[1])

@@ -97,8 +97,8 @@ def test_files_are_written_once_and_not_overwritten(
     assert all((logs / path).stat().st_size > 200 for path in written)
     # Reported before anything is read.
     assert main([*words, "nowhere"]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert "out/comparison.html is there already (and 3 more): add --force" in said
+    (message,) = capsys.readouterr().err.splitlines()
+    assert "out/comparison.html is there already (and 3 more): add --force" in message
     assert main([*words, "--force"]) == 0
 
 
@@ -148,7 +148,7 @@ def test_verdicts_of_two_runs_use_a_baseline(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["a", "b", "c", "--baseline", "a"], "there are 3: leave it out"),
         (["a", "b", "--baseline", "wide"], "a baseline on 3 ranks cannot be compared with"),
@@ -156,11 +156,11 @@ def test_verdicts_of_two_runs_use_a_baseline(
     ],
 )
 def test_a_baseline_that_does_not_fit_is_refused(
-    logs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    logs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
     write_job(logs / "wide", replace(JOB, ranks=3, run_id="wide"))
     assert main(["compare", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert said in err
+    assert expected in err
     assert len(err.splitlines()) == 1

@@ -100,5 +100,5 @@ def test_without_a_run_the_store_nearby_is_served(here: Path, place: str) -> Non
         (cwd / place).parent.mkdir(parents=True)
         shutil.move(here / "store", cwd / place)
     _, errors = dashboard_served_once(cwd=cwd)
-    said = "this folder" if place == "." else place
-    assert errors == f"stallscope: the runs collected into {said}\n"
+    shown = "this folder" if place == "." else place
+    assert errors == f"stallscope: the runs collected into {shown}\n"

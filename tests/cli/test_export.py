@@ -54,7 +54,7 @@ def test_steps_and_ranks_are_chosen(logs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["job", "--format", "svg"], "no export format 'svg': there are perfetto, chrome,"),
         (["job", "--format", "csv", "--from", "x"], "--from x: give the number of a step"),
@@ -67,11 +67,11 @@ def test_steps_and_ranks_are_chosen(logs: Path) -> None:
     ],
 )
 def test_mistakes_are_errors_of_one_sentence(
-    words: list[str], said: str, logs: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], expected: str, logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", *words, "--out", "out"]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert expected in err
     assert len(err.splitlines()) == 1
     assert not (logs / "out").exists()
 

@@ -57,13 +57,15 @@ def test_every_file_is_named_in_a_table_of_80_columns(mixed: Path, capsys: Captu
     out, err = capsys.readouterr()
     assert err == ""
     assert max(map(len, out.splitlines())) <= 80
-    said = " ".join(out.split())
-    assert "no log that Stallscope knows; left alone: notes.txt, table.parquet, weights.bin" in said
-    assert "stallscope tune reads it: autotune.csv, timeline.json" in said
-    assert "1 torn or unreadable line(s) skipped: rank-00001.0.0.steps.csv" in said
-    assert "lines labelled by horovodrun over Gloo: horovodrun-stamped.txt" in said
-    assert "2 ranks, 1 host, 300 steps" in said
-    assert "known: steps, to the microsecond" in said
+    printed = " ".join(out.split())
+    assert (
+        "no log that Stallscope knows; left alone: notes.txt, table.parquet, weights.bin" in printed
+    )
+    assert "stallscope tune reads it: autotune.csv, timeline.json" in printed
+    assert "1 torn or unreadable line(s) skipped: rank-00001.0.0.steps.csv" in printed
+    assert "lines labelled by horovodrun over Gloo: horovodrun-stamped.txt" in printed
+    assert "2 ranks, 1 host, 300 steps" in printed
+    assert "known: steps, to the microsecond" in printed
 
 
 def test_several_kinds_in_a_folder_are_one_run_of_the_most_detailed(
@@ -113,9 +115,9 @@ def test_timestamps_without_a_zone_are_reported(
     }
     assert file["precision"] == "epochs, to the second"
     assert main(["inspect", str(tmp_path)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "times are local, of an unknown time zone: out.txt" in said
-    assert "2026-11-21 02:28:01 – 2026-11-21 02:28:07 of an unknown zone" in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "times are local, of an unknown time zone: out.txt" in printed
+    assert "2026-11-21 02:28:01 – 2026-11-21 02:28:07 of an unknown zone" in printed
 
 
 def test_a_damaged_file_gets_its_line_and_the_others_are_read(

@@ -295,8 +295,8 @@ def test_a_catalogue_that_names_another_folder_removes_nothing(stallscope: Comma
 def test_without_a_terminal_nothing_is_removed(
     stallscope: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open(os.devnull) as nobody:  # noqa: PTH123
-        monkeypatch.setattr(sys, "stdin", nobody)
+    with open(os.devnull) as empty:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdin", empty)
         status, _, errors = stallscope("rm", "store#slow")
     assert status == 2
     assert "--yes removes the runs" in errors

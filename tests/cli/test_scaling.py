@@ -124,5 +124,5 @@ def test_repeats_that_differ_by_a_fault_are_averaged_and_reported(
     slow = replace(JOB, ranks=4, run_id="slow", slow={(1, "compute"): 60.0})
     write_job(logs / "slow", replace(slow, facts={"run_name": "slow"}))
     assert main(["scaling", "on-1", "on-4", "slow"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "averaged though they differ by a fault: slow (imbalance of rank 1)" in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "averaged though they differ by a fault: slow (imbalance of rank 1)" in printed

@@ -49,12 +49,12 @@ def test_a_log_alone_gives_the_setting_with_an_unknown_gain(capsys: Captured) ->
     assert main(["tune", str(REAL / "autotune.csv")]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    said = " ".join(out.split())
-    assert "cycles of 10.0 ms, fusion up to 8.00 MiB, response cache on" in said
-    assert "insufficient_data" in said
+    printed = " ".join(out.split())
+    assert "cycles of 10.0 ms, fusion up to 8.00 MiB, response cache on" in printed
+    assert "insufficient_data" in printed
     assert "HOROVOD_FUSION_THRESHOLD=8388608\nHOROVOD_CYCLE_TIME=10\n" in out
     assert "HOROVOD_CACHE_CAPACITY=1024\n" in out
-    assert "8.02 MB/s, the best of 42 settings" in said
+    assert "8.02 MB/s, the best of 42 settings" in printed
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -86,9 +86,9 @@ def test_steps_give_the_gain_of_the_setting(capsys: Captured) -> None:
     assert one["tried"][0]["steps"] == 47
     assert one["tried"][0]["step_ci95_ms"] is not None
     assert main(["tune", "tuned", "own"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("tuned/autotune.csv Fix cycles of 10.0 ms")
-    assert "in own, without the autotuner" in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith("tuned/autotune.csv Fix cycles of 10.0 ms")
+    assert "in own, without the autotuner" in printed
 
 
 def test_a_setting_without_a_gain_is_not_recommended(tmp_path: Path, capsys: Captured) -> None:

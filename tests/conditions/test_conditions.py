@@ -88,14 +88,14 @@ def test_conditions_hold_or_not(text: str, held: bool) -> None:
 
 
 def test_the_outcome_shows_the_numbers() -> None:
-    said = check("input.excess>10%").says
+    explanation = check("input.excess>10%").says
     entry, step = slow_input().cause("input"), slow_input().step
     assert entry is not None
     assert entry.excess_ms is not None
     assert step is not None
     share = f"{entry.excess_ms / step.mean:.1%}"
-    assert said.startswith(f"input.excess is {share} (")
-    assert said.endswith("), over 10%")
+    assert explanation.startswith(f"input.excess is {share} (")
+    assert explanation.endswith("), over 10%")
     assert check("job_s.total>1000").says.endswith("not over 1000 s")
     assert check("bottleneck=='imbalance'").says == "bottleneck is 'input', not 'imbalance'"
     assert check("verdict~put").says == "verdict is 'input', with 'put'"
@@ -195,7 +195,7 @@ def test_stages_that_were_not_measured_decide_nothing() -> None:
     assert check("step_ms.mean>100ms", without_timestamps()).held
 
 
-def test_logs_of_epochs_decide_what_they_know() -> None:
+def test_logs_of_epochs_decide_conditions_on_epochs() -> None:
     (run,) = read(str(Path(__file__).parents[1] / "parsers" / "printed" / "tf-2.15-verbose-2.txt"))
     epochs = analyse(run)
     assert check("epoch_times.mean_s<1 and epochs>1", epochs).held is True
@@ -240,7 +240,7 @@ def _with_step(low: float, mean: float, high: float) -> Analysis:
     return replace(analysis, step=replace(analysis.step, mean=mean, ci95=(low, high)))
 
 
-def test_a_condition_within_the_interval_says_so_and_holds_by_the_estimate() -> None:
+def test_a_condition_within_the_interval_is_marked_and_holds_by_the_estimate() -> None:
     found = check("step_ms.mean>200ms", _with_step(180.0, 210.0, 240.0))
     assert found.held is True
     assert found.says.endswith("over 200ms; the interval 180–240 ms includes the limit")
@@ -297,7 +297,7 @@ def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("", "column 1: the text ends where a figure or a number is missing"),
         (
@@ -336,8 +336,8 @@ def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> 
         ("x" * 1001, "a condition has at most 1,000 characters, and this one 1,001"),
     ],
 )
-def test_an_error_is_one_sentence_with_its_position(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}[^\n]*$"):
+def test_an_error_is_one_sentence_with_its_position(text: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}[^\n]*$"):
         parse(text)
 
 
@@ -363,5 +363,5 @@ def test_too_few_steps_leave_no_interval() -> None:
     assert analysis.step is not None
     few = replace(analysis, step=replace(analysis.step, ci95=None))
     assert check("step_ms.mean>100", few).held is True
-    said = check("surely(step_ms.mean>100)", few).says
-    assert said.endswith("it has no interval: too few independent steps")
+    explanation = check("surely(step_ms.mean>100)", few).says
+    assert explanation.endswith("it has no interval: too few independent steps")

@@ -108,12 +108,12 @@ def _checked(text: str) -> None:
     try:
         condition = parse(text)
     except ValueError as error:
-        said = str(error)
+        message = str(error)
     else:
         _evaluated_on_runs(condition)
         return
-    assert re.match(r"column \d+: \S|a condition has at most ", said)
-    assert said.isprintable()
+    assert re.match(r"column \d+: \S|a condition has at most ", message)
+    assert message.isprintable()
 
 
 def _evaluated_on_runs(condition: Condition) -> None:
@@ -153,12 +153,12 @@ def test_no_order_of_words_crashes_a_filter(words: list[str], between: str) -> N
         try:
             found = parse_any(between.join(words))
         except UsageError as error:
-            said = str(error).removeprefix("--where: ")
+            message = str(error).removeprefix("--where: ")
         else:
             assert found.finds(ENTRY, "training") in (True, False)
             continue
-        assert re.match(r"column \d+: \S|there is no field |\w.*?[<>=~].*?: \S", said)
-        assert said.isprintable()
+        assert re.match(r"column \d+: \S|there is no field |\w.*?[<>=~].*?: \S", message)
+        assert message.isprintable()
 
 
 def test_parentheses_stay_where_they_matter() -> None:
@@ -171,12 +171,12 @@ def test_parentheses_stay_where_they_matter() -> None:
 
 
 def test_every_figure_and_unit_is_documented() -> None:
-    said = set(re.findall(r"`([^`]+)`", PAGE.read_text()))
+    documented = set(re.findall(r"`([^`]+)`", PAGE.read_text()))
     for name in known_names():
         first, _, rest = name.partition(".")
         generic = f"PART.{rest}" if first in ENTRIES else name
-        assert generic in said, name
-    assert set(UNITS) - {""} <= said
+        assert generic in documented, name
+    assert set(UNITS) - {""} <= documented
 
 
 def test_every_example_on_the_page_is_a_condition() -> None:

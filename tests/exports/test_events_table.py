@@ -92,15 +92,15 @@ def test_a_selection_leaves_out_other_ranks_and_times(run: Run, tmp_path: Path) 
         run, at(-5), at(0.001), at(0.001, 1), at(0.001, 3), at(500), Event("a", "", "")
     )
 
-    def said(selection: Selection) -> list[str]:
+    def shown(selection: Selection) -> list[str]:
         (tmp_path / "out").unlink(missing_ok=True)
         return [row["what"] for row in rows(own, tmp_path, selection)]
 
-    assert said(Selection(ranks=frozenset({1}))) == [
+    assert shown(Selection(ranks=frozenset({1}))) == [
         *("at -5 ()", "at 0.001 ()", "at 0.001 (1,)", "at 500 ()", "")
     ]
-    assert said(Selection(0, 3)) == ["at 0.001 ()", "at 0.001 (1,)", "at 0.001 (3,)"]
-    assert said(Selection(100)) == []
+    assert shown(Selection(0, 3)) == ["at 0.001 ()", "at 0.001 (1,)", "at 0.001 (3,)"]
+    assert shown(Selection(100)) == []
 
 
 @pytest.mark.parametrize("evil", ["=1+1", "@a", '=a","b"\r\n'])

@@ -110,8 +110,8 @@ def test_counters_and_change_points(name: str, tmp_path: Path) -> None:
     assert values == [ns / 1e6 for ns in ledger.imbalance.tolist()]
     # No rank makes progress during validation and after the end.
     assert [value for _, value in trace.counters["Samples per second"]].count(0) == 2
-    ((said, time, args),) = trace.marks
-    assert said == "Steps became slower"
+    ((label, time, args),) = trace.marks
+    assert label == "Steps became slower"
     assert (args["step"], args["changed_most"], args["last_rank"]) == (80, "Imbalance", 2)
     begins = {bar[0]: bar[1] for bar in trace.slices[ALL, "Steps"]}
     assert time == begins["Step 80"]

@@ -32,23 +32,25 @@ class Training:
         )
         self.steps = 0
 
-    def turn(
+    def iteration(
         self, fetch_ms: float = 0, compute_ms: float = 2, reduce_ms: float = 1, reductions: int = 1
     ) -> None:
         """Let the host wait for the batch, and hand the rest to the device."""
-        turn = Iteration(0, self.host(), 7)
-        turn.device_begin = self.clock.timestamp()
+        iteration = Iteration(0, self.host(), 7)
+        iteration.device_begin = self.clock.timestamp()
         self.host.ns += int(fetch_ms * MS)
-        turn.data, turn.samples = self.host(), 16
-        turn.device_data = self.clock.timestamp()
+        iteration.data, iteration.samples = self.host(), 16
+        iteration.device_data = self.clock.timestamp()
         for _ in range(reductions):
             self.cuda.work(int(compute_ms * MS))
             ready, device_ready = self.host(), self.clock.timestamp()
             self.cuda.work(int(reduce_ms * MS))
-            turn.reduced(Reduction(ready, ready, self.host(), device_ready, self.clock.timestamp()))
+            iteration.reduced(
+                Reduction(ready, ready, self.host(), device_ready, self.clock.timestamp())
+            )
         end = self.host()
-        ended = self.late.finished(turn, end, None)
-        rows = self.assembler.rows(turn, end)
+        ended = self.late.finished(iteration, end, None)
+        rows = self.assembler.rows(iteration, end)
         numbered = [row._replace(step=self.steps + at) for at, row in enumerate(rows)]
         self.steps += len(rows)
         self.late.add(ended, numbered)
@@ -139,7 +141,7 @@ def test_a_captured_graph_contains_no_timestamps() -> None:
 
 def test_while_a_graph_is_captured_the_device_is_not_queried() -> None:
     training = Training()
-    training.turn()
+    training.iteration()
     training.host.ns += SECOND
     training.cuda.capturing = True
     # A query would fail now, and break the clock.
@@ -159,7 +161,7 @@ def test_while_a_graph_is_captured_the_device_is_not_queried() -> None:
 def test_rows_wait_for_the_device_and_are_written_in_order() -> None:
     training = Training()
     for _ in range(5):
-        training.turn(compute_ms=20, reduce_ms=10)
+        training.iteration(compute_ms=20, reduce_ms=10)
     training.late.settle()
     assert training.rows == []
     training.host.ns += 65 * MS
@@ -177,9 +179,9 @@ def test_rows_wait_for_the_device_and_are_written_in_order() -> None:
 
 def test_a_step_that_is_complete_before_an_earlier_one_waits_for_it() -> None:
     training = Training()
-    training.turn(compute_ms=500)
+    training.iteration(compute_ms=500)
     busy, training.cuda.current = training.cuda.current, type(training.cuda.current)()
-    training.turn(compute_ms=1)
+    training.iteration(compute_ms=1)
     training.host.ns += 100 * MS
     training.late.settle()
     assert busy.free_at > training.host.ns
@@ -193,9 +195,9 @@ def test_the_hosts_lead_is_not_input_and_a_wait_of_the_device_is() -> None:
     training = Training()
     for _ in range(10):
         # The batch takes 5 ms, while the device is still busy for longer.
-        training.turn(fetch_ms=5, compute_ms=40, reduce_ms=10)
+        training.iteration(fetch_ms=5, compute_ms=40, reduce_ms=10)
     training.host.ns += SECOND
-    training.turn(fetch_ms=30, compute_ms=40, reduce_ms=10)
+    training.iteration(fetch_ms=30, compute_ms=40, reduce_ms=10)
     training.host.ns += SECOND
     training.late.settle()
     assert training.stages_ms() == [
@@ -210,7 +212,7 @@ def test_no_timestamp_is_before_the_host_launched_its_step() -> None:
     asked = []
     for _ in range(50):
         asked.append(training.host.ns)
-        training.turn(compute_ms=3, reduce_ms=1)
+        training.iteration(compute_ms=3, reduce_ms=1)
         training.host.ns += 20 * MS
     training.late.settle()
     assert len(training.rows) == 50
@@ -223,8 +225,8 @@ def test_no_timestamp_is_before_the_host_launched_its_step() -> None:
 def test_accumulated_iterations_are_one_step_in_the_devices_time() -> None:
     training = Training()
     for _ in range(2):
-        training.turn(fetch_ms=3, reductions=0)
-        training.turn(fetch_ms=3, compute_ms=5, reduce_ms=2)
+        training.iteration(fetch_ms=3, reductions=0)
+        training.iteration(fetch_ms=3, compute_ms=5, reduce_ms=2)
     training.host.ns += SECOND
     training.late.settle()
     assert [(row.step, row.micro, row.samples) for row in training.rows] == [(0, 2, 32), (1, 2, 32)]
@@ -233,7 +235,7 @@ def test_accumulated_iterations_are_one_step_in_the_devices_time() -> None:
 
 def test_several_reductions_in_an_iteration_are_steps_in_the_devices_time() -> None:
     training = Training()
-    training.turn(reductions=2)
+    training.iteration(reductions=2)
     training.host.ns += SECOND
     training.late.settle()
     assert [(row.step, row.samples) for row in training.rows] == [(0, 16), (1, 0)]
@@ -242,7 +244,7 @@ def test_several_reductions_in_an_iteration_are_steps_in_the_devices_time() -> N
 
 def test_one_process_has_reduced_what_is_ready() -> None:
     training = Training(single=True)
-    training.turn()
+    training.iteration()
     training.host.ns += SECOND
     training.late.settle()
     [row] = training.rows
@@ -252,10 +254,10 @@ def test_one_process_has_reduced_what_is_ready() -> None:
 def test_iterations_without_any_reduction_are_steps() -> None:
     training = Training()
     for _ in range(3):
-        training.turn(reductions=0)
+        training.iteration(reductions=0)
     given_up = training.assembler.give_up()
     training.late.add(None, [row._replace(step=at) for at, row in enumerate(given_up)])
-    training.turn(reductions=0)
+    training.iteration(reductions=0)
     training.host.ns += SECOND
     training.late.settle()
     assert [row.step for row in training.rows] == [0, 1, 2, 0]
@@ -267,7 +269,7 @@ def test_events_are_used_again() -> None:
     events = []
     for _ in range(20):
         for _ in range(50):
-            training.turn()
+            training.iteration()
         training.host.ns += SECOND
         training.late.settle()
         events.append(training.cuda.events)
@@ -287,11 +289,11 @@ def test_a_device_that_hangs_costs_the_end_of_training_two_seconds_and_the_stage
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     training = Training()
-    training.turn()
+    training.iteration()
     training.host.ns += SECOND
     training.cuda.current.free_at = NEVER
     for _ in range(3):
-        training.turn()
+        training.iteration()
     before = training.host.ns
     training.late.settle(last=True)
     assert 2 * SECOND <= training.host.ns - before < 4 * SECOND
@@ -304,7 +306,7 @@ def test_a_device_that_hangs_costs_the_end_of_training_two_seconds_and_the_stage
 
 def test_the_last_steps_are_waited_for() -> None:
     training = Training()
-    training.turn(compute_ms=700)
+    training.iteration(compute_ms=700)
     training.late.settle(last=True)
     assert training.stages_ms() == [[0.0, 700.0, 1.0]]
     assert training.late.lost == 0
@@ -314,7 +316,7 @@ def test_the_number_of_waiting_iterations_is_limited(caplog: pytest.LogCaptureFi
     training = Training()
     training.cuda.current.free_at = NEVER
     for _ in range(MOST_WAITING + 100):
-        training.turn()
+        training.iteration()
     assert [row.step for row in training.rows] == list(range(100))
     assert without_stages(training.rows)
     assert training.late.lost == 100
@@ -324,7 +326,7 @@ def test_the_number_of_waiting_iterations_is_limited(caplog: pytest.LogCaptureFi
 def test_completed_iterations_make_place_without_a_flush() -> None:
     training = Training()
     for _ in range(MOST_WAITING + 1):
-        training.turn(compute_ms=0, reduce_ms=0)
+        training.iteration(compute_ms=0, reduce_ms=0)
         training.host.ns += MS
     assert len(training.rows) == MOST_WAITING + 1
     assert training.late.lost == 0
@@ -332,14 +334,14 @@ def test_completed_iterations_make_place_without_a_flush() -> None:
 
 def test_a_device_that_fails_leaves_the_hosts_rows() -> None:
     training = Training()
-    training.turn()
+    training.iteration()
     training.host.ns += SECOND
     training.late.settle()
-    training.turn()
+    training.iteration()
     training.cuda.failed = True
-    training.turn()
+    training.iteration()
     training.late.settle()
-    training.turn()
+    training.iteration()
     training.late.settle(last=True)
     assert [row.step for row in training.rows] == [0, 1, 2, 3]
     assert training.stages_ms()[0] == [0.0, 2.0, 1.0]
@@ -350,7 +352,7 @@ def test_a_device_that_fails_leaves_the_hosts_rows() -> None:
 
 def test_a_missing_timestamp_makes_only_its_stage_null() -> None:
     training = Training()
-    training.turn()
+    training.iteration()
     training.late._waiting[0][0].iteration.device_data = None  # type: ignore[union-attr]
     training.host.ns += SECOND
     training.late.settle()

@@ -112,8 +112,8 @@ def test_an_unreadable_log_blocks_no_rank(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING):
         first, *_ = gathered(tmp_path)
     assert [path.name for path in first] == ["rank-00002.0.0.steps.csv"]
-    (said,) = caplog.messages
-    assert "rank-00001.0.0.steps.csv is not gathered" in said
+    (message,) = caplog.messages
+    assert "rank-00001.0.0.steps.csv is not gathered" in message
 
 
 def test_a_single_process_has_nothing_to_gather(tmp_path: Path) -> None:

@@ -271,9 +271,9 @@ def test_a_further_file_that_cannot_be_made_ends_the_recording_and_not_the_train
         session.flush()
     session.close()
     tmp_path.chmod(0o755)
-    (said,) = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
-    assert "no space" in said
-    assert "training goes on" in said
+    (message,) = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
+    assert "no space" in message
+    assert "training goes on" in message
     assert Counter(line.split(",")[0] for line in first.read_text().splitlines())["step"] == 1
 
 

@@ -126,7 +126,7 @@ def test_a_log_ends_with_the_cost_of_recording(open_session: Opener, tmp_path: P
         session.step(step_row(session.next_step))
     session.flush()
     session.close()
-    *_, said, end = lines_of(session)
+    *_, facts_line, end = lines_of(session)
     assert end.startswith("end,")
     [run] = read(str(tmp_path / "logs"))
     cost = run.recorder_cost[0]
@@ -134,7 +134,7 @@ def test_a_log_ends_with_the_cost_of_recording(open_session: Opener, tmp_path: P
     # The header is one write, and the steps are another one.
     assert cost["flushes"] == 2
     assert session.path is not None
-    before = session.path.read_text().index(said)
+    before = session.path.read_text().index(facts_line)
     assert cost["bytes"] == before
     assert run.fact("recorder") == stallscope.__version__
 
@@ -303,7 +303,7 @@ def test_a_row_that_cannot_be_written_as_a_line_ends_the_recording(
     assert len(warnings_in(caplog)) == 1
 
 
-def test_a_file_system_that_hangs_does_not_hold_the_end_of_training(
+def test_a_file_system_that_hangs_does_not_block_the_end_of_training(
     open_session: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(session_module, "_PATIENCE_SECONDS", 0.05)

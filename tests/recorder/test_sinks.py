@@ -102,8 +102,8 @@ def test_a_log_that_is_removed_is_one_warning(
         session.flush()
     session.close()
     assert not session.recording
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said == (
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == (
         f"stallscope: cannot write {session.path}: the file was removed; "
         "rank 0 is no longer recorded, training goes on"
     )

@@ -40,7 +40,7 @@ def call(begin: float, end: float | None, steps: int = 1, jump: int = 0) -> Call
     return Call(0, int(begin * MS), ended, CLOCK, CLOCK + jump, steps)
 
 
-def stamps(*moments: float | None, samples: int | None = 8) -> GraphStep:
+def timestamps(*moments: float | None, samples: int | None = 8) -> GraphStep:
     """Data, ready, reduced and done, in milliseconds of the monotonic clock."""
     wall = [None if moment is None else CLOCK + int(moment * MS) for moment in moments]
     data, ready, reduced, done = [*wall, None, None, None, None][:4]
@@ -58,51 +58,51 @@ def times(row: StepRow) -> list[float | None]:
 
 
 def test_timestamps_of_the_graph_are_put_on_the_hosts_clock() -> None:
-    [row] = assembler(next_step=3).graph_rows(call(0, 10), [stamps(1, 4, 9)])
+    [row] = assembler(next_step=3).graph_rows(call(0, 10), [timestamps(1, 4, 9)])
     assert times(row) == [0, 1, 4, 9, 10]
     assert (row.step, row.micro, row.samples, row.clock) == (3, 1, 8, CLOCK)
 
 
 def test_a_timestamp_that_was_not_written_is_none() -> None:
-    [row] = assembler().graph_rows(call(0, 10), [stamps(1, None, None)])
+    [row] = assembler().graph_rows(call(0, 10), [timestamps(1, None, None)])
     assert times(row) == [0, 1, None, None, 10]
 
 
 @pytest.mark.parametrize("late", [10.2, 500, -0.2])
 def test_a_timestamp_outside_of_its_step_is_none(late: float) -> None:
-    [row] = assembler().graph_rows(call(0, 10), [stamps(1, late, 9)])
+    [row] = assembler().graph_rows(call(0, 10), [timestamps(1, late, 9)])
     assert times(row) == [0, 1, None, 9, 10]
 
 
 def test_ready_after_reduced_is_set_to_reduced() -> None:
-    [row] = assembler().graph_rows(call(0, 10), [stamps(1, 9, 6)])
+    [row] = assembler().graph_rows(call(0, 10), [timestamps(1, 9, 6)])
     assert times(row) == [0, 1, 6, 6, 10]
 
 
 def test_gradients_reduced_before_the_data_have_no_timestamps() -> None:
-    [row] = assembler().graph_rows(call(0, 10), [stamps(5, 7, 3)])
+    [row] = assembler().graph_rows(call(0, 10), [timestamps(5, 7, 3)])
     assert times(row) == [0, 5, 7, None, 10]
 
 
 def test_a_timestamp_outside_by_its_resolution_is_at_the_edge() -> None:
-    [row] = assembler().graph_rows(call(0, 10), [stamps(-0.05, 4, 10.05)])
+    [row] = assembler().graph_rows(call(0, 10), [timestamps(-0.05, 4, 10.05)])
     assert times(row) == [0, 0, 4, 10, 10]
 
 
 def test_a_wall_clock_that_jumps_in_a_step_makes_its_stages_none() -> None:
     jumped = call(0, 10, jump=JUMP_NS + 1)
-    [row] = assembler().graph_rows(jumped, [stamps(1, 4, 9)])
+    [row] = assembler().graph_rows(jumped, [timestamps(1, 4, 9)])
     assert times(row) == [0, None, None, None, 10]
     assert row.samples == 8
 
 
 def test_one_process_has_reduced_what_is_ready() -> None:
-    [row] = assembler(reduces=False).graph_rows(call(0, 10), [stamps(1, 4, 9)])
+    [row] = assembler(reduces=False).graph_rows(call(0, 10), [timestamps(1, 4, 9)])
     assert times(row) == [0, 1, 4, 4, 10]
 
 
 def test_steps_inside_a_call_follow_one_another() -> None:
-    inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8), stamps(8.5, 9, 9.5, 9.8)]
+    inside = [timestamps(1, 2, 3, 4), timestamps(5, 6, 7, 8), timestamps(8.5, 9, 9.5, 9.8)]
     rows = assembler().graph_rows(call(0, 10, steps=3), inside)
     assert [row.step for row in rows] == [0, 1, 2]
     assert [times(row) for row in rows] == [
@@ -114,7 +114,7 @@ def test_steps_inside_a_call_follow_one_another() -> None:
 
 def test_a_clock_that_jumps_inside_a_call_of_several_leaves_one_row_and_the_right_numbers() -> None:
     joined = assembler()
-    inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8)]
+    inside = [timestamps(1, 2, 3, 4), timestamps(5, 6, 7, 8)]
     [row] = joined.graph_rows(call(0, 10, steps=2, jump=JUMP_NS + 1), inside)
     assert times(row) == [0, None, None, None, 10]
     assert (row.step, row.micro) == (1, 2)
@@ -123,21 +123,21 @@ def test_a_clock_that_jumps_inside_a_call_of_several_leaves_one_row_and_the_righ
 
 def test_steps_that_ended_before_the_data_did_are_rows() -> None:
     aborted = call(0, None, steps=4)
-    inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8), stamps(9, None, None, None)]
+    inside = [timestamps(1, 2, 3, 4), timestamps(5, 6, 7, 8), timestamps(9, None, None, None)]
     rows = assembler().graph_rows(aborted, inside)
     assert [times(row) for row in rows] == [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8]]
 
 
 def test_steps_that_were_overwritten_unread_keep_their_numbers() -> None:
-    inside = [LOST, LOST, stamps(5, 6, 7, 8), stamps(8.5, 9, 9.5, 9.8)]
+    inside = [LOST, LOST, timestamps(5, 6, 7, 8), timestamps(8.5, 9, 9.5, 9.8)]
     rows = assembler().graph_rows(call(0, 10, steps=4), inside)
     assert [row.step for row in rows] == [2, 3]
 
 
 def test_passes_without_a_reduction_are_summed_into_the_step() -> None:
     summing = assembler(passes_per_step=2)
-    assert summing.graph_rows(call(0, 5), [stamps(1, None, None)]) == []
-    [row] = summing.graph_rows(call(10, 20), [stamps(12, 15, 18)])
+    assert summing.graph_rows(call(0, 5), [timestamps(1, None, None)]) == []
+    [row] = summing.graph_rows(call(10, 20), [timestamps(12, 15, 18)])
     # Both inputs, 1 and 2 ms, belong to the step.
     assert times(row) == [0, 3, 15, 18, 20]
     assert (row.step, row.micro, row.samples) == (0, 2, 16)
@@ -145,17 +145,17 @@ def test_passes_without_a_reduction_are_summed_into_the_step() -> None:
 
 def test_a_pass_without_input_time_leaves_the_step_without_it() -> None:
     summing = assembler(passes_per_step=2)
-    summing.graph_rows(call(0, 5), [stamps(None, None, None, samples=None)])
-    [row] = summing.graph_rows(call(10, 20), [stamps(12, 15, 18)])
+    summing.graph_rows(call(0, 5), [timestamps(None, None, None, samples=None)])
+    [row] = summing.graph_rows(call(10, 20), [timestamps(12, 15, 18)])
     assert times(row) == [0, None, 15, 18, 20]
     assert row.samples is None
 
 
 def test_earlier_passes_count_for_the_first_step() -> None:
     summing = assembler(passes_per_step=3, iterations_done=2)
-    [first] = summing.graph_rows(call(0, 5), [stamps(1, 2, 3)])
+    [first] = summing.graph_rows(call(0, 5), [timestamps(1, 2, 3)])
     assert first.micro == 1
-    assert summing.graph_rows(call(10, 15), [stamps(11, None, None)]) == []
+    assert summing.graph_rows(call(10, 15), [timestamps(11, None, None)]) == []
 
 
 def test_without_timestamps_a_call_is_one_row_with_its_number_of_steps() -> None:
@@ -200,7 +200,7 @@ class Stream:
 
     def run(self, begin: float, *, in_graph: int = 1) -> None:
         """Run one call of 10 ms that ran so many steps in the graph."""
-        self.ring.steps += [stamps(begin + 1, begin + 4, begin + 9, begin + 9.5)] * in_graph
+        self.ring.steps += [timestamps(begin + 1, begin + 4, begin + 9, begin + 9.5)] * in_graph
         entered = int(begin * MS)
         self.calls.change(0, max(1, in_graph))
         self.calls.waiting.append((entered, entered, int((begin + 10) * MS), None, None))
@@ -268,7 +268,7 @@ def test_a_step_that_is_running_is_left_for_later() -> None:
     a = Stream()
     a.run(0)
     a.settle(0, 1)
-    a.ring.steps.append(stamps(11, None, None))
+    a.ring.steps.append(timestamps(11, None, None))
     a.stream.drain()
     assert a.numbers == [0]
     assert a.stream.trouble is None
@@ -277,7 +277,7 @@ def test_a_step_that_is_running_is_left_for_later() -> None:
 def test_a_step_that_the_end_of_data_stopped_leaves_no_row() -> None:
     a = Stream()
     a.run(0)
-    a.ring.steps.append(stamps(11, None, None))
+    a.ring.steps.append(timestamps(11, None, None))
     a.stream.abort(10 * MS)
     a.run(20)
     a.stream.drain()
@@ -344,7 +344,7 @@ def test_stages_are_left_out_if_the_wall_clock_was_set_since_its_last_reading(
 def test_the_flushing_thread_may_get_the_first_call_before_it_is_checked() -> None:
     a = Stream()
     a.settle(0, 0)
-    a.ring.steps.append(stamps(1, 4, 9))
+    a.ring.steps.append(timestamps(1, 4, 9))
     a.calls.waiting.append((0, 0, 10 * MS, None, None))
     a.stream.drain()
     a.stream.check()
@@ -373,7 +373,7 @@ def test_returned_timestamps_belong_to_the_call_that_returned_them() -> None:
         # The second call returned no timestamps: a branch of the graph has written them.
         seen = None if begin == 10 else Tensor(data, 8, ready, reduced, 0)
         a.calls.waiting.append((begin * MS, begin * MS, (begin + 10) * MS, None, seen))
-    a.ring.steps.append(stamps(12, 15, 19))
+    a.ring.steps.append(timestamps(12, 15, 19))
     a.stream.check()
     a.stream.drain(between_calls=True)
     assert a.stream.trouble is None

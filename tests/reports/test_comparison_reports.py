@@ -152,7 +152,7 @@ def test_the_summary_fits_80_columns(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "expected"),
     [
         ("pair", r"B's steps are 1\d\.\d% longer"),
         ("pair", r"Throughput of B over A's: 0\.8\d+× \(95% interval"),
@@ -172,8 +172,8 @@ def test_the_summary_fits_80_columns(case: str) -> None:
         ("few runs", r"Too few runs to tell"),
     ],
 )
-def test_the_summary_shows_what_is_known(case: str, said: str) -> None:
-    assert re.search(said, " ".join(shown(case).split()))
+def test_the_summary_shows_what_is_known(case: str, expected: str) -> None:
+    assert re.search(expected, " ".join(shown(case).split()))
 
 
 def test_the_json_of_a_pair_has_its_figures() -> None:
@@ -240,9 +240,9 @@ def test_charts_stay_inside_and_escape_text_from_logs(width: int) -> None:
 def test_the_chart_of_a_history_marks_the_run_of_a_change() -> None:
     (history,) = compared("history").histories
     step = figure_charts(history)[0]
-    ((run, said),) = step.marks
+    ((run, label),) = step.marks
     assert run == 8
-    assert re.fullmatch(r"\+1\d\.\d%", said)
+    assert re.fullmatch(r"\+1\d\.\d%", label)
     assert [(level.first, level.last) for level in step.levels] == [(1, 7), (8, 12)]
     drawn = figure(step, dark=True)
     assert len(drawn.data[0].x) == 12

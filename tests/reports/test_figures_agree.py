@@ -205,10 +205,10 @@ def test_the_ledgers_agree_as_printed(name: str, case: Callable[[str], Analysis]
 
 @pytest.mark.parametrize("name", CASES)
 def test_sentences_have_the_tables_figures(name: str, case: Callable[[str], Analysis]) -> None:
-    table, said = baselines_table(case(name)), decomposed(case(name))
+    table, printed = baselines_table(case(name)), decomposed(case(name))
     for title, figure_of, _ in () if table is None else table.rows:
         if title == "Lost to real data" or title.startswith("of it"):
-            assert figure_of.lstrip("+−") in said, title
+            assert figure_of.lstrip("+−") in printed, title
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -220,8 +220,10 @@ def test_the_chart_of_stages_has_the_tables_figures(
         return
     own = cells_of(table, table.columns[1])
     for group, cause in enumerate(CAUSES):
-        said = own[entry_title(cause, case(name))]
-        assert chart.text(group, 0).rpartition(" ")[0].partition(" ±")[0] == said.partition(" ±")[0]
+        printed = own[entry_title(cause, case(name))]
+        assert (
+            chart.text(group, 0).rpartition(" ")[0].partition(" ±")[0] == printed.partition(" ±")[0]
+        )
     waits = number(cells_of(table, "Others wait")["Step"])
     assert number(chart.text(len(CAUSES), 0)) == waits
 

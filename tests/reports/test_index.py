@@ -124,7 +124,7 @@ def test_json_and_csv_have_the_same_runs(index: Index, options: ReportOptions) -
 
 
 @pytest.mark.parametrize("wrong", [{"lost_h": "1 h"}, {"verdict": "slow"}, {"more": 1}])
-def test_the_schema_refuses_what_is_of_another_type(
+def test_the_schema_refuses_other_types(
     wrong: dict[str, object], index: Index, options: ReportOptions
 ) -> None:
     content = json.loads(render("json", index, options))

@@ -139,7 +139,7 @@ def test_the_ledger_adds_up_to_the_step(name: str, case: Callable[[str], Analysi
     assert sum(entry["share"] for entry in found["ledger"]) == pytest.approx(1)
 
 
-def test_the_slow_rank_is_named_with_what_fixing_it_gains(case: Callable[[str], Analysis]) -> None:
+def test_the_slow_rank_is_named_with_its_gain(case: Callable[[str], Analysis]) -> None:
     found = json_content(case("a slow rank and a baseline"))
     assert found["bottleneck"]["kind"] == "imbalance"
     assert found["bottleneck"]["cause"] == "input"

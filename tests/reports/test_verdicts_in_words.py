@@ -165,8 +165,8 @@ def test_a_fix_states_the_condition_of_its_gain(fix: str, text: str) -> None:
 
 
 def test_fixing_all_is_more_than_fixing_the_named_ranks() -> None:
-    healed = "With rank 3 as fast as the others, and no rank late at times"
-    assert fix_title("imbalance", ["rank:3"], in_turn=True) == healed
+    title = "With rank 3 as fast as the others, and no rank late at times"
+    assert fix_title("imbalance", ["rank:3"], in_turn=True) == title
     assert fix_title("imbalance", [], in_turn=True) == "With no rank late at times"
 
 

@@ -139,15 +139,15 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
     def _run(self, words: dict[str, str]) -> dict[str, Any]:
         run = self.held.runs.get(int(words["run_id"]))
         if run is None:
-            said = f"Run {words['run_id']} does not exist."
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "INVALID_PARAMETER_VALUE", said)
+            message = f"Run {words['run_id']} does not exist."
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "INVALID_PARAMETER_VALUE", message)
         return {"run_id": int(words["run_id"]), **run}
 
     def _cluster(self, words: dict[str, str]) -> dict[str, Any]:
         cluster = self.held.clusters.get(words["cluster_id"])
         if cluster is None:
-            said = f"Cluster {words['cluster_id']} does not exist"
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "INVALID_PARAMETER_VALUE", said)
+            message = f"Cluster {words['cluster_id']} does not exist"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "INVALID_PARAMETER_VALUE", message)
         return {"cluster_id": words["cluster_id"], **cluster}
 
     def _status(self, words: dict[str, str]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def write_mlflow(folder: Path, job: EpochJob) -> Path:
     """Write what collecting from MLflow writes: a metric at the end of every epoch."""
     ends = [end for _, end in job.spans]
     ms = [round(_unix(end) * 1e3) for end in ends]
-    told = {
+    content = {
         "stallscope_mlflow": 1,
         "run_id": f"{job.ranks:032x}",
         "run_name": f"np{job.ranks}",
@@ -120,7 +120,7 @@ def write_mlflow(folder: Path, job: EpochJob) -> Path:
         "metrics": {"loss": [[at, epoch, 1.9] for epoch, at in enumerate(ms)]},
         "system_metrics": {},
     }
-    return _write(folder / f"run-{job.ranks}" / "metrics.mlflow.json", [json.dumps(told)])
+    return _write(folder / f"run-{job.ranks}" / "metrics.mlflow.json", [json.dumps(content)])
 
 
 #: By the name of the parser that reads it.

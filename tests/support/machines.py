@@ -26,7 +26,7 @@ def history(begin_ms: int, values: Sequence[float], apart_ms: int = 250) -> Hist
 
 def write_metrics(folder: Path, machines: Mapping[str, Any], **more: Any) -> Path:
     """Write the file into a folder with logs."""
-    told = {
+    content = {
         "stallscope_mlflow": 1,
         "run_id": "abc",
         "where": "mlflow:abc",
@@ -36,5 +36,5 @@ def write_metrics(folder: Path, machines: Mapping[str, Any], **more: Any) -> Pat
         **more,
     }
     path = folder / NAME
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(content))
     return path

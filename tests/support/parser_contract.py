@@ -66,22 +66,22 @@ def _pattern(_: Path) -> bytes:
 
 
 def _mlflow(_: Path) -> bytes:
-    told = json.loads((HERE / "mlflow_runs.json").read_text())["keras"]
+    logged = json.loads((HERE / "mlflow_runs.json").read_text())["keras"]
     return checked_record_file(
         MlflowRecord(
             where="mlflow:abc",
             run_id="abc",
             run_name="a run",
             status="FINISHED",
-            start_ms=told["start_ms"],
-            end_ms=told["end_ms"],
-            params=told["params"],
-            training_data=told["training_data"],
-            metrics=told["metrics"],
-            metric_names=sorted(told["metrics"]),
+            start_ms=logged["start_ms"],
+            end_ms=logged["end_ms"],
+            params=logged["params"],
+            training_data=logged["training_data"],
+            metrics=logged["metrics"],
+            metric_names=sorted(logged["metrics"]),
             artifacts=0,
             possible_logs=0,
-            system_metrics={"system/a/cpu_utilization_percentage": ([told["start_ms"]], [12.5])},
+            system_metrics={"system/a/cpu_utilization_percentage": ([logged["start_ms"]], [12.5])},
         )
     ).read()
 
@@ -115,12 +115,12 @@ def holds(parser: Parser, data: bytes) -> list[Parsed]:
     try:
         one = parser.parse("some/log", data)
     except UnreadableError as error:
-        said = str(error)
+        message = str(error)
     else:
-        said = ""
-    if said:
-        assert said.startswith("some/log: ")
-        assert "\n" not in said
+        message = ""
+    if message:
+        assert message.startswith("some/log: ")
+        assert "\n" not in message
         return []
     logs = [one, *one.more]
     for log in logs:

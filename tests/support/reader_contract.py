@@ -51,9 +51,9 @@ def in_a_sentence(read: Callable[[bytes], object], data: bytes) -> object:
     try:
         return read(data)
     except StallscopeError as error:
-        said = str(error)
-    assert said.startswith("some/log: ")
-    assert "\n" not in said
+        message = str(error)
+    assert message.startswith("some/log: ")
+    assert "\n" not in message
     return None
 
 
@@ -108,13 +108,13 @@ def _events(name: str, data: bytes) -> Sequence[Event]:
 
 def _event_log(data: bytes) -> object:
     file = SourceFile("some/log", "some/log", len(data), "", lambda start, end: data[start:end])
-    told = read_event_log([file])
-    assert all("\n" not in problem.what for problem in told.problems)
+    found = read_event_log([file])
+    assert all("\n" not in problem.what for problem in found.problems)
     # As one of several files in a folder it is read at once, unless it is compressed.
     at_once = _events("spark-events", data)
     if at_once:
-        assert [one.what for one in told.events] == [one.what for one in at_once]
-    return told.events
+        assert [one.what for one in found.events] == [one.what for one in at_once]
+    return found.events
 
 
 def _nothing(data: bytes) -> str:

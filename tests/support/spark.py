@@ -37,7 +37,7 @@ def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
 
     Args:
         program: the driver's program.
-        folder: its argument; what Spark leaves is put beside it.
+        folder: its argument; Spark writes its files next to it.
         settings: variables, also of the executors.
     """
     own = {"PYTHONPATH": str(program.parent), **settings}

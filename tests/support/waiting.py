@@ -26,7 +26,7 @@ def wait_until(
     pause = _SHORTEST_PAUSE
     while not condition():
         if time.monotonic() >= deadline:
-            said = what if isinstance(what, str) else what()
-            raise AssertionError(f"not within {seconds:.0f} s: {said}")
+            description = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {seconds:.0f} s: {description}")
         time.sleep(pause)
         pause = min(1.5 * pause, _LONGEST_PAUSE)

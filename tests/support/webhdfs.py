@@ -116,8 +116,8 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
             self._send(401, b"<html>Authentication required</html>", "WWW-Authenticate: Negotiate")
             return
         if user != self.held.user:
-            said = f"Permission denied: user={user}, access=READ, inode={path}"
-            raise RemoteError(403, "AccessControlException", said)
+            message = f"Permission denied: user={user}, access=READ, inode={path}"
+            raise RemoteError(403, "AccessControlException", message)
         if operation == "OPEN":
             self.held.status(path)
             here = f"http://127.0.0.1:{self.held.port}{_DATANODE}"
@@ -132,8 +132,8 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
             raise RemoteError(403, "BlockMissingException", f"Could not obtain block of {path}")
         data, offset = self.held.files[path], int(words["offset"])
         if offset >= len(data) > 0:
-            said = f"Offset={offset} out of the range [0, {len(data)}); OPEN, path={path}"
-            raise RemoteError(403, "IOException", said)
+            message = f"Offset={offset} out of the range [0, {len(data)}); OPEN, path={path}"
+            raise RemoteError(403, "IOException", message)
         return data[offset : offset + int(words.get("length", len(data)))]
 
     def _say(self, content: dict[str, Any]) -> None:
