@@ -1,11 +1,11 @@
-"""How long a report on a large run takes, stage by stage, against one bare numpy pass over its rows; and
-from its raw logs, against one bare read of the same bytes by ``pyarrow.csv``.
+"""Time a report on a large run stage by stage, against one bare numpy pass over its rows; and from
+its raw logs, against one bare ``pyarrow.csv`` read of the same bytes.
 
     python benchmarks/analysis_speed.py [--ranks 1000] [--steps 10000]
 
-The run is simulated, on hosts of 8 ranks with clocks of their own, and collected. The bare pass computes
-what any ledger needs (last ready, first reduced, mean stages) on one clock, with no test, interval or
-replay. Where others use the machine, the processor's seconds say more than the clock's.
+The run is simulated, on hosts of 8 ranks that each have their own clock, and collected. The bare
+pass computes what any ledger needs (last ready, first reduced, mean stages) on one clock, without
+tests, intervals or a replay. On a busy machine, CPU seconds say more than seconds on the clock.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from stallscope.run import Run
 T = TypeVar("T")
 
 BARE, READ, ANALYSIS, RENDER = "bare numpy pass", "read", "analysis", "render"
-#: What users wait for, and its largest parts.
+#: The time that a user waits, and its largest parts.
 WHOLE = (READ, ANALYSIS, RENDER)
-#: The whole of it again, as a command on logs as they were recorded.
+#: The same from start to end, as a command on the recorded logs.
 RAW, BARE_READ = "report on raw logs", "bare read of raw logs"
 TARGET_ROWS, TARGET_S, TARGET_RAW_S, TARGET_RAW_GB = 10_000_000, 5.0, 15.0, 3.0
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Seconds on the clock, and of all CPU cores together, other processes' included."""
+    """Seconds on the clock, and CPU seconds of all cores together. Other processes count, too."""
 
     clock: float
     cpu: float
@@ -73,7 +73,7 @@ def figures(quick: bool) -> list[Figure]:
     if rows == TARGET_ROWS:
         shares.append(at_most(f"report on {rows:,} collected rows", seconds, "s", TARGET_S))
         shares.append(at_most(raw, times[RAW].clock, "s", TARGET_RAW_S))
-        # Of all processes that this one has waited for, the largest; there was no other.
+        # The largest child process; there was no other.
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9
         shares.append(at_most(f"{raw}: memory", peak, "GB", TARGET_RAW_GB))
     return shares
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def timed(ranks: int, steps: int) -> dict[str, Taken]:
-    """What each stage takes: those that a report is made of, and the analysis's own below them."""
+    """Time each stage: first those of a report, then those of the analysis."""
     times: dict[str, Taken] = {}
     with tempfile.TemporaryDirectory() as store:
         folder = collected(ranks, steps, Path(store))
@@ -114,13 +114,13 @@ def timed(ranks: int, steps: int) -> dict[str, Taken]:
 
 
 def report(run: Run, times: dict[str, Taken]) -> None:
-    """What it holds is gone before the stages are timed."""
+    """Make a report. Its memory is freed before the stages are timed."""
     analysis = _timed(ANALYSIS, times, lambda: analyse(run))
     _timed(RENDER, times, lambda: rendered(analysis))
 
 
 def stages(run: Run, times: dict[str, Taken]) -> None:
-    """The analysis's large stages one by one."""
+    """Time the analysis's large stages one by one."""
     world = _timed("· align", times, lambda: align(run, 0))
     ledger = _timed("· ledger", times, lambda: build_ledger(world))
     steady = ledger.take(~warm_up_steps(ledger))
@@ -131,20 +131,20 @@ def stages(run: Run, times: dict[str, Taken]) -> None:
 
 
 def reported(logs: Path, out: Path) -> None:
-    """What a user does with logs as they are."""
+    """Report on raw logs, as a user does."""
     command = [sys.executable, "-m", "stallscope", "report", str(logs), "--format", "html"]
     subprocess.run([*command, "--out", str(out)], check=True, capture_output=True)
 
 
 def read_bare(logs: Sequence[Path]) -> None:
-    """All rows as columns, after the line of facts and the line of names."""
+    """Read all rows as columns, without the two header lines."""
     options = pyarrow.csv.ReadOptions(skip_rows=1)
     for path in logs:
         pyarrow.csv.read_csv(path, read_options=options)
 
 
 def rendered(analysis: Analysis) -> str:
-    """The report on the terminal."""
+    """Render the report for the terminal."""
     console = Console(file=io.StringIO(), width=80)
     console.print(terminal_summary(parts(analysis).document("terminal")))
     assert isinstance(console.file, io.StringIO)
@@ -152,7 +152,7 @@ def rendered(analysis: Analysis) -> str:
 
 
 def bare(run: Run, ranks: int) -> float:
-    """What any ledger needs, on one clock: a lower bound of the work."""
+    """Compute what any ledger needs, on one clock: a lower bound of the work."""
     stamps = {
         name: run.steps[name].to_numpy().reshape(ranks, -1)
         for name in ("begin", "data", "ready", "reduced")

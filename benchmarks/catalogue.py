@@ -1,9 +1,10 @@
-"""How long listing a store of many runs takes, against reading all of their manifests.
+"""Time the list of a store of many runs, against reading all of their manifests.
 
     python benchmarks/catalogue.py [--runs 10000] [--rounds 5]
 
-The runs have manifests as long as those of real ones, and no steps; of ten of a job, one is a baseline.
-Both ways read the same store in turn, with its files in the cache; medians of the rounds.
+The manifests are as long as real ones, and the runs have no steps; one in ten of a job's runs is a
+baseline. Both ways read the same store alternately, with its files in the cache. Figures are
+medians of the rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from stallscope.parsers import read
 
 _MODELS = [f"model-{number}" for number in range(40)]
 _SIZES = (1, 2, 4, 8)
-# Of so many runs of a job, one is on synthetic data.
+# One in so many runs of a job is on synthetic data.
 _RUNS_PER_BASELINE = 10
 _BARE = "read all manifests"
 _VERDICTS = ("input", "compute", "other", "imbalance", "allreduce")
@@ -79,7 +80,7 @@ def main() -> None:
 
 
 def scan(store: Path) -> int:
-    """What a list without a catalogue has to do at least."""
+    """Read all manifests: the least that a list without a catalogue must do."""
     found = 0
     for path in store.iterdir():
         manifest = path / MANIFEST
@@ -90,7 +91,7 @@ def scan(store: Path) -> int:
 
 
 def list_all(store: Path, where: str = "", limit: int | None = None) -> int:
-    """What ``stallscope runs`` does, baselines included."""
+    """List the runs as ``stallscope runs`` does, with their baselines."""
     with Catalogue.open(store) as catalogue:
         entries = catalogue.entries(parse_where(where), limit=limit)
         baselines = Baselines(catalogue)
@@ -98,14 +99,14 @@ def list_all(store: Path, where: str = "", limit: int | None = None) -> int:
 
 
 def find_one(store: Path) -> bool:
-    """What a report does to find the baseline of one run."""
+    """Find the baseline of one run, as a report does."""
     with Catalogue.open(store, follow=False) as catalogue:
         entry = catalogue.find("run-00001")
         return entry is not None and Baselines(catalogue).of(entry) is not None
 
 
 def command(store: Path, *words: str) -> None:
-    """The command in a process of its own, from start to end."""
+    """Run the command in its own process, from start to end."""
     program = [sys.executable, "-m", "stallscope", "runs", str(store), *words]
     subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
 
@@ -130,7 +131,7 @@ def _measured(store: Path, rounds: int) -> dict[str, float]:
 
 
 def _written(folder: Path, runs: int) -> Path:
-    """A store of so many runs."""
+    """Write a store of so many runs."""
     store = folder / "store"
     manifest = _manifest(folder)
     for number in range(runs):
@@ -139,7 +140,7 @@ def _written(folder: Path, runs: int) -> Path:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a real collected run."""
+    """Make a manifest like that of a real collected run."""
     facts = {
         "framework": "tensorflow",
         "versions": {"horovod": "0.28.1", "tensorflow": "2.15.1", "keras": "2.15.0"},
@@ -152,7 +153,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _write_run(store: Path, manifest: dict[str, Any], number: int) -> None:
-    """A run's folder with its manifest and what its analysis found."""
+    """Write a run's folder with its manifest and its findings."""
     name = f"run-{number:05d}"
     own = {
         "model": _MODELS[number % len(_MODELS)],

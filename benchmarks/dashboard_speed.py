@@ -1,11 +1,11 @@
-"""How fast the timeline answers on a large run, against the same views made from all steps every time.
+"""Time the timeline's answers on a large run, against the same views computed from all steps each time.
 
     python benchmarks/dashboard_speed.py [--ranks 1000] [--steps 10000] [--views 200]
 
-The run is simulated, on hosts of 8 ranks with clocks of their own. Views are asked of the dashboard's
-own WSGI application, as a browser does: from the whole run to a few steps, on all ranks or a few of
-them. The alternative reads every step of every rank in a view and adds them up into the same cells;
-sending them as they are would need the bytes of the last line.
+The run is simulated, on hosts of 8 ranks that each have their own clock. The dashboard's own WSGI
+application answers the requests for views, as for a browser: from the whole run to a few steps, on
+all ranks or a few. The alternative reads every step of every rank in a view and sums them into the
+same cells. To send the steps themselves would need the bytes of the last line.
 """
 
 from __future__ import annotations
@@ -118,16 +118,14 @@ def main() -> None:
     raw = max(size for size, *_ in alternative) / 1e6
     print(f"| largest answer, MB | {whole:.2f} | {raw:.1f} |")
     print(f"\nfirst view, with the sums that it is made of, {first_s * 1e3:.0f} ms")
-    print(f"({first_worked_s * 1e3:.0f} ms of the processor); page {page_s * 1e3:.0f} ms")
+    print(f"({first_worked_s * 1e3:.0f} ms of CPU); page {page_s * 1e3:.0f} ms")
     print(f"analysis {analysed_s:.1f} s; {lanes.nbytes / 1e6:.0f} MB are kept for the timeline")
     print(f"memory {before:.2f} GiB before the first view, {memory():.2f} GiB after the last,")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak {peak:.2f} GiB, simulation and analysis included")
     p95 = float(np.percentile([one[1] for one in answers], 95)) * 1e3
     remembered_s, anew_s = collected(run)
-    print(
-        f"collected: first view {remembered_s:.2f} s; analysed when it is asked for, {anew_s:.2f} s"
-    )
+    print(f"collected: first view {remembered_s:.2f} s; analysed on request, {anew_s:.2f} s")
     held = p95 < SLOWEST_MS and whole < LARGEST_MB and remembered_s < FIRST_VIEW_S
     print(
         f"targets (95 % under {SLOWEST_MS:.0f} ms, answers under {LARGEST_MB:g} MB, first view of a "
@@ -136,7 +134,9 @@ def main() -> None:
 
 
 def collected(run: Run) -> tuple[float, float]:
-    """Seconds until a collected run's overview is there: with the analysis beside it, and without."""
+    """Measure the seconds until a collected run's overview is shown: with a cached analysis, and
+    without.
+    """
     with TemporaryDirectory() as folder:
         place = save_run(run, Path(folder))
         list_runs([(run, place)], Path(folder))
@@ -146,12 +146,12 @@ def collected(run: Run) -> tuple[float, float]:
                 RunStore(sources=[CollectedRuns(Path(folder))])
             ).server.test_client()
             seconds.append(timed(lambda client=client: page(client, place.name, "")))
-            (place / ANALYSIS).unlink(missing_ok=True)  # that of a small run is not kept
+            (place / ANALYSIS).unlink(missing_ok=True)  # the analysis of a small run is not cached
         return seconds[0][1], seconds[1][1]
 
 
 def chosen_views(lanes: Lanes, number: int) -> list[View]:
-    """Zooms from the whole run to three steps, at random places, on all rows or a part of them."""
+    """Choose zooms from the whole run to three steps, at random places, on all rows or some."""
     random = np.random.default_rng(1)
     span, rows = lanes.span / 1e9, len(lanes.ranks)
     closest = 3 * span / len(lanes)
@@ -167,7 +167,7 @@ def chosen_views(lanes: Lanes, number: int) -> list[View]:
 
 
 def ask(client: Any, run_id: str, view: View) -> int:
-    """Bytes of an answer."""
+    """Return an answer's bytes."""
     address = (
         f"/timeline/{run_id}?begin={view.begin}&end={view.end}&rows={view.rows[0]}-{view.rows[1]}"
         f"&lanes={LANES}&columns={COLUMNS}"
@@ -178,7 +178,7 @@ def ask(client: Any, run_id: str, view: View) -> int:
 
 
 def page(client: Any, run_id: str, of_run: str = "/timeline") -> int:
-    """A page of a run, through Dash's own callback."""
+    """Request a run's page through Dash's own callback."""
     body = {
         "output": "..page.children...loaded-page.data..",
         "outputs": [
@@ -197,7 +197,7 @@ def page(client: Any, run_id: str, of_run: str = "/timeline") -> int:
 
 
 def from_all_steps(lanes: Lanes, view: View) -> int:
-    """The same cells without the sums that are kept; bytes of the steps themselves, as float32."""
+    """Compute the same cells without the cached sums; also return the bytes of the steps as float32."""
     bare, (part,) = copy(lanes), map(copy, lanes._parts)
     sums = copy(part.sums)
     sums._of_ranks, sums._of_groups, sums._groups = sums._of_ranks[:1], [], np.zeros(0, np.int64)
@@ -210,13 +210,13 @@ def from_all_steps(lanes: Lanes, view: View) -> int:
 
 
 def memory() -> float:
-    """What the process holds now, GiB."""
+    """Return this process's current memory in GiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**30
 
 
 def timed(action: Callable[[], T]) -> tuple[T, float, float]:
-    """What it returns, the seconds that it took, and those of them that the processor worked."""
+    """Return the result, the seconds on the clock, and the CPU seconds."""
     begun, worked = time.perf_counter(), time.process_time()
     result = action()
     return result, time.perf_counter() - begun, time.process_time() - worked

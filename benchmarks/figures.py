@@ -1,4 +1,4 @@
-"""What a benchmark finds: figures, each against its alternative and its target."""
+"""Figures of a benchmark: each has an alternative and a target."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from paired import Difference
 
-# For people: as many digits as they can use.
+# As many digits as readers can use.
 _DIGITS = 3
 
 
@@ -15,26 +15,26 @@ _DIGITS = 3
 class Figure:
     """One figure of a benchmark.
 
-    ``ratio`` is the value over the alternative's, or the other way round where more is better, so that
-    it reads as ``target`` says. What was not measured, or has no target, is None.
+    ``ratio`` is the value over the alternative's, or the inverse where more is better, so that it
+    reads as ``target`` does. A figure that was not measured, or has no target, is None.
     """
 
     name: str
     value: float
     unit: str
-    #: What else does the same, and its value in the same unit.
+    #: An alternative that does the same, and its value in the same unit.
     alternative: str | None = None
     alternative_value: float | None = None
     ratio: float | None = None
-    #: What was promised, in words.
+    #: The target in words.
     target: str | None = None
     met: bool | None = None
-    #: 95 % interval of the value; None for what is counted, or measured once.
+    #: 95 % interval of the value; None for counts and single measurements.
     interval: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Figure:
-        """From JSON; keys that a later version adds are ignored."""
+        """Read a figure from JSON; ignore keys that a later version adds."""
         known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
         interval = known.get("interval")
         return cls(**{**known, "interval": tuple(interval) if interval else None})
@@ -48,9 +48,9 @@ def at_most(
     *,
     interval: tuple[float, float] | None = None,
 ) -> Figure:
-    """A figure that must not exceed a limit in its own unit.
+    """Make a figure that must not exceed a limit in its own unit.
 
-    Where the limit lies within the interval, whether it is met is not known.
+    If the limit lies within the interval, the result is unknown.
     """
     low, high = interval or (value, value)
     target = f"at most {number(limit)} {unit}"
@@ -70,8 +70,8 @@ def share_of(
     interval: tuple[float, float] | None = None,
     other_interval: tuple[float, float] | None = None,
 ) -> Figure:
-    """A figure that is to be at most a share of its alternative's; both may be uncertain."""
-    # Where the alternative costs nothing, no share of it means anything.
+    """Make a figure that may be at most a share of its alternative's; both may be uncertain."""
+    # A share of an alternative that costs nothing has no meaning.
     ratio = value / other if other > 0 else None
     target = None if most is None else f"at most {number(most)} of it"
     met = None
@@ -85,7 +85,9 @@ def share_of(
 def added(
     name: str, own: Difference, against: str, alternative: str, other: Difference, *, most: float
 ) -> list[Figure]:
-    """What the recorder adds: at most 50 µs, and at most a share of what another one adds."""
+    """Make the figure of what the recorder adds: at most 50 µs, and at most a share of what another
+    recorder adds.
+    """
     share = share_of(
         f"{name}, against {against}",
         own.value,
@@ -108,7 +110,7 @@ def times_faster(
     *,
     least: float | None = None,
 ) -> Figure:
-    """A time, and how many times faster that is than the alternative."""
+    """Make the figure of a time, and how many times faster it is than the alternative."""
     ratio = other / value
     target = None if least is None else f"at least {number(least)} × as fast"
     met = None if least is None else ratio >= least
@@ -116,12 +118,12 @@ def times_faster(
 
 
 def _decided(low: float, high: float, limit: float) -> bool | None:
-    """Whether all of an interval is within the limit; None where only a part of it is."""
+    """Tell whether the whole interval is within the limit; None if only a part of it is."""
     return None if low <= limit < high else high <= limit
 
 
 def number(value: float) -> str:
-    """With three digits, and no more zeros than it needs."""
+    """Format a number with three significant digits, without unneeded zeros."""
     if value == 0:
         return "0"
     if abs(value) >= 10 ** (_DIGITS - 1):

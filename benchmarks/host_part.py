@@ -1,9 +1,9 @@
-"""The recorder's own work around a step, and the bytes that it writes of it, in every framework.
+"""Measure the recorder's own work around a step, and the bytes it writes per step, in every framework.
 
-Small trainings of one process each, as users write them, with few and with many gradients. What the
-recorder's own work is, its logs say: hooks on gradients and timestamps in a graph are not in it.
-Where no graph can be stamped, timestamps are the host's work as well: MXNet's engine is asked for
-them, and on JAX a thread is woken. These two train with stages and without them.
+The trainings are small, run in one process each, are written as users write them, and have few or
+many gradients. The logs count the recorder's own work; hooks on gradients and timestamps in a graph
+are not included. Where a graph cannot take timestamps, they are the host's work as well: MXNet's
+engine is queried for them, and on JAX a thread wakes up. These two train with stages and without.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from peers import ROOT, TRAINING, ran
 
 PROGRAMS = ROOT / "benchmarks" / "small"
 STEPS = 600
-#: What a process has by chance, all of its steps have: the median of so many counts.
+#: Chance effects of a process affect all of its steps: take the median of so many processes.
 PROCESSES = 3
-#: Dense layers besides the last; each has two gradients.
+#: Dense layers before the last; each has two gradients.
 LAYERS = (10, 80)
 
 
 class Training(NamedTuple):
-    """A way to train, and what is promised of its recording."""
+    """A way to train, and the target for its recording."""
 
     name: str
     environment: Path
@@ -72,7 +72,7 @@ def of_network(training: Training, layers: int, steps: int, processes: int) -> l
 
 
 def trained(training: Training, layers: int, steps: int) -> tuple[float, list[bytes]]:
-    """The recorder's own work per step in microseconds, and the rows of the steps."""
+    """Return the recorder's own work per step in microseconds, and the rows of the steps."""
     with TemporaryDirectory() as folder:
         words = ["python", str(PROGRAMS / training.program), folder, str(layers), str(steps)]
         variables = {"KERAS_BACKEND": training.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -1,7 +1,7 @@
-"""What importing the recorder adds to importing the framework, in fresh processes.
+"""Measure what importing the recorder adds to importing the framework, in fresh processes.
 
-Timed inside each process, after the framework's import: the difference of two whole processes, of
-seconds each, would say no more than how busy the machine was.
+The time is measured inside each process, after the framework's import. The difference of two whole
+processes, which take seconds each, would mostly measure how busy the machine was.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from figures import Figure, at_most
 from peers import TRAINING, ran
 
-# Keras loads its own modules when they are first touched, which every program that trains does.
+# Keras loads its modules lazily, as every training program makes it do.
 FRAMEWORKS = {
     "stallscope.torch": "import torch",
     "stallscope.keras": "import tensorflow; tensorflow.keras.callbacks.Callback, tensorflow.keras.Model",
@@ -49,7 +49,7 @@ def of_module(module: str, times: list[float]) -> Figure:
 
 
 def interval_of_median(values: list[float]) -> tuple[float, float]:
-    """The 95 % interval, by the bootstrap with a fixed seed."""
+    """Return the 95 % interval, by the bootstrap with a fixed seed."""
     random_ = np.random.default_rng(1)
     drawn = np.median(random_.choice(values, (10_000, len(values))), axis=1)
     low, high = np.quantile(drawn, (0.025, 0.975))

@@ -1,9 +1,9 @@
-"""What recording costs per step of Keras on Horovod, as a share of what the Horovod Timeline costs; and
-whether backward and allreduce overlap with the callback as they do without.
+"""Measure what recording costs per step of Keras on Horovod, as a share of the Horovod Timeline's
+cost; and whether backward and allreduce overlap with the callback as they do without.
 
-Processes without the Timeline and with it take turns: from hvd.init on, its thread asks for events
-without a pause, and keeps a processor busy, also where it was made to start later. The overlap is the
-Timeline's own word: its intervals in steps with the callback against those without it.
+Processes with and without the Timeline alternate: from hvd.init on, its thread polls for events
+without a pause and keeps a core busy, even if it starts later. The overlap comes from the Timeline
+itself: its intervals in steps with the callback against those in steps without.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from paired import Difference, difference, over_processes
 from peers import ROOT, TRAINING, ran
 
 PROGRAM = ROOT / "benchmarks" / "keras_overhead_training.py"
-#: For some ninety runs TensorFlow takes an op for a costly one, and hands it to another thread.
+#: For some ninety runs, TensorFlow takes an op for a costly one and hands it to another thread.
 SKIPPED = 100
-#: Pairs of steps whose median is one figure: what else the machine does lasts for seconds.
+#: Pairs of steps per figure (their median): disturbances last for seconds.
 BLOCK = 25
-#: What a step takes: by the clock, and of the CPU cores in all threads.
+#: The time of a step: on the clock, and of the CPU cores in all threads.
 UNITS = ("us", "processors_us")
 
 
 class Size(NamedTuple):
-    """A network, and how long it is trained."""
+    """A network, and how long it trains."""
 
     ranks: int
     layers: int
     width: int
-    #: How many times the timestamps are in the graph, where the recorder's cost is told: as often as
-    #: noise asks for, as copies drive each other out of the processor's caches.
+    #: How many times the timestamps are in the graph to measure the recorder's cost: enough to
+    #: exceed noise, as copies evict each other from the CPU's caches.
     stamped: int
     processes: int
     pairs: int
 
 
 class Intervals(NamedTuple):
-    """Of one step, in milliseconds; medians over its gradients."""
+    """Milliseconds of one step; medians over its gradients."""
 
     negotiate: float
     allreduce: float
@@ -76,7 +76,7 @@ def on_several_ranks(size: Size) -> list[Figure]:
         own, timed = [], []
         for number in range(size.processes):
             own.append(trained(size, out / f"own-{number}", size.pairs, size.stamped))
-            # One rank's Timeline tells of all its steps: here the recorder is as users have it.
+            # One rank's Timeline shows all its steps: here the recorder runs as users have it.
             timeline = out / f"timeline-{number}"
             timed.append(trained(size, timeline, 250, 1, timeline / "timeline.json"))
         what = f"Keras, {size.ranks} ranks, {own[0]['gradients']} gradients"
@@ -89,7 +89,7 @@ def on_several_ranks(size: Size) -> list[Figure]:
 def trained(
     size: Size, out: Path, pairs: int, stamped: int, timeline: Path | None = None
 ) -> dict[str, Any]:
-    """What the training program found, in a process of its own for every rank."""
+    """Train in a separate process for every rank, and return what the program measured."""
     out.mkdir()
     words = ["horovodrun", "--disable-cache", "-np", str(size.ranks), "python", str(PROGRAM)]
     numbers = [size.layers, size.width, stamped, pairs, int(out.name.split("-")[-1])]
@@ -104,11 +104,11 @@ def trained(
 def costs(
     what: str, size: Size, own: list[dict[str, Any]], timed: list[dict[str, Any]], host: float
 ) -> list[Figure]:
-    """What callback and Timeline add to a step: by the clock, and of the CPU cores."""
+    """Return what callback and Timeline add to a step: on the clock, and of the CPU cores."""
     found = []
     for unit, name in zip(UNITS, ("added per step", "processors' time added per step")):
         by = of_one(size, recorders(own, unit), host)
-        # Process by process: what comes right after each other is compared.
+        # Process by process: compare only neighbouring measurements.
         with_it, without = (
             [median(of(run, "none", unit)) for run in runs] for runs in (timed, own)
         )
@@ -118,19 +118,19 @@ def costs(
 
 
 def of(run: dict[str, Any], arm: str, unit: str) -> list[float]:
-    """What the steps of an arm have taken, without the first ones."""
+    """Return the times of an arm's steps, without the first ones."""
     return [step[unit] for step in run["steps"] if step["arm"] == arm][1 + SKIPPED :]
 
 
 def recorders(runs: list[dict[str, Any]], unit: str) -> Difference:
-    """What the arm with the recorder takes more, from pairs of steps."""
+    """Return what the arm with the recorders takes more, from pairs of steps."""
     return paired_blocks([(of(run, "recorder", unit), of(run, "none", unit)) for run in runs])
 
 
 def paired_blocks(arms: list[tuple[list[float], list[float]]], together: int = 1) -> Difference:
-    """What one arm is above the other, pair by pair; its interval over processes.
+    """Return the difference of two arms, pair by pair; the interval is over processes.
 
-    See ``over_processes`` for several that are to hold together.
+    See ``over_processes`` for several intervals that must hold together.
     """
     processes = []
     for own, none in arms:
@@ -141,13 +141,13 @@ def paired_blocks(arms: list[tuple[list[float], list[float]]], together: int = 1
 
 
 def of_one(size: Size, by: Difference, host: float) -> Difference:
-    """What one recorder adds: timestamps many times in the graph, the host part once."""
+    """Return what one recorder adds: timestamps are many times in the graph, the host part once."""
     value, low, high = (host + (us - host) / size.stamped for us in (by.value, by.low, by.high))
     return Difference(value, low, high)
 
 
 def written(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Figure]:
-    """Bytes per step and rank: rows of the step log, and the Timeline's events."""
+    """Return the bytes per step and rank: rows of the step log, and the Timeline's events."""
     rows = [len(line) for out in outs for line in step_rows(out / "logs")]
     sizes = [
         (out / "timeline.json").stat().st_size / len(run["steps"]) for out, run in zip(outs, timed)
@@ -158,7 +158,7 @@ def written(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Fi
 
 
 def overlap(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Figure]:
-    """The Timeline's intervals in steps with the callback minus those without, pair by pair."""
+    """Return the Timeline's intervals in steps with the callback minus those without, pair by pair."""
     arms = []
     for out, run in zip(outs, timed):
         steps = intervals(out / "timeline.json")
@@ -189,7 +189,9 @@ def overlap(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Fi
 
 
 def intervals(path: Path) -> list[Intervals]:
-    """What a timeline says of every step; events nest, and each gradient is a process of its own."""
+    """Read every step's intervals from a timeline; events nest, and each gradient is a separate
+    process.
+    """
     begun: dict[int, list[tuple[str, int]]] = defaultdict(list)
     negotiated: dict[int, tuple[int, int]] = {}
     reduced: dict[int, int] = defaultdict(int)
@@ -209,7 +211,7 @@ def intervals(path: Path) -> list[Intervals]:
 
 
 def of_step(times: np.ndarray) -> Intervals:
-    """Of a step's gradients: when each was negotiated, and when reduced, from and to."""
+    """Return a step's gradients: when each was negotiated, and when its reduction started and ended."""
     asked, agreed, began, ended = times.T
     return Intervals(
         float(np.median(agreed - asked)), float(np.median(ended - began)), ended.max() - asked.min()

@@ -1,13 +1,13 @@
-"""Trains a network of Keras on Horovod, with the recorder and without it in turns: keras_overhead.py's.
+"""Train a network of Keras on Horovod, with and without the recorder in turns; keras_overhead.py's.
 
     horovodrun -np 2 python benchmarks/keras_overhead_training.py OUT LAYERS WIDTH STAMPED STEPS SEED
 
-Two train functions of one model, one of them with the recorder, take turns step by step, in an order
-that all ranks draw alike. Two graphs that do the same differ by more than the timestamps take, by where
-their memory lies. So the timestamps are put into the graph STAMPED times: what they add is as many
-times as much, and what graphs differ by is not.
+Two train functions of one model, one of them with the recorder, alternate step by step, in an order
+that all ranks draw alike. Two graphs that do the same differ by where their memory lies, and by
+more than the timestamps take. So the timestamps are put into the graph STAMPED times: their cost
+grows accordingly, and the difference between the graphs does not.
 
-Writes OUT/result.json, of rank 0: what every step has taken, and whose it was; and OUT/logs.
+Writes OUT/result.json on rank 0, the time and the arm of every step; and OUT/logs.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def plain(model: tf.keras.Model, batches: Iterator[Any]) -> Step:
 def recorded(
     model: tf.keras.Model, batches: Iterator[Any], logger: StepLogger, stamped: int
 ) -> Step:
-    """The train function with the recorder, and with timestamps of more recorders in its graph."""
-    # Theirs are small, as what they hold is not looked at.
+    """Make the train function with the recorder, and with timestamps of more recorders in its graph."""
+    # Their buffers are small, as their values are not used.
     more = [Instrumentation(TimestampRing(64), False, False) for _ in range(stamped - 1)]
     for one in more:
         one.install(model)
-        # Its timestamps are handed out as the recorder's are, and stay in the logs.
+        # Its timestamps are read as the recorder's are, and stay in the logs.
         one.takes_out = lambda: True
     logger.set_model(model)
     logger.on_train_begin()
@@ -72,7 +72,8 @@ def main() -> None:
     layers, width, stamped, steps, seed = map(int, sys.argv[2:])
     hvd.init()
     if hvd.size() == 1:
-        # One rank reduces nothing, unless it takes itself for one of two; Horovod's threads know better.
+        # One rank reduces nothing unless it takes itself for one of two; Horovod's threads know the
+        # true size.
         hvd.global_process_set.size = lambda: 2
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -86,14 +87,14 @@ def main() -> None:
             functions[arm] = recorded(model, batches, logger, stamped)
         else:
             functions[arm] = plain(model, batches)
-    # What is traced runs once: the first two steps of all.
+    # Traced code runs once: in the first two steps.
     ran = [{"arm": arm, "us": None, "processors_us": None} for arm in functions]
     for _ in range(steps):
         for arm in order.sample(ARMS, len(ARMS)):
             begun, worked = time.perf_counter_ns(), time.process_time_ns()
             functions[arm](batches)["loss"].numpy()
             us = (time.perf_counter_ns() - begun) / 1e3
-            # Of the CPU cores, in all threads of the process.
+            # CPU time of all threads of the process.
             ran.append(
                 {"arm": arm, "us": us, "processors_us": (time.process_time_ns() - worked) / 1e3}
             )

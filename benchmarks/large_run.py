@@ -1,4 +1,6 @@
-"""Collected runs of any size: a simulated one, and copies of its ranks where it would take too long."""
+"""Collected runs of any size: a simulated run, with copies of its ranks where simulating would take
+too long.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ RANKS_PER_HOST = 8
 
 
 def collected(ranks: int, steps: int, store: Path) -> Path:
-    """The folder of a run on hosts of 8 ranks with clocks of their own, and one rank that is late."""
+    """Return the folder of a run on hosts of 8 ranks, each host with its own clock, and one late
+    rank.
+    """
     some = max(1, _MOST_SIMULATED // steps // RANKS_PER_HOST) * RANKS_PER_HOST
     own = min(ranks, some)
     job = Job(
@@ -41,7 +45,9 @@ def collected(ranks: int, steps: int, store: Path) -> Path:
 
 
 def raw_logs(run: Run, folder: Path) -> list[Path]:
-    """The logs that such a run was collected from, written many rows at once; one per rank, by rank."""
+    """Write the logs that such a run was collected from, many rows at once; return one per rank, by
+    rank.
+    """
     folder.mkdir()
     steps, paths = run.steps.num_rows // len(run.logs), []
     for index, log in enumerate(run.logs):
@@ -56,7 +62,7 @@ def raw_logs(run: Run, folder: Path) -> list[Path]:
 
 
 def _as_recorded(rows: pa.Table, anchor: int) -> pa.Table:
-    """Rows of steps in the recorder's columns: microseconds, from the step's begin."""
+    """Convert rows of steps to the recorder's columns: microseconds from the step's start."""
     begin = rows["begin"]
     since = {
         f"{name}_us": pc.divide(pc.subtract(rows[name], begin), 1000)

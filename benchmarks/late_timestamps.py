@@ -1,10 +1,10 @@
-"""Measures how late the timestamps in TensorFlow's graph are taken, with TensorFlow's profiler.
+"""Measure how late the timestamps in TensorFlow's graph are taken, with TensorFlow's profiler.
 
     python benchmarks/late_timestamps.py --out TABLE.md [--steps N] [--keep FOLDER]
 
-Two real Horovod ranks train with the callback and the profiler on (late_timestamps_training.py), with
-nothing else and with a busy process per core, in single and in mixed precision. Writes per timestamp
-how long after the last tensor that it waits for it was taken, and how many steps break causality.
+Two real Horovod ranks train with the callback and the profiler (late_timestamps_training.py), on
+idle cores and with one busy process per core, in single and in mixed precision. Writes how long
+after its last input tensor each timestamp was taken, and how many steps break causality.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stallscope.analysis import analyse
 from stallscope.parsers import read
 
 PROGRAM = ROOT / "benchmarks" / "late_timestamps_training.py"
-#: What the training is given, and busy processes per core.
+#: The training's arguments, and busy processes per core.
 CONDITIONS = {
     "nothing else": ([], 0),
     "a busy process per core": ([], 1),
@@ -37,7 +37,7 @@ _LATE_MS = 0.5
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Keep as many cores busy, with this process's own priority."""
+    """Keep as many cores busy, at this process's own priority."""
     running = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
     ]
@@ -50,7 +50,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def rows(condition: str, folder: Path) -> Iterator[str]:
-    """One row of the table per timestamp."""
+    """Return one row of the table per timestamp."""
     of_ranks = [json.loads((folder / f"late-{rank}.json").read_text()) for rank in (0, 1)]
     for stamp in STAMPS:
         late = np.concatenate([found[stamp] for found in of_ranks])
@@ -62,7 +62,7 @@ def rows(condition: str, folder: Path) -> Iterator[str]:
 
 
 def sentence(condition: str, folder: Path) -> str:
-    """How often causality shows that a timestamp came late."""
+    """Say how often causality shows that a timestamp was late."""
     (run,) = read(str(folder / "logs"))
     found = analyse(run)
     assert found.clocks is not None
@@ -78,16 +78,16 @@ def main() -> None:
         f"| beside it | timestamp | steps × ranks | p50, ms | p99, ms | max, ms | > {_LATE_MS} ms |",
         "| --- | --- |" + " ---: |" * 5,
     ]
-    said = []
+    sentences = []
     with folder_for(options.keep) as kept:
         for number, (condition, (words, per_core)) in enumerate(CONDITIONS.items()):
             folder = kept / str(number)
             with busy(per_core * (os.cpu_count() or 1)):
                 train(PROGRAM, folder, [*words, "--steps", str(options.steps)])
             table += rows(condition, folder)
-            said.append(sentence(condition, folder))
-            print("\n".join((*table, "", *said)), flush=True)
-    write(options.out, "\n".join((*table, "", *said, "")))
+            sentences.append(sentence(condition, folder))
+            print("\n".join((*table, "", *sentences)), flush=True)
+    write(options.out, "\n".join((*table, "", *sentences, "")))
 
 
 if __name__ == "__main__":

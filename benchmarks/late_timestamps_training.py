@@ -1,13 +1,13 @@
-"""Trains with the callback and TensorFlow's profiler on at once, for late_timestamps.py.
+"""Train with the callback and TensorFlow's profiler at once, for late_timestamps.py.
 
     horovodrun -np 2 python benchmarks/late_timestamps_training.py OUT [--mixed] [--steps N]
 
-The profiler has a span for every op that the executor runs, and an event for the moment at which an
-op's outputs are handed on. A timestamp is late by the time between the last output that it waits for
-and its own op's span. The clock of both is the same, and no reading of ours is part of it.
+The profiler has a span for every op that the executor runs, and an event for the moment at which it
+hands on an op's outputs. A timestamp is late by the time between the last output that it waits for
+and its own op's span. Both use the same clock, and none of our readings is involved.
 
-Writes OUT/logs (step logs) and, per rank, OUT/late-RANK.json: of every timestamp the milliseconds by
-which it was late, step by step.
+Writes OUT/logs (step logs) and, per rank, OUT/late-RANK.json: for every timestamp the milliseconds
+by which it was late, step by step.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def batches() -> tf.data.Dataset:
 
 
 class Profiled(tf.keras.callbacks.Callback):
-    """Profiles the steps between the first ones and the last one."""
+    """Profile the steps between the first ones and the last one."""
 
     def __init__(self, folder: Path, steps: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ def gradient_names(optimizer: Any) -> list[str]:
 
 
 def lateness(profile: Path, gradients: list[str]) -> dict[str, list[float]]:
-    """Per timestamp, the milliseconds by which it was late in every step."""
+    """Return, per timestamp, the milliseconds by which it was late in every step."""
     handed_on, began = events(profile)
     allreduces = [name for name in handed_on if "HorovodAllreduce" in name]
     waits_for = {"data": ["IteratorGetNext"], "ready": gradients, "reduced": allreduces}
@@ -85,13 +85,13 @@ def lateness(profile: Path, gradients: list[str]) -> dict[str, list[float]]:
     for stamp, scope in SCOPES.items():
         at = np.sort(began[f"{scope}/Timestamp"])
         last = [latest_before(np.sort(handed_on[name]), at) for name in waits_for[stamp]]
-        # The first step may have begun before the profiler did.
+        # The first step may have started before the profiler did.
         late[stamp] = ((at - np.max(last, axis=0))[1:] / 1e9).tolist()
     return late
 
 
 def events(profile: Path) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Per op, when its outputs were handed on and when it began to run, in picoseconds."""
+    """Return, per op, when its outputs were handed on and when it started, in picoseconds."""
     space = xplane_pb2.XSpace()
     (file,) = profile.rglob("*.xplane.pb")
     space.ParseFromString(file.read_bytes())
@@ -113,7 +113,7 @@ def events(profile: Path) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
 
 
 def latest_before(moments: Any, at: Any) -> Any:
-    """The last of some moments before each of others; the first one where there is none."""
+    """Return the last of some moments before each of others; the first one where there is none."""
     return moments[np.maximum(np.searchsorted(moments, at) - 1, 0)]
 
 

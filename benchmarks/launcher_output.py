@@ -1,7 +1,7 @@
-"""How fast what launchers print is read, against one bare ``bytes.splitlines``; the slowest kind; and
-logs whose every line is as a user's pattern says: a program's own, and what launchers make of them.
+"""Time the reading of what launchers print, against one bare ``bytes.splitlines``: the slowest
+kind; and logs whose every line matches a user's pattern, with and without a launcher's label.
 
-``parsers.py`` prints more of it: each part of the work.
+``parsers.py`` prints more details: each part of the work.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from stallscope.parsers.keras_output import KerasOutputParser
 from stallscope.parsers.line_pattern import LinePatternParser
 
 _LEAST_SPEED = 50
-# Of so many lines each is of a moment and a step of its own.
+# One in so many lines has its own time and step.
 _PATTERN_LINES = 36_000
 LABEL, LINE, RANKS = b"[%d]<stdout>:", b"step %d of %d, loss 2.2800, 829 samples\n", 16
 _PATTERN = "{time} {}epoch={epoch} step={step}"
 _OWN_LINE = (
     "2026-11-21 {clock},{milliseconds:03} INFO train: epoch={epoch} step={step} loss=0.2174\n"
 )
-#: What launchers put before lines, a pattern, and lines that are all as it says.
+#: The launcher's label, a pattern, and a line that matches it.
 _LABELLED = (
     ("[1,{rank}]<stdout>:", _PATTERN, _OWN_LINE),
     ("Sat Nov 21 {clock} 2026[{rank}]<stdout>:", "{}epoch={epoch} step={step}", _OWN_LINE),
@@ -50,7 +50,7 @@ def figures(quick: bool) -> list[Figure]:
 
 
 def slowest(quick: bool) -> Figure:
-    """The kind of output that is read slowest, and how fast."""
+    """Return the kind of output that is read slowest, and its speed."""
     texts = {
         kind: printed(label, line, (4 if quick else 20) * 1_000_000, RANKS)
         for kind, label, line in KINDS
@@ -60,7 +60,7 @@ def slowest(quick: bool) -> Figure:
 
 
 def slowest_of(kinds: dict[str, Callable[[], float]]) -> tuple[str, float]:
-    """The slowest, timed once more: one of many may have had the machine's worst moment."""
+    """Return the slowest, timed again: one of many may have been measured at a bad moment."""
     speeds = {kind: speed() for kind, speed in kinds.items()}
     again: set[str] = set()
     while (kind := min(speeds, key=speeds.__getitem__)) not in again:
@@ -70,17 +70,17 @@ def slowest_of(kinds: dict[str, Callable[[], float]]) -> tuple[str, float]:
 
 
 def speed_in(work: Callable[[bytes], object], data: bytes) -> Callable[[], float]:
-    """Gives MB/s at which a text is read."""
+    """Return a function that measures the MB/s at which a text is read."""
     return lambda: len(data) / seconds(lambda: work(data)) / 1e6
 
 
 def of_a_pattern(quick: bool) -> Figure:
-    """How fast a run is read from a log of a pattern, without a launcher."""
+    """Measure how fast a run is read from a log of a pattern, without a launcher."""
     return _fast_enough(f"a run from {_PATTERN}", speed_of("", _PATTERN, _OWN_LINE, quick))
 
 
 def of_labelled_patterns(quick: bool) -> Figure:
-    """The kind of such logs that is read slowest, and how fast."""
+    """Return the kind of such logs that is read slowest, and its speed."""
     kind, speed = slowest_of(
         {
             f"{label}{pattern}": lambda one=(label, pattern, line): speed_of(*one, quick)
@@ -93,20 +93,20 @@ def of_labelled_patterns(quick: bool) -> Figure:
 
 
 def speed_of(label: str, pattern: str, line: str, quick: bool) -> float:
-    """MB/s at which a run is read from lines of a pattern."""
+    """Return the MB/s at which a run is read from lines of a pattern."""
     lines = []
     for number in range(_PATTERN_LINES):
         second, tenth = divmod(number, 10)
         minutes, seconds_of_minute = divmod(second, 60)
         hours, minutes = divmod(minutes, 60)
-        told = {
+        values = {
             "clock": f"{hours:02}:{minutes:02}:{seconds_of_minute:02}",
             "milliseconds": tenth * 100,
             "epoch": number // 1000 + 1,
             "step": number,
             "rank": number % RANKS,
         }
-        lines.append((label + line).format(**told))
+        lines.append((label + line).format(**values))
     once = "".join(lines).encode()
     data = once * max((4 if quick else 20) * 1_000_000 // len(once), 1)
     return speed_in(lambda text: whole(text, LinePatternParser(pattern)), data)()
@@ -127,7 +127,7 @@ def read(data: bytes) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """The faster one of two."""
+    """Return the faster of two runs' seconds."""
     times = []
     for _ in range(2):
         begun = time.perf_counter()

@@ -37,24 +37,24 @@ ROWS = (10_000, 100_000, 1_000_000, 10_000_000)
 LARGE = 100_000_000
 QUICK = ROWS[:2]
 PICTURE = Path(__file__).parents[1] / "docs" / "ledger-cost.svg"
-# The target is for runs that take time at all.
+# The target does not apply to tiny runs.
 DECIDES_FROM_ROWS = 1_000_000
 LEAST = 10.0
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds for a run of so many rows; None where it was not tried."""
+    """Seconds for a run of so many rows; None where it was not measured."""
 
     rows: int
     ours: float | None
     pandas: float | None
-    #: Ours, beginning with the collected run on disk.
+    #: Ours, starting with the collected run on disk.
     collected: float | None = None
 
 
 def figures(quick: bool) -> list[Figure]:
-    # The picture in docs/ is drawn by this program itself, with --large: 10⁸ rows take minutes.
+    # With --large, this program also draws the chart in docs/: 10⁸ rows take minutes.
     timed = [in_memory(rows) for rows in (QUICK if quick else ROWS)]
     return [
         times_faster(
@@ -71,7 +71,7 @@ def figures(quick: bool) -> list[Figure]:
 
 
 def ledger_by_pandas(steps: pd.DataFrame) -> pd.DataFrame:
-    """Entries of the ledger per step, nanoseconds, for a run without gaps on one clock."""
+    """Compute the ledger's entries per step in nanoseconds, for a run without gaps on one clock."""
     by_step = steps.groupby("step")
     ended = pd.concat([by_step["reduced"].min(), by_step["ready"].max()], axis=1).max(axis=1)
     start = ended.shift(1)
@@ -105,7 +105,7 @@ def by_pandas(run: Run) -> pd.DataFrame:
 
 
 def simulated(rows: int) -> Run:
-    """A run of so many rows; on one host, for pandas has one clock only."""
+    """Simulate a run of so many rows on one host, as pandas has one clock only."""
     ranks = RANKS
     return simulate(
         Job(ranks=ranks, steps=rows // ranks, ranks_per_host=ranks, noise=Noise(cv=0.05))
@@ -113,22 +113,22 @@ def simulated(rows: int) -> Run:
 
 
 def in_memory(rows: int) -> Timed:
-    """Both, from a table that is in memory."""
+    """Time both from a table in memory."""
     run = simulated(rows)
     return Timed(rows, _seconds(ours, run, _times(rows)), _seconds(by_pandas, run, _times(rows)))
 
 
 def from_disk(rows: int) -> float:
-    """Ours, from a collected run."""
+    """Time ours from a collected run."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as store:
         folder = collected(RANKS, rows // RANKS, Path(store))
-        # Writing it is no part of what is timed.
+        # Writing is not part of the timed work.
         os.sync()
         return _seconds(lambda place: ours(load_run(place)), folder, _times(rows))
 
 
 def _times(rows: int) -> int:
-    """The fastest of some, for small ones: the first has caches to fill and memory to get."""
+    """Return the fastest of some times for small runs: the first one also fills caches and allocates."""
     return 7 if rows < DECIDES_FROM_ROWS * 10 else 1
 
 

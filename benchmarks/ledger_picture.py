@@ -1,4 +1,4 @@
-"""The picture of what a ledger costs, over the rows of a run: both axes are powers of ten."""
+"""Draw the chart of a ledger's cost over the rows of a run: both axes are powers of ten."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stallscope.charts.svg.draw import frame, legend
 from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip
 
 _LEFT, _TOP, _HEIGHT, _MARGIN = 64.0, 16.0, 240.0, 24.0
-# Attribute of what was timed, label, and colour: a stage's, which means no stage here.
+# Attribute of the timed result, label, and colour (a stage's, without its meaning here).
 _LINES = (
     ("ours", "Stallscope", "compute"),
     ("collected", "Stallscope, from disk", "imbalance"),
@@ -34,7 +34,7 @@ class Timed(Protocol):
 
 
 def picture(timed: Sequence[Timed]) -> str:
-    """An SVG file of its own."""
+    """Return an SVG document."""
     bottom, right = _TOP + _HEIGHT, WIDE - _MARGIN
     exponents = [math.log10(seconds) for name, *_ in _LINES for _, seconds in _known(timed, name)]
     low, high = math.floor(min(exponents)), math.ceil(max(exponents))
@@ -64,8 +64,8 @@ def picture(timed: Sequence[Timed]) -> str:
         style = "fill:none;stroke-width:3"
         parts.append(element("polyline", points=path, class_=f"fill-{colour}", style=style))
         for (x, y), (rows, seconds) in zip(points, known, strict=True):
-            said = tooltip(f"{label}, {rows:,} rows: {seconds:.3g} s")
-            parts.append(element("circle", said, cx=x, cy=y, r=4.5, class_=f"fill-{colour}"))
+            tip = tooltip(f"{label}, {rows:,} rows: {seconds:.3g} s")
+            parts.append(element("circle", tip, cx=x, cy=y, r=4.5, class_=f"fill-{colour}"))
     middle = (_LEFT + right) / 2
     parts.append(
         text("rows (ranks × steps)", middle, bottom + 40, class_="tick", text_anchor="middle")
@@ -79,16 +79,16 @@ def picture(timed: Sequence[Timed]) -> str:
 
 
 def _known(timed: Sequence[Timed], name: str) -> list[tuple[int, float]]:
-    """Rows and seconds of one line."""
+    """Return rows and seconds of one line."""
     return [(one.rows, getattr(one, name)) for one in timed if getattr(one, name) is not None]
 
 
 def _chart(timed: Sequence[Timed]) -> StackedBars:
-    """The picture's title and sentence: what it says to who cannot see it."""
-    said = "; ".join(f"{one.rows:,} rows: {_figures(one)}" for one in timed)
-    return StackedBars("Seconds for the ledger of a run", f"{said}.", "s", (Bar("", ()),))
+    """Return the chart's title and description, for screen readers."""
+    described = "; ".join(f"{one.rows:,} rows: {_figures(one)}" for one in timed)
+    return StackedBars("Seconds for the ledger of a run", f"{described}.", "s", (Bar("", ()),))
 
 
 def _figures(one: Timed) -> str:
-    told = (("", one.ours), ("from disk ", one.collected), ("pandas ", one.pandas))
-    return ", ".join(f"{name}{value:.3g} s" for name, value in told if value is not None)
+    figures = (("", one.ours), ("from disk ", one.collected), ("pandas ", one.pandas))
+    return ", ".join(f"{name}{value:.3g} s" for name, value in figures if value is not None)

@@ -1,4 +1,4 @@
-"""What step logs say of their own making."""
+"""What step logs record about their own cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from statistics import median
 
 
 def host_part_us(logs: Path) -> float:
-    """The recorder's own count of its work around a turn: the median, over the logs, of their medians.
+    """Return the recorder's own count of its work around an iteration: the median over logs of
+    their medians.
 
     Raises:
         ValueError: if no log has counted any.
@@ -26,7 +27,7 @@ def host_part_us(logs: Path) -> float:
 
 
 def step_rows(logs: Path) -> list[bytes]:
-    """The rows of steps, as they are in the logs."""
+    """Return the rows of steps as they are in the logs."""
     return [
         line
         for path in logs.rglob("*.steps.csv")

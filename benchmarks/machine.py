@@ -1,4 +1,4 @@
-"""What a benchmark ran on, and what else ran there meanwhile."""
+"""The machine that a benchmark ran on, and its other load meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KIB = 1024
 
 
 def facts() -> dict[str, Any]:
-    """The machine, for the file of results."""
+    """Describe the machine for the file of results."""
     return {
         "cpu": _first("/proc/cpuinfo", "model name") or platform.processor() or None,
         "cores": os.cpu_count(),
@@ -23,10 +23,10 @@ def facts() -> dict[str, Any]:
 
 
 class Contention:
-    """How much of the machine others used while the block ran.
+    """How much of the machine other processes used during the block.
 
-    ``others`` is the share of all cores' time that went to processes which this one had not started;
-    None where the system does not tell.
+    ``others`` is the share of all cores' time that processes took which this one did not start;
+    None where the system does not report it.
     """
 
     def __enter__(self) -> Contention:
@@ -44,7 +44,7 @@ class Contention:
 
 
 def _busy_seconds() -> float | None:
-    """Of all cores since the machine started."""
+    """Return the busy seconds of all cores since the machine started."""
     try:
         words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     except OSError:
@@ -54,7 +54,7 @@ def _busy_seconds() -> float | None:
 
 
 def _own_seconds() -> float:
-    """Of this process, and of those that it started and that have ended."""
+    """Return the CPU seconds of this process and of its children that have ended."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
 
@@ -65,7 +65,7 @@ def _memory_gib() -> float | None:
 
 
 def _first(path: str, name: str) -> str | None:
-    """The first value of that name in a file of ``name: value`` lines."""
+    """Return the first value of that name in a file of ``name: value`` lines."""
     try:
         lines = Path(path).read_text().splitlines()
     except OSError:

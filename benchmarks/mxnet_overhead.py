@@ -1,7 +1,7 @@
-"""What the timestamps add to a step of MXNet on Horovod, by the clock and of the CPU cores.
+"""Measure what the timestamps add to a step of MXNet on Horovod, on the clock and of the CPU cores.
 
-On the training thread the engine is asked for them, which the log counts (see host_part.py); but the
-engine computes meanwhile, and what it does for a timestamp itself is nowhere else to be seen.
+The log counts the training thread's queries to the engine (see host_part.py). But the engine
+computes meanwhile, and its own work for a timestamp shows only here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from peers import ROOT, ran
 PROGRAM = ROOT / "benchmarks" / "mxnet_overhead_training.py"
 ENVIRONMENT = ROOT / ".venv-mxnet"
 RANKS, PROCESSES = 2, 4
-#: Dense layers besides the last; each has two gradients.
+#: Dense layers before the last; each has two gradients.
 LAYERS = 80
-#: How many times more the timestamps are asked for, as what they add once is less than steps differ by.
+#: How many more times the timestamps are requested, as one request adds less than steps vary by.
 STAMPED = 200
 #: Pairs of steps.
 PAIRS = 200
@@ -38,7 +38,7 @@ def figures(quick: bool) -> list[Figure]:
 
 
 def trained(out: Path, pairs: int) -> dict[str, list[float]]:
-    """What steps with more timestamps have taken more than those beside them."""
+    """Return how much longer steps with more timestamps take than the steps next to them."""
     out.mkdir()
     words = ["horovodrun", "-np", str(RANKS), "python", str(PROGRAM), str(out)]
     numbers = [LAYERS, STAMPED, pairs]

@@ -1,10 +1,10 @@
-"""Trains a network of MXNet on Horovod, with timestamps and with many more: for mxnet_overhead.py.
+"""Train a network of MXNet on Horovod, with timestamps and with many more, for mxnet_overhead.py.
 
     horovodrun -np 2 python benchmarks/mxnet_overhead_training.py OUT LAYERS STAMPED PAIRS
 
-Steps take turns, in an order that all ranks draw alike: in one of a pair the engine is asked for the
-timestamps STAMPED times more. Writes OUT/result.json, of rank 0: for every pair, what the one step has
-taken more than the other.
+Steps alternate, in an order that all ranks draw alike: in one step of a pair the timestamps are
+requested STAMPED more times. Writes OUT/result.json on rank 0: for every pair, how much longer the
+one step takes than the other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def network(layers: int) -> Any:
 
 
 class Asked:
-    """Has the engine asked ``more`` times where it is asked once, but for looks at times."""
+    """Query the engine ``more`` times for each query, except for occasional looks."""
 
     def __init__(self) -> None:
         self.more = 0
@@ -55,7 +55,7 @@ class Asked:
             self._also(probe, probe._reduced)
             return reduced(probe)
 
-        # Of all recordings of this process, of which there is one.
+        # Of all recordings of this process; there is one.
         GradientProbe.ask_ready = ask_ready  # type: ignore[method-assign]
         GradientProbe.ask_reduced = ask_reduced  # type: ignore[method-assign]
 
@@ -63,7 +63,7 @@ class Asked:
         self._answers += [probe._ask(gradients) for _ in range(self.more)]
 
     def read(self) -> None:
-        """As the recording does with its own, on a thread that nobody waits for."""
+        """Read as the recording reads its own, on a separate thread."""
         there, late = [], []
         for answer in self._answers:
             (there if answer.is_there else late).append(answer)
@@ -73,13 +73,13 @@ class Asked:
 
 
 def step(net: Any, trainer: Any, batch: Any) -> Taken:
-    """What it has taken, by the clock, and of the CPU cores in all threads."""
+    """Return the time of a step, on the clock and of the CPU cores in all threads."""
     began = time.perf_counter_ns(), time.process_time_ns()
     with autograd.record():
         loss = net(batch).square().mean()
     loss.backward()
     trainer.step(BATCH)
-    # As where the loss is told at times: without it the host runs ahead of the engine for ever.
+    # As with a loss that is printed at times; otherwise the host runs far ahead of the engine.
     loss.asscalar()
     mx.nd.waitall()
     ended = time.perf_counter_ns(), time.process_time_ns()

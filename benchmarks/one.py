@@ -1,4 +1,4 @@
-"""One benchmark in a process of its own; run.py calls it.
+"""Run one benchmark in this process; run.py calls it.
 
 python benchmarks/one.py NAME OUT.json [--quick]
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import machine
 from peers import PeerError
 
-# Where that is allowed: others on the machine get the CPU core after what is measured.
+# Where permitted, other processes yield the CPU core to the benchmark.
 NICENESS = -10
 
 

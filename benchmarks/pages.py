@@ -1,4 +1,4 @@
-"""Writes the tables of docs/scale.md and docs/scaling.md that are computed and not measured.
+"""Write the tables of docs/scale.md and docs/scaling.md that are computed and not measured.
 
 python benchmarks/pages.py
 """
@@ -25,7 +25,7 @@ from stallscope.formatting.numbers import percent
 
 DOCS = Path(__file__).parents[1] / "docs"
 SIZES = (64, 512, 4_096, 10_000)
-#: The job that the page counts for; a row is a step of a rank, as the benchmarks have it.
+#: The job that the page counts for; a row is one step of one rank, as in the benchmarks.
 HOURS = 10
 STEPS_PER_SECOND = 5
 BYTES_PER_ROW = 51
@@ -33,10 +33,10 @@ FLUSH_SECONDS = 1.0
 #: (sample_after, sample_one_in)
 SAMPLINGS = ((2_000, 20), (2_000, 200))
 
-# Of a collector in which nothing is, for every log and for every row: recording_scale.py's, on 256 ranks
-# and on 4,096 with 60 and with 400 steps.
+# Of an empty collector, per log and per row: recording_scale.py measured them on 256 ranks and on
+# 4,096 ranks, with 60 and with 400 steps.
 _MEMORY, _MEMORY_PER_LOG, _MEMORY_PER_ROW = 230e6, 31e3, 182
-# Sums of what is left out are written once a minute at least.
+# Sums of steps that are left out are written at least once a minute.
 _SKIPPED_ROWS = HOURS * 60
 _SECONDS = HOURS * 3_600
 _LOG_BYTES = _SECONDS * STEPS_PER_SECOND * BYTES_PER_ROW
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def with_table(text: str, lines: Sequence[str]) -> str:
-    """A page with this table between its markers.
+    """Return the page with this table between its markers.
 
     Raises:
         ValueError: if the markers are not there.
@@ -66,7 +66,7 @@ def with_table(text: str, lines: Sequence[str]) -> str:
 
 
 def scale_table() -> list[str]:
-    """What all ranks of the job together leave and ask for, by their number."""
+    """Return the load of all ranks of the job together, by their number."""
     head = ["| | " + " | ".join(f"{size:,} ranks" for size in SIZES) + " |"]
     head += ["| --- |" + " ---: |" * len(SIZES)]
     return head + [
@@ -75,7 +75,7 @@ def scale_table() -> list[str]:
 
 
 def projections_table() -> list[str]:
-    """Every projection on a published curve, and how far it was off."""
+    """Return every projection on a published curve, and its error."""
     lines = [
         "| curve | fitted to | projected to | efficiency projected | published | throughput off by | |",
         "| --- | --- | ---: | --- | ---: | ---: | --- |",
@@ -91,7 +91,7 @@ def projections_table() -> list[str]:
 
 
 def uploads(size: int, seconds: float = _SECONDS) -> list[float]:
-    """The seconds at which the first rank uploads while it trains."""
+    """Return the seconds at which the first rank uploads during training."""
     pause = now = FIRST_UPLOAD_SECONDS
     times = []
     while now < seconds:
@@ -102,7 +102,7 @@ def uploads(size: int, seconds: float = _SECONDS) -> list[float]:
 
 
 def requests_in_busiest_minute(size: int) -> int:
-    """Of MLflow's server, by all ranks while they train."""
+    """Return the requests of all ranks to MLflow's server in the busiest minute."""
     own = uploads(size)
     times = sorted(
         time + turn_seconds(rank, size, FIRST_UPLOAD_REQUESTS)
@@ -118,30 +118,34 @@ def requests_in_busiest_minute(size: int) -> int:
 
 
 def copy_seconds(size: int) -> float:
-    """What lies between two copies of a spooled log, where epochs are longer."""
+    """Return the seconds between two copies of a spooled log, where epochs are longer."""
     return max(COPY_SECONDS, shortest_pause_seconds(size))
 
 
 def part_bytes(size: int) -> float:
-    """What a spooled log has grown to when it goes on in another file: it looks when it copies."""
+    """Return the size of a spooled log's part: it starts another file when it copies a full one."""
     grown = _ROWS_PER_SECOND * copy_seconds(size)
     return ceil(COPIED_PART_BYTES / grown) * grown
 
 
 def copied_bytes(size: int) -> float:
-    """What a rank copies of its spooled log: every part again with each copy, until it is full."""
+    """Return the bytes that a rank copies of its spooled log: every copy repeats a part until it is
+    full.
+    """
     part, grown = part_bytes(size), _ROWS_PER_SECOND * copy_seconds(size)
     return _LOG_BYTES / part * sum(grown * count for count in range(1, round(part / grown) + 1))
 
 
 def copied_bytes_without_parts(size: int) -> float:
-    """The same if the whole log were copied each time: it grows with the square of the run."""
+    """Return the same if each copy were of the whole log: it grows with the square of the run."""
     copies = _SECONDS / copy_seconds(size)
     return _LOG_BYTES * (copies + 1) / 2
 
 
 def rows_of_rank(sampling: tuple[int, int] | None) -> float:
-    """All its steps, or the first ones and blocks of the rest, with the step before each."""
+    """Return a rank's rows: all steps, or the first ones and blocks of the rest with the step
+    before each.
+    """
     steps = _SECONDS * STEPS_PER_SECOND
     if sampling is None:
         return steps
@@ -150,7 +154,7 @@ def rows_of_rank(sampling: tuple[int, int] | None) -> float:
 
 
 def memory(size: int, sampling: tuple[int, int] | None) -> float:
-    """Bytes of a collector that reads the whole job."""
+    """Return the bytes of a collector that reads the whole job."""
     return _MEMORY + size * (_MEMORY_PER_LOG + rows_of_rank(sampling) * _MEMORY_PER_ROW)
 
 

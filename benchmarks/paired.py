@@ -1,4 +1,4 @@
-"""Differences between arms that take turns in one process, each with its interval."""
+"""Differences between arms that alternate in one process, each with its interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RESAMPLES = 10_000
 
 @dataclass(frozen=True)
 class Difference:
-    """What one arm is above the other, with its 95 % interval; in the unit of what was paired."""
+    """How much one arm exceeds the other, with its 95 % interval, in the unit of the paired values."""
 
     value: float
     low: float
@@ -24,11 +24,12 @@ class Difference:
 
 
 def difference(arm: list[float], none: list[float]) -> Difference:
-    """What an arm adds, round by round.
+    """Return what an arm adds, round by round.
 
-    Both hold one figure per round, the median of a block of steps. Rounds follow each other within
-    seconds, so that what the machine does besides hits both blocks of a round alike. The interval is
-    the bootstrap's, over rounds; the seed is fixed, so that the same measurements say the same.
+    Both have one figure per round, the median of a block of steps. Rounds follow each other within
+    seconds, so that disturbances affect both blocks of a round alike. The interval is the
+    bootstrap's over rounds; its seed is fixed, so that the same measurements give the same
+    interval.
 
     Raises:
         ValueError: if the arms have not had as many rounds.
@@ -39,7 +40,7 @@ def difference(arm: list[float], none: list[float]) -> Difference:
 
 
 def over_rounds(added: list[float]) -> Difference:
-    """What an arm adds, of the differences that the rounds have found."""
+    """Return what an arm adds, from the differences of the rounds."""
     rounds = np.array(added)
     random = np.random.default_rng(1)
     drawn = random.integers(0, len(rounds), (_RESAMPLES, len(rounds)))
@@ -48,11 +49,12 @@ def over_rounds(added: list[float]) -> Difference:
 
 
 def over_processes(added: list[list[float]], together: int = 1) -> Difference:
-    """The same of rounds of several processes: what a process has by chance, all of its rounds have.
+    """Return the same for rounds of several processes, as chance effects of a process affect all
+    its rounds.
 
-    The interval is Student's, over the medians of the processes: they are too few to draw from. So many
-    intervals ``together`` hold with 95 %, each of them with more (Bonferroni). A single process is told
-    by its rounds.
+    The interval is Student's, over the medians of the processes: they are too few to bootstrap.
+    ``together`` so many intervals hold with 95 %, each of them with more (Bonferroni). For a single
+    process the interval is over its rounds.
     """
     if len(added) == 1:
         return over_rounds(added[0])

@@ -1,12 +1,12 @@
-"""How fast what launchers print is read, against one bare ``bytes.splitlines`` over the same bytes.
+"""Time the reading of what launchers print, against one bare ``bytes.splitlines`` over the same bytes.
 
     python benchmarks/parsers.py [--megabytes 40] [--ranks 16]
 
-Ranks print lines of their own and, at the ends of epochs, Keras's. The rows below have a bar instead, as
-``verbose=1`` does: every update takes back the one before it, on a line that grows until the epoch
-ends; or every update is a line, as Keras 3 and Keras before 2.6 print them where there is no terminal.
-``the run`` is all that reading a file takes: epochs, and a look for events and for step logs' records.
-``a regex`` is what reads least: a loop over the lines that matches one expression.
+Ranks print lines of their own and, at the ends of epochs, Keras's. The rows below have a progress
+bar instead, as ``verbose=1`` prints it: every update overwrites the one before it, on a line that
+grows until the epoch ends; or every update is a line, as Keras 3 and Keras before 2.6 print it
+without a terminal. ``the run`` is all that reading a file takes: epochs, and a search for events
+and step log records. ``a regex`` is the minimum: a loop over the lines that matches one expression.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BAR = (
     b"\b" * 82
     + b"\r %d/%d [=====>........................] - ETA: 3s - loss: 2.2800 - accuracy: 0.1000"
 )
-#: What is printed, by a name: what a launcher puts before lines, and one of these.
+#: Printed text by name: what a launcher puts before lines, and one of these.
 KINDS = (
     *((launcher, label, _OWN) for launcher, label in _LAUNCHERS.items()),
     ("horovodrun, bars", b"[%d]<stdout>:", _BAR),
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def printed(label: bytes, line: bytes, size: int, ranks: int) -> bytes:
-    """About so many bytes of what all ranks print."""
+    """Make about so many bytes of what all ranks print."""
     labels = [label % rank if label else label for rank in range(ranks)]
     epoch = [one + b"Epoch 1/1\n" for one in labels]
     for step in range(_STEPS):
@@ -108,14 +108,14 @@ def _epochs(data: bytes) -> None:
 
 
 def whole(data: bytes, forced: Parser | None = None) -> None:
-    """All that ``stallscope.parsers.read`` does with a file once it is in memory."""
+    """Do all that ``stallscope.parsers.read`` does with a file in memory."""
     reading = Reading(forced)
     reading.add_file("printed", "/logs/printed", data)
     reading.runs("/logs", reading.records_logs())
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """The faster one of two."""
+    """Return the faster of two runs' seconds."""
     times = []
     for _ in range(2):
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Where the programs are that Stallscope is measured against, and how programs are run."""
+"""Find the programs that Stallscope is measured against, and run them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ran(
     variables: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> str:
-    """What a program printed; with an environment's programs before all others.
+    """Return what a program printed; the environment's programs come first on PATH.
 
     Raises:
         PeerError: if it failed, with its last lines, or if the environment is not there.

@@ -1,4 +1,4 @@
-"""Writes the figures of README.md and docs/benchmarks.md from the last line of benchmarks/history.jsonl.
+"""Write the figures of README.md and docs/benchmarks.md from the last line of benchmarks/history.jsonl.
 
 python benchmarks/readme.py
 """
@@ -50,13 +50,13 @@ def main() -> None:
 
 
 def last(history: Path) -> dict[str, Any]:
-    """What was kept last."""
+    """Return the last results of the history."""
     content: dict[str, Any] = json.loads(history.read_text().splitlines()[-1])
     return content
 
 
 def with_figures(text: str, section: str) -> str:
-    """The page with this section between its markers.
+    """Return the page with this section between its markers.
 
     Raises:
         ValueError: if the markers are not there.
@@ -69,17 +69,17 @@ def with_figures(text: str, section: str) -> str:
 
 
 def costs(content: dict[str, Any]) -> str:
-    """The README's three lines: time, bytes, and the targets that are missed."""
+    """Return the README's three lines: time, bytes, and missed targets."""
     figures = _figures(content, (_TIMELINE, _TRACEML, _BYTES))
     time, torch, size = (figures[name] for name in (_TIMELINE, _TRACEML, _BYTES))
-    asked = [figure for figure in figures.values() if figure.target is not None]
-    missed = [figure for figure in asked if figure.met is False]
+    targeted = [figure for figure in figures.values() if figure.target is not None]
+    missed = [figure for figure in targeted if figure.met is False]
     named = "; ".join(f"{one.name} {value_of(one)}, {one.target}" for one in missed)
     lines = [
         f"- **Time per step**: {value_of(time)} with Keras on 2 ranks, where the Horovod Timeline takes "
         f"{_other(time)}; {value_of(torch)} with PyTorch, where traceml-ai takes {_other(torch)}.",
         f"- **Disk**: {value_of(size)} per step and rank, where the Timeline writes {_other(size)}.",
-        f"- **Targets missed**: {len(missed)} of {len(asked)}{': ' if named else ''}{named}.",
+        f"- **Targets missed**: {len(missed)} of {len(targeted)}{': ' if named else ''}{named}.",
         "",
         f"{_measured(content)}, 95 % intervals in brackets. [How it was measured](docs/benchmarks.md).",
     ]
@@ -87,7 +87,7 @@ def costs(content: dict[str, Any]) -> str:
 
 
 def quoted(content: dict[str, Any]) -> str:
-    """The table of docs/benchmarks.md."""
+    """Return the table of docs/benchmarks.md."""
     figures = _figures(content, QUOTED)
     lines = [
         f"{_measured(content)}, 95 % intervals in brackets:",
@@ -109,7 +109,7 @@ def _other(figure: Figure) -> str:
 
 
 def _figures(content: dict[str, Any], needed: Sequence[str]) -> dict[str, Figure]:
-    """All figures by name.
+    """Return all figures by name.
 
     Raises:
         ValueError: if a needed one was not kept.

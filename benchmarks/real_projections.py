@@ -1,9 +1,9 @@
-"""Projections held against real Horovod on 1 to 4 ranks, as the table of docs/scaling.md.
+"""Compare projections with real Horovod on 1 to 4 ranks, as the table of docs/scaling.md.
 
     python benchmarks/real_projections.py [--steps 400]
 
-The job trains on one rank after the other (real_projections_training.py); each larger number is then
-projected from the smaller ones. On a machine that does something else as well, all of it is noisier.
+The job trains on 1, 2, 3 and 4 ranks (real_projections_training.py); each larger number is then
+projected from the smaller ones. Other load on the machine adds noise to all of it.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def _row(fitted: list[Analysis], real: Analysis) -> str:
     points = [one.point for one in series.points]
     ledger = points[-1].runs[-1].steady
     if ledger is None or series.model is None or real.samples_per_second is None:
-        raise SystemExit("too few steps were measured: say more --steps")
+        raise SystemExit("too few steps were measured: raise --steps")
     rate = projected_rate(real.run.size, points, ledger, series.model)
     if rate.ci95 is None:
-        raise SystemExit("too few steps were measured for an interval: say more --steps")
+        raise SystemExit("too few steps were measured for an interval: raise --steps")
     low, high = rate.ci95
     measured = real.samples_per_second
     sizes = ", ".join(str(point.ranks) for point in points)

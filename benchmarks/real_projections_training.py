@@ -1,8 +1,8 @@
-"""The training of real_projections.py; its ranks share nothing but what carries the gradients.
+"""The training of real_projections.py; its ranks share nothing but the network of the gradients.
 
 horovodrun -np N python benchmarks/real_projections_training.py LOGS STEPS
 
-Backward sleeps, so that ranks do not compete for cores as long as they compute.
+Backward sleeps, so that ranks do not compete for cores while they compute.
 """
 
 from __future__ import annotations

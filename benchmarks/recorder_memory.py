@@ -1,7 +1,7 @@
-"""What the recorder keeps in memory over a long run, and how long its rows get.
+"""Measure the recorder's memory over a long run, and the length of its rows.
 
-Two processes of 100,000 steps each, one of them recorded; memory is what each has more at the end than
-before its loop, when the framework has long been there.
+Two processes train 100,000 steps each, one of them recorded. Memory is the growth of each from
+before its loop to the end, when the framework has long been loaded.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def grown_mb(arm: str, steps: int) -> float:
 
 
 def row_bytes() -> int:
-    """Of a step in which everything was measured."""
+    """Return the bytes of a step in which everything was measured."""
     begin = LATE * STEP_NS
     stamps = (begin + STEP_NS * tenths // 10 for tenths in (1, 8, 9))
     row = StepRow(LATE, 9, begin, *stamps, begin + STEP_NS, 1, SAMPLES, 0)

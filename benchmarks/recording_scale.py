@@ -1,10 +1,10 @@
-"""What recording costs a disk and a collector at 4,096 ranks, written and collected at once.
+"""Measure what recording costs a disk and a collector at 4,096 ranks, written and collected at once.
 
     python benchmarks/recording_scale.py [--ranks 4096] [--steps 400]
 
-Simulated ranks write their logs into one folder as recorders do, a few lines at a time, while another
-process collects the folder again and again, until the job has ended. Counted are what recording leaves
-on the disk, and what the collector has open and in memory at most.
+Simulated ranks write their logs into one folder as recorders do, a few lines at a time, while
+another process collects the folder again and again until the job has ended. Counted are the bytes
+on disk, and the collector's most open files and memory.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from simulator import Job, Ring, simulate, write_logs
 from stallscope.catalogue.collecting import collect
 from stallscope.collector.registry import open_source
 
-# So many times the recorders of all ranks flush.
+# The number of flushes by the recorders of all ranks.
 _FLUSHES = 8
 _FILES_PER_RANK = 1
 _BYTES_PER_STEP = 64
 _OPEN_FILES = 64
-# Of the collector: what docs/scale.md counts with, and a quarter more.
+# The collector's figures that docs/scale.md uses, plus a quarter.
 _BASE_MB, _MB_PER_LOG, _BYTES_PER_ROW = 290, 0.04, 230
 
 _COLLECTOR = "--collect"
@@ -57,7 +57,7 @@ def figures(quick: bool) -> list[Figure]:
 
 
 def measured(ranks: int, steps: int) -> dict[str, Any]:
-    """What a job of so many ranks leaves, and what collecting it takes meanwhile."""
+    """Measure what a job of so many ranks leaves, and what it takes to collect it meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         whole = _simulated(place / "whole", ranks, steps)
@@ -70,8 +70,8 @@ def measured(ranks: int, steps: int) -> dict[str, Any]:
             for number in range(1, _FLUSHES):
                 _flush(whole, logs, number)
         finally:
-            said, _ = collector.communicate()
-        found: dict[str, Any] = json.loads(said)
+            printed, _ = collector.communicate()
+        found: dict[str, Any] = json.loads(printed)
         if (found["ranks"], found["rows"]) != (ranks, ranks * steps):
             raise RuntimeError(f"{found['rows']} rows of {found['ranks']} ranks were collected")
         files = list(logs.iterdir())
@@ -98,7 +98,7 @@ def _flush(whole: list[Path], logs: Path, number: int) -> None:
 
 
 def _line_end(data: bytes, flushes: int) -> int:
-    """Where the last line ends that was written with so many flushes."""
+    """Return where the last line ends after so many flushes."""
     if flushes in (0, _FLUSHES):
         return len(data) if flushes else 0
     return data.rfind(b"\n", 0, len(data) * flushes // _FLUSHES) + 1
@@ -130,7 +130,7 @@ def collected(logs: Path, store: Path) -> dict[str, Any]:
 
 
 def _watch(most: list[int], over: threading.Event) -> None:
-    """The most files that this process has open at a time."""
+    """Return the most files that this process has open at a time."""
     while not over.wait(0.01):
         most[0] = max(most[0], len(list(Path("/proc/self/fd").iterdir())))
 

@@ -1,10 +1,9 @@
-"""How long reports on a batch of runs take, and how much memory, against one after the other in one
-process.
+"""Measure time and memory of reports on a batch of runs, against one after the other in one process.
 
     python benchmarks/report_batch.py [--runs 100] [--ranks 8] [--steps 5000]
 
-The runs are simulated, with a baseline among them, and written as logs first. Every way is a process of
-its own; its memory is that of all its processes together, sampled, at its highest.
+The runs are simulated, with a baseline among them, and written as logs first. Each way has its own
+process; its memory is the sampled peak of all its processes together.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from simulator import Fault, Job, simulate, write_logs
 _SAMPLE_SECONDS = 0.05
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-# What a user would write without batches: every run is held until all are reported.
+# Without batches, a user would write this: every run stays in memory until all are reported.
 _ONE_AFTER_THE_OTHER = """
 import sys
 from pathlib import Path
@@ -92,7 +91,7 @@ def main() -> None:
 
 
 def write_runs(folder: Path, count: int, ranks: int, steps: int) -> list[str]:
-    """Logs of so many runs of one job, the first of them on synthetic data."""
+    """Write the logs of so many runs of one job, the first of them on synthetic data."""
     job = Job(ranks=ranks, steps=steps, epochs=5, input_ms=20.0, facts={"model": "m"})
     sources = []
     for number in range(count):
@@ -108,7 +107,7 @@ def write_runs(folder: Path, count: int, ranks: int, steps: int) -> list[str]:
 
 
 def measured(words: list[str]) -> tuple[float, float, float]:
-    """Seconds that a program takes, seconds of CPU, and the most MiB, its children included."""
+    """Return a program's seconds, CPU seconds, and peak MiB, with its children."""
     begun, cpu = time.perf_counter(), _cpu_seconds()
     peak = 0
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -121,7 +120,7 @@ def measured(words: list[str]) -> tuple[float, float, float]:
 
 
 def _cpu_seconds() -> float:
-    """Of all processes that have ended."""
+    """Return the CPU seconds of all processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

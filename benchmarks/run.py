@@ -1,10 +1,10 @@
-"""Runs all benchmarks, prints one table, and writes what they found; ``make bench`` calls it.
+"""Run all benchmarks, print one table, and write the results; ``make bench`` calls it.
 
     python benchmarks/run.py [--only NAME…] [--quick] [--keep] [--out FILE]
 
-A benchmark is a file in this folder with a function ``figures(quick)``, which returns a list of Figure;
-each runs in a process of its own. ``--keep`` appends what was found to benchmarks/history.jsonl, which
-the README's figures come from (readme.py).
+A benchmark is a file in this folder with a function ``figures(quick)``, which returns a list of
+Figure; each runs in its own process. ``--keep`` appends the results to benchmarks/history.jsonl,
+the source of the README's figures (readme.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     names = benchmarks()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(names))
-    parser.add_argument("--quick", action="store_true", help="less of everything, for a look")
+    parser.add_argument("--quick", action="store_true", help="smaller runs, for a quick look")
     parser.add_argument("--keep", action="store_true", help=f"append a line to {HISTORY.name}")
     parser.add_argument("--out", type=Path, default=OUT, help="the results as JSON")
     options = parser.parse_args()
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def benchmarks() -> list[str]:
-    """The names of all there are."""
+    """Return the names of all benchmarks."""
     files = sorted(FOLDER.glob("*.py"))
     return [path.stem for path in files if _DEFINES_FIGURES.search(path.read_text())]
 
@@ -106,7 +106,7 @@ def table(results: list[dict[str, Any]]) -> Table:
 
 
 def cells(figure: Figure) -> tuple[str, ...]:
-    """A figure's row: as the terminal has it, and the README."""
+    """Return a figure's row, for the terminal and the README."""
     other = figure.alternative_value
     return (
         figure.name,
@@ -134,7 +134,7 @@ def value_of(figure: Figure) -> str:
 
 
 def written(results: list[dict[str, Any]], quick: bool) -> dict[str, Any]:
-    """All of it, with what it was measured on."""
+    """Return all results with a description of the machine."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -145,7 +145,7 @@ def written(results: list[dict[str, Any]], quick: bool) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit, with a + where there are changes; None outside of a repository."""
+    """Return the commit, with a + where there are changes; None outside of a repository."""
     describe = ["describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
     words = ["git", "-C", str(FOLDER), *describe]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

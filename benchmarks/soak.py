@@ -1,10 +1,10 @@
-"""Recorder, follower and live dashboard on one run for half an hour, watched for leaks.
+"""Run recorder, follower and live dashboard on one run for half an hour, and look for leaks.
 
     python benchmarks/soak.py [--minutes 30]
 
-A PyTorch training of some 45 steps a second is recorded; ``stallscope collect --follow`` brings its log
-into a store, and ``stallscope dashboard`` shows it while a browser's requests come in. Prints a table of
-what must hold; the exit status is 1 where something does not.
+A PyTorch training of some 45 steps a second is recorded; ``stallscope collect --follow`` copies its
+log into a store, and ``stallscope dashboard`` shows it while requests come in. Prints a table of
+checks; the exit status is 1 if one fails.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from stallscope.runs import open_run, open_runs
 EVERY_SECONDS = 2.0
 STEP_SECONDS = 0.02
 BYTES_PER_STEP = 64
-# A session's last facts and its end row come after the count that is among them.
+# A session's last facts and its end row follow the count that is one of them.
 LAST_LINES_BYTES = 1024
-# The follower and the dashboard hold the run itself: its table, and what is made of it for a moment.
+# The follower and the dashboard hold the run itself: its table, and copies for a moment.
 BYTES_PER_ROW = {"training": 0, "follower": 2_000, "dashboard": 1_000}
-# Python's and the allocator's own ups and downs.
+# Fluctuation of Python and of the allocator.
 SLACK_MB = {"training": 5.0, "follower": 20.0, "dashboard": 20.0}
-# A request or a file that is open just now.
+# A request or a file that is open at the moment.
 SLACK_DESCRIPTORS = 4
 _ADDRESS = re.compile(r"http://\S+")
 _MEGA = 1e6
@@ -84,7 +84,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that must hold."""
+    """A condition that must hold."""
 
     name: str
     found: float
@@ -151,7 +151,7 @@ def soaked(folder: Path, seconds: float, console: Console) -> list[Check]:
 
 
 def of_process(name: str, samples: Sequence[Sample], rows: int) -> list[Check]:
-    """What the last quarter has more than the second one: by then everything is imported.
+    """Compare the last quarter with the second one: by then everything is imported.
 
     The training must keep nothing of its steps; the other two hold the run, which grows.
     """
@@ -169,7 +169,7 @@ def of_process(name: str, samples: Sequence[Sample], rows: int) -> list[Check]:
 
 
 def of_log(path: Path, turns: int) -> list[Check]:
-    """The log's size, against what its rows and the recorder's own count say."""
+    """Compare the log's size with its rows and the recorder's own count."""
     lines = path.read_bytes().splitlines(keepends=True)
     rows = [len(line) for line in lines if line.startswith(b"step,")]
     costs = [line for line in lines if b'"recorder_cost"' in line]
@@ -189,7 +189,7 @@ def of_log(path: Path, turns: int) -> list[Check]:
 def started(
     folder: Path, logs: Path, store: Path, seconds: float
 ) -> dict[str, subprocess.Popen[bytes]]:
-    """Training, follower and dashboard; each prints into a file of its name."""
+    """Start training, follower and dashboard; each prints into a file of its name."""
     logs.mkdir()
     python = str(TRAINING / "bin" / "python")
     stallscope = [sys.executable, "-u", "-m", "stallscope"]
@@ -230,7 +230,7 @@ def address_of(printed: Path, dashboard: subprocess.Popen[bytes]) -> str:
 
 
 def shown(address: str, run_id: str) -> bool:
-    """Whether the run's page comes back, as a browser asks for it through Dash."""
+    """Tell whether Dash returns the run's page, as for a browser."""
     body = {
         "output": "..page.children...loaded-page.data..",
         "outputs": [
@@ -256,19 +256,19 @@ def shown(address: str, run_id: str) -> bool:
 
 
 def collected(store: Path) -> int:
-    """Rows of steps in the store."""
+    """Return the rows of steps in the store."""
     return sum(run.steps.num_rows for run in open_runs(str(store)))
 
 
 def sample(pid: int) -> Sample:
-    """A process now.
+    """Return a process's current state.
 
     Raises:
         OSError: if it has ended.
     """
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     if not pages:
-        raise ProcessLookupError(pid)  # it has ended, and nobody has asked for its status yet
+        raise ProcessLookupError(pid)  # it has ended, but its exit status has not been read yet
     size = pages * os.sysconf("SC_PAGE_SIZE") / _MEGA
     return Sample(size, sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()))
 

@@ -1,7 +1,7 @@
-"""How fast a step log is read, against one bare ``pyarrow.csv.read_csv`` of the same bytes.
+"""Time the reading of a step log, against one bare ``pyarrow.csv.read_csv`` of the same bytes.
 
-Both get the bytes in memory, use the same threads and take turns; the ratio is that of the medians. The
-bare one makes a table of the columns as they are; ours has checked rows on one clock.
+Both get the bytes in memory, use the same threads and alternate; the ratio is of the medians. The
+bare read makes a table of the columns as they are; ours has checked rows on one clock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def figures(quick: bool) -> list[Figure]:
 
 
 def log(rows: int) -> bytes:
-    """One rank's log of so many steps, as the recorder writes it."""
+    """Return one rank's log of so many steps, as the recorder writes it."""
     random = np.random.default_rng(1)
     begin = 26_000 * np.arange(rows) + random.integers(0, 900, rows)
     stamps = np.cumsum(random.integers(100, 9_000, (4, rows)), axis=0)

@@ -1,12 +1,13 @@
-"""How fast Horovod Timelines are read and taken apart, and in how much memory, against pandas.
+"""Time the reading of Horovod Timelines, and measure its memory, against pandas.
 
     python benchmarks/timelines.py [--megabytes 200 | --gigabyte] [--keep FILE]
 
-The timeline is as Horovod 0.28.1 writes it for 162 gradients that are fused into a handful of reductions
-(96 KB a step), its moments shifted from step to step. Each way runs in a process of its own: time is
-that of its work without the imports, memory the largest that the whole process ever had, with them.
-``pandas.DataFrame(json.load(f))`` only makes a table of begins and ends. Ours is timed to where it has a
-table, too, of activities whose begins and ends are put together; and to what every step and tensor took.
+The timeline is like Horovod 0.28.1's for 162 gradients fused into a handful of reductions (96 KB a
+step), with its times shifted from step to step. Each way runs in its own process. Time excludes the
+imports; memory is the peak of the whole process and includes them.
+``pandas.DataFrame(json.load(f))`` only makes a table of starts and ends. Ours is timed twice: until
+it has a table of activities with start and end, and until it has the times of every step and
+tensor.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 _TENSORS = 162
 _FUSED = (1, 8, 40, 60, 53)
 _STEP_US = 40_000
-# Ten digits from the beginning to the end, so that all steps are of one length.
+# Ten digits throughout, so that all steps have the same length.
 _FIRST_US = 1_000_000_000
 _BLOCK_STEPS = 200
 # pandas needs some sixteen times the file's size.
@@ -65,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--gigabyte", action="store_true", help="the same as --megabytes 1024")
-    parser.add_argument("--keep", type=Path, help="write the timeline here, and leave it there")
+    parser.add_argument("--keep", type=Path, help="write the timeline here, and keep it")
     options = parser.parse_args()
     megabytes = 1024 if options.gigabyte else options.megabytes
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +87,7 @@ def main() -> None:
 
 
 def measured(program: str, path: Path) -> list[float]:
-    """Seconds, MiB, and how many steps or events were found."""
+    """Return seconds, MiB, and the number of steps or events."""
     done = subprocess.run(
         [sys.executable, "-c", _BEFORE + program, str(path)],
         capture_output=True,
@@ -103,7 +104,7 @@ def row(name: str, found: list[float], size: float) -> str:
 
 
 def write(path: Path, size: int) -> int:
-    """Write a timeline of about so many bytes; how many steps it has."""
+    """Write a timeline of about so many bytes; return its number of steps."""
     step = np.frombuffer(",".join(one_step()).encode() + b",", np.uint8)
     steps = max(size // len(step), 1)
     text = step.tobytes()
@@ -141,7 +142,7 @@ def header() -> str:
 
 
 def one_step() -> list[str]:
-    """Every gradient is negotiated; those that are fused go through their reduction together."""
+    """Make one step: every gradient is negotiated, and the fused ones are reduced together."""
     events = []
     at, first = _FIRST_US, 1
     for fused in _FUSED:

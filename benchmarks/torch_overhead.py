@@ -1,6 +1,7 @@
-"""What recording costs per step of a PyTorch loop: nothing, StepLogger and traceml-ai, step by step.
+"""Measure what recording costs per step of a PyTorch loop: none, StepLogger and traceml-ai, step by
+step.
 
-The same network, once with 20 gradients and once with 160: hooks on gradients are what costs.
+The network has 20 gradients and then 160, as hooks on gradients are what costs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from paired import over_rounds
 from peers import PEERS, ROOT, ran
 
 PROGRAM = ROOT / "benchmarks" / "torch_overhead_training.py"
-#: Rounds of networks of so many layers: steps of many take longer, and less often.
+#: Rounds by number of layers: steps of many layers take longer, so they get fewer rounds.
 ROUNDS = {10: 24, 80: 8}
 STEPS = 100
 

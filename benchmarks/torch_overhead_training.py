@@ -1,17 +1,18 @@
-"""Trains copies of one model step by step in turns: with nothing, with StepLogger, and with traceml-ai,
-for torch_overhead.py.
+"""Train copies of one model step by step in turns: without a recorder, with StepLogger, and with
+traceml-ai, for torch_overhead.py.
 
     traceml run benchmarks/torch_overhead_training.py --args OUT ROUNDS STEPS LAYERS
     python benchmarks/torch_overhead_training.py OUT ROUNDS STEPS LAYERS
 
-Every arm trains a copy, and after every step another one goes on: what the machine does besides lasts
-longer than a step, and hits all of them. Which copy is faster, by where its memory lies, cancels out:
-in a round every arm has trained every copy. What StepLogger has put into a model is gone after its turn.
-What traceml-ai has put into torch stays, and looks whether it is inside ``trace_step``; its sampling
-thread runs through all arms: its cost comes out too low by both. Where it is not installed its arm is
-left out.
+Every arm trains a copy, and the arms alternate after every step: disturbances last longer than a
+step and affect all arms. Which copy is faster, because of where its memory lies, cancels out: in a
+round every arm trains every copy. StepLogger removes its hooks from a model after its turn.
+traceml-ai's patches of torch stay and check whether they are inside ``trace_step``, and its
+sampling thread runs through all arms: its measured cost is too low by both. Without traceml-ai its
+arm is left out.
 
-Writes OUT/result.json: for every arm and round what it adds to a step, in microseconds; and OUT/logs.
+Writes OUT/result.json: for every arm and round, the microseconds that it adds to a step; and
+OUT/logs.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ except ImportError:
 
 WIDTH = 64
 BATCH = 32
-# In its first eight steps StepLogger learns which gradient comes last.
+# In its first eight steps StepLogger learns which gradient finishes last.
 SKIPPED = 12
 WARM_UP_ROUNDS = 1
 
 
 class Copy:
-    """A small network on batches that are there already: its step takes a millisecond or a few."""
+    """A small network on prepared batches: a step takes a few milliseconds."""
 
     def __init__(self, layers: int, steps: int) -> None:
         torch.manual_seed(1)
@@ -52,13 +53,13 @@ class Copy:
             parts += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
         self.model = torch.nn.Sequential(*parts)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
-        # The class whose fetching traceml-ai times.
+        # traceml-ai times the fetching of this class.
         self.loader = DataLoader([torch.randn(BATCH, WIDTH)] * steps, batch_size=None)
 
     def laps(
         self, batches: Iterable[torch.Tensor], around: Callable[[], AbstractContextManager]
     ) -> Iterator[int]:
-        """Nanoseconds of one step after the other, each trained when it is asked for."""
+        """Yield the nanoseconds of one step after the other; each step trains on request."""
         begun = time.perf_counter_ns()
         for batch in batches:
             with around():
@@ -79,7 +80,7 @@ def laps_of(arm: str, copy: Copy, logs: Path, stack: ExitStack) -> Iterator[int]
 
 
 def turn(arms: dict[str, Copy], steps: int, logs: Path, order: random.Random) -> dict[str, float]:
-    """What each of the other arms adds to a step of the one with nothing, in microseconds."""
+    """Return the microseconds that each of the other arms adds to a step of the bare arm."""
     with ExitStack() as stack:
         ways = {arm: laps_of(arm, copy, logs, stack) for arm, copy in arms.items()}
         found: dict[str, list[int]] = {arm: [] for arm in arms}
@@ -100,7 +101,7 @@ def main() -> None:
     torch.set_num_threads(1)
     arms = ["none", "steplogger"]
     if traceml_ai is not None:
-        # As its documentation has it for loops of one's own.
+        # As its documentation shows for custom loops.
         traceml_ai.init(mode="auto")
         arms.append("traceml")
     copies = [Copy(layers, steps) for _ in arms]

@@ -1,9 +1,9 @@
-"""How fast traces are read: Horovod Timelines against json.load with pandas, and against
+"""Time the reading of traces: Horovod Timelines against json.load with pandas, and against
 HolisticTraceAnalysis, which reads PyTorch's traces, at equal numbers of intervals.
 
-Each way runs in a process of its own, its imports not timed. ``timelines.py`` writes the timeline, and
-tells more of it. HolisticTraceAnalysis gets a trace of PyTorch's profiler with as many intervals; what
-they hold differs, so that it is only told who reads how many of them in which time.
+Each way runs in its own process, without the time of imports. ``timelines.py`` writes the timeline
+and describes it. HolisticTraceAnalysis gets a trace of PyTorch's profiler with as many intervals;
+their contents differ, so only the time for that number of intervals is compared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import resource
 print(json.dumps([took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 """
 _LEAST_FASTER = 5
-# Of so many events one is a step's, as PyTorch's profiler marks them.
+# One in so many events is a step's, as PyTorch's profiler marks them.
 _EVENTS_PER_STEP = 500
 
 
@@ -58,7 +58,7 @@ def figures(quick: bool) -> list[Figure]:
 
 
 def write_kineto(path: Path, intervals: int) -> None:
-    """A trace as PyTorch's profiler writes it, of operators and the kernels that they launch."""
+    """Write a trace like PyTorch's profiler's, of operators and the kernels that they launch."""
     events = []
     for number in range(intervals // 3):
         at, link = 1_000_000 + number * 30, {"correlation": number + 1, "External id": number + 1}

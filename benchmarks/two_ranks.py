@@ -1,4 +1,4 @@
-"""Trains on two real Horovod ranks, for the benchmarks that do so under several conditions."""
+"""Train on two real Horovod ranks, for benchmarks that do so under several conditions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def arguments(description: str | None, steps: int) -> argparse.Namespace:
 
 @contextmanager
 def folder_for(keep: Path | None) -> Iterator[Path]:
-    """Give the folder that is kept, or else a temporary one."""
+    """Return the folder to keep, or else a temporary one."""
     if keep is not None:
         yield keep
         return
@@ -56,6 +56,6 @@ def train(program: Path, folder: Path, options: Sequence[str]) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a result, and make its folder."""
+    """Write a result, and create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

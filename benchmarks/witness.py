@@ -1,4 +1,4 @@
-"""Holds the step ledger against an independent witness, the Horovod Timeline, step by step.
+"""Compare the step ledger with an independent witness, the Horovod Timeline, step by step.
 
     python benchmarks/witness.py --out TABLE.md [--steps N] [--keep FOLDER]
 
@@ -10,18 +10,19 @@ fused repeat the same interval, so what counts is the union, never the sum:
 
 - whole: the union of all of a step's intervals. It begins with the first gradient, long before the
   last one is ready;
-- exposed: the part of that union after rank 0's gradients were ready, which is what holds it up;
+- exposed: the part of that union after rank 0's gradients were ready, which delays rank 0;
 - span: from ready to the end of the last interval, with what lies between the intervals;
 - alone: from the start of the last gradient's negotiation to the end of the last interval. It needs
-  no timestamp of ours. A negotiation begins with the first rank that has the gradient, so it is the like
-  of ours in those steps only in which rank 0 was ready before rank 1.
+  no timestamp of ours. A negotiation starts with the first rank that has the gradient, so it is
+  comparable with ours only in steps in which rank 0 was ready before rank 1.
 
-A last training has the begins of Horovod's cycles in its timeline: the cycle that takes up the last
-gradient must be the next one that begins after our timestamp says that it was ready.
+A last training has the starts of Horovod's cycles in its timeline: the cycle that takes up the last
+gradient must be the next one after our timestamp says that it was ready.
 
 Ours is longer than exposed by three parts that add up exactly: *lead*, from ready until Horovod's
-thread begins or goes on with it; *gaps* between the intervals; and *tail*, from the last interval's end
-until TensorFlow has the result. Writes the tables as Markdown, and all figures as JSON beside them.
+thread starts or continues with it; *gaps* between the intervals; and *tail*, from the last
+interval's end until TensorFlow has the result. Writes the tables as Markdown, and all figures as
+JSON in the same folder.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from stallscope.parsers.horovod_timeline import Activities, Batch, TimelineReade
 from stallscope.run import Log, Run
 
 PROGRAM = ROOT / "benchmarks" / "witness_training.py"
-# What the training is given, by condition.
+# The training's arguments by condition.
 CONDITIONS = {
     "clean": [],
     "compute +15 ms on rank 1": ["--fault", "slow-compute-rank"],
@@ -52,12 +53,12 @@ CONDITIONS = {
     "compute +15 ms, cycles marked": ["--fault", "slow-compute-rank", "--mark-cycles"],
 }
 
-# Horovod calls every eager allreduce by the name of its operation: the training's probes.
+# Horovod names every eager allreduce after its operation: the training's probes.
 _PROBE = "HorovodAllreduce"
 _OPERATION, _NEGOTIATION = "ALLREDUCE", "NEGOTIATE_ALLREDUCE"
-# Tracing, and the first negotiation of every gradient: neither is what a step costs.
+# Tracing, and the first negotiation of every gradient: neither is a step's cost.
 SKIPPED = 10
-# Timestamps have microseconds, and wall and monotonic clock are read one after the other.
+# Timestamps are in microseconds, and the wall and monotonic clocks are read one after the other.
 RESOLUTION_NS = 100_000
 _CLOSE_SHARE, _CLOSE_MS = 0.10, 1.0
 
@@ -76,20 +77,20 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Clocks:
-    """Between which milliseconds the timeline's clock is behind ours, after both anchors."""
+    """The range in milliseconds by which the timeline's clock is behind ours, after both anchors."""
 
     low_ms: float
     high_ms: float
 
     @property
     def correction_ms(self) -> float:
-        """The smallest one that puts no allreduce outside the probe that it answers."""
+        """Return the smallest correction that keeps every allreduce within its probe."""
         return float(np.clip(0.0, self.low_ms, self.high_ms))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The steps of one training as both saw them, without the first ones; milliseconds per step."""
+    """The steps of one training as both recorded them, without the first ones; milliseconds per step."""
 
     clocks: Clocks
     #: Share of all steps whose allreduces, in the timeline, lie between the two reductions of ours.
@@ -105,11 +106,11 @@ class Comparison:
     alone: Floats
     #: Whether rank 0 was ready before the others.
     rank_0_first: Bools
-    #: Cycles that began between ready and the negotiation of the last gradient; None if unmarked.
+    #: Cycles that started between ready and the negotiation of the last gradient; None if unmarked.
     cycles: Ints | None
 
     def agreement(self, measure: str) -> Agreement:
-        """How far ours agrees with one of the timeline's measures."""
+        """Return how far ours agrees with one of the timeline's measures."""
         like = self.rank_0_first if measure == "alone" else np.ones(len(self.ours), bool)
         return agreement(self.ours[like], getattr(self, measure)[like])
 
@@ -131,10 +132,10 @@ class Agreement:
 
 
 def compare(folder: Path) -> Comparison:
-    """Compare what one training of witness_training.py left behind.
+    """Compare the outputs of one training of witness_training.py.
 
     Raises:
-        ValueError: if the timeline's allreduces cannot be told to steps.
+        ValueError: if the timeline's allreduces cannot be assigned to steps.
     """
     (run,) = read(str(folder / "logs"))
     with open_timeline(folder / "timeline.json") as timeline:
@@ -149,7 +150,7 @@ def compare(folder: Path) -> Comparison:
     begin, end = _intervals(_named(timeline, whole, _OPERATION), len(ready))
     asked, answered = _intervals(_named(timeline, whole, _NEGOTIATION), len(ready))
     begin, end, asked, answered = (us * 1000 + to_ours for us in (begin, end, asked, answered))
-    # Horovod has rank 0's gradient of a step only after its step before was reduced.
+    # Horovod gets rank 0's gradient of a step only after its previous step was reduced.
     after = np.append(0, reduced[:-1])[:, None] - RESOLUTION_NS
     before = reduced[:, None] + RESOLUTION_NS
     matched = ((begin > after) & (end < before)).all(axis=1)
@@ -190,7 +191,7 @@ def agreement(ours: Floats, theirs: Floats) -> Agreement:
         p5_ms=float(p5),
         p95_ms=float(p95),
         correlation=float(np.corrcoef(ours, theirs)[0, 1]),
-        # Not carried by a few long steps, as the other one can be.
+        # A few long steps do not dominate it, as they do the other one.
         rank_correlation=float(stats.spearmanr(ours, theirs).statistic),
         within_share=float(np.mean(np.abs(difference) <= _CLOSE_SHARE * ours)),
         within_ms=float(np.mean(np.abs(difference) <= _CLOSE_MS)),
@@ -198,16 +199,16 @@ def agreement(ours: Floats, theirs: Floats) -> Agreement:
 
 
 def _stamps(run: Run) -> tuple[Ints, Ints]:
-    """Steps × ranks: when gradients were ready; and when rank 0's were reduced."""
+    """Return when gradients were ready (steps × ranks), and when rank 0's were reduced."""
     ranks = [run.steps.filter(pc.equal(run.steps["rank"], rank)).sort_by("step") for rank in (0, 1)]
     if any(steps["ready"].null_count or steps["reduced"].null_count for steps in ranks):
-        raise ValueError("some steps have no stamps")
+        raise ValueError("some steps have no timestamps")
     ready = np.stack([steps["ready"].to_numpy() for steps in ranks], axis=1)
     return ready, ranks[0]["reduced"].to_numpy()
 
 
 def _shift(timeline: TimelineReader, log: Log) -> int:
-    """Nanoseconds to add to the timeline's times to get the log's monotonic ones, by both anchors."""
+    """Return the nanoseconds from the timeline's times to the log's monotonic ones, by both anchors."""
     if timeline.start_us is None:
         raise ValueError("the timeline does not say when it began")
     return timeline.start_us * 1000 - log.wall_minus_monotonic
@@ -216,7 +217,7 @@ def _shift(timeline: TimelineReader, log: Log) -> int:
 def _clocks(
     timeline: TimelineReader, whole: Batch, to_ours: int, probes: list[tuple[int, int]]
 ) -> Clocks:
-    """What the probes leave open: each one's allreduce lies between the readings around it."""
+    """Return the range that the probes allow: each allreduce lies between the readings around it."""
     operations = _named(timeline, whole, _OPERATION)
     number = next(number for number, name in timeline.tensors.items() if name == _PROBE)
     operations = operations.only(operations.tensor == number)
@@ -236,9 +237,9 @@ def _named(timeline: TimelineReader, whole: Batch, activity: str) -> Activities:
 
 
 def _intervals(rows: Activities, steps: int) -> tuple[Ints, Ints]:
-    """Steps × gradients: begin and end, in the timeline's microseconds.
+    """Return start and end in the timeline's microseconds (steps × gradients).
 
-    Every gradient is reduced once in every step, so its n-th interval is that of the n-th step.
+    Every gradient is reduced once per step, so its n-th interval is that of the n-th step.
 
     Raises:
         ValueError: if no tensor has as many of them as there are steps.
@@ -254,14 +255,14 @@ def _intervals(rows: Activities, steps: int) -> tuple[Ints, Ints]:
 
 
 def _cycles(begin: Ints, ready: Ints, asked: Ints) -> Ints | None:
-    """Per step, how many cycles began after ready until the last gradient was asked for."""
+    """Return, per step, how many cycles started after ready until the last gradient was requested."""
     if not len(begin):
         return None
     return (np.searchsorted(begin, asked) - np.searchsorted(begin, ready))[SKIPPED:]
 
 
 def union(begin: Ints, end: Ints, start: Ints) -> tuple[Ints, Ints, Ints]:
-    """Per step, of what lies after its start: the union's length, where it begins and where it ends."""
+    """Return, per step, the union after its start: its length, its first start and its last end."""
     order = np.argsort(begin, axis=1)
     begin = np.maximum(np.take_along_axis(begin, order, axis=1), start[:, None])
     end = np.maximum(np.take_along_axis(end, order, axis=1), begin)
@@ -278,7 +279,7 @@ def union(begin: Ints, end: Ints, start: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def result(condition: str, found: Comparison) -> dict[str, Any]:
-    """Everything about one training, for JSON."""
+    """Return everything about one training, for JSON."""
     figures = {name: getattr(found, name) for name in ("ours", *_MEASURES, *_PARTS)}
     return {
         "condition": condition,
@@ -295,7 +296,7 @@ def result(condition: str, found: Comparison) -> dict[str, Any]:
 
 
 def next_cycle(found: Comparison) -> dict[str, float] | None:
-    """Of the steps in which rank 0 was ready first: when Horovod took up its last gradient."""
+    """Return, for steps in which rank 0 was ready first, when Horovod took up its last gradient."""
     if found.cycles is None:
         return None
     cycles = found.cycles[found.rank_0_first]
@@ -308,7 +309,7 @@ def next_cycle(found: Comparison) -> dict[str, float] | None:
 
 
 def markdown(results: list[dict[str, Any]]) -> str:
-    """The page: the tables, and the result of each condition."""
+    """Return the page: the tables, and the result of each condition."""
     return "\n".join(
         [
             _INTRODUCTION,

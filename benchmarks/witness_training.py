@@ -1,13 +1,14 @@
-"""Trains with the callback and the Horovod Timeline on at once, for witness.py to compare them.
+"""Train with the callback and the Horovod Timeline at once, for witness.py to compare them.
 
     horovodrun -np 2 python benchmarks/witness_training.py OUT [--fault FAULT] [--mark-cycles]
 
-The network, its data and the faults are those of the sample runs (tools/samples/train.py). Before and
-after training every rank reduces one number a few times by hand: each of these probes must lie, in the
-timeline, between the two readings of the monotonic clock that rank 0 took around it. That ties the
-timeline's clock to ours without trusting either one's anchor.
+The network, its data and the faults are those of the sample runs (tools/samples/train.py). Before
+and after training every rank reduces one number a few times by hand. Each of these probes must lie,
+in the timeline, between the two readings of rank 0's monotonic clock around it. That ties the
+timeline's clock to ours without trusting either anchor.
 
-Writes OUT/logs (step logs), OUT/timeline.json (of rank 0: the others write none) and OUT/probes.json.
+Writes OUT/logs (step logs), OUT/timeline.json (rank 0 only; the others write none) and
+OUT/probes.json.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PROBES = 50
 
 
 def probes() -> list[tuple[int, int]]:
-    """Monotonic nanoseconds before and after each of some allreduces of one number."""
+    """Return monotonic nanoseconds before and after each of some allreduces of one number."""
     number = tf.constant(0.0)
     readings = []
     for _ in range(PROBES):
@@ -52,11 +53,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     options = parser.parse_args()
 
-    # Horovod reads both when it starts, on every rank; only rank 0 writes.
+    # Horovod reads both at its start, on every rank; only rank 0 writes.
     os.environ["HOROVOD_TIMELINE"] = str(options.out / "timeline.json")
     os.environ["HOROVOD_TIMELINE_MARK_CYCLES"] = str(int(options.mark_cycles))
     hvd.init()
-    # As the sample runs have it: one core for each rank, as far as there are any.
+    # As in the sample runs: one core for each rank, as far as there are enough.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     tf.keras.utils.set_random_seed(1)
@@ -79,7 +80,7 @@ def main() -> None:
     readings += probes()
     if hvd.rank() == 0:
         (options.out / "probes.json").write_text(json.dumps(readings))
-    # What the Timeline's writer has not written when Horovod shuts down is lost.
+    # Horovod's shutdown loses what the Timeline's writer has not written.
     time.sleep(1.0)
 
 

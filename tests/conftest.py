@@ -1,4 +1,4 @@
-"""What could not be tested on this machine is said by name at the end; in CI that is a failure."""
+"""Tests that cannot run on this machine are named at the end; in CI they fail."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import hypothesis
 import pytest
 from support.groups import turn
 
-#: Real servers and a real browser, started when the first test asks for one.
+#: Real servers and a real browser, started by the first test that needs one.
 pytest_plugins = ["support.services", "support.chromium", "support.lab"]
 
-# Nothing is asserted about time: a busy machine takes longer.
+# No test asserts times: a busy machine takes longer.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first."""
+    """Start the longest tests first."""
     items.sort(key=lambda item: turn(item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Who does what, where tests run side by side."""
+    """Assign tests to workers by group."""
     if config.getvalue("dist") != "loadgroup":
         return None
     from support.side_by_side import Groups

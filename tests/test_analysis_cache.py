@@ -1,4 +1,4 @@
-"""Analyses of large collected runs are remembered, and never of anything else than these very runs."""
+"""Analyses of large collected runs are cached, and are used for exactly these runs only."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LEDGER = [*CELLS, *(field.name for field in fields(Ledger) if field.name != "cel
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_what_is_recalled_is_what_was_found(name: str, tmp_path: Path) -> None:
+def test_cached_analyses_equal_fresh_ones(name: str, tmp_path: Path) -> None:
     job = JOBS[name]
     run = simulate(job).run
     synthetic = simulate(replace(job, faults=(), synthetic=True, run_id="synthetic")).run
@@ -64,7 +64,7 @@ def test_what_is_recalled_is_what_was_found(name: str, tmp_path: Path) -> None:
         _assert_same(recalled(table, run, made.baseline, made.single), made)
 
 
-def test_a_run_that_knows_epochs_only_is_recalled(tmp_path: Path) -> None:
+def test_a_run_of_epochs_is_cached(tmp_path: Path) -> None:
     lines = (f"Epoch {n}/3\n78/78 - {9 + n}s - loss: 1.9 - {9 + n}s/epoch\n" for n in (1, 2, 3))
     (tmp_path / "train.log").write_text("".join(lines))
     (run,) = read(str(tmp_path / "train.log"))
@@ -74,7 +74,7 @@ def test_a_run_that_knows_epochs_only_is_recalled(tmp_path: Path) -> None:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Runs of any size are remembered, and every run that is analysed anew is noted."""
+    """Cache runs of any size, and note every run that is analysed again."""
     monkeypatch.setattr(analysis_cache, "_FEWEST_ROWS", 1)
     return []
 
@@ -102,20 +102,20 @@ def test_a_second_look_analyses_nothing(tmp_path: Path, counted: list[str]) -> N
     assert not check_run(own.folder or tmp_path).notes  # the file is known there
 
 
-def test_what_machines_measured_needs_no_other_analysis(tmp_path: Path, counted: list[str]) -> None:
+def test_machine_series_need_no_second_analysis(tmp_path: Path, counted: list[str]) -> None:
     run = simulate(Job(run_id="own")).run
     assert run.started_at is not None
     walls = round(run.started_at.timestamp() * 1e9) + 10**9 * np.arange(1, 9)
     cpu = Series("cpu_utilization", "%", None, None, "m.json", walls, np.arange(8.0))
     folder = save_run(replace(run, series=(cpu,)), tmp_path)
     manifest = check_run(folder).manifest or ""
-    said = [
+    sentences = [
         evidence(cached_analysis(StoredRun(own, folder, manifest), analyse=_noting(counted)))
         for own in (load_run(folder), RunOnDisk.open(folder))
     ]
     assert counted == ["own"]
-    assert said[0].startswith("CPU utilization was ")
-    assert said[0] == said[1]
+    assert sentences[0].startswith("CPU utilization was ")
+    assert sentences[0] == sentences[1]
     assert not check_run(folder).notes
 
 
@@ -135,7 +135,7 @@ def test_a_run_that_has_grown_is_analysed_again(tmp_path: Path, counted: list[st
     assert (grown.steps, counted) == (150, ["own", "own"])
 
 
-def test_other_code_finds_for_itself(
+def test_other_code_analyses_again(
     tmp_path: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = _placed(tmp_path, Job(run_id="own"))
@@ -146,7 +146,7 @@ def test_other_code_finds_for_itself(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"PAR1", b"PAR1" * 100])
-def test_a_damaged_memory_costs_an_analysis(
+def test_a_damaged_cache_is_analysed_again(
     content: bytes, tmp_path: Path, counted: list[str]
 ) -> None:
     own = _placed(tmp_path, Job(run_id="own"))
@@ -165,7 +165,7 @@ def test_a_damaged_memory_costs_an_analysis(
         {"job": None},
     ],
 )
-def test_a_memory_of_other_fields_costs_an_analysis(
+def test_a_cache_with_other_fields_is_analysed_again(
     damage: dict[str, object], tmp_path: Path, counted: list[str]
 ) -> None:
     own = _placed(tmp_path, Job(run_id="own"))
@@ -200,14 +200,14 @@ def test_the_overview_needs_no_steps(tmp_path: Path, counted: list[str]) -> None
     np.testing.assert_array_equal(half.entry("input"), analysis.steady.entry("input"))
 
 
-def test_small_runs_leave_no_memory(tmp_path: Path) -> None:
+def test_small_runs_are_not_cached(tmp_path: Path) -> None:
     own = _placed(tmp_path, Job(run_id="own"))
     assert own.folder is not None
     cached_analysis(own)
     assert not (own.folder / ANALYSIS).exists()
 
 
-def test_collecting_leaves_what_it_found(tmp_path: Path, counted: list[str]) -> None:
+def test_collecting_caches_its_analysis(tmp_path: Path, counted: list[str]) -> None:
     folder = save_run(simulate(Job(run_id="own")).run, tmp_path)
     list_runs([(load_run(folder), folder)], tmp_path)
     own = StoredRun(load_run(folder), folder, check_run(folder).manifest or "")
@@ -236,5 +236,5 @@ def _assert_same(one: Analysis, other: Analysis) -> None:
         elif field.name == "run":
             assert left is right
         else:
-            # Not-a-number is no number's equal, and as much the same as any other.
+            # NaN is not equal to itself, but counts as the same here.
             assert repr(left) == repr(right), field.name

@@ -1,4 +1,4 @@
-"""The docs name every command, option, column, fact and finding there is."""
+"""The docs name every command, option, column, fact and finding."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_every_finding_is_documented() -> None:
 
 
 def _source() -> str:
-    """All there is in the package of findings."""
+    """Return the source of the package of findings."""
     return "".join(path.read_text() for path in Path(findings.__file__).parent.glob("*.py"))

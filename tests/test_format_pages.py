@@ -1,4 +1,4 @@
-"""Every format has a page that docs/logs.md names, with an example that is read as it says."""
+"""Every format has a page that docs/logs.md names, with an example that is read as documented."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from stallscope.parsers.named import by_name
 DOCS = Path(__file__).parents[1] / "docs"
 LOGS = (DOCS / "logs.md").read_text()
 PAGES = dict(re.findall(r"^\| `([\w-]+)` \|[^|]*?\]\(([\w./-]+\.md)\)", LOGS, re.MULTILINE))
-#: No bytes of theirs can stand in a page.
+#: Binary formats cannot be shown on a page.
 BINARY = {"tensorboard"}
 BLOCK = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
 
 
 def examples(page: str) -> list[bytes]:
-    """The indented blocks of a page."""
+    """Return the indented blocks of a page."""
     return [textwrap.dedent(one).encode() for one in BLOCK.findall((DOCS / page).read_text())]
 
 
-def test_every_parser_has_a_page_of_its_own() -> None:
+def test_every_parser_has_a_page() -> None:
     assert set(PAGES) == {parser.name for parser in PARSERS}
     assert len(set(PAGES.values())) == len(PAGES)
 
@@ -50,7 +50,7 @@ def test_the_example_of_a_pattern_is_read_by_it() -> None:
     assert log.intervals.num_rows == 1
 
 
-def test_examples_of_what_lies_beside_logs_are_read() -> None:
+def test_examples_of_companion_files_are_read() -> None:
     assert parse_input_times("it", examples("formats/input-times.md")[0]).batches == 4
     assert parse_autotune("it", examples("formats/autotune.md")[0]).samples
     dump = parse_dump("it", examples("formats/flight-recorder.md")[0], prefix="", rank=0)
@@ -60,7 +60,7 @@ def test_examples_of_what_lies_beside_logs_are_read() -> None:
 @pytest.mark.parametrize(
     "page", sorted((DOCS / "formats").glob("*.md")), ids=lambda page: page.stem
 )
-def test_pages_are_linked_and_say_what_they_tell_and_what_not(page: Path) -> None:
+def test_pages_are_linked_and_list_what_the_format_has_and_lacks(page: Path) -> None:
     assert f"](formats/{page.name})" in LOGS
     text = page.read_text()
     assert page.stem in BINARY or BLOCK.search(text)

@@ -1,4 +1,4 @@
-"""What machines measured: quantities, columns of them, and words."""
+"""Machine series: quantities, columns of them, and words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ S = 10**9
 
 
 def series(name: str, unit: str, *values: float, node: str | None = None, begin: int = 0) -> Series:
-    """A value every second."""
+    """Return a value every second."""
     walls = begin + S * np.arange(len(values), dtype=np.int64)
     return Series(
         name, unit, node, None, "metrics.mlflow.json", walls, np.array(values, np.float64)
@@ -46,7 +46,7 @@ GPUS = [
 ]
 
 
-def test_the_most_telling_come_first_and_all_together_before_each() -> None:
+def test_important_quantities_come_first_and_totals_before_devices() -> None:
     own = (
         series("disk_usage", "MB", 5.0),
         series("system_memory_usage", "MB", 5.0),
@@ -67,7 +67,7 @@ def test_the_most_telling_come_first_and_all_together_before_each() -> None:
 
 
 def replace_series(own: tuple[Series, ...]) -> Run:
-    """A run of which nothing is known but series."""
+    """Make a run with series only."""
     blank = Run("id", "source", (), None, None)
     return replace(blank, series=own)
 
@@ -80,18 +80,18 @@ def test_values_of_a_column_are_its_least_mean_and_greatest() -> None:
     assert found.mean.tolist() == [3, 7.5]
 
 
-def test_close_up_a_value_holds_since_the_one_before_it() -> None:
+def test_zoomed_in_a_value_fills_the_time_since_the_previous_one() -> None:
     at, values = np.array([0, 10, 20, 50, 60]), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
     found = over([at], [values], 0, 60, 60)
     assert found.mean[:10].tolist() == [2] * 10
     assert found.mean[10:20].tolist() == [3] * 10
-    # Twenty is the longest distance at which something was measured all the time.
+    # Values more than 20 apart are not connected.
     assert np.isnan(found.mean[20:30]).all()
     assert found.mean[31:50].tolist() == [4] * 19
     assert (found.low[:20] == found.high[:20]).all()
 
 
-def test_nothing_is_made_up_before_and_after() -> None:
+def test_there_are_no_values_before_and_after() -> None:
     at, values = np.arange(1000, 2000, 100), np.full(10, 7.0)
     found = over([at], [values], 0, 4000, 40)
     assert np.isnan(found.mean[:7]).all()
@@ -116,7 +116,7 @@ def test_a_single_value_is_where_it_was() -> None:
     st.integers(1, 10**6),
     st.integers(1, 50),
 )
-def test_columns_say_nothing_that_is_not_there(
+def test_columns_without_values_are_empty(
     times: list[int], begin: int, length: int, columns: int
 ) -> None:
     at, values = np.array(times), np.array(times, np.float64)
@@ -133,7 +133,7 @@ def test_columns_say_nothing_that_is_not_there(
             assert np.isnan(mean) or (low == mean == high and mean in values and mean > right - 1)
 
 
-def test_figures_are_of_the_values_between() -> None:
+def test_figures_use_the_values_in_the_interval() -> None:
     own = series("cpu_utilization", "%", *range(10))
     found = between([own, own], 2 * S, 4 * S)
     assert found is not None
@@ -159,7 +159,7 @@ def test_names_in_words(name: str, unit: str, words: str) -> None:
     assert label(one(series(name, unit, 1.0))) == words
 
 
-def test_who_is_all_of_them() -> None:
+def test_owners_of_all_series_are_named() -> None:
     together = Quantity("gpu_utilization", "%", tuple(GPUS), True)
     assert label(together) == "GPU utilization, % (4 GPUs on 2 nodes)"
     assert (title(together), of_whom(together)) == ("GPU utilization", "4 GPUs on 2 nodes")
@@ -180,8 +180,8 @@ def test_values_read_well(unit: str, value: float, shown: str) -> None:
     assert reading(value, scale(one(series("x", unit, value)))) == shown
 
 
-def test_evidence_is_of_the_steady_steps_and_no_verdict(run: Run) -> None:
-    # The first step takes three seconds, in which the GPU has nothing to do.
+def test_evidence_is_from_the_steady_steps_and_not_a_verdict(run: Run) -> None:
+    # The GPU is idle during the first step of three seconds.
     busy = series("gpu_0_utilization", "%", 0, 0, 0, 0, 60, 70, 80, 70, 60, 70, begin=began(run))
     bare, measured = analyse(run), analyse(replace(run, series=(busy,)))
     assert evidence(bare) == ""
@@ -193,17 +193,17 @@ def test_evidence_is_of_the_steady_steps_and_no_verdict(run: Run) -> None:
     assert measured.findings == bare.findings
 
 
-def test_without_values_in_the_steady_steps_nothing_is_said_of_them(run: Run) -> None:
+def test_without_values_in_the_steady_steps_there_is_no_evidence(run: Run) -> None:
     early = series("gpu_0_utilization", "%", 0.0, 0.0, begin=began(run))
     assert evidence(analyse(replace(run, series=(early,)))) == ""
 
 
-def test_sizes_are_no_evidence(run: Run) -> None:
+def test_sizes_are_not_evidence(run: Run) -> None:
     own = series("disk_usage", "%", *([5.0] * 12), begin=began(run))
     assert evidence(analyse(replace(run, series=(own,)))) == ""
 
 
-def test_the_picture_counts_from_the_runs_begin(run: Run) -> None:
+def test_the_chart_counts_from_the_runs_start(run: Run) -> None:
     own = series("system_memory_usage", "MB", *([4000.0] * 12), begin=began(run))
     chart = machine_chart(analyse(replace(run, series=(own,))))
     assert chart is not None

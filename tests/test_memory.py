@@ -1,4 +1,4 @@
-"""Arrays lie in memory, or in files where they would not fit, and users are told what to do."""
+"""Arrays are in memory, or in files if they do not fit, and errors say what to do."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ from stallscope.errors import UnwritableError, UsageError
 
 
 @pytest.mark.parametrize(
-    ("said", "bytes_"), [("3GB", 3_000_000_000), ("1.5 gb", 1_500_000_000), ("800MB", 800_000_000)]
+    ("expected", "bytes_"),
+    [("3GB", 3_000_000_000), ("1.5 gb", 1_500_000_000), ("800MB", 800_000_000)],
 )
-def test_the_memory_that_is_said_counts(
-    said: str, bytes_: int, monkeypatch: pytest.MonkeyPatch
+def test_the_configured_memory_counts(
+    expected: str, bytes_: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STALLSCOPE_MEMORY", said)
+    monkeypatch.setenv("STALLSCOPE_MEMORY", expected)
     assert memory_to_give() == bytes_
     assert allocator_for(bytes_ // BYTES_PER_ROW) is in_memory
     assert allocator_for(bytes_ // BYTES_PER_ROW + 1) is on_disk
 
 
-def test_unless_it_is_said_it_is_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_the_available_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
     assert allocator_for(1000) is in_memory
     assert allocator_for(10**15) is on_disk
 
 
-def test_for_a_small_run_nobody_looks_how_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_a_small_run_the_available_memory_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
     monkeypatch.setattr(memory, "memory_to_give", lambda: pytest.fail("it was looked up"))
     assert allocator_for(300_000) is in_memory
 
 
 @pytest.mark.parametrize("kind", [in_memory, on_disk])
-def test_room_is_of_zeros(kind: Allocator) -> None:
+def test_allocated_arrays_are_zero(kind: Allocator) -> None:
     for _ in range(2):
         array = kind((300, 40), np.int64)
         assert not array.any()
@@ -71,14 +72,16 @@ def test_processes_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory_to_give() == 750_000_000
 
 
-@pytest.mark.parametrize("said", ["3", "much", "-1GB", "GB"])
-def test_another_amount_is_refused_by_its_name(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLSCOPE_MEMORY", said)
-    with pytest.raises(UsageError, match=f"STALLSCOPE_MEMORY={said}.*3GB or 800MB"):
+@pytest.mark.parametrize("expected", ["3", "much", "-1GB", "GB"])
+def test_an_invalid_amount_is_named_in_the_error(
+    expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STALLSCOPE_MEMORY", expected)
+    with pytest.raises(UsageError, match=f"STALLSCOPE_MEMORY={expected}.*3GB or 800MB"):
         memory_to_give()
 
 
-def test_files_lie_rank_by_rank_and_leave_nothing(
+def test_files_are_ordered_by_rank_and_removed_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -92,9 +95,7 @@ def test_files_lie_rank_by_rank_and_leave_nothing(
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="room cannot be reserved here")
-def test_a_disk_without_room_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     with pytest.raises(UnwritableError, match=r"no room for .* set TMPDIR to a folder with more"):

@@ -1,4 +1,4 @@
-"""The example of docs/new-format.md is a parser, by the one file and the lines that it shows."""
+"""The example of docs/new-format.md is a parser after adding its one file and the lines shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project with the example's file and lines in it; all else is the project's own."""
+    """Copy the project, with the example's file and lines added."""
     root = tmp_path_factory.mktemp("changed")
     text = (ROOT / "docs" / "new-format.md").read_text()
     (parser,) = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
@@ -62,7 +62,7 @@ def test_it_reads_what_such_a_trainer_prints(changed: Path, tmp_path: Path) -> N
     assert "known: a mean over 100 steps" in done.stdout
 
 
-@pytest.mark.extras  # ruff is a developer's
+@pytest.mark.extras  # ruff is a development dependency
 def test_it_is_as_clean_as_the_other_parsers(changed: Path) -> None:
     for words in (["check"], ["format", "--check"]):
         done = _run(changed, "-m", "ruff", *words, "parsers/steps_each.py")

@@ -62,7 +62,7 @@ def test_a_cell_shows_the_report_in_a_frame_without_scripts(logs: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
-def test_figures_are_plain_plotly_ones_in_the_reports_order(logs: Path) -> None:
+def test_figures_are_plain_plotly_figures_in_the_reports_order(logs: Path) -> None:
     shown = stallscope.show(str(logs / "job"), baseline=open_run(str(logs / "base")))
     assert shown.analysis.baseline is not None
     figures = shown.figures()
@@ -73,18 +73,20 @@ def test_figures_are_plain_plotly_ones_in_the_reports_order(logs: Path) -> None:
     assert light.layout.font.color != dark.layout.font.color
 
 
-def test_what_is_said_in_text(logs: Path) -> None:
-    said = repr(stallscope.show(logs / "job"))
-    assert "ank 1" in said
-    assert "\n" not in said
+def test_the_text_output(logs: Path) -> None:
+    printed = repr(stallscope.show(logs / "job"))
+    assert "ank 1" in printed
+    assert "\n" not in printed
 
 
-def test_what_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_run_is_an_error_of_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         stallscope.show(tmp_path / "nowhere")
 
 
-def test_without_the_app_one_sentence_says_so(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_app_the_error_is_one_sentence(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delitem(sys.modules, "stallscope.notebook", raising=False)
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     with pytest.raises(MissingExtraError, match=r"stallscope\[app\]"):
@@ -98,7 +100,7 @@ Outputs = list[list[dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Runs cells as a notebook of their own, one after the other: the outputs of each."""
+    """Run cells as a separate notebook, one after the other, and return their outputs."""
     own = tmp_path_factory.mktemp("jupyter")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
@@ -115,7 +117,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_a_notebook_shows_the_report_and_plain_figures(logs: Path, kernel: Any) -> None:
-    report, figures, said, html = kernel(
+    report, figures, printed, html = kernel(
         f"import stallscope\nrun = stallscope.show({str(logs / 'job')!r})\nrun",
         "for drawn in run.figures():\n    drawn.show()",
         "print(run)",
@@ -126,23 +128,23 @@ def test_a_notebook_shows_the_report_and_plain_figures(logs: Path, kernel: Any) 
     assert "ank 1" in shown["data"]["text/plain"]
     page = Frame(shown["data"]["text/html"]).attributes["srcdoc"] or ""
     assert "&lt;script&gt;" in page
-    # Nothing is asked of anybody: no address but those of the page itself.
+    # The page requests no addresses but its own.
     assert not re.search(r"""(src|href)=["'](?!#|data:)""", page)
     assert not re.search(r"url\((?!#|data:)|@import", page)
 
     assert {one["output_type"] for one in figures} == {"display_data"}
     kind = "application/vnd.plotly.v1+json"
-    # Older versions of plotly show what sets them up before the first figure.
+    # Older versions of plotly show their setup before the first figure.
     shown_figures = [one["data"][kind] for one in figures if kind in one["data"]]
     assert len(shown_figures) == 4
     for drawn in shown_figures:
         assert drawn["data"]
         assert drawn["layout"]["paper_bgcolor"] == "#ffffff"
-    assert said[0]["text"] == f"{report[0]['data']['text/plain']}\n"
+    assert printed[0]["text"] == f"{report[0]['data']['text/plain']}\n"
     assert html[0]["data"]["text/plain"] == "'<iframe '"
 
 
-def test_what_a_cell_cannot_open_is_said_in_one_sentence(logs: Path, kernel: Any) -> None:
+def test_an_unreadable_run_shows_one_sentence_in_a_cell(logs: Path, kernel: Any) -> None:
     with pytest.raises(CellExecutionError) as raised:
         kernel(f"import stallscope\nstallscope.show({str(logs / 'nowhere')!r})")
     assert raised.value.ename == "NotFoundError"

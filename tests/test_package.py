@@ -1,4 +1,4 @@
-"""The package is what pyproject.toml says, and nothing more comes along."""
+"""The package has exactly the contents that pyproject.toml lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_packages_on_disk_are_those_that_are_installed() -> None:
         on_disk.add(base)
         for init in folder.rglob("__init__.py"):
             inner = init.parent.relative_to(folder)
-            # The symlinks are for editors; their packages are counted where they really are.
+            # The symlinks are for editors; their packages are counted at their real place.
             if not any((folder / part).is_symlink() for part in inner.parts[:1]):
                 on_disk.add(".".join([base, *inner.parts]))
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == on_disk
@@ -46,11 +46,11 @@ _NEEDS_A_FRAMEWORK = (
 )
 
 
-def test_no_room_is_imported_by_its_bare_name() -> None:
+def test_no_package_is_imported_by_its_bare_name() -> None:
     names = [
         name
         for _, name, _ in pkgutil.walk_packages(stallscope.__path__, "stallscope.")
-        # Recorders import the framework they record, which is not installed beside the app.
+        # Recorders import the framework they record, which is not in the app's environment.
         if not name.startswith(_NEEDS_A_FRAMEWORK) and not name.endswith("__main__")
     ]
     program = (
@@ -63,15 +63,15 @@ def test_no_room_is_imported_by_its_bare_name() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_version_is_said_once() -> None:
+def test_the_version_is_defined_once() -> None:
     assert PROJECT["project"]["version"] == stallscope.__version__
 
 
-def test_the_base_install_brings_nothing() -> None:
+def test_the_base_install_has_no_dependencies() -> None:
     assert PROJECT["project"]["dependencies"] == []
 
 
-def test_importing_the_package_imports_nothing_of_the_app() -> None:
+def test_importing_the_package_does_not_import_the_app() -> None:
     program = (
         "import sys, stallscope; stallscope.show; "
         "heavy = {'numpy', 'pandas', 'pyarrow', 'plotly', 'scipy', 'stallscope.notebook'}; "

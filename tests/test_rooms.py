@@ -1,4 +1,4 @@
-"""The data flows one way: each room imports only rooms that come before it."""
+"""Data flows one way: each layer imports only layers before it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDERS = {
     "stallscope.parsers": ROOT / "parsers",
     "stallscope.dashboard": ROOT / "dashboard",
 }
-#: From the one that knows nothing to the one that knows everything.
+#: From the lowest layer, which imports none, to the highest.
 ROOMS = (
     "errors",
     "config",
@@ -41,9 +41,9 @@ ROOMS = (
     "cli",
     "__main__",
 )
-#: What users import in their training: these know the recorder only.
+#: Users import these in their training: they import the recorder only.
 DOORS = ("keras", "lightning", "mxnet", "torch")
-#: The steps of an analysis, in the order in which a run goes through them.
+#: The steps of an analysis, in order.
 ANALYSIS = (
     "steps",
     "ledger",
@@ -67,12 +67,12 @@ COLLECTOR = ("recorder", "safe_names", "sources", "mlflow", "registry", "address
 
 
 def modules() -> dict[str, Path]:
-    """All modules of the package, by name; packages among them."""
+    """Return all modules of the package by name, with packages among them."""
     found = {}
     for base, folder in FOLDERS.items():
         for path in folder.rglob("*.py"):
             inner = path.relative_to(folder)
-            # The symlinks are for editors; their modules are counted where they really are.
+            # The symlinks are for editors; their modules are counted at their real place.
             if not (folder / inner.parts[0]).is_symlink():
                 parts = [base, *inner.with_suffix("").parts]
                 found[".".join(parts).removesuffix(".__init__")] = path
@@ -83,7 +83,7 @@ MODULES = modules()
 
 
 def imports_of(name: str) -> Iterator[str]:
-    """The modules of this package that a module imports, at its top or within functions."""
+    """Return the modules of this package that a module imports, at its top or within functions."""
     package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.Import):
@@ -98,20 +98,20 @@ def imports_of(name: str) -> Iterator[str]:
                     yield imported if imported in MODULES else source
 
 
-def rooms_of(name: str, below: str) -> str:
-    """The room that a module is in, below a package; empty for the package itself."""
+def layer_of(name: str, below: str) -> str:
+    """Return the layer of a module, below a package; empty for the package itself."""
     return name.removeprefix(below).removeprefix(".").partition(".")[0]
 
 
 def wrong_way(below: str, order: tuple[str, ...]) -> list[str]:
-    """Imports from a room into one that comes later."""
+    """Return imports from a layer into a later one."""
     found = []
     for name in MODULES:
-        own = rooms_of(name, below)
+        own = layer_of(name, below)
         if not name.startswith(f"{below}.") or own in DOORS:
             continue
         for other in imports_of(name):
-            room = rooms_of(other, below)
+            room = layer_of(other, below)
             if other.startswith(f"{below}.") and order.index(room) > order.index(own):
                 found.append(f"{name} imports {other}")
     return found
@@ -125,20 +125,20 @@ def wrong_way(below: str, order: tuple[str, ...]) -> list[str]:
         ("stallscope.collector", COLLECTOR),
     ],
 )
-def test_each_room_imports_only_rooms_before_it(below: str, order: tuple[str, ...]) -> None:
-    rooms = {rooms_of(name, below) for name in MODULES if name.startswith(f"{below}.")}
+def test_each_layer_imports_only_layers_before_it(below: str, order: tuple[str, ...]) -> None:
+    rooms = {layer_of(name, below) for name in MODULES if name.startswith(f"{below}.")}
     assert rooms - set(DOORS) == set(order)
     assert wrong_way(below, order) == []
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_what_training_imports_knows_the_recorder_only(door: str) -> None:
+def test_modules_for_training_import_the_recorder_only(door: str) -> None:
     imported = list(imports_of(f"stallscope.{door}"))
     assert imported
     assert all(name.startswith("stallscope.collector.recorder.") for name in imported)
 
 
-def test_the_recorder_knows_itself_only() -> None:
+def test_the_recorder_imports_itself_only() -> None:
     recorder = "stallscope.collector.recorder"
     inside = [name for name in MODULES if name.startswith(recorder)]
     outside = {
@@ -147,16 +147,16 @@ def test_the_recorder_knows_itself_only() -> None:
         for imported in imports_of(name)
         if not imported.startswith(recorder)
     }
-    # Its version, which needs nothing.
+    # Its version, which imports nothing.
     assert outside <= {"stallscope"}
     assert len(inside) > 50
 
 
-def test_the_root_of_the_package_holds_doors_only() -> None:
+def test_the_root_of_the_package_has_entry_modules_only() -> None:
     files = {path.stem for path in FOLDERS["stallscope"].glob("*.py")}
     assert files == {"__init__", "__main__", "config", "errors", "notebook", "run", "runs", *DOORS}
 
 
-def test_the_analysis_shows_its_pipeline_and_nothing_else() -> None:
+def test_the_root_of_the_analysis_has_its_pipeline_only() -> None:
     files = {path.stem for path in (FOLDERS["stallscope"] / "analysis").glob("*.py")}
     assert files == {"__init__", "analyse", "goodput", "result", "worlds"}

@@ -1,4 +1,4 @@
-"""The bundled sample runs show what their READMEs say."""
+"""The bundled sample runs show what their READMEs claim."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def analysis_of(name: str) -> Analysis:
     return analyse(RUNS[name], find_baseline(RUNS[name], RUNS.values()))
 
 
-def test_all_of_them_are_there_and_small() -> None:
+def test_all_samples_exist_and_are_small() -> None:
     assert NAMES == [
         "busy-rank-0",
         "clean",
@@ -38,7 +38,7 @@ def test_all_of_them_are_there_and_small() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_step_of_every_rank_is_there_and_adds_up(name: str) -> None:
+def test_every_step_of_every_rank_is_recorded_and_adds_up(name: str) -> None:
     run = RUNS[name]
     assert run.name == name
     assert run.missing_ranks == []
@@ -71,20 +71,20 @@ def test_a_slow_rank_is_named_with_its_cause(
         assert own[rank] - own[1 - rank] == pytest.approx(milliseconds, rel=0.35)
 
 
-def test_slow_input_everywhere_is_nobodys_fault() -> None:
+def test_slow_input_everywhere_names_no_rank() -> None:
     verdict = analysis_of("slow-input-all-ranks").bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("input", "input", ())
 
 
 @pytest.mark.parametrize("name", ["clean", "synthetic", "ranks-1", "ranks-4"])
-def test_nobody_is_blamed_in_a_run_without_a_fault(name: str) -> None:
+def test_no_rank_is_blamed_in_a_run_without_a_fault(name: str) -> None:
     verdict = analysis_of(name).bottleneck
     assert verdict.ranks == ()
     assert verdict.kind not in ("input", "imbalance", "insufficient_data")
 
 
-def test_rank_0_alone_mistakes_waiting_for_communication() -> None:
-    """What makes this project necessary: a rank's own log tells the wrong story."""
+def test_rank_0s_log_alone_mistakes_waiting_for_communication() -> None:
+    """A rank's own log tells the wrong story: the reason for this project."""
     run = RUNS["slow-input-one-rank"]
     own = run.steps.filter(run.steps["rank"].to_numpy() == 0).to_pydict()
     seen = np.median(np.array(own["reduced"]) - np.array(own["ready"])) / 1e6

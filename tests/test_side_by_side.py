@@ -1,4 +1,4 @@
-"""Tests side by side: those that share what they have made, or started, stay together."""
+"""Parallel tests: tests that share fixtures or servers run on one worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.groups import group_of, turn
 ROOT = Path(__file__).parents[1]
 
 
-def test_servers_are_one_workers_pages_anothers_and_every_other_file_is_by_itself() -> None:
+def test_servers_and_pages_have_a_worker_each_and_other_files_are_separate() -> None:
     assert group_of("tests/collector/test_s3.py") == "services"
     assert group_of("tests/collector/test_mlflow_in_a_browser.py") == "services"
     assert group_of("tests/dashboard/test_browser.py") == "browser"
@@ -22,7 +22,7 @@ def test_servers_are_one_workers_pages_anothers_and_every_other_file_is_by_itsel
         assert group_of(file) == file
 
 
-def test_what_takes_longest_begins_first() -> None:
+def test_the_longest_tests_start_first() -> None:
     files = ("dashboard/test_browser", "spark/test_on_spark", "cli/test_runs", "test_memory")
     turns = [turn(f"tests/{file}.py::test_it[1]") for file in files]
     assert turns == sorted(set(turns))
@@ -46,7 +46,7 @@ def test_workers_get_whole_files() -> None:
     done = subprocess.run(
         [sys.executable, *words, *files],
         cwd=ROOT,
-        # As a run of its own, not as this one's worker.
+        # As a separate run, not as a worker of this one.
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         capture_output=True,
         text=True,

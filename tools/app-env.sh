@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the app's virtual environment, or adds extras to it.
+# Make the app's virtual environment, or add extras to it.
 #
 #     tools/app-env.sh VENV EXTRAS [CONSTRAINTS]
 #
-# NEWEST_PYTHON=3.11 takes no newer Python than that.
+# NEWEST_PYTHON=3.11 limits Python to that version.
 set -euo pipefail
 
 venv=${1:?usage: tools/app-env.sh VENV EXTRAS}

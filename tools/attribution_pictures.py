@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/attribution.md from simulated and sample logs.
+"""Draw the charts of docs/attribution.md from simulated and sample logs.
 
 python tools/attribution_pictures.py
 
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def one_rank_and_all() -> StackedBars:
-    """What each rank's own log says of a sample run, and what both together say."""
+    """Compare what each rank's own log shows of a sample run with what both together show."""
     found = analyse(open_run(str(ROOT / "sample_logs" / "slow-input-one-rank")))
     bars = [
         Bar(
@@ -70,7 +70,7 @@ def one_rank_and_all() -> StackedBars:
                 Segment("input", rank.input_ms or 0.0),
                 Segment("compute", rank.compute_ms or 0.0),
                 Segment("other", rank.other_ms or 0.0),
-                # Alone, waiting and transferring are one.
+                # In one log alone, waiting and transferring cannot be separated.
                 Segment("allreduce", (rank.wait_ms or 0.0) + (rank.allreduce_ms or 0.0)),
             ),
         )
@@ -87,7 +87,7 @@ def one_rank_and_all() -> StackedBars:
 
 
 def samples_by_cause() -> StackedBars:
-    """The sample runs by cause: the fault of each is in its stage."""
+    """Chart the sample runs by cause: the fault of each is in its stage."""
     names = (
         *("synthetic", "clean", "slow-input-one-rank", "slow-input-all-ranks"),
         *("slow-compute-rank", "busy-rank-0"),
@@ -109,7 +109,7 @@ def _by_cause(label: str, found: Analysis) -> Bar:
 
 
 def slowest_by_chance() -> StackedBars:
-    """Imbalance of clean runs, over the number of ranks."""
+    """Chart the imbalance of clean runs over the number of ranks."""
     bars = []
     for ranks in (2, 8, 64, 512):
         job = Job(ranks=ranks, steps=500, noise=Noise(cv=0.1), ranks_per_host=ranks)
@@ -128,7 +128,7 @@ def slowest_by_chance() -> StackedBars:
 
 
 def clock_estimators() -> StackedBars:
-    """The error of exposed allreduce under three ways to bring two hosts' clocks together."""
+    """Chart the error of exposed allreduce under three ways to align two hosts' clocks."""
     apart = Clocks(offset_s=100, drift_ppm=20)
     jobs = {
         "drift": apart,
@@ -170,7 +170,7 @@ def _dense(run: Run, name: str, job: Job) -> npt.NDArray[np.float64]:
 
 
 def what_if_estimators() -> StackedBars:
-    """What fixing a rank is predicted to gain, and what the same job gains without the fault."""
+    """Compare the predicted gain of fixing a rank with the gain of the same job without the fault."""
     bars = []
     for name, fault in {
         "slow": Fault("compute", 30, ranks=(1,)),
@@ -197,7 +197,7 @@ def what_if_estimators() -> StackedBars:
 
 
 def one_and_thirty_two() -> Waterfall:
-    """A loader that costs 5 % on one rank and 42 % on 32, against the synthetic baselines."""
+    """Compare a loader that costs 5 % on one rank and 42 % on 32, with the synthetic baselines."""
     one = Job(ranks=1, steps=600, input_ms=11.8, compute_ms=200, other_ms=5, noise=Noise(cv=0.03))
     many = replace(one, ranks=32, input_ms=174.0, communication=Fixed(22.0), noise=Noise(cv=0.03))
     single = simulate(one.baseline(input_ms=1.0)).run

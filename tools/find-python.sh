@@ -1,4 +1,4 @@
-# Finds a Python for an environment; the scripts beside it source this file.
+# Find a Python for an environment; the other scripts here source this file.
 #
 #     python=$(find_python LOWEST HIGHEST CANDIDATE…) || …
 #
@@ -8,7 +8,7 @@ find_python() {
     local lowest=${1/./, } highest=${2/./, } candidate
     for candidate in "${@:3}"; do
         [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
-        # pyenv puts names on PATH that only say that they are not there.
+        # pyenv's shims on PATH fail if their version is not installed.
         if "$candidate" -c "import sys; sys.exit(not ($lowest) <= sys.version_info[:2] <= ($highest))" 2>/dev/null; then
             command -v "$candidate"
             return

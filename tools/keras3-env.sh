@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the training side without Horovod: Keras 3 on TensorFlow, torch and JAX, and Lightning.
+# Make the training side without Horovod: Keras 3 on TensorFlow, torch and JAX, and Lightning.
 #
 #     tools/keras3-env.sh VENV
 #
-# TensorFlow 2.15, which Horovod was made for, has Keras 2: they are two environments.
+# TensorFlow 2.15, which Horovod needs, has Keras 2: so there are two environments.
 set -euo pipefail
 
 venv=${1:?usage: tools/keras3-env.sh VENV}
@@ -23,9 +23,9 @@ echo "keras3-env: making $venv with $python"
 rm -rf "$venv"
 "$python" -m venv "$venv" || fail "$python has no venv module: apt-get install python3-venv"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
-# The CPU build of torch is taken where pip is configured to find one (find-links or an extra index).
+# Uses the CPU build of torch if pip is configured to find one (find-links or an extra index).
 "${pip[@]}" install --quiet --requirement "$requirements"
-# The recorder has no dependencies, and the app's would be in the way of what is tested.
+# The recorder has no dependencies, and the app's would disturb the tests.
 "${pip[@]}" install --quiet --no-deps --no-build-isolation --editable "$here/.."
 echo "$stamp" >"$venv/.ready"
 echo "keras3-env: $venv is ready"

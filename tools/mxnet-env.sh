@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the training side of MXNet: MXNet 1.9.1 and Horovod (Gloo, CPU) on Python 3.8.
+# Make the training side of MXNet: MXNet 1.9.1 and Horovod (Gloo, CPU) on Python 3.8.
 #
 #     tools/mxnet-env.sh VENV
 #
@@ -16,7 +16,7 @@ cache=${STALLSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stallscope}
 fail() { echo "mxnet-env: $*" >&2; exit 1; }
 . "$here/find-python.sh"
 
-# The wheel depends on these versions and on how it is built below: raise the recipe's number with it.
+# The wheel depends on these versions and on the build below: raise the recipe's number with changes.
 recipe=1
 stamp=$( (cat "$requirements"; echo "horovod $horovod_version, recipe $recipe") | sha256sum | cut -c1-16)
 wheels=$cache/wheels/horovod-mxnet-$horovod_version-$stamp-$(uname -m)
@@ -25,7 +25,7 @@ if [ -f "$venv/.ready" ] && [ "$(cat "$venv/.ready")" = "$stamp" ]; then
     exit 0
 fi
 
-# pyenv keeps pythons that are not on PATH.
+# pyenv has Pythons that are not on PATH.
 python=$(find_python 3.8 3.8 "${MXNET_PYTHON:-}" python3.8 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.8.*/bin/python) ||
     fail "MXNet 1.9.1 needs Python 3.8, and none was found: 'pyenv install 3.8', or MXNET_PYTHON=/path/to/python3.8"
 echo "mxnet-env: making $venv with $python"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds a release into dist/, and checks it as users install it.
+# Build a release into dist/, and check it as users install it.
 #
 #     tools/release-check.sh VENV
 #
-# The wheel is built from the sdist. It is installed twice, into environments that end with this script:
-# without extras, on the oldest Python there is, as on workers; and with the app, which then runs its demo.
+# The wheel is built from the sdist. It is installed twice, into temporary environments: without extras,
+# on the oldest Python available, as on workers; and with the app, which then runs its demo.
 set -euo pipefail
 
 venv=${1:?usage: tools/release-check.sh VENV}
@@ -14,7 +14,7 @@ root=$(dirname "$here")
 fail() { echo "release-check: $*" >&2; exit 1; }
 . "$here/find-python.sh"
 
-# Runs in a folder of its own, where nothing of the source tree is imported.
+# Runs in an empty folder, where nothing of the source tree is imported.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

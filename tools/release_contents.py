@@ -1,4 +1,4 @@
-"""Check what a release consists of: everything the package needs, and no tests.
+"""Check a release's contents: everything the package needs, and no tests.
 
 python release_contents.py SDIST WHEEL
 """
@@ -10,9 +10,9 @@ import tarfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
-#: Folders of the source tree that nobody installs.
+#: Folders of the source tree that are not installed.
 LEFT_OUT = {"tests", "benchmarks", "tools"}
-#: Files that code reads and no import asks for.
+#: Files that code reads without importing them.
 NEEDED = (
     "py.typed",
     "dashboard/assets/stallscope.css",
@@ -30,7 +30,7 @@ def names_in(archive: Path) -> list[str]:
 
 
 def complaints(archive: Path) -> list[str]:
-    """Say what is wrong with the contents of an archive, a sentence each."""
+    """List what is wrong with the contents of an archive, a sentence each."""
     names = names_in(archive)
     found = [
         f"{name} does not belong into {archive.name}"

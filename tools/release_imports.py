@@ -1,6 +1,6 @@
-"""Import what a clean environment with a release must be able to import.
+"""Import every module that must work in a clean environment with a release.
 
-python release_imports.py worker    without extras: what the recorder consists of
+python release_imports.py worker    without extras: the recorder
 python release_imports.py app       with the app: everything but recorders of single frameworks
 """
 
@@ -12,13 +12,13 @@ import sys
 
 import stallscope
 
-#: The doors that import a framework, which is not installed here.
+#: The entry modules that import a framework, which is not installed here.
 FRAMEWORKS = ("keras", "lightning", "mxnet", "torch")
 RECORDER = "stallscope.collector.recorder"
 
 
 def worker_modules() -> list[str]:
-    """Name the modules that need the standard library only."""
+    """List the modules that need the standard library only."""
     recorder = importlib.import_module(RECORDER)
     own = [
         f"{RECORDER}.{module.name}"
@@ -29,7 +29,7 @@ def worker_modules() -> list[str]:
 
 
 def app_modules() -> list[str]:
-    """Name the doors and every package below them that needs no framework."""
+    """List the entry modules and every package below them that needs no framework."""
     doors = [
         f"stallscope.{module.name}"
         for module in pkgutil.iter_modules(stallscope.__path__)

@@ -1,4 +1,4 @@
-"""Takes the pictures of the docs: the dashboard's pages of the sample runs, and of a job run nightly.
+"""Take the pictures of the docs: the dashboard's pages of the sample runs, and of a nightly job.
 
 python tools/screenshots.py
 """
@@ -22,7 +22,7 @@ from stallscope.run import Run
 from stallscope.runs import open_run
 
 ROOT = Path(__file__).parents[1]
-# Relative, as the page shows where a run is from.
+# Relative, as the page shows the source of a run.
 SAMPLES = Path("sample_logs")
 RUNS = ("slow-input-one-rank", "synthetic", "clean", "ranks-1", "ranks-4", "busy-rank-0")
 FOLDER = Path("docs/dashboard")
@@ -41,7 +41,7 @@ PICTURES = {
 }
 
 
-#: No sample was run night after night: this job is simulated.
+#: No sample run repeats nightly: this job is simulated.
 NIGHTS = {FOLDER / "series.png": ("/compare?runs={nights}", 960, False)}
 
 
@@ -63,7 +63,9 @@ def main() -> None:
 
 
 def nightly() -> list[Run]:
-    """Twelve nights of a job; from the ninth on another version of a library makes compute slower."""
+    """Simulate twelve nights of a job; from the ninth on another version of a library makes compute
+    slower.
+    """
     return [
         simulate(
             Job(
@@ -94,7 +96,7 @@ def take_all(
 
 @contextmanager
 def served(runs: Sequence[Run]) -> Iterator[str]:
-    """The address of a dashboard of these runs."""
+    """Yield the address of a dashboard of these runs."""
     server = DashboardServer(RunStore(runs), "127.0.0.1", 0)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -106,7 +108,7 @@ def served(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def take(browser: Browser, address: str, picture: Path, height: int, dark: bool) -> None:
-    """A picture of a page once everything is drawn."""
+    """Take a picture of a page once everything is drawn."""
     page = browser.new_page(
         viewport={"width": WIDTH, "height": height}, color_scheme="dark" if dark else "light"
     )

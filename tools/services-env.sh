@@ -1,38 +1,38 @@
 #!/usr/bin/env bash
-# Makes the environment of the servers that tests of collecting talk to.
+# Make the environment of the servers for tests of collecting.
 #
 #     tools/services-env.sh VENV [spark]
 #
-# MLflow's server pins versions that the app does not, so it has an environment of its own. Azurite comes
-# from npm and lies in there, too; sshd is the distribution's, as is what hosts of the lab need besides;
-# Spark is only added when asked for: it is large and needs Java.
+# MLflow's server pins versions that the app does not, so it has a separate environment. Azurite comes from
+# npm and is in there, too; sshd and the tools of the lab's hosts are the distribution's. Spark is only added
+# on request: it is large and needs Java.
 set -euo pipefail
 
 venv=${1:?usage: tools/services-env.sh VENV [spark]}
 spark=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
 requirements=$here/services-requirements.txt
-# What horovod.spark of 0.28.1 works with, and what notebook runtimes have.
+# The version that horovod.spark 0.28.1 works with and notebook runtimes have.
 pyspark="pyspark==3.5.*"
-# 3.37 names a package that npm's registry does not have.
+# 3.37 depends on a package that npm's registry does not have.
 azurite="azurite@3.35.0"
 
 fail() { echo "services-env: $*" >&2; exit 1; }
 
 . "$here/find-python.sh"
 
-# The package would start the machine's own sshd where systemd runs; that is for its owner to decide.
+# With systemd, the package would start the machine's sshd; its owner must decide that.
 install_sshd() {
     PATH="$PATH:/usr/sbin:/sbin" command -v sshd >/dev/null && return
     if [ -d /run/systemd/system ]; then
-        echo "services-env: there is no sshd for the tests of ssh://; installing openssh-server also starts it for everybody, so that is left to you: apt-get install openssh-server" >&2
+        echo "services-env: no sshd for the tests of ssh://; installing openssh-server also starts it, so please do that yourself: apt-get install openssh-server" >&2
         return
     fi
     # Without systemd, no service is started in runlevel 1.
     RUNLEVEL=1 "$here/system-packages.sh" openssh-server
 }
 
-# It is one server of several: the tests that need it say so where npm cannot fetch it.
+# Optional: without it, the tests that need it are skipped and say so.
 install_azurite() {
     [ ! -f "$venv/node_modules/azurite/package.json" ] || return 0
     "$venv/bin/npm" install --prefix "$venv" --no-save --no-package-lock --ignore-scripts --no-audit \

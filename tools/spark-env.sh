@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Adds Spark to the training side, for jobs that horovod.spark runs, and Petastorm, which feeds them.
+# Add Spark to the training side, for horovod.spark's jobs, and Petastorm, which feeds them.
 #
 #     tools/spark-env.sh VENV
 #
-# VENV is the one that tools/training-env.sh has made; executors and driver have the same Python then.
-# Nothing that is there changes its version: Spark itself brings py4j only, horovod.spark needs a pyarrow
-# of the time of numpy 1, and Petastorm one before 15. Petastorm also asks for a setuptools that torch
-# does not want, and does without: so what it needs is named here.
+# VENV is tools/training-env.sh's, so that executors and driver have the same Python. No installed package
+# changes its version: Spark itself adds py4j only, horovod.spark needs a pyarrow built for numpy 1, and
+# Petastorm one before 15. Petastorm also requires a setuptools that conflicts with torch, but works without
+# it: so its dependencies are listed here.
 set -euo pipefail
 
 venv=${1:?usage: tools/spark-env.sh VENV}
 here=$(cd "$(dirname "$0")" && pwd)
-# What horovod.spark of 0.28.1 works with, and what notebook runtimes have.
+# The version that horovod.spark 0.28.1 works with and notebook runtimes have.
 packages=("pyspark==3.5.*" "pyarrow==14.0.2" dill diskcache fsspec future pandas pyzmq six)
 petastorm="petastorm==0.13.1"
 

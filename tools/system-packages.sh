@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Installs Debian packages that are missing, where that is possible; says so where it is not.
+# Install missing Debian packages if possible, and say which ones could not be installed.
 #
 #     tools/system-packages.sh PACKAGE…
 #
-# What cannot be installed is no error here: the tests that need it say by name what they missed,
-# and in CI they fail.
+# A failure is no error here: the tests that need a package name it when they are skipped, and fail in CI.
 set -uo pipefail
 
-# Packages whose programs are called otherwise, or that have none.
+# Packages whose program has another name, or that have none.
 program() {
     case $1 in
         python3-venv | python3-dev) echo "" ;;
@@ -16,7 +15,7 @@ program() {
     esac
 }
 
-# Not on everybody's PATH.
+# sbin may be missing on PATH.
 PATH=$PATH:/usr/sbin:/sbin
 missing=()
 for package in "$@"; do
@@ -28,16 +27,16 @@ done
 sudo=()
 if [ "$(id -u)" -ne 0 ]; then
     if ! command -v sudo >/dev/null 2>&1 || ! sudo -n true 2>/dev/null; then
-        echo "system-packages: not installed, for want of root: ${missing[*]} (sudo apt-get install ${missing[*]})" >&2
+        echo "system-packages: not installed, as this needs root: ${missing[*]} (sudo apt-get install ${missing[*]})" >&2
         exit 0
     fi
     sudo=(sudo -n)
 fi
 if ! command -v apt-get >/dev/null 2>&1; then
-    echo "system-packages: not installed, for want of apt-get: ${missing[*]}" >&2
+    echo "system-packages: not installed, as there is no apt-get: ${missing[*]}" >&2
     exit 0
 fi
-# apt-get works for one at a time.
+# Only one apt-get can run at a time.
 exec 9>"${TMPDIR:-/tmp}/stallscope-packages.lock"
 ! command -v flock >/dev/null || flock 9
 echo "system-packages: installing ${missing[*]}"

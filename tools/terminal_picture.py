@@ -1,4 +1,4 @@
-"""Draws docs/terminal.svg: the first lines of a report as a terminal shows them.
+"""Draw docs/terminal.svg: the first lines of a report as a terminal shows them.
 
 python tools/terminal_picture.py
 """
@@ -33,7 +33,7 @@ def main() -> None:
     lines = console.render_lines(terminal_summary(parts(analysis).document("terminal")), pad=False)
     shown = lines[: _end(["".join(part.text for part in line) for line in lines])]
     console.print(Segments([part for line in shown for part in (*line, Segment.line())]), end="")
-    # The reader's own fonts: a picture that fetches one tells its server who looks at it.
+    # The reader's own fonts: fetching a font would reveal the reader to a server.
     own_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     PICTURE.write_text(
         console.export_svg(title="stallscope report", code_format=own_fonts, unique_id="report")
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _end(lines: list[str]) -> int:
-    """The line after the last section that is shown."""
+    """Return the line after the last section that is shown."""
     empty = [at for at, line in enumerate(lines) if not line.strip()]
     return empty[SECTIONS - 1]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the training side: TensorFlow, PyTorch and Horovod (Gloo, CPU) in one virtual environment.
+# Make the training side: TensorFlow, PyTorch and Horovod (Gloo, CPU) in one virtual environment.
 #
 #     tools/training-env.sh VENV
 #
@@ -19,10 +19,10 @@ fail() { echo "training-env: $*" >&2; exit 1; }
 
 . "$here/find-python.sh"
 
-# The wheel depends on these versions and on how it is built below: raise the recipe's number with it.
+# The wheel depends on these versions and on the build below: raise the recipe's number with changes.
 recipe=1
 stamp=$( (cat "$requirements"; echo "horovod $horovod_version, recipe $recipe") | sha256sum | cut -c1-16)
-# What recorders upload with; not among the requirements, on which the wheel depends.
+# Recorders upload with these; they are not requirements, on which the wheel depends.
 uploads="mlflow-skinny==3.17.2"
 ready="$stamp $uploads"
 wheels=$cache/wheels/horovod-$horovod_version-$stamp-$(uname -m)
@@ -38,7 +38,7 @@ rm -rf "$venv"
 "$python" -m venv "$venv" || fail "$python has no venv module: apt-get install python3-venv"
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
-# The CPU build of torch is taken where pip is configured to find one (find-links or an extra index).
+# Uses the CPU build of torch if pip is configured to find one (find-links or an extra index).
 "${pip[@]}" install --quiet --requirement "$requirements"
 
 if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
@@ -53,7 +53,7 @@ if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     "${pip[@]}" download --quiet --no-deps --no-build-isolation --no-binary :all: \
         --dest "$build" "horovod==$horovod_version"
     tar -xzf "$build/horovod-$horovod_version.tar.gz" -C "$build"
-    # torch's headers need C++17 since 2.1; Horovod 0.28.1 asks for 14 in these two places.
+    # torch's headers need C++17 since 2.1; Horovod 0.28.1 sets 14 in these two places.
     sed -i 's/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD 17)/' \
         "$build/horovod-$horovod_version/CMakeLists.txt" \
         "$build/horovod-$horovod_version/horovod/torch/CMakeLists.txt"
@@ -68,7 +68,7 @@ if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     mv "$wheels.part" "$wheels"
 fi
 "${pip[@]}" install --quiet --no-deps "$wheels"/horovod-*.whl
-# The recorder has no dependencies, and the app's would not fit in here.
+# The recorder has no dependencies, and the app's would conflict with these.
 "${pip[@]}" install --quiet --no-deps --no-build-isolation --editable "$here/.."
 "${pip[@]}" install --quiet --requirement "$requirements" "$uploads"
 echo "$ready" >"$venv/.ready"

@@ -1,6 +1,6 @@
-"""The cells of the scorecard's real half: which fault, on whom, how large, and how it is made.
+"""The cells of the scorecard's real half: the fault of each, its ranks, its size, and how it is made.
 
-Standard library only: the trainings read cells as well, in an environment of their own.
+Standard library only: the trainings read cells as well, in their own environment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WHO = ("one", "all", "rotating")
 WAYS = ("sleep", "spin")
 FRAMEWORKS = ("keras", "torch")
 
-# Machines drift: a baseline serves the cells that follow it within minutes, not the whole hour.
+# Machines drift: a baseline serves the cells of the next minutes, not of a whole hour.
 _CELLS_PER_BASELINE = 24
 
 _CELL = "cell.json"
@@ -30,21 +30,21 @@ class Cell:
     framework: str
     ranks: int
     repeat: int
-    #: Cells of one group of a repeat follow each other in one launch and share a baseline.
+    #: Cells of one group of a repeat run after each other in one launch and share a baseline.
     group: int
-    #: None where nothing is injected.
+    #: None if nothing is injected.
     stage: str | None = None
     who: str = "none"
-    #: Of the clean step, asked for; what was injected is measured.
+    #: Percent of the clean step, as requested; the injected size is measured.
     percent: float = 0.0
     way: str | None = None
     synthetic: bool = False
-    #: Tells clean cells of one group apart.
+    #: Distinguishes clean cells of one group.
     number: int = 0
 
     @property
     def name(self) -> str:
-        """Also the name of the cell's folder."""
+        """Return the cell's name, which is also its folder's."""
         if self.synthetic:
             return self.baseline
         if self.stage is None:
@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def baseline(self) -> str:
-        """The name of the cell that is this one's baseline."""
+        """Return the name of this cell's baseline."""
         return f"{self._group}-baseline"
 
     @property
@@ -62,16 +62,16 @@ class Cell:
 
     @property
     def seed(self) -> int:
-        """What every rank draws the same random numbers from."""
+        """Return the seed that every rank uses."""
         return zlib.crc32(self.name.encode())
 
     @property
     def rank(self) -> int | None:
-        """The faulty rank, where it is one."""
+        """Return the faulty rank, if there is a single one."""
         return self.seed % self.ranks if self.who == "one" else None
 
     def turns(self, steps: int) -> list[int | None]:
-        """Per step, the rank that the fault is on: None is all of them, -1 is nobody."""
+        """Return, per step, the rank with the fault: None is all of them, -1 is none."""
         if self.who == "none":
             return [-1] * steps
         if self.who == "rotating":
@@ -90,10 +90,10 @@ def grid(
     ways: tuple[str, ...] = WAYS,
     repeats: int,
 ) -> list[Cell]:
-    """All cells of one framework and number of ranks, in the order in which they are trained.
+    """Return all cells of one framework and number of ranks, in training order.
 
-    Faults come in random order, so that what the machine does besides hits all kinds alike. A group
-    begins with its baseline; a clean cell stands in its middle, one more at its end.
+    Faults come in random order, so that disturbances affect all kinds alike. A group starts with
+    its baseline; one clean cell is in its middle and one at its end.
     """
     cells = []
     for repeat in range(repeats):
@@ -113,7 +113,7 @@ def write_cells(path: Path, cells: list[Cell], steps: int) -> None:
 
 
 def read_cells(path: Path) -> tuple[list[Cell], int]:
-    """The cells that a launch is to train, and the steps of each."""
+    """Read the cells that a launch must train, and the steps of each."""
     content = json.loads(path.read_text())
     return [Cell(**cell) for cell in content["cells"]], content["steps"]
 
@@ -123,16 +123,16 @@ def write_cell(folder: Path, cell: Cell) -> None:
 
 
 def trained_cells(out: Path) -> list[Cell]:
-    """All cells that every rank has gone through, by name."""
+    """Return all cells that every rank has finished, by name."""
     cells = [Cell(**json.loads(path.read_text())) for path in sorted(out.glob(f"*/{_CELL}"))]
     return [cell for cell in cells if is_trained(out, cell)]
 
 
 def truth_path(folder: Path, rank: int) -> Path:
-    """Where a rank writes what it has injected, beside the cell's logs."""
+    """Return where a rank writes what it has injected, in the folder of the cell's logs."""
     return folder / f"injected-{rank:05d}.json"
 
 
 def is_trained(out: Path, cell: Cell) -> bool:
-    """Whether every rank has gone through the cell: the truth is written last."""
+    """Tell whether every rank has finished the cell: the truth is written last."""
     return all(truth_path(out / cell.name, rank).exists() for rank in range(cell.ranks))

@@ -1,7 +1,7 @@
-"""Faults that measure themselves: what was injected is what the clock says, not what was asked for.
+"""Faults that measure themselves: the injected size is read from the clock, not from the request.
 
-Standard library only. The same hooks are in every cell, clean ones included, so that cells differ in
-nothing but the fault.
+Standard library only. The same hooks are in every cell, clean ones included, so that cells differ
+only in the fault.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from cells import Cell, truth_path, write_cell
 
-# What burn() hashes: about 0.1 ms of work, most of the time without the GIL.
+# burn() hashes this: about 0.1 ms of work, mostly without the GIL.
 _DATA = bytes(1 << 17)
 
-# Tracing, connecting and the first negotiation of every tensor are over by then.
+# Tracing, connecting and the first negotiation of every tensor are done by then.
 _WARM_UP = 100
 
 
@@ -30,19 +30,19 @@ class Injection:
     def __init__(self, cell: Cell, rank: int, steps: int, clean_step_ns: float) -> None:
         self.cell = cell
         self._rank = rank
-        # What comes after a step's end is part of the next one, and the last step has no next.
+        # Work after a step's end belongs to the next one, and the last step has no next one.
         self._turns = [*cell.turns(steps), -1]
         self._ns = int(clean_step_ns * cell.percent / 100)
         self._inject = spin if cell.way == "spin" else sleep
-        #: Nanoseconds that were injected on this rank, per step.
+        #: Nanoseconds injected on this rank, per step.
         self.injected = [0] * (steps + 1)
-        #: When each step's batch was asked for, to measure the clean step.
+        #: When each step's batch was requested, to measure the clean step.
         self._asked: list[int] = []
         self._waited = cpu_wait_ns()
         self._step = {"input": 0, "compute": 0, "other": 1}
 
     def here(self, stage: str) -> None:
-        """The training goes through this stage now; to be called once per step."""
+        """Inject at this stage if the fault is there; call it once per step."""
         step = self._step[stage]
         self._step[stage] = step + 1
         if stage == "input":
@@ -54,11 +54,11 @@ class Injection:
 
     @property
     def step_ns(self) -> float:
-        """The mean time from step to step, without warm-up."""
+        """Return the mean time from step to step, without warm-up."""
         return mean_step_ns(self._asked, _WARM_UP)
 
     def write(self, folder: Path) -> None:
-        """Write the truth where the scoring looks for it; at once or not at all."""
+        """Write the truth for the scoring; all at once or not at all."""
         if self._rank == 0:
             write_cell(folder, self.cell)
         content = {
@@ -70,7 +70,7 @@ class Injection:
 
 
 def mean_step_ns(times: list[int], warm_up: int) -> float:
-    """The mean time from step to step, given a time of each step, without the first ones."""
+    """Return the mean time from step to step, given a time of each step, without the first ones."""
     steady = times[warm_up:]
     return statistics.mean(b - a for a, b in zip(steady, steady[1:]))
 
@@ -83,7 +83,7 @@ def write_at_once(path: Path, content: object) -> None:
 
 
 def cpu_wait_ns() -> int:
-    """How long all threads of this process have waited for a core in their lives."""
+    """Return how long all threads of this process have waited for a core so far."""
     waited = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):  # a thread may end meanwhile
@@ -103,17 +103,17 @@ def spin(ns: int) -> None:
 
 
 def burn(ns: int) -> None:
-    """Do so many nanoseconds of CPU work, as decoding does: without the GIL, longer on a busy core."""
+    """Do so many nanoseconds of CPU work, like decoding: without the GIL, longer on a busy core."""
     end = time.thread_time_ns() + ns
     while time.thread_time_ns() < end:
         hashlib.sha256(_DATA)
 
 
 class Machine:
-    """What this rank computes on: a core of its own, or one that it shares with other ranks.
+    """The cores of this rank: one of its own, or one shared with other ranks.
 
-    Ranks that share cores slow each other down by turns, by more than most faults. There most of the
-    computing is waiting, as for a device, and only the rest of the step competes for the cores.
+    Ranks that share cores slow each other down at times, by more than most faults. There, most of
+    the computing is waiting, as for a device, and only the rest of the step competes for the cores.
     """
 
     _DEVICE_SECONDS = 0.006
@@ -124,7 +124,7 @@ class Machine:
 
     @classmethod
     def of_this_rank(cls) -> Machine:
-        """Take a core where there are enough; to be called before any library makes threads."""
+        """Take a core if there are enough; call it before any library creates threads."""
         rank, size = (int(os.environ[f"HOROVOD_LOCAL_{name}"]) for name in ("RANK", "SIZE"))
         cores = sorted(os.sched_getaffinity(0))
         if size <= len(cores):
@@ -132,7 +132,7 @@ class Machine:
         return cls(shared=size > len(cores))
 
     def samples(self, on_a_core: int) -> int:
-        """The batch, of so many samples on a core of one's own."""
+        """Return the batch, of so many samples on an unshared core."""
         return on_a_core // self._SHARE_OF_SAMPLES if self._shared else on_a_core
 
     def wait_for_device(self) -> None:
@@ -157,8 +157,8 @@ class Launch:
         """Train all cells.
 
         Args:
-            train: trains one cell, logging into the folder, for so many steps.
-            agree: hands every rank the number that rank 0 has.
+            train: trains one cell for so many steps, and logs into the folder.
+            agree: returns rank 0's number on every rank.
         """
         first = self._cells[0]
         warm = Injection(Cell(first.framework, first.ranks, 0, 0), self._rank, 2 * _WARM_UP, 0.0)
@@ -174,6 +174,6 @@ class Launch:
                 print(f"{number}/{len(self._cells)} {cell.name} {seconds:.1f} s", flush=True)
 
     def _clean_step(self, cell: Cell) -> float:
-        """The step of the cell's baseline, which was trained before it; in nanoseconds."""
+        """Return the step of the cell's baseline, trained earlier; in nanoseconds."""
         path = truth_path(self._out / cell.baseline, self._rank)
         return json.loads(path.read_text())["step_ns"] if cell.percent else 0.0

@@ -1,4 +1,4 @@
-"""The places in a Keras training where a fault is injected."""
+"""Inject faults at places in a Keras training."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-#: Called with the stage that the training goes through, once per step.
+#: Called once per step with the current stage.
 Here = Callable[[str], None]
 
 
 def after(here: Here, stage: str, trigger: tf.Tensor, result: tf.Tensor) -> tf.Tensor:
-    """The result, once the trigger is computed and the fault is over."""
+    """Return the result once the trigger is computed and the fault is over."""
 
     def wait(value: np.ndarray) -> np.ndarray:
         here(stage)
@@ -23,7 +23,7 @@ def after(here: Here, stage: str, trigger: tf.Tensor, result: tf.Tensor) -> tf.T
 
 
 class Hook(tf.keras.layers.Layer):
-    """Pass the input on, as late as the fault says."""
+    """Pass the input on, delayed by the fault."""
 
     def __init__(self, here: Here) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Hook(tf.keras.layers.Layer):
 
 
 class AfterBatch(tf.keras.callbacks.Callback):
-    """A callback that takes as long as the fault says."""
+    """A callback that takes as long as the fault."""
 
     _supports_tf_logs = True
 

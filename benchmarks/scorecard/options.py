@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def words(allowed: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
-    """A parser of comma-separated words, which rejects all but the allowed ones."""
+    """Make a parser of comma-separated words that rejects all but the allowed ones."""
 
     def parse(text: str) -> tuple[str, ...]:
         given = tuple(text.split(","))
@@ -20,12 +20,12 @@ def words(allowed: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
 
 
 def numbers(kind: type) -> Callable[[str], tuple[float, ...]]:
-    """A parser of comma-separated numbers."""
+    """Make a parser of comma-separated numbers."""
     return lambda text: tuple(kind(number) for number in text.split(","))
 
 
 def at_least(fewest: int) -> Callable[[str], int]:
-    """A parser of whole numbers, which rejects smaller ones."""
+    """Make a parser of whole numbers that rejects smaller ones."""
 
     def parse(text: str) -> int:
         if int(text) < fewest:

@@ -1,9 +1,8 @@
-"""Writes docs/scorecard.md, and its detailed pages, from the results of the parts of the scorecard.
+"""Write docs/scorecard.md and its detailed pages from the results of the scorecard's parts.
 
     python benchmarks/scorecard/page.py [--scores FILE] [--pairs FILE] [--hangs FILE]
 
-Every number and every pass or miss on the pages is computed; the sentences around them are in
-page_texts.py.
+Every number and every pass or miss on the pages is computed; page_texts.py has the sentences.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from page_picture import RANKS, STAGE, picture
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "scorecard.md"
-#: The detailed pages, and the results that they are made from.
+#: The detailed pages, and the results for them.
 DOCS = ROOT / "docs" / "scorecard"
 SCORES = ROOT / ".stallscope" / "scorecard" / "scores.jsonl"
 PAIRS = ROOT / ".stallscope" / "pairs" / "scores.jsonl"
@@ -38,12 +37,12 @@ def summary(
     pairs: dict[str, Any],
     found: Sequence[Bar],
 ) -> str:
-    """The first page: all targets and results, and where the rest is.
+    """Return the first page: all targets and results, and links to the details.
 
     Args:
-        simulated: what simulated.py has written.
-        real: what page_real.py has written; without runs if there are none.
-        pairs: what page_pairs.py has written; without pairs if there are none.
+        simulated: results of simulated.py.
+        real: results of page_real.py; without runs if there are none.
+        pairs: results of page_pairs.py; without pairs if there are none.
         found: all targets and results.
     """
     return texts.SUMMARY.format(
@@ -62,7 +61,7 @@ def summary(
 
 
 def _content(path: Path, without: dict[str, Any]) -> dict[str, Any]:
-    """The content of a file, or a substitute where there is none."""
+    """Return the content of a file, or a substitute where there is none."""
     return dict(json.loads(path.read_text())) if path.exists() else without
 
 
@@ -70,9 +69,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scores", type=Path, default=SCORES, help="what real.py has left")
-    parser.add_argument("--pairs", type=Path, default=PAIRS, help="what pairs.py has left")
-    parser.add_argument("--hangs", type=Path, default=HANGS, help="what hangs.py has left")
+    parser.add_argument("--scores", type=Path, default=SCORES, help="results of real.py")
+    parser.add_argument("--pairs", type=Path, default=PAIRS, help="results of pairs.py")
+    parser.add_argument("--hangs", type=Path, default=HANGS, help="results of hangs.py")
     options = parser.parse_args()
     path = DOCS / "simulated.json"
     if not path.exists():

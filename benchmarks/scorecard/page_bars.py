@@ -1,7 +1,7 @@
-"""The targets of the scorecard: met or missed, and the reasons of misses.
+"""The targets of the scorecard: met or missed, with the reasons of misses.
 
-Whether a bar is passed is computed from the results. Reasons are sentences for kinds of cells; a miss
-of no known kind says so.
+Passes are computed from the results. Reasons are sentences for kinds of cells; a miss of an unknown
+kind has no reason.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ FALSE_ALARMS = 0.02
 SIZE = 0.10
 COVERED = (0.92, 0.98)
 GAIN_ERROR = 0.01
-#: What the bars on faults are about: sizes from, steps, noise up to.
+#: Scope of the bars on faults: least size, steps, and largest noise.
 PERCENT, STEPS, CV = 10, 500, 0.1
 
-#: What is beyond a bar by chance in one of so many runs is not held against it.
+#: A miss that so many runs produce by chance does not count.
 CHANCE = 0.01
-# A fix that hardly any run is offered says nothing about intervals.
+# A fix that is offered in hardly any run says nothing about intervals.
 _FEWEST_RUNS = 20
 
 WHO = {
@@ -43,21 +43,21 @@ class Bar:
     what: str
     needed: str
     result: str
-    #: None where nothing was measured.
+    #: None if not measured.
     passed: bool | None
     #: One sentence for each kind of miss.
     misses: tuple[str, ...] = ()
 
 
 def bar_table(found: Sequence[Bar]) -> str:
-    """A table of targets and results."""
+    """Return a table of targets and results."""
     words = {True: "passed", False: "**missed**", None: "not measured"}
     rows = [(bar.what, bar.needed, bar.result, words[bar.passed]) for bar in found]
     return table(("", "asked", "found", ""), rows, texts=4)
 
 
 def misses(found: Sequence[Bar]) -> str:
-    """The misses of every bar that is missed; empty if none is."""
+    """Return the misses of every missed bar; empty if there are none."""
     parts = []
     for bar in (bar for bar in found if bar.misses):
         parts += [f"**{bar.what} {bar.needed}**", "\n".join(f"- {miss}" for miss in bar.misses)]
@@ -65,7 +65,7 @@ def misses(found: Sequence[Bar]) -> str:
 
 
 def bars(simulated: dict[str, Any]) -> list[Bar]:
-    """All bars on simulated runs."""
+    """Return all bars on simulated runs."""
     within = [cell for cell in simulated.get("power", ()) if _within(cell)]
     usual = [cell for cell in within if not _slow_noise(cell)]
     by_who = {WHO[who]: [cell for cell in usual if cell["who"] == who] for who in WHO}
@@ -112,7 +112,7 @@ def _false_alarms(cells: Sequence[Cell]) -> Bar:
 
 
 def too_many_alarms(alarms: int, runs: int) -> bool:
-    """Whether so many false alarms are more than chance makes of those that are let pass."""
+    """Tell whether there are more false alarms than the allowed rate produces by chance."""
     return bool(stats.binom.sf(alarms - 1, runs, FALSE_ALARMS) < CHANCE)
 
 
@@ -135,7 +135,7 @@ def _size(what: str, cells: Sequence[Cell]) -> Bar:
 
 
 def _figures(simulated: dict[str, Any], names: Sequence[str]) -> list[Cell]:
-    """One cell per figure that has intervals and configuration of a job."""
+    """Return one cell per figure that has intervals and configuration of a job."""
     return [
         {**{key: value for key, value in one.items() if key != "figures"}, "figure": name, **figure}
         for one in simulated.get("coverage", ())
@@ -165,7 +165,7 @@ def _intervals(figure: Cell) -> int:
 
 
 def _beyond(figure: Cell) -> bool:
-    """Whether an interval holds the truth too rarely or too often, by more than chance."""
+    """Tell whether an interval holds the truth too rarely or too often, by more than chance."""
     n, (low, high) = _intervals(figure), COVERED
     held = round(figure["covered"] * n)
     return bool(
@@ -203,7 +203,7 @@ def _runs(cells: Sequence[Cell]) -> int:
 
 
 def _explained(missed: Sequence[Cell], reasons: Sequence[Reason], figure: str) -> list[str]:
-    """One sentence per kind of miss, with the cells it is about."""
+    """Return one sentence per kind of miss, with its cells."""
     kinds: dict[str, list[Cell]] = {}
     for cell in missed:
         reason = next((text for holds, text in reasons if holds(cell)), _NOT_KNOWN)
@@ -218,7 +218,7 @@ def _listed(cells: Sequence[Cell], figure: str) -> str:
 
 
 def _named(cell: Cell) -> str:
-    """``8-one-compute-10-cv10`` is 8 ranks, compute of one rank +10 %, noise 10 %."""
+    """Name a cell: ``8-one-compute-10-cv10`` is 8 ranks, compute of one rank +10 %, noise 10 %."""
     name = f"`{cell['name']}`"
     return f"{cell['figure']} in {name}" if "figure" in cell else name
 

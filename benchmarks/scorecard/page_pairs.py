@@ -1,6 +1,6 @@
-"""docs/scorecard/fixes.md: predictions against pairs of trainings, with and without a fault.
+"""Write docs/scorecard/fixes.md: predictions against pairs of trainings, with and without a fault.
 
-Their scores are brought together in docs/scorecard/pairs.json: a line per pair and mode.
+docs/scorecard/pairs.json has all their scores: a line per pair and mode.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from page_bars import Bar, bar_table, misses
 from page_tables import NOTHING, percent, table
 from pairs_scoring import Row, Score, read_scores, repeat_differences, row, rows
 
-#: What is asked: errors as shares of the faulty run's step, and the share of predictions that hold.
+#: Targets: errors as shares of the faulty run's step, and the share of predictions that hold.
 MEDIAN, P90, HELD = 0.02, 0.05, 0.90
 
 MODES = {"baseline": "with a baseline", "alone": "without a baseline"}
-# More of them are not read one by one.
+# A longer list would not be read.
 _MOST_MISSES = 5
 _HALVES = ("calibration", "check")
 _FRAMEWORKS = {"keras": "Keras + Horovod", "torch": "PyTorch + Horovod", "ddp": "DDP"}
@@ -90,7 +90,7 @@ Not trained yet. `make scorecard` trains them where there is a training environm
 
 
 def bring_together(scores: Path, out: Path) -> None:
-    """Write what the page needs of all scores."""
+    """Write the page's data from all scores."""
     lines = ",\n".join(json.dumps(_line(one)) for one in read_scores(scores))
     machine = {"machine": platform.machine(), "cores": os.cpu_count()}
     out.write_text(f'{{"made_on": {json.dumps(machine)},\n"pairs": [\n{lines}\n]}}\n')
@@ -106,7 +106,7 @@ def _line(score: Score) -> Score:
 
 
 def page(content: dict[str, Any]) -> str:
-    """The whole page, of what ``bring_together`` has written."""
+    """Return the whole page from the data of ``bring_together``."""
     scores = content["pairs"]
     if not scores:
         return _NOT_TRAINED
@@ -123,17 +123,17 @@ def page(content: dict[str, Any]) -> str:
         why="" if all(bar.passed for bar in found) else _WHY.strip(),
         misses=misses(found),
     )
-    # Parts that are empty leave blank lines.
+    # Empty parts leave blank lines.
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def number(scores: Sequence[Score]) -> int:
-    """How many pairs there are scores of."""
+    """Return the number of scored pairs."""
     return len({score["name"] for score in scores})
 
 
 def pair_bars(scores: Sequence[Score]) -> list[Bar]:
-    """What is asked of predictions with and without a baseline, with every miss."""
+    """Return the bars on predictions with and without a baseline, with every miss."""
     return [bar for mode in MODES for bar in _bars(mode, scores)]
 
 
@@ -161,7 +161,7 @@ def _bar(what: str, limit: float, value: float | None, n: int, wrong: list[Score
 
 
 def _worst(wrong: Sequence[Score]) -> Iterator[str]:
-    """The predictions that are furthest off, and how many more there are."""
+    """List the predictions that are furthest off, and count the others."""
     ordered = sorted(wrong, key=_off, reverse=True)
     yield from map(miss, ordered[:_MOST_MISSES])
     if len(ordered) > _MOST_MISSES:
@@ -169,12 +169,12 @@ def _worst(wrong: Sequence[Score]) -> Iterator[str]:
 
 
 def _off(score: Score) -> float:
-    """By how much a prediction is off, as a fraction of the faulty step; bounds as well."""
+    """Return the error of a prediction as a fraction of the faulty step; bounds as well."""
     return abs(float(score["predicted_ms"] - score["achieved_ms"])) / float(score["faulty_ms"])
 
 
 def miss(score: Score) -> str:
-    """One prediction that is wrong, with its figures."""
+    """Describe one wrong prediction with its figures."""
     found = f"{score['predicted_ms']:.1f} ms predicted"
     if score["bound"]:
         found = f"at least {found}"
@@ -201,7 +201,7 @@ def _signed(share: float) -> str:
 
 
 def _halves_table(scores: Sequence[Score]) -> str:
-    """Both halves of the pairs and all of them; the analysis is tuned on one half only."""
+    """Tabulate both halves of the pairs and all of them; the analysis is tuned on one half only."""
     lines = []
     for mode, title in MODES.items():
         own = [score for score in scores if score["mode"] == mode]

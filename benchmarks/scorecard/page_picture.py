@@ -1,4 +1,4 @@
-"""The picture of the scorecard's page: how often each reading is right, by size of the fault."""
+"""The chart of the scorecard's page: how often each reading is right, by size of the fault."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stallscope.charts.svg.markup import coordinate, element, line, text, toolti
 
 Cell = dict[str, Any]
 
-#: What the picture shows: faults in compute, where noise is largest.
+#: The chart shows faults in compute, where noise is largest.
 RANKS, CV, STAGE = 64, 0.1, "compute"
 
-# Figure, label, colour (a stage's, which means no stage here), width and dashes: where lines lie on each
-# other, all of them are to be seen.
+# Figure, label, colour (a stage's, without its meaning here), width and dashes: all lines must show
+# where they coincide.
 _READINGS = (
     ("right", "Stallscope", "compute", 5.0, "none"),
     ("latest_right", "latest arrival", "imbalance", 2.5, "9 6"),
@@ -31,7 +31,7 @@ _LEFT, _GAP, _TOP, _HEIGHT, _MARGIN = 52.0, 26.0, 30.0, 190.0, 16.0
 
 
 def picture(power: Sequence[Cell]) -> str:
-    """An SVG file of its own."""
+    """Return an SVG document."""
     cells = [
         cell
         for cell in power
@@ -66,17 +66,17 @@ def picture(power: Sequence[Cell]) -> str:
 
 
 def _chart(cells: Sequence[Cell], sizes: Sequence[float]) -> StackedBars:
-    """The picture's title and sentence: what it says to who cannot see it."""
-    said = []
+    """Return the chart's title and description, for screen readers."""
+    described = []
     for who, title in _PANELS.items():
         for figure, label, *_ in _READINGS:
             own = [cell for cell in cells if cell["who"] == who]
             shares = [run_share([c for c in own if c["percent"] == s], figure) for s in sizes]
             shown = ", ".join("none" if one is None else f"{one:.0%}" for one in shares)
-            said.append(f"{title}, {label}: {shown}")
+            described.append(f"{title}, {label}: {shown}")
     at = ", ".join(f"{size:g} %" for size in sizes)
     title = f"Runs with the cause and the rank right, {RANKS} ranks, noise {CV * 100:g} %"
-    return StackedBars(title, f"At sizes {at}. {'; '.join(said)}.", "%", (Bar("", ()),))
+    return StackedBars(title, f"At sizes {at}. {'; '.join(described)}.", "%", (Bar("", ()),))
 
 
 def _panel(
@@ -109,8 +109,15 @@ def _panel(
         style = f"fill:none;stroke-width:{thick};stroke-dasharray:{dashes}"
         parts.append(element("polyline", points=path, class_=f"fill-{colour}", style=style))
         for x, y, cell in points:
-            said = f"{title}, {cell['percent']:g} %, {label}: {cell[figure]:.1%}"
+            label_text = f"{title}, {cell['percent']:g} %, {label}: {cell[figure]:.1%}"
             parts.append(
-                element("circle", tooltip(said), cx=x, cy=y, r=1.5 + thick, class_=f"fill-{colour}")
+                element(
+                    "circle",
+                    tooltip(label_text),
+                    cx=x,
+                    cy=y,
+                    r=1.5 + thick,
+                    class_=f"fill-{colour}",
+                )
             )
     return "".join(parts)

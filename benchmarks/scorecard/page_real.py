@@ -1,6 +1,6 @@
-"""docs/scorecard/ranks.md: how often the analysis is right on real Horovod ranks.
+"""Write docs/scorecard/ranks.md: how often the analysis is right on real Horovod ranks.
 
-Scores of real runs are brought together in docs/scorecard/real.json: a line per run.
+docs/scorecard/real.json has the scores of all real runs: a line per run.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _FOUND = (
     "latest_rank_right",
 )
 _WHO = {"one": "one rank", "all": "all ranks", "rotating": "another in every step"}
-# A verdict is about the fault only where it clearly costs more than exposed allreduce does.
+# A verdict is about the fault only if the fault clearly costs more than exposed allreduce.
 _CLEARLY = 1.25
 
 
 def bring_together(scores: Path, out: Path) -> None:
-    """Write what is needed of all scores."""
+    """Write the page's data from all scores."""
     runs = [_run(one) for one in read_scores(scores)]
     lines = ",\n".join(json.dumps(run) for run in runs)
     machine = {"machine": platform.machine(), "cores": os.cpu_count()}
@@ -62,7 +62,7 @@ def _run(one: Score) -> Run:
 
 
 def page(real: dict[str, Any]) -> str:
-    """The whole page, of what ``bring_together`` has written."""
+    """Return the whole page from the data of ``bring_together``."""
     runs = real["runs"]
     if not runs:
         return texts.NOT_REAL
@@ -89,7 +89,7 @@ def page(real: dict[str, Any]) -> str:
 
 
 def share(runs: Sequence[Run], right: Callable[[Run], bool | float | None]) -> float | None:
-    """The share of runs that are right, among those in which the question arises."""
+    """Return the share of runs that are right, among those where the question applies."""
     known = [float(value) for run in runs if (value := right(run)) is not None]
     return statistics.mean(known) if known else None
 
@@ -103,14 +103,14 @@ def latest(run: Run) -> bool:
 
 
 def verdict(run: Run) -> bool | None:
-    """Whether the verdict is right; None where another cause costs about as much."""
+    """Tell whether the verdict is right; None if another cause costs about as much."""
     if run["allreduce_ms"] is None or run["injected_ms"] < _CLEARLY * run["allreduce_ms"]:
         return None
     return bool(run["verdict_right"])
 
 
 def fault_table(runs: Sequence[Run]) -> str:
-    """By who has the fault and how large it is."""
+    """Tabulate by the ranks that have the fault and by its size."""
     rows = []
     for who, title in _WHO.items():
         for size in sorted({run["percent"] for run in runs if run["who"] == who}):
@@ -142,7 +142,7 @@ def fault_table(runs: Sequence[Run]) -> str:
 
 
 def stage_table(runs: Sequence[Run]) -> str:
-    """By framework, stage and way of injecting."""
+    """Tabulate by framework, stage and way of injecting."""
     large = [run for run in runs if _large(run)]
     rows = []
     keys = dict.fromkeys((run["framework"], run["injected_stage"], run["way"]) for run in large)
@@ -158,7 +158,7 @@ def _large(run: Run) -> bool:
 
 
 def clean_sentence(runs: Sequence[Run]) -> str:
-    """False alarms, and how noisy the runs were."""
+    """Describe false alarms, and how noisy the runs were."""
     clean = [run for run in runs if run["who"] == "none"]
     alarms = sum(run["innocent_named"] for run in clean)
     by_latest = sum(not run["latest_rank_right"] for run in clean)
@@ -181,7 +181,7 @@ def _median_cv(runs: Sequence[Run]) -> float:
 
 
 def real_bars(runs: Sequence[Run]) -> list[Bar]:
-    """The bars on faults and false alarms, on real runs whatever their noise."""
+    """Return the bars on faults and false alarms, on real runs with any noise."""
     return [
         bar
         for ranks in sorted({run["ranks"] for run in runs})

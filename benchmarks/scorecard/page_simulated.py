@@ -1,4 +1,4 @@
-"""docs/scorecard/simulated.md: how often the analysis is right on simulated runs."""
+"""Write docs/scorecard/simulated.md: how often the analysis is right on simulated runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Cell = dict[str, Any]
 
 
 def page(simulated: dict[str, Any]) -> str:
-    """The whole page, of what simulated.py has written."""
+    """Return the whole page from the results of simulated.py."""
     power = [c for c in simulated.get("power", ()) if (c["steps"], c["phi"]) == (STEPS, PHI)]
     sections = [
         texts.SIMULATED.format(runs=simulated["runs"]),

@@ -13,18 +13,18 @@ NOTHING = "–"
 #: Figures that have intervals.
 LEDGER = ("step", "input", "compute", "other", "imbalance", "allreduce")
 FIXES = ("fix input", "fix other", "fix imbalance", "fix rank:1", "fix allreduce")
-#: Of noise, where nothing else is said.
+#: Noise, unless stated otherwise.
 PHI = 0.5
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
-    """A Markdown table; all columns but the first ``texts`` are numbers."""
+    """Return a Markdown table; all columns but the first ``texts`` are numbers."""
     lines = [head, ["---"] * texts + ["---:"] * (len(head) - texts), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share as a percentage; what is not quite all or nothing never looks like it."""
+    """Format a share as a percentage; only exact 0 and 1 print as 0 % and 100 %."""
     if share is None:
         return NOTHING
     if share in (0, 1):
@@ -38,14 +38,14 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def run_share(cells: Iterable[Cell], name: str) -> float | None:
-    """The share of all runs of some cells; None where none has it."""
+    """Return the share of all runs of some cells; None if no cell has it."""
     known = [cell for cell in cells if name in cell]
     runs = sum(cell["runs"] for cell in known)
     return sum(cell[name] * cell["runs"] for cell in known) / runs if runs else None
 
 
 def interval(count: int, runs: int) -> str:
-    """The exact 95 % interval of a share (Clopper and Pearson)."""
+    """Return the exact 95 % interval of a share (Clopper and Pearson)."""
     low = stats.beta.ppf(0.025, count, runs - count + 1) if count else 0.0
     high = stats.beta.ppf(0.975, count + 1, runs - count) if count < runs else 1.0
     return f"{low * 100:.1f}–{high * 100:.1f} %"
@@ -60,7 +60,7 @@ def ratio(value: float | None) -> str:
 
 
 def summary(power: Sequence[Cell], clean: Sequence[Cell]) -> str:
-    """Ours against the two naive readings."""
+    """Compare ours with the two naive readings."""
     titles = {
         "one": "fault on one rank: cause and rank right",
         "all": "fault on all ranks: cause right, no rank named",
@@ -87,7 +87,7 @@ def _noise(cv: float) -> str:
 
 
 def power_table(cells: Sequence[Cell], figure: str = "right") -> str:
-    """By ranks and noise down, by size across."""
+    """Tabulate ranks and noise down, size across."""
     sizes = sorted({cell["percent"] for cell in cells})
     keys = sorted({(cell["ranks"], cell["cv"]) for cell in cells})
     rows = []
@@ -101,7 +101,7 @@ def power_table(cells: Sequence[Cell], figure: str = "right") -> str:
 
 
 def size_table(cells: Sequence[Cell]) -> str:
-    """Sizes found, as fractions of the injected: the range of the cells' medians."""
+    """Tabulate sizes found, as fractions of the injected ones: the range of the cells' medians."""
     sizes = sorted({cell["percent"] for cell in cells})
     rows = []
     for who, stage in dict.fromkeys((cell["who"], cell["stage"]) for cell in cells):
@@ -127,7 +127,7 @@ def _range(values: Iterable[float | None]) -> str:
 
 
 def verdict_table(cells: Sequence[Cell]) -> str:
-    """How often the verdict names the fault, where it costs most."""
+    """Tabulate how often the verdict names the fault, where it costs most."""
     due = [cell for cell in cells if "verdict_right" in cell]
     rows = []
     for who, title in _WHO.items():
@@ -141,7 +141,7 @@ def verdict_table(cells: Sequence[Cell]) -> str:
 
 
 def length_table(cells: Sequence[Cell]) -> str:
-    """Fewer and more steps, and noise that follows itself for longer."""
+    """Tabulate fewer and more steps, and noise with a longer autocorrelation time."""
     keys = sorted({(cell["steps"], cell["phi"]) for cell in cells})
     columns = sorted({(cell["who"], cell["percent"]) for cell in cells})
     rows = []
@@ -160,7 +160,7 @@ def length_table(cells: Sequence[Cell]) -> str:
 
 
 def clean_table(cells: Sequence[Cell]) -> str:
-    """False alarms."""
+    """Tabulate false alarms."""
     rows = []
     for cell in cells:
         alarms = round(cell["innocent_named"] * cell["runs"])
@@ -229,7 +229,7 @@ def robustness_table(cells: Sequence[Cell]) -> str:
 
 
 def coverage_table(cells: Sequence[Cell], names: Sequence[str], figure: str) -> str:
-    """One figure of all intervals: a row per configuration."""
+    """Tabulate one figure of all intervals: a row per configuration."""
     rows = []
     for cell in cells:
         values = [cell["figures"].get(name, {}) for name in names]

@@ -1,12 +1,12 @@
-"""Check predicted gains by really making the fix: pairs of trainings, with and without a fault.
+"""Check predicted gains with real fixes: pairs of trainings, with and without a fault.
 
     python benchmarks/scorecard/pairs.py [OPTIONS]     train missing pairs, and score all
     python benchmarks/scorecard/pairs.py score OUT     score again what is trained
 
 The analysis predicts the step time after the fix from the faulty run's logs, once with a synthetic
-baseline and once without. The fixed run says what the fix really achieves. Trainings of a group take
-turns of a few seconds, so that the machine's drift meets all of them alike. Ranks are not pinned to
-cores. Scores are lines of OUT/scores.jsonl.
+baseline and once without. The fixed run shows what the fix really achieves. Trainings of a group
+take turns of a few seconds, so that the machine's drift affects all of them alike. Ranks are not
+pinned to cores. Scores are lines of OUT/scores.jsonl.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from stallscope.errors import StallscopeError
 from stallscope.parsers import read
 from stallscope.run import Run
 
-# For the estimate: seconds of a launch and of a segment besides its steps, and a clean step.
+# For the estimate: seconds of a launch and of a segment without its steps, and of a clean step.
 _LAUNCH_SECONDS = 15.0
 _SEGMENT_SECONDS = {"keras": 2.0, "torch": 0.5, "ddp": 0.5}
 _STEP_SECONDS = 0.030
@@ -66,7 +66,7 @@ MODES = ("baseline", "alone")
 
 
 def planned(options: argparse.Namespace) -> list[list[Group]]:
-    """The groups of segments of every launch."""
+    """Return the groups of segments of every launch."""
     return [
         groups(pairs(framework, ranks, repeat))
         for repeat in range(options.repeats)
@@ -76,17 +76,17 @@ def planned(options: argparse.Namespace) -> list[list[Group]]:
 
 
 def missing_groups(out: Path, launch_groups: list[Group]) -> list[Group]:
-    """The groups with a segment that is not complete; a group is trained as a whole."""
+    """Return the groups with an incomplete segment; a group is trained as a whole."""
     return [one for one in launch_groups if not all(is_trained(out, each) for each in one)]
 
 
 def first_pair(plan: Plan) -> Pair:
-    """A pair of a launch: all have the same framework, number of ranks and repeat."""
+    """Return a pair of a launch: all have the same framework, number of ranks and repeat."""
     return next(one.pair for one in plan.segments if one.pair is not None)
 
 
 def estimated_seconds(plan: Plan) -> float:
-    """How long a launch takes on two quiet cores, roughly."""
+    """Estimate how long a launch takes on two idle cores."""
     seconds, one = _LAUNCH_SECONDS, first_pair(plan)
     share = max(1.0, one.ranks / (os.cpu_count() or 1))
     for segment in plan.segments:
@@ -100,7 +100,7 @@ def estimated_seconds(plan: Plan) -> float:
 def train(out: Path, plan: Plan) -> None:
     """Train segments of one framework and number of ranks in one launch."""
     for segment in plan.segments:
-        # An interrupted launch may have left a part.
+        # An interrupted launch may have left partial data.
         shutil.rmtree(out / segment.name, ignore_errors=True)
     one = first_pair(plan)
     name = f"{one.framework}-{one.ranks}-r{one.repeat}"
@@ -113,7 +113,7 @@ def train(out: Path, plan: Plan) -> None:
 
 
 def train_missing(options: argparse.Namespace, out: Path) -> None:
-    """Train what is missing; with ``--estimate`` only print how long that takes."""
+    """Train the missing groups; with ``--estimate`` only print how long that takes."""
     missing = [missing_groups(out, one) for one in planned(options)]
     plans = [Plan(one, options.turns, options.steps) for one in missing if one]
     count = sum(one.role == "faulty" for plan in plans for one in plan.segments)
@@ -134,7 +134,7 @@ def train_missing(options: argparse.Namespace, out: Path) -> None:
 
 
 def score_all(out: Path) -> None:
-    """Score every pair that is trained, anew."""
+    """Score every trained pair again."""
     scores = out / SCORES
     scores.unlink(missing_ok=True)
     for faulty in trained_pairs(out):
@@ -154,7 +154,7 @@ def pair_scores(out: Path, segment: Segment) -> list[Score]:
         _run(out, name) for name in (segment.name, fixed_name, segment.baseline)
     )
     reached, clean = analyse(fixed), analyse(baseline)
-    # A single rank makes no other rank wait.
+    # A single rank delays no other rank.
     who = pair.who if pair.ranks > 1 else "all"
     made = []
     for mode in MODES:
@@ -206,7 +206,7 @@ def show(scores: list[Score], by: tuple[str, ...]) -> None:
 
 
 def show_repeats(scores: list[Score]) -> None:
-    """Print how far equal fixed runs are apart."""
+    """Print how much equal fixed runs differ."""
     differences = repeat_differences(scores)
     if differences:
         middle, most = np.quantile(differences, (0.5, 0.9))

@@ -1,4 +1,4 @@
-"""One rank's part of a launch that trains pairs: the faults, and the trainings that take turns.
+"""One rank's part of a launch that trains pairs: the faults, and the trainings that alternate.
 
 Standard library only.
 """
@@ -26,18 +26,18 @@ from pairs_plan import (
 )
 from pairs_turns import Pause, Training
 
-# Connecting and the first negotiation of every tensor are over by then.
+# Connecting and the first negotiation of every tensor are done by then.
 _WARM_UP = 15
-# Batches that a loader makes ahead, and one that it is working on.
+# Batches that a loader prefetches, and the one that it is making.
 _QUEUED = 3
 _SETTLE_SECONDS = 0.05
 
 
 class Fault:
-    """One rank's share of a segment's fault, which may be none.
+    """One rank's share of a segment's fault, or no fault.
 
-    The hooks are the same in every training, also without a fault. They keep no count of steps:
-    a prefetching loader runs ahead, also in other threads and processes.
+    The hooks are the same in every training, also without a fault. They do not count steps: a
+    prefetching loader runs ahead, also in other threads and processes.
     """
 
     def __init__(self, segment: Segment, rank: int, clean_step_ms: float) -> None:
@@ -45,13 +45,13 @@ class Fault:
         here = pair is not None and pair.rank in (None, rank)
         self._stage = pair.stage if pair is not None and here else None
         self._inject = burn if pair is not None and pair.way == "burn" else sleep
-        #: The size of the fault in one step, also on the ranks that do not have it.
+        #: The size of the fault in one step, also on ranks without it.
         self.ms = 0.0 if pair is None else pair.fault_ms(clean_step_ms)
         self.prefetched = segment.pair is not None and segment.pair.prefetched
         self._ends: list[int] = []
 
     def here(self, stage: str) -> None:
-        """Inject the fault if it is in this stage; to be called once per step and stage."""
+        """Inject the fault if it is in this stage; call it once per step and stage."""
         if stage == "other":
             self._ends.append(time.perf_counter_ns())
         if stage == self._stage:
@@ -59,17 +59,17 @@ class Fault:
 
     @property
     def step_ms(self) -> float:
-        """The median time from step to step, without the first ones."""
+        """Return the median time from step to step, without the first ones."""
         ends = self._ends[_WARM_UP:]
         return statistics.median(b - a for a, b in zip(ends, ends[1:])) / 1e6
 
     def write(self, folder: Path, rank: int) -> None:
-        """Write what this rank has measured."""
+        """Write this rank's measurements."""
         write_at_once(rank_path(folder, rank), {"step_ms": self.step_ms, "steps": len(self._ends)})
 
 
-#: Trains one segment with a fault, logging into a folder: so many turns of so many steps. Pauses after
-#: every turn.
+#: Train one segment with a fault and log into a folder: so many turns of so many steps, with a
+#: pause after every turn.
 Train = Callable[[Segment, Fault, Path, int, int, Pause], None]
 
 
@@ -81,7 +81,7 @@ class Rank:
         rank: this process's rank.
         ranks: number of ranks.
         train: trains one segment.
-        agree: hands every rank the number of rank 0.
+        agree: returns rank 0's number on every rank.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Rank:
         if os.environ.get(FIRST):
             _come_first()
         plan = read_plan(path)
-        # The first training connects the ranks and fills caches; it is no part of the data.
+        # The first training connects the ranks and fills caches; its data is not used.
         first = Segment("warm-up", f"warm-up-{path.stem}")
         training = self._training(first, Fault(first, self._rank, 0.0), 1, 2 * _WARM_UP)
         training.take_turn()
@@ -112,7 +112,7 @@ class Rank:
                 print(f"{done} {len(group)} segments, {seconds:.1f} s", flush=True)
 
     def _train_group(self, group: Group, plan: Plan) -> None:
-        """Train a group in turns; the baseline's first turn says how large the faults are."""
+        """Train a group in turns; the baseline's first turn determines the size of the faults."""
         faults: dict[str, Fault] = {}
         trainings: dict[str, Training] = {}
         clean_ms = 0.0
@@ -122,10 +122,11 @@ class Rank:
                 if turn == 0:
                     faults[name] = Fault(segment, self._rank, clean_ms)
                     trainings[name] = self._training(segment, faults[name], plan.turns, plan.steps)
-                # Garbage of another training is not to be collected during this one's turn.
+                # The garbage collector must not work on another training's objects during this
+                # one's turn.
                 gc.collect()
                 trainings[name].take_turn()
-                # A loader that runs ahead fills its queue before the next training begins.
+                # A loader that runs ahead fills its queue before the next training starts.
                 time.sleep(_SETTLE_SECONDS + _QUEUED * faults[name].ms / 1e3)
                 if turn == 0 and segment.pair is None:
                     clean_ms = self._agree(faults[name].step_ms)
@@ -145,8 +146,8 @@ class Rank:
 
 
 def _come_first() -> None:
-    """Prefer this process to other sessions' work.
+    """Prefer this process to the work of other sessions.
 
-    Linux shares cores between sessions; idle priority gives way to normal priority only within one.
+    Linux shares cores between sessions; idle priority yields to normal priority only within one.
     """
     Path("/proc/self/autogroup").write_text("-20")

@@ -13,17 +13,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 FRAMEWORKS = ("keras", "torch", "ddp")
-#: Stages that a fault is in, and whether a prefetching loader hides some of it.
+#: Stages with a fault, and whether a prefetching loader hides some of it.
 KINDS = (("input", False), ("input", True), ("compute", False), ("other", False))
 WAYS = ("sleep", "burn")
 WHO = ("one", "all")
-#: Sizes of faults in percent of the clean step, used in turns.
+#: Sizes of faults in percent of the clean step, used alternately.
 PERCENTS = (100, 50, 200, 20, 150)
 
-#: Set in the environment of trainings that come before all other work on the machine.
+#: Set in the environment of trainings that have priority on the machine.
 FIRST = "STALLSCOPE_PAIRS_FIRST"
 
-# A group's trainings take turns, so that the machine's drift meets them alike. All are in memory.
+# A group's trainings alternate, so that the machine's drift affects them alike. All are in memory.
 _PAIRS_PER_BASELINE = 4
 
 _SEGMENT = "segment.json"
@@ -31,7 +31,7 @@ _SEGMENT = "segment.json"
 
 @dataclass(frozen=True)
 class Pair:
-    """A fault, and where it is injected."""
+    """A fault and the place of its injection."""
 
     framework: str
     ranks: int
@@ -39,7 +39,8 @@ class Pair:
     stage: str
     way: str
     who: str
-    #: Of the clean step. A prefetched loader takes a clean step more, which prefetching hides.
+    #: Percent of the clean step. With a prefetched loader, add a clean step, which prefetching
+    #: hides.
     percent: float
     prefetched: bool = False
 
@@ -51,16 +52,16 @@ class Pair:
 
     @property
     def rank(self) -> int | None:
-        """The faulty rank; None where all ranks have the fault."""
+        """Return the faulty rank; None if all ranks have the fault."""
         return zlib.crc32(self.name.encode()) % self.ranks if self.who == "one" else None
 
     @property
     def half(self) -> str:
-        """The half of the pairs that this one belongs to: ``calibration`` or ``check``."""
+        """Return the pair's half: ``calibration`` or ``check``."""
         return ("calibration", "check")[zlib.crc32(f"half of {self.name}".encode()) % 2]
 
     def fault_ms(self, clean_step_ms: float) -> float:
-        """The size of the fault in one step."""
+        """Return the size of the fault in one step."""
         return clean_step_ms * (self.percent / 100 + self.prefetched)
 
 
@@ -70,46 +71,46 @@ class Segment:
 
     #: ``baseline``, ``fixed`` or ``faulty``.
     role: str
-    #: The folder of the baseline that this segment belongs to; a baseline's own folder.
+    #: The folder of this segment's baseline; a baseline's own folder.
     baseline: str
     pair: Pair | None = None
 
     @property
     def name(self) -> str:
-        """Also the name of the segment's folder."""
+        """Return the segment's name, which is also its folder's."""
         return self.baseline if self.pair is None else f"{self.pair.name}-{self.role}"
 
     @property
     def fixed(self) -> str | None:
-        """The folder of the same run without the fault."""
+        """Return the folder of the same run without the fault."""
         return None if self.pair is None else f"{self.pair.name}-fixed"
 
 
-#: Segments that share a baseline, the first one.
+#: Segments that share a baseline, which comes first.
 Group = list[Segment]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a launch is to train."""
+    """What a launch must train."""
 
     groups: list[Group]
-    #: Every segment trains so many times, and pauses for the others in between.
+    #: The number of turns of every segment; it pauses for the others in between.
     turns: int
     #: Steps of a turn.
     steps: int
 
     @property
     def segments(self) -> list[Segment]:
-        """The segments of all groups."""
+        """Return the segments of all groups."""
         return list(itertools.chain.from_iterable(self.groups))
 
 
 def pairs(framework: str, ranks: int, repeat: int) -> list[Pair]:
-    """The pairs of one launch, in random order.
+    """Return the pairs of one launch, in random order.
 
-    Every kind of fault comes once. Its size differs between frameworks, numbers of ranks and
-    repeats. One rank alone is all ranks.
+    Every kind of fault occurs once. Its size differs between frameworks, numbers of ranks and
+    repeats. A single rank is all ranks.
     """
     who = WHO if ranks > 1 else ("all",)
     faults = list(itertools.product(KINDS, WAYS, who))
@@ -125,9 +126,9 @@ def pairs(framework: str, ranks: int, repeat: int) -> list[Pair]:
 
 
 def groups(wanted: list[Pair]) -> list[Group]:
-    """The segments of a launch in order, in groups that share a baseline.
+    """Return the segments of a launch in order, in groups that share a baseline.
 
-    A group begins with its baseline. Of its pairs, every second one trains the faulty run first.
+    A group starts with its baseline. Every second pair of it trains the faulty run first.
     """
     made = []
     for number, first in enumerate(range(0, len(wanted), _PAIRS_PER_BASELINE)):
@@ -143,43 +144,44 @@ def groups(wanted: list[Pair]) -> list[Group]:
 
 
 def in_turns(group: Group, turn: int) -> Group:
-    """The order in which a group's segments train in a turn.
+    """Return the order in which a group's segments train in a turn.
 
-    Every second turn has the opposite order: on average, all segments are trained at the same time.
+    Every second turn has the opposite order, so that on average all segments are trained at the
+    same time.
     """
     return group if turn % 2 == 0 else group[::-1]
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write what a launch is to train."""
+    """Write what a launch must train."""
     path.write_text(json.dumps(asdict(plan)))
 
 
 def read_plan(path: Path) -> Plan:
-    """What a launch is to train."""
+    """Read what a launch must train."""
     content = json.loads(path.read_text())
     segments = [[_segment(one) for one in group] for group in content["groups"]]
     return Plan(segments, content["turns"], content["steps"])
 
 
 def segment_path(folder: Path) -> Path:
-    """Where rank 0 describes a segment."""
+    """Return where rank 0 describes a segment."""
     return folder / _SEGMENT
 
 
 def rank_path(folder: Path, rank: int) -> Path:
-    """Where a rank writes its measurements after a segment."""
+    """Return where a rank writes its measurements after a segment."""
     return folder / f"rank-{rank:05d}.json"
 
 
 def segment_content(segment: Segment, ranks: int, fault_ms: float) -> dict[str, object]:
-    """What rank 0 writes about a segment; ``fault_ms`` is the fault's size in one step."""
+    """Describe a segment for rank 0's file; ``fault_ms`` is the fault's size in one step."""
     links = {"fixed": segment.fixed, "rank": None if segment.pair is None else segment.pair.rank}
     return {**asdict(segment), **links, "ranks": ranks, "ms": fault_ms}
 
 
 def is_trained(out: Path, segment: Segment) -> bool:
-    """Whether every rank has finished the segment."""
+    """Tell whether every rank has finished the segment."""
     folder = out / segment.name
     if not segment_path(folder).exists():
         return False
@@ -188,7 +190,7 @@ def is_trained(out: Path, segment: Segment) -> bool:
 
 
 def trained_pairs(out: Path) -> list[Segment]:
-    """The faulty runs whose fixed run and baseline are trained, too; by name."""
+    """Return the faulty runs whose fixed run and baseline are trained, too; by name."""
     found = [_segment(json.loads(path.read_text())) for path in sorted(out.glob(f"*/{_SEGMENT}"))]
     return [one for one in found if one.role == "faulty" and _is_complete(out, one)]
 

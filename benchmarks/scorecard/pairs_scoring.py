@@ -25,35 +25,35 @@ Score = dict[str, Any]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one analysis predicts for one fix, and what the fix achieved. Times in ms per step."""
+    """One analysis's prediction for one fix, and the result of the fix. Times in ms per step."""
 
     verdict: str
-    #: The fix whose gain is scored; None where the analysis offers none for this fault.
+    #: The fix whose gain is scored; None if the analysis offers none for this fault.
     fix: str | None
-    #: Whether this is the gain that the report shows first.
+    #: Whether this gain is first in the report.
     led: bool
-    #: Why there is no prediction; None where there is one.
+    #: Why there is no prediction; None if there is one.
     reason: str | None
     faulty_ms: float
     achieved_ms: float
     predicted_ms: float | None = None
     predicted_ci95: Interval | None = None
     achieved_ci95: Interval | None = None
-    #: Whether the fix gains at most what is predicted.
+    #: Whether the prediction is an upper bound of the gain.
     bound: bool = False
 
     @property
     def error(self) -> float | None:
-        """Predicted minus achieved, as a fraction of the faulty run's step; None for a bound."""
+        """Return predicted minus achieved, as a fraction of the faulty run's step; None for a bound."""
         if self.predicted_ms is None or self.bound:
             return None
         return (self.predicted_ms - self.achieved_ms) / self.faulty_ms
 
     @property
     def held(self) -> bool | None:
-        """Whether the prediction holds, within both intervals; None without an interval.
+        """Tell whether the prediction holds, within both intervals; None without an interval.
 
-        A bound holds if the fixed run is no faster than it.
+        A bound holds if the fixed run is not faster than it.
         """
         if self.predicted_ms is None or self.predicted_ci95 is None:
             return None
@@ -67,7 +67,7 @@ class Prediction:
 
 
 def predict(faulty: Analysis, fixed: Analysis, stage: str, who: str) -> Prediction:
-    """Find the prediction for taking a fault out, and hold it against the fixed run.
+    """Find the prediction for removing a fault, and compare it with the fixed run.
 
     Args:
         faulty: the analysis of the faulty run.
@@ -104,10 +104,10 @@ def predict(faulty: Analysis, fixed: Analysis, stage: str, who: str) -> Predicti
 
 
 def answering_gain(faulty: Analysis, stage: str, who: str) -> WhatIf | None:
-    """The gain of the fix that answers a fault; None where the analysis offers none.
+    """Return the gain of the fix that removes a fault; None if the analysis offers none.
 
-    A fault on one rank is answered by fixing the imbalance, by fixing that rank, or by fixing the
-    stage. The gain that the report shows first is taken if it is one of those.
+    The fix of a fault on one rank is that of the imbalance, of that rank, or of the stage. The gain
+    that is first in the report is used if it is one of those.
     """
     offered = [one for one in faulty.what_if if _answers(one.fix, stage, who)]
     main = main_gain(faulty)
@@ -121,7 +121,7 @@ def _answers(fix: str, stage: str, who: str) -> bool:
 
 
 def _order(fix: str) -> int:
-    """Fixing all slow ranks before fixing one of them, and a rank before a stage."""
+    """Order fixes: all slow ranks before one of them, and a rank before a stage."""
     if fix == "imbalance":
         return 0
     return 1 if fix.startswith("rank:") else 2
@@ -140,28 +140,28 @@ def _no_gain(faulty: Analysis, stage: str, who: str) -> str:
 
 
 def line(prediction: Prediction, where: Mapping[str, Any]) -> Score:
-    """A prediction as one line of scores; ``where`` describes its pair."""
+    """Format one prediction as a line of scores; ``where`` describes its pair."""
     derived = {"error": prediction.error, "held": prediction.held}
     return {**where, **asdict(prediction), **derived}
 
 
 def append_score(path: Path, score: Score) -> None:
-    """Write a score after those that are there."""
+    """Append a score to the file."""
     with path.open("a") as file:
         file.write(json.dumps(score) + "\n")
 
 
 def read_scores(path: Path) -> list[Score]:
-    """All scores of a file."""
+    """Read all scores of a file."""
     return [json.loads(one) for one in path.read_text().splitlines()]
 
 
 @dataclass(frozen=True)
 class Row:
-    """What predictions of one kind are worth."""
+    """Summary of one kind of predictions."""
 
     n: int
-    #: Predictions that have an error: there is one, and it is no bound.
+    #: Predictions that have an error: they exist and are no bounds.
     predicted: int
     #: Of the absolute errors.
     median: float | None
@@ -189,7 +189,7 @@ def row(scores: Sequence[Score]) -> Row:
 
 
 def rows(scores: Iterable[Score], by: Sequence[str]) -> dict[tuple[Any, ...], Row]:
-    """Summaries of scores that share the values of some fields, ordered by these."""
+    """Summarize scores that share the values of some fields, ordered by these."""
     cells: dict[tuple[Any, ...], list[Score]] = {}
     for score in scores:
         cells.setdefault(tuple(score[name] for name in by), []).append(score)
@@ -197,10 +197,10 @@ def rows(scores: Iterable[Score], by: Sequence[str]) -> dict[tuple[Any, ...], Ro
 
 
 def repeat_differences(scores: Iterable[Score]) -> list[float]:
-    """By how much equal fixed runs differ, as fractions of the step of a faulty run.
+    """Return the differences of equal fixed runs, as fractions of the step of a faulty run.
 
-    Runs are equal if they share a baseline and their loaders are alike. This is the error of one more
-    training as a prediction.
+    Runs are equal if they share a baseline and their loaders are alike. This is the error of a
+    second training as a prediction.
     """
     alike: dict[tuple[str, bool], dict[str, Score]] = {}
     for score in scores:

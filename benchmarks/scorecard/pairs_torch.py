@@ -1,4 +1,4 @@
-"""The PyTorch training of pairs, whatever reduces its gradients."""
+"""The PyTorch training of pairs, for any way to reduce its gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Distribute = Callable[[nn.Module, torch.optim.Optimizer], tuple[nn.Module, torch
 
 
 class Batches(Dataset):
-    """So many batches, each as late as the fault says."""
+    """So many batches, each delayed by the fault."""
 
     def __init__(self, fault: Fault, rank: int, steps: int) -> None:
         self._fault = fault
@@ -37,7 +37,7 @@ class Batches(Dataset):
 
 
 class Hook(nn.Module):
-    """Pass the input on, as late as the fault says."""
+    """Pass the input on, delayed by the fault."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Hook(nn.Module):
 
 
 def network(fault: Fault) -> nn.Module:
-    """The model, with the same weights on every rank."""
+    """Make the model, with the same weights on every rank."""
     torch.manual_seed(1)
     layers: list[nn.Module] = [Hook(fault)]
     for _ in range(LAYERS):
@@ -85,7 +85,7 @@ def train(
             optimizer.step()
             fault.here("other")
             if number % steps == 0:
-                # What the recorder takes for validation is in no step.
+                # The recorder takes this for validation, which is in no step.
                 with log.validation():
                     pause()
 

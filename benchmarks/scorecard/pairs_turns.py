@@ -1,4 +1,4 @@
-"""Trainings that take turns in one process: only one of them runs at a time.
+"""Trainings that alternate in one process: only one of them runs at a time.
 
 Standard library only.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 #: How long a training may take to end after its last turn.
 END_SECONDS = 60
 
-#: Called by a training where it may pause; returns when the training's next turn begins.
+#: A training calls it where it may pause; it returns when the training's next turn starts.
 Pause = Callable[[], None]
 
 
@@ -26,7 +26,7 @@ class Training:
         self._train = train
         self._begins, self._ends = threading.Semaphore(0), threading.Semaphore(0)
         self._error: BaseException | None = None
-        # A training that has failed must not keep the process alive.
+        # A failed training must not keep the process alive.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -42,7 +42,7 @@ class Training:
             raise self._error
 
     def finish(self) -> None:
-        """Run until the training has ended, which must not pause again.
+        """Run until the training has ended; it must not pause again.
 
         Raises:
             BaseException: whatever the training raises.

@@ -1,10 +1,10 @@
-"""The scorecard's real half: faults of known size on real Horovod ranks, and what is made of them.
+"""The scorecard's real half: faults of known size on real Horovod ranks, and the analysis's results.
 
-    python benchmarks/scorecard/real.py [OPTIONS]     train what is not trained yet, and score it
-    python benchmarks/scorecard/real.py score OUT     score again what was trained
+    python benchmarks/scorecard/real.py [OPTIONS]     train missing cells, and score all
+    python benchmarks/scorecard/real.py score OUT     score trained cells again
 
-One launch trains many cells one after the other. Each leaves a folder with its logs and, beside them,
-what every rank measured of the fault while injecting it. Scores are lines of OUT/scores.jsonl.
+One launch trains many cells one after the other. Each leaves a folder with its logs and every
+rank's measurements of the injected fault. Scores are lines of OUT/scores.jsonl.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from stallscope.errors import StallscopeError
 from stallscope.parsers import read
 from stallscope.run import Run
 
-# For the estimate: what a launch, a cell and a clean step took on two quiet cores.
+# For the estimate: the time of a launch, a cell and a clean step on two idle cores.
 _LAUNCH_SECONDS = 15.0
 _CELL_SECONDS = 0.7
 _STEP_SECONDS = {True: 0.020, False: 0.012}
 
-# What two clocks, read one after the other, can be off.
+# The largest error of two clocks that are read one after the other.
 _RESOLUTION_MS = 0.1
 
 SCORES = "scores.jsonl"
@@ -59,7 +59,7 @@ SCORES = "scores.jsonl"
 
 
 def launches(options: argparse.Namespace) -> list[list[Cell]]:
-    """The cells of every launch."""
+    """Return the cells of every launch."""
     return [
         grid(
             framework,
@@ -76,7 +76,7 @@ def launches(options: argparse.Namespace) -> list[list[Cell]]:
 
 
 def estimated_seconds(cells: list[Cell], steps: int) -> float:
-    """How long one launch will take on two quiet cores."""
+    """Estimate how long one launch takes on two idle cores."""
     shared = bool(cells) and cells[0].ranks > (os.cpu_count() or 1)
     step = _STEP_SECONDS[shared]
     injected = sum(cell.percent / 100 for cell in cells)
@@ -84,10 +84,10 @@ def estimated_seconds(cells: list[Cell], steps: int) -> float:
 
 
 def train(out: Path, cells: list[Cell], steps: int) -> None:
-    """Train cells of one framework and number of ranks in one launch, and print how it goes."""
+    """Train cells of one framework and number of ranks in one launch, and print progress."""
     first = cells[0]
     for cell in cells:
-        # What an interrupted launch has left is no run.
+        # The partial data of an interrupted launch is not a run.
         shutil.rmtree(out / cell.name, ignore_errors=True)
     plan = out / f"cells-{first.framework}-{first.ranks}.json"
     write_cells(plan, cells, steps)
@@ -100,7 +100,7 @@ def train(out: Path, cells: list[Cell], steps: int) -> None:
 
 
 def score_all(out: Path) -> None:
-    """Score every cell that was trained, anew."""
+    """Score every trained cell again."""
     scores = out / SCORES
     scores.unlink(missing_ok=True)
     for cell in trained_cells(out):
@@ -130,7 +130,7 @@ def _score_one(out: Path, cell: Cell, scores: Path) -> None:
 
 
 def measured(out: Path, cell: Cell, analysis: Analysis) -> Injected:
-    """What was injected into the steps that the analysis is about."""
+    """Return what was injected into the analysed steps."""
     assert analysis.steady is not None
     assert analysis.baseline is not None
     assert analysis.baseline.step is not None
@@ -151,29 +151,29 @@ def measured(out: Path, cell: Cell, analysis: Analysis) -> Injected:
 
 
 def _truth(out: Path, cell: Cell) -> list[dict[str, Any]]:
-    """What every rank has written about itself."""
+    """Read every rank's truth about itself."""
     paths = [truth_path(out / cell.name, rank) for rank in range(cell.ranks)]
     return [json.loads(path.read_text()) for path in paths]
 
 
 def injected_ms(out: Path, cell: Cell) -> npt.NDArray[np.float64]:
-    """Steps × ranks: what each rank has measured while injecting it."""
+    """Return each rank's measured injection (steps × ranks)."""
     return np.array([one["injected_ns"] for one in _truth(out, cell)]).T / 1e6
 
 
 def cpu_wait_ms(out: Path, cell: Cell) -> list[float]:
-    """Per rank, how long its threads wanted a core and had none, per step.
+    """Return, per rank, how long per step its threads wanted a core and had none.
 
-    Where it differs between ranks, something besides the fault has made one of them slow.
+    If it differs between ranks, something other than the fault slowed one of them.
     """
     truth = _truth(out, cell)
     return [one["cpu_wait_ns"] / len(one["injected_ns"]) / 1e6 for one in truth]
 
 
 def misplaced(out: Path, cell: Cell, run: Run) -> int:
-    """Steps of ranks whose injected stage is recorded as shorter than what was injected into it.
+    """Count steps of ranks whose injected stage is recorded as shorter than the injection.
 
-    There can be none, however noisy the machine is, if the recorder puts time where it was spent.
+    If the recorder assigns time correctly there are none, however noisy the machine is.
     """
     if cell.stage is None:
         return 0
@@ -188,7 +188,7 @@ def misplaced(out: Path, cell: Cell, run: Run) -> int:
 
 
 def show(rows: list[Row], by: tuple[str, ...]) -> None:
-    """A table of rows for the terminal."""
+    """Print a table for the terminal."""
     shown = Table(
         title="Right, as shares of runs",
         caption="size: found / injected, median; own log: right on the ranks' own logs, one by one; "
@@ -242,7 +242,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "scorecard")
-    parser.add_argument("--estimate", action="store_true", help="only say how long it would take")
+    parser.add_argument("--estimate", action="store_true", help="only print how long it would take")
     return parser
 
 

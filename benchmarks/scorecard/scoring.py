@@ -1,8 +1,8 @@
-"""Scores an analysis against what was injected, beside two naive readings of the same run.
+"""Score an analysis against the injected faults, along with two naive readings of the same run.
 
-Pure functions, the same for simulated and for real runs. The naive readings are what there is without
-joining the ranks' logs as the analysis does: one rank's own log against its own baseline, and the rule
-of trace analysers that whoever comes last most often is the straggler.
+Pure functions, the same for simulated and real runs. The naive readings do not join the ranks' logs
+as the analysis does: one rank's own log against its own baseline, and the rule of trace analysers
+that the rank that is last most often is the straggler.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Injected:
-    """What was injected into a run, as it was measured where it happened."""
+    """What was injected into a run, as measured at the injection."""
 
     stage: str | None
     who: Literal["one", "all", "rotating", "none"]
-    #: The faulty rank, where it is one.
+    #: The faulty rank, if there is a single one.
     rank: int | None
-    #: Per step, on the affected rank; with ``rotating``, on the rank whose turn it is.
+    #: Per step, on the affected rank; with ``rotating``, on the rank of that step.
     mean_ms: float
     #: The clean run's step.
     step_ms: float
@@ -45,35 +45,36 @@ class Injected:
 
 @dataclass(frozen=True)
 class Score:
-    """What was made of one run. None where a question does not arise, or there was no answer."""
+    """How well one run was analysed. None if a question does not apply, or there was no answer."""
 
-    #: What tells the run from others: framework, ranks, size, way, repeat and so on.
+    #: Distinguishes the run from others: framework, ranks, size, way, repeat and so on.
     cell: Mapping[str, Any]
     injected: Injected
-    #: Ranks and hosts that were named.
+    #: Named ranks and hosts.
     named: tuple[int | str, ...]
     #: The stage that was found, and its size.
     stage: str | None
     found_ms: float | None
     cause_right: bool | None
-    #: The rank that was injected is named and nobody else; nobody, where no single rank was injected.
+    #: Whether only the injected rank is named; without a single injected rank, whether none is
+    #: named.
     rank_right: bool
     verdict: str
     verdict_right: bool
-    #: Of the ranks, the share whose own log alone points at the injected stage.
+    #: The share of ranks whose own log alone points at the injected stage.
     own_log_right: float | None
-    #: Whom and what the latest-arrival rule names.
+    #: The ranks and the stage that the latest-arrival rule names.
     latest: tuple[int, str] | None
     latest_cause_right: bool | None
     latest_rank_right: bool
-    #: Coefficient of variation of every rank's laps in the clean run.
+    #: Coefficient of variation of every rank's own step time in the clean run.
     cv: tuple[float, ...]
-    #: Exposed allreduce of the clean run: a verdict rightly prefers it to a smaller fault.
+    #: Exposed allreduce of the clean run: a verdict correctly prefers it to a smaller fault.
     allreduce_ms: float | None
 
     @property
     def recovered(self) -> float | None:
-        """The size that was found as a fraction of what was injected."""
+        """Return the size found as a fraction of the injected size."""
         if self.found_ms is None or self.injected.mean_ms <= 0:
             return None
         return self.found_ms / self.injected.mean_ms
@@ -120,7 +121,7 @@ def _named(stragglers: Iterable[Straggler]) -> tuple[int | str, ...]:
 
 
 def _names_exactly(analysis: Analysis, rank: int | None) -> bool:
-    """Whether this rank is named as persistently slow, and no other rank or host in any way."""
+    """Tell whether this rank is named as persistently slow, and no other rank or host in any way."""
     persistent = {
         r for one in analysis.stragglers if one.pattern == "persistent" for r in one.ranks
     }
@@ -128,7 +129,7 @@ def _names_exactly(analysis: Analysis, rank: int | None) -> bool:
 
 
 def _found(analysis: Analysis, injected: Injected) -> tuple[str | None, float | None]:
-    """The stage that the analysis blames for this kind of fault, and by how much."""
+    """Return the stage that the analysis blames for this kind of fault, and by how much."""
     if injected.who == "all":
         stage = largest_excess(analysis)
         entry = analysis.entry(injected.stage or "")
@@ -137,7 +138,7 @@ def _found(analysis: Analysis, injected: Injected) -> tuple[str | None, float | 
         return largest_excess(analysis), None
     pattern = "rotating" if injected.who == "rotating" else "persistent"
     found = [one for one in analysis.stragglers if one.pattern == pattern]
-    # Of several, the one on the injected rank or stage is the one to be compared with the truth.
+    # Of several, compare the one on the injected rank or stage with the truth.
     found.sort(key=lambda one: (injected.rank not in one.ranks, one.stage != injected.stage))
     if not found:
         return None, None
@@ -147,14 +148,16 @@ def _found(analysis: Analysis, injected: Injected) -> tuple[str | None, float | 
 
 
 def largest_excess(analysis: Analysis) -> str | None:
-    """The stage that exceeds its baseline most, and by more than chance; None where there is none."""
+    """Return the stage that exceeds its baseline most, and by more than chance; None if there is
+    none.
+    """
     excess = {stage: _significant_excess(analysis, stage) for stage in STAGES}
     largest = max(STAGES, key=lambda stage: excess[stage])
     return largest if excess[largest] > 0 else None
 
 
 def _significant_excess(analysis: Analysis, stage: str) -> float:
-    """Milliseconds over the baseline; 0 where the two intervals together could explain them."""
+    """Return the milliseconds over the baseline; 0 if the two intervals together could explain them."""
     entry = analysis.entry(stage)
     base = None if analysis.baseline is None else analysis.baseline.entry(stage)
     if entry is None or entry.excess_ms is None or entry.ci95_ms is None:
@@ -195,7 +198,7 @@ def _own_log_right(analysis: Analysis, injected: Injected) -> float | None:
 
 
 def own_log(run: Run, steady: Ledger, baseline: Run, base_steady: Ledger) -> list[str]:
-    """Per rank: the stage that its own log says has grown most since its own baseline."""
+    """Return, per rank, the stage that its own log shows to have grown most since its own baseline."""
     stages = _own_stages(run, steady.steps)
     base = _own_stages(baseline, base_steady.steps)
     names = list(stages)
@@ -204,7 +207,7 @@ def own_log(run: Run, steady: Ledger, baseline: Run, base_steady: Ledger) -> lis
 
 
 def _own_stages(run: Run, steps: npt.NDArray[np.int64]) -> dict[str, Floats]:
-    """Per rank, means of what one log holds by itself: a wait for others looks like allreduce."""
+    """Return, per rank, means of one log alone: there, waiting for other ranks looks like allreduce."""
     aligned = align(run, max(log.generation for log in run.logs))
     here = _consecutive(aligned.steps, aligned.epochs) & np.isin(aligned.steps[1:], steps)
     begin, data, ready, reduced = (
@@ -220,7 +223,7 @@ def _own_stages(run: Run, steps: npt.NDArray[np.int64]) -> dict[str, Floats]:
 
 
 def latest_arrival(steady: Ledger | None) -> tuple[int, str] | None:
-    """Who the rule names that blames whoever is ready last most often, and for which stage."""
+    """Return the rank that is ready last most often, and the stage that the rule blames."""
     if steady is None or len(steady.ranks) < 2:
         return None
     ranks = len(steady.ranks)
@@ -237,7 +240,9 @@ def latest_arrival(steady: Ledger | None) -> tuple[int, str] | None:
 
 
 def lap_variation(clean: Analysis) -> tuple[float, ...]:
-    """Per rank, the coefficient of variation of the laps, from reduced to the next gradients ready."""
+    """Return, per rank, the coefficient of variation of own step times, from reduced to the next
+    ready.
+    """
     if clean.steady is None:
         return ()
     aligned = align(clean.run, max(log.generation for log in clean.run.logs))
@@ -251,7 +256,7 @@ def lap_variation(clean: Analysis) -> tuple[float, ...]:
 def _consecutive(
     steps: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Per step but the first: whether nothing but training lies between it and the one before."""
+    """Tell, per step but the first, whether only training lies between it and the one before."""
     return np.asarray((np.diff(steps) == 1) & (np.diff(epochs) == 0))
 
 
@@ -277,14 +282,14 @@ def read_scores(path: Path) -> list[Score]:
 
 @dataclass(frozen=True)
 class Row:
-    """Scores of the same cell: shares of runs that are right, medians. None where none has one."""
+    """Scores of the same cell: shares of runs that are right, medians. None where no run has one."""
 
     cell: tuple[Any, ...]
     n: int
     cause_right: float | None
     rank_right: float | None
     verdict_right: float | None
-    #: Median of what was found, as a fraction of what was injected.
+    #: Median of the size found, as a fraction of the injected size.
     recovered: float | None
     own_log_right: float | None
     latest_cause_right: float | None
@@ -293,7 +298,7 @@ class Row:
 
 
 def table(scores: Iterable[Score], by: Sequence[str]) -> list[Row]:
-    """Scores brought together by what they have in common.
+    """Group scores by what they have in common.
 
     Args:
         by: names in ``Score.cell``, or ``stage`` and ``who`` of what was injected.

@@ -1,9 +1,9 @@
-"""The scorecard's simulated half: faults whose truth is known, and what the analysis makes of them.
+"""The scorecard's simulated half: faults with known truth, and the analysis's results.
 
     python benchmarks/scorecard/simulated.py [OPTIONS]
 
-Runs what is missing and brings all results together in docs/scorecard/simulated.json. Interrupted, it
-goes on where it was; results that other code has made are made anew.
+Runs what is missing and writes all results to docs/scorecard/simulated.json. After an interruption
+it continues; it repeats runs whose results are from other code.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from simulated_store import ROOT, Planned, Store, fingerprint
 RESULTS = ROOT / ".stallscope" / "scorecard" / "simulated"
 DOCS = ROOT / "docs" / "scorecard"
 
-# Seconds of work that are handed out at once.
+# Seconds of work per task.
 _CHUNK = 5.0
 _TELL_SECONDS = 30
 
 
 def run_one(planned: Planned, seed: int) -> dict[str, Any]:
-    """The result of one run."""
+    """Return the result of one run."""
     if isinstance(planned, Cell):
         return cell_record(planned, seed)
     return coverage_record(planned, seed)
 
 
 def run_some(planned: Planned, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The results of some runs, and of those that failed what to look at."""
+    """Return the results of some runs, and what to look at for those that failed."""
     records, failed = [], []
     for seed in seeds:
         try:
@@ -61,7 +61,7 @@ def run_some(planned: Planned, seeds: Sequence[int]) -> tuple[list[dict[str, Any
 
 
 def plan(options: argparse.Namespace) -> list[Planned]:
-    """What is to be run."""
+    """Plan all runs."""
     planned: list[Planned]
     if options.quick:
         planned = [*quick_grid(), *configurations(runs=40)[3:6]]
@@ -76,13 +76,15 @@ def plan(options: argparse.Namespace) -> list[Planned]:
 
 
 def seeds_of(one: Planned) -> range:
-    """The seeds of its runs: every cell has its own, so that chance does not hit many cells at once."""
+    """Return a cell's seeds: every cell has its own, so that chance does not affect many cells at
+    once.
+    """
     first = zlib.crc32(one.name.encode())
     return range(first, first + one.runs)
 
 
 def missing(store: Store, planned: Sequence[Planned]) -> list[tuple[Planned, list[int]]]:
-    """Seeds whose results are not there."""
+    """Return the seeds without results."""
     lacking = []
     for one in planned:
         done = {record["seed"] for record in store.read(one)}
@@ -93,7 +95,7 @@ def missing(store: Store, planned: Sequence[Planned]) -> list[tuple[Planned, lis
 
 
 def seconds_per_run(planned: Sequence[Planned]) -> dict[tuple[type, int, int], float]:
-    """What a run of each size takes on one core, measured with one run of each."""
+    """Measure how long a run of each size takes on one core, with one run of each."""
     seconds: dict[tuple[type, int, int], float] = {}
     for one in planned:
         key = _size(one)
@@ -109,7 +111,7 @@ def seconds_per_run(planned: Sequence[Planned]) -> dict[tuple[type, int, int], f
 def total_seconds(
     lacking: Sequence[tuple[Planned, list[int]]], seconds: dict[tuple[type, int, int], float]
 ) -> float:
-    """What all that is missing takes on one core."""
+    """Return how long all missing runs take on one core."""
     return sum(len(seeds) * seconds[_size(one)] for one, seeds in lacking)
 
 
@@ -127,7 +129,7 @@ def chunks(
 
 
 def run(store: Store, planned: Sequence[Planned], jobs: int, console: Console) -> list[str]:
-    """Run what is missing; what failed."""
+    """Run what is missing; return the failures."""
     lacking = missing(store, planned)
     if not lacking:
         return []
@@ -138,7 +140,7 @@ def run(store: Store, planned: Sequence[Planned], jobs: int, console: Console) -
         f"{runs:,} runs in {len(lacking)} cells: about {total / 60:.0f} minutes of one core, "
         f"{total / 60 / jobs:.0f} with {jobs} processes"
     )
-    done, began, told = 0.0, time.monotonic(), 0.0
+    done, began, printed = 0.0, time.monotonic(), 0.0
     failed: list[str] = []
     # Not forked: threads of numpy and pyarrow do not survive that.
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
@@ -150,15 +152,15 @@ def run(store: Store, planned: Sequence[Planned], jobs: int, console: Console) -
             failed += without
             done += len(seeds) * seconds[_size(one)]
             past = time.monotonic() - began
-            if past - told > _TELL_SECONDS:
-                told = past
+            if past - printed > _TELL_SECONDS:
+                printed = past
                 left = past / done * (total - done) / 60
                 console.print(f"{done / total:.0%}, about {left:.0f} minutes left", highlight=False)
     return failed
 
 
 def brought_together(store: Store, planned: Sequence[Planned]) -> dict[str, Any]:
-    """All figures, by kind of cell."""
+    """Return all figures, by kind of cell."""
     content: dict[str, Any] = {
         "made_with": {
             "stallscope": version("stallscope"),
@@ -180,7 +182,7 @@ def brought_together(store: Store, planned: Sequence[Planned]) -> dict[str, Any]
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """One line per cell: short, and a change shows where it is."""
+    """Write one line per cell: short, and diffs show the changed cells."""
     parts = []
     for name, value in content.items():
         if isinstance(value, list):
@@ -193,7 +195,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 
 def show(content: dict[str, Any], console: Console) -> None:
-    """The figures as tables for the terminal."""
+    """Print the figures as tables for the terminal."""
     for kind in ("power", "clean", "pattern", "robustness"):
         cells = content.get(kind, [])
         if not cells:
@@ -234,9 +236,9 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="a small grid; the docs stay as is")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--only", default="", metavar="REGEX", help="cells with such names")
-    parser.add_argument("--runs", type=int, help="so many runs of every cell")
-    parser.add_argument("--estimate", action="store_true", help="only say how long it would take")
+    parser.add_argument("--only", default="", metavar="REGEX", help="only cells with these names")
+    parser.add_argument("--runs", type=int, help="runs of every cell")
+    parser.add_argument("--estimate", action="store_true", help="only print how long it would take")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the single runs")
     return parser
 

@@ -1,4 +1,4 @@
-"""A cell of the scorecard's simulated half: a job, and the fault that it gets, run after run.
+"""A cell of the scorecard's simulated half: a job and its fault, run many times.
 
 Every size is a percentage of the step of the same job without faults, whose imbalance is part of it.
 """
@@ -27,7 +27,7 @@ Kind = Literal["power", "clean", "pattern", "robustness"]
 Who = Literal["one", "all", "rotating", "none", "host", "two"]
 When = Always | Bursts | Ramp
 
-# Which rank is faulty changes from run to run, in steps of a prime that leaves no rank out.
+# The faulty rank changes from run to run, in steps of a prime that reaches every rank.
 _STRIDE = 7919
 
 
@@ -42,7 +42,7 @@ class Cell:
     job: Job
     who: Who = "none"
     stage: str | None = None
-    #: Of the clean step; of two faults the first one's.
+    #: Percent of the clean step; of two faults, the first one's.
     percent: float = 0.0
     when: When = field(default_factory=Always)
     bucket: bool = False
@@ -52,21 +52,21 @@ class Cell:
     about: str = ""
 
     def at(self, seed: int) -> Job:
-        """The job of one run."""
+        """Return the job of one run."""
         job = replace(self.job, seed=seed, faults=self._faults(seed))
         return (
             job if self.work is None else replace(job, samples_factor={self.rank(seed): self.work})
         )
 
     def rank(self, seed: int) -> int:
-        """The faulty rank of one run."""
+        """Return the faulty rank of one run."""
         return seed * _STRIDE % self.job.ranks
 
     def host(self, seed: int) -> str:
         return self.job.hosts[self.rank(seed) // self.job.ranks_per_host]
 
     def second(self, seed: int) -> int:
-        """The other faulty rank, where there are two."""
+        """Return the other faulty rank, if there are two."""
         return (self.rank(seed) + 1 + self.job.ranks // 2) % self.job.ranks
 
     @property
@@ -94,7 +94,7 @@ class Cell:
         return (replace(one, ranks=(self.rank(seed),)),) if self.who == "one" else (one,)
 
     def injected(self, simulated: Simulated) -> Injected:
-        """What was injected into a run, for the kinds of faults that real runs have, too."""
+        """Return what was injected into a run, for the kinds of faults that real runs have, too."""
         seed = simulated.job.seed
         extra = simulated.truth.extra[self.stage or "compute"][1:]
         mean = {
@@ -113,7 +113,7 @@ class Cell:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What tells the cell from others, for tables."""
+        """Return the facts that distinguish the cell in tables."""
         job = self.job
         return {
             "name": self.name,
@@ -130,7 +130,7 @@ class Cell:
 
     @property
     def _fault_sds(self) -> float | None:
-        """The fault as a multiple of the standard deviation of its own stage's noise."""
+        """Return the fault as a multiple of the standard deviation of its own stage's noise."""
         if self.stage is None:
             return None
         noise_ms = self.job.noise.cv * getattr(self.job, f"{self.stage}_ms")
@@ -139,5 +139,5 @@ class Cell:
 
 @lru_cache
 def clean_step_ms(ranks: int, noise: Noise) -> float:
-    """The mean step of a job without faults: one long run tells it well enough for a size."""
+    """Return the mean step of a job without faults: one long run is accurate enough for a size."""
     return simulate(Job(ranks=ranks, steps=1000, noise=noise)).truth.step_ms()

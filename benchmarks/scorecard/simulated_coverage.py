@@ -1,8 +1,8 @@
-"""Do the intervals hold what they promise, and do fixes gain what is said?
+"""Check whether intervals hold the truth as often as they should, and whether fixes gain as predicted.
 
-The truth about a run's step is what the job's step is on average: over many runs of it. An interval is
-right if it holds that. What a fix gains is the same job simulated again without what is fixed, from the
-same random numbers.
+The true step is the job's mean step over many runs. An interval is right if it holds that. The true
+gain of a fix is found by simulating the same job again without the fixed problem, from the same
+random numbers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from stallscope.analysis.ledger.ledger import STAGES
 
 Record = dict[str, Any]
 
-# What input takes without a loader, in the baseline and in a job whose input is fixed.
+# The time of input without a loader, in the baseline and in a job whose input is fixed.
 _DISPATCH_MS = 1.0
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A job whose intervals are held against the truth, many times."""
+    """A job whose intervals are compared with the truth many times."""
 
     name: str
     runs: int
@@ -49,7 +49,7 @@ class Configuration:
 
 
 def record(configuration: Configuration, seed: int) -> Record:
-    """The figures of one run with their intervals, and what was true in it."""
+    """Return the figures of one run with their intervals, and the truth of the run."""
     at = configuration.at(seed)
     simulated = simulate(at)
     baseline = simulate(at.baseline(input_ms=_DISPATCH_MS)).run
@@ -62,7 +62,7 @@ def record(configuration: Configuration, seed: int) -> Record:
 
 
 def _found(analysis: Analysis) -> Iterator[tuple[str, tuple[float, list[float] | None]]]:
-    """Figure by figure: value and interval."""
+    """Return value and interval of every figure."""
     if analysis.step is not None:
         yield "step", (analysis.step.mean, _listed(analysis.step.ci95))
     for entry in analysis.entries:
@@ -72,7 +72,9 @@ def _found(analysis: Analysis) -> Iterator[tuple[str, tuple[float, list[float] |
 
 
 def _with_truth(analysis: Analysis) -> list[WhatIf]:
-    """Gains that a job without the fault shows; half of the variation cannot be simulated."""
+    """Return the gains that a job without the fault can show; half of the variation cannot be
+    simulated.
+    """
     return [gain for gain in analysis.what_if if gain.fix != "variation"]
 
 
@@ -81,7 +83,7 @@ def _listed(interval: tuple[float, float] | None) -> list[float] | None:
 
 
 def _true(simulated: Simulated, fixes: set[str]) -> dict[str, float]:
-    """The same of this run as it really was."""
+    """Return the true figures of this run."""
     means = simulated.truth.ledger_means_ms()
     true = {name: means[name] for name in (*ENTRIES, "step")}
     step = simulated.truth.step_ms()
@@ -94,7 +96,7 @@ def _true(simulated: Simulated, fixes: set[str]) -> dict[str, float]:
 
 
 def _fixed(job: Job, fix: str) -> Job:
-    """The job without what a fix mends."""
+    """Return the job without the problem that a fix removes."""
     if fix == "all":
         return replace(job, faults=(), input_ms=_DISPATCH_MS)
     if fix in STAGES:

@@ -1,4 +1,4 @@
-"""From the results of single runs to the figures of a cell."""
+"""Compute the figures of a cell from the results of its runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MEANS = (
 
 
 def cell_figures(cell: Cell, records: Sequence[Record]) -> Record:
-    """Shares of runs, and medians; what no run has is left out."""
+    """Return shares of runs, and medians; figures that no run has are left out."""
     figures: Record = {**cell.facts, "runs": len(records)}
     for name in _MEANS:
         figures[name] = _mean(record.get(name) for record in records)
@@ -48,7 +48,7 @@ def cell_figures(cell: Cell, records: Sequence[Record]) -> Record:
 
 
 def _all_right(record: Record) -> bool | None:
-    """Cause and rank, and of a pattern all of it."""
+    """Tell whether cause and rank are right, and all of a pattern."""
     if "all_right" in record:
         return bool(record["all_right"])
     return _both(record, "cause_right", "rank_right")
@@ -57,7 +57,7 @@ def _all_right(record: Record) -> bool | None:
 def _both(record: Record, cause: str, rank: str) -> bool | None:
     if record.get(rank) is None:
         return None
-    # In a clean run there is no cause to be found.
+    # A clean run has no cause to find.
     return bool(record[rank]) and record.get(cause) is not False
 
 
@@ -67,8 +67,8 @@ def _mean(values: Iterable[Any]) -> float | None:
 
 
 def coverage_figures(configuration: Configuration, records: Sequence[Record]) -> Record:
-    """Per figure of a run: how often its interval holds the truth, how often it has none, and how far
-    the figure is off.
+    """Return, per figure of a run, how often its interval holds the truth, how often it has none,
+    and its error.
     """
     names = dict.fromkeys(name for record in records for name in record["found"])
     step = float(np.mean([record["true"]["step"] for record in records]))
@@ -101,7 +101,7 @@ def _rounded(figure: Record) -> Record:
 
 
 def _short(value: Any) -> Any:
-    """Numbers as short as anybody reads them."""
+    """Round numbers to the digits that readers use."""
     if isinstance(value, list):
         return [_short(one) for one in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value

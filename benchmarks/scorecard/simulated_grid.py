@@ -1,6 +1,6 @@
-"""Which cells there are, and how many runs of each: fewer where a run takes longer.
+"""All cells, and the runs of each: fewer where a run takes longer.
 
-Wherever there are several hosts, their clocks are apart and drift.
+If there are several hosts, their clocks differ and drift.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ PERCENTS = (5, 10, 30, 100, 200)
 CVS = (0.02, 0.05, 0.1, 0.3)
 
 _APART = Clocks(offset_s=100.0, drift_ppm=20.0)
-# A batch takes longer to make than to train on.
+# Making a batch takes longer than training on it.
 _TOO_SLOW_MS = 250.0
-# In the jobs whose intervals are held against the truth.
+# In the jobs whose intervals are compared with the truth.
 _FAULT = 0.15
 
 
 def job(ranks: int, cv: float, steps: int = 500, phi: float = 0.5, **more: Any) -> Job:
-    """A healthy job; where it is on several hosts, their clocks differ."""
+    """Return a healthy job; on several hosts, the clocks differ."""
     like = Job(ranks=ranks, steps=steps, noise=Noise(cv=cv, phi=phi), **more)
     return replace(like, clocks=_APART) if like.host_count > 1 and "clocks" not in more else like
 
@@ -41,7 +41,7 @@ def power(
     steps: int = 500,
     phi: float = 0.5,
 ) -> list[Cell]:
-    """Faults of every kind that real runs have, too."""
+    """Return faults of every kind that real runs have, too."""
     cells = []
     for on, stage, percent, cv in itertools.product(who, stages, percents, cvs):
         name = f"{ranks}-{on}-{stage}-{percent:g}-cv{cv * 100:g}"
@@ -52,7 +52,7 @@ def power(
 
 
 def clean(ranks: int, runs: int, cvs: Sequence[float] = CVS, more: bool = True) -> list[Cell]:
-    """Runs in which nobody is at fault: equal ranks, then what makes healthy runs look ill."""
+    """Return runs without a fault: equal ranks, then healthy runs that look faulty."""
     cells = [_clean(f"cv{cv * 100:g}", "equal ranks", runs, job(ranks, cv)) for cv in cvs]
     for cv in (0.02, 0.1) if more else ():
         for spread in (0.005, 0.01):
@@ -74,7 +74,7 @@ def clean(ranks: int, runs: int, cvs: Sequence[float] = CVS, more: bool = True) 
 
 
 def starving(ranks: int, runs: int) -> list[Cell]:
-    """Runs in which every rank waits for its batches, and none has a slower loader than the others."""
+    """Return runs in which every rank waits for its batches, and all loaders are equally slow."""
     about = "all ranks starve, their loaders run ahead"
     like = {cv: job(ranks, cv, prefetch=2, input_ms=_TOO_SLOW_MS) for cv in (0.02, 0.1)}
     return [_clean(f"cv{cv * 100:g}-starving", about, runs, one) for cv, one in like.items()]
@@ -85,7 +85,7 @@ def _clean(name: str, about: str, runs: int, like: Job) -> Cell:
 
 
 def patterns(ranks: int, runs: int, cvs: Sequence[float] = (0.02, 0.1)) -> list[Cell]:
-    """Faults that come and go, grow, have a host, or are two."""
+    """Return faults that come and go, grow, affect a host, or occur twice."""
     cells = []
     for cv in cvs:
         like, end = job(ranks, cv), f"cv{cv * 100:g}"
@@ -136,7 +136,7 @@ def patterns(ranks: int, runs: int, cvs: Sequence[float] = (0.02, 0.1)) -> list[
 
 
 def robustness(runs: int) -> list[Cell]:
-    """What happens to logs and clocks, without a fault and with one on one rank."""
+    """Return disturbances of logs and clocks, without a fault and with one on one rank."""
     many, few = job(64, 0.05), job(8, 0.05)
     conditions = {
         "plain": ("nothing else", many),
@@ -182,9 +182,9 @@ def robustness(runs: int) -> list[Cell]:
 
 
 def full_grid() -> list[Cell]:
-    """Everything; fewer cells and runs where a run takes longer.
+    """Return everything; fewer cells and runs where a run takes longer.
 
-    Clean cells have many runs, because false alarms are rare. Whether a fault is found shows in fewer.
+    Clean cells have many runs, because false alarms are rare. Faults need fewer.
     """
     some = {"stages": ("input", "compute"), "percents": (10, 30), "cvs": (0.1,)}
     return [
@@ -213,7 +213,7 @@ def full_grid() -> list[Cell]:
 
 
 def quick_grid() -> list[Cell]:
-    """A look in about two minutes."""
+    """Return a small grid that takes about two minutes."""
     return [
         *clean(8, 60, more=False),
         *power(8, 16, percents=(10, 30), cvs=(0.02, 0.1)),
@@ -224,7 +224,7 @@ def quick_grid() -> list[Cell]:
 
 
 def configurations(runs: int) -> list[Configuration]:
-    """Two, 8 and 64 ranks; quiet and noisy; independent steps or not; shared CPU cores."""
+    """Return two, 8 and 64 ranks; quiet and noisy; independent steps or not; shared CPU cores."""
     return [
         *_of(runs, (2,), (0.1,), (0.5,), ("clean", "one", "all")),
         *_of(runs, (8,), (0.02,), (0.0, 0.9), ("clean",)),
@@ -237,7 +237,9 @@ def configurations(runs: int) -> list[Configuration]:
 
 
 def _on_shared_cores(runs: int) -> Iterator[Configuration]:
-    """Gains where ranks share CPU cores: a fault that sleeps, and one that keeps all cores busy."""
+    """Return gains where ranks share CPU cores: a fault that sleeps, and one that keeps all cores
+    busy.
+    """
     for (ranks, cores), burns, who in itertools.product(
         ((4, 2), (8, 4)), (False, True), ("one", "all")
     ):

@@ -1,4 +1,4 @@
-"""One run of a cell: simulated, analysed, held against the truth. What comes back is plain data."""
+"""One run of a cell: simulated, analysed, compared with the truth. Results are plain data."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _CLEARLY = 1.25
 
 
 def analysed(job: Job) -> tuple[Simulated, Analysis]:
-    """A job and its analysis, against a baseline whose input takes as long as the job's own.
+    """Analyse a job, against a baseline whose input takes as long as the job's own.
 
-    So whatever exceeds the baseline was injected.
+    So every excess over the baseline was injected.
     """
     simulated = simulate(job)
     return simulated, analyse(simulated.run, simulate(job.baseline(input_ms=job.input_ms)).run)
 
 
 def record(cell: Cell, seed: int) -> Record:
-    """What came of one run."""
+    """Return the result of one run."""
     simulated, analysis = analysed(cell.at(seed))
     special = cell.kind == "pattern" or cell.bucket
     scored = (_special if special else _scored)(cell, simulated, analysis)
@@ -36,7 +36,7 @@ def record(cell: Cell, seed: int) -> Record:
 
 
 def _scored(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
-    """Scored by the rules that real runs are scored by."""
+    """Score by the rules of real runs."""
     one = asdict(score(analysis, cell.injected(simulated), {}))
     recovered = None
     if one["found_ms"] is not None and one["injected"]["mean_ms"] > 0:
@@ -64,7 +64,7 @@ def _scored(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
 
 
 def _cost(cell: Cell, simulated: Simulated, allreduce_ms: float | None) -> Record:
-    """What the fault really costs, and whether it is clearly more than exposed allreduce does: a
+    """Return what the fault really costs, and whether it is clearly more than exposed allreduce: a
     verdict names one of the two.
     """
     if cell.who == "none":
@@ -76,7 +76,7 @@ def _cost(cell: Cell, simulated: Simulated, allreduce_ms: float | None) -> Recor
 
 
 def _special(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
-    """Faults that only simulated runs have: patterns, hosts, several ranks, an early bucket."""
+    """Score faults that only simulated runs have: patterns, hosts, several ranks, an early bucket."""
     expected = _expected(cell, simulated.job.seed)
     found = {_key(one) for one in analysis.stragglers}
     parts = {
@@ -103,7 +103,7 @@ def _key(one: Straggler) -> tuple[str, tuple[int, ...], tuple[str, ...], str]:
 
 def _expected(cell: Cell, seed: int) -> set[tuple[str, tuple[int, ...], tuple[str, ...], str]]:
     if cell.bucket:
-        # Timestamps around the whole reduction cannot see it: nobody is to be named for it.
+        # Timestamps around the whole reduction cannot show it: no rank must be named.
         return set()
     job = cell.at(seed)
     pattern = "persistent"
@@ -118,7 +118,7 @@ def _expected(cell: Cell, seed: int) -> set[tuple[str, tuple[int, ...], tuple[st
 
 
 def _recovered(cell: Cell, simulated: Simulated, analysis: Analysis) -> float | None:
-    """The size that was found as a fraction of what was injected."""
+    """Return the size found as a fraction of the injected size."""
     if cell.bucket:
         entry = analysis.entry("allreduce")
         late = simulated.truth.extra["bucket"][1:].max(axis=1).mean() / 1e6
@@ -134,13 +134,13 @@ def _recovered(cell: Cell, simulated: Simulated, analysis: Analysis) -> float | 
     if not found:
         return None
     extra = simulated.truth.extra[cell.stage][1:, cell.rank(seed)] / 1e6
-    # Bursts are as large as they are while they last.
+    # Bursts have their full size while they last.
     size = float(extra[extra > 0].mean()) if found[0].pattern == "bursts" else float(extra.mean())
     return found[0].excess_ms.value / size
 
 
 def _errors(simulated: Simulated, analysis: Analysis) -> Record:
-    """How far exposed allreduce is off, and how often the critical rank is not the true one."""
+    """Return the error of exposed allreduce, and how often the critical rank is not the true one."""
     entry, steady = analysis.entry("allreduce"), analysis.steady
     if entry is None or steady is None:
         return {"allreduce_error_ms": None, "critical_right": None}

@@ -1,7 +1,7 @@
-"""Where results lie until they are brought together: a file of JSON lines per cell, a line per run.
+"""Store results until they are summarized: a file of JSON lines per cell, a line per run.
 
-A run's result is kept as long as what made it is the same: the cell, the analysis, the simulation and
-the rules of scoring. Comments do not count.
+A run's result stays valid while the code behind it is the same: the cell, the analysis, the
+simulation and the scoring rules. Comments do not count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Planned = Cell | Configuration
 
 
 def fingerprint() -> str:
-    """Of the code that results depend on."""
+    """Hash the code that results depend on."""
     files = [Path(__file__).parent / f"{name}.py" for name in _SCORERS]
     for maker in _MAKERS:
         path = ROOT / maker
@@ -50,7 +50,7 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
 
     def read(self, cell: Planned) -> list[dict[str, Any]]:
-        """A cell's results by seed; none if they were made otherwise."""
+        """Return a cell's results by seed; none if other code made them."""
         path = self._path(cell)
         if not path.exists():
             return []
@@ -62,7 +62,7 @@ class Store:
         return [by_seed[seed] for seed in sorted(by_seed)]
 
     def add(self, cell: Planned, records: Iterable[dict[str, Any]]) -> None:
-        """Add results of new seeds; what was made otherwise is thrown away."""
+        """Add results of new seeds; discard those of other code."""
         path = self._path(cell)
         if not self.read(cell):
             path.write_text(json.dumps(self._made_by(cell)) + "\n")
@@ -70,7 +70,7 @@ class Store:
             file.write("".join(json.dumps(record) + "\n" for record in records))
 
     def _made_by(self, cell: Planned) -> dict[str, str]:
-        # How many runs there are to be says nothing about one of them.
+        # The number of planned runs does not affect any one of them.
         return {"code": self._code, "cell": repr(replace(cell, runs=0))}
 
     def _path(self, cell: Planned) -> Path:

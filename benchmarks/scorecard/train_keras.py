@@ -1,4 +1,4 @@
-"""Trains cells of the scorecard with TF-Keras and Horovod; real.py starts it.
+"""Train cells of the scorecard with TF-Keras and Horovod; real.py starts it.
 
 horovodrun -np 2 python benchmarks/scorecard/train_keras.py CELLS OUT
 """
@@ -21,14 +21,14 @@ from keras_faults import AfterBatch, Hook, after  # noqa: E402
 
 from stallscope.keras import StepLogger  # noqa: E402
 
-# Few parameters and many samples: steps that are mostly a fixed piece of work.
+# Few parameters and many samples: steps that are mostly a fixed amount of work.
 BATCH = MACHINE.samples(6144)
 WIDTH = 64
 LAYERS = 2
 
 
 def data(injection: Injection) -> tf.data.Dataset:
-    """One batch again and again, each time as late as the fault says, with nothing to hide it."""
+    """Yield one batch again and again, each delayed by the fault, with no prefetching to hide it."""
     generator = np.random.default_rng(hvd.rank())
     x = tf.constant(generator.standard_normal((BATCH, WIDTH), np.float32))
     y = tf.constant(generator.integers(0, 10, BATCH))

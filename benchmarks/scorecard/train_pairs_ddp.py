@@ -25,7 +25,7 @@ def distribute(
 
 
 def agree(number: float) -> float:
-    """Return the number of rank 0, on every rank."""
+    """Return rank 0's number on every rank."""
     numbers = [number]
     dist.broadcast_object_list(numbers, 0)
     return numbers[0]

@@ -23,7 +23,7 @@ from stallscope.keras import StepLogger, synthetic_like
 
 
 def data(fault: Fault) -> tf.data.Dataset:
-    """Endless batches, each as late as the fault says; two are prefetched, or none."""
+    """Yield endless batches, each delayed by the fault; two are prefetched, or none."""
     samples = Samples(hvd.rank())
 
     def load(_: np.int64) -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +45,7 @@ def data(fault: Fault) -> tf.data.Dataset:
 
 
 def network(fault: Fault) -> tf.keras.Model:
-    """The model, ready to be trained."""
+    """Make the compiled model."""
     layers = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(LAYERS)]
     model = tf.keras.Sequential(
         [

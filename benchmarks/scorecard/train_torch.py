@@ -1,4 +1,4 @@
-"""Trains cells of the scorecard with PyTorch and Horovod; real.py starts it.
+"""Train cells of the scorecard with PyTorch and Horovod; real.py starts it.
 
 horovodrun -np 2 python benchmarks/scorecard/train_torch.py CELLS OUT
 """
@@ -21,14 +21,14 @@ from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
 from stallscope.torch import StepLogger  # noqa: E402
 
-# Few parameters and many samples: steps that are mostly a fixed piece of work.
+# Few parameters and many samples: steps that are mostly a fixed amount of work.
 BATCH = MACHINE.samples(6144)
 WIDTH = 64
 LAYERS = 2
 
 
 class Batches(IterableDataset):
-    """One batch again and again, each time as late as the fault says."""
+    """One batch again and again, each delayed by the fault."""
 
     def __init__(self, injection: Injection, steps: int) -> None:
         generator = torch.Generator().manual_seed(hvd.rank())
@@ -44,7 +44,7 @@ class Batches(IterableDataset):
 
 
 class Hook(nn.Module):
-    """Passes its input on, as late as the fault says."""
+    """Passes its input on, delayed by the fault."""
 
     def __init__(self, injection: Injection) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """A small training of Keras 2 or 3, recorded: OUT LAYERS STEPS, and "no-stages".
 
-KERAS_BACKEND says which Keras.
+KERAS_BACKEND selects the Keras.
 """
 
 import sys

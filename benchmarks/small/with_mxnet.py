@@ -23,5 +23,5 @@ with StepLogger(out, trainer=trainer, stages="no-stages" not in sys.argv) as log
             loss = net(batch).square().mean()
         loss.backward()
         trainer.step(BATCH)
-        # As where the loss is told at times: without it the host runs ahead of the engine for ever.
+        # As with a loss that is printed at times; otherwise the host runs far ahead of the engine.
         loss.asscalar()

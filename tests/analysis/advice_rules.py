@@ -1,7 +1,7 @@
-"""What becomes of a set-up when its user follows a piece of advice, piece by piece.
+"""How a set-up changes when its user follows a piece of advice.
 
-A new piece of advice needs an entry here: a change of the recorded facts, the measurement without which
-it is not given, or the reason why no fact can tell that it is followed.
+A new piece of advice needs an entry here: a change of the recorded facts, the measurement that it
+needs, or the reason why no fact can show that it is followed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Follow = Callable[[Setup, "re.Match[str]"], Setup]
 
 
 def facts(**changes: Any) -> Follow:
-    """The set-up with these facts; a function is called with the number in the line."""
+    """Return the set-up with these facts; a function is called with the number in the line."""
     return lambda setup, match: replace(
         setup,
         **{
@@ -31,7 +31,7 @@ def facts(**changes: Any) -> Follow:
 
 
 def pipeline(*operations: str) -> Follow:
-    """The pipeline with these operations at its end, and its sequential maps in parallel."""
+    """Return the pipeline with these operations at its end, and its sequential maps in parallel."""
 
     def follow(setup: Setup, _: re.Match[str]) -> Setup:
         known = [one for one in setup.pipeline or ("TFRecord",) if one not in ("Map", *operations)]
@@ -54,7 +54,7 @@ def pool(**changes: Any) -> Follow:
 
 
 def setting(setup: Setup, match: re.Match[str]) -> Setup:
-    """The environment with the settings that stand in the line."""
+    """Return the environment with the settings of the line."""
     return replace(setup, settings={**setup.settings, **dict(re.findall(r"(\w+)=(\S+)", match[0]))})
 
 
@@ -64,7 +64,7 @@ def tuned(setup: Setup, _: re.Match[str]) -> Setup:
     return replace(setup, settings={**kept, **fixed})
 
 
-#: By the line: what the facts are when the line has been pasted.
+#: By the line: the facts after the line has been pasted.
 BY_LINE: Mapping[str, Follow] = {
     r"^dataset = dataset\.prefetch\(": pipeline("Prefetch"),
     r"^dataset = dataset\.map\(decode, num_parallel_calls": pipeline("ParallelMap"),
@@ -101,7 +101,7 @@ BY_LINE: Mapping[str, Follow] = {
     r"MetricAverageCallback\(": callbacks(AVERAGES, averages_first=True),
 }
 
-#: By the words, of pieces that have no line.
+#: By the words, for pieces without a line.
 BY_WORDS: Mapping[str, Follow] = {
     "mixed precision, if it is not on yet": facts(compute_dtypes=("bfloat16",)),
     "or give it more workers": facts(loader_workers=16),
@@ -116,7 +116,7 @@ BY_WORDS: Mapping[str, Follow] = {
     "Prepare batches ahead of training": facts(framework="keras", pipeline=IN_ORDER),
 }
 
-#: Pieces that are given where something was measured, and only there: the measurement.
+#: Pieces that need a measurement, with that measurement.
 MEASURED: Mapping[str, str] = {
     r"Give every rank the same number of samples": "samples per step and epoch: uneven_batches",
     r"^.*Replace hosts? ": "the host is late in most steps",
@@ -138,7 +138,7 @@ MEASURED: Mapping[str, str] = {
     r"^Make each batch cheaper": "input is late although nothing else is left to do",
 }
 
-#: Pieces of which no fact tells whether they are followed. Their words say when they are meant.
+#: Pieces that no fact shows to be followed. Their words state when they apply.
 NO_FACT_TELLS: Mapping[str, str] = {
     r"^(Otherwise l|L)ook at": "it names places to look at, and changes no setting",
     r"^Make epochs longer, or check": "how long an epoch should be depends on the data",
@@ -159,5 +159,5 @@ def following(piece: Advice, setup: Setup) -> Setup | None:
 
 
 def excused(piece: Advice) -> bool:
-    """Whether a table says why no fact of a set-up tells that a piece is followed."""
+    """Tell whether a table says why no fact of a set-up shows that a piece is followed."""
     return any(re.search(pattern, piece.what) for pattern in (*MEASURED, *NO_FACT_TELLS))

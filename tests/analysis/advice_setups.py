@@ -1,4 +1,4 @@
-"""Set-ups that advice is given for, and every piece that any of them can get."""
+"""Set-ups that get advice, and every piece that any of them can get."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
-#: Four ranks on one host with CPU cores to spare.
+#: Four ranks on one host with spare CPU cores.
 KERAS = Setup(
     framework="keras",
     library="horovod",
@@ -86,7 +86,7 @@ def every_piece() -> Iterator[tuple[Setup, Advice]]:
 
 
 def pieces_for(setup: Setup) -> tuple[Advice, ...]:
-    """Return every piece that a set-up gets, whatever the verdict and the findings are."""
+    """Return every piece that a set-up gets, for any verdict and findings."""
     run, ledger = _example()
     pieces = [
         *for_late_input(setup),
@@ -103,7 +103,7 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         averaged_metrics(setup),
         broadcast_once(setup),
         dense_gradients(setup, (200, 16)),
-        # Samples that get the epoch are not in the same order.
+        # Samples that the epoch reorders.
         *([] if setup.set_epoch else [shuffled_anew(setup, True)]),
         shuffled_anew(setup, False),
         larger_cache(setup, evicts=True),
@@ -130,14 +130,14 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
 
 
 def _moved(network: float | None) -> Communication:
-    """Communication whose bytes may be what costs; ``network`` is its bandwidth in GB/s."""
+    """Return communication whose cost may depend on bytes; ``network`` is its bandwidth in GB/s."""
     mean = Mean(10.0, (10.0, 10.0))
     return Communication(100_000_000, mean, 1.0, network, 20.0, None)
 
 
 @cache
 def _example() -> tuple[Run, Ledger]:
-    """A run whose rank 1 may use fewer CPU cores than the other."""
+    """Return a run whose rank 1 may use fewer CPU cores than the other."""
     run = simulate(Job(ranks=2, steps=60)).run
     logs = tuple(
         replace(log, facts={**log.facts, "cpus_allowed": 8 - log.rank}) for log in run.logs
@@ -160,7 +160,7 @@ def _setups() -> Iterator[Setup]:
 
 
 def _with_facts() -> Iterator[Setup]:
-    """Set-ups that recorded some of what advice rests on, and follow some of it."""
+    """Yield set-ups that recorded some of the facts for advice, and follow some of it."""
     yield replace(KERAS, pipeline=("TFRecord", "Map", "Shuffle", "Batch"), loader_threads=0)
     yield replace(KERAS, pipeline=IN_ORDER, loader_threads=2)
     yield replace(KERAS, callbacks=frozenset({AVERAGES}))

@@ -1,4 +1,4 @@
-"""Advice is for the user's own framework and set-up, and only given where the logs say so."""
+"""Advice is for the user's own framework and set-up, and only given on evidence in logs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def analysis_of(folder: Path, job: Job, baseline: Job | None = None) -> Analysis
 
 @pytest.fixture(scope="module")
 def ledger() -> Ledger:
-    """Steps of 200 ms, of which 50 are exposed allreduce."""
+    """Return steps of 200 ms, of which 50 are exposed allreduce."""
     job = SimulatedJob(ranks=2, steps=200, input_ms=2, compute_ms=146, other_ms=2)
     steady = analyse(simulate(replace(job, communication=Fixed(50.0))).run).steady
     assert steady is not None
@@ -70,7 +70,7 @@ def run() -> Run:
 # -- how it reads --------------------------------------------------------------------------------
 
 
-def test_every_piece_is_sentences_with_a_line_that_is_python_or_for_a_shell() -> None:
+def test_every_piece_has_sentences_and_a_line_of_python_or_shell() -> None:
     seen = {piece for _, piece in every_piece()}
     assert len(seen) > 40
     for piece in seen:
@@ -81,7 +81,7 @@ def test_every_piece_is_sentences_with_a_line_that_is_python_or_for_a_shell() ->
             ast.parse(piece.line)
 
 
-def test_the_ends_of_an_interval_are_told_apart() -> None:
+def test_the_ends_of_an_interval_differ_as_printed() -> None:
     ledger = analyse(simulate(SimulatedJob(ranks=4, steps=120, seed=1)).run).steady
     assert ledger is not None
     pieces = for_allreduce(DDP, ledger, None)
@@ -90,7 +90,7 @@ def test_the_ends_of_an_interval_are_told_apart() -> None:
     assert all(float(low) < float(high) for low, high in intervals)
 
 
-def test_no_piece_speaks_another_frameworks_language() -> None:
+def test_no_piece_is_for_another_framework() -> None:
     for setup, piece in every_piece():
         foreign = {"keras": ("torch", "DataLoader"), "torch": ("tf.", "keras")}
         assert not any(word in piece.line for word in foreign.get(str(setup.framework), ()))
@@ -107,7 +107,7 @@ def test_facts_become_the_set_up(tmp_path: Path) -> None:
     assert (setup.cpu_cores, setup.ranks_on_machine, setup.spare_cores) == (16, 2, 7)
 
 
-def test_facts_that_are_no_facts_are_not_known(tmp_path: Path) -> None:
+def test_invalid_facts_are_unknown(tmp_path: Path) -> None:
     odd = {"framework": 7, "versions": [], "devices": "GPU", "cpu_count": "x", "settings": 1}
     write_job(tmp_path, replace(CLEAN, facts=odd))
     setup = Setup.of(read(str(tmp_path))[0])
@@ -126,30 +126,30 @@ def test_ranks_of_pytorch_without_horovod_reduce_with_ddp(tmp_path: Path) -> Non
 # -- input ---------------------------------------------------------------------------------------
 
 
-def test_late_input_in_keras_is_a_matter_of_tf_data() -> None:
-    said = text(for_late_input(KERAS))
-    assert "`dataset = dataset.prefetch(tf.data.AUTOTUNE)`" in said
-    assert "num_parallel_calls=tf.data.AUTOTUNE" in said
-    assert "dataset.shard(hvd.size(), hvd.rank())" in said
-    assert "dataset.cache()" in said
-    assert "own: 4 ranks" not in said
+def test_late_input_in_keras_gets_advice_on_tf_data() -> None:
+    advice_text = text(for_late_input(KERAS))
+    assert "`dataset = dataset.prefetch(tf.data.AUTOTUNE)`" in advice_text
+    assert "num_parallel_calls=tf.data.AUTOTUNE" in advice_text
+    assert "dataset.shard(hvd.size(), hvd.rank())" in advice_text
+    assert "dataset.cache()" in advice_text
+    assert "own: 4 ranks" not in advice_text
 
 
-def test_what_is_seen_once_is_not_kept() -> None:
+def test_data_used_once_is_not_cached() -> None:
     assert "cache" not in text(for_late_input(replace(KERAS, epochs=1)))
 
 
-def test_without_processors_to_spare_parallel_maps_have_nothing_to_run_on() -> None:
+def test_without_spare_cpu_cores_parallel_maps_are_not_advised() -> None:
     crowded = replace(KERAS, cpu_cores=4)
-    said = text(for_late_input(crowded))
-    assert "4 ranks on a host have 4 CPU cores" in said
-    assert "num_parallel_calls" not in said
+    advice_text = text(for_late_input(crowded))
+    assert "4 ranks on a host have 4 CPU cores" in advice_text
+    assert "num_parallel_calls" not in advice_text
     # On accelerators the ranks' own work does not need them.
     assert "4 ranks on a host" not in text(for_late_input(replace(crowded, gpu=True)))
 
 
 @pytest.mark.parametrize(
-    ("workers", "cpu_cores", "said"),
+    ("workers", "cpu_cores", "expected"),
     [
         (0, 16, "it has none: `DataLoader(data, batch_size=32, num_workers=3, "),
         (2, 16, "it has 2: `DataLoader(data, batch_size=32, num_workers=3, "),
@@ -159,11 +159,11 @@ def test_without_processors_to_spare_parallel_maps_have_nothing_to_run_on() -> N
         (4, None, "it has 4: `DataLoader(data, batch_size=32, num_workers=8, "),
     ],
 )
-def test_workers_are_counted_against_processors(
-    workers: int | None, cpu_cores: int | None, said: str
+def test_workers_are_limited_by_cpu_cores(
+    workers: int | None, cpu_cores: int | None, expected: str
 ) -> None:
     setup = replace(TORCH, loader_workers=workers, cpu_cores=cpu_cores)
-    assert said in text(for_late_input(setup))
+    assert expected in text(for_late_input(setup))
 
 
 def test_memory_is_pinned_for_accelerators_only() -> None:
@@ -180,7 +180,7 @@ def test_memory_is_pinned_for_accelerators_only() -> None:
         ("batch", "dataset.batch(32, drop_remainder=True).map("),
     ],
 )
-def test_where_stages_were_measured_the_longest_comes_first(stage: str, first: str) -> None:
+def test_of_measured_stages_the_longest_comes_first(stage: str, first: str) -> None:
     assert first in str(for_late_input(KERAS, stage)[0])
 
 
@@ -191,13 +191,13 @@ def test_augmentation_goes_to_the_accelerator_or_gets_more_workers() -> None:
     assert "augment" not in text(for_late_input(TORCH, "decode"))
 
 
-def test_loaders_that_take_compute_its_processors_get_fewer() -> None:
+def test_loaders_that_take_computes_cpu_cores_get_fewer() -> None:
     assert "private_threadpool_size = 2" in text(for_slower_compute(KERAS))
     assert "num_workers=4" in text(for_slower_compute(replace(TORCH, loader_workers=8)))
     assert "num_workers" not in text(for_slower_compute(replace(TORCH, loader_workers=1)))
 
 
-def test_for_a_framework_that_is_not_known_there_are_words_and_no_lines(ledger: Ledger) -> None:
+def test_an_unknown_framework_gets_words_and_no_lines(ledger: Ledger) -> None:
     unknown = replace(KERAS, framework=None, library=None)
     late, slower = for_late_input(unknown), for_slower_compute(unknown)
     assert "Prepare batches ahead of training" in text(late)
@@ -209,7 +209,7 @@ def test_for_a_framework_that_is_not_known_there_are_words_and_no_lines(ledger: 
 # -- communication -------------------------------------------------------------------------------
 
 
-def test_half_of_the_bytes_gains_what_replaying_the_steps_says(ledger: Ledger) -> None:
+def test_half_of_the_bytes_gains_what_the_replay_predicts(ledger: Ledger) -> None:
     (fp16,) = [one for one in for_allreduce(KERAS, ledger, None) if "fp16" in one.line]
     assert fp16.line == (
         "optimizer = hvd.DistributedOptimizer(optimizer, compression=hvd.Compression.fp16)"
@@ -229,7 +229,7 @@ def moved(
     return Communication(size, mean, bandwidth, network, whole, None)
 
 
-def test_fewer_bytes_are_no_help_where_bytes_are_not_what_costs(ledger: Ledger) -> None:
+def test_fewer_bytes_are_not_advised_if_bytes_do_not_cost(ledger: Ledger) -> None:
     assert "fp16" in text(for_allreduce(KERAS, ledger, moved(100.0)))
     # The network is known, and needs 15 ms of 100.
     assert "fp16" not in text(for_allreduce(KERAS, ledger, moved(100.0, network=10.0)))
@@ -240,7 +240,7 @@ def test_fewer_bytes_are_no_help_where_bytes_are_not_what_costs(ledger: Ledger) 
     assert "fp16" not in text(for_allreduce(halves, ledger, None))
 
 
-def test_accumulation_is_for_those_who_do_not_accumulate_yet(ledger: Ledger) -> None:
+def test_accumulation_is_only_advised_if_not_in_use(ledger: Ledger) -> None:
     assert "backward_passes_per_step=2, average_aggregated_gradients=True" in (
         text(for_allreduce(KERAS, ledger, None))
     )
@@ -254,17 +254,17 @@ def test_accumulation_is_for_those_who_do_not_accumulate_yet(ledger: Ledger) -> 
 
 
 def test_settings_are_measured_by_the_autotuner_and_then_fixed(ledger: Ledger) -> None:
-    said = text(for_allreduce(KERAS, ledger, None))
-    assert "`HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv`" in said
-    assert "160 gradients of 100.0 MB together" in said
+    advice_text = text(for_allreduce(KERAS, ledger, None))
+    assert "`HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv`" in advice_text
+    assert "160 gradients of 100.0 MB together" in advice_text
     tuning = replace(KERAS, settings={"HOROVOD_AUTOTUNE": "1"})
-    said = text(for_allreduce(tuning, ledger, None))
-    assert "stallscope tune RUN" in said
-    assert "HOROVOD_AUTOTUNE=1" not in said
+    advice_text = text(for_allreduce(tuning, ledger, None))
+    assert "stallscope tune RUN" in advice_text
+    assert "HOROVOD_AUTOTUNE=1" not in advice_text
     assert "HOROVOD" not in text(for_allreduce(DDP, ledger, None))
 
 
-def test_ddp_gets_larger_buckets_where_there_are_several(ledger: Ledger) -> None:
+def test_ddp_gets_larger_buckets_if_there_are_several(ledger: Ledger) -> None:
     assert "bucket_cap_mb=100" in text(for_allreduce(DDP, ledger, None))
     small = replace(DDP, gradient_bytes=10_000_000)
     assert "bucket_cap_mb" not in text(for_allreduce(small, ledger, None))
@@ -289,7 +289,7 @@ def test_two_levels_are_for_several_accelerators_on_each_of_several_hosts(
     assert ("HOROVOD_HIERARCHICAL_ALLREDUCE=1" in text(for_allreduce(setup, ledger, None))) == given
 
 
-def test_nccl_is_asked_for_on_accelerators_only(ledger: Ledger) -> None:
+def test_nccl_is_advised_on_accelerators_only(ledger: Ledger) -> None:
     on_gpus = replace(TORCH, **ON_GPUS)
     assert "import horovod.torch as hvd; print(hvd.nccl_built())" in (
         text(for_allreduce(on_gpus, ledger, None))
@@ -297,7 +297,7 @@ def test_nccl_is_asked_for_on_accelerators_only(ledger: Ledger) -> None:
     assert "nccl" not in text(for_allreduce(TORCH, ledger, None))
 
 
-def test_the_network_is_held_against_what_it_gives_where_that_is_not_known(ledger: Ledger) -> None:
+def test_an_unknown_network_is_to_be_measured(ledger: Ledger) -> None:
     two = replace(KERAS, hosts={"alpha": 2, "beta": 2})
     assert "Compare the 1.5 GB/s" in text(for_allreduce(two, ledger, moved(100.0)))
     assert "--network-bandwidth" not in text(for_allreduce(two, ledger, moved(100.0, network=1.6)))
@@ -310,24 +310,24 @@ def test_the_network_is_held_against_what_it_gives_where_that_is_not_known(ledge
 def test_a_host_is_replaced_or_left_out(run: Run) -> None:
     late = straggler(ranks=(4, 5, 6, 7), hosts=("beta",))
     setup = replace(KERAS, ranks=12, hosts={"alpha": 4, "beta": 4, "gamma": 4})
-    said = text(for_imbalance(run, setup, (late,)))
-    assert "Replace host beta, or leave it out" in said
-    assert "`horovodrun -np 8 -H alpha:4,gamma:4 python train.py`" in said
+    advice_text = text(for_imbalance(run, setup, (late,)))
+    assert "Replace host beta, or leave it out" in advice_text
+    assert "`horovodrun -np 8 -H alpha:4,gamma:4 python train.py`" in advice_text
     odd = replace(setup, hosts={"alpha; rm -rf /": 4, "beta": 4})
     assert "horovodrun" not in text(for_imbalance(run, odd, (late,)))
     assert "Replace" not in text(for_imbalance(run, setup, (straggler(),)))
 
 
-def test_what_a_late_rank_has_otherwise_is_said(run: Run) -> None:
-    def with_processors(*counts: int) -> Run:
+def test_differences_of_a_late_rank_are_named(run: Run) -> None:
+    def with_cores(*counts: int) -> Run:
         logs = tuple(
             replace(log, facts={**log.facts, "cpus_allowed": counts[log.rank]}) for log in run.logs
         )
         return replace(run, logs=logs)
 
-    said = text(for_imbalance(with_processors(8, 2, 8, 8), KERAS, (straggler(),)))
-    assert "Start rank 1 like the others; available CPU cores: 2 there, 8" in said
-    for alike in (with_processors(8, 8, 8, 8), with_processors(8, 2, 4, 8), run):
+    advice_text = text(for_imbalance(with_cores(8, 2, 8, 8), KERAS, (straggler(),)))
+    assert "Start rank 1 like the others; available CPU cores: 2 there, 8" in advice_text
+    for alike in (with_cores(8, 8, 8, 8), with_cores(8, 2, 4, 8), run):
         assert "Start rank 1" not in text(for_imbalance(alike, KERAS, (straggler(),)))
 
 
@@ -341,12 +341,12 @@ def test_uneven_work_is_evened_out_in_the_users_framework(run: Run) -> None:
     assert "drop_remainder" not in text(for_imbalance(run, KERAS, (straggler(),)))
 
 
-def test_lateness_that_moves_around_may_be_lengths(run: Run) -> None:
+def test_lateness_that_moves_around_may_come_from_lengths(run: Run) -> None:
     moves = straggler(ranks=(), pattern="rotating")
     assert "bucket_by_sequence_length" in text(for_imbalance(run, KERAS, (moves,)))
     assert "bucket" not in text(for_imbalance(run, TORCH, (moves,)))
     assert "bucket" not in text(for_imbalance(run, KERAS, (straggler(),)))
-    # Loaders that stall in turn are mended as input.
+    # Loaders that stall in turn are treated as input.
     stalls = straggler("input", ranks=(), pattern="rotating")
     assert text(for_imbalance(run, KERAS, (stalls,))) == ""
 
@@ -354,7 +354,7 @@ def test_lateness_that_moves_around_may_be_lengths(run: Run) -> None:
 # -- between steps, and compute ------------------------------------------------------------------
 
 
-def test_several_steps_in_a_call_are_for_keras_that_has_one() -> None:
+def test_several_steps_in_a_call_are_for_keras_with_one() -> None:
     assert "steps_per_execution=10" in text(between_steps(KERAS))
     assert "steps_per_execution" not in text(between_steps(replace(KERAS, steps_per_execution=8)))
     assert "steps_per_execution" not in text(between_steps(TORCH))
@@ -387,5 +387,5 @@ def test_verdicts_come_with_their_own_advice(
     assert any(line in piece for piece in found.bottleneck.advice)
 
 
-def test_where_nothing_is_found_nothing_is_advised(tmp_path: Path) -> None:
+def test_without_findings_there_is_no_advice(tmp_path: Path) -> None:
     assert analysis_of(tmp_path, replace(CLEAN, facts=TF_FACTS)).bottleneck.advice == ()

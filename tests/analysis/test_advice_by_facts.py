@@ -1,4 +1,4 @@
-"""Advice that rests on what the recorder saw of pools and transports."""
+"""Advice based on the recorded facts of pools and transports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNSEEN = replace(THREADS, room=None, waiting=None, batched=False)
 
 
 @pytest.mark.parametrize(
-    ("pool", "processors", "said"),
+    ("pool", "processors", "expected"),
     [
         (THREADS, 16, 'make_batch_reader(url, reader_pool_type="process", workers_count=3)'),
         (replace(THREADS, batched=False), 16, "`reader = make_reader(url, reader_pool_type="),
@@ -48,22 +48,22 @@ UNSEEN = replace(THREADS, room=None, waiting=None, batched=False)
         (replace(THREADS, waiting=44.0), 16, "BatchedDataLoader(reader, batch_size=32)"),
     ],
 )
-def test_petastorms_queue_says_which_side_to_make_faster(
-    pool: Pool, processors: int | None, said: str
+def test_petastorms_queue_decides_which_side_to_make_faster(
+    pool: Pool, processors: int | None, expected: str
 ) -> None:
     setup = replace(TORCH, loader_workers=None, cpu_cores=processors, pool=pool)
     advice = text(for_late_input(setup))
-    assert said in advice
+    assert expected in advice
     assert f"{pool.waiting:.2g} row groups waited in its queue, which holds 50" in advice
     assert "is not a DataLoader" not in advice
 
 
-def test_a_queue_that_nobody_looked_into_is_looked_into_first() -> None:
+def test_an_unmeasured_queue_is_to_be_measured_first() -> None:
     setup = replace(TORCH, loader_workers=None, pool=UNSEEN)
-    said = text(for_late_input(setup))
-    assert '`reader = make_reader(url, reader_pool_type="thread")`' in said
-    assert "more workers than its 2: `reader = make_reader(url, " in said
-    assert "is not a DataLoader" not in said
+    advice_text = text(for_late_input(setup))
+    assert '`reader = make_reader(url, reader_pool_type="thread")`' in advice_text
+    assert "more workers than its 2: `reader = make_reader(url, " in advice_text
+    assert "is not a DataLoader" not in advice_text
     assert "more workers" not in text(for_late_input(replace(setup, cpu_cores=8)))
 
 
@@ -94,7 +94,7 @@ def test_a_queue_in_between_blames_neither_side() -> None:
         ("x", None),
     ],
 )
-def test_a_queue_counts_where_it_was_looked_at_often(
+def test_a_queue_counts_if_it_was_sampled_often(
     tmp_path: Path, fact: Any, pool: Pool | None
 ) -> None:
     write_job(tmp_path, Job(ranks=2, steps=20, facts={"petastorm": fact}))
@@ -105,7 +105,7 @@ def test_a_queue_counts_where_it_was_looked_at_often(
 
 
 @pytest.mark.parametrize(
-    ("setup", "changes", "said"),
+    ("setup", "changes", "expected"),
     [
         (KERAS, {**ON_GPUS, "reduces_with": ("gloo",)}, "HOROVOD_GPU_OPERATIONS=NCCL pip"),
         (TORCH, {**ON_GPUS, "reduces_with": ("mpi", "gloo")}, "this one uses mpi and gloo, and"),
@@ -113,10 +113,10 @@ def test_a_queue_counts_where_it_was_looked_at_often(
         (TORCH, {**TWO_HOSTS, "reduces_with": ("gloo",)}, "HOROVOD_WITH_MPI=1 pip"),
     ],
 )
-def test_what_reduces_is_named_where_there_is_better(
-    ledger: Ledger, setup: Setup, changes: dict[str, Any], said: str
+def test_a_backend_is_named_if_there_is_a_better_one(
+    ledger: Ledger, setup: Setup, changes: dict[str, Any], expected: str
 ) -> None:
-    assert said in text(for_allreduce(replace(setup, **changes), ledger, None))
+    assert expected in text(for_allreduce(replace(setup, **changes), ledger, None))
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_what_reduces_is_named_where_there_is_better(
         (TORCH, TWO_HOSTS),
     ],
 )
-def test_what_reduces_is_left_alone_where_it_is_good_or_not_known(
+def test_a_good_or_unknown_backend_is_left_alone(
     ledger: Ledger, setup: Setup, changes: dict[str, Any]
 ) -> None:
-    said = text(for_allreduce(replace(setup, **changes), ledger, None))
-    assert not any(word in said for word in ("NCCL pip", "nccl_built", '"nccl"', "WITH_MPI"))
+    advice_text = text(for_allreduce(replace(setup, **changes), ledger, None))
+    assert not any(word in advice_text for word in ("NCCL pip", "nccl_built", '"nccl"', "WITH_MPI"))
 
 
 @pytest.mark.parametrize(
@@ -154,29 +154,29 @@ def test_what_reduces_is_left_alone_where_it_is_good_or_not_known(
         ({"gradient_bytes": 1_000_000, "library": "ddp", "framework": "torch"}, None),
     ],
 )
-def test_without_a_tuners_log_the_sizes_of_gradients_say_how_long_a_cycle_may_be(
+def test_without_a_tuners_log_gradient_sizes_limit_the_cycle(
     changes: dict[str, Any], cycle: int | None
 ) -> None:
     job = SimulatedJob(ranks=2, steps=100, input_ms=2, compute_ms=150, other_ms=2)
     steady = analyse(simulate(replace(job, communication=Fixed(50.0))).run).steady
     assert steady is not None
-    said = text(for_allreduce(replace(KERAS, **changes), steady, None))
+    advice_text = text(for_allreduce(replace(KERAS, **changes), steady, None))
     if cycle is None:
-        assert "HOROVOD_CYCLE_TIME=" not in said
+        assert "HOROVOD_CYCLE_TIME=" not in advice_text
     else:
-        assert f"`HOROVOD_CYCLE_TIME={cycle}`" in said
+        assert f"`HOROVOD_CYCLE_TIME={cycle}`" in advice_text
 
 
-def test_what_reduces_is_read_from_the_facts(tmp_path: Path) -> None:
+def test_the_backend_is_read_from_the_facts(tmp_path: Path) -> None:
     write_job(tmp_path, Job(ranks=2, steps=20, facts={"reduces_with": ["mpi", "gloo"]}))
     assert Setup.of(read(str(tmp_path))[0]).reduces_with == ("mpi", "gloo")
 
 
-def test_encryption_is_looked_for_where_the_network_gives_far_more(ledger: Ledger) -> None:
+def test_encryption_is_suspected_if_the_network_is_much_faster(ledger: Ledger) -> None:
     two = replace(KERAS, **TWO_HOSTS)
-    said = text(for_allreduce(two, ledger, moved(100.0, network=12.5)))
-    assert "`sudo ip xfrm state count`" in said
-    assert "less than half of the network's 12.5" in said
+    advice_text = text(for_allreduce(two, ledger, moved(100.0, network=12.5)))
+    assert "`sudo ip xfrm state count`" in advice_text
+    assert "less than half of the network's 12.5" in advice_text
     for setup, found in (
         (two, moved(100.0, network=1.6)),
         (two, moved(100.0)),
@@ -185,7 +185,7 @@ def test_encryption_is_looked_for_where_the_network_gives_far_more(ledger: Ledge
         assert "xfrm" not in text(for_allreduce(setup, ledger, found))
 
 
-def test_what_is_followed_is_read_from_the_facts(tmp_path: Path) -> None:
+def test_followed_advice_is_read_from_the_facts(tmp_path: Path) -> None:
     average = {"name": AVERAGES}
     facts = {
         "pipeline": ["TFRecord", "ParallelMap"],
@@ -216,7 +216,7 @@ def test_what_is_followed_is_read_from_the_facts(tmp_path: Path) -> None:
         {"orders": [{"sampler": "DistributedSampler", "drawn": [0, 0]}, {"sampler": "mine"}]},
     ],
 )
-def test_what_the_facts_do_not_say_is_not_taken_for_followed(
+def test_without_facts_advice_does_not_count_as_followed(
     tmp_path: Path, facts: dict[str, Any]
 ) -> None:
     write_job(tmp_path, Job(ranks=2, steps=20, facts=facts))

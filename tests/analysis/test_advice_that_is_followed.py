@@ -1,4 +1,4 @@
-"""No piece of advice is given to a run that follows it, as far as the run's facts tell."""
+"""No run gets advice that it follows according to its facts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_piece_has_a_rule_or_a_reason(given: list[tuple[Setup, Advice]]) -
     assert without == set()
 
 
-def test_what_is_followed_is_not_advised_again(given: list[tuple[Setup, Advice]]) -> None:
+def test_followed_advice_is_not_given_again(given: list[tuple[Setup, Advice]]) -> None:
     again: dict[str, tuple[Advice, ...]] = {}
     for setup, piece in given:
         followed = following(piece, setup)
@@ -46,7 +46,7 @@ def test_what_is_followed_is_not_advised_again(given: list[tuple[Setup, Advice]]
         assert same == [], f"{piece}\nis given to {followed}"
 
 
-def test_every_rule_is_of_a_piece_that_is_given(given: list[tuple[Setup, Advice]]) -> None:
+def test_every_rule_is_for_a_given_piece(given: list[tuple[Setup, Advice]]) -> None:
     for rules, name in ((BY_LINE, "line"), (BY_WORDS, "what")):
         texts = [getattr(piece, name) for _, piece in given]
         unused = [rule for rule in rules if not any(re.search(rule, text) for text in texts)]
@@ -72,7 +72,7 @@ def test_every_place_that_makes_advice_is_tried(monkeypatch: pytest.MonkeyPatch)
 
 
 def _places() -> Iterator[tuple[tuple[str, int], str | None]]:
-    """Where advice is made: file and line, and the words of what is made when the file is imported."""
+    """Return where advice is made: file and line, and the words of advice made on import."""
     for path in sorted(FOLDER.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "Advice":

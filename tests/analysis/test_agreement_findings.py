@@ -1,4 +1,4 @@
-"""What ranks must have in common, and what the recorder saw of how they come by it."""
+"""Findings on what ranks must have in common, and on how they get it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_weights_that_differ_are_an_error(tmp_path: Path) -> None:
     assert "BroadcastGlobalVariablesCallback(0)" in finding.advice
 
 
-def test_that_nothing_broadcasts_is_said_where_callbacks_are_known(tmp_path: Path) -> None:
+def test_a_missing_broadcast_is_reported_if_callbacks_are_known(tmp_path: Path) -> None:
     run = trained(tmp_path, KERAS, **SAME, callbacks=[{"name": "keras.History"}])
     differ = with_facts(run, weights(0.5, -0.5, 0.125), [1])
     assert "No callback broadcasts them" in found(differ, "weights_differ").evidence
@@ -60,7 +60,7 @@ def test_that_nothing_broadcasts_is_said_where_callbacks_are_known(tmp_path: Pat
     ("facts", "line"),
     [(TORCH, "hvd.broadcast_parameters("), (DDP, "torch.distributed.broadcast(")],
 )
-def test_how_to_broadcast_is_said_in_the_framework(
+def test_advice_on_broadcasts_is_for_the_framework(
     tmp_path: Path, facts: dict[str, Any], line: str
 ) -> None:
     run = with_facts(trained(tmp_path, facts, **SAME), weights(1.0, 1.0, 1.0), [1])
@@ -79,11 +79,11 @@ def test_how_to_broadcast_is_said_in_the_framework(
         {"weights": {"after": "x", "of": 3, "values": "many"}},
     ],
 )
-def test_what_cannot_be_held_together_is_not(tmp_path: Path, theirs: dict[str, Any]) -> None:
+def test_incomparable_weights_are_not_compared(tmp_path: Path, theirs: dict[str, Any]) -> None:
     assert codes(with_facts(trained(tmp_path, KERAS, **SAME), theirs, [1])) == []
 
 
-def test_ranks_that_do_not_reduce_have_models_of_their_own(tmp_path: Path) -> None:
+def test_ranks_that_do_not_reduce_have_separate_models(tmp_path: Path) -> None:
     run = with_facts(trained(tmp_path, KERAS, **SAME), weights(1.0, 1.0, 1.0), [1])
     assert codes(with_facts(run, {"gradients_reduced": None})) == []
     assert codes(with_facts(run, {"gradients_reduced": False})) == ["gradients_not_reduced"]
@@ -92,7 +92,7 @@ def test_ranks_that_do_not_reduce_have_models_of_their_own(tmp_path: Path) -> No
 # -- rates ---------------------------------------------------------------------------------------
 
 
-def test_rates_that_differ_are_said_with_the_first_epoch(tmp_path: Path) -> None:
+def test_different_rates_are_reported_with_the_first_epoch(tmp_path: Path) -> None:
     run = trained(tmp_path, TORCH, learning_rates=[[1, 0.1]])
     assert codes(run) == []
     changed = {"learning_rates": [[1, 0.05]]}
@@ -108,12 +108,12 @@ def test_rates_that_differ_are_said_with_the_first_epoch(tmp_path: Path) -> None
         None,
         [],
         [[1, 0.1000000001]],
-        # Later than any epoch of the others that is known to have begun.
+        # Later than any known start of an epoch of the others.
         [[1, 0.1], [7, 0.05]],
         [["x", 0.1], 3],
     ],
 )
-def test_rates_that_are_alike_or_not_known(tmp_path: Path, theirs: Any) -> None:
+def test_equal_or_unknown_rates_give_no_finding(tmp_path: Path, theirs: Any) -> None:
     run = trained(tmp_path, TORCH, learning_rates=[[1, 0.1]])
     assert codes(with_facts(run, {"learning_rates": theirs}, [1])) == []
 
@@ -130,7 +130,7 @@ OWN = {"name": "mine.AveragesItself"}
 
 
 @pytest.mark.parametrize(
-    ("callbacks", "severity", "said"),
+    ("callbacks", "severity", "expected"),
     [
         ([LOGGER, PLATEAU], "warning", "ReduceLROnPlateau by val_loss on ranks 0–3"),
         ([PLATEAU, STOPPING, AVERAGE], "warning", "only after them"),
@@ -140,12 +140,12 @@ OWN = {"name": "mine.AveragesItself"}
         ([BEST], "info", "best for that rank's data only"),
     ],
 )
-def test_metrics_are_averaged_before_anything_goes_by_them(
-    tmp_path: Path, callbacks: list[Any], severity: str, said: str
+def test_metrics_must_be_averaged_before_callbacks_use_them(
+    tmp_path: Path, callbacks: list[Any], severity: str, expected: str
 ) -> None:
     finding = found(trained(tmp_path, KERAS, callbacks=callbacks), "metrics_not_averaged")
     assert finding.severity == severity
-    assert said in finding.evidence
+    assert expected in finding.evidence
     there = "Move MetricAverageCallback before all callbacks that use a metric."
     missing = "`callbacks.insert(0, hvd.callbacks.MetricAverageCallback())`"
     assert (there if AVERAGE in callbacks else missing) in finding.advice
@@ -167,7 +167,7 @@ def test_callbacks_as_they_should_be(tmp_path: Path, callbacks: Any) -> None:
     assert codes(trained(tmp_path, KERAS, callbacks=callbacks)) == []
 
 
-def test_one_rank_has_all_the_metrics_there_are(tmp_path: Path) -> None:
+def test_one_rank_has_all_metrics(tmp_path: Path) -> None:
     job = replace(CLEAN, ranks=1, facts={**KERAS, "callbacks": [PLATEAU]})
     assert codes(run_of_job(tmp_path, job)) == []
 
@@ -176,7 +176,7 @@ def test_one_rank_has_all_the_metrics_there_are(tmp_path: Path) -> None:
 
 
 def fits(folder: Path, *broadcasts: int | None) -> Run:
-    """One log per rank and fit, had each of them made so many broadcasts."""
+    """Return one log per rank and fit, each with so many broadcasts."""
     run = trained(folder, KERAS)
     logs = tuple(
         replace(log, part=part, facts={**log.facts, "broadcasts": count, "parameters": 1234})
@@ -186,18 +186,18 @@ def fits(folder: Path, *broadcasts: int | None) -> Run:
     return replace(run, logs=logs)
 
 
-def test_a_broadcast_in_every_fit_is_said_with_their_number(tmp_path: Path) -> None:
+def test_a_broadcast_in_every_fit_is_reported_with_their_number(tmp_path: Path) -> None:
     finding = found(fits(tmp_path, 1, 1, 1), "broadcast_in_every_fit")
     assert finding.severity == "info"
     assert finding.evidence.startswith("3 fits of this job each broadcast the model of 1,234")
 
 
 @pytest.mark.parametrize("broadcasts", [(1,), (1, 1), (1, 0, 0, 0), (None, None, None)])
-def test_broadcasts_that_are_not_repeated(tmp_path: Path, broadcasts: tuple[Any, ...]) -> None:
+def test_single_broadcasts_give_no_finding(tmp_path: Path, broadcasts: tuple[Any, ...]) -> None:
     assert "broadcast_in_every_fit" not in codes(fits(tmp_path, *broadcasts))
 
 
-def test_a_log_that_goes_on_in_other_files_is_one_fit(tmp_path: Path) -> None:
+def test_a_log_that_continues_in_other_files_is_one_fit(tmp_path: Path) -> None:
     run = fits(tmp_path, 1, 1, 1)
     logs = tuple(
         replace(log, facts={**log.facts, "continues": True}) if log.part else log
@@ -259,7 +259,7 @@ def test_epochs_in_the_same_order(
         {**KERAS, "shuffled": "never", "synthetic": True},
     ],
 )
-def test_orders_that_change_or_are_not_known(tmp_path: Path, facts: dict[str, Any]) -> None:
+def test_changing_or_unknown_orders_give_no_finding(tmp_path: Path, facts: dict[str, Any]) -> None:
     assert codes(trained(tmp_path, TORCH, **facts)) == []
 
 
@@ -276,7 +276,7 @@ def gathered(rows: int | None, vocabulary: int = 1000) -> dict[str, Any]:
     return {"sparse_gradients": {"count": 1, "largest": [one]}}
 
 
-def test_rows_that_are_more_bytes_than_the_whole_are_gathered_in_vain(tmp_path: Path) -> None:
+def test_gathering_more_bytes_than_the_whole_is_a_finding(tmp_path: Path) -> None:
     finding = found(trained(tmp_path, KERAS, **gathered(4000)), "sparse_gradients")
     assert finding.severity == "warning"
     # 3 other ranks × 4,000 rows of 264 bytes, against 2 · ¾ of 256 kB.
@@ -287,7 +287,7 @@ def test_rows_that_are_more_bytes_than_the_whole_are_gathered_in_vain(tmp_path: 
     assert "Not for large vocabularies" in finding.advice
 
 
-def test_rows_that_are_not_known_say_from_when_on(tmp_path: Path) -> None:
+def test_unknown_rows_give_the_limit(tmp_path: Path) -> None:
     finding = found(trained(tmp_path, TORCH, **gathered(None)), "sparse_gradients")
     assert finding.severity == "info"
     # 2 · 256,000 / (4 · 264)
@@ -295,7 +295,7 @@ def test_rows_that_are_not_known_say_from_when_on(tmp_path: Path) -> None:
     assert "named_parameters=model.named_parameters(), sparse_as_dense" in finding.advice
 
 
-def test_ddp_is_given_a_dense_embedding(tmp_path: Path) -> None:
+def test_ddp_is_advised_to_use_a_dense_embedding(tmp_path: Path) -> None:
     finding = found(trained(tmp_path, DDP, **gathered(None)), "sparse_gradients")
     assert "`embedding = torch.nn.Embedding(1000, 64, sparse=False)`" in finding.advice
 
@@ -311,7 +311,7 @@ def test_ddp_is_given_a_dense_embedding(tmp_path: Path) -> None:
         {"sparse_gradients": None},
     ],
 )
-def test_gradients_that_are_well_gathered_or_not_sparse(
+def test_well_gathered_or_dense_gradients_give_no_finding(
     tmp_path: Path, facts: dict[str, Any]
 ) -> None:
     assert codes(trained(tmp_path, KERAS, **facts)) == []
@@ -320,7 +320,7 @@ def test_gradients_that_are_well_gathered_or_not_sparse(
 # -- encryption ----------------------------------------------------------------------------------
 
 
-def test_gloo_with_tls_is_said(tmp_path: Path) -> None:
+def test_gloo_with_tls_is_a_finding(tmp_path: Path) -> None:
     tls = {"settings": {"GLOO_DEVICE_TRANSPORT": "TCP_TLS"}, "reduces_with": ["gloo"]}
     finding = found(trained(tmp_path, DDP, **tls), "traffic_encrypted")
     assert "GLOO_DEVICE_TRANSPORT=TCP_TLS on all ranks" in finding.evidence
@@ -335,5 +335,5 @@ def test_gloo_with_tls_is_said(tmp_path: Path) -> None:
         {"settings": {"GLOO_DEVICE_TRANSPORT": "TCP_TLS"}},
     ],
 )
-def test_traffic_that_is_not_encrypted_or_not_gloos(tmp_path: Path, facts: dict[str, Any]) -> None:
+def test_other_traffic_gives_no_finding(tmp_path: Path, facts: dict[str, Any]) -> None:
     assert codes(trained(tmp_path, DDP, **facts)) == []

@@ -1,4 +1,4 @@
-"""The k-th smallest of a few values in many places."""
+"""Select the k-th smallest of a few values in many places."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stallscope.arrays.partial_sort import smallest_of_few
 
 
 @pytest.mark.parametrize("count", range(1, 20))
-def test_every_kth_smallest_is_what_sorting_gives_and_nothing_is_written_to(count: int) -> None:
+def test_every_kth_smallest_equals_sorting_and_inputs_stay_unchanged(count: int) -> None:
     values = np.random.default_rng(count).integers(-9, 9, (3, count, 50))
     before = values.copy()
     found = smallest_of_few(values, range(count))

@@ -81,7 +81,7 @@ def test_baselines_are_found_by_what_was_trained() -> None:
     assert (find_baseline(another, others), find_single(another, others)) == (None, None)
 
 
-def test_named_baselines_are_told_apart_by_their_ranks() -> None:
+def test_named_baselines_are_distinguished_by_their_ranks() -> None:
     real = simulate(JOB).run
     eight, one = synthetic(8), synthetic(1)
     assert split_baselines(real, [one, eight]) == (eight, one)
@@ -89,7 +89,7 @@ def test_named_baselines_are_told_apart_by_their_ranks() -> None:
     assert split_baselines(one, [one]) == (one, None)
 
 
-def test_another_kind_of_run_on_one_rank_is_said() -> None:
+def test_another_kind_of_run_on_one_rank_is_reported() -> None:
     single = simulate(replace(JOB.baseline(ranks=1), batch_size=64)).run
     found = analyse(simulate(JOB).run, synthetic(8), single)
     assert any(

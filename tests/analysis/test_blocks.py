@@ -1,4 +1,4 @@
-"""Blocks of any size, in memory or on disk, give what whole arrays give."""
+"""Blocks of any size, in memory or on disk, give the results of whole arrays."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_results_per_step_and_sums_are_those_of_the_whole(cells: Matrix) -> None
 
 
 @pytest.mark.parametrize("ranks", [None, [3], [2, 3, 4], [9, 0, 5]])
-def test_results_per_rank_come_in_the_order_asked_for(
+def test_results_per_rank_come_in_the_requested_order(
     cells: Matrix, ranks: Sequence[int] | None
 ) -> None:
     own = VALUES["input"] if ranks is None else VALUES["input"][:, list(ranks)]
@@ -64,9 +64,7 @@ def test_results_per_rank_come_in_the_order_asked_for(
 
 
 @pytest.mark.parametrize("allocate", [in_memory, on_disk])
-def test_what_a_kernel_makes_can_be_read_beside_the_rest(
-    cells: Matrix, allocate: Allocator
-) -> None:
+def test_results_of_a_kernel_can_be_read_with_the_rest(cells: Matrix, allocate: Allocator) -> None:
     cells = LocalMatrix.of(VALUES, allocate)
     made, found = cells.made_by_steps(_plus_steps, 5)
     np.testing.assert_array_equal(np.concatenate(found), VALUES["input"].sum(axis=1))
@@ -76,7 +74,7 @@ def test_what_a_kernel_makes_can_be_read_beside_the_rest(
     assert both.only("more").whole("more").flags.f_contiguous
 
 
-def test_what_is_made_when_read_follows_the_steps_that_are_taken(cells: Matrix) -> None:
+def test_lazy_arrays_follow_the_selected_steps(cells: Matrix) -> None:
     doubled = 2 * VALUES["input"] + np.arange(RANKS)
     seen = cells.with_computed(["input"], _doubled)
     np.testing.assert_array_equal(seen.whole("input"), doubled)
@@ -85,7 +83,7 @@ def test_what_is_made_when_read_follows_the_steps_that_are_taken(cells: Matrix) 
     np.testing.assert_array_equal(seen.take(every_other).whole("input"), doubled[every_other])
 
 
-def test_what_is_made_when_read_is_made_of_its_own_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lazy_arrays_are_computed_from_their_own_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "CELLS", RANKS)
     monkeypatch.setattr(blocks, "_MOST_PIECES", 4)
     made: list[int] = []
@@ -111,7 +109,7 @@ def test_what_is_made_when_read_is_made_of_its_own_steps(monkeypatch: pytest.Mon
     ],
     ids=["the end", "stretches", "one in three", "none"],
 )
-def test_some_of_the_steps_and_more_behind_them(cells: Matrix, chosen: Bools) -> None:
+def test_some_of_the_steps_and_more_after_them(cells: Matrix, chosen: Bools) -> None:
     some = cells.take(chosen)
     assert some.shape == (chosen.sum(), RANKS)
     joined = some.followed_by([cells])

@@ -1,4 +1,4 @@
-"""The ledger by cause: every millisecond of the step belongs to a stage of the rank that is last."""
+"""The ledger by cause: every millisecond of the step belongs to a stage of the last rank."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_step_of_the_samples_adds_up(name: str) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_fault_on_one_rank_is_in_its_stage_and_waited_for(stage: str) -> None:
+def test_a_fault_on_one_rank_is_in_its_stage_and_in_waiting(stage: str) -> None:
     quiet = replace(JOB, noise=Noise(cv=0.01))
     found = analyse(simulate(replace(quiet, faults=(Fault(stage, 60, ranks=(1,)),))).run)
     clean = analyse(simulate(quiet).run)

@@ -1,4 +1,4 @@
-"""Timestamps that come late are bounded by causality, and the ledger stays exact."""
+"""Causality bounds late timestamps, and the ledger stays exact."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_on_one_clock_ready_is_no_later_than_the_first_reduced(late: Run) -> Non
     np.testing.assert_array_equal(world.ready[at, RANK], world.reduced[at].min(axis=1))
 
 
-def test_every_late_timestamp_is_known_by_step_and_rank(clean: Run, late: Run) -> None:
+def test_every_late_timestamp_is_found_by_step_and_rank(clean: Run, late: Run) -> None:
     world, true = align(late, 0), align(clean, 0)
     at = positions(world)
     np.testing.assert_array_equal(np.sort(world.late.steps), at)
@@ -86,7 +86,7 @@ def test_between_hosts_the_bound_is_as_wide_as_the_clocks_are_uncertain() -> Non
     everyone = world.reduced[at].min(axis=1)
     assert (world.ready[at, RANK] <= np.minimum(own, everyone + int(margin) + 1)).all()
     assert margin > 0
-    # Ranks that were not late keep their timestamps, also where clocks are a little off.
+    # Ranks that were not late keep their timestamps, also if clocks are slightly off.
     assert set(world.late.ranks) == {RANK}
 
 
@@ -98,7 +98,7 @@ def test_a_clock_that_could_not_be_compared_bounds_no_other() -> None:
     assert found.latest.tolist() == [[90, LATEST]]
 
 
-def test_what_is_missing_bounds_nothing_and_is_not_late() -> None:
+def test_missing_timestamps_bound_nothing_and_are_not_late() -> None:
     ready = np.array([[NULL], [100]])
     reduced = np.array([[50], [LATEST]])
     assert not len(Bounds.of(ready, reduced, np.zeros(1)).at)
@@ -109,7 +109,7 @@ def test_a_step_in_which_a_clock_was_set_is_left_alone() -> None:
     assert Bounds.of(ready, reduced, np.zeros(1), jumps=[0]).at.tolist() == [1]
 
 
-def test_a_run_that_keeps_to_causality_is_read_as_it_is(clean: Run) -> None:
+def test_a_run_without_violations_is_unchanged(clean: Run) -> None:
     world = align(clean, 0)
     assert not len(world.late.steps)
     found = analyse(clean).clocks
@@ -117,9 +117,7 @@ def test_a_run_that_keeps_to_causality_is_read_as_it_is(clean: Run) -> None:
     assert (found.late, found.late_ms, found.late_by_rank) == (0.0, 0.0, (0.0,) * 4)
 
 
-def test_compute_and_allreduce_are_less_sure_where_timestamps_came_late(
-    clean: Run, late: Run
-) -> None:
+def test_late_timestamps_add_uncertainty_to_compute_and_allreduce(clean: Run, late: Run) -> None:
     found = analyse(late)
     assert found.clocks is not None
     assert found.clocks.late == pytest.approx(len(LATE_STEPS) / 400)

@@ -1,4 +1,4 @@
-"""Clocks of several hosts are brought together, jumps found, and broken causality seen."""
+"""Several hosts' clocks are aligned, jumps found, and causality violations reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def allreduce_error_ms(simulated: Simulated, ledger: Ledger) -> float:
     ],
     ids=["drift", "slew", "jump", "two jumps"],
 )
-def test_allreduce_and_the_critical_rank_come_out_right(job: Job, clocks: Clocks) -> None:
+def test_allreduce_and_the_critical_rank_are_right(job: Job, clocks: Clocks) -> None:
     simulated = simulate(replace(job, clocks=clocks))
     ledger = build_ledger(align(simulated.run, 0))
     assert allreduce_error_ms(simulated, ledger) == pytest.approx(0, abs=0.05)
@@ -60,21 +60,21 @@ def test_a_jump_is_found_at_its_step_and_on_its_host(host: int, ms: float) -> No
     assert (clock, step) == (f"clock of host-{host}", 250)
     assert size == pytest.approx(ms, abs=0.5)
     assert "clock_jumped" in [finding.code for finding in found.findings]
-    # The step's stages hold the jump on that host: it is in no figure.
+    # The step's stages contain the jump on that host: it is in no figure.
     assert found.ledger is not None
     assert found.ledger.input.min() > 0
     assert found.ledger.compute.max() < 1e9
     assert found.stragglers == ()
 
 
-def test_completions_that_scatter_are_no_jumps() -> None:
+def test_scattered_completions_are_not_jumps() -> None:
     found = analyse(simulate(replace(TWO_HOSTS, jitter_ms=5.0)).run)
     assert found.clocks is not None
     assert found.clocks.jumps == ()
     assert found.clocks.method == "completions"
 
 
-def test_the_uncertainty_holds_the_error_of_the_offsets() -> None:
+def test_the_uncertainty_contains_the_error_of_the_offsets() -> None:
     for seed in range(5):
         simulated = simulate(replace(TWO_HOSTS, jitter_ms=0.5, seed=seed + 1))
         clocks = align(simulated.run, 0).clocks
@@ -83,7 +83,7 @@ def test_the_uncertainty_holds_the_error_of_the_offsets() -> None:
         assert clocks.uncertainty[-1] < 5e6
 
 
-def test_the_bound_is_what_a_hidden_skew_could_be_at_most() -> None:
+def test_the_bound_is_the_largest_possible_hidden_skew() -> None:
     simulated = simulate(replace(TWO_HOSTS, skew=0.5))
     clocks = align(simulated.run, 0).clocks
     hidden = np.median(clocks.offset - simulated.truth.clock_offset, axis=0)[1]
@@ -113,7 +113,7 @@ def shifted(run: Run, rank: int, column: str, by: np.ndarray | int) -> Run:
     return replace(run, steps=table.set_column(at, table.schema.field(at), [values]))
 
 
-def test_stamps_that_break_causality_are_reported_and_time_still_adds_up() -> None:
+def test_causality_violations_are_reported_and_time_still_adds_up() -> None:
     run = simulate(replace(TWO_HOSTS, ranks=4, ranks_per_host=4)).run
     late = shifted(run, 2, "ready", 45_000_000)
     found = analyse(late)
@@ -160,6 +160,6 @@ def test_a_clock_that_was_set_once_and_cannot_be_followed_later_on() -> None:
     assert world.clocks.method == "every step"
     assert any(jump.at == at for jump in world.clocks.jumps)
     measured = world.cells.whole("measured")
-    # In that step the stages of the ranks on this clock hold the jump.
+    # In that step the stages of the ranks on this clock contain the jump.
     assert measured[at].tolist() == [True, True, False, False]
     assert "clock_jumped" in [finding.code for finding in analyse(run).findings]

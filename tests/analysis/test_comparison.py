@@ -1,4 +1,4 @@
-"""Two runs side by side: intervals of differences hold the truth; equal runs differ by noise only."""
+"""Compare two runs: intervals of differences hold the truth; equal runs differ by noise only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND = replace(FIRST, input_ms=2.0, compute_ms=19.0, allreduce_ms=4.0)
 
 @dataclass(frozen=True)
 class Repeats:
-    """A job, run many times, and its entries' means in truth: those over all repeats."""
+    """A job, run many times, and the true means of its entries: those over all repeats."""
 
     analyses: list[Analysis]
     truth: Mapping[str, float]
@@ -78,7 +78,7 @@ def test_the_interval_of_a_difference_holds_the_truth_in_about_95_of_100_pairs(
 
 @pytest.mark.any_versions
 @pytest.mark.slow
-def test_what_has_changed_is_more_than_noise_and_says_what(first: Repeats, second: Repeats) -> None:
+def test_changes_exceed_noise_and_are_named(first: Repeats, second: Repeats) -> None:
     for found in _pairs(first, second):
         changes = {change.name: change for change in found.entries}
         for name in ("input", "compute", "allreduce"):
@@ -91,7 +91,7 @@ def test_what_has_changed_is_more_than_noise_and_says_what(first: Repeats, secon
 
 @pytest.mark.any_versions
 @pytest.mark.slow
-def test_of_equal_runs_hardly_any_entry_has_changed(first: Repeats, second: Repeats) -> None:
+def test_hardly_any_entry_of_equal_runs_has_changed(first: Repeats, second: Repeats) -> None:
     half = PAIRS // 2
     same = [
         compare(a, b)
@@ -109,7 +109,7 @@ def _figures(found: Comparison) -> list[Change]:
 
 @pytest.fixture(scope="module")
 def repeats() -> list[Analysis]:
-    """A job whose steps follow each other closely, run 200 times."""
+    """Run a job with autocorrelated steps 200 times."""
     job = simulator.Job(ranks=2, steps=120, noise=simulator.Noise(cv=0.05, phi=0.5))
     runs = (replace(job, seed=seed, run_id=f"run-{seed}") for seed in range(200))
     return [analyse(simulator.simulate(one).run) for one in runs]
@@ -137,7 +137,7 @@ def test_an_effect_of_10_percent_is_found(repeats: list[Analysis], name: str) ->
         second = analyse(simulator.simulate(replace(job, seed=1000 + seed, run_id="b")).run)
         changes = {change.name: change for change in _figures(compare(first, second))}
         found += changes[name].is_real is True
-        # In a step of 180 ms it takes more than 2 ms to be told from noise.
+        # In a step of 180 ms, 2 ms are within the noise.
         assert name != "compute" or changes["step"].is_real
     assert found >= 38
 
@@ -158,7 +158,7 @@ def test_the_interval_of_the_speedup_holds_the_truth_in_about_95_of_100_pairs(
 
 @pytest.mark.any_versions
 @pytest.mark.slow
-def test_a_run_held_against_itself_is_known_as_that(repeats: list[Analysis]) -> None:
+def test_a_run_compared_with_itself_is_recognised(repeats: list[Analysis]) -> None:
     assert compare(repeats[0], repeats[0]).same_run
     assert not compare(repeats[0], repeats[1]).same_run
 
@@ -200,7 +200,7 @@ def test_facts_that_differ_are_named_part_by_part(tmp_path: Path) -> None:
     assert compare(run, run).differences == ()
 
 
-def test_without_stages_or_steps_nothing_is_made_up(tmp_path: Path) -> None:
+def test_without_stages_or_steps_there_are_no_figures(tmp_path: Path) -> None:
     full, _ = _analysed(tmp_path / "full", FIRST)
     unstamped, _ = _analysed(tmp_path / "unstamped", replace(FIRST, stamps=False))
     found = compare(full, unstamped)
@@ -212,7 +212,7 @@ def test_without_stages_or_steps_nothing_is_made_up(tmp_path: Path) -> None:
     assert all(change.is_real is None for change in changes)
 
 
-def test_a_change_is_real_outside_of_the_interval_that_all_entries_keep_together() -> None:
+def test_a_change_is_real_outside_of_the_joint_interval_of_all_entries() -> None:
     still = Mean(10.0, (10.0, 10.0))
     moved = Mean(11.2, (10.2, 12.2))  # 1.2 ± 1.0: outside of its own interval
     assert not Change("input", still, moved).is_real

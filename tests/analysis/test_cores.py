@@ -1,4 +1,4 @@
-"""CPU cores that ranks share: when they are too few, what the verdict says, and what is advised."""
+"""Shared CPU cores: when they are too few, the verdict on them, and the advice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_on_cores(folder: Path, threads: int | None, cores: int, **facts: object)
     ("threads", "cores", "crowded", "shared"),
     [(1, 2, True, True), (1, 4, False, True), (1, 8, False, False), (2, 8, False, True)],
 )
-def test_threads_are_held_against_cores(
+def test_threads_are_compared_with_cores(
     tmp_path: Path, threads: int, cores: int, crowded: bool, shared: bool
 ) -> None:
     run = run_on_cores(tmp_path, threads, cores)
@@ -41,7 +41,7 @@ def test_ranks_on_gpus_do_not_share_cores(tmp_path: Path) -> None:
     assert (crowded_cores(run), CoreUse.of(run).shared) == (None, False)
 
 
-def test_what_was_not_recorded_is_not_assumed(tmp_path: Path) -> None:
+def test_unrecorded_facts_are_not_assumed(tmp_path: Path) -> None:
     assert crowded_cores(run_on_cores(tmp_path, None, 2)) is None
 
 
@@ -68,12 +68,12 @@ def test_only_horovods_pytorch_keeps_a_core_busy_while_it_waits(
         (4, {"loader_workers": 1}, 0.5),
         (4, {"pipeline": ["Range", "Map", "Prefetch"]}, 0.5),
         (4, {"pipeline": ["Range", "Map"]}, 0.0),
-        # Four ranks and their workers have a core each, which may be hyperthreads of fewer.
+        # Four ranks and their workers have a core each; these may be hyperthreads of fewer cores.
         (8, {"loader_workers": 1}, 0.3),
         (16, {"loader_workers": 1}, 0.0),
     ],
 )
-def test_loaders_that_work_ahead_take_cores(
+def test_prefetching_loaders_take_cores(
     tmp_path: Path, cores: int, facts: dict[str, object], taken: float
 ) -> None:
     assert CoreUse.of(run_on_cores(tmp_path, 1, cores, **facts)).taken_by_loaders == taken
@@ -92,7 +92,7 @@ def test_four_ranks_on_two_cores_are_bound_by_cores() -> None:
     assert "on one rank" in verdict.evidence
 
 
-def test_nothing_is_advised_that_is_done_already() -> None:
+def test_followed_advice_is_not_repeated() -> None:
     verdict = ranks_4().bottleneck
     (advice,) = verdict.advice
     assert "Start no more than 2 ranks" in advice

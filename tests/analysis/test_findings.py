@@ -1,4 +1,4 @@
-"""Findings say what is wrong, with the numbers and the ranks, and nothing of a run that is fine."""
+"""Findings report faults with numbers and ranks, and nothing about healthy runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def codes(run: Run, **options: Any) -> list[str]:
 
 
 def with_facts(run: Run, facts: Mapping[str, Any], ranks: Sequence[int] | None = None) -> Run:
-    """The run, had these ranks (all of them unless said) recorded these facts."""
+    """Return the run in which these ranks (default: all) recorded these facts."""
     logs = tuple(
         replace(log, facts={**log.facts, **facts}) if ranks is None or log.rank in ranks else log
         for log in run.logs
@@ -45,7 +45,7 @@ def with_facts(run: Run, facts: Mapping[str, Any], ranks: Sequence[int] | None =
 
 
 def with_steps(run: Run, change: Callable[[Row], Row | None]) -> Run:
-    """The run with its steps changed, row by row; None leaves one out."""
+    """Return the run with its steps changed, row by row; None leaves one out."""
     rows = [changed for row in run.steps.to_pylist() if (changed := change(row)) is not None]
     return replace(run, steps=pa.Table.from_pylist(rows, STEPS_SCHEMA))
 
@@ -56,7 +56,9 @@ def with_intervals(run: Run, change: Callable[[Row], Row | None]) -> Run:
 
 
 def stretched(run: Run, ranks: Sequence[int], factor: float) -> Run:
-    """The run, had these ranks not waited for the others: they take ``factor`` times as long."""
+    """Return the run in which these ranks did not wait for the others: they take ``factor`` times
+    as long.
+    """
     origin = min(row["begin"] for row in run.steps.to_pylist())
 
     def change(row: Row) -> Row:
@@ -72,7 +74,7 @@ def stretched(run: Run, ranks: Sequence[int], factor: float) -> Run:
 
 
 def shortened(run: Run, rank: int, steps: int) -> Run:
-    """The run, had one rank had so many fewer steps in every epoch of 100.
+    """Return the run in which one rank had so many fewer steps in every epoch of 100.
 
     Its steps are reduced together with those of the same number, and end before the others' do.
     """
@@ -106,23 +108,23 @@ def shortened(run: Run, rank: int, steps: int) -> Run:
         replace(CLEAN, facts={"batch_size": 32, "devices": ["CPU"], "cpu_count": 8}),
     ],
 )
-def test_a_run_that_is_fine_has_no_findings(tmp_path: Path, job: Job) -> None:
+def test_a_healthy_run_has_no_findings(tmp_path: Path, job: Job) -> None:
     single = run_of_job(tmp_path / "single", replace(CLEAN, ranks=1, steps=800))
     assert find(run_of_job(tmp_path / "run", job), True, single=single) == ()
 
 
-def test_a_restart_with_fewer_ranks_is_no_fault(tmp_path: Path) -> None:
+def test_a_restart_with_fewer_ranks_is_not_a_fault(tmp_path: Path) -> None:
     write_job(tmp_path, CLEAN)
     assert codes(run_of_job(tmp_path, replace(CLEAN, generation=1, ranks=3))) == []
 
 
-def test_steps_that_were_not_recorded_are_not_taken_for_a_shorter_epoch(tmp_path: Path) -> None:
+def test_unrecorded_steps_do_not_shorten_an_epoch(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, CLEAN)
     lossy = with_steps(run, lambda row: None if row["rank"] == 1 and row["step"] % 7 == 3 else row)
     assert codes(lossy) == []
 
 
-def test_facts_that_are_no_facts_are_passed_over(tmp_path: Path) -> None:
+def test_invalid_facts_are_ignored(tmp_path: Path) -> None:
     odd = {"settings": "x", "threads": [1], "cpu_count": "many", "cpus_allowed": -1, "devices": 7}
     assert codes(run_of_job(tmp_path, replace(CLEAN, facts=odd))) == []
 
@@ -133,14 +135,14 @@ def test_a_run_without_any_step_has_findings_of_its_logs(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in SAMPLES.glob("*/run.json")))
-def test_the_sample_runs_are_not_accused_of_what_they_do_not_do(name: str) -> None:
+def test_the_sample_runs_get_no_false_findings(name: str) -> None:
     (run,) = read(str(SAMPLES / name))
     # Four ranks on two cores are too many, and slow loaders are slow in validation as well.
     assert set(codes(run)) <= {"threads_oversubscribed", "validation_on_all_ranks"}
     assert ("threads_oversubscribed" in codes(run)) == (name == "ranks-4")
 
 
-def test_the_severest_come_first(tmp_path: Path) -> None:
+def test_the_most_severe_come_first(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, replace(CLEAN, facts={"timeline": True, "gradients_reduced": False}))
     severities = [finding.severity for finding in find(run, False)]
     assert severities == ["error", "warning", "info"]
@@ -149,7 +151,7 @@ def test_the_severest_come_first(tmp_path: Path) -> None:
 # -- the logs ------------------------------------------------------------------------------------
 
 
-def test_without_a_baseline_it_is_said_once(tmp_path: Path) -> None:
+def test_a_missing_baseline_is_reported_once(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, CLEAN)
     assert [finding.code for finding in find(run, False)] == ["no_baseline"]
     assert find(with_facts(run, {"synthetic": True}), False) == ()
@@ -167,7 +169,7 @@ def test_ranks_without_a_log_are_named(tmp_path: Path) -> None:
     assert "missing_ranks" not in codes(run)
 
 
-def test_missing_stages_are_said_with_the_reason(tmp_path: Path) -> None:
+def test_missing_stages_are_reported_with_the_reason(tmp_path: Path) -> None:
     facts = {"stamps": {"placed": [], "reason": "jit_compile=True: XLA has no clock"}}
     run = run_of_job(tmp_path, replace(CLEAN, stamps=False, facts=facts))
     assert "jit_compile=True" in found(run, "host_stamps_only").evidence
@@ -183,7 +185,7 @@ def test_logs_without_an_end_are_counted(tmp_path: Path) -> None:
 # -- gradients -----------------------------------------------------------------------------------
 
 
-def test_gradients_that_nobody_reduces_are_an_error(tmp_path: Path) -> None:
+def test_gradients_that_are_not_reduced_are_an_error(tmp_path: Path) -> None:
     finding = found(
         run_of_job(tmp_path, replace(CLEAN, facts={"gradients_reduced": False})),
         "gradients_not_reduced",
@@ -192,7 +194,7 @@ def test_gradients_that_nobody_reduces_are_an_error(tmp_path: Path) -> None:
     assert finding.evidence.startswith("4 ranks trained")
 
 
-def test_a_rate_that_is_not_scaled_is_said_with_the_rate(tmp_path: Path) -> None:
+def test_an_unscaled_rate_is_reported_with_the_rate(tmp_path: Path) -> None:
     facts = {"learning_rate": 0.001, "learning_rate_scaled": False}
     finding = found(run_of_job(tmp_path, replace(CLEAN, facts=facts)), "learning_rate_not_scaled")
     assert finding.evidence == "0.001 on 4 ranks, the same as on one."
@@ -211,7 +213,7 @@ def test_ranks_that_do_not_wait_for_each_other_are_apart(tmp_path: Path, column:
             for rank in range(job.ranks)
         ]
     )
-    # How many steps further the first rank was when the last one had done a step.
+    # How many steps ahead the first rank was when the last one had completed a step.
     apart = [
         int((moments.min(axis=0) < moments[:, step].max()).sum()) - 1 - step for step in range(1000)
     ]
@@ -224,15 +226,15 @@ def test_ranks_that_do_not_wait_for_each_other_are_apart(tmp_path: Path, column:
     assert finding.evidence.endswith(f"apart in {share:.0%} of steps.")
 
 
-def test_a_whole_epoch_apart_is_apart_even_without_stamps(tmp_path: Path) -> None:
+def test_a_whole_epoch_apart_is_apart_even_without_timestamps(tmp_path: Path) -> None:
     job = replace(CLEAN, steps=200, epochs=20, stamps=False)
     assert "ranks_apart" in codes(stretched(run_of_job(tmp_path / "far", job), [1], 1.3))
-    # Hosts hand steps to their devices ahead of time: a few steps mean nothing then.
+    # Hosts launch steps on their devices ahead of time: a few steps mean nothing then.
     near = stretched(run_of_job(tmp_path / "near", job), [1], 1.02)
     assert "ranks_apart" not in codes(near)
 
 
-def test_hosts_that_move_apart_are_apart_whatever_their_clocks_say(tmp_path: Path) -> None:
+def test_hosts_that_move_apart_are_apart_with_any_clocks(tmp_path: Path) -> None:
     job = replace(CLEAN, steps=1000, epochs=1, **TWO_HOSTS)
     together = run_of_job(tmp_path, job)
     assert codes(together) == []
@@ -244,7 +246,7 @@ def test_hosts_that_move_apart_are_apart_whatever_their_clocks_say(tmp_path: Pat
     assert steps == pytest.approx(500, rel=0.15)
 
 
-def test_clocks_that_jump_or_drift_are_no_fault(tmp_path: Path) -> None:
+def test_clocks_that_jump_or_drift_are_not_a_fault(tmp_path: Path) -> None:
     job = replace(CLEAN, steps=1000, epochs=1, **TWO_HOSTS)
     run = run_of_job(tmp_path, job)
     assert codes(stretched(run, [2, 3], 1.0005)) == []
@@ -259,7 +261,7 @@ def test_clocks_that_jump_or_drift_are_no_fault(tmp_path: Path) -> None:
 # -- epochs and steps ----------------------------------------------------------------------------
 
 
-def test_epochs_of_different_lengths_are_said_with_both(tmp_path: Path) -> None:
+def test_epochs_of_different_lengths_are_reported_with_both(tmp_path: Path) -> None:
     run = shortened(run_of_job(tmp_path, CLEAN), rank=2, steps=10)
     epochs = found(run, "epochs_of_different_lengths")
     assert "In epoch 0 rank 2 made 90 steps and rank 3 100" in epochs.evidence
@@ -298,7 +300,7 @@ def test_as_many_steps_as_one_rank_makes_are_not_divided(tmp_path: Path) -> None
         replace(CLEAN, ranks=2),
     ],
 )
-def test_another_job_says_nothing_about_how_steps_are_divided(tmp_path: Path, other: Job) -> None:
+def test_another_job_is_no_evidence_on_how_steps_are_divided(tmp_path: Path, other: Job) -> None:
     single = run_of_job(tmp_path / "single", other)
     assert codes(run_of_job(tmp_path / "run", CLEAN), single=single) == []
 
@@ -310,7 +312,7 @@ def with_samples(run: Run, rank: int, samples: int) -> Run:
     return with_steps(run, lambda row: {**row, "samples": samples} if row["rank"] == rank else row)
 
 
-def test_uneven_batches_and_shards_are_said_with_both_sizes(tmp_path: Path) -> None:
+def test_uneven_batches_and_shards_are_reported_with_both_sizes(tmp_path: Path) -> None:
     run = with_samples(run_of_job(tmp_path, CLEAN), rank=1, samples=40)
     batches = found(run, "uneven_batches")
     assert "Rank 1 processes 40.0 samples per step and rank 0 32.0" in batches.evidence
@@ -320,14 +322,14 @@ def test_uneven_batches_and_shards_are_said_with_both_sizes(tmp_path: Path) -> N
     assert [finding.severity for finding in (batches, shards)] == ["warning", "warning"]
 
 
-def test_last_batches_that_differ_a_little_are_no_finding(tmp_path: Path) -> None:
+def test_slightly_different_last_batches_are_not_a_finding(tmp_path: Path) -> None:
     def last_is_smaller(row: Row) -> Row:
         return {**row, "samples": 10} if row["rank"] == 1 and row["step"] % 100 == 99 else row
 
     assert codes(with_steps(run_of_job(tmp_path, CLEAN), last_is_smaller)) == []
 
 
-def test_batch_sizes_tell_where_samples_were_not_counted(tmp_path: Path) -> None:
+def test_batch_sizes_count_if_samples_were_not_counted(tmp_path: Path) -> None:
     run = with_steps(run_of_job(tmp_path, CLEAN), lambda row: {**row, "samples": None})
     assert codes(run) == []
     finding = found(with_facts(run, {"batch_size": 64}, [3]), "uneven_batches")
@@ -335,7 +337,7 @@ def test_batch_sizes_tell_where_samples_were_not_counted(tmp_path: Path) -> None
     assert "uneven_shards" not in codes(with_facts(run, {"batch_size": 64}, [3]))
 
 
-def test_shards_are_uneven_where_epochs_have_different_lengths(tmp_path: Path) -> None:
+def test_shards_are_uneven_if_epochs_have_different_lengths(tmp_path: Path) -> None:
     run = shortened(run_of_job(tmp_path, CLEAN), rank=2, steps=10)
     finding = found(run, "uneven_shards")
     assert "processes 3,200 samples in an epoch and rank 2 2,880" in finding.evidence
@@ -390,7 +392,7 @@ def test_settings_as_they_should_be(tmp_path: Path, name: str, value: str) -> No
     assert codes(run_of_job(tmp_path, replace(CLEAN, facts={"settings": {name: value}}))) == []
 
 
-def test_waiting_for_kernels_is_nothing_to_a_run_without_a_gpu(tmp_path: Path) -> None:
+def test_waiting_for_kernels_does_not_affect_a_run_without_a_gpu(tmp_path: Path) -> None:
     settings = {"settings": {"CUDA_LAUNCH_BLOCKING": "1"}}
     run = run_of_job(tmp_path, replace(CLEAN, facts=settings))
     assert codes(with_facts(run, {"devices": ["CPU"]})) == []
@@ -415,7 +417,7 @@ def test_the_timeline_that_was_left_on(tmp_path: Path) -> None:
 
 
 def reducing(folder: Path, settings: dict[str, str], **facts: Any) -> Run:
-    """A run of 160 gradients of 100 MB whose environment had these settings."""
+    """Return a run of 160 gradients of 100 MB with these settings in its environment."""
     own = {"settings": settings, "gradient_tensors": 160, "gradient_bytes": 100_000_000}
     own["versions"] = {"horovod": "0.28.1"}
     return run_of_job(folder, replace(CLEAN, facts={**own, **facts}))
@@ -456,7 +458,7 @@ def test_settings_of_reductions_as_they_should_be(tmp_path: Path, settings: dict
     assert codes(reducing(tmp_path, settings)) == []
 
 
-def test_a_cycle_is_long_beside_its_step(tmp_path: Path) -> None:
+def test_a_cycle_is_long_relative_to_its_step(tmp_path: Path) -> None:
     slow = replace(CLEAN, compute_ms=400.0, facts={"settings": {"HOROVOD_CYCLE_TIME": "10"}})
     assert codes(run_of_job(tmp_path, slow)) == []
 
@@ -466,7 +468,7 @@ def test_one_gradient_needs_no_fusion(tmp_path: Path) -> None:
     assert codes(one) == []
 
 
-def test_transports_that_are_shut_matter_where_they_would_be_used(tmp_path: Path) -> None:
+def test_disabled_transports_matter_if_they_would_be_used(tmp_path: Path) -> None:
     settings = {"settings": {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}}
     run = run_of_job(tmp_path / "one", replace(CLEAN, facts=settings))
     assert codes(run) == []
@@ -491,12 +493,12 @@ def test_ranks_of_a_host_that_see_each_others_accelerators(tmp_path: Path) -> No
     assert "[hvd.local_rank()]" in finding.advice
     pinned = replace(CLEAN, facts={"devices": ["CPU", "GPU"]})
     assert codes(run_of_job(tmp_path / "b", pinned)) == []
-    # A rank that has a host to itself may have all of its accelerators.
+    # A rank alone on its host may have all of its accelerators.
     alone = replace(CLEAN, ranks=2, facts=several, **TWO_HOSTS)
     assert codes(run_of_job(tmp_path / "c", alone)) == []
 
 
-def test_horovod_on_databricks_has_an_end(tmp_path: Path) -> None:
+def test_horovods_end_of_support_on_databricks(tmp_path: Path) -> None:
     facts = {"framework": "pytorch", "versions": {"horovod": "0.28.1"}}
     here = run_of_job(tmp_path, replace(CLEAN, facts=facts))
     assert codes(here) == []
@@ -552,7 +554,7 @@ def threads(intra_op: int, processors: int, allowed: int | None = None, **more: 
         (threads(8, 64, allowed=4), "32 intra-op threads together on 16 CPU cores"),
     ],
 )
-def test_more_threads_than_processors(tmp_path: Path, facts: Row, evidence: str) -> None:
+def test_more_threads_than_cpu_cores(tmp_path: Path, facts: Row, evidence: str) -> None:
     finding = found(run_of_job(tmp_path, replace(CLEAN, facts=facts)), "threads_oversubscribed")
     assert finding.severity == "warning"
     assert f"On host alpha, ranks 0–3 compute with {evidence}" in finding.evidence
@@ -563,16 +565,16 @@ def test_more_threads_than_processors(tmp_path: Path, facts: Row, evidence: str)
     [
         threads(2, 8),
         threads(3, 8),
-        # Every rank is bound to CPU cores of its own.
+        # Every rank is bound to separate CPU cores.
         threads(4, 16, allowed=4),
         threads(0, 16, allowed=4),
-        # What the host computes beside its GPUs is not known.
+        # The host's work beside its GPUs is unknown.
         threads(0, 8, devices=["CPU", "GPU"]),
         threads(4, 8, cpus_allowed=None),
         threads(4, 8, threads=None),
     ],
 )
-def test_threads_that_have_processors(tmp_path: Path, facts: Row) -> None:
+def test_threads_with_enough_cpu_cores(tmp_path: Path, facts: Row) -> None:
     assert codes(run_of_job(tmp_path, replace(CLEAN, facts=facts))) == []
 
 
@@ -587,7 +589,7 @@ def test_threads_are_counted_host_by_host(tmp_path: Path) -> None:
 
 
 def only(run: Run, kind: str, ranks: Sequence[int]) -> Run:
-    """The run, had only these ranks done that between their steps."""
+    """Return the run in which only these ranks did that between their steps."""
     return with_intervals(
         run, lambda row: None if row["kind"] == kind and row["rank"] not in ranks else row
     )
@@ -598,7 +600,7 @@ def seconds_of(run: Run) -> float:
     return (max(row["end"] for row in run.intervals.to_pylist()) - anchor) / 1e9
 
 
-def test_validation_on_all_ranks_is_said_with_its_cost(tmp_path: Path) -> None:
+def test_validation_on_all_ranks_is_reported_with_its_cost(tmp_path: Path) -> None:
     versions = {"versions": {"horovod": "0.28.1"}}
     run = run_of_job(tmp_path, replace(CLEAN, validation_ms=400, facts=versions))
     finding = found(run, "validation_on_all_ranks")
@@ -619,7 +621,7 @@ def test_checkpoints_of_several_ranks_on_a_host(tmp_path: Path) -> None:
     assert codes(only(run, "checkpoint", [0])) == []
 
 
-def test_checkpoints_of_one_rank_per_host_are_meant_unless_all_ranks_write(tmp_path: Path) -> None:
+def test_checkpoints_of_one_rank_per_host_are_fine_unless_all_ranks_write(tmp_path: Path) -> None:
     run = run_of_job(tmp_path / "four", replace(CLEAN, checkpoint_ms=30, **TWO_HOSTS))
     assert codes(only(run, "checkpoint", [0, 2])) == []
     assert codes(only(run, "checkpoint", [0, 1])) == ["checkpoint_on_all_ranks"]
@@ -638,13 +640,13 @@ def test_one_rank_that_works_while_the_others_wait(tmp_path: Path, rank: int) ->
     assert finding.severity == "info"
     assert finding.title == f"Rank {rank} works while the others wait"
     assert f"Only rank {rank} did 4 checkpoints and 4 validations;" in finding.evidence
-    # After the last epoch nobody waits any more.
+    # After the last epoch no rank waits any more.
     cost = float(finding.evidence.partition("waited ")[2].split()[0])
     assert cost == pytest.approx(3 * 0.5, abs=0.1)
     assert f"{cost / seconds_of(run):.0%}"[:-1] in finding.evidence
 
 
-def test_what_one_rank_does_beside_the_common_work_is_counted_alone(tmp_path: Path) -> None:
+def test_one_ranks_extra_work_is_counted_without_the_common_work(tmp_path: Path) -> None:
     job = replace(CLEAN, epochs=4, validation_ms=400, checkpoint_ms=100)
     finding = found(only(run_of_job(tmp_path, job), "checkpoint", [0]), "rank_0_alone")
     assert "Only rank 0 did 4 checkpoints;" in finding.evidence
@@ -652,7 +654,7 @@ def test_what_one_rank_does_beside_the_common_work_is_counted_alone(tmp_path: Pa
     assert cost == pytest.approx(3 * 0.1, abs=0.1)
 
 
-def test_work_that_nobody_waits_for_costs_nothing(tmp_path: Path) -> None:
+def test_work_that_no_rank_waits_for_costs_nothing(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, CLEAN)
     rows = run.intervals.to_pylist()
     begins = {row["step"]: row["begin"] for row in run.steps.to_pylist() if row["rank"] == 0}
@@ -665,7 +667,7 @@ def test_work_that_nobody_waits_for_costs_nothing(tmp_path: Path) -> None:
     assert codes(replace(run, intervals=table)) == []
 
 
-def test_nobody_is_alone_where_a_rank_left_no_log(tmp_path: Path) -> None:
+def test_no_rank_works_alone_if_a_rank_left_no_log(tmp_path: Path) -> None:
     paths = write_job(tmp_path, replace(CLEAN, epochs=4, validation_ms=400))
     paths[3].unlink()
     (run,) = read(str(tmp_path))

@@ -1,4 +1,4 @@
-"""No finding advises what the run's facts say is done; each is there where they say it is not."""
+"""No finding advises what is already done by the run's facts; each appears when it is not done."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def environment(before: Mapping[str, str], after: Mapping[str, str], **more: Any
     return Example({**own, "settings": dict(before)}, {**own, "settings": dict(after)})
 
 
-#: Findings that facts decide about.
+#: Findings that depend on facts.
 BY_FACTS: Mapping[str, Example] = {
     "gradients_not_reduced": Example({"gradients_reduced": False}, {"gradients_reduced": True}),
     "learning_rate_not_scaled": Example(
@@ -60,12 +60,12 @@ BY_FACTS: Mapping[str, Example] = {
     "same_order_every_epoch": Example(
         {**HOROVOD, "shuffled": "alike"}, {**HOROVOD, "shuffled": "anew"}
     ),
-    # The line says 2 threads.
+    # The line has 2 threads.
     "threads_oversubscribed": Example(threads(8, 8), threads(2, 8)),
     "accelerators_not_pinned": Example({**HOROVOD, "devices": ["GPU", "GPU"]}, {**HOROVOD, **GPU}),
     "fusion_off": environment({"HOROVOD_FUSION_THRESHOLD": "0"}, {}),
     "long_cycle_time": environment({"HOROVOD_CYCLE_TIME": "10"}, {}),
-    # The line says 1024.
+    # The line has 1024.
     "response_cache_too_small": environment(
         {"HOROVOD_CACHE_CAPACITY": "100"}, {"HOROVOD_CACHE_CAPACITY": "1024"}
     ),
@@ -81,8 +81,8 @@ BY_FACTS: Mapping[str, Example] = {
     "host_stamps_only": Example({"stamps": {"reason": "jit_compile=True"}}, {"stamps": {}}),
 }
 
-#: Findings that rest on a measurement, which is another one when their advice is followed: where each is
-#: held against runs with and without it.
+#: Findings that depend on a measurement, which changes when their advice is followed; with the
+#: tests on runs with and without it.
 BY_MEASUREMENT: Mapping[str, str] = {
     **dict.fromkeys(("weights_differ", "learning_rates_differ"), "test_agreement_findings"),
     **dict.fromkeys(("broadcast_in_every_fit",), "test_agreement_findings"),
@@ -100,13 +100,13 @@ BY_MEASUREMENT: Mapping[str, str] = {
     "input_too_slow_alone": "test_input_times",
 }
 
-#: Findings whose advice says what to read or to look at, and changes no setting of a run.
+#: Findings whose advice is to read or look at something, and changes no setting of a run.
 ONLY_LOOKS = {
     *("clock_jumped", "causality_broken", "clocks_unsteady"),
     *("ranks_stalled", "ranks_exited", "hosts_blacklisted", "workers_reset", "executors_lost"),
     *("collectives_incomplete", "processes_suspended"),
 }
-#: Held against runs below.
+#: Tested on runs below.
 ON_ITS_OWN = {"responses_evicted"}
 
 
@@ -118,12 +118,12 @@ def test_every_finding_has_an_example_or_a_reason() -> None:
 
 
 @pytest.mark.parametrize("code", BY_MEASUREMENT)
-def test_findings_by_measurement_have_tests_of_their_own(code: str) -> None:
+def test_findings_by_measurement_have_their_own_tests(code: str) -> None:
     assert f'"{code}"' in (Path(__file__).parent / f"{BY_MEASUREMENT[code]}.py").read_text()
 
 
 @pytest.mark.parametrize("code", BY_FACTS)
-def test_a_finding_is_gone_when_the_facts_say_that_it_is_followed(
+def test_a_finding_disappears_when_the_facts_show_that_it_is_followed(
     tmp_path: Path, code: str
 ) -> None:
     before, after = BY_FACTS[code]
@@ -147,20 +147,20 @@ def test_a_cache_that_was_too_small_gets_a_larger_one(
 
 
 @pytest.mark.parametrize(
-    ("job", "said", "unsaid"),
+    ("job", "expected", "unexpected"),
     [
         ({"checkpoint_ms": 600}, "Write checkpoints", "validation"),
         ({"validation_ms": 600}, "shard of the validation data", "checkpoints"),
     ],
 )
 def test_work_that_the_rank_did_not_do_alone_is_not_advised_on(
-    tmp_path: Path, job: dict[str, float], said: str, unsaid: str
+    tmp_path: Path, job: dict[str, float], expected: str, unexpected: str
 ) -> None:
     run = run_of_job(tmp_path, replace(CLEAN, epochs=4, **job))
     (kind,) = (name.removesuffix("_ms") for name in job)
     advice = found(only(run, kind, [0]), "rank_0_alone").advice
-    assert said in advice
-    assert unsaid not in advice
+    assert expected in advice
+    assert unexpected not in advice
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_work_that_the_rank_did_not_do_alone_is_not_advised_on(
         ({**PYTORCH, "orders": [{"sampler": "DistributedSampler", "shuffles": False}]}, None),
     ],
 )
-def test_data_that_is_shared_out_is_not_to_be_shared_out_again(
+def test_sharded_data_is_not_to_be_sharded_again(
     tmp_path: Path, facts: dict[str, Any], line: str | None
 ) -> None:
     run = run_of_job(tmp_path / "run", replace(CLEAN, facts=facts))

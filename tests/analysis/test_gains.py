@@ -1,4 +1,4 @@
-"""Gains that come true: not below the baseline, nothing twice, and bounds are called bounds."""
+"""Predicted gains: no step below the baseline's, nothing counted twice, and bounds marked as bounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.what_if import WhatIf
 
 JOB = Job(ranks=8, steps=500, noise=Noise(cv=0.05), communication=Fixed(20.0))
-# Of these, the baseline has as much.
+# The baseline has as many of these.
 SHRINK = ("allreduce", "variation")
 
 
@@ -62,7 +62,7 @@ def test_with_all_faults_fixed_the_step_is_the_baselines() -> None:
     assert rank_1 + rank_4 < 0.6 * together
 
 
-def test_two_faults_of_different_kinds_are_not_sold_twice() -> None:
+def test_two_faults_of_different_kinds_are_not_counted_twice() -> None:
     on_all, on_one = Fault("input", 20), Fault("other", 30, ranks=(2,))
     found = analysed(on_all, on_one)
     assert found.decomposition is not None
@@ -85,7 +85,7 @@ def test_the_larger_of_two_faults_in_one_stage_is_fixed_first(on_all: int, on_on
     slow_rank, all_ranks = (gain(found, fix).saved_ms.value for fix in ("imbalance", "other"))
     assert slow_rank + all_ranks == pytest.approx(step - healthy, rel=0.05)
     if on_all > on_one:
-        # Work between steps that is made shorter on all ranks is shorter on rank 2 as well.
+        # Shorter work between steps on all ranks is shorter on rank 2 as well.
         assert slow_rank == pytest.approx(0, abs=1)
     else:
         rest = simulate(replace(JOB, faults=faults[:1])).truth.step_ms()
@@ -107,14 +107,14 @@ PREFETCHING = {"framework": "tensorflow", "pipeline": ["Range", "Map", "Prefetch
 
 
 def on_cores(*faults: Fault, usual: tuple[Fault, ...] = (), **changes: object) -> Analysis:
-    """A run with faults against a baseline with the usual ones."""
+    """Analyse a run with faults against a baseline with the usual ones."""
     job = replace(ON_CORES, **changes)  # type: ignore[arg-type]
     baseline = replace(job.baseline(input_ms=job.input_ms), faults=usual)
     return analyse(simulate(replace(job, faults=faults)).run, simulate(baseline).run)
 
 
 def share(found: Analysis, fix: str) -> float:
-    """The share of the loss that a fix wins back."""
+    """Return the share of the loss that a fix wins back."""
     assert found.decomposition is not None
     return gain(found, fix).saved_ms.value / found.decomposition.loss.value
 
@@ -129,7 +129,7 @@ def test_loaders_at_work_slow_compute_down_and_fixing_them_wins_it_back(
 
 
 @pytest.mark.parametrize(("facts", "contained"), [(PREFETCHING, True), ({}, False)])
-def test_loaders_that_are_hardly_late_may_be_what_slows_compute(
+def test_loaders_that_are_hardly_late_may_slow_compute(
     facts: dict[str, object], contained: bool
 ) -> None:
     found = on_cores(Fault("compute", 15), facts=facts)
@@ -153,7 +153,7 @@ def test_a_little_slower_compute_comes_from_the_fault_before_it(
     assert (share(found, "other") > 0.99) == all_of_it
 
 
-def test_lateness_that_the_baseline_has_too_is_no_fault() -> None:
+def test_lateness_that_the_baseline_has_too_is_not_a_fault() -> None:
     usual, more = (Fault("input", ms, rotating=1) for ms in (4, 7))
     found = on_cores(Fault("compute", 20), more, usual=(usual,))
     assert share(found, "compute") > 0.99
@@ -180,7 +180,7 @@ def test_a_run_as_fast_as_its_baseline_gains_nothing() -> None:
     assert not found.bottleneck.fault
 
 
-def test_a_healthy_sample_is_told_from_its_baseline_by_nothing_that_is_sure() -> None:
+def test_a_healthy_sample_does_not_surely_differ_from_its_baseline() -> None:
     found = sample("clean", "synthetic")
     for one in found.what_if:
         if one.fix in ("input", "compute", "other", "imbalance"):
@@ -198,7 +198,7 @@ def test_without_a_baseline_gains_on_shared_cores_are_bounds() -> None:
 
 
 def alone_on(**facts: object) -> Analysis:
-    """One rank with cores of its own, whose input pauses for longer than it computes."""
+    """Make one rank with its own cores, whose input pauses for longer than it computes."""
     job = Job(ranks=1, steps=500, input_ms=60, compute_ms=40, noise=Noise(cv=0.05))
     return analyse(simulate(replace(job, facts=facts)).run)
 
@@ -238,7 +238,7 @@ def test_a_baseline_of_another_job_predicts_nothing() -> None:
     assert gain(found, "rank:1") == gain(alone, "rank:1")
 
 
-def test_half_of_what_a_thousand_ranks_vary_is_an_answer() -> None:
+def test_half_of_the_variation_of_a_thousand_ranks_is_an_answer() -> None:
     job = Job(
         ranks=1000, steps=120, noise=Noise(cv=0.05), faults=(Fault("compute", 30, ranks=(3,)),)
     )
@@ -246,7 +246,7 @@ def test_half_of_what_a_thousand_ranks_vary_is_an_answer() -> None:
     imbalance = found.entry("imbalance")
     assert imbalance is not None
     named, varies = gain(found, "rank:3").saved_ms.value, gain(found, "variation").saved_ms.value
-    # What rank 3 does not explain is the slowest of ranks that vary.
+    # The rest is the slowest of ranks that vary.
     assert named + 2 * varies == pytest.approx(imbalance.ms, rel=0.1)
 
 

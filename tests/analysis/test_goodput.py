@@ -1,4 +1,4 @@
-"""Goodput: what went into steps that count, and what each cause took, add up to the whole job."""
+"""Goodput: useful steps and the loss by each cause add up to the whole job."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_worlds_of_different_sizes_count_with_their_ranks(tmp_path: Path) -> Non
     assert found.lost_s["restart"] > 40
 
 
-def test_a_step_that_took_very_long_stood_still() -> None:
+def test_a_very_long_step_counts_as_a_stop() -> None:
     still_s = 30
     run = _with_a_long_step(simulate(JOB).run, 120, still_s * 1_000_000_000)
     usual, found = analyse(simulate(JOB).run), analyse(run)
@@ -76,7 +76,7 @@ def test_a_step_that_took_very_long_stood_still() -> None:
 
 
 def _with_a_long_step(run: Run, step: int, ns: int) -> Run:
-    """The run with a batch that all ranks waited for, and everything after it later."""
+    """Return the run with a batch that all ranks waited for, and everything after it later."""
     steps, intervals = run.steps, run.intervals
     later = pc.greater(steps["step"], step)
     here = pc.equal(steps["step"], step)
@@ -93,5 +93,5 @@ def _moved(table: pa.Table, name: str, where: pa.ChunkedArray, ns: int) -> pa.Ta
     return table.set_column(table.schema.get_field_index(name), name, column)
 
 
-def test_there_is_none_without_stages() -> None:
+def test_there_is_no_goodput_without_stages() -> None:
     assert analyse(simulate(replace(JOB, stamps=False)).run).goodput is None

@@ -1,4 +1,4 @@
-"""Loader alone, synthetic and real: three rates that tell where input time goes."""
+"""Loader alone, synthetic and real: three rates that show where input time goes."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def analysed(job: Job, *changes: dict[str, Any], baseline: Job | None = None) ->
 
 
 def slow(rank: int, **changes: Any) -> dict[str, Any]:
-    """A loader that gives a batch of 32 in 40 ms: 800 samples/s."""
+    """Make a loader that gives a batch of 32 in 40 ms: 800 samples/s."""
     return {"rank": rank, "ms": 40.0, "ci95_ms": [39.0, 41.0], **changes}
 
 
-def test_nothing_measured_is_nothing() -> None:
+def test_without_a_measurement_there_is_no_result() -> None:
     found = analysed(LATE)
     assert found.input_rates is None
     assert json_content(found)["input"] is None
     assert "Run alone" not in found.bottleneck.evidence
 
 
-def test_three_rates_stand_together() -> None:
+def test_three_rates_are_compared() -> None:
     found = analysed(LATE, slow(0), slow(1), baseline=SYNTHETIC)
     rates = found.input_rates
     assert rates is not None
@@ -58,7 +58,7 @@ def test_three_rates_stand_together() -> None:
     assert (rates.enough, rates.at_once) == (False, True)
 
 
-def test_the_verdict_says_which_stage_takes_most_and_advises_by_it() -> None:
+def test_the_verdict_names_the_longest_stage_and_advises_on_it() -> None:
     verdict = analysed(LATE, slow(0), slow(1), baseline=SYNTHETIC).bottleneck
     assert verdict.kind == "input"
     assert "Run alone, the loader of rank 0 gives 800 samples/s (95 %: 780–821), less than the" in (
@@ -69,7 +69,7 @@ def test_the_verdict_says_which_stage_takes_most_and_advises_by_it() -> None:
     assert verdict.advice[0].startswith("Augmentation takes longest")
 
 
-def test_without_a_baseline_what_is_needed_is_replayed() -> None:
+def test_without_a_baseline_the_needed_rate_is_replayed() -> None:
     rates = analysed(LATE, slow(0), slow(1)).input_rates
     assert rates is not None
     assert rates.synthetic is None
@@ -78,13 +78,13 @@ def test_without_a_baseline_what_is_needed_is_replayed() -> None:
     assert rates.needed > 1.4 * rates.real
 
 
-def test_a_loader_that_is_fast_enough_alone_is_late_beside_training() -> None:
+def test_a_loader_that_is_fast_enough_alone_is_late_during_training() -> None:
     verdict = analysed(LATE, {"rank": 0}, {"rank": 1}, baseline=SYNTHETIC).bottleneck
     assert "gives 4,000 samples/s" in verdict.evidence
     assert "it is late only during training" in verdict.evidence
 
 
-def test_an_interval_that_holds_what_is_needed_does_not_tell() -> None:
+def test_an_interval_with_the_needed_rate_is_inconclusive() -> None:
     near = slow(0, ms=25.0, ci95_ms=[20.0, 30.0])
     found = analysed(LATE, near, {**near, "rank": 1}, baseline=SYNTHETIC)
     assert found.input_rates is not None
@@ -98,21 +98,21 @@ def test_the_slowest_rank_counts_by_its_last_measurement() -> None:
     assert rates is not None
     assert rates.slowest.rank == 1
     assert [one.ms for one in rates.ranks] == [40.0, 60.0]
-    # Too few batches for an interval: nothing is said against what is needed.
+    # Too few batches for an interval: it cannot be compared with what is needed.
     assert rates.enough is None
 
 
 @pytest.mark.parametrize(
     "changes", [[slow(0)], [slow(0), slow(1, began_wall_ns=1_800_000_000_000_000_000)]]
 )
-def test_ranks_that_did_not_measure_together_are_said(changes: list[dict[str, Any]]) -> None:
+def test_ranks_that_did_not_measure_together_are_reported(changes: list[dict[str, Any]]) -> None:
     found = analysed(LATE, *changes)
     assert found.input_rates is not None
     assert not found.input_rates.at_once
     assert "Not all ranks measured at the same time" in found.bottleneck.evidence
 
 
-def test_a_slow_loader_is_a_finding_where_the_verdict_is_another_one() -> None:
+def test_a_slow_loader_is_a_finding_if_the_verdict_is_another_one() -> None:
     waits = replace(LATE, input_ms=1, slow={(1, "compute"): 40.0})
     found = analysed(waits, slow(0, ms=400.0, ci95_ms=[390.0, 410.0]))
     assert found.bottleneck.kind == "imbalance"
@@ -130,7 +130,7 @@ def test_batches_without_samples_give_no_rate() -> None:
     assert "Run alone" not in found.bottleneck.evidence
 
 
-def test_a_stage_that_advice_does_not_know_changes_no_advice() -> None:
+def test_an_unknown_stage_changes_no_advice() -> None:
     shuffled = [{"kind": "shuffle", "name": "Shuffle", "ms": 30.0, "ci95_ms": None}]
     found = analysed(LATE, slow(0, stages=shuffled), slow(1, stages=shuffled))
     assert found.bottleneck.advice == analysed(LATE).bottleneck.advice

@@ -1,4 +1,4 @@
-"""Lanes show what the ledger holds, at every zoom."""
+"""Lanes show the ledger, at every zoom."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes, View
 from stallscope.parsers import read
 
 LONGEST_PAUSE = 10**13
-# Sums of float32 over thousands of steps, in parts of the step: a mean of other is a part of that.
+# Sums of float32 over thousands of steps, relative to the step: a mean of other is a part of that.
 NEARLY = 2e-6
 
 JOBS = {
@@ -39,12 +39,14 @@ def lanes(request: pytest.FixtureRequest) -> Lanes:
 
 
 def whole(lanes: Lanes, most_lanes: int = 10_000, most_cells: int = 10_000) -> View:
-    """All of a run."""
+    """Return all of a run."""
     return lanes.view(0, lanes.span, (0, len(lanes.ranks)), most_lanes, most_cells)
 
 
 def expected(ledger: Ledger, ranks: np.ndarray, steps: slice) -> np.ndarray:
-    """Means of the stages and of lateness over what the ranks have measured, ms; NaN without any."""
+    """Return means of the stages and of lateness over what the ranks have measured, ms; NaN without
+    any.
+    """
     measured = ledger.measured[steps][:, ranks]
     late = ledger.arrival - ledger.of("arrival", ledger.reference)[:, None]
     values = [*(getattr(ledger, name) for name in LANE_STAGES), late]
@@ -84,8 +86,8 @@ def test_cells_cover_every_step_once(lanes: Lanes, most_cells: int) -> None:
 
 
 @pytest.mark.parametrize("most_cells", [64, 8, 1])
-def test_cells_stay_where_they_are_however_one_looks(lanes: Lanes, most_cells: int) -> None:
-    """Panning must not make the same step look another way."""
+def test_cells_stay_in_place_for_any_view(lanes: Lanes, most_cells: int) -> None:
+    """Panning must not change how a step looks."""
     wide = whole(lanes, most_cells=most_cells)
     part = lanes.view(lanes.span // 3, lanes.span, (0, len(lanes.ranks)), 10_000, most_cells)
     if part.steps_per_cell == wide.steps_per_cell:
@@ -114,7 +116,7 @@ def test_one_late_step_among_hundreds_is_in_its_cell() -> None:
     assert view.late[0, 1] < 1
 
 
-def test_what_nobody_measured_is_blank_and_not_nought() -> None:
+def test_unmeasured_cells_are_blank_and_not_zero() -> None:
     lanes = lanes_of(Job(ranks=40, steps=300, cut_ranks={7: 100}))
     view = whole(lanes, most_cells=75)
     blank = np.isnan(view.stages).all(axis=0)
@@ -127,7 +129,7 @@ def test_what_nobody_measured_is_blank_and_not_nought() -> None:
     assert not np.isnan(grouped.stages).any()
 
 
-def test_lanes_hold_neighbours_of_one_host_or_whole_hosts() -> None:
+def test_lanes_contain_neighbours_of_one_host_or_whole_hosts() -> None:
     lanes = lanes_of(Job(ranks=90, steps=40, ranks_per_host=8))
     for most in (90, 50, 30, 12, 7, 3, 1):
         edges = whole(lanes, most_lanes=most).edges
@@ -151,7 +153,7 @@ def test_ranks_of_a_host_are_neighbours_whatever_their_numbers() -> None:
     assert whole(lanes, most_lanes=3).edges.tolist() == [0, 3, 5, 6]
 
 
-def test_who_was_last_most_often() -> None:
+def test_the_rank_that_was_last_most_often() -> None:
     slow = Fault("compute", 60, ranks=(2,), when=Between(100, 199))
     lanes = lanes_of(Job(ranks=4, steps=200, faults=(slow,)))
     view = whole(lanes, most_cells=2)
@@ -163,7 +165,7 @@ def test_who_was_last_most_often() -> None:
     )
 
 
-def test_time_goes_on_through_steps_and_gaps() -> None:
+def test_time_continues_through_steps_and_gaps() -> None:
     lanes = lanes_of(JOBS["gaps"])
     assert lanes.begin[0] == 0
     np.testing.assert_array_equal(lanes.end - lanes.begin, lanes.worlds[0].ledger.total)

@@ -1,4 +1,4 @@
-"""A run that does not fit into memory gives what it would give if it did, in little memory."""
+"""A run that does not fit into memory gives the same results, in little memory."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ JOBS = {
 
 @pytest.fixture
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Arrays on disk, in blocks so small that every merge has something to do."""
+    """Put arrays on disk, in blocks so small that every merge has work."""
     monkeypatch.setenv("STALLSCOPE_MEMORY", "1kB")
     monkeypatch.setattr(blocks, "CELLS", 700)
     monkeypatch.setattr(pivot, "ROWS", 333)
@@ -116,12 +116,12 @@ def test_memory_does_not_grow_with_what_is_on_disk(
     monkeypatch.setenv("STALLSCOPE_MEMORY", "1kB")
     on_disk = _peak(large)
     assert on_disk < in_memory / 2
-    # Some values of every step, and 64 ranks that stand for all, stay in memory: a row has 12 columns.
+    # Some values of every step, and 64 representative ranks, stay in memory: a row has 12 columns.
     assert (on_disk - _peak(small)) / (800 * 320) < 2 * 8
 
 
 def _peak(folder: Path) -> int:
-    """Bytes of numpy's that analysing a collected run takes at most."""
+    """Return the peak of numpy's bytes while a collected run is analysed."""
     tracemalloc.start()
     try:
         analyse(load_run(folder))
@@ -151,14 +151,14 @@ def _assert_same(run: Run, baseline: Run | None, no_memory: pytest.MonkeyPatch) 
 
 
 def _found(run: Run, baseline: Run | None = None) -> Mapping[str, Any]:
-    """All that an analysis finds: what is per step, and everything else."""
+    """Return all results of an analysis: those per step, and everything else."""
     table = table_of(analyse(run, baseline))
     rest = {key.decode(): json.loads(value) for key, value in table.schema.metadata.items()}
     return {**{name: table[name].to_numpy() for name in table.column_names}, **rest}
 
 
 def _assert_equal(one: Any, other: Any) -> None:
-    """Counts and times to the last digit, other figures to a billionth."""
+    """Compare counts and times to the last digit, other figures to a billionth."""
     if isinstance(one, np.ndarray):
         np.testing.assert_array_equal(one, other)
     elif isinstance(one, dict):

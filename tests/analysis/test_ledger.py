@@ -1,4 +1,4 @@
-"""The ledger adds up, and puts time where it was spent."""
+"""The ledger adds up, and assigns time to where it was spent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_step_adds_up_to_the_nanosecond(tmp_path: Path, job: Job) -> None:
     assert (ledger.allreduce >= 0).all()
 
 
-def test_steps_and_what_lies_between_them_cover_the_wall_clock_once(tmp_path: Path) -> None:
+def test_steps_and_gaps_cover_the_wall_clock_once(tmp_path: Path) -> None:
     job = Job(ranks=3, steps=90, epochs=3, validation_ms=40, checkpoint_ms=15, noise=0.2)
     ledger = ledger_of(tmp_path, job)
     elapsed = np.diff(ledger.reduced)
@@ -47,14 +47,14 @@ def test_steps_and_what_lies_between_them_cover_the_wall_clock_once(tmp_path: Pa
     assert (ledger.gaps >= 0).all()
 
 
-def test_validation_and_checkpoints_are_no_part_of_steps(tmp_path: Path) -> None:
+def test_validation_and_checkpoints_are_not_part_of_steps(tmp_path: Path) -> None:
     plain = ledger_of(tmp_path / "plain", Job(steps=60, epochs=3))
     busy = ledger_of(
         tmp_path / "busy", Job(steps=60, epochs=3, validation_ms=400, checkpoint_ms=100)
     )
     np.testing.assert_allclose(busy.total[1:], plain.total[1:], rtol=0.05)
     between = busy.gaps.sum(axis=0) / 1e6
-    # Three epochs, of which the last is followed by no step.
+    # Three epochs; no step follows the last one.
     assert between[0] == pytest.approx(2 * 400, rel=0.01)
     assert between[1] == pytest.approx(2 * 100, rel=0.01)
 
@@ -100,12 +100,12 @@ def test_steps_that_a_rank_lacks_are_left_out_and_counted(tmp_path: Path) -> Non
     analysis = analyse(read(str(tmp_path))[0])
     assert analysis.ledger is not None
     assert 50 not in analysis.ledger.steps
-    # Step 51 still begins where step 50 was reduced, which rank 0 knows.
+    # Step 51 still starts where step 50 was reduced, which rank 0 knows.
     assert 51 in analysis.ledger.steps
     assert any("1 of 100 steps" in warning for warning in analysis.warnings)
 
 
-def test_a_repeated_first_epoch_step_is_no_warm_up(tmp_path: Path) -> None:
+def test_a_repeated_first_epoch_step_is_not_warm_up(tmp_path: Path) -> None:
     write_job(tmp_path, Job(steps=200, epochs=4))
     analysis = analyse(read(str(tmp_path))[0])
     assert analysis.warm_up[0]
@@ -120,7 +120,7 @@ def test_the_jobs_time_adds_up(tmp_path: Path) -> None:
     assert parts == pytest.approx(job.total, abs=1e-9)
     assert job.validation == pytest.approx(0.4, rel=0.02)
     assert job.checkpoint == pytest.approx(0.2, rel=0.02)
-    # The process began half a second before its log, the first step a tenth after that.
+    # The process started half a second before its log, the first step a tenth after that.
     assert job.startup == pytest.approx(0.6, abs=0.01)
 
 
@@ -176,7 +176,7 @@ def test_the_order_of_ranks_is_that_of_their_arrivals(ranks: int, apart: int) ->
     assert ((second != critical) | (ranks == 1)).all()
 
 
-def test_of_ranks_that_are_ready_at_once_the_lowest_is_not_always_the_last() -> None:
+def test_the_last_of_ranks_ready_at_once_is_not_always_the_lowest() -> None:
     arrival = np.random.default_rng(1).integers(0, 3, (300, 100))
     _, _, critical = in_order(arrival, np.ones(arrival.shape, bool))
     assert (critical > (arrival == 2).argmax(axis=1)).mean() > 0.5

@@ -1,4 +1,4 @@
-"""Ranks that starve together: which of them comes last is chance where loaders run ahead."""
+"""Ranks that starve together: with prefetching loaders, which one is last is random."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def steady(job: Job) -> Ledger:
 
 @pytest.mark.parametrize("ranks", [2, 8])
 @pytest.mark.parametrize("seed", range(10))
-def test_nobody_is_named_where_all_loaders_starve(ranks: int, seed: int) -> None:
+def test_no_rank_is_named_if_all_loaders_starve(ranks: int, seed: int) -> None:
     verdict = analysis_of_job(replace(STARVING, ranks=ranks, seed=seed)).bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("input", "input", ())
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_faster_loaders_gain_what_the_job_would_be_without_stall(seed: int) -> None:
+def test_faster_loaders_gain_the_step_without_stalls(seed: int) -> None:
     job = replace(STARVING, seed=seed)
     (gain,) = [one for one in analysis_of_job(job).what_if if one.fix == "input"]
     fixed = simulate(replace(job, input_ms=ASSUMED_MS, prefetch=0)).truth.step_ms()
@@ -61,15 +61,15 @@ def test_waiting_with_loaders_at_work_becomes_input_and_steps_stay_as_they_are()
     assert (ledger.other == recorded.other).all()
     entries = ("input", "compute", "other", "imbalance", "allreduce")
     assert (sum(ledger.entry(name) for name in entries) == ledger.total).all()
-    # Ranks that get their batches in turn have waited for the others in most of the step.
+    # Ranks that alternately get their batches wait for the others in most of the step.
     assert recorded.imbalance.mean() > 0.1 * recorded.total.mean()
     assert np.median(ledger.imbalance) < 0.02 * recorded.total.mean()
 
 
-def test_full_queues_at_the_begin_of_epochs_do_not_hide_a_loaders_pace() -> None:
+def test_full_queues_at_the_start_of_epochs_do_not_hide_a_loaders_pace() -> None:
     slower = Fault("input", 1.5, ranks=(0,))
     recorded = steady(replace(STARVING, ranks=2, steps=80, prefetch=4, faults=(slower,)))
-    # The first steps of an epoch take from full queues, so the mean is of no typical step.
+    # The first steps of an epoch use full queues, so the mean is not of a typical step.
     assert np.median(recorded.total) > 1.03 * recorded.total.mean()
     fetch, arrival = (recorded.cells.columns(name, [0, 1]).copy() for name in ("input", "arrival"))
     # In the second epoch rank 1 finds its batch ready, and waits for rank 0's.
@@ -85,7 +85,7 @@ def test_full_queues_at_the_begin_of_epochs_do_not_hide_a_loaders_pace() -> None
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_slow_loader_is_named_where_the_others_keep_up(seed: int) -> None:
+def test_a_slow_loader_is_named_if_the_others_keep_up(seed: int) -> None:
     slow = Fault("input", 120, ranks=(5,), when=Always())
     verdict = analysis_of_job(replace(STARVING, input_ms=30, faults=(slow,), seed=seed)).bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "input", (5,))
@@ -93,7 +93,7 @@ def test_a_slow_loader_is_named_where_the_others_keep_up(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("ranks", [2, 8])
-def test_a_rank_whose_batches_take_longer_when_asked_for_is_named(ranks: int, seed: int) -> None:
+def test_a_rank_with_slow_batches_on_demand_is_named(ranks: int, seed: int) -> None:
     slow = Fault("input", 70, ranks=(1,))
     job = replace(WHEN_ASKED, ranks=ranks, input_ms=50, faults=(slow,), seed=seed)
     assert with_loaders_at_work(steady(job)).input.sum() == steady(job).input.sum()
@@ -102,13 +102,13 @@ def test_a_rank_whose_batches_take_longer_when_asked_for_is_named(ranks: int, se
 
 
 @pytest.mark.parametrize("phi", [0.5, 0.9])
-def test_batches_made_when_asked_for_are_told_from_loaders_at_work(phi: float) -> None:
+def test_batches_on_demand_are_distinguished_from_prefetching_loaders(phi: float) -> None:
     noise = Noise(cv=0.1, phi=phi)
     ledger = steady(replace(WHEN_ASKED, steps=500, noise=noise))
     assert with_loaders_at_work(ledger) is ledger
 
 
-def test_a_slow_rank_behind_starving_loaders_gains_nothing_and_is_not_the_verdict() -> None:
+def test_a_slow_rank_hidden_by_starving_loaders_gains_nothing_and_is_not_the_verdict() -> None:
     slow = Fault("compute", 70, ranks=(1,))
     job = replace(STARVING, faults=(slow,))
     assert simulate(job).truth.step_ms() == pytest.approx(
@@ -120,16 +120,14 @@ def test_a_slow_rank_behind_starving_loaders_gains_nothing_and_is_not_the_verdic
 
 @pytest.mark.parametrize("slower_ms", [1.5, 5])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_loader_a_little_slower_than_the_others_does_not_hold_them_back(
-    slower_ms: float, seed: int
-) -> None:
+def test_a_slightly_slower_loader_does_not_delay_the_others(slower_ms: float, seed: int) -> None:
     slow = Fault("input", slower_ms, ranks=(1,))
     job = replace(STARVING, steps=500, noise=Noise(cv=0.1), faults=(slow,), seed=seed)
     verdict = analysis_of_job(job).bottleneck
     assert (verdict.kind, verdict.ranks) == ("input", ())
 
 
-def test_where_the_others_queues_are_full_the_gain_is_said_to_be_the_most_there_is() -> None:
+def test_if_the_others_queues_are_full_the_gain_is_a_bound() -> None:
     slow = Fault("input", 120, ranks=(5,))
     found = analysis_of_job(replace(STARVING, input_ms=30, faults=(slow,)))
     assert "so their limit is unknown. Fixing rank 5 saves at most" in found.bottleneck.evidence
@@ -138,11 +136,11 @@ def test_where_the_others_queues_are_full_the_gain_is_said_to_be_the_most_there_
     assert "at most" not in analysis_of_job(asked).bottleneck.evidence
 
 
-def test_a_rank_that_waits_for_the_hand_over_of_its_batch_does_not_starve() -> None:
+def test_a_rank_that_waits_for_delivery_of_its_batch_does_not_starve() -> None:
     slow = Fault("input", 120, ranks=(1,))
     job = replace(STARVING, ranks=2, steps=400, input_ms=30, noise=Noise(cv=0.1), faults=(slow,))
     recorded = steady(job)
-    # A worker process on busy cores is late with batches that it has made long before.
+    # A worker process on busy cores delivers a batch late that was made long before.
     late = np.random.default_rng(1).integers(4_000_000, 16_000_000, len(recorded))
     fetch, arrival = (recorded.cells.columns(name, [0, 1]).copy() for name in ("input", "arrival"))
     fetch[:, 0] += late
@@ -161,7 +159,7 @@ def test_a_rank_that_is_slow_now_that_loaders_starve_gains_what_it_would_without
     assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(mended, rel=0.02)
 
 
-def test_the_finding_says_how_much_of_the_imbalance_is_input() -> None:
+def test_the_finding_states_how_much_of_the_imbalance_is_input() -> None:
     codes = [one.code for one in analysis_of_job(replace(STARVING, ranks=2)).findings]
     assert "ranks_starve_in_turn" in codes
     codes = [one.code for one in analysis_of_job(replace(WHEN_ASKED, ranks=2)).findings]
@@ -170,7 +168,7 @@ def test_the_finding_says_how_much_of_the_imbalance_is_input() -> None:
 
 def test_where_inputs_vary_by_any_factor_nothing_is_surely_late() -> None:
     ledger = steady(replace(WHEN_ASKED, ranks=2))
-    # One batch in ten is there at once, the others take 0.1 s.
+    # One batch in ten is ready at once, the others take 0.1 s.
     there = np.arange(len(ledger)) % 10 == 0
     fetch = np.where(there[:, None], 0, 100_000_000) + np.zeros((1, 2), np.int64)
     cells = late_cells(

@@ -1,4 +1,4 @@
-"""A step taken apart: who was last, why, and what that cost."""
+"""One step in detail: which rank was last, why, and the cost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_its_parts_add_up_for_every_rank(analysis: Analysis) -> None:
     assert step.waited_rank_s == pytest.approx(sum(waits) / 1e3)
 
 
-def test_what_lies_before_it_is_named(analysis: Analysis) -> None:
+def test_the_gap_before_it_is_named(analysis: Analysis) -> None:
     first = find_step(analysis, 100)
     assert first is not None
     assert [kind for kind, _ in first.gaps][:1] == ["validation"]
@@ -59,7 +59,7 @@ def test_what_lies_before_it_is_named(analysis: Analysis) -> None:
     assert within.gaps == ()
 
 
-def test_a_rank_that_is_slow_for_good_makes_no_step_late(analysis: Analysis) -> None:
+def test_a_permanently_slow_rank_makes_no_step_late(analysis: Analysis) -> None:
     ledger = analysis.ledger
     assert ledger is not None
     assert ledger.steps[late_steps(analysis.world_ledgers)].tolist() == [150]
@@ -80,7 +80,7 @@ def test_the_way_to_other_steps(analysis: Analysis) -> None:
     assert neighbours(analysis, 299).previous_late == (150, 0)
 
 
-def test_a_step_that_is_not_there(analysis: Analysis) -> None:
+def test_a_missing_step(analysis: Analysis) -> None:
     assert find_step(analysis, 300) is None
     assert find_step(analyse(simulate(Job(ranks=2, steps=30, stamps=False)).run), 3) is None
 
@@ -91,7 +91,7 @@ def test_the_warm_up_is_never_late(analysis: Analysis) -> None:
     assert (first.warm_up, first.late) == (True, False)
 
 
-def test_a_rank_without_stamps_is_told_and_not_counted() -> None:
+def test_a_rank_without_timestamps_is_reported_and_not_counted() -> None:
     analysis = analyse(simulate(Job(ranks=16, steps=120, cut_ranks={5: 60})).run)
     step = find_step(analysis, 80)
     assert step is not None

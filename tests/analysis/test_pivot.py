@@ -1,4 +1,4 @@
-"""A run's rows are the same steps and ranks however they lie in its table."""
+"""Any order of a run's rows gives the same steps and ranks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def replaced(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 
 def with_sessions(table: pa.Table) -> pa.Table:
-    """Every rank began another log in the middle, one of them earlier."""
+    """Make every rank start another log in the middle, one of them earlier."""
     rank, step = table["rank"].to_numpy(), table["step"].to_numpy()
     later = step >= np.where(rank == 2, 20, 40)
     return replaced(table, "log", pa.array(np.where(later, rank + 5, rank)))
 
 
 def with_holes(table: pa.Table) -> pa.Table:
-    """One timestamp and some epochs are not known."""
+    """Remove one timestamp and some epochs."""
     there = np.random.default_rng(1).random(table.num_rows)
     for name, missing in (("reduced", there < 0.01), ("epoch", there < 0.3)):
         table = replaced(table, name, pa.array(table[name].to_numpy(), mask=missing))
@@ -36,7 +36,7 @@ def with_holes(table: pa.Table) -> pa.Table:
 
 
 def scattered(table: pa.Table) -> pa.Table:
-    """The rows log by log, but the ranks in another order."""
+    """Return the rows log by log, but the ranks in another order."""
     order = np.lexsort((table["step"].to_numpy(), -table["rank"].to_numpy()))
     return table.take(pa.array(order)).combine_chunks()
 
@@ -52,7 +52,7 @@ def assert_alike(one: Pivoted, other: Pivoted) -> None:
 @pytest.mark.parametrize("rows_at_a_time", [2**20, 130, 16])
 @pytest.mark.parametrize("sessions", [None, [0, 1, 2, 3, 4, 5, 6, 2, 8, 9]])
 @pytest.mark.parametrize("table", [STEPS, with_sessions(STEPS), with_holes(STEPS)])
-def test_ranks_one_below_the_other_are_what_scattered_rows_are(
+def test_consecutive_ranks_equal_scattered_rows(
     table: pa.Table,
     sessions: list[int] | None,
     rows_at_a_time: int,
@@ -67,7 +67,7 @@ def test_ranks_one_below_the_other_are_what_scattered_rows_are(
     assert len(whole.steps) == 60
 
 
-def test_ranks_one_below_the_other_are_not_copied() -> None:
+def test_consecutive_ranks_are_not_copied() -> None:
     cells = pivot(STEPS, NAMES, in_memory).cells
     assert np.shares_memory(cells.whole("begin"), STEPS["begin"].to_numpy())
 
@@ -75,13 +75,13 @@ def test_ranks_one_below_the_other_are_not_copied() -> None:
 @pytest.mark.parametrize(
     ("table", "complete"), [(STEPS, True), (with_holes(STEPS), False), (STEPS.slice(1), False)]
 )
-def test_nothing_is_taken_for_complete_that_lacks_a_stamp(table: pa.Table, complete: bool) -> None:
+def test_rows_without_a_timestamp_are_incomplete(table: pa.Table, complete: bool) -> None:
     assert pivot(table, NAMES, in_memory).complete is complete
 
 
 @pytest.mark.parametrize("row", [0, 130, 299])
 @pytest.mark.parametrize("name", ["rank", "step"])
-def test_a_single_row_out_of_place_is_seen(name: str, row: int) -> None:
+def test_a_single_row_out_of_place_is_found(name: str, row: int) -> None:
     # Of another rank, or of another step, so that one rank lacks a step and none is twice.
     values = STEPS[name].to_numpy().copy()
     values[row] = 9 if name == "rank" else 999

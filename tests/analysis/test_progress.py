@@ -1,4 +1,4 @@
-"""How far a run is."""
+"""The progress of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOB = Job(ranks=2, steps=400, epochs=4, validation_ms=900.0)
 
 
 def so_far(steps: int, **facts: Any) -> Run:
-    """A run of 400 steps after so many of them."""
+    """Return a run of 400 steps after so many of them."""
     run = simulate(JOB).run
     logs = tuple(replace(log, facts={**log.facts, **facts}, ended=False) for log in run.logs)
     return replace(
@@ -34,7 +34,7 @@ def of(run: Run) -> Progress:
     return found
 
 
-def test_steps_that_are_left_take_as_long_as_those_that_were_done() -> None:
+def test_remaining_steps_take_as_long_as_completed_ones() -> None:
     found = of(so_far(250, epochs=4, batches_per_epoch=100))
     assert (found.last_step, found.epoch, found.done, found.total) == (249, 2, 250, 400)
     analysis = analyse(so_far(250))
@@ -54,7 +54,7 @@ def test_several_batches_may_be_one_step() -> None:
     assert (found.done, found.total) == (250, 400)
 
 
-def test_what_was_trained_before_a_checkpoint_does_not_count() -> None:
+def test_steps_before_a_checkpoint_do_not_count() -> None:
     run = simulate(replace(JOB, first_step=1000)).run
     logs = tuple(
         replace(log, facts={**log.facts, "epochs": 4, "batches_per_epoch": 100}) for log in run.logs
@@ -68,7 +68,7 @@ def test_what_was_trained_before_a_checkpoint_does_not_count() -> None:
     "facts",
     [{}, {"epochs": 4}, {"batches_per_epoch": 100}, {"epochs": "4", "batches_per_epoch": -1}],
 )
-def test_what_nobody_planned_is_not_known(facts: dict[str, Any]) -> None:
+def test_without_a_planned_length_the_rest_is_unknown(facts: dict[str, Any]) -> None:
     found = of(so_far(250, **facts))
     assert (found.last_step, found.done, found.total, found.left_s) == (249, None, None, None)
 

@@ -1,4 +1,4 @@
-"""A job run again and again: what changed is found with its run, noise is not, few runs say so."""
+"""A job that is repeated: changes are found with their run, noise is not, few runs are marked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 @cache
 def analysed(number: int, compute_ms: float = 150.0, **more: Any) -> Analysis:
-    """The run of one night; jobs start now faster, now slower, whatever their steps say."""
+    """Analyse the run of one night; start-up varies between jobs, independently of their steps."""
     luck = 1 + 0.015 * np.random.default_rng(number).standard_normal()
     wall = (BEGAN + timedelta(days=number)).timestamp() * 1e9
     facts = {"model": "made", "anchor": {"wall_ns": int(wall), "monotonic_ns": 10**9}}
@@ -70,12 +70,12 @@ def test_a_lasting_change_is_found_with_its_run_and_what_changed_there() -> None
     assert all(not run.differences for at, run in enumerate(history.runs) if at != 7)
 
 
-def test_runs_are_in_the_order_in_which_they_began() -> None:
+def test_runs_are_in_order_of_their_start() -> None:
     names = [run.analysis.run.id for run in slower_from_the_eighth().runs]
     assert names == [f"night-{number}" for number in range(12)]
 
 
-def test_a_drift_is_a_trend_and_no_change() -> None:
+def test_a_drift_is_a_trend_and_not_a_change() -> None:
     runs = [analysed(number, 150.0 + 4 * number) for number in range(14)]
     (history,) = regression(runs)
     for name in ("step", "compute"):
@@ -97,7 +97,7 @@ def test_repeats_give_the_spread_that_steps_do_not_show() -> None:
 
 
 @pytest.mark.parametrize("runs", range(1, FEWEST_FOR_A_CHANGE))
-def test_few_runs_say_that_they_are_few(runs: int) -> None:
+def test_few_runs_are_marked(runs: int) -> None:
     (history,) = regression([analysed(number, 150.0 + 40 * number) for number in range(runs)])
     for figure in history.figures:
         assert figure.status == "insufficient_data"
@@ -107,7 +107,7 @@ def test_few_runs_say_that_they_are_few(runs: int) -> None:
         assert figure.trend is None
 
 
-def test_other_jobs_say_what_makes_them_others() -> None:
+def test_other_jobs_are_named_with_their_differences() -> None:
     runs = [analysed(number) for number in range(2)]
     larger = with_facts(analysed(2), model="larger", batch_size=64)
     same, other = regression([larger, *runs])
@@ -116,7 +116,7 @@ def test_other_jobs_say_what_makes_them_others() -> None:
 
 
 def _made(values: list[float]) -> Figure:
-    """The step of runs with these mean steps."""
+    """Return the history of runs with these mean steps."""
     bare = analysed(0)
     runs = [
         replace(
@@ -135,7 +135,7 @@ def _made(values: list[float]) -> Figure:
 @pytest.mark.any_versions
 @pytest.mark.slow
 @pytest.mark.parametrize("runs", [FEWEST_FOR_A_CHANGE, FEWEST_FOR_A_TREND, 12, 300])
-def test_noise_from_run_to_run_is_hardly_ever_taken_for_more(runs: int) -> None:
+def test_noise_from_run_to_run_hardly_ever_counts_as_a_change(runs: int) -> None:
     random = np.random.default_rng(runs)
     tries = 200 if runs < 100 else 20
     found = [_made((100 + 2 * random.standard_normal(runs)).tolist()).status for _ in range(tries)]
@@ -164,7 +164,7 @@ def test_changes_next_to_each_other_are_both_found() -> None:
     assert all(0 <= change.p < 0.01 for change in figure.changes)
 
 
-def test_what_is_sure_but_small_is_no_change() -> None:
+def test_a_small_difference_is_not_a_change() -> None:
     figure = _made([100.0, 100.01, 100.0, 99.99, 100.0, 100.5, 100.51, 100.5, 100.49, 100.5])
     assert figure.status == "steady"
 
@@ -173,7 +173,7 @@ def test_equal_values_are_steady() -> None:
     assert _made([100.0] * 8).status == "steady"
 
 
-def test_other_jobs_have_histories_of_their_own() -> None:
+def test_other_jobs_have_separate_histories() -> None:
     runs = [analysed(number) for number in range(3)]
     others = [
         analysed(10, ranks=3),
@@ -183,7 +183,7 @@ def test_other_jobs_have_histories_of_their_own() -> None:
     assert [len(one.runs) for one in regression([*others, *runs])] == [3, 1, 1, 1]
 
 
-def test_what_cannot_be_in_a_history_is_said() -> None:
+def test_runs_left_out_of_a_history_are_reported() -> None:
     runs = [analysed(0), analysed(1), analysed(1), analysed(2, steps=0)]
     (history,) = regression(runs)
     assert [run.analysis.run.id for run in history.runs] == ["night-0", "night-1"]
@@ -191,7 +191,7 @@ def test_what_cannot_be_in_a_history_is_said() -> None:
     assert any("night-2 is left out: it has no step" in text for text in history.warnings)
 
 
-def test_runs_that_do_not_say_when_they_began_stay_in_the_order_given() -> None:
+def test_runs_without_a_start_time_stay_in_the_given_order() -> None:
     runs = [with_facts(analysed(number), anchor=None) for number in (2, 0, 1)]
     (history,) = regression(runs)
     assert [run.analysis.run.id for run in history.runs] == ["night-2", "night-0", "night-1"]

@@ -1,4 +1,4 @@
-"""Scaling of simulated jobs, whose truth is known."""
+"""Scaling of simulated jobs with known truth."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_efficiency_is_throughput_against_one_rank() -> None:
         assert one.relative.value == one.efficiency.value
 
 
-def test_what_is_lost_adds_up_to_what_efficiency_lacks() -> None:
+def test_losses_add_up_to_the_missing_efficiency() -> None:
     for one in healthy().points:
         assert one.lost is not None
         assert one.efficiency is not None
@@ -70,7 +70,7 @@ def test_what_is_lost_adds_up_to_what_efficiency_lacks() -> None:
         ("compute", Fault("compute", 40.0)),
     ],
 )
-def test_efficiency_is_lost_where_the_fault_is(entry: str, fault: Fault) -> None:
+def test_the_loss_is_where_the_fault_is(entry: str, fault: Fault) -> None:
     (series,) = scaling([run(1), run(4, faults=(fault,))])
     lost = series.points[1].lost
     assert lost is not None
@@ -78,8 +78,8 @@ def test_efficiency_is_lost_where_the_fault_is(entry: str, fault: Fault) -> None
     step = series.points[1].point.step_ms.value
     plain = healthy().points[2].point.entries_ms[entry].value
     alone = series.points[0].point.entries_ms[entry].value
-    # The fault, and what the job loses there anyway; one late rank takes the place of those that are
-    # late by chance.
+    # The fault, and the job's other losses there; one late rank replaces those that are late by
+    # chance.
     least = 40.0 if entry == "imbalance" else 40 + plain - alone
     most = 40 + plain - alone
     assert 0.9 * least / step <= lost[entry].value <= 1.1 * most / step
@@ -100,7 +100,7 @@ def test_intervals_hold_the_truth() -> None:
     assert 34 <= inside <= 40
 
 
-def test_repeats_say_how_sure_a_mean_is() -> None:
+def test_repeats_give_the_interval_of_a_mean() -> None:
     repeats = [run(ranks, seed) for ranks in (1, 4) for seed in range(3)]
     (series,) = scaling(repeats)
     assert [len(one.point.runs) for one in series.points] == [3, 3]
@@ -111,11 +111,11 @@ def test_repeats_say_how_sure_a_mean_is() -> None:
 
 
 @pytest.mark.any_versions
-def test_sizes_that_do_not_differ_are_said_to_be_alike() -> None:
+def test_sizes_that_do_not_differ_are_marked_as_alike() -> None:
     quiet = {"communication": replace(RING, latency_us=0.0, bytes=0), "noise": Noise(cv=0.01)}
     found = []
     for first in range(0, 60, 6):
-        # The same size under two names: what differs is chance.
+        # The same size under two names: differences are chance.
         runs = [run(2, first + seed, **quiet) for seed in range(3)]
         runs += [_as_size_4(run(2, first + 3 + seed, **quiet)) for seed in range(3)]
         (series,) = scaling(runs)
@@ -134,7 +134,7 @@ def _as_size_4(analysis: Analysis) -> Analysis:
     )
 
 
-def test_without_repeats_nothing_is_said_of_differences() -> None:
+def test_without_repeats_differences_are_not_judged() -> None:
     assert healthy().difference is None
 
 
@@ -166,7 +166,7 @@ def test_without_a_run_on_one_rank_only_sizes_are_compared() -> None:
     assert "there is no run on one rank" in " ".join(series.warnings)
 
 
-def test_one_size_is_no_scaling() -> None:
+def test_one_size_has_no_scaling() -> None:
     (series,) = scaling([run(4)])
     assert "all runs are on 4 ranks: scaling needs runs on other numbers" in series.warnings
 
@@ -191,13 +191,13 @@ def test_a_fixed_total_batch_is_strong_scaling() -> None:
         assert one.lost is not None
         total = sum(mean.value for mean in one.lost.values())
         assert total == pytest.approx(1 - one.efficiency.value, abs=1e-9)
-    # What a rank has to do in every step whatever its batch counts more the smaller that is.
+    # A smaller batch makes a rank's fixed work per step weigh more.
     last = series.points[-1].lost
     assert last is not None
     assert last["other"].value > 0
 
 
-def test_jobs_are_kept_apart() -> None:
+def test_jobs_are_separate() -> None:
     runs = [run(ranks) for ranks in (1, 2)]
     runs += [run(ranks, synthetic=True) for ranks in (1, 2)]
     runs += [run(ranks, batch_size=128) for ranks in (1, 2)]
@@ -209,7 +209,7 @@ def test_jobs_are_kept_apart() -> None:
     ]
 
 
-def test_the_program_by_itself_is_held_against_the_launcher_on_one_rank() -> None:
+def test_the_program_without_a_launcher_is_compared_with_one_rank() -> None:
     launched = [_launched(run(ranks, communication=RING)) for ranks in (1, 2)]
     alone = run(1, 9, compute_ms=120.0)
     (series,) = scaling([*launched, alone])
@@ -235,13 +235,13 @@ def test_runs_without_stages_still_have_rates() -> None:
     assert series.projection == ()
 
 
-def test_compute_that_is_slower_on_more_ranks_is_said() -> None:
+def test_compute_that_is_slower_on_more_ranks_is_reported() -> None:
     (series,) = scaling([run(1), run(4, compute_ms=200.0)])
-    said = " ".join(series.warnings)
-    assert re.search(r"compute takes 3\d% longer on 4 ranks than on one", said)
+    warning_text = " ".join(series.warnings)
+    assert re.search(r"compute takes 3\d% longer on 4 ranks than on one", warning_text)
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_no_runs_give_no_scaling() -> None:
     assert scaling([]) == []
 
 
@@ -286,7 +286,7 @@ def test_real_ranks_that_share_a_machine_are_within_the_interval() -> None:
     assert projected.rate.value > 1.5 * four.samples_per_second
 
 
-def test_published_curves_lie_within_the_intervals_of_their_projections() -> None:
+def test_published_curves_are_within_the_intervals_of_their_projections() -> None:
     several = [curve for curve in CURVES if len(curve.processes) > 2]
     assert {one.curve for one in held_out()} == set(several)
     for one in held_out():
@@ -296,14 +296,14 @@ def test_published_curves_lie_within_the_intervals_of_their_projections() -> Non
         assert one.inside, one
 
 
-def test_what_is_projected_for_a_published_size_does_not_know_it() -> None:
+def test_projections_do_not_use_the_projected_size() -> None:
     vgg = next(one for one in held_out() if one.curve.name == "VGG-16, HorovodRunner")
     assert (vgg.sizes, vgg.ranks) == ((1, 8), 16)
     lost = 1 / vgg.curve.efficiency[1] - 1
-    # All bandwidth: a ring of 16 sends 15/16 of what it would send with more ranks than one can count.
+    # All bandwidth: a ring of 16 sends 15/16 of the limit for many ranks.
     assert vgg.projected.value == pytest.approx(1 / (1 + lost * (15 / 16) / (7 / 8)))
     assert vgg.projected.ci95 is not None
-    # All latency, and a quarter beyond.
+    # All latency, and a quarter more.
     assert vgg.projected.ci95[0] == pytest.approx(1 / (1 + lost * 1.25 * 15 / 7))
     assert vgg.error == pytest.approx(vgg.projected.value / vgg.published - 1)
 

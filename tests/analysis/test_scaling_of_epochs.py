@@ -1,4 +1,4 @@
-"""Scaling of jobs whose logs know epochs only: published figures, from logs in each format's form."""
+"""Scaling of jobs with epochs only: published figures, from logs in each format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallscope.analysis.scaling.warnings import fault_of
 from stallscope.parsers import read
 
 POINT = 0.01
-#: What the largest size takes for the whole job: epochs long enough for whole seconds to tell a point.
+#: The largest size's time for the whole job: epochs long enough that whole seconds resolve a point.
 LARGEST_S = 1000.0
 
 
@@ -25,7 +25,8 @@ def analyses(paths: list[Path]) -> list[Analysis]:
 
 
 def jobs_of(curve: Curve) -> list[EpochJob]:
-    """Jobs whose whole time gives the published efficiency, start-up and a longer first epoch included.
+    """Return jobs with the published efficiency over their whole time, including start-up and a
+    longer first epoch.
 
     Larger jobs start more slowly, so that steady epochs scale better than the whole job.
     """
@@ -102,15 +103,15 @@ def test_whole_seconds_give_an_interval_from_rounding(tmp_path: Path) -> None:
     assert "epochs, to the second" in " ".join(series.warnings)
 
 
-def test_stamps_tell_epochs_finer_than_their_rounded_durations(tmp_path: Path) -> None:
+def test_timestamps_give_epochs_more_precisely_than_rounded_durations(tmp_path: Path) -> None:
     (run,) = analyses([write_ehealth(tmp_path, EpochJob(8, 5.3, epochs=40))])
     assert run.epoch_times is not None
     assert run.epoch_times.mean_s == pytest.approx(5.3, abs=1 / 39)
     assert run.epoch_times.precision_s == pytest.approx(1 / 39)
 
 
-def test_steps_that_are_not_shared_out_are_the_unit(tmp_path: Path) -> None:
-    """Where every rank goes through as many steps as one alone, an epoch is more work on more ranks."""
+def test_steps_that_are_not_divided_are_the_unit(tmp_path: Path) -> None:
+    """If every rank makes as many steps as one alone, an epoch is more work on more ranks."""
     jobs = [EpochJob(1, 100.0, samples=3200), EpochJob(4, 125.0, samples=12800)]
     (series,) = scaling(analyses([write_keras(tmp_path, job) for job in jobs]))
     assert series.unit == "steps"
@@ -118,7 +119,7 @@ def test_steps_that_are_not_shared_out_are_the_unit(tmp_path: Path) -> None:
     assert series.points[1].efficiency.value == pytest.approx(0.8)
 
 
-def test_epochs_are_held_against_epochs_beside_step_logs(tmp_path: Path) -> None:
+def test_epochs_are_compared_with_epochs_next_to_step_logs(tmp_path: Path) -> None:
     job = Job(ranks=1, steps=400, epochs=4, validation_ms=500.0, facts={"framework": "keras"})
     write_job(tmp_path / "steps-1", job)
     write_job(tmp_path / "steps-2", replace(job, ranks=2, run_id="two"))
@@ -137,7 +138,7 @@ def test_epochs_are_held_against_epochs_beside_step_logs(tmp_path: Path) -> None
     one, two, four = series.points
     assert four.efficiency is not None
     assert four.efficiency.value == pytest.approx(1.0, abs=0.02)
-    # Steps against steps as ever, and what is lost adds up.
+    # Steps are compared with steps as before, and losses add up.
     assert two.efficiency is not None
     assert two.lost is not None
     assert sum(mean.value for mean in two.lost.values()) == pytest.approx(1 - two.efficiency.value)
@@ -146,14 +147,14 @@ def test_epochs_are_held_against_epochs_beside_step_logs(tmp_path: Path) -> None
     assert "efficiency holds epochs against epochs" in " ".join(series.warnings)
 
 
-def test_logs_that_know_no_model_are_not_averaged_with_step_logs(tmp_path: Path) -> None:
+def test_logs_without_a_model_are_not_averaged_with_step_logs(tmp_path: Path) -> None:
     write_job(tmp_path / "steps", Job(ranks=1))
     printed = [write_keras(tmp_path, EpochJob(ranks, 50.0)) for ranks in (1, 2)]
     series = scaling(analyses([tmp_path / "steps", *printed]))
     assert [[one.point.ranks for one in found.points] for found in series] == [[1, 2], [1]]
 
 
-def test_the_program_without_a_launcher_is_no_repeat_of_one_process(tmp_path: Path) -> None:
+def test_the_program_without_a_launcher_is_not_a_repeat_of_one_process(tmp_path: Path) -> None:
     launched = [write_ehealth(tmp_path, EpochJob(ranks, 100.0 / ranks)) for ranks in (1, 4)]
     alone = write_ehealth(tmp_path, EpochJob(1, 80.0))
     alone.rename(tmp_path / alone.name.replace("HOROVOD_CLUSTER", "SINGLE_NODE"))
@@ -166,7 +167,7 @@ def test_the_program_without_a_launcher_is_no_repeat_of_one_process(tmp_path: Pa
     assert series.points[1].efficiency_alone.value == pytest.approx(0.8, abs=POINT)
 
 
-def test_examples_per_second_make_the_rates_of_time_history(tmp_path: Path) -> None:
+def test_examples_per_second_give_the_rates_of_time_history(tmp_path: Path) -> None:
     paths = [write_time_history(tmp_path, EpochJob(ranks, 100.0 / ranks)) for ranks in (1, 4)]
     (series,) = scaling(analyses(paths))
     assert series.unit == "samples"
@@ -177,9 +178,9 @@ def test_a_log_without_its_number_of_ranks_is_left_out_and_named(tmp_path: Path)
     path = write_keras(tmp_path, EpochJob(8, 50.0)).rename(tmp_path / "train.txt")
     runs = analyses([path])
     assert scaling(runs) == []
-    (said,) = untimed(runs)
-    assert said.startswith("train.txt") or "/train.txt" in said
-    assert "np8" in said
+    (note,) = untimed(runs)
+    assert note.startswith("train.txt") or "/train.txt" in note
+    assert "np8" in note
 
 
 def test_a_clean_run_has_no_fault(tmp_path: Path) -> None:
@@ -188,6 +189,6 @@ def test_a_clean_run_has_no_fault(tmp_path: Path) -> None:
     clean, slow = (analyse(read(str(tmp_path / name))[0]) for name in ("clean", "slow"))
     assert fault_of(clean) is None
     assert fault_of(slow) == "imbalance of rank 1"
-    # Logs that cannot tell name no fault.
+    # Logs without evidence name no fault.
     (epochs,) = analyses([write_keras(tmp_path, EpochJob(2, 50.0))])
     assert fault_of(epochs) is None

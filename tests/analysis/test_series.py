@@ -1,4 +1,4 @@
-"""The steps as a series: change points, slow places in the epoch, every so many steps."""
+"""The steps as a series: change points, slow places in the epoch, periodic work."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def test_a_change_of_the_step_time_is_found_with_what_changed() -> None:
     assert change.step == pytest.approx(300, abs=3)
     assert (change.entry, change.rank) == ("imbalance", 2)
     assert change.after_ms - change.before_ms == pytest.approx(32, abs=6)
-    said = finding(found, "step_time_changed")
-    assert said is not None
-    assert said.severity == "warning"
-    assert "rank 2 last in most steps" in said.evidence
+    reported = finding(found, "step_time_changed")
+    assert reported is not None
+    assert reported.severity == "warning"
+    assert "rank 2 last in most steps" in reported.evidence
 
 
-def test_steps_that_become_faster_are_said_and_no_warning() -> None:
+def test_faster_steps_are_reported_without_a_warning() -> None:
     found = analysis_of_job(replace(JOB, faults=(Fault("input", 40, when=Between(0, 249)),)))
     (change,) = found.changes
     assert change.step == pytest.approx(250, abs=3)
     assert (change.entry, change.rank) == ("input", None)
-    said = finding(found, "step_time_changed")
-    assert said is not None
-    assert said.severity == "info"
+    reported = finding(found, "step_time_changed")
+    assert reported is not None
+    assert reported.severity == "info"
 
 
-def test_a_few_slow_steps_are_no_change() -> None:
+def test_a_few_slow_steps_are_not_a_change() -> None:
     found = analysis_of_job(replace(JOB, faults=(Fault("other", 400, when=Between(300, 309)),)))
     assert found.changes == ()
 
@@ -56,18 +56,18 @@ def test_a_run_without_a_change_has_none(phi: float) -> None:
     assert changes <= 1
 
 
-def test_epochs_that_begin_slowly_are_a_finding() -> None:
+def test_epochs_that_start_slowly_are_a_finding() -> None:
     job = replace(JOB, epochs=6, faults=(Fault("input", 300, when=EveryNth(100)),))
-    said = finding(analysis_of_job(job), "slow_first_steps")
-    assert said is not None
-    assert said.evidence.startswith("Step 1 of an epoch takes")
+    reported = finding(analysis_of_job(job), "slow_first_steps")
+    assert reported is not None
+    assert reported.evidence.startswith("Step 1 of an epoch takes")
     assert finding(analysis_of_job(replace(job, faults=())), "slow_first_steps") is None
 
 
 def test_work_every_so_many_steps_is_a_finding() -> None:
     job = replace(JOB, faults=(Fault("other", 250, when=EveryNth(20, phase=7)),))
-    said = finding(analysis_of_job(job), "slow_every_nth_step")
-    assert said is not None
-    assert "One step in every 20 takes" in said.evidence
-    assert "most of it in other" in said.evidence
+    reported = finding(analysis_of_job(job), "slow_every_nth_step")
+    assert reported is not None
+    assert "One step in every 20 takes" in reported.evidence
+    assert "most of it in other" in reported.evidence
     assert finding(analysis_of_job(replace(job, faults=())), "slow_every_nth_step") is None

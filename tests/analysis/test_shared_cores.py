@@ -1,7 +1,7 @@
-"""Gains where ranks share CPU cores, held against the same job simulated again without the fault.
+"""Gains where ranks share CPU cores, compared with the same job simulated without the fault.
 
-The truth after a fix is exact here: who waits or sleeps leaves its core to the others, and a fault that
-burns CPU takes cores from them.
+The truth after a fix is exact here: ranks that wait or sleep leave their core to the others, and a
+fault that burns CPU takes cores from them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def analysed(job_: Job, with_baseline: bool = True) -> Analysis:
 
 
 def single_faults(with_baseline: bool, threads: Sequence[str]) -> list[Case]:
-    """A fault of a third of the step on one rank and on all: it sleeps, burns one core, or all cores."""
+    """Yield a fault of a third of the step on one rank and on all: it sleeps, burns one core, or
+    all cores.
+    """
     cases = []
     for (ranks, cores), stage, burns, on_one in itertools.product(
         SHAPES, STAGES, threads, (True, False)
@@ -114,7 +116,7 @@ def test_without_a_baseline_gains_on_shared_cores_are_bounds_that_hold() -> None
     for case in single_faults(with_baseline=False, threads=("none", "one", "all")):
         gain = case.gain()
         if gain is None:
-            # Nothing shows that compute is slow on all ranks.
+            # No evidence shows that compute is slow on all ranks.
             assert (case.fix, case.fault.stage) == ("compute", "compute")
             continue
         assert gain.bound
@@ -143,7 +145,7 @@ def test_peers_of_a_rank_that_burns_cores_are_faster_once_it_is_fixed(
 
 
 def faster_peers(fault: Fault) -> tuple[float, float]:
-    """The share of their time that peers of rank 1, which has the fault, gain, and the most."""
+    """Return the share of their time that peers of faulty rank 1 gain, and the largest possible one."""
     found = analysed(job(4, 2, fault), with_baseline=False)
     assert found.steady is not None
     (one,) = found.stragglers
@@ -158,14 +160,14 @@ def test_only_a_fault_that_takes_cores_slows_its_peers() -> None:
     assert faster_peers(Fault("input", 25, ranks=(1,), burns=2))[0] > 0.05
     assert faster_peers(Fault("input", 25, ranks=(1,), burns=1))[0] == 0
     assert faster_peers(Fault("input", 25, ranks=(1,))) == (0, 0)
-    # In compute work itself varies.
+    # The work in compute varies by itself.
     assert faster_peers(Fault("compute", 25, ranks=(1,), burns=2)) == (0, 0)
 
 
 def test_a_fault_that_outlasts_its_peers_takes_at_most_what_the_cores_allow() -> None:
     fault = Fault("input", 70, ranks=(1,), burns=2)
     assert faster_peers(fault) == pytest.approx((0.2, 0.2))
-    # If it takes longer still, nothing shows whether it takes cores.
+    # For longer faults, no evidence shows whether they take cores.
     assert faster_peers(replace(fault, ms=150)) == pytest.approx((0, 0.2))
 
 
@@ -173,15 +175,15 @@ def test_a_fault_that_outlasts_its_peers_takes_at_most_what_the_cores_allow() ->
     ("ranks", "threads", "cores", "share"),
     [(2, 2, 2, 1 / 3), (4, 4, 2, 1 / 5), (8, 8, 4, 3 / 11), (4, 4, 1, 0), (2, 8, 2, 0)],
 )
-def test_what_a_rank_with_a_thread_per_core_takes_from_the_others(
+def test_a_rank_with_a_thread_per_core_slows_the_others(
     ranks: int, threads: int, cores: int, share: float
 ) -> None:
     load = CpuLoad("host-0", tuple(range(ranks)), threads, cores)
     assert load.most_taken == pytest.approx(share)
 
 
-def test_a_fault_and_its_effect_on_other_ranks_are_told_apart() -> None:
-    """A smaller fault of its own on all ranks counts; compute slowed by a fault on rank 1 does not."""
+def test_a_fault_and_its_effect_on_other_ranks_are_distinguished() -> None:
+    """A smaller separate fault on all ranks counts; compute slowed by a fault on rank 1 does not."""
     healthy = job(8, 4)
     half, fifth = 0.5 * step_ms(healthy), 0.2 * step_ms(healthy)
     on_one = Fault("input", half, ranks=(1,))

@@ -1,4 +1,4 @@
-"""Intervals of autocorrelated series hold what they promise."""
+"""Intervals of autocorrelated series hold as often as they should."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_autocorrelation_time_is_found(phi: float) -> None:
     assert found == pytest.approx(expected, rel=0.15)
 
 
-def test_no_interval_is_given_where_the_data_cannot_carry_one() -> None:
+def test_without_enough_data_there_is_no_interval() -> None:
     assert mean_with_interval(series(0.98, 200, 1)).ci95 is None
     assert mean_with_interval([1.0, 2.0]).ci95 is None
     assert np.isnan(mean_with_interval([]).value)
@@ -57,7 +57,7 @@ def test_the_interval_holds_with_a_few_bursts_too(n: int, every: int) -> None:
     assert 0.92 <= hits / 300 <= 0.995
 
 
-def test_one_burst_among_equal_values_leaves_much_open() -> None:
+def test_one_burst_among_equal_values_gives_a_wide_interval() -> None:
     mean = mean_with_interval([*[5.0] * 200, 105.0, *[5.0] * 200])
     assert mean.ci95 is not None
     assert mean.ci95[0] == pytest.approx(5.0, abs=0.05)

@@ -1,4 +1,4 @@
-"""Stragglers of every pattern are named with their stage and size, and nobody is in clean runs."""
+"""Stragglers of every pattern are named with their stage and size, and clean runs have none."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_two_slow_ranks_do_not_make_their_host_slow() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("ranks", [2, 4, 16])
-def test_lateness_that_moves_around_names_nobody(stage: str, ranks: int) -> None:
+def test_lateness_that_moves_around_names_no_rank(stage: str, ranks: int) -> None:
     found = analysis_of_job(replace(JOB, ranks=ranks, faults=(Fault(stage, 70, rotating=1),)))
     (one,) = found.stragglers
     assert (one.pattern, one.ranks, one.hosts, one.stage) == ("rotating", (), (), stage)
@@ -87,7 +87,7 @@ def test_bursts_on_one_rank_are_named_as_such(every: float) -> None:
 def test_bursts_of_a_whole_host_name_the_host() -> None:
     found_hosts = set()
     fault = Fault("compute", 150, hosts=("host-2",), when=Always())
-    # All ranks of the host at the same time: as one would have it from a neighbour.
+    # All ranks of the host at the same time, as a neighbour on the host causes it.
     simulated = simulate(replace(JOB, ranks=32, steps=600, faults=()))
     run, table = simulated.run, simulated.run.steps
     ranks, steps = table["rank"].to_numpy(), table["step"].to_numpy()
@@ -100,7 +100,7 @@ def test_bursts_of_a_whole_host_name_the_host() -> None:
         )
         table = table.set_column(at, table.schema.field(at), [moved])
     for name in ("begin", "data", "ready", "reduced", "end"):
-        # Everything afterwards comes that much later for everybody.
+        # Everything afterwards comes that much later for all ranks.
         at = table.schema.get_field_index(name)
         before = np.cumsum(np.bincount(steps[late & (ranks == 16)], minlength=600)) * fault.ms * 1e6
         delay = np.concatenate([[0], before[:-1]]).astype(np.int64)[steps]
@@ -116,14 +116,14 @@ def _at_step(late: np.ndarray, steps: np.ndarray, ms: float) -> np.ndarray:
     return np.where(np.isin(steps, np.unique(steps[late])), int(ms * 1e6), 0)
 
 
-def test_a_rank_that_becomes_ever_slower_is_a_ramp() -> None:
+def test_a_rank_that_slows_down_steadily_is_a_ramp() -> None:
     for ranks in (2, 4, 16):
         fault = Fault("compute", 20, ranks=(1,), when=Ramp())
         (one,) = analysis_of_job(replace(JOB, ranks=ranks, faults=(fault,))).stragglers
         assert (one.pattern, one.ranks, one.stage) == ("ramp", (1,), "compute")
 
 
-def test_more_samples_are_more_work_and_no_slow_hardware() -> None:
+def test_more_samples_are_more_work_and_not_slow_hardware() -> None:
     found = analysis_of_job(replace(JOB, samples_factor={3: 1.25}))
     (one,) = found.stragglers
     assert (one.ranks, one.stage) == ((3,), "compute")
@@ -136,16 +136,16 @@ def test_more_samples_are_more_work_and_no_slow_hardware() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cv", [0.02, 0.1])
 @pytest.mark.parametrize("ranks", [2, 8, 40])
-def test_nobody_is_named_in_clean_runs(ranks: int, cv: float) -> None:
+def test_no_rank_is_named_in_clean_runs(ranks: int, cv: float) -> None:
     named = 0
     for seed in range(40):
         job = replace(JOB, ranks=ranks, steps=300, noise=Noise(cv=cv), seed=seed + 1)
         named += any(one.ranks for one in analysis_of_job(job).stragglers)
-    # 2 % promised: 4 of 40 come in less than 1 of 100 such tries.
+    # At most 2 % are allowed: 4 of 40 occur in less than 1 of 100 such tests.
     assert named <= 3
 
 
-def test_ranks_that_left_few_rows_are_still_judged_by_them() -> None:
+def test_ranks_with_few_rows_are_still_evaluated() -> None:
     faults = (Fault("compute", 25, ranks=(9,)),)
     found = analysis_of_job(replace(JOB, lost_rows=0.01, faults=faults))
     assert [one.ranks for one in found.stragglers] == [(9,)]
@@ -157,9 +157,11 @@ def test_ranks_that_left_few_rows_are_still_judged_by_them() -> None:
 
 def test_extra_work_on_rank_0_is_a_finding() -> None:
     found = analysis_of_job(replace(JOB, faults=(Fault("other", 20, ranks=(0,)),)))
-    (said,) = [one for one in found.findings if one.code == "rank_0_extra_work"]
+    (reported,) = [one for one in found.findings if one.code == "rank_0_extra_work"]
     (one,) = found.stragglers
-    assert said.evidence.startswith(f"It takes {one.excess_ms.value:.1f} ms longer than its peers")
-    assert f"wait {one.cost_ms.value:.1f} ms per step" in said.evidence
+    assert reported.evidence.startswith(
+        f"It takes {one.excess_ms.value:.1f} ms longer than its peers"
+    )
+    assert f"wait {one.cost_ms.value:.1f} ms per step" in reported.evidence
     other_rank = analysis_of_job(replace(JOB, faults=(Fault("other", 20, ranks=(1,)),)))
     assert "rank_0_extra_work" not in [one.code for one in other_rank.findings]

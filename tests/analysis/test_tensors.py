@@ -1,4 +1,4 @@
-"""What is made of a Horovod Timeline: unions, fusion, bandwidth, and who was late."""
+"""Results from a Horovod Timeline: unions, fusion, bandwidth, and late ranks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from stallscope.analysis.network.tensors import Tensors, by_size, tensors
 from stallscope.parsers.horovod_timeline import Activities, Batch, Ticks, open_timeline
 
-# Per activity: tensor, name, level, begin, end, bytes.
+# Per activity: tensor, name, level, start, end, bytes.
 Activity = tuple[int, str, int, int, int, int | None]
 
-# From a run of Horovod 0.28.1 on two ranks over Gloo: two of the gradients that were fused in a step.
+# From a run of Horovod 0.28.1 on two ranks over Gloo: two of the fused gradients of a step.
 REAL = """[
 {"name": "process_name", "ph": "M", "pid": 0, "args": \
 {"start_time_since_epoch_in_micros":1795279359955026}},
@@ -44,7 +44,7 @@ REAL = """[
 
 @dataclass
 class Made:
-    """A timeline whose batches are made by hand."""
+    """A timeline from hand-made batches."""
 
     activity_names: tuple[str, ...]
     several: list[Batch]
@@ -76,7 +76,7 @@ def timeline(
 
 
 def allreduce(tensor: int, at: int, size: int | None = 1000, long: int = 100) -> list[Activity]:
-    """An operation that copies for 10 µs, reduces, and copies for 10 µs."""
+    """Make an operation that copies for 10 µs, reduces, and copies for 10 µs."""
     return [
         (tensor, "MEMCPY_IN_FUSION_BUFFER", 1, at + 5, at + 15, None),
         (tensor, "NCCL_ALLREDUCE", 1, at + 15, at + 15 + long, None),
@@ -114,9 +114,9 @@ def test_a_real_step(tmp_path: Path) -> None:
     assert size.bandwidth == pytest.approx(5160 / 261e3)
 
 
-def test_fused_are_those_that_begin_before_the_first_does_anything() -> None:
+def test_fused_tensors_are_those_that_start_before_the_firsts_activities() -> None:
     together = [*allreduce(1, 100), *allreduce(2, 102), *allreduce(3, 104)]
-    # The second of these begins while the first is being reduced.
+    # The second of these starts while the first is being reduced.
     overlapping = [*allreduce(1, 1000, 500), *allreduce(2, 1050, 700)]
     alone = allreduce(1, 3000, None)
     fusion = tensors(timeline([*together, *overlapping, *alone])).fusion
@@ -134,7 +134,7 @@ def test_times_of_fused_tensors_are_not_added_up() -> None:
     assert {one.operation_ms for one in found.tensors} == {0.13}
 
 
-def test_tensors_have_means_over_their_operations_the_busiest_first() -> None:
+def test_tensors_have_means_over_their_operations_with_the_busiest_first() -> None:
     rows = [
         *allreduce(1, 0, long=100),
         *allreduce(1, 1000, long=300),
@@ -166,7 +166,7 @@ def test_without_a_part_that_reduces_there_is_no_bandwidth() -> None:
     assert (only.operations, only.transfer_ms, only.bandwidth) == (1, None, None)
 
 
-def test_fused_tensors_are_one_round_and_a_cycle_is_no_lateness() -> None:
+def test_fused_tensors_are_one_round_and_a_cycle_is_not_lateness() -> None:
     negotiated: list[Activity] = []
     ticks = []
     # Rank 1 is 5 ms late for three tensors at once; then it comes within the cycle.
@@ -174,7 +174,7 @@ def test_fused_tensors_are_one_round_and_a_cycle_is_no_lateness() -> None:
         for tensor in (1, 2, 3):
             negotiated.append((tensor, "NEGOTIATE_ALLREDUCE", 0, at, at + delay + tensor, None))
             ticks += [(tensor, 0, at), (tensor, 1, at + delay + tensor)]
-    # Of the last one the cache answered: nobody is ticked.
+    # The cache answered the last one: no rank has a tick.
     negotiated.append((1, "NEGOTIATE_ALLREDUCE", 0, 90_000, 95_000, None))
     found = tensors(timeline(negotiated, ticks, cycles=range(0, 90_000, 1000)))
     late = found.lateness
@@ -188,7 +188,7 @@ def test_fused_tensors_are_one_round_and_a_cycle_is_no_lateness() -> None:
     assert (found.cycles.count, found.cycles.median_ms) == (90, 1.0)
 
 
-def test_rounds_that_lack_a_rank_say_nothing() -> None:
+def test_rounds_that_lack_a_rank_are_ignored() -> None:
     rows: list[Activity] = [(1, "NEGOTIATE_ALLREDUCE", 0, 0, 9000, None)]
     assert tensors(timeline(rows, [(1, 0, 0)])).lateness is None
     rows.append((1, "NEGOTIATE_ALLREDUCE", 0, 20_000, 29_000, None))
@@ -202,7 +202,7 @@ def test_nothing_and_damage() -> None:
     nothing = tensors(timeline())
     assert (nothing.tensors, nothing.span_ms, nothing.lateness) == ((), 0.0, None)
     assert by_size(nothing.fusion, 2) == ()
-    # An end before its begin, a part without its operation, a tick outside of everything.
+    # An end before its start, a part without its operation, a tick outside of everything.
     rows: list[Activity] = [
         (1, "ALLREDUCE", 0, 100, 50, 4),
         (9, "GLOO_ALLREDUCE", 1, 0, 10, None),
@@ -214,7 +214,7 @@ def test_nothing_and_damage() -> None:
 
 
 def training(steps: int, block_us: int | None = None) -> Made:
-    """Two gradients that are fused and one that is not, in steps of 10 ms, after a broadcast."""
+    """Make two fused gradients and one that is not, in steps of 10 ms, after a broadcast."""
     rows: list[Activity] = [
         (3, "NEGOTIATE_BROADCAST", 0, 0, 40, None),
         (3, "BROADCAST", 0, 50, 90, None),
@@ -237,7 +237,7 @@ def training(steps: int, block_us: int | None = None) -> Made:
 
 
 def in_blocks(made: Made, block_us: int) -> Made:
-    """The same, in batches as a reader gives them: in the order of ends, and open ones later."""
+    """Return the same in batches as a reader yields them: in order of ends, and open ones later."""
     whole = made.several[0]
     own = whole.activities.take(np.argsort(whole.activities.end, kind="stable"))
     several = []
@@ -251,7 +251,7 @@ def in_blocks(made: Made, block_us: int) -> Made:
     return Made(made.activity_names, several, made.tensors)
 
 
-def test_a_step_begins_with_a_gradient_that_the_step_before_had() -> None:
+def test_a_step_starts_with_a_gradient_of_the_previous_step() -> None:
     steps = tensors(training(5)).steps
     assert steps.start_us.tolist() == [1000, 11_000, 21_000, 31_000, 41_000]
     assert steps.step_ms[:4].tolist() == [10.0] * 4
@@ -277,7 +277,7 @@ def test_every_reduction_has_its_negotiation_wait_copy_and_transfer() -> None:
     assert fusion.transfer_ms.tolist() == pytest.approx([0.101, 0.07, 0.101, 0.07])
 
 
-def test_a_step_in_which_a_gradient_is_missing_is_one_all_the_same() -> None:
+def test_a_step_without_one_gradient_still_counts() -> None:
     made = training(4)
     own = made.several[0].activities
     gone = (own.tensor == 1) & (own.begin > 11_000 - 1) & (own.begin < 21_000)
@@ -287,13 +287,13 @@ def test_a_step_in_which_a_gradient_is_missing_is_one_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("block_us", [7, 500, 9_999, 33_000])
-def test_blocks_of_any_size_say_the_same_as_the_whole(block_us: int) -> None:
+def test_blocks_of_any_size_give_the_results_of_the_whole(block_us: int) -> None:
     whole, blocks = tensors(training(6)), tensors(training(6, block_us))
-    assert said(blocks) == said(whole)
+    assert results(blocks) == results(whole)
 
 
-def said(found: Tensors) -> dict[str, object]:
-    """All of it, as what can be compared."""
+def results(found: Tensors) -> dict[str, object]:
+    """Return all results in a comparable form."""
     of_arrays = {
         f"{name}.{column}": np.nan_to_num(values, nan=-1).tolist()
         for name in ("fusion", "steps")
@@ -303,11 +303,11 @@ def said(found: Tensors) -> dict[str, object]:
     return of_arrays | others
 
 
-def test_without_ticks_it_says_that_it_cannot_name_the_late_rank_and_what_would() -> None:
-    said = tensors(training(3)).cannot_name
-    assert "cannot name the late rank" in said
-    assert "StepLogger" in said
-    assert "HOROVOD_CACHE_CAPACITY=0" in said
+def test_without_ticks_the_late_rank_is_unknown_and_the_remedy_named() -> None:
+    results = tensors(training(3)).cannot_name
+    assert "cannot name the late rank" in results
+    assert "StepLogger" in results
+    assert "HOROVOD_CACHE_CAPACITY=0" in results
     negotiated: list[Activity] = [
         (1, "NEGOTIATE_ALLREDUCE", 0, 0, 900, None),
         (1, "NEGOTIATE_ALLREDUCE", 0, 2000, 2900, None),

@@ -1,4 +1,4 @@
-"""Autotune logs and Timelines say which settings to fix, and the job's own steps what that gains."""
+"""Autotune logs and Timelines give the settings to fix, and the job's own steps their gain."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ JOB = Job(
 
 
 def tuning_run(period: int = 51, steps: int = 900, **settings: str) -> Analysis:
-    """A run whose autotuner tried the four lines, each for so many steps, and settled on the third."""
+    """Make a run whose autotuner tried the four lines, each for so many steps, and settled on the
+    third.
+    """
     begins = [period * (WARM_UPS + line) for line in range(len(ADDS_MS) + 1)]
     faults = [
         Fault("other", ms, when=Between(begin, end - 1), cv=0)
@@ -69,7 +71,7 @@ def tuning() -> Analysis:
 
 @pytest.fixture(scope="module")
 def slower() -> Analysis:
-    """The same job with Horovod's own settings."""
+    """Return the same job with Horovod's own settings."""
     return analysed(communication=Fixed(7.0), steps=400, seed=2, run_id="own")
 
 
@@ -77,7 +79,7 @@ def slower() -> Analysis:
 
 
 @pytest.mark.parametrize("period", [50, 51])
-def test_steps_of_a_setting_are_surely_its_own_however_the_tuner_counts(period: int) -> None:
+def test_steps_of_a_setting_are_surely_its_own_for_any_way_of_counting(period: int) -> None:
     one = tuned([tuning_run(period)])
     for tried, added in zip(one.tried, ADDS_MS, strict=True):
         assert tried.steps >= 40
@@ -87,18 +89,18 @@ def test_steps_of_a_setting_are_surely_its_own_however_the_tuner_counts(period: 
     assert one.settled_ms.value == pytest.approx(30.5 + ADDS_MS[2], abs=0.5)
 
 
-def test_rounds_are_as_long_as_the_environment_says() -> None:
+def test_the_environment_sets_the_length_of_rounds() -> None:
     usual = Rounds.of({})
     assert (usual.steps, usual.warm_ups) == (50, 3)
     assert usual.surely(1) == (153, 200)
     assert usual.settled_from(4) == 357
-    said = {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1"}
-    assert Rounds.of(said).surely(2) == (22, 30)
+    environment = {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1"}
+    assert Rounds.of(environment).surely(2) == (22, 30)
     odd = {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "many", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": ""}
     assert Rounds.of(odd) == usual
 
 
-def test_late_lines_have_no_step_that_is_surely_theirs() -> None:
+def test_late_lines_have_no_step_surely_their_own() -> None:
     begin, end = Rounds.of({}).surely(48)
     assert begin >= end
 
@@ -106,7 +108,9 @@ def test_late_lines_have_no_step_that_is_surely_theirs() -> None:
 # -- what to do ----------------------------------------------------------------------------------
 
 
-def test_what_makes_steps_faster_is_fixed(tuning: Analysis, slower: Analysis) -> None:
+def test_settings_that_make_steps_faster_are_recommended(
+    tuning: Analysis, slower: Analysis
+) -> None:
     one = tuned([slower, tuning])
     assert one.verdict == "fix"
     assert one.run is tuning
@@ -117,12 +121,12 @@ def test_what_makes_steps_faster_is_fixed(tuning: Analysis, slower: Analysis) ->
     assert 1 < compared.ci95[0] < compared.speedup < compared.ci95[1]
 
 
-def test_what_makes_steps_no_faster_is_left(tuning: Analysis) -> None:
+def test_settings_without_a_gain_are_not_recommended(tuning: Analysis) -> None:
     faster = analysed(communication=Fixed(1.0), steps=400, seed=3, run_id="own")
     assert tuned([tuning, faster]).verdict == "leave"
 
 
-def test_another_job_is_no_comparison(tuning: Analysis) -> None:
+def test_another_job_is_not_compared(tuning: Analysis) -> None:
     other = analysed(communication=Fixed(7.0), batch_size=64, run_id="other")
     synthetic = analysed(communication=Fixed(7.0), synthetic=True, run_id="synthetic")
     one = tuned([tuning, other, synthetic])
@@ -131,7 +135,7 @@ def test_another_job_is_no_comparison(tuning: Analysis) -> None:
     assert "no run of the same job without the autotuner" in one.insufficient
 
 
-def test_without_step_logs_the_score_is_all_there_is() -> None:
+def test_without_step_logs_only_the_score_is_known() -> None:
     one = tuned([])
     assert (one.verdict, one.run, one.settled_ms) == ("insufficient_data", None, None)
     assert "no step log of the run" in one.insufficient
@@ -167,17 +171,17 @@ def test_logs_find_their_runs_by_name(tuning: Analysis) -> None:
     assert tuned([other, tuning]).run is tuning
     assert tuned([other, tuning], name="here/other.csv").run is other
     assert tuned([other, tuning], name="here/third.csv").run is None
-    # The only one that tuned, under whatever name its log came here.
+    # The only one that tuned, whatever the name of its log.
     assert tuned([tuning], name="here/third.csv").run is tuning
 
 
 # -- scores --------------------------------------------------------------------------------------
 
 
-def test_scores_are_as_sure_as_their_repeats() -> None:
+def test_repeats_give_the_uncertainty_of_scores() -> None:
     one = tuned([])
     assert one.noise == pytest.approx(0.1)
-    # Nothing else is within a tenth of 12.
+    # No other score is within a tenth of 12.
     assert one.alike == 1
     close = parse_autotune("log", HEADER + LINES + b"0, 1,20,8,11\n1,1,10,8,12\n")
     assert tuned([], close).alike == 2
@@ -185,7 +189,7 @@ def test_scores_are_as_sure_as_their_repeats() -> None:
     assert tuned([], once).noise is None
 
 
-def test_a_real_log_comes_back_to_its_settings_by_and_by() -> None:
+def test_a_real_log_returns_to_its_settings() -> None:
     log = parse_autotune("autotune.csv", (REAL / "autotune.csv").read_bytes())
     one = tuned([], log)
     assert log.settled is not None
@@ -195,7 +199,7 @@ def test_a_real_log_comes_back_to_its_settings_by_and_by() -> None:
     assert one.noise == pytest.approx(1 - 3.77417 / 8.01894)
 
 
-def test_switches_that_do_nothing_are_known(tuning: Analysis) -> None:
+def test_switches_without_effect_are_recognised(tuning: Analysis) -> None:
     assert "hierarchical_allreduce" in tuned([tuning]).idle
     hosts = {"ranks_per_host": 1, "run_id": "two"}
     settings = {"HOROVOD_AUTOTUNE": "1"}
@@ -230,7 +234,7 @@ def recorded(steps: int, ticked: bool, size: int) -> TimelineFile:
         (2, True, 64, []),
     ],
 )
-def test_timelines_say_what_their_negotiations_and_sizes_show(
+def test_timelines_give_advice_from_negotiations_and_sizes(
     steps: int, ticked: bool, size: int, lines: list[str]
 ) -> None:
     ((name, says),) = tune([], [recorded(steps, ticked, size)], []).timelines
@@ -239,7 +243,7 @@ def test_timelines_say_what_their_negotiations_and_sizes_show(
     assert [piece.line for piece in says.advice] == lines
 
 
-def test_a_timeline_of_one_step_asks_for_nothing() -> None:
+def test_a_timeline_of_one_step_gives_no_advice() -> None:
     with open_timeline(REAL / "timeline.json") as timeline:
         found = TimelineFile("real", tensors(timeline))
     ((_, says),) = tune([], [found], []).timelines

@@ -1,4 +1,4 @@
-"""Compute that varies on every rank: waiting for whoever has the longest batch."""
+"""Compute that varies on every rank: all wait for the rank with the longest batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noisy(cv: float) -> Job:
     return replace(QUIET, noise=Noise(cv=cv, phi=0.0))
 
 
-def test_batches_of_different_lengths_are_imbalance_and_nobodys_fault() -> None:
+def test_batches_of_different_lengths_are_imbalance_without_a_straggler() -> None:
     analysis = analysed(noisy(0.25))
     verdict = analysis.bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", ())
@@ -38,7 +38,7 @@ def test_batches_of_different_lengths_are_imbalance_and_nobodys_fault() -> None:
     assert gain.saved_ms.value <= lost
 
 
-def test_what_varies_is_not_taken_for_compute_that_is_longer_on_all_ranks() -> None:
+def test_variation_is_not_mistaken_for_longer_compute_on_all_ranks() -> None:
     analysis = analysed(noisy(0.25))
     assert analysis.entry("compute").excess_ms < 0
     assert "on all ranks" not in analysis.bottleneck.evidence
@@ -66,8 +66,9 @@ def test_without_a_baseline_only_a_large_part_of_the_step_counts() -> None:
     assert one.cost_ms.value == pytest.approx(analysis.entry("imbalance").ms)
 
 
-def test_a_few_longer_cells_are_told_from_cells_that_all_vary() -> None:
-    # Too small to stand out step by step: 18 ms on one of 8 ranks, whose compute scatters by 7.5 ms.
+def test_a_few_longer_cells_are_distinguished_from_varying_cells() -> None:
+    # Too small to stand out in single steps: 18 ms on one of 8 ranks, whose compute scatters by 7.5
+    # ms.
     job = noisy(0.05)
     analysis = analysed(replace(job, faults=(Fault("compute", 18.0, rotating=1),)), job)
     (one,) = varying(analysis)
@@ -76,7 +77,7 @@ def test_a_few_longer_cells_are_told_from_cells_that_all_vary() -> None:
     assert one.late_share == pytest.approx(1.0, abs=0.25)
 
 
-def test_a_slow_rank_is_healed_before_the_rest_is_compared() -> None:
+def test_a_slow_rank_is_fixed_before_the_rest_is_compared() -> None:
     job = noisy(0.05)
     analysis = analysed(replace(job, faults=(Fault("compute", 40.0, ranks=(2,)),)), job)
     assert analysis.bottleneck.ranks == (2,)

@@ -1,4 +1,4 @@
-"""The verdict names what costs most, and nobody without evidence."""
+"""The verdict names the largest cost, and no rank without evidence."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_slow_loader_on_all_ranks_is_input_and_names_no_rank(tmp_path: Path, r
     assert entry.excess_ms == pytest.approx(12.0, rel=0.05)
 
 
-def test_without_a_baseline_the_assumption_is_said(tmp_path: Path) -> None:
+def test_without_a_baseline_the_assumption_is_stated(tmp_path: Path) -> None:
     found = analysis_of(tmp_path, replace(CLEAN, input_ms=13.0))
     assert found.bottleneck.kind == "input"
     assert "A synthetic baseline would show" in found.bottleneck.evidence
@@ -82,11 +82,11 @@ def test_a_clean_run_without_baseline_is_balanced(tmp_path: Path) -> None:
 @pytest.mark.any_versions
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("noise", [0.02, 0.2])
-def test_nobody_is_blamed_in_a_clean_run(tmp_path: Path, seed: int, noise: float) -> None:
+def test_no_rank_is_blamed_in_a_clean_run(tmp_path: Path, seed: int, noise: float) -> None:
     found = analysis_of(tmp_path, replace(CLEAN, noise=noise, seed=seed))
     assert found.bottleneck.ranks == ()
     assert not any(one.ranks or one.hosts for one in found.stragglers)
-    # Waiting for whichever rank is last by chance is a large part of the step where all ranks vary.
+    # With varying ranks, waiting for the last one is a large part of the step.
     assert found.bottleneck.kind != "imbalance" or noise > 0.02
 
 
@@ -108,14 +108,14 @@ def test_a_slow_rank_does_not_make_its_hosts_other_rank_slow(
     assert (found.bottleneck.ranks, found.bottleneck.hosts) == ((2,), ())
 
 
-def test_a_slow_host_beside_a_single_rank_is_named(tmp_path: Path) -> None:
+def test_a_slow_host_next_to_a_single_rank_is_named(tmp_path: Path) -> None:
     slow = {(0, "compute"): 5.0, (1, "compute"): 5.0}
     job = replace(CLEAN, ranks=3, hosts=("a", "b"), clock_offset_ms=(0, 70), slow=slow)
     found = analysis_of(tmp_path, job)
     assert (found.bottleneck.ranks, found.bottleneck.hosts) == ((0, 1), ("a",))
 
 
-def test_one_ranks_log_of_many_is_no_basis(tmp_path: Path) -> None:
+def test_one_log_of_many_ranks_is_not_enough(tmp_path: Path) -> None:
     paths = write_job(tmp_path, CLEAN)
     for path in paths[1:]:
         path.unlink()
@@ -126,7 +126,7 @@ def test_one_ranks_log_of_many_is_no_basis(tmp_path: Path) -> None:
     assert found.findings[0].code == "one_rank_only"
 
 
-def test_a_missing_rank_keeps_the_blame_from_communication(tmp_path: Path) -> None:
+def test_with_a_missing_rank_communication_is_not_blamed(tmp_path: Path) -> None:
     paths = write_job(tmp_path, replace(CLEAN, allreduce_ms=15.0))
     paths[2].unlink()
     found = analyse(read(str(tmp_path))[0])
@@ -135,7 +135,7 @@ def test_a_missing_rank_keeps_the_blame_from_communication(tmp_path: Path) -> No
     assert "missing_ranks" in [finding.code for finding in found.findings]
 
 
-def test_logs_without_stamps_have_step_times_and_no_stages(tmp_path: Path) -> None:
+def test_logs_without_timestamps_have_step_times_and_no_stages(tmp_path: Path) -> None:
     facts = {"stamps": {"placed": [], "reason": "jit_compile=True: XLA has no clock"}}
     found = analysis_of(tmp_path, replace(CLEAN, stamps=False, facts=facts))
     assert found.bottleneck.kind == "insufficient_data"
@@ -153,14 +153,14 @@ def test_a_few_steps_are_too_few_for_a_verdict(tmp_path: Path) -> None:
     assert "too few" in found.bottleneck.evidence
 
 
-def test_another_kind_of_baseline_is_said(tmp_path: Path) -> None:
+def test_another_kind_of_baseline_is_reported(tmp_path: Path) -> None:
     found = analysis_of(tmp_path, CLEAN, replace(CLEAN, ranks=2, batch_size=64))
     assert found.match is not None
     assert {text.split(":")[0] for text in found.match.differs} == {"ranks", "batch_size"}
     assert any("batch_size: 32 here, 64 in the baseline" in text for text in found.warnings)
 
 
-def test_a_restart_with_other_ranks_is_taken_apart_over_the_last_ones(tmp_path: Path) -> None:
+def test_a_restart_with_other_ranks_is_analysed_over_the_last_ones(tmp_path: Path) -> None:
     write_job(tmp_path, CLEAN)
     write_job(tmp_path, replace(CLEAN, generation=1, ranks=3, slow={(2, "input"): 9.0}))
     found = analyse(read(str(tmp_path))[0])
@@ -170,7 +170,7 @@ def test_a_restart_with_other_ranks_is_taken_apart_over_the_last_ones(tmp_path: 
     assert any("2 generations" in warning for warning in found.warnings)
 
 
-def test_a_restart_that_never_got_to_a_whole_step_changes_nothing(tmp_path: Path) -> None:
+def test_a_restart_without_a_complete_step_changes_nothing(tmp_path: Path) -> None:
     write_job(tmp_path, replace(CLEAN, slow={(3, "input"): 9.0}))
     write_job(tmp_path, replace(CLEAN, generation=1, ranks=3, steps=1, stamps=False))
     found = analyse(read(str(tmp_path))[0])
@@ -199,8 +199,8 @@ def test_silent_faults_are_findings(tmp_path: Path, facts: dict[str, object], co
     assert code not in [f.code for f in analysis_of(tmp_path / "clean", CLEAN).findings]
 
 
-def test_what_nearly_every_step_loses_is_said_although_steps_are_much_alike() -> None:
-    # Noise that remembers fifty steps leaves three or four independent ones of 200.
+def test_a_loss_in_nearly_every_step_is_reported_despite_autocorrelation() -> None:
+    # Noise correlated over fifty steps leaves three or four independent ones of 200.
     slow = SimulatedJob(ranks=2, steps=200, noise=Noise(cv=0.1, phi=0.98), seed=1)
     found = analyse(simulate(replace(slow, input_ms=60.0)).run)
     gain = next(gain for gain in found.what_if if gain.fix == "input")

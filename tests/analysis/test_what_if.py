@@ -1,4 +1,4 @@
-"""What a fix is said to gain is what the same job gains when it is run again without the fault."""
+"""The predicted gain of a fix equals the gain of the same job without the fault."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def saved_ms(analysis: Analysis, fix: str) -> float:
 
 
 def truly_saved_ms(job: Job, better: Job) -> float:
-    """By how much the mean step is shorter in the same job run again, steady steps only."""
+    """Return how much shorter the mean step is in the same job without the fault, steady steps only."""
     return simulate(job).truth.step_ms(1) - simulate(better).truth.step_ms(1)
 
 
-def test_no_interval_of_a_speedup_reaches_where_no_step_is_left() -> None:
+def test_no_interval_of_a_speedup_reaches_a_step_of_zero() -> None:
     gain = WhatIf("input", Mean(0.0, None), 1.0, None)
     sure = saving(gain, Mean(50.0, (40.0, 60.0)), step_ms=100.0)
     assert sure.speedup == 2
@@ -51,7 +51,7 @@ def test_no_interval_of_a_speedup_reaches_where_no_step_is_left() -> None:
     ],
     ids=["input", "compute", "other", "ramp", "bursts"],
 )
-def test_healing_a_rank_gains_what_the_job_without_it_gains(ranks: int, fault: Fault) -> None:
+def test_fixing_a_rank_gains_what_the_job_without_its_fault_gains(ranks: int, fault: Fault) -> None:
     job = replace(JOB, ranks=ranks, faults=(fault,))
     found = analyse(simulate(job).run)
     step = simulate(job).truth.step_ms(1)
@@ -63,9 +63,7 @@ def test_healing_a_rank_gains_what_the_job_without_it_gains(ranks: int, fault: F
 @pytest.mark.parametrize("ranks", [1, 2, 8, 64])
 @pytest.mark.parametrize("stage", ["input", "other"])
 @pytest.mark.parametrize("rotating", [0, 1])
-def test_a_stage_as_in_the_baseline_gains_what_it_costs(
-    ranks: int, stage: str, rotating: int
-) -> None:
+def test_a_stage_as_in_the_baseline_gains_its_cost(ranks: int, stage: str, rotating: int) -> None:
     job = replace(JOB, ranks=ranks, faults=(Fault(stage, 30, rotating=rotating),))
     baseline = job.baseline(input_ms=job.input_ms)
     found = analyse(simulate(job).run, simulate(baseline).run)
@@ -74,7 +72,7 @@ def test_a_stage_as_in_the_baseline_gains_what_it_costs(
     assert saved_ms(found, stage) == pytest.approx(truth, abs=0.01 * step)
 
 
-def test_step_time_less_imbalance_would_promise_far_too_much() -> None:
+def test_step_time_less_imbalance_would_overestimate_the_gain() -> None:
     job = replace(JOB, noise=Noise(cv=0.2), faults=(Fault("compute", 30, ranks=(1,)),))
     found = analyse(simulate(job).run)
     truth = truly_saved_ms(job, job.healthy())

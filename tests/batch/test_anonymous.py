@@ -1,4 +1,4 @@
-"""Reports that leave the house hold no name of a host, and no path."""
+"""Anonymous reports contain no host names and no paths."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ JOB = Job(
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vault-of-ada")
     write_job(folder / "mnt-run", JOB)
-    # A torn line, a file that is no log, and a rank without one.
+    # A torn line, a file that is not a log, and a rank without a log.
     first = folder / "mnt-run" / "rank-00001.0.0.steps.csv"
     first.write_bytes(first.read_bytes()[:-5])
     (folder / "mnt-run" / "gpu-node-17.txt").write_text("notes")
@@ -58,7 +58,7 @@ def texts(out: Path) -> Iterator[tuple[str, str]]:
         yield path.name, path.read_text()
 
 
-def test_no_output_holds_a_name_of_a_host_or_a_path(
+def test_no_output_contains_a_host_name_or_a_path(
     logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sources = [str(logs / "mnt-run"), str(logs / "mnt-base"), str(logs / "mnt-nowhere")]
@@ -94,7 +94,7 @@ def test_the_analysis_is_the_same(logs: Path) -> None:
     assert len(hidden.warnings) == len(named.warnings)
 
 
-def test_settings_that_name_nothing_stay(logs: Path) -> None:
+def test_settings_without_names_stay(logs: Path) -> None:
     (run,) = read(str(logs / "mnt-run"))
     assert anonymous(run).fact("settings") == {
         "HOROVOD_TIMELINE": LEFT_OUT,
@@ -106,7 +106,7 @@ def test_settings_that_name_nothing_stay(logs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "vm", "rank", "node-1"])
-def test_hosts_of_any_name_are_replaced_where_they_stand_alone(name: str, tmp_path: Path) -> None:
+def test_hosts_of_any_name_are_replaced_as_whole_words(name: str, tmp_path: Path) -> None:
     run = run_of_job(tmp_path / "logs", replace(JOB, hosts=(name, "other"), facts={}))
     found = anonymous(run)
     assert found.hosts == ["host-1", "host-2"]

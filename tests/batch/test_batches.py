@@ -1,4 +1,4 @@
-"""Many runs at once, as users report on them: what is written, what is there, what goes wrong."""
+"""Reports on many runs at once: what is written, what is reused, and what can fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMATS = "html,md,json,csv,openmetrics"
 
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three runs of a job, the last one its baseline."""
+    """Write three runs of a job, the last one its baseline."""
     for number in (1, 2):
         slow = {(1, "input"): 5.0 * number}
         job = replace(JOB, run_id=f"run-{number}", slow=slow, seed=number)
@@ -39,24 +39,28 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def written(out: Path) -> dict[str, int]:
-    """Every file of a folder, with the time of its last change."""
+    """Return every file of a folder with its modification time."""
     return {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name[0] != "."}
 
 
 @pytest.mark.slow
-def test_side_by_side_runs_are_told_as_one_after_the_other(
+def test_parallel_runs_give_the_reports_of_sequential_ones(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = []
+    documents = []
     for jobs in ("1", "2"):
         words = ["report", "1", "nowhere", "base", "2", "--format", "json", "--jobs", jobs]
         assert main(words) == 2
         printed = capsys.readouterr()
         assert "nowhere: there is no such file or folder" in printed.err
-        told.append(json.loads(printed.out))
-    assert [one["run"]["id"] for one in told[0]] == ["run-1", "base", "run-2"]
-    assert [one["baseline"] and one["baseline"]["id"] for one in told[0]] == ["base", None, "base"]
-    assert told[0] == told[1]
+        documents.append(json.loads(printed.out))
+    assert [one["run"]["id"] for one in documents[0]] == ["run-1", "base", "run-2"]
+    assert [one["baseline"] and one["baseline"]["id"] for one in documents[0]] == [
+        "base",
+        None,
+        "base",
+    ]
+    assert documents[0] == documents[1]
 
 
 def test_summaries_come_in_the_order_of_the_runs(
@@ -67,7 +71,7 @@ def test_summaries_come_in_the_order_of_the_runs(
     assert out.index("run-2:") < out.index("base:") < out.index("run-1:")
 
 
-def test_an_unchanged_batch_is_there_already(
+def test_an_unchanged_batch_is_not_written_again(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["report", "1", "2", "base", "--format", FORMATS]
@@ -86,7 +90,7 @@ def test_an_unchanged_batch_is_there_already(
     assert all(at > before[name] for name, at in written(logs / "reports").items())
 
 
-def test_what_has_changed_is_made_again(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_runs_are_reported_again(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["report", "1", "2", "base", "--format", "json", "--out", "out"]
     assert main(words) == 0
     before = written(logs / "out")
@@ -97,7 +101,7 @@ def test_what_has_changed_is_made_again(logs: Path, capsys: pytest.CaptureFixtur
     assert [name for name in before if before[name] != after[name]] != []
     assert json.loads((logs / "out" / "run-1.json").read_text())["run"]["steps"] == 80
     assert after["run-2.json"] == before["run-2.json"]
-    # What both are held against has changed.
+    # The baseline of both runs has changed.
     write_job(logs / "base", replace(JOB, run_id="base", facts={"synthetic": True}, seed=7))
     assert main(words) == 0
     assert "are there already" not in capsys.readouterr().err
@@ -110,14 +114,12 @@ def test_other_options_make_other_reports(logs: Path, capsys: pytest.CaptureFixt
     assert main([*words, "--what-if", "bandwidth:2"]) == 0
     assert "are there already" not in capsys.readouterr().err
     assert "With 2× the bandwidth" in (logs / "out" / "run-1.md").read_text()
-    # A format that is no longer asked for stays the batch's own.
+    # The batch still owns a format that is no longer requested.
     assert main([*words[:3], "--format", "csv", "--out", "out"]) == 0
     assert main(words) == 0
 
 
-def test_a_report_that_has_gone_is_made_again(
-    logs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_deleted_report_is_written_again(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["report", "1", "2", "--format", "md", "--out", "out"]
     assert main(words) == 0
     (logs / "out" / "run-2.md").unlink()
@@ -127,7 +129,7 @@ def test_a_report_that_has_gone_is_made_again(
 
 
 @pytest.mark.parametrize("name", ["run-2.md", "index.md"])
-def test_files_of_others_are_never_replaced_unasked(
+def test_foreign_files_are_replaced_only_on_request(
     name: str, logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (logs / "out").mkdir()
@@ -139,9 +141,7 @@ def test_files_of_others_are_never_replaced_unasked(
     assert (logs / "out" / name).read_text() == "mine"
 
 
-def test_a_report_that_somebody_has_edited_is_theirs(
-    logs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edited_report_is_not_replaced(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["report", "1", "2", "--format", "md", "--out", "out"]
     assert main(words) == 0
     (logs / "out" / "run-1.md").write_text("my notes")
@@ -158,7 +158,7 @@ def test_a_run_called_index_leaves_the_index_its_name(logs: Path) -> None:
     assert names == ["index-index.md", "index.md", "run-1.md"]
 
 
-def test_reports_keep_their_names_when_a_run_of_the_same_name_comes(logs: Path) -> None:
+def test_reports_keep_their_names_when_a_run_with_the_same_name_is_added(logs: Path) -> None:
     words = ["report", "--format", "md", "--out", "out"]
     assert main([*words, "1", "2"]) == 0
     write_job(logs / "other", replace(JOB, run_id="x", facts={"run_name": "run-1"}))
@@ -181,7 +181,7 @@ def test_a_later_job_in_the_same_folder_leaves_the_earlier_report(logs: Path) ->
 
 
 @pytest.mark.slow
-def test_a_batch_that_is_all_there_starts_no_processes(
+def test_a_complete_batch_starts_no_processes(
     logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["report", "1", "2", "--baseline", "base", "--format", "md", "--out", "out"]
@@ -191,7 +191,7 @@ def test_a_batch_that_is_all_there_starts_no_processes(
     monkeypatch.setattr(Workers, "_submit", None)
     assert main(words) == 0
     assert "2 of 2 are there already" in capsys.readouterr().err
-    # A baseline that has changed is read again.
+    # A changed baseline is read again.
     write_job(logs / "base", replace(JOB, run_id="base", steps=80, facts={"synthetic": True}))
     monkeypatch.setenv("STALLSCOPE_DEBUG", "1")
     with pytest.raises(TypeError):
@@ -212,15 +212,13 @@ def test_two_batches_do_not_write_into_one_folder_at_once(
     assert main(words) == 0
 
 
-def test_a_run_that_is_named_twice_is_reported_once(
-    logs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_given_twice_is_reported_once(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "1", "1/", "2", str(logs / "1"), "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [one["run"]["id"] for one in told] == ["run-1", "run-2"]
+    documents = json.loads(capsys.readouterr().out)
+    assert [one["run"]["id"] for one in documents] == ["run-1", "run-2"]
 
 
-def test_a_damaged_state_makes_no_harm(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_state_does_no_harm(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["report", "1", "2", "--format", "md", "--out", "out"]
     assert main(words) == 0
     state = logs / "out" / STATE
@@ -232,7 +230,7 @@ def test_a_damaged_state_makes_no_harm(logs: Path, capsys: pytest.CaptureFixture
         )
     )
     capsys.readouterr()
-    # What the lost line was about is nobody's now.
+    # The lost line's report is unowned now.
     assert main(words) == 2
     assert "is there already: add --force" in capsys.readouterr().err
     assert main([*words, "--force"]) == 0
@@ -244,7 +242,7 @@ def _text(path: Path) -> str:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Programs are ended by Ctrl-C, also where the tests run in the background of a shell."""
+    """Let Ctrl-C end programs, even if the tests run in a shell's background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -252,7 +250,9 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.any_versions
 @pytest.mark.slow
-def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path, interruptible: None) -> None:
+def test_a_stopped_batch_says_how_to_resume_and_resumes(
+    tmp_path: Path, interruptible: None
+) -> None:
     for number in range(40):
         write_job(tmp_path / f"{number:02d}", replace(JOB, run_id=f"run-{number}", seed=number))
     sources = sorted(path.name for path in tmp_path.iterdir())
@@ -260,7 +260,7 @@ def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path, interrupt
     with subprocess.Popen(
         [*program, "2"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     ) as process:
-        # Until a run is noted: its file is there a moment before.
+        # Wait until a run is noted: its file exists a moment earlier.
         wait_until(
             lambda: process.poll() is not None or '{"run"' in _text(tmp_path / "reports" / STATE),
             "a run that is noted",
@@ -268,9 +268,9 @@ def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path, interrupt
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    (said,) = [line for line in errors.splitlines() if line]
-    assert said.endswith("of 40 are written; run the same command to continue")
-    done = int(said.split()[2])
+    (message,) = [line for line in errors.splitlines() if line]
+    assert message.endswith("of 40 are written; run the same command to continue")
+    done = int(message.split()[2])
     assert 0 < done < 40
     assert not list(tmp_path.glob("reports/.*.tmp"))
 
@@ -282,13 +282,11 @@ def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path, interrupt
     assert len(list(tmp_path.glob("reports/run-*.html"))) == 40
 
 
-def test_a_batch_that_was_killed_goes_on_too(
-    logs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_batch_resumes_too(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["report", "1", "2", "--format", "html", "--out", "out"]
     assert main(words) == 0
     state = logs / "out" / STATE
-    # As if it had been killed after a report was written and before that was noted.
+    # As if killed after writing a report and before noting it.
     lines = state.read_text().splitlines()
     kept = [line for line in lines if not ("run-2" in line and line.startswith('{"run"'))]
     (key,) = (json.loads(line)["run"] for line in lines if line not in kept)
@@ -300,7 +298,7 @@ def test_a_batch_that_was_killed_goes_on_too(
     assert (logs / "out" / "run-2.html").stat().st_mtime > 0
 
 
-def test_one_run_alone_is_told_without_index_and_state(logs: Path) -> None:
+def test_a_single_run_has_neither_index_nor_state(logs: Path) -> None:
     assert main(["report", "1", "--format", "html,openmetrics", "--out", "out"]) == 0
     assert sorted(written(logs / "out")) == ["run-1.html", "run-1.prom"]
     assert not (logs / "out" / STATE).exists()
@@ -319,7 +317,7 @@ def test_a_damaged_run_of_a_store_does_not_hide_the_others(
 
 
 @pytest.mark.extras
-def test_far_runs_are_fetched_once(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_remote_runs_are_fetched_once(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):

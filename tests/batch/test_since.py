@@ -1,4 +1,4 @@
-"""``--since``: what it means, and which runs it picks."""
+"""``--since``: its meaning, and the runs that it selects."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_dates_and_ages_are_understood(text: str, moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "7", "7y", "-7d", "2026-13-01", "999999w"])
-def test_anything_else_is_a_sentence(text: str) -> None:
+def test_anything_else_is_an_error_of_one_sentence(text: str) -> None:
     with pytest.raises(UsageError, match=r"give a date such as 2026-11-01, or an age such as 7d"):
         parse_since(text, NOW)
 
 
-def test_runs_of_folders_and_stores_are_picked_by_when_they_began(
+def test_runs_of_folders_and_stores_are_selected_by_start_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = datetime.now(UTC)
@@ -61,7 +61,7 @@ def test_runs_of_folders_and_stores_are_picked_by_when_they_began(
     assert "no run has started since" in printed.err
 
 
-def test_an_older_baseline_is_found_all_the_same(
+def test_an_older_baseline_is_still_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = datetime.now(UTC)

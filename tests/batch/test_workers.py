@@ -1,4 +1,4 @@
-"""Processes that work side by side, and one that is ended."""
+"""Parallel worker processes, and one that dies."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.mark.any_versions
 @pytest.mark.slow
-def test_a_run_that_ends_its_process_is_one_run_that_failed(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_a_run_that_kills_its_process_fails_alone(settings: Settings, tmp_path: Path) -> None:
     units: list[Unit] = []
     for number in range(4):
         write_job(tmp_path / str(number), replace(JOB, run_id=f"run-{number}"))
@@ -50,7 +48,7 @@ def test_a_run_that_ends_its_process_is_one_run_that_failed(
     assert counts[-1] == 4
 
 
-def test_a_baseline_that_was_taken_apart_before_tells_the_same(tmp_path: Path) -> None:
+def test_a_baseline_analysed_earlier_gives_the_same_report(tmp_path: Path) -> None:
     write_job(tmp_path / "run", replace(JOB, slow={(1, "input"): 9.0}))
     write_job(tmp_path / "base", replace(JOB, run_id="base", facts={"synthetic": True}))
     run, base = (read(str(tmp_path / name))[0] for name in ("run", "base"))

@@ -1,4 +1,4 @@
-"""A benchmark's figures say what was measured, and whether that was promised."""
+"""Figures of a benchmark: measured values against their targets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_limit_within_the_interval_is_neither_met_nor_missed() -> None:
     assert (noisy.met, run.cells(noisy)[-1]) == (None, "too noisy to tell")
 
 
-def test_a_share_of_an_alternative_that_costs_nothing_is_not_known() -> None:
+def test_a_share_of_an_alternative_that_costs_nothing_is_unknown() -> None:
     figure = figures.share_of(
         "cost", 4.0, "µs", "Timeline", -1.0, most=0.02, other_interval=(-500.0, 400.0)
     )
@@ -37,7 +37,7 @@ def test_a_share_is_met_or_missed() -> None:
     assert figures.share_of("cost", 3.0, "µs", "other", 100.0, most=0.02).met is False
 
 
-def test_a_share_is_only_met_where_both_intervals_say_so() -> None:
+def test_a_share_is_only_met_if_both_intervals_agree() -> None:
     sure, unsure = (90.0, 110.0), (10.0, 190.0)
     for other, met in ((sure, True), (unsure, None)):
         figure = figures.share_of(
@@ -46,7 +46,7 @@ def test_a_share_is_only_met_where_both_intervals_say_so() -> None:
         assert figure.met is met
 
 
-def test_faster_is_told_as_times_of_the_alternative() -> None:
+def test_faster_is_a_multiple_of_the_alternative() -> None:
     figure = figures.times_faster("ledger", 0.5, "s", "pandas", 4.0, least=10)
     assert (figure.ratio, figure.met) == (8.0, False)
 
@@ -65,14 +65,14 @@ def test_numbers_have_three_digits(value: float, shown: str) -> None:
     assert figures.number(value) == shown
 
 
-def test_what_an_arm_adds_is_found_under_noise_that_both_share() -> None:
+def test_what_an_arm_adds_is_found_despite_noise_that_both_share() -> None:
     shared = [10.0, 50.0, 12.0, 90.0, 11.0, 13.0, 70.0, 10.5]
     found = paired.difference([one + 2.0 for one in shared], shared)
     assert found.value == pytest.approx(2.0)
     assert found.interval == pytest.approx((2.0, 2.0))
 
 
-def test_what_a_process_has_by_chance_widens_the_interval() -> None:
+def test_differences_between_processes_widen_the_interval() -> None:
     alike = paired.over_processes([[-1.0, 0.0, 1.0], [-0.9, 0.1, 1.1], [-1.1, -0.1, 0.9]])
     shifted = paired.over_processes([[by - 1.0, by, by + 1.0] for by in (-8.0, -3.0, 3.0, 8.0)])
     assert -1.0 <= alike.low < 0 < alike.high <= 1.0
@@ -80,8 +80,8 @@ def test_what_a_process_has_by_chance_widens_the_interval() -> None:
     assert shifted.high > 8.0
 
 
-def test_four_processes_that_agree_by_chance_are_told_from_ones_that_differ() -> None:
-    """Processes draw their own offset: in one of twenty runs or fewer, an interval is beside nothing."""
+def test_four_processes_that_agree_by_chance_are_distinguished_from_ones_that_differ() -> None:
+    """Processes draw their own offset: at most one of twenty intervals excludes 0."""
     random = np.random.default_rng(3)
     runs = [
         paired.over_processes((random.normal(0, 1, (4, 1)) + random.normal(0, 1, (4, 16))).tolist())
@@ -90,7 +90,7 @@ def test_four_processes_that_agree_by_chance_are_told_from_ones_that_differ() ->
     assert sum(not run.low <= 0 <= run.high for run in runs) <= 65
 
 
-def test_intervals_that_are_to_hold_together_are_wider() -> None:
+def test_intervals_that_must_hold_together_are_wider() -> None:
     rounds = [[float(one) for one in range(by, by + 9)] for by in (-5, -4, -4, -3)]
     alone, with_two_more = paired.over_processes(rounds), paired.over_processes(rounds, together=3)
     assert with_two_more.value == alone.value
@@ -98,12 +98,12 @@ def test_intervals_that_are_to_hold_together_are_wider() -> None:
     assert with_two_more.high > alone.high
 
 
-def test_a_single_process_is_told_by_its_rounds() -> None:
+def test_the_interval_of_a_single_process_is_over_its_rounds() -> None:
     rounds = [-1.0, 0.0, 1.0]
     assert paired.over_processes([rounds]) == paired.over_rounds(rounds)
 
 
-def test_arms_of_unequal_rounds_are_no_pairs() -> None:
+def test_arms_with_unequal_rounds_are_refused() -> None:
     with pytest.raises(ValueError, match="2 rounds of one arm and 1 of the other"):
         paired.difference([1.0, 2.0], [1.0])
 
@@ -125,7 +125,7 @@ def test_an_unknown_benchmark_is_refused_with_the_list(
     assert "no benchmark nonsense; there are: " in capsys.readouterr().err
 
 
-def test_a_part_is_not_kept(
+def test_partial_results_are_not_kept(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["run.py", "--keep", "--quick"])
@@ -162,7 +162,7 @@ def test_a_figure_that_was_not_kept_is_named() -> None:
         readme.quoted(content)
 
 
-def test_every_line_of_the_history_tells_its_machine_and_commit() -> None:
+def test_every_line_of_the_history_has_its_machine_and_commit() -> None:
     for line in Path(run.HISTORY).read_text().splitlines():
         content = json.loads(line)
         assert content["machine"]["cores"] >= 1

@@ -50,7 +50,7 @@ def test_a_killed_rank_has_no_stage() -> None:
     assert not scoring.right(scored(KILL, look(6.0, stage="input")))
 
 
-def test_what_is_never_seen_is_wrong_and_late() -> None:
+def test_a_missed_hang_is_wrong_and_late() -> None:
     one = scored(HANG, scoring.Look(MOMENT + 20))
     assert not scoring.right(one)
     assert not scoring.in_time(one)

@@ -1,4 +1,4 @@
-"""A groupby in pandas, as one would write it, finds the same ledger."""
+"""A plain pandas groupby finds the same ledger."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_both_ledgers_agree_to_the_nanosecond(ranks: int) -> None:
         np.testing.assert_array_equal(own.entry(name), other[name].to_numpy(), name)
 
 
-def test_what_was_timed_from_disk_is_a_line_of_its_own_and_may_be_alone() -> None:
+def test_times_from_disk_are_a_separate_line_and_may_be_the_only_one() -> None:
     timed = [
         ledger_pandas.Timed(1_000_000, 0.01, 1.0, 0.1),
         ledger_pandas.Timed(100_000_000, None, None, 10.0),
@@ -37,7 +37,7 @@ def test_what_was_timed_from_disk_is_a_line_of_its_own_and_may_be_alone() -> Non
     assert "100,000,000 rows: from disk 10 s." in svg
 
 
-def test_the_picture_has_both_lines_and_tells_them_to_who_cannot_see() -> None:
+def test_the_chart_has_both_lines_and_describes_them_for_screen_readers() -> None:
     timed = [ledger_pandas.Timed(rows, rows / 1e8, rows / 1e6) for rows in (10_000, 1_000_000)]
     svg = ledger_pandas.picture(timed)
     assert svg.count("<polyline") == 2

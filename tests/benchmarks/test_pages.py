@@ -1,4 +1,4 @@
-"""Tables of the docs that are computed: they are what the code says today."""
+"""Computed tables of the docs match the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_page_has_the_table(name: str, lines: list[str]) -> None:
     assert pages.with_table(text, lines) == text, "python benchmarks/pages.py writes it"
 
 
-def test_a_page_without_its_markers_says_so() -> None:
+def test_a_page_without_its_markers_is_an_error() -> None:
     with pytest.raises(ValueError, match="<!-- table -->"):
         pages.with_table("# Scale\n", [])
 
@@ -48,7 +48,7 @@ def test_all_ranks_together_keep_to_the_limit(size: int) -> None:
     assert most <= 60 * rate_limits.REQUESTS_PER_SECOND * 1.01
 
 
-def test_what_is_copied_is_what_the_formula_says() -> None:
+def test_copied_bytes_match_the_formula() -> None:
     grown = pages.BYTES_PER_ROW * pages.STEPS_PER_SECOND * pages.copy_seconds(64)
     copied, part = 0.0, 0.0
     for _ in range(round(pages.HOURS * 3_600 / pages.copy_seconds(64))):

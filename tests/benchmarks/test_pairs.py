@@ -1,4 +1,4 @@
-"""Pairs of trainings: which are trained, which gain answers a fault, and what counts as held."""
+"""Pairs of trainings: which are trained, which gain answers a fault, and which predictions hold."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def where(name: str = "a", **changed: Any) -> dict[str, Any]:
 # -- the plan ------------------------------------------------------------------------------------
 
 
-def test_every_kind_of_fault_comes_once_per_launch() -> None:
+def test_every_kind_of_fault_occurs_once_per_launch() -> None:
     pairs = plan.pairs("keras", 2, 0)
     kinds = {(one.stage, one.prefetched, one.way, one.who) for one in pairs}
     assert len(pairs) == len(kinds) == 16
@@ -109,7 +109,7 @@ def test_sizes_are_mixed_and_differ_between_repeats() -> None:
     assert not first & second
 
 
-def test_a_prefetched_loader_is_slower_by_what_prefetching_hides() -> None:
+def test_a_prefetched_loader_is_slower_by_the_hidden_time() -> None:
     pair = plan.Pair("keras", 2, 0, "input", "sleep", "all", 50)
     assert pair.fault_ms(20.0) == 10.0
     assert replace(pair, prefetched=True).fault_ms(20.0) == 30.0
@@ -157,7 +157,7 @@ def test_every_segment_of_a_group_trains_in_the_middle_of_the_group_on_average()
         assert sum(places) / len(places) == (len(group) - 1) / 2
 
 
-def test_trainings_run_in_turns_only() -> None:
+def test_only_one_training_runs_at_a_time() -> None:
     happened: list[str] = []
 
     def steps(name: str) -> Callable[[Callable[[], None]], None]:
@@ -177,7 +177,7 @@ def test_trainings_run_in_turns_only() -> None:
     assert happened == ["a0", "b0", "b1", "a1", "b ends", "a ends"]
 
 
-def test_what_a_training_raises_is_raised_in_its_turn() -> None:
+def test_a_trainings_error_is_raised_in_its_turn() -> None:
     def train(pause: Callable[[], None]) -> None:
         pause()
         raise ZeroDivisionError
@@ -228,7 +228,7 @@ def test_a_fault_on_all_ranks_is_answered_by_its_stage(clean: Analysis) -> None:
     assert found.predicted_ms == pytest.approx(clean.step.mean - 3.0)
 
 
-def test_fixing_one_rank_is_no_answer_to_a_fault_on_all(clean: Analysis) -> None:
+def test_fixing_one_rank_does_not_answer_a_fault_on_all(clean: Analysis) -> None:
     faulty = offering(clean, "imbalance", gain("imbalance", 5.0), gain("input", 0.0), cause="input")
     assert scoring.predict(faulty, clean, "input", "all").fix == "input"
     compute = offering(clean, "imbalance", gain("imbalance", 5.0), cause="compute")
@@ -294,7 +294,7 @@ def test_a_bound_holds_if_the_fix_gains_no_more() -> None:
     assert faster.held is False
 
 
-def test_rows_count_what_there_is() -> None:
+def test_rows_count_predictions() -> None:
     scores = [
         scoring.line(prediction(predicted_ms=20.4, predicted_ci95=(20.0, 21.0)), where()),
         scoring.line(prediction(predicted_ms=28.0, predicted_ci95=(27.0, 29.0)), where("b")),
@@ -311,7 +311,7 @@ def test_rows_count_what_there_is() -> None:
     assert (four.predicted, four.bounds, four.median) == (0, 1, None)
 
 
-def test_equal_fixed_runs_tell_how_far_trainings_differ() -> None:
+def test_equal_fixed_runs_show_how_much_trainings_differ() -> None:
     scores = [
         scoring.line(prediction(achieved_ms=20.0), where("a")),
         scoring.line(prediction(achieved_ms=22.0), where("b")),
@@ -339,7 +339,7 @@ def content(tmp_path: Path, *scores: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads((tmp_path / "pairs.json").read_text()))
 
 
-def test_the_page_lists_what_is_asked_and_every_miss(tmp_path: Path) -> None:
+def test_the_page_lists_the_targets_and_every_miss(tmp_path: Path) -> None:
     good = scoring.line(prediction(predicted_ms=20.1, predicted_ci95=(19.5, 20.7)), where("a"))
     bad = scoring.line(prediction(predicted_ms=30.0, predicted_ci95=(29.0, 31.0)), where("b"))
     text = page.page(content(tmp_path, good, bad))

@@ -1,4 +1,4 @@
-"""The scorecard counts right as right and wrong as wrong."""
+"""The scorecard counts right answers as right and wrong ones as wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ scoring = benchmark("scoring", "scorecard")
 
 
 def analysis_of(folder: Path, job: Job) -> Analysis:
-    """The analysis of a job against a clean one like it, which has other noise."""
+    """Analyse a job against a clean one like it, which has other noise."""
     clean = replace(job, slow={}, seed=job.seed + 1, run_id="base", facts={"synthetic": True})
     write_job(folder / "run", job)
     write_job(folder / "base", clean)
@@ -44,7 +44,7 @@ def test_one_slow_rank_is_right_with_its_stage_and_size(tmp_path: Path, stage: s
     assert (one.cause_right, one.rank_right, one.verdict_right) == (True, True, True)
     assert (one.named, one.stage, one.verdict) == ((1,), stage, "imbalance")
     assert one.recovered == pytest.approx(1.0, abs=0.1)
-    # The culprit's own log shows its stage; on the three that wait for it, it looks like allreduce.
+    # The culprit's own log shows its stage; on the three waiting ranks it looks like allreduce.
     assert one.own_log_right == 0.25
     assert one.latest == (1, stage)
     assert (one.latest_cause_right, one.latest_rank_right) == (True, True)
@@ -63,14 +63,14 @@ def test_cause_and_rank_are_scored_apart(tmp_path: Path) -> None:
     assert scored(one_too_many, "one", "compute", 1).rank_right is False
 
 
-def test_a_rank_that_is_late_now_and_then_is_not_the_persistent_one(tmp_path: Path) -> None:
+def test_a_rank_that_is_late_at_times_is_not_persistent(tmp_path: Path) -> None:
     bursts = replace(analysis_of(tmp_path, CLEAN), stragglers=(straggler("bursts", "compute", 1),))
     one = scored(bursts, "one", "compute", 1)
     assert (one.named, one.cause_right, one.rank_right) == ((1,), False, False)
 
 
 @pytest.mark.parametrize("stage", ["input", "compute", "other"])
-def test_all_slow_ranks_are_right_when_nobody_is_named(tmp_path: Path, stage: str) -> None:
+def test_all_slow_ranks_are_right_when_no_rank_is_named(tmp_path: Path, stage: str) -> None:
     job = replace(CLEAN, slow={(rank, stage): 6.0 for rank in range(4)})
     found = analysis_of(tmp_path, job)
     one = scored(found, "all", stage)
@@ -85,7 +85,7 @@ def test_all_slow_ranks_are_right_when_nobody_is_named(tmp_path: Path, stage: st
     assert scored(named, "all", stage).rank_right is False
 
 
-def test_an_excess_within_the_noise_is_no_cause(tmp_path: Path) -> None:
+def test_an_excess_within_the_noise_is_not_a_cause(tmp_path: Path) -> None:
     one = scored(analysis_of(tmp_path, replace(CLEAN, noise=0.1)), "all", "compute")
     assert (one.stage, one.cause_right) == (None, False)
 
@@ -102,7 +102,7 @@ def test_rotating_needs_the_pattern_and_the_stage(tmp_path: Path) -> None:
     assert (wrong.cause_right, wrong.rank_right) == (False, False)
 
 
-def test_naming_anybody_in_a_clean_run_is_a_false_alarm(tmp_path: Path) -> None:
+def test_naming_any_rank_in_a_clean_run_is_a_false_alarm(tmp_path: Path) -> None:
     clean = analysis_of(tmp_path, CLEAN)
     quiet = scored(clean, "none", None)
     assert (quiet.rank_right, quiet.latest_rank_right, quiet.verdict_right) == (True, True, True)
@@ -121,7 +121,7 @@ def test_of_two_ranks_the_latest_is_named_above_three_quarters(tmp_path: Path) -
     assert scoring.latest_arrival(analysis_of(tmp_path / "clean", clean).steady) is None
 
 
-def test_the_variation_of_laps_is_the_clean_run_s(tmp_path: Path) -> None:
+def test_the_variation_of_own_step_times_is_the_clean_runs(tmp_path: Path) -> None:
     job = replace(CLEAN, noise=0.05, input_ms=0.0, other_ms=0.0, slow={(1, "compute"): 20.0})
     cv = scored(analysis_of(tmp_path, job), "one", "compute", 1).cv
     assert cv == pytest.approx((0.05,) * 4, rel=0.2)
@@ -138,7 +138,7 @@ def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
     assert scoring.read_scores(file) == [slow, quiet]
 
 
-def test_rows_hold_shares_and_medians(tmp_path: Path) -> None:
+def test_rows_contain_shares_and_medians(tmp_path: Path) -> None:
     found = analysis_of(tmp_path, replace(CLEAN, slow={(1, "compute"): 6.0}))
     right = scored(found, "one", "compute", 1)
     wrong = replace(right, cause_right=False, found_ms=None, cv=())

@@ -1,4 +1,4 @@
-"""The soak tells what grows from what only goes up and down."""
+"""The soak test distinguishes growth from fluctuation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_memory_that_goes_up_and_down_is_flat() -> None:
     assert held(soak.of_process("training", flat, rows=10_000)) == [True, True]
 
 
-def test_what_is_imported_at_the_start_is_no_leak() -> None:
+def test_imports_at_the_start_are_not_a_leak() -> None:
     starting = samples([50.0 * index for index in range(10)] + [500.0] * 30)
     assert held(soak.of_process("training", starting, rows=10_000)) == [True, True]
 
@@ -33,7 +33,7 @@ def test_memory_that_grows_with_every_step_is_a_leak() -> None:
     assert held(soak.of_process("training", growing, rows=10_000)) == [False, True]
 
 
-def test_who_holds_the_run_may_grow_with_it() -> None:
+def test_a_process_that_holds_the_run_may_grow_with_it() -> None:
     growing = samples([250.0 + 2 * index for index in range(40)])
     assert held(soak.of_process("follower", growing, rows=15_000)) == [True, True]
     assert held(soak.of_process("dashboard", growing, rows=40_000)) == [True, True]
@@ -51,7 +51,7 @@ def test_too_few_samples_are_refused() -> None:
         soak.of_process("training", samples([1.0, 2.0]), rows=1)
 
 
-def test_a_log_is_held_against_its_rows_and_the_recorders_count(tmp_path: Path) -> None:
+def test_a_log_is_compared_with_its_rows_and_the_recorders_count(tmp_path: Path) -> None:
     rows = b"step,0,0,29080,1849,1908,2451,2452,1,32,-1\n" * 100
     count = len(rows) + 300
     facts = b'#facts {"recorder_cost":{"bytes":%d}}\n' % count
@@ -63,6 +63,6 @@ def test_a_log_is_held_against_its_rows_and_the_recorders_count(tmp_path: Path) 
     assert held(soak.of_log(path, turns=100)) == [True, True, False]
 
 
-def test_an_ended_process_is_no_sample() -> None:
+def test_an_ended_process_gives_no_sample() -> None:
     with pytest.raises(OSError, match="2147483"):
         soak.sample(2147483000)

@@ -1,4 +1,4 @@
-"""The chart of the step time over the run: what happened when."""
+"""The chart of step time over the run, with its events."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def chart() -> StackedArea:
     return found
 
 
-def test_changes_say_what_changed_and_of_whom() -> None:
+def test_changes_name_the_stage_and_the_ranks() -> None:
     ((at, label),) = chart().changes
     assert at == pytest.approx(450, abs=2)
     assert label.endswith("ms imbalance of rank 3")
     assert label.startswith("+3")
 
 
-def test_pauses_stand_before_the_steps_that_they_delayed() -> None:
+def test_pauses_are_before_the_steps_that_they_delayed() -> None:
     assert [at for at, _ in chart().pauses] == [300.0, 600.0]
-    assert all("validation" in said and "checkpoints" in said for _, said in chart().pauses)
+    assert all("validation" in label and "checkpoints" in label for _, label in chart().pauses)
 
 
 def test_rates_are_those_of_the_run() -> None:

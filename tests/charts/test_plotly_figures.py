@@ -72,7 +72,7 @@ def test_a_figure_takes_the_palette_and_lets_the_page_show_through(
     assert drawn.layout.width is None
 
 
-def test_under_the_pointer_stand_name_amount_share_interval_and_bar() -> None:
+def test_tooltips_have_name_amount_share_interval_and_bar() -> None:
     first, second = figure(BARS, dark=False).data
     assert first.hovertext[0] == (
         "<b>Input</b><br>4.0 ms, 20.0% of 20.0 ms<br>95% interval: 3.50–4.50 ms<br>rank 0"
@@ -80,7 +80,7 @@ def test_under_the_pointer_stand_name_amount_share_interval_and_bar() -> None:
     assert second.hovertext[1] == "<b>Compute</b><br>30.0 ms, 100% of 30.0 ms<br>rank 1"
 
 
-def test_a_segment_that_a_bar_has_not_is_no_nought() -> None:
+def test_a_missing_segment_is_not_zero() -> None:
     first, _ = figure(BARS, dark=False).data
     assert first.x[1] is None
 
@@ -116,7 +116,7 @@ def test_a_waterfall_goes_from_one_total_to_the_other() -> None:
     assert [row.base[0] for row in rows] == pytest.approx([0.0, 20.0, 28.0, 25.0, 0.0])
 
 
-def test_a_waterfall_says_every_amount_with_its_sign() -> None:
+def test_a_waterfall_shows_every_amount_with_its_sign() -> None:
     drawn = figure(WATERFALL, dark=False)
     amounts = [note.text for note in drawn.layout.annotations]
     assert amounts == ["20.0 ms", "+8.0 ms", "−3.0 ms", "0.0 ms", "25.0 ms"]
@@ -173,7 +173,7 @@ def test_no_button_sends_anything_anywhere() -> None:
     assert CONFIG["plotlyServerURL"] == ""
 
 
-def test_what_is_no_chart_is_refused() -> None:
+def test_other_objects_are_refused() -> None:
     with pytest.raises(TypeError, match="no way to draw a str"):
         figure("chart", dark=False)  # type: ignore[arg-type]
 
@@ -214,13 +214,13 @@ OVER_TIME = OverTime(
     "chart", [HEAT_MAP, COMPARED, OVER_TIME], ids=lambda chart: type(chart).__name__
 )
 @pytest.mark.parametrize("dark", [False, True])
-def test_further_kinds_let_the_page_show_through_and_escape_what_logs_say(
+def test_further_kinds_let_the_page_show_through_and_escape_text_from_logs(
     chart: Chart, dark: bool
 ) -> None:
     drawn = figure(chart, dark=dark)
     assert drawn.layout.paper_bgcolor == drawn.layout.plot_bgcolor == "rgba(0,0,0,0)"
     assert drawn.layout.height > 0
-    # As it goes to the browser; a dash escapes < and & there once more.
+    # As the browser gets it; a dash escapes < and & there once more.
     assert "<img" not in drawn.to_json()
 
 
@@ -236,13 +236,13 @@ def test_a_heat_map_has_a_row_per_rank_and_the_latest_step_under_the_pointer() -
     assert [note.text for note in drawn.layout.annotations] == ["◀"]
 
 
-def test_what_was_not_measured_is_a_line_and_no_colour() -> None:
+def test_unmeasured_ranks_have_a_line_and_no_colour() -> None:
     _, holes = figure(HEAT_MAP, dark=False).data
     assert list(holes.x) == [0.0, 2.0, None, 4.0, 5.0, None]
     assert figure(HEAT_MAP, dark=False).data[0].hoverongaps is False
 
 
-def test_the_colours_of_a_heat_map_are_all_that_light_and_dark_differ_in() -> None:
+def test_light_and_dark_heat_maps_differ_only_in_colours() -> None:
     light, dark = (figure(HEAT_MAP, dark=dark, legend=False) for dark in (False, True))
     assert [trace.to_json() for trace in light.data] == [trace.to_json() for trace in dark.data]
     assert light.layout.coloraxis.colorscale != dark.layout.coloraxis.colorscale
@@ -262,7 +262,7 @@ def test_of_many_rows_the_named_ones_keep_their_labels() -> None:
     assert drawn.layout.height < 800
 
 
-def test_compared_bars_have_whiskers_and_what_was_not_measured_has_no_bar() -> None:
+def test_compared_bars_have_whiskers_and_unmeasured_values_have_no_bar() -> None:
     drawn = figure(COMPARED, dark=False)
     assert len(drawn.data) == 3
     whiskers = drawn.data[0].error_x
@@ -276,7 +276,7 @@ def test_compared_bars_have_whiskers_and_what_was_not_measured_has_no_bar() -> N
     assert drawn.layout.yaxis.ticktext[0] == "<b>Input</b>"
 
 
-def test_a_mean_lies_within_its_range_and_breaks_off_where_nothing_was_measured() -> None:
+def test_a_mean_is_within_its_range_with_gaps_where_nothing_was_measured() -> None:
     high, low, mean = figure(OVER_TIME, dark=False).data
     assert (list(high.y[2:]), list(mean.y[2:]), list(low.y[2:])) == ([9, 10], [7, 8], [6, 7])
     assert np.isnan(mean.y[1])

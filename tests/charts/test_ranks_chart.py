@@ -1,4 +1,4 @@
-"""Ranks side by side, in the order in which somebody looks for them."""
+"""Ranks next to each other, the most interesting ones first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_of_many_ranks_the_latest_are_shown_and_the_mean_of_the_others() -> None
     assert found[-1] == f"mean of the other {100 - MOST_RANKS}"
 
 
-def test_the_mean_of_the_others_is_theirs() -> None:
+def test_the_mean_of_the_others_excludes_shown_ranks() -> None:
     analysis = slow(100, 70)
     chart = ranks_chart(analysis)
     assert chart is not None

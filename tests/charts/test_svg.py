@@ -53,7 +53,7 @@ def waterfall(start: float, *changes: float) -> Waterfall:
 
 
 def over_time(level: float, hole: bool = False) -> OverTime:
-    """A mean that stays within a range of ten; a hole in the middle where asked."""
+    """Make a mean within a range of ten, with a hole in the middle on request."""
     mean = np.full(100, level)
     if hole:
         mean[40:60] = np.nan
@@ -62,7 +62,7 @@ def over_time(level: float, hole: bool = False) -> OverTime:
 
 
 def contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colours as in WCAG 2, from 1 to 21."""
+    """Return the contrast ratio of two colours as in WCAG 2, from 1 to 21."""
     darker, lighter = sorted((luminance(one), luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
@@ -121,7 +121,7 @@ def drawn(chart: Chart, width: int = WIDE) -> ElementTree.Element:
 
 
 def boxes(svg: ElementTree.Element, stage: str) -> list[ElementTree.Element]:
-    """The rectangles of a stage, those of the legend left out."""
+    """Return the rectangles of a stage, without those of the legend."""
     return [
         box
         for box in svg.iter(f"{NS}rect")
@@ -144,7 +144,7 @@ def span(box: ElementTree.Element) -> tuple[float, float]:
 
 @everywhere
 @every_chart
-def test_a_screen_reader_hears_title_and_sentence(chart: Chart, width: int) -> None:
+def test_a_screen_reader_gets_title_and_description(chart: Chart, width: int) -> None:
     svg = drawn(chart, width)
     assert svg.get("role") == "img"
     named = {element.get("id"): element.text for element in svg if element.get("id")}
@@ -196,7 +196,7 @@ def test_every_class_has_a_rule(chart: Chart) -> None:
 def test_segments_are_as_long_as_their_values() -> None:
     svg = drawn(bars((1.0, 30.0, 2.0, 3.0, 6.0), (10.0, 20.0, 0.0, 0.0, 6.0)))
     (first, second) = (span(box) for box in boxes(svg, "compute"))
-    # A gap of one pixel is left between segments.
+    # There is a gap of one pixel between segments.
     assert (first[1] - first[0] + 1) / 30 == pytest.approx(
         (second[1] - second[0] + 1) / 20, rel=1e-3
     )
@@ -205,7 +205,7 @@ def test_segments_are_as_long_as_their_values() -> None:
     assert start < end
 
 
-def test_a_segment_tells_name_value_interval_and_share() -> None:
+def test_a_segment_shows_name_value_interval_and_share() -> None:
     chart = StackedBars(
         "t",
         "s",
@@ -218,13 +218,13 @@ def test_a_segment_tells_name_value_interval_and_share() -> None:
     ]
 
 
-def test_what_is_zero_is_not_drawn_but_stands_in_the_legend() -> None:
+def test_a_zero_is_not_drawn_but_is_in_the_legend() -> None:
     svg = drawn(bars((1.0, 30.0, 0.0, 3.0, 6.0)))
     assert boxes(svg, "other") == []
     assert "Other 0.0 ms" in texts(svg)
 
 
-def test_values_stand_inside_segments_only_where_they_fit() -> None:
+def test_values_are_inside_segments_only_where_they_fit() -> None:
     wide, narrow = (
         drawn(bars(*[(1.0, 30.0, 2.0, 3.0, 6.0)] * 2)),
         drawn(bars(*[(1.0, 30.0, 2.0, 3.0, 6.0)] * 2), NARROW),
@@ -242,7 +242,7 @@ def test_a_named_rank_stands_out() -> None:
     assert [box.get("class") for box in svg.iter(f"{NS}rect")].count("band") == 1
 
 
-def test_labels_are_text_and_no_markup() -> None:
+def test_labels_are_text_and_not_markup() -> None:
     label = '<script>alert(1)</script>"&'
     svg = drawn(StackedBars(label, label, "ms", (Bar(label, (Segment("input", 1.0),)),) * 2))
     assert svg[0].text == label
@@ -260,7 +260,7 @@ def test_a_long_label_is_cut_and_the_bars_stay() -> None:
     ("largest", "unit", "shown"),
     [(2e-5, "ms", "µs"), (20.0, "ms", "ms"), (2e4, "ms", "s"), (1e4, "s", "min"), (1e6, "s", "d")],
 )
-def test_the_axis_is_in_the_unit_that_reads_well(largest: float, unit: str, shown: str) -> None:
+def test_the_axis_has_a_readable_unit(largest: float, unit: str, shown: str) -> None:
     ticks = [
         text.text or ""
         for text in drawn(bars((largest, 0.0), unit=unit)).iter(f"{NS}text")
@@ -280,7 +280,7 @@ def test_ticks_are_round_and_few(high: float, most: int) -> None:
     assert f"{ticks[1]:.1e}"[:3] in {"1.0", "2.0", "2.5", "5.0"}
 
 
-def test_a_saving_goes_back_and_says_minus() -> None:
+def test_a_saving_goes_back_and_has_a_minus_sign() -> None:
     svg = drawn(waterfall(10.0, -4.0, -9.0, 0.0, 12.0))
     (start,) = boxes(svg, "total")[:1]
     (saved,) = boxes(svg, "input")
@@ -298,7 +298,7 @@ def test_a_waterfall_that_dips_below_zero_keeps_zero_in_view() -> None:
     assert span(dipping)[0] < float(zero.get("x1", "nan")) < span(dipping)[1]
 
 
-def test_every_change_begins_where_the_one_before_ended() -> None:
+def test_every_change_starts_where_the_previous_one_ended() -> None:
     svg = drawn(waterfall(40.0, 3.0, 5.0, 2.0, 10.0))
     spans = [span(boxes(svg, name)[0]) for name in ("total", "input", "compute", "other")]
     for before, after in zip(spans, spans[1:], strict=False):
@@ -322,7 +322,7 @@ def test_layers_lie_on_top_of_each_other() -> None:
     assert thick / thin == pytest.approx(3.0, rel=0.01)
 
 
-def test_a_layer_tells_its_mean_and_share() -> None:
+def test_a_layer_shows_its_mean_and_share() -> None:
     assert tips(drawn(area(300, 10.0, 30.0))) == [
         "Input: 10.0 ms on average, 25.0%",
         "Compute: 30.0 ms on average, 75.0%",
@@ -342,7 +342,7 @@ def test_a_freak_step_does_not_flatten_all_others_and_is_marked() -> None:
 def test_names_of_epochs_do_not_overlap() -> None:
     chart = area(300, 10.0)
     named = [text for text in texts(drawn(chart)) if text.startswith("epoch")]
-    # Epoch 1 begins a pixel after epoch 0: its line is there, its name has no room.
+    # Epoch 1 starts a pixel after epoch 0: its line is drawn, its name does not fit.
     assert named == ["epoch 0", "epoch 2"]
     lines = [line for line in drawn(chart).iter(f"{NS}line") if line.get("class") == "mark"]
     assert len(lines) == 3
@@ -373,13 +373,13 @@ def test_whiskers_reach_from_end_to_end_of_the_interval() -> None:
     assert "10 ± 2 ms" in texts(svg)
 
 
-def test_what_was_not_measured_has_no_bar() -> None:
+def test_unmeasured_values_have_no_bar() -> None:
     svg = drawn(compared((Mean(10.0, None), None)))
     assert len(boxes(svg, "input")) == 1
     assert "not measured" in texts(svg)
 
 
-def test_what_machines_measured_breaks_off_where_nothing_was() -> None:
+def test_machine_series_have_gaps_where_nothing_was_measured() -> None:
     def line(chart: OverTime) -> str:
         (path,) = [one for one in drawn(chart).iter(f"{NS}path") if "curve" in one.get("class", "")]
         return path.get("d", "")
@@ -390,7 +390,7 @@ def test_what_machines_measured_breaks_off_where_nothing_was() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_heat_needs_no_colours_to_be_read(scheme: str) -> None:
+def test_a_heat_map_can_be_read_without_colours(scheme: str) -> None:
     shades = [getattr(colour, scheme) for colour in HEAT]
     page = "#ffffff" if scheme == "light" else "#25262b"
     contrasts = [contrast(shade, page) for shade in shades]

@@ -1,4 +1,4 @@
-"""Bars of commands that take a while: what a terminal shows, and that nobody else gets any of it."""
+"""Progress bars of commands: shown on terminals, and never in other output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stallscope.parsers import read
 from stallscope.parsers.progress import ShowProgress
 from stallscope.runs import open_runs
 
-#: Reads a file when it is told to, so that a test sees what is shown meanwhile.
+#: Reads a file only when a test allows it, so that the test sees the bar meanwhile.
 SLOW = """
 import sys
 
@@ -45,7 +45,7 @@ class Slow(Parser):
         facts = {"known_from": "our own lines", "precision": "epochs, to the second"}
         return epochs_log(path, facts=facts, epochs=[Epoch(0, 0, 10**9)], ended=True, size=1)
 """
-#: The command line, with bars from the beginning on.
+#: The command line, with bars from the start.
 AT_ONCE = (
     "import sys; from stallscope.cli import bars, main; bars._PATIENCE_SECONDS = 0.0; "
     "sys.exit(main.main(sys.argv[1:]))"
@@ -61,7 +61,7 @@ COMMANDS = [
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    """Two folders with three logs each."""
+    """Write two folders with three logs each."""
     (tmp_path / "slow_parser.py").write_text(SLOW)
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
@@ -77,7 +77,7 @@ def started(words: tuple[str, ...], logs: Path, errors: int) -> Iterator[subproc
     env |= {"PYTHONPATH": str(logs), "COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}
     pipe = subprocess.PIPE
     with subprocess.Popen(named, stdin=pipe, stdout=pipe, stderr=errors, cwd=logs, env=env) as own:
-        # Where what is waited for is not shown, nobody tells the parser to go on.
+        # If the bar is not shown, the test never lets the parser continue.
         guard = Timer(120, own.kill)
         guard.start()
         try:
@@ -102,7 +102,7 @@ def test_a_terminal_shows_how_many_files_are_read(words: tuple[str, ...], logs: 
                     shown += os.read(ours, 4096).decode(errors="replace")
                 command.stdin.write(b"\n")
                 command.stdin.flush()
-            # Whatever else is read is not waited for.
+            # The test does not wait for other output.
             command.stdin.close()
             _drain(ours)
             assert command.wait() in (0, 2)
@@ -115,23 +115,23 @@ def test_a_terminal_shows_how_many_files_are_read(words: tuple[str, ...], logs: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS[:3], ids=" ".join)
-def test_nobody_else_gets_anything(words: tuple[str, ...], logs: Path) -> None:
+def test_other_output_stays_empty(words: tuple[str, ...], logs: Path) -> None:
     with started(words, logs, subprocess.PIPE) as command:
         out, errors = command.communicate(timeout=120)
-    # Nothing but sentences, and no empty line, which a display leaves where there is no terminal.
+    # Only sentences, and no empty line, which a display leaves without a terminal.
     assert all(line.startswith(b"stallscope: ") for line in errors.splitlines())
     assert b"\x1b" not in out + errors
 
 
 def _drain(terminal: int) -> None:
-    """Read what else is shown: a terminal that nobody reads holds up who writes to it."""
-    # What Linux says of one that everybody has closed.
+    """Read the remaining output: an unread terminal blocks the process that writes to it."""
+    # Linux raises this for a terminal that all have closed.
     with suppress(OSError):
         while os.read(terminal, 4096):
             pass
 
 
-def test_what_is_done_soon_needs_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_work_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     now, shown = [0.0], io.StringIO()
     console = Console(file=shown, force_terminal=True, width=80, get_time=lambda: now[0])
     monkeypatch.setattr(bars, "Console", lambda stderr: console)
@@ -157,22 +157,22 @@ def test_what_is_done_soon_needs_no_bar(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def told() -> list[object]:
+def announced() -> list[object]:
     return []
 
 
 @pytest.fixture
-def show_progress(told: list[object]) -> ShowProgress:
+def show_progress(announced: list[object]) -> ShowProgress:
     @contextmanager
     def show_progress(what: str, count: int) -> Iterator[Callable[[int], None]]:
-        told.append((what, count))
-        yield told.append
+        announced.append((what, count))
+        yield announced.append
 
     return show_progress
 
 
 def test_sparks_event_logs_count_as_the_files_they_are(
-    tmp_path: Path, told: list[object], show_progress: ShowProgress
+    tmp_path: Path, announced: list[object], show_progress: ShowProgress
 ) -> None:
     write_job(tmp_path, Job(steps=30))
     name = "app-20261121230239-0000"
@@ -182,7 +182,7 @@ def test_sparks_event_logs_count_as_the_files_they_are(
         (parts / f"events_{number}_{name}").write_text("{}\n")
     (tmp_path / "app-20261121230239-0001").write_text("{}\n")
     read(str(tmp_path), show_progress=show_progress)
-    (what, done) = told[0], told[1:]
+    (what, done) = announced[0], announced[1:]
     assert what == ("reading files", 5)
     assert done == sorted(done, key=int)
     assert done[:3] == [0, 1, 2]
@@ -190,31 +190,37 @@ def test_sparks_event_logs_count_as_the_files_they_are(
 
 
 def test_runs_of_a_store_are_counted(
-    tmp_path: Path, told: list[object], show_progress: ShowProgress
+    tmp_path: Path, announced: list[object], show_progress: ShowProgress
 ) -> None:
     for name in "ab":
         write_job(tmp_path / name, Job(steps=30, run_id=name))
         assert main(["collect", str(tmp_path / name), "--to", str(tmp_path / "store")]) == 0
     assert len(open_runs(str(tmp_path / "store"), show_progress=show_progress)) == 2
-    assert told == [("reading runs", 2), 0, 1]
+    assert announced == [("reading runs", 2), 0, 1]
 
 
 def test_files_that_may_be_timelines_are_counted(
-    tmp_path: Path, told: list[object], show_progress: ShowProgress, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    announced: list[object],
+    show_progress: ShowProgress,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tune, "show_progress", show_progress)
     for name in ("a.csv", "b.json", "c.txt"):
         (tmp_path / name).write_text("{}")
     assert main(["tune", str(tmp_path)]) == 2
-    assert told[:4] == [("searching", 3), 0, 1, 2]
+    assert announced[:4] == [("searching", 3), 0, 1, 2]
 
 
 def test_files_of_a_baseline_are_counted(
-    tmp_path: Path, told: list[object], show_progress: ShowProgress, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    announced: list[object],
+    show_progress: ShowProgress,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compare, "show_progress", show_progress)
     for name in ("a", "b", "base"):
         write_job(tmp_path / name, Job(steps=60, run_id=name))
     a, b, base = (str(tmp_path / name) for name in ("a", "b", "base"))
     assert main(["compare", a, b, "--baseline", base]) == 0
-    assert told == [("reading", 1), ("reading files", 2), 0, 1]
+    assert announced == [("reading", 1), ("reading files", 2), 0, 1]

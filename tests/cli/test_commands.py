@@ -1,4 +1,4 @@
-"""The commands as a user types them; what a process of their own adds, in one."""
+"""The commands as a user types them, and what a separate process adds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ JOB = Job(ranks=2, steps=200, allreduce_ms=0.5)
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def in_a_process(*words: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def in_a_separate_process(
+    *words: object, cwd: Path, **env: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "stallscope", *map(str, words)],
         cwd=cwd,
@@ -36,7 +38,7 @@ def in_a_process(*words: object, cwd: Path, **env: str) -> subprocess.CompletedP
 
 @pytest.fixture
 def stallscope(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs a command line in this process, which has imported everything."""
+    """Run a command line in this process, which has imported everything."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -62,7 +64,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def test_report_prints_a_summary_that_fits_a_terminal(logs: Path) -> None:
-    done = in_a_process("report", "slow", "--baseline", "base", cwd=logs)
+    done = in_a_separate_process("report", "slow", "--baseline", "base", cwd=logs)
     assert (done.returncode, done.stderr) == (0, "")
     assert "rank 1" in done.stdout
     for name in ("input", "compute", "other", "imbalance", "allreduce"):
@@ -71,7 +73,9 @@ def test_report_prints_a_summary_that_fits_a_terminal(logs: Path) -> None:
 
 
 def test_json_goes_to_standard_output_alone(logs: Path) -> None:
-    done = in_a_process("report", "slow", "--baseline", "base", "--format", "json", cwd=logs)
+    done = in_a_separate_process(
+        "report", "slow", "--baseline", "base", "--format", "json", cwd=logs
+    )
     assert done.returncode == 0
     (document,) = json.loads(done.stdout)
     assert document["bottleneck"]["kind"] == "imbalance"
@@ -121,9 +125,7 @@ def test_questions_are_answered_in_every_format(stallscope: Command, logs: Path)
         assert "On 64 ranks (extrapolated)" in (logs / "reports" / f"run-a.{suffix}").read_text()
 
 
-def test_ranks_between_runs_that_are_there_are_not_extrapolated(
-    stallscope: Command, logs: Path
-) -> None:
+def test_ranks_between_existing_runs_are_not_extrapolated(stallscope: Command, logs: Path) -> None:
     for ranks in (4, 8):
         write_job(logs / str(ranks), replace(JOB, ranks=ranks, run_id=f"run-{ranks}"))
     words = ("slow", "4", "8", "--what-if", "ranks:4", "--format", "json")
@@ -148,7 +150,7 @@ def test_a_question_without_an_answer_is_a_warning(stallscope: Command, logs: Pa
     ]
 
 
-def test_network_bandwidth_tells_what_backward_hides(stallscope: Command, logs: Path) -> None:
+def test_network_bandwidth_shows_what_backward_hides(stallscope: Command, logs: Path) -> None:
     job = replace(JOB, allreduce_ms=2.0, facts={"gradient_bytes": 25_000_000})
     write_job(logs / "known", job)
     words = ("known", "--network-bandwidth", "5", "--format", "json")
@@ -222,7 +224,7 @@ def test_bad_options_are_refused_before_anything_is_read(
     assert done.stderr.count("\n") == 1
 
 
-def test_two_baselines_are_of_different_sizes(stallscope: Command, logs: Path) -> None:
+def test_two_baselines_need_different_sizes(stallscope: Command, logs: Path) -> None:
     done = stallscope("report", "slow", "--baseline", "base", "--baseline", "slow", cwd=logs)
     assert done.returncode == 2
     assert "these are on 2 and 2 ranks" in done.stderr
@@ -268,14 +270,14 @@ def test_a_missing_extra_is_named(logs: Path, tmp_path: Path) -> None:
     (hidden / "__init__.py").write_text(
         "raise ModuleNotFoundError(\"No module 'rich'\", name='rich')"
     )
-    done = in_a_process("report", "slow", cwd=logs, PYTHONPATH=str(hidden.parent))
+    done = in_a_separate_process("report", "slow", cwd=logs, PYTHONPATH=str(hidden.parent))
     assert done.returncode == 2
     assert "pip install 'stallscope[app]'" in done.stderr
 
 
 @pytest.mark.slow
 def test_the_demo_reports_on_every_sample_run(tmp_path: Path) -> None:
-    done = in_a_process("demo", "--no-serve", cwd=tmp_path)
+    done = in_a_separate_process("demo", "--no-serve", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     reports = sorted(path.stem for path in (tmp_path / "reports" / "demo").glob("*.html"))
     assert reports == [
@@ -294,8 +296,8 @@ def test_the_demo_reports_on_every_sample_run(tmp_path: Path) -> None:
     assert (tmp_path / ".stallscope" / "demo").is_dir()
 
 
-def test_the_version_and_help_are_there(stallscope: Command, tmp_path: Path) -> None:
-    assert in_a_process("--version", cwd=tmp_path).stdout.startswith("stallscope ")
+def test_version_and_help_are_printed(stallscope: Command, tmp_path: Path) -> None:
+    assert in_a_separate_process("--version", cwd=tmp_path).stdout.startswith("stallscope ")
     listed = stallscope("--help", cwd=tmp_path).stdout
     for command in ("report", "dashboard", "collect", "demo"):
         assert command in listed

@@ -17,7 +17,7 @@ DAY_NS = 86_400_000_000_000
 
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three runs, named backwards: the oldest is called ``c``."""
+    """Write three runs, named backwards: the oldest is called ``c``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     for day, name in enumerate("cba"):
@@ -63,7 +63,7 @@ def test_a_store_is_all_of_its_runs(logs: Path, capsys: pytest.CaptureFixture[st
     assert [run["id"] for run in pair["runs"]] == ["run-c", "run-a"]
 
 
-def test_the_same_run_twice_is_said(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_run_twice_is_an_error(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "a", "a"]) == 0
     assert "A and B are one run" in capsys.readouterr().out
 
@@ -73,7 +73,7 @@ def test_one_run_cannot_be_compared(logs: Path, capsys: pytest.CaptureFixture[st
     assert "a: one run cannot be compared; name two" in capsys.readouterr().err
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_is_done(
+def test_unreadable_runs_are_reported_and_the_others_compared(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", "a", "nowhere", "c"]) == 2
@@ -95,10 +95,10 @@ def test_files_are_written_once_and_not_overwritten(
     written = capsys.readouterr().out.split()
     assert written == [f"out/comparison.{end}" for end in ("html", "md", "json", "csv")]
     assert all((logs / path).stat().st_size > 200 for path in written)
-    # Said before anything is read.
+    # Reported before anything is read.
     assert main([*words, "nowhere"]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert "out/comparison.html is there already (and 3 more): add --force" in said
+    (message,) = capsys.readouterr().err.splitlines()
+    assert "out/comparison.html is there already (and 3 more): add --force" in message
     assert main([*words, "--force"]) == 0
 
 
@@ -117,7 +117,7 @@ def test_the_page_shows_what_the_command_prints(
     assert printed[: len(lines)] == lines
 
 
-def test_runs_without_steps_are_one_sentence(
+def test_runs_without_steps_are_an_error_of_one_sentence(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in "xyz":
@@ -126,7 +126,7 @@ def test_runs_without_steps_are_one_sentence(
     assert "none of these runs has timed steps" in capsys.readouterr().err
 
 
-def test_verdicts_of_two_runs_are_held_against_a_baseline(
+def test_verdicts_of_two_runs_use_a_baseline(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slow = replace(JOB, steps=300, compute_ms=26.0, allreduce_ms=0.5)
@@ -143,12 +143,12 @@ def test_verdicts_of_two_runs_are_held_against_a_baseline(
     without, held = pairs
     assert [run["bottleneck"]["kind"] for run in without["runs"]] == ["balanced"] * 2
     assert [run["bottleneck"]["kind"] for run in held["runs"]] == ["compute"] * 2
-    # What the runs differ by is not the baseline's matter.
+    # Differences between the runs do not concern the baseline.
     assert held["ledger"] == without["ledger"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["a", "b", "c", "--baseline", "a"], "there are 3: leave it out"),
         (["a", "b", "--baseline", "wide"], "a baseline on 3 ranks cannot be compared with"),
@@ -156,11 +156,11 @@ def test_verdicts_of_two_runs_are_held_against_a_baseline(
     ],
 )
 def test_a_baseline_that_does_not_fit_is_refused(
-    logs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    logs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
     write_job(logs / "wide", replace(JOB, ranks=3, run_id="wide"))
     assert main(["compare", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert said in err
+    assert expected in err
     assert len(err.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""What ``stallscope dashboard`` shows of what a user types."""
+"""The runs that ``stallscope dashboard`` shows for a command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOBS = (
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Logs of two runs, and both collected into ``store``; not to be changed."""
+    """Write logs of two runs, and collect both into ``store``; read-only."""
     folder = tmp_path_factory.mktemp("made")
     for job in JOBS:
         collect_job(folder, job)
@@ -47,7 +47,7 @@ def test_a_store_is_all_of_its_runs(here: Path) -> None:
     assert ids("store") == ["base", "slow"]
 
 
-def test_one_run_of_a_store_is_shown_with_its_baseline_at_hand(here: Path) -> None:
+def test_one_run_of_a_store_is_shown_with_its_baseline(here: Path) -> None:
     for source in ("store#slow", "store/slow"):
         store, _ = open_store([source])
         assert [run.id for run in store.runs()] == ["slow"]
@@ -62,7 +62,7 @@ def test_logs_and_stores_are_shown_together(here: Path) -> None:
     assert ids("logs/slow", "store") == ["base~2", "slow", "slow~2"]
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_is_shown(here: Path) -> None:
+def test_unreadable_runs_are_reported_and_the_others_shown(here: Path) -> None:
     store, failures = open_store(["nowhere", "store#nobody", "store#slow"])
     assert [run.id for run in store.runs()] == ["slow"]
     assert any("nowhere: there is no such file or folder" in one for one in failures)
@@ -101,5 +101,5 @@ def test_without_a_run_the_store_nearby_is_served(here: Path, place: str) -> Non
         (cwd / place).parent.mkdir(parents=True)
         shutil.move(here / "store", cwd / place)
     _, errors = dashboard_served_once(cwd=cwd)
-    said = "this folder" if place == "." else place
-    assert errors == f"stallscope: the runs collected into {said}\n"
+    shown = "this folder" if place == "." else place
+    assert errors == f"stallscope: the runs collected into {shown}\n"

@@ -54,7 +54,7 @@ def test_steps_and_ranks_are_chosen(logs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["job", "--format", "svg"], "no export format 'svg': there are perfetto, chrome,"),
         (["job", "--format", "csv", "--from", "x"], "--from x: give the number of a step"),
@@ -66,17 +66,17 @@ def test_steps_and_ranks_are_chosen(logs: Path) -> None:
         (["nowhere", "--format", "csv"], "nowhere"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    words: list[str], said: str, logs: Path, capsys: pytest.CaptureFixture[str]
+def test_mistakes_are_errors_of_one_sentence(
+    words: list[str], expected: str, logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", *words, "--out", "out"]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert expected in err
     assert len(err.splitlines()) == 1
     assert not (logs / "out").exists()
 
 
-def test_a_run_without_steps_is_one_sentence(
+def test_a_run_without_steps_is_an_error_of_one_sentence(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_job(logs / "none", replace(JOB, steps=0, run_id="none"))
@@ -84,7 +84,7 @@ def test_a_run_without_steps_is_one_sentence(
     assert "no step was recorded in these logs" in capsys.readouterr().err
 
 
-def test_a_missing_extra_is_one_sentence(
+def test_a_missing_extra_is_an_error_of_one_sentence(
     logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for module in ("perfetto", "perfetto.protos.perfetto.trace"):

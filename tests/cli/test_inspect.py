@@ -1,4 +1,4 @@
-"""``stallscope inspect`` as a user types it: every file is named, and nothing in it can crash it."""
+"""``stallscope inspect`` as a user types it: it names every file, and no file crashes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with step logs and all that lies beside them."""
+    """Make a folder with step logs and all companion files."""
     monkeypatch.setenv("COLUMNS", "80")
     folder = tmp_path / "mixed"
     write_job(folder, JOB)
@@ -57,16 +57,20 @@ def test_every_file_is_named_in_a_table_of_80_columns(mixed: Path, capsys: Captu
     out, err = capsys.readouterr()
     assert err == ""
     assert max(map(len, out.splitlines())) <= 80
-    said = " ".join(out.split())
-    assert "no log that Stallscope knows; left alone: notes.txt, table.parquet, weights.bin" in said
-    assert "stallscope tune reads it: autotune.csv, timeline.json" in said
-    assert "1 torn or unreadable line(s) skipped: rank-00001.0.0.steps.csv" in said
-    assert "lines labelled by horovodrun over Gloo: horovodrun-stamped.txt" in said
-    assert "2 ranks, 1 host, 300 steps" in said
-    assert "known: steps, to the microsecond" in said
+    printed = " ".join(out.split())
+    assert (
+        "no log that Stallscope knows; left alone: notes.txt, table.parquet, weights.bin" in printed
+    )
+    assert "stallscope tune reads it: autotune.csv, timeline.json" in printed
+    assert "1 torn or unreadable line(s) skipped: rank-00001.0.0.steps.csv" in printed
+    assert "lines labelled by horovodrun over Gloo: horovodrun-stamped.txt" in printed
+    assert "2 ranks, 1 host, 300 steps" in printed
+    assert "known: steps, to the microsecond" in printed
 
 
-def test_several_kinds_in_a_folder_are_one_run_of_the_finest(mixed: Path, capsys: Captured) -> None:
+def test_several_kinds_in_a_folder_are_one_run_of_the_most_detailed(
+    mixed: Path, capsys: Captured
+) -> None:
     document = as_json(capsys, str(mixed))
     (run,) = document["runs"]
     assert (run["id"], run["size"], run["ranks"], run["steps"]) == ("run-a", 2, 2, 300)
@@ -91,7 +95,7 @@ def test_several_kinds_in_a_folder_are_one_run_of_the_finest(mixed: Path, capsys
     assert "left alone, as logs of steps are here" in str(files["horovodrun-stamped.txt"]["notes"])
 
 
-def test_stamps_without_a_zone_are_said_to_have_none(
+def test_timestamps_without_a_zone_are_reported(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -111,9 +115,9 @@ def test_stamps_without_a_zone_are_said_to_have_none(
     }
     assert file["precision"] == "epochs, to the second"
     assert main(["inspect", str(tmp_path)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "times are local, of an unknown time zone: out.txt" in said
-    assert "2026-11-21 02:28:01 – 2026-11-21 02:28:07 of an unknown zone" in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "times are local, of an unknown time zone: out.txt" in printed
+    assert "2026-11-21 02:28:01 – 2026-11-21 02:28:07 of an unknown zone" in printed
 
 
 def test_a_damaged_file_gets_its_line_and_the_others_are_read(
@@ -147,7 +151,7 @@ def test_epochs_of_each_fit_count_and_so_does_each_repeat(tmp_path: Path) -> Non
     assert {run.id.rpartition("-")[2] for run in seen.runs} == {"1", "2"}
 
 
-def test_ranks_of_a_launcher_are_named_where_nothing_else_is_known(
+def test_ranks_of_a_launcher_are_named_if_nothing_else_is_known(
     tmp_path: Path, capsys: Captured
 ) -> None:
     (tmp_path / "out.txt").write_text("[0] one\n[0] two\n[1] three\n[1] four\n")
@@ -157,7 +161,7 @@ def test_ranks_of_a_launcher_are_named_where_nothing_else_is_known(
     assert document["runs"] == []
 
 
-def test_what_is_not_there_is_one_sentence_after_the_rest(mixed: Path, capsys: Captured) -> None:
+def test_a_missing_file_is_one_sentence_after_the_rest(mixed: Path, capsys: Captured) -> None:
     assert main(["inspect", "nowhere", str(mixed)]) == 2
     out, err = capsys.readouterr()
     assert "300 steps" in out
@@ -167,9 +171,7 @@ def test_what_is_not_there_is_one_sentence_after_the_rest(mixed: Path, capsys: C
     assert "inspect writes json, or a table" in capsys.readouterr().err
 
 
-def test_an_empty_folder_and_files_that_are_no_logs_are_no_failure(
-    tmp_path: Path, capsys: Captured
-) -> None:
+def test_an_empty_folder_and_other_files_are_not_errors(tmp_path: Path, capsys: Captured) -> None:
     assert main(["inspect", str(tmp_path)]) == 0
     assert "an empty folder" in capsys.readouterr().out
     (tmp_path / "a.txt").write_text("hello\n")
@@ -178,7 +180,7 @@ def test_an_empty_folder_and_files_that_are_no_logs_are_no_failure(
     assert document["files"][0]["title"] == "text"
 
 
-def test_of_large_files_the_beginning_and_the_end_are_looked_at(tmp_path: Path) -> None:
+def test_large_files_are_read_at_their_start_and_end(tmp_path: Path) -> None:
     write_job(tmp_path, replace(JOB, ranks=1, steps=4000))
     (path,) = tmp_path.glob("*.steps.csv")
     whole = inspect(str(path))
@@ -197,7 +199,7 @@ def test_of_large_files_the_beginning_and_the_end_are_looked_at(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_of_one_long_line_the_beginning_tells_what_it_is(tmp_path: Path, packed: bool) -> None:
+def test_one_long_line_is_recognised_by_its_start(tmp_path: Path, packed: bool) -> None:
     data = b"\x80\x04" + bytes(100_000)
     (tmp_path / "x").write_bytes(gzip.compress(data) if packed else data)
     (seen,) = inspect(str(tmp_path), most_bytes=100 if packed else 1000).files
@@ -205,7 +207,7 @@ def test_of_one_long_line_the_beginning_tells_what_it_is(tmp_path: Path, packed:
     assert "were looked at" in seen.notes[0]
 
 
-def test_many_files_are_counted_and_in_json_all_are_there(
+def test_many_files_are_counted_and_json_lists_all(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -232,7 +234,7 @@ def test_outputs_are_sparks_only_where_spark_writes(tmp_path: Path) -> None:
     }
 
 
-def test_on_a_terminal_it_shows_how_far_it_is(
+def test_on_a_terminal_it_shows_progress(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
@@ -276,7 +278,7 @@ class Abstract(Parser):
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a module of a user's and with what it reads."""
+    """Make a folder with a user's module and its input."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
     (tmp_path / "our_parsers.py").write_text(OWN)
@@ -295,7 +297,7 @@ def test_a_users_own_parser_is_imported(own: Path, capsys: Captured) -> None:
     assert "our own lines" in capsys.readouterr().out
 
 
-def test_what_goes_wrong_in_a_users_parser_is_said_of_the_file(own: Path, capsys: Captured) -> None:
+def test_an_error_in_a_users_parser_is_reported_for_the_file(own: Path, capsys: Captured) -> None:
     (own / "b.own").write_text("seventeen")
     document = as_json(capsys, str(own), "--read-as", "our_parsers:Own")
     files = {one["path"]: one for one in document["files"]}

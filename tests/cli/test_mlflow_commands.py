@@ -1,4 +1,6 @@
-"""MLflow in the commands: folders go up, experiments are reported on, summaries go back."""
+"""MLflow in the commands: folders are uploaded, experiments are reported on, summaries are written
+back.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ JOB = Job(ranks=3, steps=60, facts={"model": "m"})
 
 @pytest.fixture
 def run_ids(client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Two runs of an experiment, the logs of the first uploaded twice by the command."""
+    """Upload two runs of an experiment, the logs of the first one twice."""
     experiment = client.create_experiment(f"commands {tmp_path.name}")
     ids = [str(client.create_run(experiment).info.run_id) for _ in range(2)]
     for run_id, slow in zip(ids, ({}, {(1, "input"): 20.0}), strict=True):
@@ -32,7 +34,7 @@ def run_ids(client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     return ids
 
 
-def test_an_experiment_is_reported_on_and_searched_by_what_was_found(
+def test_an_experiment_is_reported_on_and_searched_by_findings(
     client: Any, run_ids: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiment = f"commands {tmp_path.name}"
@@ -63,7 +65,7 @@ def test_a_bare_run_id_is_a_run_and_collects_into_a_store(
     assert main(["report", str(tmp_path / "store"), "--format", "json"]) == 0
     (stored,) = json.loads(capsys.readouterr().out)
     assert stored["ledger"] == direct["ledger"]
-    # Where it was collected from, it belongs.
+    # It goes back to the run that it was collected from.
     assert main(["report", str(tmp_path / "store"), "--format", "json", "--to", "mlflow"]) == 0
     assert f"mlflow:{run_ids[1]}: summary and report written" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What else ``stallscope report`` can be told: conditions, job summaries, and a file with options."""
+"""Further options of ``stallscope report``: conditions, job summaries, and a file with options."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_a_condition_that_holds_ends_with_status_1(
     assert main(["report", "fine", "--fail-if", "imbalance.share>20%", "--format", "json"]) == 0
 
 
-def test_what_cannot_be_told_does_not_fail_and_is_said(
+def test_an_unknown_condition_does_not_fail_and_is_reported(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", "blind", "--fail-if", "imbalance.share>20%", "--format", "json"]) == 0
     assert "--fail-if is undecided in blind: " in capsys.readouterr().err
 
 
-def test_a_condition_holds_in_reports_that_are_there_already(
+def test_a_condition_is_checked_for_existing_reports_too(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["report", "slow", "fine", "--format", "md", "--fail-if", "imbalance.share>20%"]
@@ -52,7 +52,7 @@ def test_a_condition_holds_in_reports_that_are_there_already(
     assert "--fail-if held in slow" in errors
 
 
-def test_what_cannot_be_read_weighs_more_than_a_condition(logs: Path) -> None:
+def test_an_unreadable_run_outranks_a_condition(logs: Path) -> None:
     words = ["slow", "nowhere", "--fail-if", "imbalance.share>20%", "--format", "json"]
     assert main(["report", *words]) == 2
 
@@ -81,7 +81,7 @@ def test_bad_options_are_refused_before_anything_is_read(
     assert errors.count("\n") == 1
 
 
-def test_a_job_summary_is_added_to(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_summary_is_appended_to(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = logs / "summary.md"
     summary.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
@@ -93,7 +93,7 @@ def test_a_job_summary_is_added_to(logs: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "- nowhere: there is no such file or folder" in text
 
 
-def test_options_come_from_a_file_and_it_is_said(
+def test_options_come_from_a_file_which_is_named(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (logs / "stallscope.toml").write_text(
@@ -116,7 +116,7 @@ def test_the_command_line_wins(logs: Path, capsys: pytest.CaptureFixture[str]) -
     assert [path.name for path in (logs / "nightly").iterdir()] == ["slow.csv"]
 
 
-def test_stallscope_toml_counts_before_pyproject_toml(
+def test_stallscope_toml_overrides_pyproject_toml(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (logs / "pyproject.toml").write_text('[tool.stallscope.report]\nformat = "md"\n')
@@ -136,7 +136,7 @@ def test_runs_may_be_named_around_options(logs: Path, capsys: pytest.CaptureFixt
     assert "the following arguments are required: RUN" in capsys.readouterr().err
 
 
-def test_a_typo_in_pyproject_toml_is_one_too(
+def test_a_typo_in_pyproject_toml_is_an_error_too(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (logs / "pyproject.toml").write_text("[tool.stallscope.reprot]\n")
@@ -146,7 +146,7 @@ def test_a_typo_in_pyproject_toml_is_one_too(
     )
 
 
-def test_other_commands_look_at_no_file(logs: Path) -> None:
+def test_other_commands_read_no_file(logs: Path) -> None:
     (logs / "stallscope.toml").write_text("no TOML at all")
     assert main(["scaling", "slow"]) == 0
 

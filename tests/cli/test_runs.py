@@ -35,7 +35,7 @@ Commands = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of three runs; not to be changed."""
+    """Make a store of three runs; read-only."""
     folder = tmp_path_factory.mktemp("made")
     for job in JOBS:
         collect_job(folder, job)
@@ -49,7 +49,7 @@ def stallscope(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Commands:
-    """Runs a command line beside a copy of the store: status, output, errors."""
+    """Run a command line next to a copy of the store; return status, output, errors."""
     shutil.copytree(made, tmp_path / "store")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
@@ -74,7 +74,7 @@ def documents(stallscope: Commands, *words: str) -> list[dict[str, object]]:
 # runs
 
 
-def test_the_list_in_a_process_of_its_own(stallscope: Commands, tmp_path: Path) -> None:
+def test_the_list_in_a_separate_process(stallscope: Commands, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "stallscope", "runs", "store"],
         cwd=tmp_path,
@@ -103,7 +103,7 @@ def test_the_list_fits_a_terminal(stallscope: Commands) -> None:
     assert "▒ allreduce" in lines[-1]
 
 
-def test_bars_are_of_one_length_and_show_the_largest_share(stallscope: Commands) -> None:
+def test_bars_have_one_length_and_show_the_largest_share(stallscope: Commands) -> None:
     _, out, _ = stallscope("runs", "store")
     bars = {
         line.split()[0]: "".join(character for character in line if character in "█▓░▒")
@@ -163,7 +163,7 @@ def test_filter_order_and_limit(stallscope: Commands) -> None:
         ((), ".: no runs were collected into this folder; there are some in store"),
     ],
 )
-def test_mistakes_get_a_sentence(
+def test_mistakes_are_errors_of_one_sentence(
     stallscope: Commands, words: tuple[str, ...], sentence: str
 ) -> None:
     status, out, errors = stallscope("runs", *words)
@@ -172,20 +172,20 @@ def test_mistakes_get_a_sentence(
     assert errors.count("\n") == 1
 
 
-def test_looking_for_runs_leaves_nothing_behind(stallscope: Commands, tmp_path: Path) -> None:
+def test_a_search_for_runs_writes_nothing(stallscope: Commands, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert stallscope("runs", "empty")[0] == 2
     assert list((tmp_path / "empty").iterdir()) == []
 
 
-def test_this_folder_is_where_runs_are_looked_for(
+def test_runs_are_searched_in_the_working_folder(
     stallscope: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path / "store")
     assert len(documents(stallscope)) == 3
 
 
-def test_names_from_logs_are_text_and_nothing_more(
+def test_names_from_logs_are_printed_as_text(
     stallscope: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "[bold red]x[/] \x1b[2J\x07\u202e [link=http://evil]y"
@@ -200,7 +200,7 @@ def test_names_from_logs_are_text_and_nothing_more(
     assert found["name"] == name
 
 
-def test_a_damaged_run_is_named_beside_the_list(stallscope: Commands) -> None:
+def test_a_damaged_run_is_named_after_the_list(stallscope: Commands) -> None:
     Path("store/bad").mkdir()
     Path("store/bad", MANIFEST).write_text("{")
     status, out, errors = stallscope("runs", "store", "--json")
@@ -292,11 +292,11 @@ def test_a_catalogue_that_names_another_folder_removes_nothing(stallscope: Comma
     assert Path("store/base").is_dir()
 
 
-def test_nobody_to_ask_removes_nothing(
+def test_without_a_terminal_nothing_is_removed(
     stallscope: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open(os.devnull) as nobody:  # noqa: PTH123
-        monkeypatch.setattr(sys, "stdin", nobody)
+    with open(os.devnull) as empty:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdin", empty)
         status, _, errors = stallscope("rm", "store#slow")
     assert status == 2
     assert "--yes removes the runs" in errors
@@ -304,7 +304,7 @@ def test_nobody_to_ask_removes_nothing(
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y", 0), ("yes", 0), ("n", 2), ("", 2)])
-def test_a_terminal_is_asked(
+def test_a_terminal_is_asked_for_confirmation(
     stallscope: Commands, tmp_path: Path, answer: str, status: int
 ) -> None:
     ours, theirs = pty.openpty()
@@ -330,7 +330,7 @@ def test_a_terminal_is_asked(
 # verify
 
 
-def test_what_is_whole_is_ok(stallscope: Commands) -> None:
+def test_an_undamaged_store_is_ok(stallscope: Commands) -> None:
     status, out, errors = stallscope("verify", "store")
     assert (status, errors) == (0, "")
     assert [line.partition(",")[0] for line in out.splitlines()] == [
@@ -412,7 +412,7 @@ def _gone(run: Path) -> None:
         (_gone, "the folder is gone, and catalogue.sqlite still lists it"),
     ],
 )
-def test_damage_is_said_and_the_others_are_checked(
+def test_damage_is_reported_and_the_others_are_checked(
     stallscope: Commands, harm: Callable[[Path], None], sentence: str
 ) -> None:
     harm(Path("store/slow"))
@@ -426,7 +426,7 @@ def test_damage_is_said_and_the_others_are_checked(
     assert "store/one: ok" in out
 
 
-def test_what_is_no_run_is_a_note(stallscope: Commands) -> None:
+def test_other_folders_are_a_note(stallscope: Commands) -> None:
     Path("store/notes").mkdir()
     Path("store/slow/mine.txt").write_text("x")
     status, out, _ = stallscope("verify", "store")
@@ -462,7 +462,7 @@ def test_a_bar_goes_to_the_terminal_alone(
 
 
 def _everything(folder: Path) -> dict[str, bytes | None]:
-    """All there is below a folder, but for what SQLite and locks leave."""
+    """Return all that is below a folder, without what SQLite and locks leave."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))

@@ -53,7 +53,7 @@ def test_files_are_written_once_and_not_overwritten(
     assert main([*words, "--force"]) == 0
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_is_done(
+def test_unreadable_runs_are_reported_and_the_others_used(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["scaling", "on-1", "nowhere", "on-2"]) == 2
@@ -63,7 +63,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_done(
     assert "Traceback" not in err
 
 
-def test_runs_without_steps_are_one_sentence(
+def test_runs_without_steps_are_an_error_of_one_sentence(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_job(logs / "none", replace(JOB, steps=0, run_id="none"))
@@ -78,7 +78,7 @@ def test_out_without_format_is_refused(logs: Path, capsys: pytest.CaptureFixture
     assert "--out needs --format" in capsys.readouterr().err
 
 
-def test_a_folder_of_logs_that_know_epochs_is_a_series(
+def test_a_folder_of_logs_with_epochs_is_a_series(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -87,13 +87,13 @@ def test_a_folder_of_logs_that_know_epochs_is_a_series(
     assert main(["scaling", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    # Nobody has recorded whether the data is real.
+    # No log records whether the data is real.
     assert out.startswith("VGG16 on CALTECH101\n50.00% efficiency on 8 ranks")
     assert "what Keras printed (epochs, to the second)" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_a_log_that_does_not_say_its_ranks_is_named_with_what_to_do(
+def test_a_log_without_its_ranks_is_named_with_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = EpochJob(8, 50.0)
@@ -118,11 +118,11 @@ def test_one_log_without_ranks_does_not_keep_the_others_from_their_series(
     assert "stdout.txt: the log does not contain" in err
 
 
-def test_repeats_that_differ_by_a_fault_are_averaged_and_said_to_be(
+def test_repeats_that_differ_by_a_fault_are_averaged_and_reported(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slow = replace(JOB, ranks=4, run_id="slow", slow={(1, "compute"): 60.0})
     write_job(logs / "slow", replace(slow, facts={"run_name": "slow"}))
     assert main(["scaling", "on-1", "on-4", "slow"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "averaged though they differ by a fault: slow (imbalance of rank 1)" in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "averaged though they differ by a fault: slow (imbalance of rank 1)" in printed

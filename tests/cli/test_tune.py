@@ -18,7 +18,7 @@ from stallscope.cli.main import main
 REAL = Path(__file__).parent / "tune"
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "tune.schema.json").read_text())
 SETTINGS = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": "/logs/autotune.csv"}
-#: A job that had settled after 45 rounds of 51 steps at most, and went on for some hundred.
+#: A job that settled after 45 rounds of 51 steps at most, and trained for some hundred more.
 TUNED = Job(steps=2800, allreduce_ms=2.0, run_id="tuned", facts={"settings": SETTINGS})
 OWN = replace(TUNED, steps=400, allreduce_ms=6.0, run_id="own", facts={"settings": {}})
 
@@ -27,7 +27,9 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders with the log and its steps, with the same job's without the tuner, and with neither."""
+    """Make folders with the log and its steps, with the same job's without the tuner, and with
+    neither.
+    """
     folder = tmp_path_factory.mktemp("tune")
     write_job(folder / "tuned", TUNED)
     shutil.copy(REAL / "autotune.csv", folder / "tuned")
@@ -43,16 +45,16 @@ def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def test_a_log_alone_says_the_setting_and_that_its_gain_is_not_known(capsys: Captured) -> None:
+def test_a_log_alone_gives_the_setting_with_an_unknown_gain(capsys: Captured) -> None:
     assert main(["tune", str(REAL / "autotune.csv")]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    said = " ".join(out.split())
-    assert "cycles of 10.0 ms, fusion up to 8.00 MiB, response cache on" in said
-    assert "insufficient_data" in said
+    printed = " ".join(out.split())
+    assert "cycles of 10.0 ms, fusion up to 8.00 MiB, response cache on" in printed
+    assert "insufficient_data" in printed
     assert "HOROVOD_FUSION_THRESHOLD=8388608\nHOROVOD_CYCLE_TIME=10\n" in out
     assert "HOROVOD_CACHE_CAPACITY=1024\n" in out
-    assert "8.02 MB/s, the best of 42 settings" in said
+    assert "8.02 MB/s, the best of 42 settings" in printed
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -69,7 +71,7 @@ def test_every_launcher_gets_lines_that_can_be_pasted(capsys: Captured) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_steps_say_what_the_setting_gains(capsys: Captured) -> None:
+def test_steps_give_the_gain_of_the_setting(capsys: Captured) -> None:
     assert main(["tune", "tuned", "own", "--format", "json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -84,12 +86,12 @@ def test_steps_say_what_the_setting_gains(capsys: Captured) -> None:
     assert one["tried"][0]["steps"] == 47
     assert one["tried"][0]["step_ci95_ms"] is not None
     assert main(["tune", "tuned", "own"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("tuned/autotune.csv Fix cycles of 10.0 ms")
-    assert "in own, without the autotuner" in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith("tuned/autotune.csv Fix cycles of 10.0 ms")
+    assert "in own, without the autotuner" in printed
 
 
-def test_what_makes_steps_no_faster_is_not_to_be_pasted(tmp_path: Path, capsys: Captured) -> None:
+def test_a_setting_without_a_gain_is_not_recommended(tmp_path: Path, capsys: Captured) -> None:
     write_job(tmp_path / "faster", replace(OWN, allreduce_ms=1.0))
     assert main(["tune", "tuned", str(tmp_path / "faster")]) == 0
     out, _ = capsys.readouterr()
@@ -123,7 +125,7 @@ def test_horovodruns_flag_is_rounded_and_says_so(
     assert "CACHE" not in out
 
 
-def test_a_log_that_is_named_twice_is_one(capsys: Captured) -> None:
+def test_a_log_named_twice_counts_once(capsys: Captured) -> None:
     words = ["tune", "tuned/autotune.csv", "tuned", "own", "own", "--format", "json"]
     assert main(words) == 0
     (one,) = json.loads(capsys.readouterr().out)["autotune"]
@@ -166,7 +168,9 @@ def test_names_from_outside_are_escaped(tmp_path: Path, capsys: Captured) -> Non
         (["tuned", "--out", "out"], "--out needs --format: say which of md, json to write"),
     ],
 )
-def test_mistakes_are_one_sentence(words: list[str], sentence: str, capsys: Captured) -> None:
+def test_mistakes_are_errors_of_one_sentence(
+    words: list[str], sentence: str, capsys: Captured
+) -> None:
     assert main(["tune", *words]) == 2
     _, err = capsys.readouterr()
     assert sentence in err
@@ -174,7 +178,7 @@ def test_mistakes_are_one_sentence(words: list[str], sentence: str, capsys: Capt
     assert len(err.splitlines()) == 1
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_is_done(capsys: Captured) -> None:
+def test_unreadable_logs_are_reported_and_the_others_used(capsys: Captured) -> None:
     assert main(["tune", "nowhere", str(REAL / "autotune.csv")]) == 2
     out, err = capsys.readouterr()
     assert "HOROVOD_CYCLE_TIME=10" in out
@@ -195,7 +199,7 @@ def test_logs_of_a_web_server_are_read_where_they_are(
         assert main(["tune", f"{served.url}/autotune.csv?key=secret", "--format", "json"]) == 0
         (one,) = json.loads(capsys.readouterr().out)["autotune"]
         assert one["name"] == f"{served.url}/autotune.csv"
-        # The same file under both names is one; a page names what else there is.
+        # The same file under both names counts once; the page's other files are named.
         links = "".join(f'<a href="{name}">{name}</a>' for name in files)
         files["logs/"] = links.replace('href="', 'href="/').encode()
         words = [f"{served.url}/timeline.json.gz", f"{served.url}/autotune.csv", "tuned"]
@@ -220,7 +224,7 @@ def test_a_folder_of_a_web_server_is_read_as_well(made: Path, capsys: Captured) 
     assert (one["name"], one["run"]) == (f"{served.url}/logs/autotune.csv", "tuned")
 
 
-def test_what_a_web_server_does_not_have_is_said(capsys: Captured) -> None:
+def test_missing_files_of_a_web_server_are_reported(capsys: Captured) -> None:
     with web() as served:
         assert main(["tune", f"{served.url}/autotune.csv"]) == 2
         err = capsys.readouterr().err

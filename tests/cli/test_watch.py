@@ -26,7 +26,7 @@ def job(tmp_path: Path) -> RunningJob:
 
 
 class Watching:
-    """The command in a process of its own."""
+    """The command in a separate process."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self._folder = folder
@@ -42,7 +42,7 @@ class Watching:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let no two looks come while several logs are written."""
+        """Prevent a second look while several logs are written."""
         self.process.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -73,7 +73,7 @@ def watching(folder: Path, *words: object) -> Iterator[Watching]:
         process.wait()
 
 
-def test_it_follows_a_job_that_stops_goes_on_and_ends(tmp_path: Path, job: RunningJob) -> None:
+def test_it_follows_a_job_that_stops_resumes_and_ends(tmp_path: Path, job: RunningJob) -> None:
     with receiver(503, 503) as got, watching(tmp_path, job.folder, "--notify", got.url) as watch:
         job.wait_for_rank_1()
         watch.wait_for("Rank 1 on alpha waits for its batch")
@@ -121,7 +121,9 @@ def test_ctrl_c_ends_it_quietly(tmp_path: Path, job: RunningJob) -> None:
     assert watch.errors == ""
 
 
-def test_once_tells_by_its_status(job: RunningJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_returns_its_result_as_status(
+    job: RunningJob, capsys: pytest.CaptureFixture[str]
+) -> None:
     once = ["watch", str(job.folder), "--once"]
     assert main(once) == 0
     assert capsys.readouterr().out == ""
@@ -131,15 +133,13 @@ def test_once_tells_by_its_status(job: RunningJob, capsys: pytest.CaptureFixture
     assert "Rank 1 on alpha" in capsys.readouterr().out
 
 
-def test_a_run_that_has_completed_ends_it(
-    job: RunningJob, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_ends_after_a_completed_run(job: RunningJob, capsys: pytest.CaptureFixture[str]) -> None:
     job.end()
     assert main(["watch", str(job.folder)]) == 0
     assert capsys.readouterr().out.endswith("run-42: completed.\n")
 
 
-def test_of_a_store_without_open_runs_nothing_is_watched(
+def test_a_store_without_open_runs_is_not_watched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collect_job(tmp_path, Job())
@@ -170,7 +170,7 @@ def test_conditions_may_compare_with_a_baseline(
         (["nowhere"], "nowhere: there is no such file or folder"),
     ],
 )
-def test_what_cannot_be_watched_is_an_error(
+def test_an_unwatchable_place_is_an_error(
     job: RunningJob, words: list[str], error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["watch", str(job.folder), *words]) == 2

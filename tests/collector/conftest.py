@@ -9,5 +9,5 @@ from stallscope.collector.sources.files import Files
 
 @pytest.fixture
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try nothing again: further attempts only keep tests waiting."""
+    """Disable retries: they only make tests slower."""
     monkeypatch.setattr(Files, "attempts", 1)

@@ -1,4 +1,4 @@
-"""What is Azure's own: how its clients log in, how Spark writes its URLs, placeholders of folders."""
+"""Details of Azure: its clients' logins, Spark's URLs, placeholders of folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.services, pytest.mark.usefixtures("one_attempt")]
 
 
 def put(bucket: Bucket, name: str, data: bytes = b"123", **facts: str) -> None:
-    """Write a blob as other programs do: what its name and facts say, and nothing of adlfs."""
+    """Write a blob as other programs do, with a name and properties unknown to adlfs."""
     from azure.storage.blob import BlobClient
 
     connection = bucket.store.service.connection_string
@@ -74,7 +74,7 @@ def test_a_shared_access_signature_is_a_login(
 
 
 @pytest.mark.parametrize("text", ["", f"AccountKey={SECRET}", SECRET])
-def test_no_account_is_one_sentence(
+def test_no_account_is_an_error_of_one_sentence(
     az_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     az_bucket.store.use(monkeypatch, AZURE_STORAGE_CONNECTION_STRING=text)
@@ -85,7 +85,7 @@ def test_no_account_is_one_sentence(
         open_source(az_bucket.url("a")).files()
 
 
-def test_a_key_that_is_none_is_one_sentence(
+def test_an_invalid_key_is_an_error_of_one_sentence(
     az_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = az_bucket.store.service
@@ -94,7 +94,9 @@ def test_a_key_that_is_none_is_one_sentence(
     assert "the key or login is invalid (" in refusal(az_bucket.url("a"), "cannot be opened: ")
 
 
-def test_no_login_is_one_sentence(az_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_login_is_an_error_of_one_sentence(
+    az_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     az_bucket.store.use(monkeypatch)
     monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING")
     sentence = refusal(
@@ -105,7 +107,7 @@ def test_no_login_is_one_sentence(az_bucket: Bucket, monkeypatch: pytest.MonkeyP
     assert "'az login'" in sentence
 
 
-def test_a_host_that_is_not_there_is_one_sentence(
+def test_an_unknown_host_is_an_error_of_one_sentence(
     az_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = az_bucket.store.service

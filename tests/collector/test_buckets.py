@@ -1,4 +1,4 @@
-"""Logs in stores of objects are read as local ones are, and what goes wrong is one sentence."""
+"""Logs in object stores are read like local ones, and every error is one sentence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JOB = Job(ranks=3, steps=40, epochs=2)
 
 @pytest.fixture
 def logs(tmp_path: Path, bucket: Bucket) -> Path:
-    """A local folder with a run, and the same below ``logs/run-a`` of the bucket."""
+    """Make a local folder with a run, and the same below ``logs/run-a`` of the bucket."""
     return put_job(tmp_path, JOB, bucket)
 
 
@@ -41,8 +41,8 @@ def only(url: str) -> SourceFile:
     return file
 
 
-def said_by_the_command(words: list[str]) -> str:
-    """What a command that fails says, in a process without the handlers of tests."""
+def message_of_the_command(words: list[str]) -> str:
+    """Return the message of a failing command, from a process without the tests' handlers."""
     command = [sys.executable, "-m", "stallscope", *words]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode == 2
@@ -79,7 +79,7 @@ def test_whole_files_and_parts_are_read(logs: Path, bucket: Bucket) -> None:
     assert file.read(100, len(data) + 100) == data[100:]
 
 
-def test_a_file_that_is_written_again_has_another_version(logs: Path, bucket: Bucket) -> None:
+def test_a_rewritten_file_has_another_version(logs: Path, bucket: Bucket) -> None:
     url = bucket.url("logs/run-a/rank-00000*")
     before = only(url)
     assert only(url).version == before.version
@@ -90,11 +90,11 @@ def test_a_file_that_is_written_again_has_another_version(logs: Path, bucket: Bu
     assert only(url).size == before.size + 5
 
 
-def test_collecting_again_fetches_only_what_is_new(
+def test_collecting_again_fetches_only_new_bytes(
     logs: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
     def collected() -> tuple[int, bool]:
-        """How many bytes were fetched, and whether nothing was new."""
+        """Return how many bytes were fetched, and whether nothing was new."""
         sizes: list[int] = []
         again = collect(
             [open_source(bucket.url("logs/run-a"))],
@@ -135,24 +135,24 @@ def test_a_whole_bucket_is_a_place(logs: Path, bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize("place", ["nothing", "logs/run", "logs/run-a/rank-00009.0.0.steps.csv"])
-def test_what_is_not_there_is_said(logs: Path, bucket: Bucket, place: str) -> None:
+def test_a_missing_folder_is_named(logs: Path, bucket: Bucket, place: str) -> None:
     url = bucket.url(place)
     assert refusal(url) == f"{url}: there is no such file or folder"
 
 
 @pytest.mark.parametrize("path", ["", "/logs", "/logs/*.csv"])
-def test_a_bucket_that_is_not_there_is_said(bucket: Bucket, path: str) -> None:
+def test_a_missing_bucket_is_named(bucket: Bucket, path: str) -> None:
     with pytest.raises(NotFoundError, match=r"no such file or folder|nothing matches"):
         open_source(f"{bucket.store.scheme}://stallscope-nothing{path}").files()
 
 
-def test_a_bucket_that_is_not_there_ends_the_command(bucket: Bucket) -> None:
+def test_a_missing_bucket_ends_the_command(bucket: Bucket) -> None:
     url = f"{bucket.store.scheme}://stallscope-nothing/logs"
-    said = said_by_the_command(["report", url])
-    assert said == f"stallscope: {url}: there is no such file or folder\n"
+    message = message_of_the_command(["report", url])
+    assert message == f"stallscope: {url}: there is no such file or folder\n"
 
 
-def test_a_file_that_has_gone_since_is_said(logs: Path, bucket: Bucket) -> None:
+def test_a_file_deleted_since_is_named(logs: Path, bucket: Bucket) -> None:
     file, *_ = open_source(bucket.url("logs/run-a")).files()
     bucket.store.client().rm(f"{bucket.name}/logs/run-a/{file.name}")
     with pytest.raises(NotFoundError, match=f"{file.where}: the file was removed"):
@@ -160,7 +160,7 @@ def test_a_file_that_has_gone_since_is_said(logs: Path, bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/logs/run-a", "/logs/run-*"])
-def test_wrong_credentials_are_one_sentence_without_them(
+def test_wrong_credentials_are_an_error_that_does_not_show_them(
     logs: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str
 ) -> None:
     monkeypatch.setattr(Files, "attempts", 1)
@@ -176,15 +176,13 @@ def test_wrong_credentials_end_the_command(
 ) -> None:
     bucket.store.use(monkeypatch, **bucket.store.wrong(tmp_path))
     words = ["collect", bucket.url("logs/run-a"), "--to", str(tmp_path / "store")]
-    said = said_by_the_command(words)
-    assert f"stallscope: {bucket.url('logs/run-a')}: cannot be opened: access denied" in said
-    assert SECRET not in said
+    message = message_of_the_command(words)
+    assert f"stallscope: {bucket.url('logs/run-a')}: cannot be opened: access denied" in message
+    assert SECRET not in message
     assert collected_runs(tmp_path / "store") == []
 
 
-def test_credentials_stay_out_of_what_is_collected(
-    logs: Path, bucket: Bucket, tmp_path: Path
-) -> None:
+def test_credentials_are_not_in_collected_files(logs: Path, bucket: Bucket, tmp_path: Path) -> None:
     collect([open_source(bucket.url("logs/run-a"))], tmp_path / "store")
     kept = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert kept
@@ -192,14 +190,14 @@ def test_credentials_stay_out_of_what_is_collected(
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
-def test_a_server_that_has_gone_is_one_sentence(
+def test_a_stopped_server_is_an_error_of_one_sentence(
     scheme: str,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     request.getfixturevalue("azurite_side" if scheme == "az" else "services_side")
-    # More of them only keep the test waiting.
+    # More attempts would only make the test slower.
     monkeypatch.setattr(Files, "attempts", 1)
     write_job(tmp_path / "logs", JOB)
     with started(scheme, tmp_path / "server") as store:

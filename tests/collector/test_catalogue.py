@@ -1,4 +1,4 @@
-"""The catalogue follows its store, whatever happens to its file, and finds runs by their facts."""
+"""The catalogue follows its store, survives any damage of its file, and finds runs by their facts."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ SYNTHETIC = {"synthetic": True}
 
 
 def saved(store: Path, job: Job = JOB) -> Path:
-    """A run in a store, which the catalogue does not know yet."""
+    """Write a run into a store, unknown to the catalogue."""
     logs = store.parent / "logs" / job.run_id
     write_job(logs, job)
     return save_run(read(str(logs))[0], store)
 
 
 def collected(store: Path, job: Job = JOB, *, analysed: bool = False) -> Entry:
-    """A run in a store and its catalogue."""
+    """Write a run into a store and its catalogue."""
     folder = saved(store, job)
     run = load_run(folder)
     entry = Entry.of(run, analyse(run) if analysed else None, folder)
@@ -81,7 +81,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def filled(store: Path) -> Iterator[Catalogue]:
-    """Runs whose facts differ; made of rows alone."""
+    """Make runs with different facts, from rows only."""
     entry = collected(store)
     facts = [
         {"id": "a", "model": "resnet50", "ranks": 8, "framework": "torch"},
@@ -113,7 +113,7 @@ def filled(store: Path) -> Iterator[Catalogue]:
 # Entries
 
 
-def test_an_entry_says_what_the_run_and_its_analysis_say(store: Path) -> None:
+def test_an_entry_agrees_with_the_run_and_its_analysis(store: Path) -> None:
     job = replace(JOB, steps=200, epochs=2, slow={(1, "input"): 30.0}, hosts=("alpha", "beta"))
     entry = collected(store, job, analysed=True)
     run = load_run(store / entry.folder)
@@ -165,19 +165,18 @@ def test_every_field_of_a_filter_is_documented() -> None:
 
 
 def test_another_list_of_compared_facts_is_another_schema() -> None:
-    # Rows say which runs are the same job by what was compared when they were written. If this fails,
-    # SCHEMA_VERSION goes up by one, and the list is noted here beside it.
+    # Rows identify runs of the same job by the compared facts at the time of writing. If this
+    # fails, raise SCHEMA_VERSION by one, and add the list here.
     first = (
         *("model", "parameters", "batch_size", "optimizer", "backward_passes_per_step"),
         *("steps_per_execution", "framework", "versions", "threads"),
     )
-    # The second version has another column, the third has shares by cause,
-    # the fourth has goodput.
+    # The second version has another column, the third has shares by cause, the fourth has goodput.
     noted = {1: first, 2: first, 3: first, 4: first}
     assert noted[SCHEMA_VERSION] == COMPARED
 
 
-def test_facts_of_no_sensible_kind_are_listed_all_the_same(store: Path) -> None:
+def test_facts_of_strange_types_are_listed_too(store: Path) -> None:
     facts = {
         "batch_size": 10**40,
         "model": {"a": ["\ud800", None]},
@@ -207,7 +206,7 @@ def test_a_missing_catalogue_is_made_from_the_folders_with_its_verdicts(store: P
     assert (found.model, found.ranks, found.summary.verdict) == ("made", 2, None)
 
 
-def test_what_was_found_of_another_state_of_a_run_is_not_believed(store: Path) -> None:
+def test_findings_of_another_state_of_a_run_are_ignored(store: Path) -> None:
     collected(store, analysed=True)
     kept = (store / "run-a" / SUMMARY).read_bytes()
     saved(store, replace(JOB, steps=90))
@@ -277,7 +276,7 @@ def _empty(path: Path) -> None:
 @pytest.mark.parametrize(
     "harm", [_garbage, _cut, _scribbled, _without_a_column, _no_json, _no_text, _empty]
 )
-def test_a_damaged_catalogue_is_made_anew(store: Path, harm: object) -> None:
+def test_a_damaged_catalogue_is_rebuilt(store: Path, harm: object) -> None:
     first = collected(store, analysed=True)
     second = collected(store, replace(JOB, run_id="run-b"))
     harm(store / CATALOGUE)  # type: ignore[operator]
@@ -291,7 +290,7 @@ def test_a_damaged_catalogue_is_made_anew(store: Path, harm: object) -> None:
         assert catalogue.count() == 2
 
 
-def test_damage_while_it_is_open_is_mended_too(store: Path) -> None:
+def test_damage_while_it_is_open_is_repaired_too(store: Path) -> None:
     collected(store)
     with Catalogue.open(store) as catalogue:
         second = collected(store, replace(JOB, run_id="run-b"))
@@ -312,7 +311,7 @@ def test_a_catalogue_that_was_moved_away_is_not_written_to(store: Path) -> None:
     assert entries(store) == ["run-a", "run-b"]
 
 
-def test_an_older_catalogue_is_made_anew(store: Path) -> None:
+def test_an_older_catalogue_is_rebuilt(store: Path) -> None:
     entry = collected(store)
     with sqlite3.connect(store / CATALOGUE) as connection:
         connection.execute("DROP TABLE runs")
@@ -332,7 +331,7 @@ def test_a_newer_catalogue_is_refused_by_its_version(store: Path) -> None:
         Catalogue.open(store)
 
 
-def test_somebody_elses_database_is_left_alone(store: Path) -> None:
+def test_a_foreign_database_is_left_alone(store: Path) -> None:
     with sqlite3.connect(store / CATALOGUE) as connection:
         connection.execute("CREATE TABLE recipes (name TEXT)")
     connection.close()
@@ -342,7 +341,7 @@ def test_somebody_elses_database_is_left_alone(store: Path) -> None:
     assert (store / CATALOGUE).read_bytes() == before
 
 
-def test_where_it_cannot_be_written_runs_are_listed_and_adding_says_so(store: Path) -> None:
+def test_without_write_permission_runs_are_listed_and_adding_fails(store: Path) -> None:
     entry = Entry.read(saved(store))
     (store / CATALOGUE).mkdir()
     with Catalogue.open(store) as catalogue:
@@ -379,7 +378,7 @@ def test_a_run_with_a_damaged_manifest_is_named_and_the_others_are_listed(store:
     assert all("collect" in problem for problem in catalogue.problems)
 
 
-def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_store_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no such folder"):
         Catalogue.open(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
@@ -439,7 +438,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_database_that_another_collector_is_making_is_no_strangers(
+def test_a_database_that_another_collector_is_creating_is_not_foreign(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collected(store)
@@ -478,7 +477,7 @@ def test_collectors_at_once_lose_no_row(store: Path, there: bool) -> None:
         )
         for number in range(4)
     ]
-    # All have imported what they need before the first one begins.
+    # All have imported what they need before the first one starts.
     for worker in workers:
         assert worker.stdin is not None
         worker.stdin.write("go\n")
@@ -601,7 +600,7 @@ def test_filters(filled: Catalogue, where: str, found: str) -> None:
         ("name='open", "is not a condition"),
     ],
 )
-def test_what_is_no_condition_gets_a_sentence(where: str, sentence: str) -> None:
+def test_an_invalid_condition_is_an_error_of_one_sentence(where: str, sentence: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_where(where)
     assert sentence in str(error.value)
@@ -629,7 +628,7 @@ def test_what_is_no_condition_gets_a_sentence(where: str, sentence: str) -> None
         ("(" * 31, "more than 30 levels within each other"),
     ],
 )
-def test_filters_and_searches_that_cannot_be_read_get_a_sentence(where: str, sentence: str) -> None:
+def test_invalid_filters_and_searches_are_errors_of_one_sentence(where: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=r"^--where: ") as error:
         parse_where(where)
     assert sentence in str(error.value)
@@ -651,7 +650,7 @@ def test_filters_and_searches_that_cannot_be_read_get_a_sentence(where: str, sen
         ("model", True, "abcd"),
     ],
 )
-def test_orders_put_what_is_not_known_last(
+def test_orders_put_unknown_values_last(
     filled: Catalogue, order: str, reverse: bool, found: str
 ) -> None:
     assert "".join(entry.id for entry in filled.entries(order=order, reverse=reverse)) == found
@@ -664,7 +663,7 @@ def test_an_order_by_something_else_is_refused(filled: Catalogue) -> None:
         filled.entries(order="rank; DROP")
 
 
-def test_runs_of_one_id_are_told_apart_by_their_folders(store: Path) -> None:
+def test_runs_of_one_id_are_distinguished_by_their_folders(store: Path) -> None:
     entry = collected(store)
     shutil.copytree(store / "run-a", store / "copy")
     with Catalogue.open(store) as catalogue:
@@ -678,7 +677,7 @@ def test_runs_of_one_id_are_told_apart_by_their_folders(store: Path) -> None:
 
 
 def at(day: int) -> dict[str, object]:
-    """When a run began."""
+    """Return the start of a run."""
     return {
         "anchor": {"monotonic_ns": 1, "wall_ns": 1_790_000_000_000_000_000 + day * 86400 * 10**9}
     }
@@ -698,7 +697,7 @@ def test_a_baseline_is_the_same_job_on_synthetic_data(store: Path) -> None:
         collected(store, replace(job, run_id=name, facts=facts))
     with Catalogue.open(store) as catalogue:
         assert Baselines(catalogue).of(own) is None
-    # It may come after the run that it belongs to.
+    # It may be later than the run that it belongs to.
     base = collected(store, replace(JOB, run_id="base", facts=SYNTHETIC))
     run = load_run(store / "run-a")
     with Catalogue.open(store) as catalogue:
@@ -730,7 +729,7 @@ def test_of_several_baselines_the_nearest_and_then_the_newest_is_taken(store: Pa
                 shutil.rmtree(store / found.folder)
 
 
-def test_a_run_whose_model_nobody_recorded_has_no_baseline(store: Path) -> None:
+def test_a_run_without_a_recorded_model_has_no_baseline(store: Path) -> None:
     own = collected(store, replace(JOB, facts={"model": None}))
     for ranks in (1, 2):
         facts = {"model": None, **SYNTHETIC}

@@ -1,4 +1,4 @@
-"""Collecting: only what is new is fetched, what is half is never shown, nothing is lost."""
+"""Collecting fetches only new bytes, never shows partial runs, and loses nothing."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ JOB = Job(ranks=3, steps=40)
 
 
 class Far(Source):
-    """A local folder that is read as if it were far away. What was asked for is counted.
+    """A local folder that is read like a remote one. Requests are counted.
 
-    Real servers are tested elsewhere; here it is about what is asked of them, and about failures that
-    no real server has on demand.
+    Real servers are tested elsewhere; these tests check the requests, and failures that no real
+    server has on demand.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,7 +79,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def grow(path: Path, job: Job) -> None:
-    """Let a log grow as a recorder does: lines are only appended."""
+    """Let a log grow as with a recorder: lines are only appended."""
     whole = path.parent / "whole"
     write_job(whole, job)
     path.write_bytes((whole / path.name).read_bytes())
@@ -88,7 +88,7 @@ def grow(path: Path, job: Job) -> None:
     whole.rmdir()
 
 
-def test_what_is_collected_equals_the_logs(logs: Path, store: Path) -> None:
+def test_collected_runs_equal_the_logs(logs: Path, store: Path) -> None:
     source = Far(logs)
     ((run, folder),) = collect([source], store).runs
     original = read(str(logs))[0]
@@ -105,7 +105,7 @@ def test_collecting_twice_fetches_nothing(logs: Path, store: Path) -> None:
     assert collected.runs[0][0].steps.num_rows == 120
 
 
-def test_of_a_log_that_has_grown_only_the_new_end_is_fetched(logs: Path, store: Path) -> None:
+def test_only_the_new_end_of_a_grown_log_is_fetched(logs: Path, store: Path) -> None:
     log = sorted(logs.iterdir())[1]
     whole = log.read_bytes()
     half = whole.index(b"\n", len(whole) // 2) + 1
@@ -116,11 +116,11 @@ def test_of_a_log_that_has_grown_only_the_new_end_is_fetched(logs: Path, store: 
     ((run, _),) = collect([again], store).runs
     assert run.steps.equals(read(str(logs))[0].steps)
     assert {name for name, _, _ in again.asked} == {log.name}
-    # A look at where the copy ends, and what comes after it.
+    # A check of the copy's end, and the bytes after it.
     assert again.asked[-1] == (log.name, half, len(whole))
 
 
-def test_a_log_that_was_written_anew_is_fetched_anew(logs: Path, store: Path) -> None:
+def test_a_rewritten_log_is_fetched_again(logs: Path, store: Path) -> None:
     collect([Far(logs)], store)
     log = sorted(logs.iterdir())[0]
     write_job(logs, replace(JOB, steps=80, seed=9))
@@ -130,9 +130,7 @@ def test_a_log_that_was_written_anew_is_fetched_anew(logs: Path, store: Path) ->
     assert run.steps.num_rows == 240
 
 
-def test_a_transfer_that_breaks_shows_nothing_half_and_goes_on_where_it_was(
-    logs: Path, store: Path
-) -> None:
+def test_a_broken_transfer_shows_no_partial_run_and_resumes(logs: Path, store: Path) -> None:
     names = sorted(path.name for path in logs.iterdir())
     broken = Far(logs)
 
@@ -151,7 +149,9 @@ def test_a_transfer_that_breaks_shows_nothing_half_and_goes_on_where_it_was(
     assert load_run(folder).ranks == [0, 1, 2]
 
 
-def test_what_passes_is_tried_again_and_wrong_credentials_are_not(logs: Path, store: Path) -> None:
+def test_temporary_errors_are_retried_and_wrong_credentials_are_not(
+    logs: Path, store: Path
+) -> None:
     failures = iter([ConnectionError("busy"), TimeoutError("slow")])
     source = Far(logs)
 
@@ -177,7 +177,7 @@ def test_what_passes_is_tried_again_and_wrong_credentials_are_not(logs: Path, st
     assert len(tries) == 1
 
 
-def test_a_file_that_becomes_shorter_while_it_is_read_is_said(logs: Path, store: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(logs: Path, store: Path) -> None:
     source = Far(logs)
     files = source.files()
     longer = [replace(files[0], size=files[0].size + 100), *files[1:]]
@@ -186,7 +186,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_said(logs: Path, store:
         collect([source], store)
 
 
-def test_an_interrupted_append_is_no_part_of_the_copy(logs: Path, store: Path) -> None:
+def test_an_interrupted_append_is_not_part_of_the_copy(logs: Path, store: Path) -> None:
     source = Far(logs)
     collect([source], store)
     for copy in (fetching.copies_folder(source, store) / "files").iterdir():
@@ -210,7 +210,7 @@ def test_names_never_become_paths(logs: Path, store: Path, tmp_path: Path, name:
     assert after - before == {store}
 
 
-def test_logs_that_have_gone_at_the_source_stay_collected(logs: Path, store: Path) -> None:
+def test_logs_deleted_at_the_source_stay_collected(logs: Path, store: Path) -> None:
     collect([Far(logs)], store)
     sorted(logs.iterdir())[2].unlink()
     ((run, _),) = collect([Far(logs)], store).runs
@@ -252,9 +252,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     os.system(f"umount {place}")
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_what_was_there(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_an_error_that_keeps_the_old_run(small_disk: Path, tmp_path: Path) -> None:
     write_job(tmp_path / "small-job", replace(JOB, steps=5))
     first = collect([Far(tmp_path / "small-job")], small_disk)
     write_job(tmp_path / "large-job", replace(JOB, steps=3000, run_id="large"))
@@ -301,7 +299,7 @@ def test_empty_files_do_no_harm(logs: Path, store: Path) -> None:
         ("logs/run", "Files"),
     ],
 )
-def test_what_kind_of_place_a_source_is(text: str, kind: str) -> None:
+def test_the_kind_of_a_source(text: str, kind: str) -> None:
     assert type(open_source(text)).__name__ == kind
 
 
@@ -313,7 +311,7 @@ def test_what_kind_of_place_a_source_is(text: str, kind: str) -> None:
         ("az://container/run", "adlfs", "azure"),
     ],
 )
-def test_a_package_that_is_missing_is_named_by_its_extra(
+def test_a_missing_package_is_named_by_its_extra(
     monkeypatch: pytest.MonkeyPatch, text: str, package: str, extra: str
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
@@ -346,7 +344,7 @@ def test_ten_thousand_files(tmp_path: Path, store: Path) -> None:
     assert len(index["files"]) == 10_000 + len(paths)
 
 
-def test_the_command_says_what_it_collected(
+def test_the_command_prints_what_it_collected(
     logs: Path, store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for state in ("collected", "unchanged"):
@@ -372,7 +370,7 @@ def test_following_ends_with_the_job(logs: Path, store: Path) -> None:
     assert open_run(str(store)).status == "completed"
 
 
-def test_following_reads_what_is_new(
+def test_following_reads_new_bytes(
     logs: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = write_job(logs, replace(JOB, steps=400))[1]
@@ -405,7 +403,7 @@ def test_following_reads_what_is_new(
         ("nonsense://bucket/runs", "cannot be opened: Protocol not known: nonsense"),
     ],
 )
-def test_a_store_is_where_files_can_be_put(
+def test_a_store_is_a_writable_place(
     logs: Path, capsys: pytest.CaptureFixture[str], store: str, says: str
 ) -> None:
     assert main(["collect", str(logs), "--to", store]) == 2

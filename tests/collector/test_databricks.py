@@ -1,4 +1,4 @@
-"""Logs that clusters of Databricks have delivered: found by job, by cluster and by path."""
+"""Logs delivered by Databricks clusters: found by job, by cluster and by path."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ OTHER = "1121-130000-otherone"
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Workspace]:
-    """A workspace that the SDK finds, with nothing of the developer's own."""
+def fake_workspace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Workspace]:
+    """Run a workspace that the SDK finds, without the developer's settings."""
     for name in [name for name in os.environ if name.startswith(("DATABRICKS_", "ARM_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -47,7 +47,7 @@ def original(tmp_path: Path) -> Run:
 
 
 def output(path: Path) -> bytes:
-    """What an executor prints whose rank has this step log."""
+    """Return the output of an executor whose rank has this step log."""
     data = path.read_bytes()
     key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
     return "".join(
@@ -57,30 +57,34 @@ def output(path: Path) -> bytes:
     ).encode()
 
 
-def deliver(held: Workspace, tmp_path: Path, root: str, cluster: str = CLUSTER) -> None:
-    """Put down what a cluster delivers: each rank's output, cut by the hour, and what else there is."""
+def deliver(fake_workspace: Workspace, tmp_path: Path, root: str, cluster: str = CLUSTER) -> None:
+    """Write what a cluster delivers: each rank's output, cut by the hour, and other files."""
     place = f"{root}/{cluster}"
     application = f"{place}/executor/app-20261121130000-0000"
     for rank, path in enumerate(sorted((tmp_path / "original").glob("*.steps.csv"))):
         lines = output(path).splitlines(keepends=True)
         first, rest = b"".join(lines[:2]), b"".join(lines[2:])
         rolled = f"{application}/{rank}/stderr--2026-11-21--13-00.gz"
-        held.files[rolled] = gzip.compress(first)
-        held.files[f"{application}/{rank}/stderr"] = rest
-        held.files[f"{application}/{rank}/stdout"] = b""
-    held.files[f"{place}/driver/stdout"] = b"Start training.\n"
-    held.files[f"{place}/driver/log4j-active.log"] = b"26/11/21 13:00:02 INFO Driver: started\n"
-    held.files[f"{place}/driver/log4j-2026-11-21-12.log.gz"] = gzip.compress(b"INFO\n")
-    held.files[f"{place}/eventlog/{cluster}_10_0_0_1/4711/eventlog"] = b'{"Event":"Spark'
-    held.files[f"{place}/init_scripts/{cluster}_10_0_0_1/0_install.sh.stderr.log"] = b"pip\n"
+        fake_workspace.files[rolled] = gzip.compress(first)
+        fake_workspace.files[f"{application}/{rank}/stderr"] = rest
+        fake_workspace.files[f"{application}/{rank}/stdout"] = b""
+    fake_workspace.files[f"{place}/driver/stdout"] = b"Start training.\n"
+    fake_workspace.files[f"{place}/driver/log4j-active.log"] = (
+        b"26/11/21 13:00:02 INFO Driver: started\n"
+    )
+    fake_workspace.files[f"{place}/driver/log4j-2026-11-21-12.log.gz"] = gzip.compress(b"INFO\n")
+    fake_workspace.files[f"{place}/eventlog/{cluster}_10_0_0_1/4711/eventlog"] = b'{"Event":"Spark'
+    fake_workspace.files[f"{place}/init_scripts/{cluster}_10_0_0_1/0_install.sh.stderr.log"] = (
+        b"pip\n"
+    )
 
 
 def delivers_to(kind: str, destination: str) -> dict[str, object]:
     return {"cluster_log_conf": {kind: {"destination": destination}}}
 
 
-def told(text: str) -> StallscopeError:
-    """What is raised for a place, which holds no secret, wherever it is looked."""
+def error_of(text: str) -> StallscopeError:
+    """Return the error for a place after checking that it contains no secret anywhere."""
     with pytest.raises(StallscopeError) as raised:
         DatabricksLogs(text).files()
     whole = "".join(traceback.format_exception(raised.value))
@@ -98,10 +102,10 @@ def told(text: str) -> StallscopeError:
     ],
 )
 def test_a_clusters_delivered_logs_are_its_run(
-    held: Workspace, tmp_path: Path, original: Run, root: str, kind: str, destination: str
+    fake_workspace: Workspace, tmp_path: Path, original: Run, root: str, kind: str, destination: str
 ) -> None:
-    deliver(held, tmp_path, root)
-    held.clusters[CLUSTER] = delivers_to(kind, destination)
+    deliver(fake_workspace, tmp_path, root)
+    fake_workspace.clusters[CLUSTER] = delivers_to(kind, destination)
     collected = collect([DatabricksLogs(f"databricks:cluster/{CLUSTER}")], tmp_path / "store")
     ((run, _),) = collected.runs
     assert run.steps.equals(original.steps)
@@ -110,11 +114,11 @@ def test_a_clusters_delivered_logs_are_its_run(
 
 
 def test_a_jobs_run_is_the_logs_of_all_its_clusters(
-    held: Workspace, tmp_path: Path, original: Run
+    fake_workspace: Workspace, tmp_path: Path, original: Run
 ) -> None:
-    deliver(held, tmp_path, "/cluster-logs")
-    held.clusters = {CLUSTER: delivers_to("dbfs", "dbfs:/cluster-logs"), OTHER: {}}
-    held.runs[42] = {
+    deliver(fake_workspace, tmp_path, "/cluster-logs")
+    fake_workspace.clusters = {CLUSTER: delivers_to("dbfs", "dbfs:/cluster-logs"), OTHER: {}}
+    fake_workspace.runs[42] = {
         "tasks": [
             {"task_key": "prepare", "cluster_instance": {"cluster_id": OTHER}},
             {"task_key": "train", "cluster_instance": {"cluster_id": CLUSTER}},
@@ -129,27 +133,30 @@ def test_a_jobs_run_is_the_logs_of_all_its_clusters(
     assert run.steps.equals(original.steps)
 
 
-def test_tasks_that_run_in_a_loop_have_clusters_of_their_own(
-    held: Workspace, tmp_path: Path, original: Run
+def test_tasks_of_a_loop_have_separate_clusters(
+    fake_workspace: Workspace, tmp_path: Path, original: Run
 ) -> None:
-    deliver(held, tmp_path, "/cluster-logs")
-    held.clusters[CLUSTER] = delivers_to("dbfs", "dbfs:/cluster-logs")
-    held.runs[42] = {"tasks": [{"task_key": "all", "run_id": 43, "for_each_task": {}}]}
-    held.runs[43] = {
+    deliver(fake_workspace, tmp_path, "/cluster-logs")
+    fake_workspace.clusters[CLUSTER] = delivers_to("dbfs", "dbfs:/cluster-logs")
+    fake_workspace.runs[42] = {"tasks": [{"task_key": "all", "run_id": 43, "for_each_task": {}}]}
+    fake_workspace.runs[43] = {
         "tasks": [{"task_key": "all", "run_id": 43}],
         "iterations": [{"task_key": "one", "cluster_instance": {"cluster_id": CLUSTER}}],
     }
-    held.runs[42]["tasks"][0]["for_each_task"] = {"inputs": "[]", "task": {"task_key": "one"}}
+    fake_workspace.runs[42]["tasks"][0]["for_each_task"] = {
+        "inputs": "[]",
+        "task": {"task_key": "one"},
+    }
     assert len(DatabricksLogs("databricks:job/42").files()) == 10
 
 
 @pytest.mark.parametrize(
     "place", ["dbfs:/logs/run 1", "dbfs:///logs/run 1/", "/Volumes/main/ml/a+b/run%201"]
 )
-def test_a_path_is_all_that_lies_below_it(
-    held: Workspace, tmp_path: Path, original: Run, place: str
+def test_a_path_is_everything_below_it(
+    fake_workspace: Workspace, tmp_path: Path, original: Run, place: str
 ) -> None:
-    held.put(tmp_path / "original", "/" + place.removeprefix("dbfs:").strip("/"))
+    fake_workspace.put(tmp_path / "original", "/" + place.removeprefix("dbfs:").strip("/"))
     (run,) = read(DatabricksLogs(place))
     assert run.steps.equals(original.steps)
     name = f"{place.rstrip('/')}/rank-00001.0.0.steps.csv"
@@ -160,35 +167,35 @@ def test_a_path_is_all_that_lies_below_it(
 
 @pytest.mark.parametrize("root", ["/logs", "/Volumes/main/ml/logs"])
 @pytest.mark.parametrize("ranges", [True, False])
-def test_parts_of_files_are_read(held: Workspace, root: str, ranges: bool) -> None:
+def test_parts_of_files_are_read(fake_workspace: Workspace, root: str, ranges: bool) -> None:
     data = os.urandom(3_000_000)
-    held.ranges = ranges
-    held.files[f"{root}/large"] = data
+    fake_workspace.ranges = ranges
+    fake_workspace.files[f"{root}/large"] = data
     (file,) = DatabricksLogs(f"dbfs:{root}").files()
     assert file.size == len(data)
     for start, end in ((0, None), (0, 10), (999_999, 2_500_000), (2_999_999, None), (5, 5)):
         assert file.read(start, end) == data[start:end]
 
 
-def test_collecting_again_fetches_only_what_is_new(
-    held: Workspace, tmp_path: Path, original: Run
+def test_collecting_again_fetches_only_new_bytes(
+    fake_workspace: Workspace, tmp_path: Path, original: Run
 ) -> None:
     name = "rank-00000.0.0.steps.csv"
     data = (tmp_path / "original" / name).read_bytes()
     half = data.index(b"\n", len(data) // 2) + 1
-    held.files[f"/Volumes/a/b/c/{name}"] = data[:half]
+    fake_workspace.files[f"/Volumes/a/b/c/{name}"] = data[:half]
     place = DatabricksLogs("/Volumes/a/b/c")
     collect([place], tmp_path / "store")
-    held.files[f"/Volumes/a/b/c/{name}"] = data
-    held.asked.clear()
+    fake_workspace.files[f"/Volumes/a/b/c/{name}"] = data
+    fake_workspace.asked.clear()
     ((run, _),) = collect([place], tmp_path / "store").runs
     assert run.steps.num_rows == JOB.steps
-    read_from = [asked for method, _, asked in held.asked if method == "GET" and asked]
+    read_from = [asked for method, _, asked in fake_workspace.asked if method == "GET" and asked]
     assert read_from[-1] == f"bytes={half}-{len(data) - 1}"
 
 
 def test_a_cluster_that_delivers_into_a_bucket_is_read_there(
-    held: Workspace, tmp_path: Path, original: Run, monkeypatch: pytest.MonkeyPatch
+    fake_workspace: Workspace, tmp_path: Path, original: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -198,90 +205,100 @@ def test_a_cluster_that_delivers_into_a_bucket_is_read_there(
             super().__init__(str(tmp_path / "original"))
 
     monkeypatch.setattr(source, "S3Files", Bucket)
-    held.clusters[CLUSTER] = delivers_to("s3", "s3://bucket/logs/")
-    held.runs[1] = {"cluster_instance": {"cluster_id": CLUSTER}}
+    fake_workspace.clusters[CLUSTER] = delivers_to("s3", "s3://bucket/logs/")
+    fake_workspace.runs[1] = {"cluster_instance": {"cluster_id": CLUSTER}}
     (run,) = read(DatabricksLogs("databricks:job/1"))
     assert run.steps.equals(original.steps)
     assert asked == [f"s3://bucket/logs/{CLUSTER}"]
 
 
-def test_event_logs_are_not_even_opened(held: Workspace, tmp_path: Path, original: Run) -> None:
-    deliver(held, tmp_path, "/cluster-logs")
+def test_event_logs_are_not_even_opened(
+    fake_workspace: Workspace, tmp_path: Path, original: Run
+) -> None:
+    deliver(fake_workspace, tmp_path, "/cluster-logs")
     assert not [f for f in DatabricksLogs("dbfs:/cluster-logs").files() if "event" in f.name]
 
 
 @pytest.mark.parametrize(
     "text", ["databricks:", "databricks:job/abc", "databricks:run/1", "databricks:cluster/a/b"]
 )
-def test_words_that_name_nothing(text: str) -> None:
+def test_invalid_places(text: str) -> None:
     with pytest.raises(UsageError, match=r"write databricks:job/RUN_ID or databricks:cluster/"):
         DatabricksLogs(text)
 
 
-def test_ids_that_nobody_knows(held: Workspace) -> None:
-    assert isinstance(told("databricks:job/7"), NotFoundError)
-    assert "there is no run 7 of a job" in str(told("databricks:job/7"))
-    gone = told(f"databricks:cluster/{CLUSTER}")
+def test_unknown_ids(fake_workspace: Workspace) -> None:
+    assert isinstance(error_of("databricks:job/7"), NotFoundError)
+    assert "there is no run 7 of a job" in str(error_of("databricks:job/7"))
+    gone = error_of(f"databricks:cluster/{CLUSTER}")
     assert isinstance(gone, NotFoundError)
     assert "name the folder of its logs" in str(gone)
-    assert str(told("dbfs:/nowhere")) == "dbfs:/nowhere: there is no dbfs:/nowhere"
-    assert "there is no /Volumes/a/b/c" in str(told("/Volumes/a/b/c"))
+    assert str(error_of("dbfs:/nowhere")) == "dbfs:/nowhere: there is no dbfs:/nowhere"
+    assert "there is no /Volumes/a/b/c" in str(error_of("/Volumes/a/b/c"))
 
 
-def test_a_cluster_without_delivered_logs(held: Workspace) -> None:
-    held.clusters[CLUSTER] = {}
-    assert "set a destination under Advanced options" in str(told(f"databricks:cluster/{CLUSTER}"))
-    held.clusters[CLUSTER] = delivers_to("dbfs", "dbfs:/cluster-logs")
-    held.runs[1] = {"tasks": [{"task_key": "a", "cluster_instance": {"cluster_id": CLUSTER}}]}
-    assert f"there are no logs at dbfs:/cluster-logs/{CLUSTER} yet" in str(told("databricks:job/1"))
-    held.runs[2] = {"tasks": [{"task_key": "serverless"}]}
-    assert "this run has no cluster" in str(told("databricks:job/2"))
+def test_a_cluster_without_delivered_logs(fake_workspace: Workspace) -> None:
+    fake_workspace.clusters[CLUSTER] = {}
+    assert "set a destination under Advanced options" in str(
+        error_of(f"databricks:cluster/{CLUSTER}")
+    )
+    fake_workspace.clusters[CLUSTER] = delivers_to("dbfs", "dbfs:/cluster-logs")
+    fake_workspace.runs[1] = {
+        "tasks": [{"task_key": "a", "cluster_instance": {"cluster_id": CLUSTER}}]
+    }
+    assert f"there are no logs at dbfs:/cluster-logs/{CLUSTER} yet" in str(
+        error_of("databricks:job/1")
+    )
+    fake_workspace.runs[2] = {"tasks": [{"task_key": "serverless"}]}
+    assert "this run has no cluster" in str(error_of("databricks:job/2"))
 
 
-def test_what_may_not_be_read(held: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    held.files["/secret/x"] = b"1"
-    held.locked = "/secret"
-    refused = told("dbfs:/secret")
+def test_unreadable_files(fake_workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_workspace.files["/secret/x"] = b"1"
+    fake_workspace.locked = "/secret"
+    refused = error_of("dbfs:/secret")
     assert str(refused) == "dbfs:/secret: the workspace does not allow it: No READ on /secret"
-    # Another attempt would not help, and fetching makes none.
+    # A second attempt would not help, and fetching makes none.
     assert isinstance(refused.__cause__, PermissionError)
     monkeypatch.setenv("DATABRICKS_TOKEN", "dapi-another")
-    said = str(told("dbfs:/secret"))
-    assert "the workspace rejects the credentials" in said
-    assert "dapi" not in said
+    error = str(error_of("dbfs:/secret"))
+    assert "the workspace rejects the credentials" in error
+    assert "dapi" not in error
 
 
-def test_no_workspace_is_configured(held: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_workspace_is_configured(
+    fake_workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("DATABRICKS_HOST")
     monkeypatch.delenv("DATABRICKS_TOKEN")
     monkeypatch.setenv("DATABRICKS_AUTH_TYPE", "pat")
-    assert "no workspace and credentials are configured" in str(told("databricks:job/1"))
+    assert "no workspace and credentials are configured" in str(error_of("databricks:job/1"))
 
 
 def test_a_workspace_that_does_not_answer(
-    held: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fake_workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(source, "_RETRY_SECONDS", 1)
     monkeypatch.setenv("DATABRICKS_HOST", "http://127.0.0.1:9")
-    said = told("databricks:job/1")
-    assert isinstance(said, UnreadableError)
-    assert "the workspace does not answer" in str(said)
+    error = error_of("databricks:job/1")
+    assert isinstance(error, UnreadableError)
+    assert "the workspace does not answer" in str(error)
     assert TOKEN not in caplog.text
 
 
-def test_a_file_that_goes_while_it_is_read(held: Workspace) -> None:
+def test_a_file_deleted_while_it_is_read(fake_workspace: Workspace) -> None:
     for root in ("/logs", "/Volumes/a/b"):
-        held.files[f"{root}/x"] = b"123"
+        fake_workspace.files[f"{root}/x"] = b"123"
         (file,) = DatabricksLogs(f"dbfs:{root}").files()
-        del held.files[f"{root}/x"]
+        del fake_workspace.files[f"{root}/x"]
         with pytest.raises(NotFoundError, match="the file was removed"):
             file.read()
 
 
-def test_credentials_stay_out_of_what_is_collected(
-    held: Workspace, tmp_path: Path, original: Run
+def test_credentials_are_not_in_collected_files(
+    fake_workspace: Workspace, tmp_path: Path, original: Run
 ) -> None:
-    held.put(tmp_path / "original", "/logs")
+    fake_workspace.put(tmp_path / "original", "/logs")
     collect([DatabricksLogs("dbfs:/logs")], tmp_path / "store")
     kept = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert kept

@@ -1,4 +1,4 @@
-"""Folders of this machine: patterns, links, and what is neither file nor folder."""
+"""Local folders: patterns, links, and special files."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def names(text: str) -> list[str]:
     return [file.name for file in open_source(text).files()]
 
 
-def test_a_folder_is_all_that_is_below_it(folder: Path) -> None:
+def test_a_folder_is_everything_below_it(folder: Path) -> None:
     everything = ["run-a/deep/rank-1.csv", "run-a/rank-0.csv", "run-b/rank-0.csv"]
     assert names(str(folder)) == everything
     assert names(folder.as_uri()) == everything
     assert names(f"{folder}/run-a/rank-0.csv") == ["rank-0.csv"]
 
 
-def test_what_is_in_memory_is_read_in_place(tmp_path: Path) -> None:
+def test_files_in_memory_are_read_in_place(tmp_path: Path) -> None:
     memory = fsspec.filesystem("memory")
     write_job(tmp_path / "logs", Job(ranks=2, steps=40))
     for path in (tmp_path / "logs").iterdir():
@@ -64,7 +64,7 @@ def test_patterns_name_files_and_folders(folder: Path) -> None:
         names(f"{folder}/run-[c]")
 
 
-def test_a_name_that_looks_like_a_pattern_is_a_name_first(folder: Path) -> None:
+def test_an_existing_name_is_preferred_to_a_pattern(folder: Path) -> None:
     (folder / "run-[a]").mkdir()
     (folder / "run-[a]" / "own.csv").touch()
     assert names(f"{folder}/run-[a]") == ["own.csv"]
@@ -90,7 +90,7 @@ def test_a_link_to_a_folder_can_be_named(folder: Path) -> None:
     assert names(f"{folder}/lat*") == ["latest/rank-0.csv"]
 
 
-def test_a_folder_that_may_not_be_read_is_not_left_out(
+def test_an_unreadable_folder_is_not_left_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, folder / "run-a" / "deep", PermissionError(13, "Permission denied"))
@@ -98,7 +98,7 @@ def test_a_folder_that_may_not_be_read_is_not_left_out(
         names(str(folder))
 
 
-def test_a_folder_that_goes_while_it_is_listed_is_left_out(
+def test_a_folder_deleted_while_it_is_listed_is_left_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, folder / "run-a" / "deep", FileNotFoundError(2, "No such file"))
@@ -106,7 +106,7 @@ def test_a_folder_that_goes_while_it_is_listed_is_left_out(
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, folder: Path, error: OSError) -> None:
-    """One folder cannot be listed; root, who may run the tests, cannot be refused otherwise."""
+    """Refuse to list one folder; permissions would not stop root, who may run the tests."""
     scandir = os.scandir
 
     @contextmanager

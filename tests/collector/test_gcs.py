@@ -1,4 +1,4 @@
-"""What is Google Cloud Storage's own: logins, buckets of others, placeholders of folders."""
+"""Details of Google Cloud Storage: logins, foreign buckets, placeholders of folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stallscope.collector.registry import open_source
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("one_attempt")]
 
 
-def test_placeholders_of_folders_are_no_files(gs_bucket: Bucket) -> None:
+def test_placeholders_of_folders_are_not_files(gs_bucket: Bucket) -> None:
     client = gs_bucket.store.client()
     for name in ("run-a/", "run-a/plots/", "run-a/rank-0.csv"):
         client.pipe_file(gs_bucket.url(name), b"")
@@ -28,14 +28,16 @@ def test_both_names_of_the_protocol_mean_the_same(gs_bucket: Bucket) -> None:
     assert (file.name, file.read()) == ("rank-0.csv", b"123")
 
 
-def test_a_bucket_of_somebody_else_is_one_sentence(gs_bucket: Bucket) -> None:
+def test_a_foreign_bucket_is_an_error_of_one_sentence(gs_bucket: Bucket) -> None:
     for url in ("gs://somebody-elses", "gs://somebody-elses/logs", "gs://somebody-elses/logs-*"):
         assert f"access denied ({ACCOUNT} does not have storage.objects.list" in refusal(
             url, "cannot be opened: "
         )
 
 
-def test_no_login_is_one_sentence(gs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_login_is_an_error_of_one_sentence(
+    gs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
     gs_bucket.store.forget()
     sentence = refusal(gs_bucket.url("logs"), "cannot be opened: ")
@@ -44,7 +46,7 @@ def test_no_login_is_one_sentence(gs_bucket: Bucket, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", '{"type": "service_account"}', "secret"])
-def test_a_key_file_with_a_mistake_is_one_sentence(
+def test_a_bad_key_file_is_an_error_of_one_sentence(
     gs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
 ) -> None:
     key_file = tmp_path / "key.json"
@@ -60,7 +62,7 @@ def test_a_key_file_with_a_mistake_is_one_sentence(
 def test_a_user_s_own_login_is_used(
     gs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What ``gcloud auth application-default login`` leaves is in the folder of its settings."""
+    """``gcloud auth application-default login`` writes its login into the folder of its settings."""
     service = gs_bucket.store.service
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))

@@ -1,4 +1,4 @@
-"""A hostfile of horovodrun becomes one place per host, and a bad one is said by its line."""
+"""A hostfile of horovodrun gives one place per host, and errors name its line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_host_is_one_place_in_the_order_of_the_file(tmp_path: Path, text: 
         ("sftp://{host}.cluster/logs/{run}", "sftp://alpha.cluster/logs/{run}"),
     ],
 )
-def test_the_hosts_name_goes_where_the_path_says(tmp_path: Path, path: str, first: str) -> None:
+def test_the_hosts_name_is_put_into_the_path(tmp_path: Path, path: str, first: str) -> None:
     assert expand_hosts(path, hostfile(tmp_path, "alpha slots=2\nbeta slots=2\n"))[0] == first
 
 
@@ -69,7 +69,7 @@ def test_a_url_without_a_place_for_the_host_is_refused(tmp_path: Path, path: str
         ("beta:2,,gamma:2", ""),
     ],
 )
-def test_a_bad_line_is_said_with_file_and_number(tmp_path: Path, line: str, entry: str) -> None:
+def test_the_error_names_file_and_line(tmp_path: Path, line: str, entry: str) -> None:
     path = hostfile(tmp_path, f"# hosts\nalpha slots=2\n{line}\n")
     with pytest.raises(UnreadableError) as raised:
         expand_hosts("/logs", path)
@@ -83,7 +83,7 @@ def test_a_hostfile_without_hosts_says_so(tmp_path: Path) -> None:
         expand_hosts("/logs", hostfile(tmp_path, "# none yet\n\n"))
 
 
-def test_a_hostfile_that_is_not_there_or_no_text_says_so(tmp_path: Path) -> None:
+def test_a_hostfile_that_is_missing_or_binary_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no such hostfile"):
         expand_hosts("/logs", tmp_path / "nothing")
     with pytest.raises(UnreadableError, match="cannot be read as a hostfile"):

@@ -1,4 +1,4 @@
-"""MLflow runs as places of logs, on a real server: what goes there comes back, and can be searched."""
+"""MLflow runs as places of logs, on a real server: uploads can be read back and searched."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run_id(client: Any, experiment: str) -> str:
 
 
 def same(one: Run, other: Run) -> bool:
-    """Whether two runs hold the same; where they were read from does not count."""
+    """Tell whether two runs are equal, apart from their sources."""
     return (
         one.steps.equals(other.steps)
         and one.intervals.equals(other.intervals)
@@ -72,7 +72,7 @@ def test_doing_it_again_sends_nothing(tmp_path: Path, client: Any, run_id: str) 
     assert len(chunks_of(client, run_id, "rank-00001.0.0.steps.csv")) == 1
 
 
-def test_only_what_has_grown_is_sent(tmp_path: Path, client: Any, run_id: str) -> None:
+def test_only_grown_logs_are_sent(tmp_path: Path, client: Any, run_id: str) -> None:
     [log] = write_job(tmp_path, replace(JOB, ranks=1))
     whole = log.read_bytes()
     log.write_bytes(whole[:2000])
@@ -153,16 +153,18 @@ def test_a_folder_without_logs_is_not_uploaded(tmp_path: Path, run_id: str) -> N
         upload_folder(tmp_path, run_id)
 
 
-def test_a_run_that_is_not_there_says_where_it_was_looked_for(client: Any, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_run_names_the_server(client: Any, tmp_path: Path) -> None:
     write_job(tmp_path, JOB)
-    nobody = "0" * 32
-    for attempt in (lambda: open_run(nobody), lambda: upload_folder(tmp_path, nobody)):
-        with pytest.raises(NotFoundError, match=f"mlflow:{nobody}: there is no such run") as caught:
+    unknown = "0" * 32
+    for attempt in (lambda: open_run(unknown), lambda: upload_folder(tmp_path, unknown)):
+        with pytest.raises(
+            NotFoundError, match=f"mlflow:{unknown}: there is no such run"
+        ) as caught:
             attempt()
         assert "MLFLOW_TRACKING_URI" in str(caught.value)
 
 
-def test_a_server_that_is_not_there_is_one_sentence_without_the_password(
+def test_an_unreachable_server_is_an_error_without_the_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     port = tool("server").free_port()
@@ -176,7 +178,7 @@ def test_a_server_that_is_not_there_is_one_sentence_without_the_password(
     assert "hidden" not in message
 
 
-def test_without_a_server_to_ask_it_says_how_to_name_one(
+def test_without_a_server_the_error_says_how_to_name_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -189,7 +191,7 @@ def test_without_a_server_to_ask_it_says_how_to_name_one(
         open_run("0" * 32)
 
 
-def test_no_run_at_all_says_how_to_name_one(client: Any) -> None:
+def test_without_a_run_the_error_says_how_to_name_one(client: Any) -> None:
     with pytest.raises(UsageError, match="give mlflow:RUN_ID"):
         open_run("mlflow:")
 
@@ -200,7 +202,7 @@ def test_without_mlflow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         open_run("0" * 32)
 
 
-def test_a_run_with_metrics_only_says_what_it_has(client: Any, run_id: str) -> None:
+def test_the_error_for_a_run_with_metrics_only_names_them(client: Any, run_id: str) -> None:
     client.log_metric(run_id, "loss", 0.5)
     client.log_param(run_id, "batch", 32)
     with pytest.raises(NotFoundError) as caught:
@@ -213,7 +215,7 @@ def test_a_run_with_metrics_only_says_what_it_has(client: Any, run_id: str) -> N
     assert f"stallscope collect FOLDER --to mlflow:{run_id}" in message
 
 
-def test_artifacts_that_may_be_logs_are_looked_at(client: Any, run_id: str) -> None:
+def test_artifacts_that_may_be_logs_are_read(client: Any, run_id: str) -> None:
     client.log_text(run_id, "Epoch 1/2\n", "out/stdout.txt")
     client.log_text(run_id, "weights", "checkpoints/epoch-1.h5")
     client.log_text(run_id, "flavors:", "model/MLmodel")
@@ -225,7 +227,7 @@ def test_artifacts_that_may_be_logs_are_looked_at(client: Any, run_id: str) -> N
         open_run(run_id)
 
 
-def test_a_run_with_weights_only_says_so(client: Any, run_id: str) -> None:
+def test_the_error_for_a_run_with_weights_only_names_them(client: Any, run_id: str) -> None:
     client.log_text(run_id, "weights", "model/data.pth")
     with pytest.raises(NotFoundError, match=r"1 artifact\(s\), weights or images"):
         open_run(run_id)
@@ -255,7 +257,7 @@ def test_verdict_and_figures_are_on_the_runs_page(
     assert Path(back).read_bytes() == report.read_bytes()
 
 
-def test_runs_are_found_by_what_was_written(tmp_path: Path, client: Any, experiment: str) -> None:
+def test_runs_are_found_by_the_written_tags(tmp_path: Path, client: Any, experiment: str) -> None:
     name = client.get_experiment(experiment).name
     runs = {}
     for kind, slow in (("slow", {(1, "input"): 40.0}), ("even", {})):
@@ -291,7 +293,9 @@ def test_all_pages_of_a_search_are_read(
     assert sorted(find_runs(client.get_experiment(experiment).name)) == sorted(runs)
 
 
-def test_what_cannot_be_searched_is_one_sentence(client: Any, experiment: str, run_id: str) -> None:
+def test_an_invalid_search_is_an_error_of_one_sentence(
+    client: Any, experiment: str, run_id: str
+) -> None:
     name = client.get_experiment(experiment).name
     with pytest.raises(NotFoundError, match=f"'nonsense' does not exist; there are .*{name}"):
         find_runs("nonsense")

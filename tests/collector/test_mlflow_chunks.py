@@ -1,4 +1,4 @@
-"""Chunks become the log that they are of, whatever way they came."""
+"""Chunks are joined into their log, in whatever order they come."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chunk(offset: int, content: bytes, log: str = "0a0b0c0d", folder: str = FOLD
 
 
 @given(SPANS, st.integers(0, 210), st.one_of(st.none(), st.integers(0, 210)))
-def test_whatever_chunks_there_are_the_log_is_its_beginning_up_to_the_first_gap(
+def test_the_log_is_joined_up_to_the_first_missing_chunk(
     spans: list[tuple[int, int]], start: int, end: int | None
 ) -> None:
     chunks = [(offset, LOG[offset : offset + size]) for offset, size in dict(spans).items()]
@@ -58,7 +58,7 @@ def test_chunks_of_two_logs_are_never_mixed() -> None:
     assert first.version != second.version
 
 
-def test_only_the_chunks_that_are_asked_for_are_read() -> None:
+def test_only_the_needed_chunks_are_read() -> None:
     asked: list[str] = []
 
     def reads(name: str, start: int, end: int | None) -> bytes:
@@ -72,7 +72,7 @@ def test_only_the_chunks_that_are_asked_for_are_read() -> None:
     assert asked == names[1:2]
 
 
-def test_a_log_that_has_grown_has_another_version() -> None:
+def test_a_grown_log_has_another_version() -> None:
     [before] = join_chunks([chunk(0, b"one,")])
     [after] = join_chunks([chunk(0, b"one,"), chunk(4, b"two")])
     assert before.version != after.version
@@ -84,7 +84,7 @@ def test_other_files_stay_as_they_are() -> None:
     assert {one.name for one in join_chunks([*others, top])} == {one.name for one in [*others, top]}
 
 
-def test_names_of_chunks_say_where_they_begin_and_sort_in_order() -> None:
+def test_names_of_chunks_contain_their_start_and_sort_in_order() -> None:
     names = [
         str(ChunkName(offset, fingerprint(b"#stallscope 1 {}"))) for offset in (0, 9, 10, 10**12)
     ]

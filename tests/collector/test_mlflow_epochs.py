@@ -1,4 +1,4 @@
-"""MLflow runs without step logs are read as far as they go: by their metrics, by what was printed."""
+"""MLflow runs without step logs are read from their metrics and printed output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_id(client: Any, request: pytest.FixtureRequest) -> str:
 
 
 def log_epochs(client: Any, run_id: str) -> int:
-    """Log what autologging logs of three epochs; when the run began, milliseconds."""
+    """Log what autologging logs in three epochs; return the run's start in milliseconds."""
     began = int(client.get_run(run_id).info.start_time)
     params = {"epochs": "3", "batch_size": "64", "steps_per_epoch": "100", "opt_name": "Adam"}
     for name, value in params.items():
@@ -65,7 +65,7 @@ def test_metrics_alone_are_a_run_of_epochs(client: Any, run_id: str) -> None:
     assert run.problems == ()
 
 
-def test_the_report_of_metrics_is_valid_and_says_what_is_missing(
+def test_the_report_of_metrics_is_valid_and_names_what_is_missing(
     client: Any, run_id: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log_epochs(client, run_id)
@@ -84,7 +84,7 @@ def test_the_report_of_metrics_is_valid_and_says_what_is_missing(
     assert "10.500 ± 0.001 s" in text
 
 
-def test_what_was_printed_comes_before_metrics(client: Any, run_id: str) -> None:
+def test_printed_output_is_preferred_to_metrics(client: Any, run_id: str) -> None:
     client.log_artifact(run_id, str(STDOUT), "logs")
     client.log_text(run_id, "Layer  Shape", "model_summary.txt")
     alone = open_run(run_id)
@@ -95,7 +95,7 @@ def test_what_was_printed_comes_before_metrics(client: Any, run_id: str) -> None
     assert known is not None
     assert known.known_from == "what Keras printed"
     assert [one.s for one in known.epochs] == [1, 1, 1]
-    # What MLflow alone knows is there, too.
+    # Facts that only MLflow knows are there, too.
     assert (run.id, run.name, run.status) == (run_id, "caltech", "completed")
     assert run.started_at is not None
     assert run.started_at.timestamp() * 1000 == pytest.approx(began)
@@ -105,7 +105,7 @@ def test_what_was_printed_comes_before_metrics(client: Any, run_id: str) -> None
     assert run.problems == ()
 
 
-def test_step_logs_come_before_both(client: Any, run_id: str, tmp_path: Path) -> None:
+def test_step_logs_are_preferred_to_both(client: Any, run_id: str, tmp_path: Path) -> None:
     log_epochs(client, run_id)
     client.log_artifact(run_id, str(STDOUT))
     write_job(tmp_path / "logs", Job(ranks=2, steps=40))
@@ -114,9 +114,7 @@ def test_step_logs_come_before_both(client: Any, run_id: str, tmp_path: Path) ->
     assert open_run(run_id).problems == ()
 
 
-def test_collected_and_collected_again_it_is_one_run(
-    client: Any, run_id: str, tmp_path: Path
-) -> None:
+def test_collected_twice_it_is_one_run(client: Any, run_id: str, tmp_path: Path) -> None:
     log_epochs(client, run_id)
     place = open_source(run_id)
     first = collect([place], tmp_path / "store")
@@ -128,7 +126,7 @@ def test_collected_and_collected_again_it_is_one_run(
     assert run.intervals.equals(open_run(run_id).intervals)
 
 
-def test_the_summary_on_the_runs_page_is_no_metric_of_training(client: Any, run_id: str) -> None:
+def test_the_summary_on_the_runs_page_is_not_a_metric_of_training(client: Any, run_id: str) -> None:
     log_epochs(client, run_id)
     before = json_content(analyse(open_run(run_id)))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""MLflow's own page shows the report that was put onto a run."""
+"""MLflow's own page shows the report that was logged to a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders ``mlruns`` that MLflow 3 refuses are read without it; MLflow's own writer makes them here."""
+"""``mlruns`` folders, which MLflow 3 refuses, are read without it; here MLflow writes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.runs import open_run
 
 JOB = Job(ranks=2, steps=40)
-# MLflow says that such folders are on their way out.
+# MLflow warns that such folders are deprecated.
 pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
 
@@ -28,7 +28,7 @@ def mlruns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def client(mlruns: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A client that still writes such folders."""
+    """Return a client that still writes such folders."""
     from mlflow import MlflowClient
 
     with monkeypatch.context() as allowed:
@@ -69,7 +69,7 @@ def test_chunks_in_it_are_joined(
     assert open_run(run_id).logs == local.logs
 
 
-def test_what_a_run_has_is_known(client: Any, mlruns: Path) -> None:
+def test_the_content_of_a_run_is_listed(client: Any, mlruns: Path) -> None:
     run_id = new_run(client)
     client.log_param(run_id, "batch/size", "32")
     for loss in (3.0, 2.0, 1.5):
@@ -110,7 +110,7 @@ def test_a_folder_that_was_moved_is_read_where_it_is_now(
     assert open_run(run_id).steps.num_rows == 80
 
 
-def test_deleted_and_unknown_runs_are_not_there(client: Any, mlruns: Path) -> None:
+def test_deleted_and_unknown_runs_are_not_found(client: Any, mlruns: Path) -> None:
     kept, deleted = new_run(client), new_run(client)
     client.delete_run(deleted)
     with pytest.raises(NotFoundError, match="no step log in this run"):
@@ -122,7 +122,7 @@ def test_deleted_and_unknown_runs_are_not_there(client: Any, mlruns: Path) -> No
         open_run("mlflow:../../etc")
 
 
-def test_a_damaged_run_is_one_sentence(client: Any, mlruns: Path) -> None:
+def test_a_damaged_run_is_an_error_of_one_sentence(client: Any, mlruns: Path) -> None:
     run_id = new_run(client)
     meta = next(mlruns.glob(f"*/{run_id}/meta.yaml"))
     meta.write_text("{ : [")
@@ -130,12 +130,12 @@ def test_a_damaged_run_is_one_sentence(client: Any, mlruns: Path) -> None:
         open_run(run_id)
 
 
-def test_what_needs_a_server_says_so(
+def test_actions_that_need_a_server_say_so(
     client: Any, mlruns: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = new_run(client)
     write_job(tmp_path / "logs", JOB)
-    # MLflow keeps in memory which folders it was once allowed to open.
+    # MLflow caches which folders it was once allowed to open.
     shutil.copytree(mlruns, tmp_path / "copy")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "copy"))
     refused = (
@@ -148,6 +148,6 @@ def test_what_needs_a_server_says_so(
         find_runs("images of caltech")
 
 
-def test_other_folders_are_no_such_folder(tmp_path: Path) -> None:
+def test_other_folders_are_not_taken_for_mlruns(tmp_path: Path) -> None:
     assert not is_old_store(tmp_path)
     assert not is_old_store(tmp_path / "nothing")

@@ -1,4 +1,4 @@
-"""What MLflow measures of machines comes along: from a real server, logged by its own monitor."""
+"""MLflow's machine series are collected: from a real server, logged by its own monitor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stallscope.runs import open_run
 PATIENCE_S = 60
 
 
-def test_what_tells_most_is_asked_for_first_and_not_all_of_it(
+def test_the_most_useful_metrics_are_requested_first_and_their_number_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = [f"system/gpu_{n}_utilization_percentage" for n in range(70)]
@@ -38,7 +38,7 @@ def test_what_tells_most_is_asked_for_first_and_not_all_of_it(
     assert (list(found), left_out) == (names[:4], 68)
 
 
-def test_values_that_are_no_numbers_are_left_out_and_times_are_in_order() -> None:
+def test_values_that_are_not_numbers_are_left_out_and_times_are_in_order() -> None:
     def read(name: str) -> Sequence[tuple[int, int, float]]:
         return [(9, 1, 2.0), (5, 0, 1.0), (7, 2, float("nan"))]
 
@@ -68,7 +68,7 @@ def run_id(client: Any, request: pytest.FixtureRequest) -> str:
 
 
 def monitored(client: Any, run_id: str, uri: str, node: str) -> None:
-    """Let MLflow's own monitor log what it measures of this machine until some of it is there."""
+    """Let MLflow's own monitor log this machine until some values exist."""
     pytest.importorskip("psutil", reason="MLflow measures with psutil")
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
@@ -83,7 +83,7 @@ def monitored(client: Any, run_id: str, uri: str, node: str) -> None:
 
 
 @pytest.mark.services
-def test_what_mlflows_monitor_logged_lies_beside_step_logs_and_stays(
+def test_series_of_mlflows_monitor_are_kept_with_step_logs(
     client: Any,
     mlflow_server: str,
     run_id: str,
@@ -94,7 +94,7 @@ def test_what_mlflows_monitor_logged_lies_beside_step_logs_and_stays(
         monitored(client, run_id, mlflow_server, node)
     name = "system/node_0/cpu_utilization_percentage"
     logged = sorted((one.timestamp, one.value) for one in client.get_metric_history(run_id, name))
-    # A job that was under way meanwhile, by its ranks' clocks.
+    # A job that ran meanwhile, by its ranks' clocks.
     for path in write_job(tmp_path / "logs", Job(ranks=2, steps=400)):
         begun = str(logged[0][0] * 10**6)
         path.write_text(path.read_text().replace(str(WALL_NS), begun))
@@ -116,7 +116,7 @@ def test_what_mlflows_monitor_logged_lies_beside_step_logs_and_stays(
 
 
 @pytest.mark.services
-def test_steps_are_read_where_metrics_of_machines_are_refused(
+def test_steps_are_read_if_machine_metrics_are_refused(
     client: Any,
     mlflow_server: str,
     run_id: str,

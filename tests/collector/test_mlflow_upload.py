@@ -1,4 +1,4 @@
-"""The process beside training that uploads a log while it grows, on a real server."""
+"""The process that uploads a growing log during training, on a real server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stallscope.runs import open_run
 
 pytestmark = pytest.mark.services
 
-#: Records a step every 10 ms until a file appears. Says how long the recorder kept it waiting.
+#: Records a step every 10 ms until a file appears. Prints how long the recorder delayed it.
 PROGRAM = """
 import json, logging, os, sys, time
 from pathlib import Path
@@ -58,12 +58,12 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 class Training:
-    """A program that records, and whose log goes to a run."""
+    """A recorded program whose log is uploaded to a run."""
 
     def __init__(self, folder: Path, run_id: str, uri: str, **settings: Any) -> None:
         self.logs = folder / "logs"
         self.stop = folder / "stop"
-        told = {
+        arguments = {
             "folder": str(self.logs),
             "stop": str(self.stop),
             "run": run_id,
@@ -74,7 +74,7 @@ class Training:
             **settings,
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, json.dumps(told)],
+            [sys.executable, "-c", PROGRAM, json.dumps(arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "MLFLOW_TRACKING_URI": uri},
@@ -82,7 +82,7 @@ class Training:
         )
 
     def end(self) -> tuple[str, str]:
-        """Let it end; what it printed, and what it logged."""
+        """Let it end; return what it printed, and what it logged."""
         self.stop.touch()
         out, err = self.process.communicate(timeout=240)
         assert self.process.returncode == 0, err.decode()
@@ -126,7 +126,7 @@ def start(tmp_path: Path) -> Iterator[Starter]:
 
 
 def uploaded(run_id: str) -> bytes:
-    """What the run has of the only log; nothing where it has none yet."""
+    """Return the run's copy of the only log; empty if there is none yet."""
     from stallscope.errors import NotFoundError
 
     try:
@@ -136,7 +136,7 @@ def uploaded(run_id: str) -> bytes:
     return log.read()
 
 
-def test_whole_lines_go_there_while_it_grows_and_the_rest_at_the_end(
+def test_whole_lines_are_uploaded_while_it_grows_and_the_rest_at_the_end(
     start: Starter, server: str
 ) -> None:
     run_id = new_run(server)
@@ -172,7 +172,7 @@ def test_several_fits_share_one_process(start: Starter, server: str) -> None:
     assert [log.part for log in open_run(run_id).logs] == [0, 1, 2]
 
 
-def test_what_a_killed_training_has_written_goes_there_as_well(start: Starter, server: str) -> None:
+def test_the_log_of_a_killed_training_is_uploaded_as_well(start: Starter, server: str) -> None:
     run_id = new_run(server)
     training = start(run_id, server)
     wait_until(lambda: uploaders(run_id), "the process that uploads")
@@ -192,14 +192,14 @@ def test_a_worker_that_holds_the_pipe_does_not_hold_the_upload(start: Starter, s
     training = start(run_id, server, forks=True)
     wait_until(lambda: list(training.logs.glob("*.csv")), "a log")
     wait_until(lambda: training.bytes().count(b"\nstep,") > 50, "some steps")
-    # Only the training: its worker lives on.
+    # Only the training: its worker keeps running.
     os.kill(training.process.pid, signal.SIGKILL)
     wait_until(lambda: not uploaders(run_id), "the end of the process that uploads")
     assert uploaded(run_id) == training.bytes()
     os.killpg(training.process.pid, signal.SIGKILL)
 
 
-def test_a_server_that_comes_late_gets_everything(start: Starter, tmp_path: Path) -> None:
+def test_a_server_that_starts_late_gets_everything(start: Starter, tmp_path: Path) -> None:
     with tool("mlflow").mlflow_server(tmp_path / "server") as uri:
         run_id = new_run(uri)
     port = int(uri.rpartition(":")[2])
@@ -259,7 +259,7 @@ def test_a_process_that_cannot_be_started_is_one_warning(
     assert "training goes on" in record.message
 
 
-def test_the_run_is_the_one_that_is_named_otherwise_the_environments(
+def test_the_run_is_the_named_one_or_the_environments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from stallscope.collector.recorder.upload import mlflow_run_of
@@ -271,7 +271,7 @@ def test_the_run_is_the_one_that_is_named_otherwise_the_environments(
     assert mlflow_run_of("named") == "named"
 
 
-def test_a_run_that_is_none_is_refused_at_once() -> None:
+def test_an_invalid_run_is_refused_at_once() -> None:
     from stallscope.collector.recorder.options import Options
 
     rest = {"run_name": None, "synthetic": False, "batch_size": None, "sink": "file"}
@@ -317,7 +317,7 @@ def test_ten_hours_of_training_are_fifty_requests(
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.11", "3.13"])
-def test_what_runs_beside_training_needs_the_standard_library_only(version: str) -> None:
+def test_the_uploader_needs_the_standard_library_only(version: str) -> None:
     from recorder.test_python_versions import interpreter
 
     python = interpreter(version)

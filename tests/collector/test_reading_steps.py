@@ -1,4 +1,4 @@
-"""Steps are read back from whatever row groups they were written in, and only the wanted ones."""
+"""Steps are read back from row groups of any layout, and only the requested ones."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ STEPS = simulate(Job(ranks=6, steps=700, epochs=3)).run.steps
 
 @dataclass(frozen=True)
 class WrittenSteps:
-    """Files, and all that is in them."""
+    """Files, and their full content."""
 
     paths: list[Path]
     steps: pa.Table
 
 
 def with_holes() -> pa.Table:
-    """Steps of which some timestamps, some samples, and all epochs of the last ranks are not known."""
+    """Make steps without some timestamps and samples, and without the epochs of the last ranks."""
     there = np.random.default_rng(1).random(STEPS.num_rows)
     none = pa.scalar(None, pa.int64())
     table = STEPS
@@ -85,7 +85,7 @@ def test_all_rows_come_back_in_their_order_and_in_one_piece(
     ("ranks", "epochs"),
     [([1, 4], None), (None, [0]), ([0, 1], [1, 2]), ([], None), ([77], None), (None, [])],
 )
-def test_only_wanted_rows_come_back(
+def test_only_requested_rows_come_back(
     written: WrittenSteps, ranks: list[int] | None, epochs: list[int] | None
 ) -> None:
     wanted = pa.array(np.ones(STEPS.num_rows, bool))

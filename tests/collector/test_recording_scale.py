@@ -1,4 +1,4 @@
-"""64 ranks: what they ask of a folder and an MLflow server, and what collecting asks."""
+"""64 ranks: their load on a folder and an MLflow server, and that of collecting."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.services
 
 RANKS = 64
 SECONDS = 300
-#: Requests by which a bucket with up to 1,000 files is listed.
+#: Requests that list a bucket with up to 1,000 files.
 LISTING = 4
 
 
 @dataclass(frozen=True)
 class Job:
-    """Ranks that have trained: their logs, and all that a server was asked for meanwhile."""
+    """Ranks that have trained: their logs, and all requests to a server meanwhile."""
 
     folder: Path
     run_id: str
@@ -72,7 +72,7 @@ def job(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def store_front(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Bucket, Door]]:
-    """An empty bucket, and the door before its store."""
+    """Return an empty bucket, and the proxy before its store."""
     with door(s3_store.service.endpoint) as front:
         s3_store.use(monkeypatch, AWS_ENDPOINT_URL=front.url)
         yield s3_store.new_bucket(), front
@@ -80,7 +80,7 @@ def store_front(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[tu
 
 
 def uploads() -> int:
-    """How many times a rank uploads while it trains."""
+    """Return how many times a rank uploads while it trains."""
     pause = now = FIRST_UPLOAD_SECONDS
     count = 0
     while now < SECONDS:
@@ -91,7 +91,7 @@ def uploads() -> int:
 
 
 def in_any_second(times: list[float]) -> int:
-    """The most that fell within one second."""
+    """Return the most requests within one second."""
     times = sorted(times)
     return max(sum(begin <= time < begin + 1 for time in times) for begin in times)
 
@@ -112,12 +112,12 @@ def test_a_folder_gets_one_file_per_rank(job: Job) -> None:
     }
 
 
-def test_the_server_is_asked_for_no_more_than_the_budget(job: Job) -> None:
-    # The first upload, the later ones, and what is left at the end.
+def test_requests_to_the_server_are_within_the_rate_limit(job: Job) -> None:
+    # The first upload, the later ones, and the rest at the end.
     per_rank = FIRST_UPLOAD_REQUESTS + uploads()
     assert RANKS * (per_rank - 1) <= len(job.asked) <= RANKS * per_rank
     times = [float(one.headers[fleet.SECOND]) for one in job.asked]
-    # A rank's first three go together.
+    # A rank's first three come together.
     assert in_any_second(times) <= REQUESTS_PER_SECOND + 4 * FIRST_UPLOAD_REQUESTS
     assert in_any_second([time for time in times if time >= SECONDS]) <= REQUESTS_PER_SECOND + 4
 
@@ -127,10 +127,10 @@ def test_no_byte_is_sent_twice(job: Job) -> None:
     assert len(job.sent) <= RANKS * (uploads() + 1)
 
 
-def test_what_was_uploaded_and_collected_is_what_was_written(job: Job, tmp_path: Path) -> None:
+def test_uploaded_and_collected_logs_are_those_written(job: Job, tmp_path: Path) -> None:
     (written,) = read(str(job.folder))
     assert (written.size, written.steps.num_rows) == (RANKS, RANKS * SECONDS)
-    # The run, where its artifacts are, the folder of all logs, and each log's own.
+    # The run, the place of its artifacts, the folder of all logs, and each log's own.
     lists = 3 + RANKS
     for state, most in (("new", lists + len(job.sent)), ("unchanged", lists)):
         job.server.asked.clear()
@@ -140,7 +140,7 @@ def test_what_was_uploaded_and_collected_is_what_was_written(job: Job, tmp_path:
         assert len(job.server.asked) <= most
 
 
-def test_a_bucket_is_listed_at_once_and_only_what_has_grown_is_asked_for(
+def test_a_bucket_is_listed_at_once_and_only_grown_logs_are_requested(
     job: Job, store_front: tuple[Bucket, Door], tmp_path: Path
 ) -> None:
     bucket, front = store_front
@@ -148,7 +148,7 @@ def test_a_bucket_is_listed_at_once_and_only_what_has_grown_is_asked_for(
     half.mkdir()
     for log in job.logs:
         (half / log.name).write_bytes(log.read_bytes()[: log.stat().st_size // 2])
-    # Of a log that has grown its end is compared, and what is new fetched.
+    # The end of a grown log is compared, and new bytes are fetched.
     for state, requests in ((half, 1), (job.folder, 2), (None, 0)):
         if state is not None:
             bucket.put(state, "run")
@@ -159,7 +159,7 @@ def test_a_bucket_is_listed_at_once_and_only_what_has_grown_is_asked_for(
     assert same(collected.runs[0][0], written)
 
 
-def test_turns_are_taken_in_the_order_that_ranks_have_among_themselves() -> None:
+def test_ranks_upload_in_the_order_of_their_numbers() -> None:
     turns = [turn_seconds(rank, RANKS) for rank in range(RANKS)]
     assert len(set(turns)) == RANKS
     gaps = [later - earlier for earlier, later in pairwise(sorted(turns))]

@@ -1,4 +1,4 @@
-"""What is S3's own: keys of several kinds, placeholders of folders, buckets of others."""
+"""Details of S3: kinds of keys, placeholders of folders, foreign buckets."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ JOB = Job(ranks=3, steps=40, epochs=2)
 
 @pytest.fixture
 def logs(tmp_path: Path, s3_bucket: Bucket) -> Path:
-    """A local folder with a run, and the same below ``logs/run-a`` of the bucket."""
+    """Make a local folder with a run, and the same below ``logs/run-a`` of the bucket."""
     return put_job(tmp_path, JOB, s3_bucket)
 
 
-def test_placeholders_of_folders_are_no_files(logs: Path, s3_bucket: Bucket) -> None:
+def test_placeholders_of_folders_are_not_files(logs: Path, s3_bucket: Bucket) -> None:
     client = s3_bucket.store.client()
     for folder in ("logs/run-a/", "logs/run-a/plots/"):
         client.pipe_file(s3_bucket.url(folder), b"")
@@ -33,7 +33,7 @@ def test_placeholders_of_folders_are_no_files(logs: Path, s3_bucket: Bucket) -> 
 
 
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"])
-def test_a_wrong_key_is_one_sentence_without_it(
+def test_a_wrong_key_is_an_error_that_does_not_show_it(
     logs: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     s3_bucket.store.use(monkeypatch, **{name: SECRET})
@@ -45,7 +45,7 @@ def test_a_wrong_key_is_one_sentence_without_it(
     assert s3_bucket.store.secret not in sentence
 
 
-def test_credentials_that_end_while_files_are_read_are_one_sentence(
+def test_credentials_that_expire_while_files_are_read_are_an_error_of_one_sentence(
     logs: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3_bucket.store.use(monkeypatch, AWS_SECRET_ACCESS_KEY=SECRET)
@@ -62,12 +62,12 @@ def _file_at(place: Source, file_system: object, path: str) -> SourceFile:
     return place._file(file_system, name, f"{path}/{name}", {"size": 100})  # type: ignore[attr-defined]
 
 
-def test_a_bucket_of_somebody_else_is_one_sentence(s3_bucket: Bucket) -> None:
+def test_a_foreign_bucket_is_an_error_of_one_sentence(s3_bucket: Bucket) -> None:
     assert "access denied" in refusal("s3://somebody-elses/logs")
     assert "access denied" in refusal("s3://somebody-elses")
 
 
-def test_no_credentials_are_one_sentence(
+def test_no_credentials_are_an_error_of_one_sentence(
     s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -79,7 +79,7 @@ def test_no_credentials_are_one_sentence(
 
 def test_credentials_in_the_url_are_in_no_message(s3_bucket: Bucket) -> None:
     place = f"s3://AKIAKEY:{SECRET}@{s3_bucket.name}/logs"
-    # botocore's own error, which leads to it, repeats the URL.
+    # botocore's underlying error repeats the URL.
     shown = f"s3://AKIAKEY@{s3_bucket.name}/logs"
     sentence = refusal(place, shown=shown, causes_too=False)
     assert SECRET not in sentence

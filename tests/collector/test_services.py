@@ -1,4 +1,4 @@
-"""Servers for tests come up, end with all that they started, and say why when they do not."""
+"""Servers for tests start, end with all their children, and report why they fail."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from support.services import tool
 server = tool("server")
 processes = tool("processes")
 
-# Long enough for any machine; what is waited for comes at once.
+# Long enough for any machine; the events come at once.
 PATIENCE_SECONDS = 60.0
-# Prints, starts a child in a session of its own as sshd does, and does not heed SIGTERM if told so.
+# Prints, starts a child in a separate session as sshd does, and ignores SIGTERM on request.
 PROGRAM = """
 import signal, subprocess, sys
 if "deaf" in sys.argv:
@@ -57,7 +57,7 @@ def test_a_server_ends_when_the_block_fails(tmp_path: Path) -> None:
     assert not processes.runs(noted[0])
 
 
-def test_a_server_that_does_not_heed_the_signal_is_killed(
+def test_a_server_that_ignores_the_signal_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "_SECONDS_TO_END", 0.2)
@@ -104,7 +104,7 @@ Command = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def by_hand(tmp_path: Path) -> Iterator[Command]:
-    """The command of ``make services``, with files in a folder of the test's."""
+    """Run the command of ``make services``, with files in a folder of the test's."""
     started: list[subprocess.Popen[str]] = []
     settings = {
         **os.environ,
@@ -123,8 +123,8 @@ def by_hand(tmp_path: Path) -> Iterator[Command]:
         process.communicate(timeout=PATIENCE_SECONDS)
 
 
-def what_is_said(keeper: subprocess.Popen[str]) -> str:
-    """What it prints until all servers answer."""
+def output_of(keeper: subprocess.Popen[str]) -> str:
+    """Return its output until all servers answer."""
     assert keeper.stdout is not None
     lines = []
     for line in keeper.stdout:
@@ -139,7 +139,7 @@ def test_make_services_keeps_servers_until_they_are_stopped(
     sshd_side: None, tmp_path: Path, by_hand: Command
 ) -> None:
     keeper = by_hand("start", "ssh")
-    printed = what_is_said(keeper)
+    printed = output_of(keeper)
     state = tmp_path / "services"
     noted = (state / "ssh" / "pid").read_text()
     assert f"Include {state}/ssh/config" in printed
@@ -151,11 +151,11 @@ def test_make_services_keeps_servers_until_they_are_stopped(
 
 
 @pytest.mark.services
-def test_make_services_says_how_stores_are_found(
+def test_make_services_prints_the_settings_of_stores(
     azurite_side: None, tmp_path: Path, by_hand: Command
 ) -> None:
     keeper = by_hand("start", "gcs", "azure")
-    printed = what_is_said(keeper)
+    printed = output_of(keeper)
     assert "export STORAGE_EMULATOR_HOST=http://127.0.0.1:" in printed
     assert "export AZURE_STORAGE_CONNECTION_STRING='DefaultEndpointsProtocol=http;" in printed
     noted = [(tmp_path / "services" / name / "pid").read_text() for name in ("gcs", "azure")]
@@ -170,7 +170,7 @@ def test_servers_whose_keeper_was_killed_are_stopped_by_their_ids(
     sshd_side: None, tmp_path: Path, by_hand: Command
 ) -> None:
     keeper = by_hand("start", "ssh")
-    what_is_said(keeper)
+    output_of(keeper)
     noted = (tmp_path / "services" / "ssh" / "pid").read_text()
     keeper.kill()
     keeper.wait(PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""A store that answers slowly is waited for, one that falls silent is given up, and nothing is lost."""
+"""Wait for a slow store, give up on a silent one, and lose nothing."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ SLOW = "rank-00002.0.0.steps.csv"
 
 @pytest.fixture
 def slow(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
-    """A door before the S3 server, which is the one that clients find."""
+    """Run a proxy before the S3 server, which clients find."""
     with door(s3_bucket.store.service.endpoint) as front:
         front.concerns = lambda request: request.method == "GET" and SLOW in request.path
-        # Attempts again are made by whoever fetches, and no pauses between them.
+        # The fetching code retries, without pauses.
         monkeypatch.setattr(fetching._read.retry, "sleep", lambda seconds: None)
         monkeypatch.setattr(fetching._read.retry, "stop", stop_after_attempt(2))
         s3_bucket.store.use(monkeypatch, AWS_ENDPOINT_URL=front.url, AWS_MAX_ATTEMPTS="1")
@@ -47,7 +47,7 @@ def logs(tmp_path: Path, s3_bucket: Bucket) -> Path:
 
 
 def fetched(front: Door, bucket: Bucket) -> list[str]:
-    """The names of files that were asked for since the last look."""
+    """Return the names of files requested since the last call."""
 
     def is_file(request: Request) -> bool:
         return request.method == "GET" and request.path.startswith(f"/{bucket.name}/logs/")
@@ -57,11 +57,11 @@ def fetched(front: Door, bucket: Bucket) -> list[str]:
     return sorted(names)
 
 
-def test_a_store_that_trickles_is_waited_for(
+def test_collecting_waits_for_a_slow_store(
     logs: Path, slow: Door, s3_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Files, "timeout_seconds", 3)
-    # Longer than its patience in all, and much shorter from piece to piece.
+    # Longer than the timeout in total, and much shorter from piece to piece.
     slow.pieces, slow.pause = 20, 0.2
     collect([open_source(s3_bucket.url("logs"))], tmp_path / "store")
     assert open_run(str(tmp_path / "store")).steps.equals(open_run(str(logs)).steps)
@@ -69,7 +69,7 @@ def test_a_store_that_trickles_is_waited_for(
 
 
 @pytest.mark.parametrize("pieces", [0, 1], ids=["before it answers", "within a file"])
-def test_a_store_that_falls_silent_is_given_up(
+def test_collecting_gives_up_on_a_store_that_stops_answering(
     logs: Path,
     slow: Door,
     s3_bucket: Bucket,
@@ -91,12 +91,12 @@ def test_a_store_that_falls_silent_is_given_up(
     assert fetched(slow, s3_bucket).count(SLOW) == 2
     slow.stops_after = None
     assert main(words) == 0
-    # What had come whole is not asked for again.
+    # Files that were fetched whole are not requested again.
     assert fetched(slow, s3_bucket) == [SLOW]
     assert open_run(str(store)).steps.equals(open_run(str(logs)).steps)
 
 
-def test_a_store_that_is_silent_from_the_start_is_given_up(
+def test_collecting_gives_up_on_a_store_that_never_answers(
     logs: Path, slow: Door, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Files, "timeout_seconds", 1)
@@ -130,7 +130,7 @@ def test_a_log_that_grew_keeps_its_old_copy_while_the_store_is_silent(
 
 
 @pytest.mark.parametrize("scheme", ["gs", "az"])
-def test_other_stores_that_fall_silent_are_given_up_as_well(
+def test_collecting_gives_up_on_other_silent_stores_too(
     scheme: str,
     request: pytest.FixtureRequest,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Step logs out of the folders of Spark and of Databricks' log delivery, whatever lies beside them."""
+"""Step logs from the folders of Spark and of Databricks' log delivery, among any other files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def original(tmp_path: Path) -> Run:
 
 
 def output(path: Path, prefix: str = "[0]<stderr>:", piece: int = 3000) -> bytes:
-    """What an executor's stderr has of a rank with this step log, among Spark's own lines."""
+    """Return an executor's stderr with this step log, among Spark's own lines."""
     data = path.read_bytes()
     key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
     found = [
@@ -85,7 +85,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def application(work: Path, name: str, logs: Path, executors: int = 2) -> None:
-    """A work folder with one rank on each of the first executors."""
+    """Make a work folder with one rank on each of the first executors."""
     printed = [output(path) for path in paths(logs)]
     for number in range(executors):
         own = printed[number] if number < len(printed) else LOG4J
@@ -141,18 +141,18 @@ def test_outputs_are_rolled_over_in_the_middle_of_a_record(
     assert run.problems == ()
 
 
-def test_a_record_that_breaks_off_for_good_is_said(tmp_path: Path, original: Run) -> None:
+def test_a_record_that_is_never_completed_is_reported(tmp_path: Path, original: Run) -> None:
     application(tmp_path / "work", FIRST, tmp_path / "original")
     stderr = tmp_path / "work" / FIRST / "0" / "stderr"
     data = stderr.read_bytes()
     stderr.write_bytes(data[: data.index(b"\n", data.rfind(b"stallscope:1:")) - 4])
     (run,) = read(str(tmp_path / "work"))
-    said = [str(problem) for problem in run.problems]
-    assert f"{FIRST}/0/stderr: 1 damaged record(s) of step logs skipped" in said
+    messages = [str(problem) for problem in run.problems]
+    assert f"{FIRST}/0/stderr: 1 damaged record(s) of step logs skipped" in messages
     assert run.ranks == [0, 1]
 
 
-def test_what_a_notebook_cuts_out_of_its_output_is_said(tmp_path: Path, original: Run) -> None:
+def test_output_that_a_notebook_cuts_is_reported(tmp_path: Path, original: Run) -> None:
     lines = b"".join(
         output(path, f"[1,{rank}]<stderr>:")
         for rank, path in enumerate(paths(tmp_path / "original"))
@@ -163,9 +163,9 @@ def test_what_a_notebook_cuts_out_of_its_output_is_said(tmp_path: Path, original
     assert any("records are missing after byte" in problem.what for problem in run.problems)
 
 
-# What is called appstatus is empty.
+# The file named appstatus is empty.
 @pytest.mark.parametrize("name", [name for name in EVENT_LOGS if "/appstatus_" not in name])
-def test_event_logs_beside_are_read_piece_by_piece(
+def test_event_logs_in_the_folder_are_read_piece_by_piece(
     tmp_path: Path, original: Run, name: str
 ) -> None:
     line, size = b'{"Event":"x"}\n', 20_000_000
@@ -194,7 +194,7 @@ def test_event_logs_beside_are_read_piece_by_piece(
     assert all(end is not None and end - start <= 8 << 20 for start, end in asked)
 
 
-def test_of_a_long_event_log_far_away_little_is_fetched(
+def test_little_is_fetched_of_a_long_remote_event_log(
     tmp_path: Path, original: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_logs, "_MOST_FAR_BYTES", 1_000_000)
@@ -217,23 +217,25 @@ def test_of_a_long_event_log_far_away_little_is_fetched(
 
 
 @pytest.mark.parametrize("name", [*EVENT_LOGS, *OUTPUTS])
-def test_names_that_are_sparks_own(name: str) -> None:
+def test_names_of_spark_files(name: str) -> None:
     assert is_spark_output(name, b"")
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_names_that_are_not(name: str) -> None:
+def test_other_names(name: str) -> None:
     assert not is_event_log(name)
     assert not is_spark_output(name, LOG4J)
 
 
-def test_an_event_log_is_known_by_its_beginning_too(tmp_path: Path, original: Run) -> None:
+def test_an_event_log_is_recognised_by_its_start_too(tmp_path: Path, original: Run) -> None:
     write(tmp_path / "original" / "history.json", EVENTS)
     (run,) = read(str(tmp_path / "original"))
     assert run.problems == ()
 
 
-def test_other_files_beside_executors_outputs_are_still_said(tmp_path: Path, original: Run) -> None:
+def test_other_files_next_to_executors_outputs_are_still_reported(
+    tmp_path: Path, original: Run
+) -> None:
     application(tmp_path / "work", FIRST, tmp_path / "original")
     write(tmp_path / "work" / "notes.txt", b"tuned on Friday\n")
     (run,) = read(str(tmp_path / "work"))
@@ -248,7 +250,7 @@ def test_other_files_beside_executors_outputs_are_still_said(tmp_path: Path, ori
         ("driver/stdout", b"Start training.\n"),
     ],
 )
-def test_spark_logs_without_records_say_what_is_missing(
+def test_the_error_for_spark_logs_without_records_names_what_is_missing(
     tmp_path: Path, name: str, data: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path / name, data)

@@ -1,4 +1,4 @@
-"""Logs on hosts that are reached over ssh, by the user's own configuration and by nobody else's keys."""
+"""Logs on hosts reached over ssh, with the user's own configuration and keys only."""
 
 from __future__ import annotations
 
@@ -118,20 +118,20 @@ def test_all_hosts_of_a_hostfile_are_collected_into_one_run(
     )
 
 
-def test_what_is_not_there_is_said(logs: Path) -> None:
+def test_a_missing_folder_is_named(logs: Path) -> None:
     url = f"ssh://alpha{logs}/nothing"
     assert refusal(url) == f"{url}: there is no such file or folder"
     assert refusal(f"{url}*").endswith("nothing matches")
 
 
-def test_a_file_that_has_gone_since_is_said(logs: Path) -> None:
+def test_a_file_deleted_since_is_named(logs: Path) -> None:
     file, *_ = open_source(f"ssh://alpha{logs}").files()
     (logs / file.name).unlink()
     with pytest.raises(NotFoundError, match="the file was removed"):
         file.read()
 
 
-def test_a_host_whose_key_is_not_known_is_refused(logs: Path, sshd: Sshd) -> None:
+def test_a_host_with_an_unknown_key_is_refused(logs: Path, sshd: Sshd) -> None:
     sshd.known_hosts.unlink()
     sentence = refusal(f"ssh://alpha{logs}")
     assert REFUSED in sentence
@@ -140,7 +140,7 @@ def test_a_host_whose_key_is_not_known_is_refused(logs: Path, sshd: Sshd) -> Non
     assert f"'ssh -p {sshd.port} {sshd.user}@127.0.0.1'" in refusal(url)
 
 
-def test_a_host_whose_key_has_changed_is_refused(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
+def test_a_host_with_a_changed_key_is_refused(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
     other = tool("ssh").new_key(tmp_path / "other_host_key").with_suffix(".pub").read_text()
     sshd.known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {other}")
     assert REFUSED in refusal(f"ssh://alpha{logs}")
@@ -167,7 +167,7 @@ def test_known_hosts_of_the_configuration_count(logs: Path, sshd: Sshd, tmp_path
     assert open_source(f"ssh://alpha{logs}").files()
 
 
-def test_a_key_that_is_not_let_in_is_one_sentence(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
+def test_a_rejected_key_is_an_error_of_one_sentence(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
     sshd.configure(f"IdentityFile {tool('ssh').new_key(tmp_path / 'other_user_key')}")
     sentence = refusal(f"ssh://alpha{logs}")
     assert f"Permission denied for user {sshd.user}" in sentence
@@ -189,7 +189,7 @@ def test_a_key_with_a_passphrase_is_used_from_the_agent(
 
 @pytest.fixture
 def agent(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An agent of the test's own, without keys."""
+    """Run an agent for the test, without keys."""
     door = tmp_path / "agent"
     monkeypatch.setenv("SSH_AUTH_SOCK", str(door))
     command = ["ssh-agent", "-D", "-a", door]
@@ -205,13 +205,13 @@ def test_a_password_in_the_url_is_in_no_message(logs: Path, sshd: Sshd) -> None:
     assert "Permission denied for user nobody" in str(raised.value)
 
 
-def test_a_host_that_is_not_there_is_one_sentence(sshd: Sshd) -> None:
+def test_an_unknown_host_is_an_error_of_one_sentence(sshd: Sshd) -> None:
     assert "no such host" in refusal("ssh://no-such-host.invalid/logs")
     port = tool("server").free_port()
     assert "no ssh server answers there" in refusal(f"ssh://127.0.0.1:{port}/logs")
 
 
-def test_a_host_that_does_not_answer_is_one_sentence(
+def test_a_silent_host_is_an_error_of_one_sentence(
     sshd: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ssh, "_CONNECT_SECONDS", 1)
@@ -221,7 +221,7 @@ def test_a_host_that_does_not_answer_is_one_sentence(
         )
 
 
-def test_a_host_that_falls_silent_is_given_up_and_asked_anew(
+def test_a_host_that_stops_answering_is_given_up_and_retried(
     sshd_side: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ssh, "_KEEPALIVE_SECONDS", 0.2)
@@ -240,17 +240,17 @@ def test_a_host_that_falls_silent_is_given_up_and_asked_anew(
             os.kill(session, signal.SIGCONT)
 
 
-def test_a_configuration_with_a_mistake_is_said_with_its_line(logs: Path, sshd: Sshd) -> None:
+def test_a_bad_configuration_is_an_error_with_its_line(logs: Path, sshd: Sshd) -> None:
     sshd.configure("Port nonsense")
     assert ".ssh/config line 6" in refusal(f"ssh://alpha{logs}")
 
 
-def test_a_key_file_that_is_not_there_is_said_by_its_name(logs: Path, sshd: Sshd) -> None:
+def test_a_missing_key_file_is_named(logs: Path, sshd: Sshd) -> None:
     sshd.configure("IdentityFile ~/.ssh/nothing")
     assert "nothing" in refusal(f"ssh://alpha{logs}")
 
 
-def test_a_connection_that_is_lost_is_made_again(
+def test_a_lost_connection_is_restored(
     sshd_side: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_job(tmp_path / "logs", JOB)

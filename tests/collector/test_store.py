@@ -1,4 +1,4 @@
-"""Collected runs are whole, equal to their logs, and stay inside the store."""
+"""Collected runs are complete, equal to their logs, and stay inside the store."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_one_epoch_can_be_read_alone(tmp_path: Path) -> None:
 STALL = Event("stall", "logs/stderr", "waited for rank 1", (1,), ("b",), 5, None, 7, 60)
 
 
-def test_events_are_kept_and_those_of_logs_that_have_gone_as_well(tmp_path: Path) -> None:
+def test_events_are_kept_and_those_of_deleted_logs_as_well(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", JOB)
     run = read(str(tmp_path / "logs"))[0]
     save_run(replace(run, events=(STALL,)), tmp_path / "store")
@@ -84,18 +84,18 @@ def plainly(series: Iterable[Series]) -> list[tuple[object, ...]]:
     return [(*list(vars(one).values())[:-2], *one.wall_ns, *one.value) for one in series]
 
 
-def test_series_are_kept_and_read_when_somebody_asks(tmp_path: Path) -> None:
+def test_series_are_kept_and_read_on_request(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", JOB)
     own = (cpu(1.5, 2.5), replace(cpu(7.0), node=None, rank=3, name="x", unit=""))
     place = save_run(replace(read(str(tmp_path / "logs"))[0], series=own), tmp_path / "store")
     assert plainly(load_run(place).series) == plainly(own)
     lazy = RunOnDisk.open(place)
     assert plainly(lazy.series) == plainly(own)
-    # Tables are large, and were not asked for.
+    # Tables are large, and were not requested.
     assert "steps" not in vars(lazy)
 
 
-def test_series_of_files_that_have_gone_are_kept_as_well(tmp_path: Path) -> None:
+def test_series_of_deleted_files_are_kept_as_well(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", JOB)
     run = read(str(tmp_path / "logs"))[0]
     save_run(replace(run, series=(cpu(1.0), cpu(2.0, where="other"))), tmp_path / "store")
@@ -106,7 +106,7 @@ def test_series_of_files_that_have_gone_are_kept_as_well(tmp_path: Path) -> None
     assert plainly(load_run(place).series) == plainly(now)
 
 
-def test_runs_that_were_collected_before_have_none(tmp_path: Path) -> None:
+def test_runs_collected_by_older_versions_have_no_series(tmp_path: Path) -> None:
     place = collected(tmp_path)
     manifest = json.loads((place / "manifest.json").read_text())
     del manifest["series"]
@@ -114,7 +114,7 @@ def test_runs_that_were_collected_before_have_none(tmp_path: Path) -> None:
     assert load_run(place).series == RunOnDisk.open(place).series == ()
 
 
-def test_damaged_series_are_told(tmp_path: Path) -> None:
+def test_damaged_series_are_reported(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", JOB)
     run = replace(read(str(tmp_path / "logs"))[0], series=(cpu(1.0, 2.0),))
     place = save_run(run, tmp_path / "store")
@@ -133,7 +133,7 @@ def test_a_run_without_any_step_is_kept(tmp_path: Path) -> None:
     assert load_run(place).steps.num_rows == 0
 
 
-def test_tables_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
+def test_tables_are_read_on_request(tmp_path: Path) -> None:
     place = collected(tmp_path)
     whole, later = load_run(place), RunOnDisk.open(place)
     assert "steps" not in vars(later)
@@ -143,7 +143,7 @@ def test_tables_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
     assert not hasattr(later, "nothing")
 
 
-def test_what_is_on_disk_can_be_copied_with_other_parts(tmp_path: Path) -> None:
+def test_a_run_on_disk_can_be_copied_with_other_parts(tmp_path: Path) -> None:
     later = RunOnDisk.open(collected(tmp_path))
     named = replace(later, source="elsewhere")
     assert (named.source, named.rows, named.id) == ("elsewhere", JOB.ranks * JOB.steps, later.id)
@@ -159,7 +159,7 @@ def test_a_run_collected_before_its_rows_were_noted_is_read_at_once(tmp_path: Pa
     assert (run.rows, "steps" in vars(run)) == (JOB.ranks * JOB.steps, True)
 
 
-def test_tables_of_another_state_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
+def test_tables_of_another_state_are_not_used(tmp_path: Path) -> None:
     place = collected(tmp_path)
     before = RunOnDisk.open(place)
     collected(tmp_path, replace(JOB, steps=30))
@@ -167,7 +167,7 @@ def test_tables_of_another_state_are_not_taken_for_those_of_this_one(tmp_path: P
         _ = before.steps
 
 
-def test_collecting_again_replaces_the_run_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_collecting_again_replaces_the_run_completely(tmp_path: Path) -> None:
     collected(tmp_path)
     collected(tmp_path, replace(JOB, steps=30))
     (place,) = collected_runs(tmp_path / "store")
@@ -189,7 +189,7 @@ def test_ranks_collected_from_their_hosts_one_after_the_other_are_one_run(tmp_pa
     assert back.intervals.equals(whole.intervals)
 
 
-def test_logs_that_have_gone_at_their_source_stay(tmp_path: Path) -> None:
+def test_logs_deleted_at_their_source_stay(tmp_path: Path) -> None:
     collected(tmp_path)
     for path in (tmp_path / "logs").glob("rank-00002*"):
         path.unlink()
@@ -224,7 +224,7 @@ def test_a_hostile_run_id_stays_in_the_store(tmp_path: Path, name: str) -> None:
     assert load_run(place).id == name
 
 
-def test_a_damaged_run_says_so(tmp_path: Path) -> None:
+def test_a_damaged_run_is_an_error(tmp_path: Path) -> None:
     place = collected(tmp_path)
     (steps,) = (place / "steps").iterdir()
     steps.write_bytes(steps.read_bytes()[:100])
@@ -244,7 +244,7 @@ def test_a_newer_store_is_refused_by_name(tmp_path: Path) -> None:
         load_run(manifest.parent)
 
 
-def test_a_store_stands_for_all_of_its_runs(tmp_path: Path) -> None:
+def test_a_store_means_all_of_its_runs(tmp_path: Path) -> None:
     for name in ("run-a", "run-b"):
         write_job(tmp_path / name, replace(JOB, run_id=name))
         save_run(read(str(tmp_path / name))[0], tmp_path / "store")
@@ -257,7 +257,7 @@ def test_a_store_stands_for_all_of_its_runs(tmp_path: Path) -> None:
         open_run(store + "#nonsense")
 
 
-def test_a_folder_that_two_jobs_used_is_the_newest_one_and_says_so(tmp_path: Path) -> None:
+def test_a_folder_of_two_jobs_is_the_newest_one_with_a_note(tmp_path: Path) -> None:
     write_job(tmp_path / "1", JOB)
     later = {"anchor": {"monotonic_ns": 0, "wall_ns": 1_800_000_000_000_000_000}}
     write_job(tmp_path / "2", replace(JOB, run_id="run-b", facts=later))

@@ -1,4 +1,4 @@
-"""Stores at URLs: the same runs as in a folder, whole at any time, whoever writes at once."""
+"""Stores at URLs: the same runs as in a folder, complete at any time, also with concurrent writers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from stallscope.runs import open_run, open_runs
 
 JOB = Job(ranks=3, steps=120, epochs=2, slow={(1, "input"): 15.0}, facts={"model": "resnet"})
 SYNTHETIC = replace(JOB, slow={}, run_id="synthetic", facts={"model": "resnet", "synthetic": True})
-#: So long ago that nobody is at it any more.
+#: Old enough that no collector still works on it.
 DAYS = 2 * 24 * 3600
 
 
@@ -62,8 +62,8 @@ def collect(*sources: object, to: object) -> None:
     assert main(["collect", *map(str, sources), "--to", str(to)]) == 0
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
-    """What a command says in JSON."""
+def json_of(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
+    """Return a command's JSON output."""
     capsys.readouterr()
     assert main([*map(str, words)]) == 0
     return json.loads(capsys.readouterr().out)
@@ -74,7 +74,7 @@ def without(items: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
 
 
 def seen(store: str) -> tuple[Any, str]:
-    """The file system that has a store, as Stallscope opens it, and the store's path there."""
+    """Return the file system of a store, as Stallscope opens it, and the store's path there."""
     place = open_source(store)
     assert isinstance(place, Files)
     file_system, root = place.open_file_system()
@@ -83,7 +83,7 @@ def seen(store: str) -> tuple[Any, str]:
 
 
 def names_in(store: str) -> set[str]:
-    """All files of a store at a URL."""
+    """Return all files of a store at a URL."""
     file_system, root = seen(store)
     return {path.removeprefix(root + "/") for path in file_system.find(root)}
 
@@ -107,20 +107,20 @@ def test_runs_are_reported_on_and_listed_as_in_a_folder(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     store = request.getfixturevalue(kind)
-    # What is held in the memory of this process, others do not see.
+    # Other processes do not see what this process has in memory.
     alone = ["--jobs", "1"] if kind == "memory" else []
     for place in (store, tmp_path / "store"):
         collect(logs, synthetic, to=place)
     reports = [
-        told(capsys, "report", place, "--format", "json", *alone)
+        json_of(capsys, "report", place, "--format", "json", *alone)
         for place in (store, tmp_path / "store")
     ]
     assert (reports[0], len(reports[0])) == (reports[1], 2)
     for place in (f"{store}#run-a", f"{store}/run-a"):
-        (one,) = told(capsys, "report", place, "--format", "json")
+        (one,) = json_of(capsys, "report", place, "--format", "json")
         assert one == next(other for other in reports[0] if other["run"]["id"] == "run-a")
         assert one["baseline"] is not None
-    lists = [told(capsys, "runs", place, "--json") for place in (store, tmp_path / "store")]
+    lists = [json_of(capsys, "runs", place, "--json") for place in (store, tmp_path / "store")]
     assert [one["path"] for one in lists[0]] == [f"{store}/{one['id']}" for one in lists[0]]
     assert without(lists[0], "path", "collected_at") == without(lists[1], "path", "collected_at")
     assert open_run(f"{store}#run-a").steps.equals(open_run(str(logs)).steps)
@@ -129,7 +129,7 @@ def test_runs_are_reported_on_and_listed_as_in_a_folder(
 
 
 @pytest.mark.services
-def test_every_kind_of_store_takes_them(
+def test_every_kind_of_store_works(
     bucket: Bucket, logs: Path, synthetic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = bucket.url("runs")
@@ -142,7 +142,8 @@ def test_every_kind_of_store_takes_them(
     collect(bucket.url("logs/run-a"), synthetic, to=store)
     collect(logs, synthetic, to=tmp_path / "store")
     found, wanted = (
-        told(capsys, "report", place, "--format", "json") for place in (store, tmp_path / "store")
+        json_of(capsys, "report", place, "--format", "json")
+        for place in (store, tmp_path / "store")
     )
     for one in (*found, *wanted):
         one["run"].pop("source")
@@ -153,7 +154,7 @@ def test_every_kind_of_store_takes_them(
     assert capsys.readouterr().out.startswith(f"{store}/run-a: unchanged, 3 of 3 rank(s)")
 
 
-def test_logs_that_come_later_are_merged_and_old_files_go(logs: Path, url: str) -> None:
+def test_later_logs_are_merged_and_old_files_removed(logs: Path, url: str) -> None:
     first, *rest = sorted(logs.glob("*.csv"))
     collect(first, to=url)
     before = listed_in(url)
@@ -165,7 +166,7 @@ def test_logs_that_come_later_are_merged_and_old_files_go(logs: Path, url: str) 
     assert listed_in(url) | {"manifest.json", "summary.json"} == files_of(url)
 
 
-def test_files_that_are_there_already_are_not_put_again(logs: Path, url: str) -> None:
+def test_existing_files_are_not_written_again(logs: Path, url: str) -> None:
     collect(logs, to=url)
     before = listed_in(url)
     (logs / "rank-00000.0.0.steps.csv").touch()
@@ -173,7 +174,7 @@ def test_files_that_are_there_already_are_not_put_again(logs: Path, url: str) ->
     assert listed_in(url) == before
 
 
-def test_what_is_unchanged_is_noticed_without_fetching_anything(
+def test_unchanged_runs_are_recognised_without_fetching(
     logs: Path,
     url: str,
     memory: str,
@@ -195,7 +196,7 @@ def test_what_is_unchanged_is_noticed_without_fetching_anything(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, UnreadableError])
-def test_a_run_whose_manifest_did_not_come_is_none(
+def test_a_run_without_a_manifest_does_not_exist(
     logs: Path, url: str, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     def ended(*_: object) -> bool:
@@ -215,7 +216,7 @@ def test_a_run_whose_manifest_did_not_come_is_none(
     assert open_run(url).steps.equals(state.steps)
 
 
-def test_what_killed_collectors_have_left_goes_a_day_later(
+def test_files_of_killed_collectors_are_removed_a_day_later(
     logs: Path, url: str, tmp_path: Path
 ) -> None:
     collect(logs, to=url)
@@ -232,7 +233,7 @@ def test_what_killed_collectors_have_left_goes_a_day_later(
 
 
 def between(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, other: Any) -> list[str]:
-    """Let somebody else do something once, in the middle of what collects."""
+    """Run a concurrent change once, in the middle of collecting."""
     done: list[str] = []
     method = getattr(kind, name)
 
@@ -249,7 +250,7 @@ def between(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, other: Any) 
 def both_are_there(
     logs: Path, store: str, monkeypatch: pytest.MonkeyPatch, kind: type, name: str, *before: Path
 ) -> None:
-    """Two collectors bring different ranks of one run at once: the later one brings both."""
+    """Let two collectors bring different ranks of one run at once: the later one brings both."""
     one, other = sorted(logs.glob("*.csv"))[1:]
     for path in before:
         collect(path, to=store)
@@ -261,7 +262,7 @@ def both_are_there(
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_of_two_collectors_the_later_one_begins_again(
+def test_the_later_of_two_collectors_starts_again(
     logs: Path, url: str, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     before = [logs / "rank-00000.0.0.steps.csv"] if again else []
@@ -273,7 +274,7 @@ def test_of_two_collectors_the_later_one_begins_again(
     ("kind", "again"),
     [("s3", False), ("s3", True), ("az", False), ("az", True)],
 )
-def test_a_bucket_says_so_when_another_manifest_came_in_the_last_moment(
+def test_a_bucket_reports_a_manifest_written_at_the_last_moment(
     kind: str,
     again: bool,
     logs: Path,
@@ -287,7 +288,7 @@ def test_a_bucket_says_so_when_another_manifest_came_in_the_last_moment(
 
 
 @pytest.mark.services
-def test_hosts_that_are_reached_over_ssh_take_them(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
+def test_stores_on_hosts_over_ssh_work(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
     store = f"ssh://alpha{tmp_path}/runs"
     collect(logs / "rank-00000.0.0.steps.csv", to=store)
     collect(logs, to=store)
@@ -302,7 +303,7 @@ def test_hosts_that_are_reached_over_ssh_take_them(logs: Path, sshd: Sshd, tmp_p
 
 
 @pytest.mark.services
-def test_a_store_that_knows_no_conditions_takes_runs(
+def test_a_store_without_conditional_writes_works(
     logs: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = type(open_source("s3://bucket"))
@@ -311,7 +312,7 @@ def test_a_store_that_knows_no_conditions_takes_runs(
     assert open_run(s3_bucket.url("runs")).ranks == [0, 1, 2]
 
 
-def test_collectors_at_once_leave_a_whole_run(logs: Path, url: str) -> None:
+def test_concurrent_collectors_leave_a_complete_run(logs: Path, url: str) -> None:
     threads = [
         threading.Thread(target=collect, args=(one,), kwargs={"to": url})
         for one in sorted(logs.glob("*.csv"))
@@ -325,7 +326,7 @@ def test_collectors_at_once_leave_a_whole_run(logs: Path, url: str) -> None:
     assert run.steps.num_rows == len(run.ranks) * JOB.steps
 
 
-def test_who_reads_a_state_that_has_gone_is_told_so(logs: Path, url: str, tmp_path: Path) -> None:
+def test_reading_a_deleted_state_is_an_error(logs: Path, url: str, tmp_path: Path) -> None:
     collect(logs, to=url)
     store = open_mirror(url, tmp_path)
     assert store is not None
@@ -366,7 +367,7 @@ def _no_manifest(folder: Path) -> None:
         (_no_manifest, "the collected run is damaged"),
     ],
 )
-def test_damage_is_one_sentence_and_collecting_again_mends_it(
+def test_damage_is_an_error_that_collecting_again_repairs(
     logs: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Any, says: str
 ) -> None:
     collect(logs, to=url)
@@ -413,7 +414,7 @@ def test_runs_are_removed(
     assert main(["rm", f"{url}#run-a", "--yes"]) == 0
     assert capsys.readouterr().out == f"{url}/run-a: removed\n"
     assert files_of(url) == set()
-    assert [one["id"] for one in told(capsys, "runs", url, "--json")] == ["synthetic"]
+    assert [one["id"] for one in json_of(capsys, "runs", url, "--json")] == ["synthetic"]
     for words, says in (
         ((f"{url}#run-a",), f"{url}: there is no run run-a; stallscope runs {url} lists them"),
         ((url,), f"{url}: this is a whole store; name a run: {url}#RUN_ID"),
@@ -434,7 +435,7 @@ def test_the_dashboard_shows_a_mirror(
     assert runs.analysis("run-a", "synthetic").steps == open_run(f"{url}#run-a").rows // 3
 
 
-def test_other_words_are_one_sentence(
+def test_invalid_urls_are_errors_of_one_sentence(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words, says in (
@@ -446,7 +447,7 @@ def test_other_words_are_one_sentence(
 
 
 @pytest.mark.services
-def test_refusals_are_one_sentence_without_secrets(
+def test_refusals_are_errors_of_one_sentence_without_secrets(
     logs: Path,
     s3_bucket: Bucket,
     monkeypatch: pytest.MonkeyPatch,
@@ -468,7 +469,7 @@ def test_refusals_are_one_sentence_without_secrets(
 
 
 @pytest.mark.services
-def test_a_bucket_that_only_gives_is_said_to_take_nothing(
+def test_a_read_only_bucket_is_an_error(
     logs: Path, s3_bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     resource = f"arn:aws:s3:::{s3_bucket.name}/*"

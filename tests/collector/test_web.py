@@ -1,4 +1,4 @@
-"""Files of web servers: with and without a length, as wholes and in parts, and what breaks off."""
+"""Files of web servers: with and without a length, whole and in parts, and broken connections."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SERVERS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """A run, an event log of its time, and whatever else may lie beside it."""
+    """Make a run, an event log of its time, and all kinds of companion files."""
     folder = tmp_path_factory.mktemp("logs")
     run = run_of_job(folder, Job(ranks=2, steps=3000))
     assert run.started_at is not None
@@ -65,7 +65,7 @@ def server(request: pytest.FixtureRequest, files: dict[str, bytes]) -> Iterator[
 
 
 def listed(server: Web, name: str) -> bytes:
-    """A file as a source gives it, once as a whole and once in parts."""
+    """A file as a source returns it, once whole and once in parts."""
     (file,) = open_source(f"{server.url}/{name}").files()
     assert file.name == name
     whole = file.read()
@@ -79,19 +79,19 @@ def listed(server: Web, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", [*STEPS, APPLICATION, "stdout.txt", "autotune.csv"])
-def test_any_file_is_there_as_a_whole_and_in_parts(
+def test_any_file_can_be_read_whole_and_in_parts(
     server: Web, name: str, files: dict[str, bytes]
 ) -> None:
     assert listed(server, name) == files[name]
 
 
-def test_an_event_log_tells_its_run(server: Web) -> None:
+def test_an_event_log_gives_its_run(server: Web) -> None:
     (run,) = read(f"{server.url}/*")
     assert run.steps.num_rows == 6000
     assert {"executor_lost", "task_failed"} <= {event.kind for event in run.events}
 
 
-def test_inspect_says_of_each_file_what_it_is(server: Web, files: dict[str, bytes]) -> None:
+def test_inspect_names_the_kind_of_each_file(server: Web, files: dict[str, bytes]) -> None:
     seen = {one.path: one for one in inspect(f"{server.url}/*").files}
     assert {name: one.bytes for name, one in seen.items()} == {
         name: len(data) for name, data in files.items() if name
@@ -106,20 +106,20 @@ def test_inspect_says_of_each_file_what_it_is(server: Web, files: dict[str, byte
     assert seen[APPLICATION].notes[0].startswith("events: ")
 
 
-def test_of_a_large_file_the_beginning_and_the_end_are_looked_at(server: Web) -> None:
+def test_a_large_file_is_read_at_its_start_and_end(server: Web) -> None:
     (seen,) = inspect(f"{server.url}/{STEPS[0]}", most_bytes=20_000).files
     assert (seen.steps, seen.torn_lines) == (3000, 0)
     assert seen.notes == ("only its first and last 10000 bytes were looked at",)
 
 
 @pytest.mark.parametrize("pattern", ["*.steps.csv", STEPS[0]])
-def test_all_of_it_is_collected(server: Web, pattern: str, tmp_path: Path) -> None:
+def test_everything_is_collected(server: Web, pattern: str, tmp_path: Path) -> None:
     assert main(["collect", f"{server.url}/{pattern}", "--to", str(tmp_path)]) == 0
     run = open_run(str(tmp_path / "run-a"))
     assert run.steps.num_rows == (6000 if "*" in pattern else 3000)
 
 
-def test_a_file_that_has_grown_is_as_long_as_it_is_now(server: Web) -> None:
+def test_a_grown_file_has_its_new_length(server: Web) -> None:
     data = server.files[STEPS[0]]
     source = open_source(f"{server.url}/{STEPS[0]}")
     server.files[STEPS[0]] = data[:30_000]
@@ -131,20 +131,20 @@ def test_a_file_that_has_grown_is_as_long_as_it_is_now(server: Web) -> None:
     assert after.read(29_000) == data[29_000:]
 
 
-def test_on_another_machine_it_is_opened_anew(server: Web, files: dict[str, bytes]) -> None:
+def test_on_another_machine_it_is_opened_again(server: Web, files: dict[str, bytes]) -> None:
     (file,) = open_source(f"{server.url}/{APPLICATION}").files()
     there = pickle.loads(pickle.dumps(file))
     assert there.read(100, 200) == files[APPLICATION][100:200]
     assert there.read() == files[APPLICATION]
 
 
-def test_a_server_that_gives_wholes_only_is_asked_for_one_once(files: dict[str, bytes]) -> None:
+def test_a_server_without_ranges_is_asked_for_a_whole_file_once(files: dict[str, bytes]) -> None:
     with web(files=files, sized=True) as server:
         (file,) = open_source(f"{server.url}/{STEPS[0]}").files()
         server.asked.clear()
         for at in range(0, 10_000, 1000):
             file.read(at, at + 1000)
-        # What comes in answer to the first one is broken off.
+        # The answer to the first request is cut off.
         assert len(server.asked) == 2
 
 
@@ -177,21 +177,21 @@ def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("sized", [True, False], ids=["sized", "chunked"])
 @pytest.mark.parametrize("name", [STEPS[0], APPLICATION, "stdout.txt"])
 @pytest.mark.parametrize("look", LOOKS)
-def test_what_breaks_off_is_a_sentence_and_never_an_empty_file(
+def test_a_broken_transfer_is_an_error_and_never_an_empty_file(
     look: str, name: str, sized: bool, files: dict[str, bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with web(files=files, sized=sized, breaks_at=1) as server:
         code = LOOKS[look](f"{server.url}/{name}")
-    said = "".join(capsys.readouterr())
+    printed = "".join(capsys.readouterr())
     if (look, name) == ("report", APPLICATION):
-        assert "Spark's own logs and no step logs" in said  # alone they are not opened
+        assert "Spark's own logs and no step logs" in printed  # alone they are not opened
     else:
-        assert "the connection was lost during the transfer" in " ".join(said.split())
+        assert "the connection was lost during the transfer" in " ".join(printed.split())
     assert code == (0 if look == "inspect" else 2)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_event_log_that_breaks_off_is_missed_in_its_run(files: dict[str, bytes]) -> None:
+def test_a_broken_event_log_is_reported_in_its_run(files: dict[str, bytes]) -> None:
     with web(files=files) as server:
         found = open_source(f"{server.url}/*").files()
         server.breaks_at = 1
@@ -202,7 +202,7 @@ def test_an_event_log_that_breaks_off_is_missed_in_its_run(files: dict[str, byte
             again.read(0, 100)
 
 
-def test_what_never_ends_is_refused(
+def test_an_endless_file_is_refused(
     files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_files, "_MOST_BYTES", 1 << 20)
@@ -215,7 +215,7 @@ def test_what_never_ends_is_refused(
         )
 
 
-def test_who_refuses_and_who_is_not_there_are_told_apart(files: dict[str, bytes]) -> None:
+def test_refusing_and_unreachable_servers_are_distinguished(files: dict[str, bytes]) -> None:
     with web(files=files) as server:
         with pytest.raises(NotFoundError, match="there is no such file or folder"):
             open_source(f"{server.url}/nothing").files()
@@ -226,7 +226,7 @@ def test_who_refuses_and_who_is_not_there_are_told_apart(files: dict[str, bytes]
         open_source(f"{server.url}/{STEPS[0]}").files()
 
 
-def test_a_key_in_the_query_is_no_part_of_a_name(files: dict[str, bytes]) -> None:
+def test_a_key_in_the_query_is_not_part_of_a_name(files: dict[str, bytes]) -> None:
     with web(files=files) as server:
         (file,) = open_source(f"{server.url}/{APPLICATION}?key=secret").files()
         assert (file.name, file.where) == (APPLICATION, f"{server.url}/{APPLICATION}")
@@ -234,7 +234,7 @@ def test_a_key_in_the_query_is_no_part_of_a_name(files: dict[str, bytes]) -> Non
         assert seen.format == "spark-events"
 
 
-def test_links_that_lead_nowhere_are_said(files: dict[str, bytes]) -> None:
+def test_broken_links_are_reported(files: dict[str, bytes]) -> None:
     page = files[""] + b'<a href="rank-00002.0.0.steps.csv">gone</a>'
     with web(files={**files, "": page}) as server:
         (run,) = read(f"{server.url}/*.steps.csv")

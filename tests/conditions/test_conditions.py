@@ -1,4 +1,4 @@
-"""Conditions as users type them, held against runs."""
+"""Conditions as users type them, evaluated on runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def slow_input(baseline: bool = True, baseline_ranks: int = 2) -> Analysis:
 
 
 @cache
-def without_stamps() -> Analysis:
+def without_timestamps() -> Analysis:
     return analyse(simulator.simulate(replace(SLOW_INPUT, stamps=False)).run)
 
 
@@ -88,14 +88,14 @@ def test_conditions_hold_or_not(text: str, held: bool) -> None:
 
 
 def test_the_outcome_shows_the_numbers() -> None:
-    said = check("input.excess>10%").says
+    explanation = check("input.excess>10%").says
     entry, step = slow_input().cause("input"), slow_input().step
     assert entry is not None
     assert entry.excess_ms is not None
     assert step is not None
     share = f"{entry.excess_ms / step.mean:.1%}"
-    assert said.startswith(f"input.excess is {share} (")
-    assert said.endswith("), over 10%")
+    assert explanation.startswith(f"input.excess is {share} (")
+    assert explanation.endswith("), over 10%")
     assert check("job_s.total>1000").says.endswith("not over 1000 s")
     assert check("bottleneck=='imbalance'").says == "bottleneck is 'input', not 'imbalance'"
     assert check("verdict~put").says == "verdict is 'input', with 'put'"
@@ -136,11 +136,11 @@ def test_a_stop_is_a_condition_by_itself() -> None:
         ("bottleneck=stopped", False),
     ],
 )
-def test_it_is_known_which_conditions_need_the_analysis(text: str, alone: bool) -> None:
+def test_conditions_report_whether_they_need_the_analysis(text: str, alone: bool) -> None:
     assert parse(text).needs_analysis is not alone
 
 
-def test_without_an_analysis_its_figures_are_not_known() -> None:
+def test_without_an_analysis_its_figures_are_unknown() -> None:
     found = parse("size>1 and not stopped").check_stopped(None)
     assert (found.held, found.says) == (None, "size is not known: it needs the analysis of the run")
 
@@ -160,7 +160,7 @@ def test_input_of_one_slow_rank_is_input_although_the_others_only_wait() -> None
     assert check("input.ms-input.baseline_ms>90", found).held
 
 
-def test_of_several_parts_those_are_said_that_decide() -> None:
+def test_the_outcome_shows_the_deciding_parts() -> None:
     both = check("size==2 and size>5").says
     assert both == "size is 2, not over 5"
     assert check("size==2 and size>1").says == "size is 2, as much as 2; size is 2, over 1"
@@ -180,7 +180,7 @@ def test_of_several_parts_those_are_said_that_decide() -> None:
         ("epoch_times.mean_s>1", "only logs that know epochs and no steps have it"),
     ],
 )
-def test_what_is_missing_is_said_and_why(text: str, why: str) -> None:
+def test_the_outcome_says_what_is_missing_and_why(text: str, why: str) -> None:
     found = check(text, slow_input(baseline=False))
     assert found.held is None
     assert found.says.endswith(f"is not known: {why}")
@@ -188,14 +188,14 @@ def test_what_is_missing_is_said_and_why(text: str, why: str) -> None:
 
 def test_stages_that_were_not_measured_decide_nothing() -> None:
     for text in ("input.share>0", "what_if.input.speedup>0", "bottleneck=='input'", "changes>0"):
-        found = check(text, without_stamps())
+        found = check(text, without_timestamps())
         assert found.held is None, text
         assert "the stages of the steps were not measured" in found.says, text
-    assert check("bottleneck=='insufficient_data'", without_stamps()).held
-    assert check("step_ms.mean>100ms", without_stamps()).held
+    assert check("bottleneck=='insufficient_data'", without_timestamps()).held
+    assert check("step_ms.mean>100ms", without_timestamps()).held
 
 
-def test_logs_of_epochs_decide_what_they_know() -> None:
+def test_logs_of_epochs_decide_conditions_on_epochs() -> None:
     (run,) = read(str(Path(__file__).parents[1] / "parsers" / "printed" / "tf-2.15-verbose-2.txt"))
     epochs = analyse(run)
     assert check("epoch_times.mean_s<1 and epochs>1", epochs).held is True
@@ -215,7 +215,7 @@ def test_throughput_of_a_baseline_of_another_size_is_not_compared() -> None:
     assert found.says.endswith("the baseline ran on 4 ranks and this run on 2")
 
 
-def test_logic_with_what_is_not_known() -> None:
+def test_logic_with_unknown_values() -> None:
     alone = slow_input(baseline=False)
     assert check("gap>10% and size==3", alone).held is False
     assert check("gap>10% and size==2", alone).held is None
@@ -228,7 +228,7 @@ def test_logic_with_what_is_not_known() -> None:
     "text",
     ["size/findings.error>1", "size/(size-2)>1", "1e308*size*1e308>1", "size/(0*size)==0"],
 )
-def test_what_cannot_be_computed_is_not_known(text: str) -> None:
+def test_what_cannot_be_computed_is_unknown(text: str) -> None:
     found = check(text)
     assert found.held is None
     assert "cannot be told" in found.says
@@ -240,7 +240,7 @@ def _with_step(low: float, mean: float, high: float) -> Analysis:
     return replace(analysis, step=replace(analysis.step, mean=mean, ci95=(low, high)))
 
 
-def test_a_condition_within_the_interval_says_so_and_holds_by_the_estimate() -> None:
+def test_a_condition_within_the_interval_is_marked_and_holds_by_the_estimate() -> None:
     found = check("step_ms.mean>200ms", _with_step(180.0, 210.0, 240.0))
     assert found.held is True
     assert found.says.endswith("over 200ms; the interval 180–240 ms includes the limit")
@@ -252,7 +252,7 @@ def test_a_condition_within_the_interval_says_so_and_holds_by_the_estimate() -> 
     ("limit", "surely", "surely_not"),
     [(170, True, False), (200, False, False), (230, False, False), (250, False, True)],
 )
-def test_surely_asks_for_the_whole_interval(limit: int, surely: bool, surely_not: bool) -> None:
+def test_surely_requires_the_whole_interval(limit: int, surely: bool, surely_not: bool) -> None:
     analysis = _with_step(180.0, 210.0, 240.0)
     assert check(f"surely(step_ms.mean>{limit})", analysis).held is surely
     assert check(f"surely(not step_ms.mean>{limit})", analysis).held is surely_not
@@ -260,7 +260,7 @@ def test_surely_asks_for_the_whole_interval(limit: int, surely: bool, surely_not
     assert check(f"not surely(step_ms.mean>{limit})", analysis).held is not surely
 
 
-def test_surely_is_not_known_without_an_interval() -> None:
+def test_surely_is_unknown_without_an_interval() -> None:
     found = check("surely(step_ms.p99>1)")
     assert found.held is None
     assert found.says.endswith("it has no interval: percentiles have none")
@@ -268,7 +268,7 @@ def test_surely_is_not_known_without_an_interval() -> None:
     assert check("surely(step_ms.p99>1 or size==2)").held is True
 
 
-def test_intervals_of_two_runs_join_as_squares_and_those_of_one_run_add_up() -> None:
+def test_intervals_of_two_runs_add_in_quadrature_and_those_of_one_run_add_up() -> None:
     analysis = _with_step(197.0, 200.0, 203.0)
     base = _with_step(196.0, 200.0, 204.0)
     against = replace(analysis, baseline=base)
@@ -298,7 +298,7 @@ def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("", "column 1: the text ends where a figure or a number is missing"),
         (
@@ -337,26 +337,26 @@ def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> 
         ("x" * 1001, "a condition has at most 1,000 characters, and this one 1,001"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_with_its_place(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}[^\n]*$"):
+def test_an_error_is_one_sentence_with_its_position(text: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}[^\n]*$"):
         parse(text)
 
 
-def test_what_logs_say_is_shown_with_what_cannot_be_seen_written_out() -> None:
+def test_invisible_characters_from_logs_are_written_out() -> None:
     found = check("what_if.'host:\u202eevil'.speedup>1", slow_input())
     assert "\u202e" not in found.says
 
 
-def test_what_is_no_number_is_not_known() -> None:
+def test_what_is_not_a_number_is_unknown() -> None:
     for nothing in (float("nan"), float("inf")):
         found = check("step_ms.mean>1", _with_step(1.0, nothing, 2.0))
         assert found.held is None
         assert found.says == "step_ms.mean is not known: it was not measured"
 
 
-def test_a_verdict_that_cannot_be_told_is_no_other_verdict() -> None:
-    assert check("bottleneck!='compute'", without_stamps()).held is None
-    assert check("bottleneck!='insufficient_data'", without_stamps()).held is False
+def test_an_unknown_verdict_equals_no_other_verdict() -> None:
+    assert check("bottleneck!='compute'", without_timestamps()).held is None
+    assert check("bottleneck!='insufficient_data'", without_timestamps()).held is False
 
 
 def test_too_few_steps_leave_no_interval() -> None:
@@ -364,5 +364,5 @@ def test_too_few_steps_leave_no_interval() -> None:
     assert analysis.step is not None
     few = replace(analysis, step=replace(analysis.step, ci95=None))
     assert check("step_ms.mean>100", few).held is True
-    said = check("surely(step_ms.mean>100)", few).says
-    assert said.endswith("it has no interval: too few independent steps")
+    explanation = check("surely(step_ms.mean>100)", few).says
+    assert explanation.endswith("it has no interval: too few independent steps")

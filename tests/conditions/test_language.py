@@ -1,4 +1,6 @@
-"""The language as a whole: nothing breaks it, what it writes reads the same, all of it is documented."""
+"""The condition language: no input crashes it, conditions survive writing and reading, all is
+documented.
+"""
 
 from __future__ import annotations
 
@@ -102,19 +104,19 @@ def analyses() -> list[Analysis]:
 
 
 def _checked(text: str) -> None:
-    """Read, write, read again, and hold it against runs; or one sentence says what is wrong."""
+    """Read, write, read again and evaluate on runs; or get an error of one sentence."""
     try:
         condition = parse(text)
     except ValueError as error:
-        said = str(error)
+        message = str(error)
     else:
-        _held_against_runs(condition)
+        _evaluated_on_runs(condition)
         return
-    assert re.match(r"column \d+: \S|a condition has at most ", said)
-    assert said.isprintable()
+    assert re.match(r"column \d+: \S|a condition has at most ", message)
+    assert message.isprintable()
 
 
-def _held_against_runs(condition: Condition) -> None:
+def _evaluated_on_runs(condition: Condition) -> None:
     assert parse(str(condition)) == condition
     for analysis in analyses():
         outcome = condition.check(analysis)
@@ -127,12 +129,12 @@ def _held_against_runs(condition: Condition) -> None:
 @given(st.text(max_size=80))
 @example("\ud800>1")
 @example("٣>1")
-def test_no_text_breaks_it(text: str) -> None:
+def test_no_text_crashes_it(text: str) -> None:
     _checked(text)
 
 
 @given(st.lists(st.sampled_from(_WORDS), max_size=20), st.sampled_from(["", " "]))
-def test_no_words_in_any_order_break_it(words: list[str], between: str) -> None:
+def test_no_order_of_words_crashes_it(words: list[str], between: str) -> None:
     _checked(between.join(words))
 
 
@@ -140,23 +142,23 @@ def test_no_words_in_any_order_break_it(words: list[str], between: str) -> None:
 @example("not not size>1")
 @example("size-(1-2)>0 or (size>1 and (size>2 or size>3))")
 @example("-(-size)/(2/3)<1")
-def test_what_is_written_reads_the_same(text: str) -> None:
+def test_written_conditions_read_the_same(text: str) -> None:
     _checked(text)
 
 
 @given(st.lists(st.sampled_from([*_WORDS, *FILTER_WORDS]), max_size=20), st.sampled_from(["", " "]))
 @example(["not", "(", "model", "~", "(x", "or"], " ")
-def test_no_words_in_any_order_break_a_filter(words: list[str], between: str) -> None:
+def test_no_order_of_words_crashes_a_filter(words: list[str], between: str) -> None:
     for parse_any in (parse_where, parse_search):
         try:
             found = parse_any(between.join(words))
         except UsageError as error:
-            said = str(error).removeprefix("--where: ")
+            message = str(error).removeprefix("--where: ")
         else:
             assert found.finds(ENTRY, "training") in (True, False)
             continue
-        assert re.match(r"column \d+: \S|there is no field |\w.*?[<>=~].*?: \S", said)
-        assert said.isprintable()
+        assert re.match(r"column \d+: \S|there is no field |\w.*?[<>=~].*?: \S", message)
+        assert message.isprintable()
 
 
 def test_parentheses_stay_where_they_matter() -> None:
@@ -169,12 +171,12 @@ def test_parentheses_stay_where_they_matter() -> None:
 
 
 def test_every_figure_and_unit_is_documented() -> None:
-    said = set(re.findall(r"`([^`]+)`", PAGE.read_text()))
+    documented = set(re.findall(r"`([^`]+)`", PAGE.read_text()))
     for name in known_names():
         first, _, rest = name.partition(".")
         generic = f"PART.{rest}" if first in ENTRIES else name
-        assert generic in said, name
-    assert set(UNITS) - {""} <= said
+        assert generic in documented, name
+    assert set(UNITS) - {""} <= documented
 
 
 def test_every_example_on_the_page_is_a_condition() -> None:

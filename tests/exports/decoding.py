@@ -1,4 +1,4 @@
-"""Traces read again, with code of their own, and what the ledger says should be in them."""
+"""Decode traces with independent code, and compute their expected content from the ledger."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def simulated(**changes: object) -> Run:
 
 @dataclass
 class Decoded:
-    """What a trace says; times are nanoseconds."""
+    """The content of a trace; times are nanoseconds."""
 
     #: By process and track.
     slices: dict[tuple[str, str], list[Bar]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Decoded:
     counters: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     marks: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
     processes: list[str] = field(default_factory=list)
-    #: The times of all events as they follow in the file.
+    #: The times of all events in file order.
     order: list[int] = field(default_factory=list)
     wall_ns: int | None = None
 
@@ -81,7 +81,7 @@ def decoded(run: Run, name: str, folder: Path, selection: Selection = ALL) -> De
 
 
 def expected(run: Run) -> dict[tuple[str, int], list[Bar]]:
-    """Per host and rank, the slices of its stages in the order in which they follow."""
+    """Return, per host and rank, the slices of its stages in order."""
     (generation,) = set(run.steps["generation"].to_pylist())
     aligned = align(run, generation)
     ledger = build_ledger(aligned)
@@ -102,7 +102,7 @@ def expected(run: Run) -> dict[tuple[str, int], list[Bar]]:
 
 
 def read_chrome(path: Path) -> Decoded:
-    """Times as decimals, so that no nanosecond is lost in a float."""
+    """Read times as decimals, so that floats lose no nanosecond."""
     data = path.read_bytes()
     data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     document = json.loads(data, parse_float=Decimal, parse_constant=_refuse)
@@ -145,7 +145,7 @@ def _ns(us: Decimal | int) -> int:
 
 
 def packets_of(path: Path) -> Iterator[Any]:
-    """The packets of a trace, those that were deflated together one by one."""
+    """Return the packets of a trace, those that were compressed together one by one."""
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
     trace = Trace()

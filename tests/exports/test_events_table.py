@@ -1,4 +1,4 @@
-"""The table of events: what other logs tell, for spreadsheets."""
+"""The table of events from other logs, for spreadsheets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rows(run: Run, folder: Path, selection: Selection = ALL) -> list[dict[str, s
         return list(csv.DictReader(file))
 
 
-def test_an_event_is_a_row_with_all_that_is_known_of_it(run: Run, tmp_path: Path) -> None:
+def test_an_event_is_a_row_with_all_its_facts(run: Run, tmp_path: Path) -> None:
     local = 1_605_950_400 * S + 5_000
     lost = Event(
         "executor_lost",
@@ -74,7 +74,7 @@ def test_an_event_is_a_row_with_all_that_is_known_of_it(run: Run, tmp_path: Path
     assert (found[2]["local"], found[2]["waited_ns"]) == ("2020-11-21T09:20:00.000005", f"{60 * S}")
 
 
-def test_nothing_is_known_of_when_some_were(run: Run, tmp_path: Path) -> None:
+def test_unknown_times_of_events_are_empty(run: Run, tmp_path: Path) -> None:
     (row,) = rows(with_events(run, Event("rank_exited", "out.txt", "rank 1 exited")), tmp_path)
     assert {row[name] for name in ("at_ns", "uncertainty_ns", "utc", "local", "ranks")} == {""}
 
@@ -92,19 +92,19 @@ def test_a_selection_leaves_out_other_ranks_and_times(run: Run, tmp_path: Path) 
         run, at(-5), at(0.001), at(0.001, 1), at(0.001, 3), at(500), Event("a", "", "")
     )
 
-    def said(selection: Selection) -> list[str]:
+    def shown(selection: Selection) -> list[str]:
         (tmp_path / "out").unlink(missing_ok=True)
         return [row["what"] for row in rows(own, tmp_path, selection)]
 
-    assert said(Selection(ranks=frozenset({1}))) == [
+    assert shown(Selection(ranks=frozenset({1}))) == [
         *("at -5 ()", "at 0.001 ()", "at 0.001 (1,)", "at 500 ()", "")
     ]
-    assert said(Selection(0, 3)) == ["at 0.001 ()", "at 0.001 (1,)", "at 0.001 (3,)"]
-    assert said(Selection(100)) == []
+    assert shown(Selection(0, 3)) == ["at 0.001 ()", "at 0.001 (1,)", "at 0.001 (3,)"]
+    assert shown(Selection(100)) == []
 
 
 @pytest.mark.parametrize("evil", ["=1+1", "@a", '=a","b"\r\n'])
-def test_what_logs_say_is_no_formula(run: Run, evil: str, tmp_path: Path) -> None:
+def test_text_from_logs_is_not_a_formula(run: Run, evil: str, tmp_path: Path) -> None:
     event = Event(evil, evil, evil, hosts=(evil,))
     (row,) = rows(replace(with_events(run, event), id=evil), tmp_path)
     for name in ("run_id", "kind", "what", "hosts", "file"):

@@ -15,12 +15,12 @@ def test_ranks_and_ranges_of_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "1,", "1-", "-1", "3-1", "1-2-3", "٣", "0-99999999"])
-def test_what_names_no_ranks_is_one_sentence(text: str) -> None:
+def test_an_invalid_selection_is_an_error_of_one_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="--ranks"):
         parse_ranks(text)
 
 
-def test_what_a_run_does_not_have_is_said() -> None:
+def test_steps_and_ranks_that_a_run_does_not_have_are_an_error() -> None:
     steps = np.arange(10, 20)
     Selection(19, None, frozenset({1})).check(steps, [0, 1])
     with pytest.raises(UsageError, match="no step from 20: the run has steps 10 to 19"):

@@ -62,7 +62,7 @@ def test_rows_are_the_ledgers(tmp_path: Path) -> None:
         assert set(own["samples"]) == {32}
 
 
-def test_parquet_has_a_row_group_per_rank_and_says_what_0_is(tmp_path: Path) -> None:
+def test_parquet_has_a_row_group_per_rank_and_documents_its_zero(tmp_path: Path) -> None:
     file = pq.ParquetFile(exported(simulated(), "parquet", tmp_path))
     assert file.num_row_groups == 4
     assert [set(file.read_row_group(n)["rank"].to_pylist()) for n in range(4)] == [
@@ -82,19 +82,19 @@ def test_stages_add_up_to_the_step_where_they_are_known(tmp_path: Path) -> None:
     assert 0 < len(known) < len(found)
     for row in known:
         assert sum(row[f"{name}_ns"] for name in STAGES) == row["step_ns"]  # type: ignore[misc]
-    # What is not in the ledger has its own timestamps still.
+    # Rows that are not in the ledger keep their own timestamps.
     others = [row for row in found if row["other_ns"] is None]
     assert all(row["input_ns"] is not None and row["wait_ns"] is None for row in others)
     assert all(row["critical"] is None for row in others)
 
 
-def test_without_stages_what_is_there_is_there(tmp_path: Path) -> None:
+def test_without_stages_the_other_columns_are_kept(tmp_path: Path) -> None:
     found = rows(simulated(stamps=False), tmp_path)
     assert len(found) == 4 * 160
     nothing = [f"{name}_ns" for name in STAGES] + ["critical", "reference"]
     assert all(row[name] is None for row in found for name in nothing)
     assert all(row["begin_ns"] is not None and row["samples"] == 32 for row in found)
-    # The last step, and the last one of the first epoch, are followed by none.
+    # The last step, and the last one of the first epoch, have no step after them.
     unknown = {row["step"] for row in found if row["step_ns"] is None}
     assert unknown == {79, 159}
 
@@ -108,7 +108,7 @@ def test_a_selection_keeps_times(tmp_path: Path) -> None:
     assert part == wanted
 
 
-def test_csv_says_what_parquet_says(tmp_path: Path) -> None:
+def test_csv_equals_parquet(tmp_path: Path) -> None:
     run = simulated(lost_rows=0.02)
     wanted = rows(run, tmp_path)
     path = exported(run, "csv", tmp_path, file="out.csv")
@@ -126,7 +126,7 @@ def test_csv_says_what_parquet_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("evil", ["=1+1", "+1", "-1", "@a", " =1", "＝1", '=a","b"\r\n'])
-def test_names_are_no_formulas_and_stay_in_their_cells(evil: str, tmp_path: Path) -> None:
+def test_names_are_not_formulas_and_stay_in_their_cells(evil: str, tmp_path: Path) -> None:
     run = replace(simulated(steps=40, facts={"host": evil}), id=evil)
     path = exported(run, "csv", tmp_path)
     with path.open(newline="", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Traces say what the ledger says, in both formats."""
+"""Traces agree with the ledger, in both formats."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_slices_of_a_track_never_overlap(name: str, tmp_path: Path) -> None:
 
 
 @BOTH
-def test_slices_say_step_epoch_length_and_lateness(name: str, tmp_path: Path) -> None:
+def test_slices_have_step_epoch_length_and_lateness(name: str, tmp_path: Path) -> None:
     run = simulated()
     trace = decoded(run, name, tmp_path)
     ledger = build_ledger(align(run, 0))
@@ -70,7 +70,7 @@ def test_slices_say_step_epoch_length_and_lateness(name: str, tmp_path: Path) ->
 
 
 @BOTH
-def test_steps_and_what_lies_between_them_fill_the_run(name: str, tmp_path: Path) -> None:
+def test_steps_and_gaps_fill_the_run(name: str, tmp_path: Path) -> None:
     run = simulated()
     trace = decoded(run, name, tmp_path)
     bars, args = trace.slices[ALL, "Steps"], trace.args[ALL, "Steps"]
@@ -95,7 +95,7 @@ def test_a_ranks_own_validation_and_checkpoints_are_on_its_track(name: str, tmp_
     other = [bar for bar in trace.slices["host-0", "rank 1"] if bar[0] not in NAMES]
     assert [bar[0] for bar in first] == ["Validation", "Checkpoints"] * 2
     assert [bar[0] for bar in other] == ["Validation"] * 2
-    # Those after the last step are nobody's gap and whole.
+    # Intervals after the last step belong to no gap and are whole.
     assert first[-1][2] - first[-1][1] == 100_000_000
 
 
@@ -108,17 +108,17 @@ def test_counters_and_change_points(name: str, tmp_path: Path) -> None:
     assert rates == pytest.approx([4 * 32 / ns * 1e9 for ns in ledger.total.tolist()])
     values = [value for _, value in trace.counters["Imbalance"] if value]
     assert values == [ns / 1e6 for ns in ledger.imbalance.tolist()]
-    # Nothing is worked through while all validate, and after the end.
+    # No rank makes progress during validation and after the end.
     assert [value for _, value in trace.counters["Samples per second"]].count(0) == 2
-    ((said, time, args),) = trace.marks
-    assert said == "Steps became slower"
+    ((label, time, args),) = trace.marks
+    assert label == "Steps became slower"
     assert (args["step"], args["changed_most"], args["last_rank"]) == (80, "Imbalance", 2)
     begins = {bar[0]: bar[1] for bar in trace.slices[ALL, "Steps"]}
     assert time == begins["Step 80"]
 
 
 @BOTH
-def test_a_part_lies_where_it_lies_in_the_whole(name: str, tmp_path: Path) -> None:
+def test_a_part_has_the_times_of_the_whole(name: str, tmp_path: Path) -> None:
     run = simulated()
     part = decoded(run, name, tmp_path, Selection(40, 90, frozenset({1, 2})))
     (tmp_path / f"{name}.trace").unlink()
@@ -131,7 +131,7 @@ def test_a_part_lies_where_it_lies_in_the_whole(name: str, tmp_path: Path) -> No
 
 
 @BOTH
-def test_wall_time_of_the_begin_is_said(name: str, tmp_path: Path) -> None:
+def test_the_wall_time_of_the_start_is_recorded(name: str, tmp_path: Path) -> None:
     run = simulated()
     (log,) = [log for log in run.logs if log.rank == 0]
     began = min(align(run, 0).begin[0].tolist())
@@ -148,7 +148,7 @@ def test_without_stages_steps_are_shown_on_wall_time(name: str, tmp_path: Path) 
         for place, bars in trace.slices.items()
     }
     assert {len(bars) for bars in steps.values()} == {160}
-    # The clocks are seven seconds apart; the logs were opened at one moment of wall time.
+    # The clocks are seven seconds apart; the logs were opened at one wall time.
     begins = [bars[0][1] for bars in steps.values()]
     assert max(begins) - min(begins) < 1_000_000_000
     assert trace.order == sorted(trace.order)
@@ -193,7 +193,7 @@ def test_chrome_is_the_object_form_with_units_and_orders(tmp_path: Path) -> None
     assert threads["rank 3"] == (processes["host-1"], 3)
 
 
-def test_gzip_is_by_name_and_the_same_twice(tmp_path: Path) -> None:
+def test_gzip_is_chosen_by_name_and_reproducible(tmp_path: Path) -> None:
     run = simulated()
     one = exported(run, "chrome", tmp_path, file="one.json.gz").read_bytes()
     other = exported(run, "chrome", tmp_path, file="two.json.gz").read_bytes()
@@ -215,13 +215,13 @@ def test_perfetto_names_are_interned_and_tracks_have_their_order(tmp_path: Path)
     assert len({own.uuid for own in described}) == len(described)
     counters = {own.name: own.counter.unit_name for own in described if own.HasField("counter")}
     assert counters == {"Samples per second": "samples/s", "Imbalance": "ms"}
-    # Fewer bytes than a name and its arguments would take in letters.
+    # Fewer bytes than a name and its arguments would take as text.
     events = sum(packet.HasField("track_event") for packet in packets)
     assert path.stat().st_size < 20 * events
 
 
 def joined(one: Run, other: Run) -> Run:
-    """Two generations as one run."""
+    """Join two generations into one run."""
     import pyarrow as pa
 
     count = len(one.logs)

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and overwritten only when asked."""
+"""Files are written whole or not at all, and overwritten only on request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_folders_are_made_and_nothing_is_overwritten(worlds: Worlds, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["out", "out.gz"])
-def test_a_full_disk_leaves_what_was_there(name: str, worlds: Worlds, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file(name: str, worlds: Worlds, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text("old")
     with pytest.raises(UnwritableError, match="No space left on device"):
@@ -46,7 +46,7 @@ def test_a_full_disk_leaves_what_was_there(name: str, worlds: Worlds, tmp_path: 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_names_that_do_not_fit_are_one_sentence(worlds: Worlds, tmp_path: Path) -> None:
+def test_bad_paths_are_an_error_of_one_sentence(worlds: Worlds, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="compressed already"):
         write_export(registry.by_name("parquet"), worlds, tmp_path / "out.parquet.gz")
     with pytest.raises(UsageError, match="this is a folder"):

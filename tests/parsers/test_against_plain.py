@@ -1,4 +1,4 @@
-"""What is found many lines at a time is what is found line by line: shortcuts against plain Python."""
+"""Vectorized reading gives the results of reading line by line: shortcuts against plain Python."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LABELS = (
     b"2026-11-21 02:28:01,123 - STDOUT - INFO - [1,%d]<stdout>:",
     b"",
 )
-#: What ranks print, what makes lines hard, and what looks like something else.
+#: Ranks' output, difficult lines, and look-alikes.
 WORDS = (
     b"Epoch 1/3",
     b"Epoch ",
@@ -80,7 +80,7 @@ BLOCKS = st.sampled_from((40, 150, 1000, 4 << 20))
 
 
 def _stays(text: bytes) -> bool:
-    """Whether a line is wanted, and does not pass."""
+    """Tell whether a line is wanted and is kept."""
     return b"Epoch " in text or (text.endswith(b"s") and PASSING_AT not in text)
 
 
@@ -89,11 +89,11 @@ def _has_digits(text: bytes) -> bool:
 
 
 def printed(seed: int) -> bytes:
-    """What launchers print: mostly whole lines of ranks, and a few that were torn."""
+    """Make launchers' output: mostly whole lines of ranks, and a few torn ones."""
     chance = random.Random(seed)
     label = chance.choice(LABELS)
     ranks = chance.choice(((0, 1), (0, 1, 2, 31, 70000)))
-    # Above so many torn lines nothing is left out.
+    # With more torn lines, nothing is left out.
     torn = chance.choice((0.0, 0.03, 0.08, 0.3))
 
     def labelled() -> bytes:
@@ -117,7 +117,7 @@ def printed(seed: int) -> bytes:
                 )
             )
             if chance.random() < 0.3:
-                continue  # a rank goes on where it was, after others
+                continue  # a rank continues after others
         text += chance.choice((b"\n", b"\n", b"\n", b"\r\n"))
     return text if chance.random() < 0.5 else text.removesuffix(b"\n")
 
@@ -126,7 +126,7 @@ outputs = st.integers(0, 2**32).map(printed)
 
 
 def plain_places(text: bytes, needle: Needle) -> list[int]:
-    """Where a needle is."""
+    """Return the places of a needle."""
 
     def is_digit(at: int) -> bool:
         return 0 <= at < len(text) and text[at] in b"0123456789"
@@ -150,7 +150,7 @@ needles = st.builds(
 
 @settings(max_examples=150)
 @given(outputs, needles)
-def test_needles_are_where_a_look_at_every_place_finds_them(text: bytes, needle: Needle) -> None:
+def test_needles_are_found_as_by_a_plain_search(text: bytes, needle: Needle) -> None:
     expected = plain_places(text, needle)
     block = Block(text)
     assert block.places(needle).tolist() == expected
@@ -160,7 +160,7 @@ def test_needles_are_where_a_look_at_every_place_finds_them(text: bytes, needle:
 
 
 def plain_pieces(data: bytes) -> list[tuple[tuple[int | None, str], bytes]]:
-    """What is written by whom, label by label."""
+    """Return the pieces of each writer, label by label."""
     labels = labels_of(data)
     pieces: list[tuple[tuple[int | None, str], bytes]] = []
 
@@ -185,7 +185,7 @@ def plain_pieces(data: bytes) -> list[tuple[tuple[int | None, str], bytes]]:
 
 @settings(max_examples=300)
 @given(outputs)
-def test_output_is_whose_a_look_at_every_label_says(data: bytes) -> None:
+def test_output_is_assigned_as_by_reading_every_label(data: bytes) -> None:
     written: dict[tuple[int | None, str], bytes] = defaultdict(bytes)
     for stream, text in plain_pieces(data):
         written[stream] += text
@@ -212,7 +212,7 @@ def of_streams(lines: Sequence[Line]) -> dict[tuple[int | None, str], list[tuple
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(outputs, st.sampled_from(WANTED), BLOCKS)
-def test_wanted_lines_are_those_that_one_chooses_of_all(
+def test_wanted_lines_are_those_of_a_plain_filter(
     data: bytes, wanted: LineFilter, block_bytes: int
 ) -> None:
     every = of_streams([*rank_lines(data, block_bytes)])
@@ -226,14 +226,14 @@ def test_wanted_lines_are_those_that_one_chooses_of_all(
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(outputs.map(lambda data: data.replace(b"\b", b"")), BLOCKS)
-def test_of_lines_that_pass_the_last_ones_stay(data: bytes, block_bytes: int) -> None:
-    """Without backspaces: whether a line passes is told of what carriage returns have left of it."""
+def test_the_last_of_overwritten_lines_is_kept(data: bytes, block_bytes: int) -> None:
+    """Without backspaces: the text that carriage returns leave decides whether a line is kept."""
     every = of_streams([*rank_lines(data, block_bytes)])
     found = of_streams([*rank_lines(data, block_bytes, only=PASSING)])
     for whose, lines in every.items():
         kept = iter(found.pop(whose))
-        told = [line for line in lines if PASSING_AT in line[0] or _stays(line[0])]
-        for line, after in zip(told, [*told[1:], None], strict=False):
+        kept_lines = [line for line in lines if PASSING_AT in line[0] or _stays(line[0])]
+        for line, after in zip(kept_lines, [*kept_lines[1:], None], strict=False):
             if _stays(line[0]) or after is None or _stays(after[0]):
                 # In their order, whatever else was kept in between.
                 assert line in kept
@@ -243,9 +243,7 @@ def test_of_lines_that_pass_the_last_ones_stay(data: bytes, block_bytes: int) ->
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(outputs, BLOCKS)
-def test_blocks_of_lines_are_the_lines_that_are_made_one_by_one(
-    data: bytes, block_bytes: int
-) -> None:
+def test_blocks_of_lines_equal_lines_made_one_by_one(data: bytes, block_bytes: int) -> None:
     expected = defaultdict(list)
     for line in rank_lines(data, block_bytes):
         expected[line.rank].append((line.text, line.timestamp))
@@ -262,7 +260,7 @@ def test_blocks_of_lines_are_the_lines_that_are_made_one_by_one(
 
 
 def torn_mark(seed: int) -> bytes:
-    """What launchers print with a mark that is nowhere whole, and torn at one place at most."""
+    """Make launchers' output with a mark that is nowhere whole, and torn at one place at most."""
     chance = random.Random(seed)
     label = chance.choice([label for label in LABELS if label])
     own, other = (label % rank for rank in chance.choice(((0, 1), (1, 0), (31, 70000))))
@@ -279,7 +277,7 @@ def torn_mark(seed: int) -> bytes:
     first, rest = MARK[:cut], MARK[cut:]
     begun = line().replace(b"\r", b"")
     if label == b"%d: ":
-        # srun cuts lines that are as long as that.
+        # srun cuts lines of this length.
         begun = begun.ljust(CUT_BYTES - cut, b"y")
         tears = [own + begun + first + b"\n" + between + own for between in (b"", other + b"z\n")]
     else:
@@ -288,7 +286,7 @@ def torn_mark(seed: int) -> bytes:
             own + begun + first + other + line() + b"\n" + own,
             own + begun + first + other + line() + own,
             own + b"a\n" + first + own + b"b\n",
-            # What launchers say themselves is torn like that.
+            # The launcher's own lines are torn like that.
             own + b"a\n" + begun + first + own + b"b\n",
         ]
     torn = chance.choice([b"", *tears])
@@ -298,14 +296,14 @@ def torn_mark(seed: int) -> bytes:
 
 
 def beginning_at_the_end(text: bytes) -> bytes:
-    """What a text ends with of the mark's beginning."""
+    """Return the part of the mark with which a text ends."""
     return next((MARK[:n] for n in range(len(MARK), 0, -1) if text.endswith(MARK[:n])), b"")
 
 
 @pytest.mark.slow
 @settings(max_examples=600)
 @given(st.one_of(outputs, st.integers(0, 2**32).map(torn_mark)))
-def test_what_may_not_be_held_is_in_nothing_that_ranks_have_written(data: bytes) -> None:
+def test_text_excluded_by_may_contain_is_in_no_ranks_output(data: bytes) -> None:
     written = b"\n".join(output_by_rank(data).values())
     if not may_contain(data, MARK):
         assert MARK not in written

@@ -1,4 +1,4 @@
-"""What can be read is read, the rest is counted, and nothing takes longer than in proportion."""
+"""Readable input is read, the rest is counted, and time and memory are proportional to the input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stallscope.parsers.input_times import parse_input_times
 from stallscope.parsers.log_records import LogRecords
 from stallscope.parsers.named import by_name
 
-#: Logs of lines, which are read as far as they go; the others are whole or nothing.
+#: Logs of lines, which are read as far as possible; the others are all or nothing.
 OF_LINES = ["step-log", "ehealth", "horovod-runner", "time-history", "keras-output", PATTERN]
 #: Those whose lines launchers label.
 LABELLED = ["horovod-runner", "time-history", PATTERN]
@@ -37,7 +37,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def rows(logs: list[Parsed], rank: int | None = None) -> list[object]:
-    """What logs hold, whatever their files are called."""
+    """Return the content of logs, whatever their files are called."""
     return [
         (log.steps.to_pylist(), log.intervals.drop_columns(["rank"]).to_pylist())
         for log in logs
@@ -53,7 +53,7 @@ def count(logs: list[Parsed]) -> int:
 @pytest.mark.parametrize("name", OF_LINES)
 @settings(max_examples=15)
 @given(chance=st.randoms(use_true_random=False))
-def test_lines_of_something_else_cost_nothing(
+def test_foreign_lines_lose_nothing(
     name: str, samples: dict[str, bytes], chance: random.Random
 ) -> None:
     parser, data = by_name(name), samples[name]
@@ -61,7 +61,7 @@ def test_lines_of_something_else_cost_nothing(
     torn = 0
     for _ in range(5):
         noise = bytes(chance.choice(b"\x00\x80\xff%@~zq") for _ in range(30)) + b"\n"
-        # After the header and its columns: without them a step log is none.
+        # After the header and its columns: without them it is not a step log.
         lines.insert(chance.randrange(2, len(lines) + 1), noise)
         torn += 1
     logs = holds(parser, b"".join(lines))
@@ -74,14 +74,14 @@ def test_lines_of_something_else_cost_nothing(
 @pytest.mark.parametrize("name", OF_LINES)
 @settings(max_examples=15)
 @given(chance=st.randoms(use_true_random=False))
-def test_more_of_a_log_never_tells_less(
+def test_more_of_a_log_never_gives_less(
     name: str, samples: dict[str, bytes], chance: random.Random
 ) -> None:
-    """Torn anywhere: what a longer beginning tells is what a shorter one told, and more."""
+    """Torn anywhere: a longer start of a file gives all that a shorter one gives, and more."""
     parser, data = by_name(name), samples[name]
     ends = sorted(chance.randrange(len(data)) for _ in range(4))
-    told = [count(holds(parser, data[:end])) for end in (*ends, len(data))]
-    assert told == sorted(told)
+    counts = [count(holds(parser, data[:end])) for end in (*ends, len(data))]
+    assert counts == sorted(counts)
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_interleaved_ranks_are_each_as_they_were_alone(
     ],
     ids=["bom", "utf-16", "utf-16-be", "crlf"],
 )
-def test_what_an_editor_or_a_shell_has_made_of_it_is_the_same(
+def test_changes_by_editors_and_shells_do_not_matter(
     name: str, encode: Callable[[bytes], bytes], samples: dict[str, bytes], tmp_path: Path
 ) -> None:
     def read_back(data: bytes) -> list[object]:
@@ -125,7 +125,7 @@ def test_what_an_editor_or_a_shell_has_made_of_it_is_the_same(
     assert read_back(encode(samples[name])) == read_back(samples[name])
 
 
-def test_a_clock_that_goes_back_gives_no_epoch_that_ends_before_it_begins() -> None:
+def test_with_a_clock_that_goes_back_no_epoch_ends_before_it_starts() -> None:
     back = b"2026-11-21 02:00:%02d epoch=%d step=%d\n"
     for name, data in {
         PATTERN.replace("{} ", ""): b"".join(
@@ -138,7 +138,7 @@ def test_a_clock_that_goes_back_gives_no_epoch_that_ends_before_it_begins() -> N
         holds(by_name(name), data)
 
 
-def test_a_log_that_is_there_twice_counts_once_and_is_said(tmp_path: Path) -> None:
+def test_a_duplicate_log_counts_once_and_is_reported(tmp_path: Path) -> None:
     write_job(tmp_path / "a", Job(ranks=2, steps=20))
     (tmp_path / "b").mkdir()
     first = min((tmp_path / "a").iterdir())
@@ -162,12 +162,12 @@ def _pattern(name: str, line: bytes) -> tuple[str, bytes]:
     ],
     ids=["a version without end", "brackets without end", "epochs of thirty years"],
 )
-def test_numbers_and_brackets_without_end_are_a_sentence(name: str, data: bytes) -> None:
+def test_endless_numbers_and_brackets_are_an_error_of_one_sentence(name: str, data: bytes) -> None:
     with pytest.raises(UnreadableError, match=r"^some/log: [^\n]+$"):
         by_name(name).parse("some/log", data)
 
 
-def test_facts_nested_without_end_are_one_unreadable_line() -> None:
+def test_endlessly_nested_facts_are_one_unreadable_line() -> None:
     columns = b"kind,step,begin_us,end_us\n"
     nested = b"#facts " + b"[" * 100_000 + b"\n"
     parsed = by_name("step-log").parse(
@@ -176,12 +176,12 @@ def test_facts_nested_without_end_are_one_unreadable_line() -> None:
     assert (parsed.steps.num_rows, parsed.log.torn) == (1, 1)
 
 
-def test_a_measurement_nested_without_end_is_a_sentence() -> None:
+def test_an_endlessly_nested_measurement_is_an_error_of_one_sentence() -> None:
     with pytest.raises(UnreadableError, match="no measurement of a loader"):
         parse_input_times("log", b'{"stallscope_input":' + b"[" * 100_000)
 
 
-def test_activities_that_end_before_they_begin_are_counted_and_left_out() -> None:
+def test_activities_that_end_before_they_start_are_counted_and_left_out() -> None:
     event = b'{"ph": "%s", %s"ts": %d, "pid": 1},\n'
     text = b"[\n" + b"".join(
         event % part
@@ -208,7 +208,7 @@ def test_records_that_unpack_to_far_more_than_a_recorder_packs_are_damaged() -> 
 
 
 def _lines(name: str, samples: dict[str, bytes], times: int) -> bytes:
-    """A log as long as so many samples."""
+    """Make a log that is as long as so many samples."""
     if name == "mlflow-metrics":
         own = ",".join(
             f'"m{n}": [[1000, 1, 1], [2000, 2, 2], [3000, 3, 3]]' for n in range(30 * times)
@@ -219,7 +219,7 @@ def _lines(name: str, samples: dict[str, bytes], times: int) -> bytes:
 
 
 def _calls(work: Callable[[], object]) -> int:
-    """How many functions are called, of Python's and of C's: time that no other process changes."""
+    """Count calls of Python and C functions: a measure of time that other processes do not affect."""
     calls = 0
 
     def note(_frame: object, event: str, _arg: object) -> None:

@@ -16,8 +16,8 @@ HEADER = (
     b"hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,"
     b"cycle_time_ms,tensor_fusion_threshold,score\n"
 )
-# From a run of Horovod 0.28.1 on two ranks that tuned to its end, with HOROVOD_CYCLE_TIME=1; most of the
-# samples are left out.
+# From a run of Horovod 0.28.1 on two ranks that tuned to its end, with HOROVOD_CYCLE_TIME=1; most
+# of the samples are left out.
 REAL = (
     HEADER
     + b"""\
@@ -61,7 +61,7 @@ def test_a_real_log_has_converged_on_its_best_setting() -> None:
     ],
     ids=["gzip", "marked", "utf-16"],
 )
-def test_what_editors_and_archives_make_of_it_tells_the_same(tmp_path: Path, data: bytes) -> None:
+def test_changes_by_editors_and_archives_do_not_matter(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "autotune.csv"
     path.write_bytes(data)
     (file,) = open_source(str(path)).files()
@@ -76,14 +76,14 @@ def test_before_the_last_line_it_is_still_tuning(lines: int) -> None:
         assert not is_autotune_log(data)
         return
     log = parse_autotune("log", data)
-    # A setting that was tried twice, with another score, is no end.
+    # A setting that was tried twice, with another score, is not an end.
     assert log.settled is None
     assert len(log.samples) == lines - 1
     scores = [one.score for one in log.samples]
     assert (log.best.score if log.best else None) == max(scores, default=None)
 
 
-def test_a_last_line_that_was_cut_is_torn_and_no_end() -> None:
+def test_a_cut_last_line_is_torn_and_not_an_end() -> None:
     for cut in range(1, len(b"0,0,0, 0,1,25.736,30.8562\n") + 1):
         log = parse_autotune("log", REAL[:-cut])
         assert log.settled is None
@@ -114,7 +114,7 @@ def test_columns_of_older_versions_are_read_by_name() -> None:
     assert log.samples[1].environment[0] == "HOROVOD_FUSION_THRESHOLD=33554432"
 
 
-def test_lines_that_make_no_sense_are_counted_and_left_out() -> None:
+def test_invalid_lines_are_counted_and_left_out() -> None:
     bad = (
         b"0,0,0, 1,5\nx,0,0, 1,5,4,1\n0,0,0, 1,5,4,nan\n0,0,0, 1,5,-4,1\n7,0,0, 1,5,4,1\n\xff\0\n\n"
     )
@@ -123,7 +123,7 @@ def test_lines_that_make_no_sense_are_counted_and_left_out() -> None:
     assert log.torn == 6
 
 
-def test_what_is_no_autotune_log_is_said_to_be_none(tmp_path: Path) -> None:
+def test_other_files_are_not_autotune_logs(tmp_path: Path) -> None:
     other = tmp_path / "other.csv"
     other.write_text("a,b,score\n1,2,3\n")
     assert not is_autotune_log(other.read_bytes())

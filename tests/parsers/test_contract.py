@@ -1,4 +1,4 @@
-"""No input breaks a reader: one suite for all of them; a new one joins by a sample of its own."""
+"""No input crashes a reader: one suite for all of them; a new reader joins with a sample."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_its_own_sample_is_recognised_and_read(name: str, samples: dict[str, byt
 @pytest.mark.parametrize("name", READERS)
 @settings(max_examples=40)
 @given(chance=st.randoms(use_true_random=False))
-def test_no_damage_breaks_it(name: str, samples: dict[str, bytes], chance: random.Random) -> None:
+def test_no_damage_crashes_it(name: str, samples: dict[str, bytes], chance: random.Random) -> None:
     data = samples[name]
     at, until = sorted((chance.randrange(len(data)), chance.randrange(len(data))))
     lines = data.splitlines(keepends=True)
@@ -84,7 +84,7 @@ def test_no_damage_breaks_it(name: str, samples: dict[str, bytes], chance: rando
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_no_encoding_breaks_it(name: str, samples: dict[str, bytes]) -> None:
+def test_no_encoding_crashes_it(name: str, samples: dict[str, bytes]) -> None:
     data = samples[name]
     text = data.decode(errors="replace")
     for changed in (
@@ -105,10 +105,10 @@ def test_no_encoding_breaks_it(name: str, samples: dict[str, bytes]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
-def test_digits_without_end_and_one_line_of_megabytes_are_read_in_one_pass(
+def test_endless_digits_and_one_line_of_megabytes_are_read_in_one_pass(
     name: str, samples: dict[str, bytes]
 ) -> None:
-    """Whatever takes longer than in proportion never ends here."""
+    """Anything slower than proportional would never end here."""
     data = samples[name]
     line = data.replace(b"\n", b" ").replace(b"\r", b" ")
     size = 20_000_000 if name in NAMES else 5_000_000
@@ -119,7 +119,7 @@ def test_digits_without_end_and_one_line_of_megabytes_are_read_in_one_pass(
 
 
 @pytest.mark.parametrize("name", ["keras-output", "horovod-runner", PATTERN])
-def test_ranks_that_appear_late_are_ranks(name: str, samples: dict[str, bytes]) -> None:
+def test_late_ranks_are_found(name: str, samples: dict[str, bytes]) -> None:
     unlabelled = (HERE / "printed" / "tf-2.15-verbose-2.txt").read_bytes()
     data = unlabelled if name == "keras-output" else samples[name]
     late = b"".join(
@@ -147,13 +147,13 @@ def crlf(data: bytes) -> bytes:
 
 
 def going_back(data: bytes) -> bytes:
-    """The first line, and the others from the last one on: so their clocks go back."""
+    """Return the first line, and the others in reverse order: so their clocks go back."""
     first, *others = data.splitlines(keepends=True) or [b""]
     return first + b"".join(reversed(others))
 
 
 def in_other_encodings(data: bytes) -> bytes:
-    """Half of the lines in Latin-1, and every fifth one in UTF-16."""
+    """Return half of the lines in Latin-1, and every fifth one in UTF-16."""
     lines = data.splitlines(keepends=True)
     for at in range(0, len(lines), 2):
         lines[at] = lines[at].replace(b" ", b" \xe9\xfc ")
@@ -162,7 +162,7 @@ def in_other_encodings(data: bytes) -> bytes:
     return b"".join(lines)
 
 
-#: What becomes of files that nobody can read as they were.
+#: Changes that make files unreadable for a human.
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda data: b"",
     "blank": lambda data: b" \r\n\t\n" * 99,
@@ -183,7 +183,7 @@ def zstd(data: bytes) -> bytes:
     return bytes(pa.Codec("zstd").compress(data, asbytes=True))
 
 
-#: What changes nothing of what a file tells.
+#: Changes that keep a file's content.
 DRESSES: dict[str, Callable[[bytes], bytes]] = {
     "crlf": crlf,
     "bom": lambda data: b"\xef\xbb\xbf" + data,
@@ -191,12 +191,12 @@ DRESSES: dict[str, Callable[[bytes], bytes]] = {
     "xz": lzma.compress,
     "zst": zstd,
 }
-#: Bytes that are no text, and are not edited as such.
+#: Binary formats, which are not edited as text.
 NO_TEXT = ("tensorboard", "flight-recorder")
 
 
 def looked_at(folder: Path, name: str, data: bytes) -> InspectedFile:
-    """What a file is said to be, as ``inspect`` says it to people and to programs."""
+    """Return what ``inspect`` reports about a file, for people and for programs."""
     path = folder / READERS[name].file_name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -209,18 +209,18 @@ def looked_at(folder: Path, name: str, data: bytes) -> InspectedFile:
 
 
 def is_true(seen: InspectedFile, data: bytes) -> None:
-    """What is said of any file has to be so, whatever it holds."""
+    """Check that the report about a file is true, whatever it contains."""
     json.dumps(asdict(seen), allow_nan=False)
     assert seen.bytes == len(data)
     assert "\n" not in "".join((seen.title, *seen.notes))
     if not data:
-        # Spark leaves empty outputs, which their names tell.
+        # Spark leaves empty outputs, recognised by their names.
         assert seen.format in (None, "spark")
         assert (seen.steps, seen.epochs, seen.span, seen.used) == (None, None, None, False)
     if seen.format is None:
         assert (seen.steps, seen.epochs, seen.span) == (None, None, None)
         assert not seen.used
-        # An empty file explains itself, and so does what only lies there.
+        # An empty file needs no explanation, and neither does an unrelated one.
         assert seen.notes or seen.title in ("empty", "beside logs")
     assert seen.steps is None or seen.steps > 0
     assert list(seen.ranks) == sorted(set(seen.ranks))
@@ -236,7 +236,7 @@ def test_inspect_names_it(name: str, samples: dict[str, bytes], tmp_path: Path) 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", READERS)
-def test_damaged_it_is_not_taken_for_something_else(
+def test_damaged_it_is_not_mistaken_for_another_format(
     name: str, damage: str, samples: dict[str, bytes], tmp_path: Path
 ) -> None:
     data = DAMAGES[damage](samples[name])
@@ -245,7 +245,7 @@ def test_damaged_it_is_not_taken_for_something_else(
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_torn_anywhere_it_is_what_it_was_or_nothing(
+def test_torn_anywhere_it_is_the_same_format_or_none(
     name: str, samples: dict[str, bytes], tmp_path: Path
 ) -> None:
     data = samples[name]
@@ -256,7 +256,7 @@ def test_torn_anywhere_it_is_what_it_was_or_nothing(
 
 @pytest.mark.parametrize("dress", DRESSES)
 @pytest.mark.parametrize("name", READERS)
-def test_whatever_it_wears_it_tells_the_same(
+def test_harmless_changes_keep_its_content(
     name: str, dress: str, samples: dict[str, bytes], tmp_path: Path
 ) -> None:
     if name in NO_TEXT and dress in ("crlf", "bom"):
@@ -268,7 +268,7 @@ def test_whatever_it_wears_it_tells_the_same(
 
 @pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
 @pytest.mark.parametrize("name", READERS)
-def test_named_as_what_it_was_packed_with_it_is_the_same(
+def test_the_suffix_of_its_compression_does_not_matter(
     name: str, ending: str, samples: dict[str, bytes], tmp_path: Path
 ) -> None:
     data = DRESSES[ending[1:]](samples[name])
@@ -296,7 +296,7 @@ def test_one_line_of_megabytes_takes_memory_in_proportion(
     assert peak < 30 * len(data) + (32 << 20)
 
 
-#: As nobody should call files, and a disk allows it.
+#: Unusual file names that a disk allows.
 HOSTILE = (
     "\x1b[31mred\x1b[0m",
     "two\nlines",
@@ -313,14 +313,14 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_no_name_of_a_file_breaks_what_is_said_of_it(
+def test_no_file_name_crashes_the_report(
     name: str,
     samples: dict[str, bytes],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for called in HOSTILE:
-        # Folders, where a file's own name tells what it is.
+        # Folders, where a file's own name decides.
         own = READERS[name].file_name
         path = tmp_path / called if own == "log" else tmp_path / called / own
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -330,8 +330,8 @@ def test_no_name_of_a_file_breaks_what_is_said_of_it(
     printed = "".join(capsys.readouterr())
     assert not set(printed) & {"\x1b", "\u202e", "\r", "\t"}
     assert main(["inspect", str(tmp_path), "--format", "json", *words]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert len(told["files"]) == len(HOSTILE)
-    assert {one["format"] for one in told["files"]} == {READERS[name].format}
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["files"]) == len(HOSTILE)
+    assert {one["format"] for one in document["files"]} == {READERS[name].format}
     with suppress(StallscopeError):
         read(str(tmp_path), read_as=words[-1] if words else None)

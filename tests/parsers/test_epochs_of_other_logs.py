@@ -26,14 +26,14 @@ def run_of_text(path: Path, text: str, read_as: str | None = None) -> Run:
 
 
 def epochs(run: Run) -> list[tuple[int, int, float]]:
-    """Rank, epoch and seconds."""
+    """Return rank, epoch and seconds."""
     return [(one.rank, one.epoch, round(one.s, 3)) for one in epoch_times_of(run).epochs]
 
 
 # HorovodRunner
 
 
-def test_log_callback_tells_epochs_and_steps_by_its_own_clock(tmp_path: Path) -> None:
+def test_log_callback_gives_epochs_and_steps_by_its_own_clock(tmp_path: Path) -> None:
     text = ""
     for epoch in range(3):
         begin = 1574985600.25 + 20 * epoch
@@ -48,7 +48,7 @@ def test_log_callback_tells_epochs_and_steps_by_its_own_clock(tmp_path: Path) ->
     assert run.status == "completed"
 
 
-def test_log_callback_of_an_epoch_that_has_not_ended_is_a_run_that_is_open(tmp_path: Path) -> None:
+def test_log_callback_of_an_unfinished_epoch_is_an_open_run(tmp_path: Path) -> None:
     lines = "1574985600.5: begin epoch: 0 begin, logs: None\n1574985617.5: end epoch: 0, logs: {}\n"
     begun = "1574985618.5: begin epoch: 1 begin, logs: None\n"
     run = run_of_text(tmp_path / "driver.log", lines + begun)
@@ -56,7 +56,7 @@ def test_log_callback_of_an_epoch_that_has_not_ended_is_a_run_that_is_open(tmp_p
     assert run.status == "open"
 
 
-def test_log_callbacks_of_ranks_that_nothing_tells_apart_are_said_to_be_so(tmp_path: Path) -> None:
+def test_indistinguishable_ranks_of_log_callbacks_are_reported(tmp_path: Path) -> None:
     lines = "{0}.5: begin epoch: 0 begin, logs: None\n{0}.6: begin epoch: 0 begin, logs: None\n"
     run = run_of_text(
         tmp_path / "driver.log",
@@ -80,7 +80,7 @@ def test_log_callbacks_of_ranks_that_nothing_tells_apart_are_said_to_be_so(tmp_p
         "BenchmarkMetric: {{'global step':{2}, 'time_taken': {0:.6f},'examples_per_second': 829.8}}\n",
     ],
 )
-def test_time_history_tells_the_mean_of_steps_without_the_first_ones(
+def test_time_history_gives_the_mean_of_steps_without_the_first_ones(
     tmp_path: Path, line: str
 ) -> None:
     turns = [(60.0, 0, 100), (12.0, 100, 200), (13.0, 200, 300)]
@@ -108,7 +108,7 @@ def repeats(line: str = " - 17s - loss: 1.0160") -> str:
     return text
 
 
-def test_each_repeat_of_a_benchmark_is_a_run_and_the_name_tells_what_it_was(
+def test_each_repeat_of_a_benchmark_is_a_run_named_after_it(
     tmp_path: Path,
 ) -> None:
     (tmp_path / EHEALTH).write_text(repeats())
@@ -132,17 +132,17 @@ def test_each_repeat_of_a_benchmark_is_a_run_and_the_name_tells_what_it_was(
     ]
 
 
-def test_where_keras_printed_no_times_stamps_tell_epochs_to_a_second_either_way(
+def test_without_keras_times_timestamps_give_epochs_to_a_second_either_way(
     tmp_path: Path,
 ) -> None:
     (tmp_path / EHEALTH).write_text(repeats("nothing of use"))
     run = min(read(str(tmp_path)), key=lambda run: run.id)
-    # The last one's end is not known.
+    # The end of the last one is unknown.
     assert epochs(run) == [(rank, epoch, 60.0) for epoch in range(2) for rank in (0, 1)]
     assert epoch_times_of(run).precision_s == pytest.approx(1.0)
 
 
-def test_a_repeat_without_epochs_is_said_and_the_others_are_read(tmp_path: Path) -> None:
+def test_a_repeat_without_epochs_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
     first, _, second = repeats().partition("2019-11-06 02:00:00")
     name = EHEALTH.replace("6982", "many").replace("0.001", "")
     (tmp_path / name).write_text(first + "2019-11-06 02:00:00" + second.split("\n")[0] + "\n")
@@ -168,8 +168,8 @@ def test_epochs_last_from_line_to_line_and_steps_are_a_mean(tmp_path: Path) -> N
     assert run.status == "open"
 
 
-def test_whole_seconds_are_as_uncertain_as_they_are(tmp_path: Path) -> None:
-    # 10 steps of 0.3 s, stamped with whole seconds.
+def test_whole_seconds_have_their_uncertainty(tmp_path: Path) -> None:
+    # 10 steps of 0.3 s, with timestamps in whole seconds.
     text = "".join(f"2026-11-21 02:00:{int(step * 0.3):02} step {step}\n" for step in range(11))
     run = run_of_text(tmp_path / "own.log", text, "pattern:{time} step {step}")
     found = epoch_times_of(run)
@@ -192,7 +192,7 @@ def test_numbers_may_be_padded_and_months_come_first(tmp_path: Path) -> None:
     assert epoch_times_of(run).step_ms == pytest.approx(1000)
 
 
-def test_ranks_stamps_and_seconds_come_from_wherever_they_are(tmp_path: Path) -> None:
+def test_ranks_timestamps_and_seconds_are_read_from_any_place(tmp_path: Path) -> None:
     pattern = "pattern:rank {rank} {} epoch {epoch} took {seconds}"
     text = "".join(
         f"rank {rank} of 2: epoch {epoch} took {5 + rank}.25 s\n"
@@ -219,7 +219,7 @@ def test_ranks_stamps_and_seconds_come_from_wherever_they_are(tmp_path: Path) ->
     assert epoch_times_of(run).step_ms == pytest.approx(500)
 
 
-def test_steps_that_begin_anew_and_clocks_that_are_set_cost_certainty(tmp_path: Path) -> None:
+def test_restarted_steps_and_changed_clocks_add_uncertainty(tmp_path: Path) -> None:
     seconds = [0, 10, 20, 30, 25, 35]
     steps = [0, 10, 0, 10, 20, 30]
     text = "".join(
@@ -232,7 +232,7 @@ def test_steps_that_begin_anew_and_clocks_that_are_set_cost_certainty(tmp_path: 
     assert epoch_times_of(run).step_precision_ms == pytest.approx(100)
 
 
-def test_what_lines_do_not_tell_is_said(tmp_path: Path) -> None:
+def test_missing_facts_of_lines_are_reported(tmp_path: Path) -> None:
     run = run_of_text(tmp_path / "own.log", "step 1\nstep 2\n", "pattern:step {step}")
     assert "have no times" in str(run.problems[0])
     with pytest.raises(UnreadableError, match="no line matches the pattern"):
@@ -253,7 +253,7 @@ def test_what_lines_do_not_tell_is_said(tmp_path: Path) -> None:
         ("{}{}x {step}", "text has to follow {}"),
     ],
 )
-def test_a_pattern_that_is_none_is_one_sentence(pattern: str, says: str) -> None:
+def test_an_invalid_pattern_is_an_error_of_one_sentence(pattern: str, says: str) -> None:
     with pytest.raises(UsageError) as error:
         by_name(f"pattern:{pattern}")
     assert says in str(error.value)
@@ -276,7 +276,7 @@ def test_a_pattern_that_is_none_is_one_sentence(pattern: str, says: str) -> None
     ],
     ids=["eta", "hours", "unknown length", "keras 3"],
 )
-def test_where_an_epoch_broke_off_is_said(tmp_path: Path, bar: str, says: str) -> None:
+def test_an_unfinished_epoch_is_reported(tmp_path: Path, bar: str, says: str) -> None:
     text = "Epoch 1/3\n78/78 [==============] - 17s 195ms/step - loss: 2.0\nEpoch 2/3\n" + bar
     run = run_of_text(tmp_path / "out.txt", text)
     assert "epoch 2 broke off" in str(run.problems[0])

@@ -1,4 +1,4 @@
-"""Spark's event logs as Spark leaves them: compressed by its own codecs, rolled into parts, and long.
+"""Spark's event logs as Spark writes them: compressed by its own codecs, rolled into parts, and long.
 
 ``neighbours/spark-event-log.{lz4,snappy,lzf,zstd}`` is the log of that name as the codecs of Spark 3.5
 wrote it, flushed in between.
@@ -39,11 +39,11 @@ def given(name: str, data: bytes) -> SourceFile:
     return SourceFile(name, name, len(data), "", lambda start, end: data[start:end])
 
 
-def told(events: list[Event]) -> list[tuple[str, str, int | None]]:
+def events_of(events: list[Event]) -> list[tuple[str, str, int | None]]:
     return [(event.kind, event.what, event.wall_ns) for event in events]
 
 
-WHOLE = told(spark_events("log", REAL))
+WHOLE = events_of(spark_events("log", REAL))
 
 
 def packed(codec: str) -> bytes:
@@ -51,26 +51,26 @@ def packed(codec: str) -> bytes:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_sparks_codecs_wrote_is_read_as_if_they_had_not(codec: str) -> None:
+def test_logs_compressed_by_sparks_codecs_read_like_uncompressed_ones(codec: str) -> None:
     assert unpacked_whole("x", packed(codec)).data == REAL
     # Applications that ran again append.
     assert unpacked_whole("x", packed(codec) * 2).data == REAL * 2
     found = read_event_log([given(f"{APPLICATION}.{codec}", packed(codec))])
-    assert told(found.events) == WHOLE
+    assert events_of(found.events) == WHOLE
     assert found.problems == []
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_log_that_breaks_off_gives_what_was_whole(codec: str) -> None:
+def test_a_truncated_log_gives_its_whole_part(codec: str) -> None:
     data = packed(codec) * 3
     whole = unpacked_whole("x", data[: len(data) * 5 // 6]).data
     assert (REAL * 3).startswith(whole)
-    # Of zstd Arrow keeps less than a piece to itself.
+    # Arrow keeps an incomplete piece of zstd to itself.
     assert len(whole) > 2 * len(REAL) - 512
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_damage_costs_no_more_than_what_follows(codec: str) -> None:
+def test_damage_loses_only_what_follows(codec: str) -> None:
     rng = random.Random(codec)
     for _ in range(200):
         data = bytearray(packed(codec))
@@ -82,7 +82,7 @@ def test_damage_costs_no_more_than_what_follows(codec: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        # Lengths that no writer of these codecs gives: none of them is made room for.
+        # No writer of these codecs gives such lengths: no memory is allocated for them.
         b"LZ4Block\x2f" + b"\xff\xff\xff\x7f" * 3,
         b"LZ4Block\x20" + b"\x08\0\0\0" + b"\0\0\0\x7f" + b"\0" * 12,
         b"\x82SNAPPY\0" + b"\0\0\0\1" * 2 + b"\x7f\xff\xff\xff" + b"x" * 99,
@@ -93,19 +93,19 @@ def test_damage_costs_no_more_than_what_follows(codec: str) -> None:
         b"\x28\xb5\x2f\xfdnonsense",
     ],
 )
-def test_blocks_that_are_none_are_a_sentence(data: bytes) -> None:
+def test_invalid_blocks_are_an_error_of_one_sentence(data: bytes) -> None:
     tracemalloc.start()
     found = read_event_log([given(f"{APPLICATION}.lz4", data)])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     (problem,) = found.problems
     assert problem.what == "the compressed file is empty or damaged"
-    # Eight of them are what a request asks for.
+    # Eight of them are one request.
     assert peak < 64 << 20
 
 
-def test_of_lzf_repetitions_that_overlap_are_repeated() -> None:
-    # "a", then 300 bytes from one byte before: what Ning's writer makes of a run.
+def test_overlapping_repetitions_of_lzf_are_repeated() -> None:
+    # "a", then 300 bytes from one byte before: Ning's writer encodes a run like this.
     long = b"ZV\1" + (5).to_bytes(2, "big") + (1 + 264).to_bytes(2, "big") + b"\0a\xe0\xff\0"
     assert unpacked_whole("x", long + b"ZV\0\0\3end").data == b"a" * 265 + b"end"
 
@@ -127,28 +127,28 @@ def lines_of(data: bytes, count: int) -> list[bytes]:
     return [b"".join(lines[at : at + count]) for at in range(0, len(lines), count)]
 
 
-def test_what_a_part_tells_is_known_in_the_next_ones() -> None:
+def test_facts_of_a_part_are_known_in_the_next_ones() -> None:
     parts = lines_of(REAL, 3)
     # Ten and more: by name the tenth comes before the second.
     assert len(parts) > 10
     (files,) = applications(rolled(parts))
     assert [file.name.split("_")[3] for file in files] == [f"{n + 1}" for n in range(len(parts))]
     found = read_event_log(files)
-    assert told(found.events) == WHOLE
+    assert events_of(found.events) == WHOLE
     assert {event.where for event in found.events} < {file.name for file in files}
 
 
-def test_parts_that_a_compacted_one_stands_for_are_not_told_twice() -> None:
+def test_parts_replaced_by_a_compacted_one_are_not_read_twice() -> None:
     first, middle, last = lines_of(REAL, 12)
     (files,) = applications(rolled([first, middle, last], compacted=first + middle))
     assert [file.name.rpartition("/")[2] for file in files] == [
         f"events_2_{APPLICATION}.compact",
         f"events_3_{APPLICATION}",
     ]
-    assert told(read_event_log(files).events) == WHOLE
+    assert events_of(read_event_log(files).events) == WHOLE
 
 
-def test_a_rolled_log_beside_step_logs_tells_its_run(tmp_path: Path) -> None:
+def test_a_rolled_log_next_to_step_logs_adds_to_their_run(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, Job(ranks=2, steps=300))
     assert run.started_at is not None
     later = int(run.started_at.timestamp() * 1000) - 1795302199182
@@ -165,7 +165,7 @@ def test_a_rolled_log_beside_step_logs_tells_its_run(tmp_path: Path) -> None:
     assert formats == [None, "spark-events", "spark-events"]
 
 
-def test_of_a_long_log_the_beginning_is_looked_at_and_that_is_said() -> None:
+def test_a_long_log_is_read_at_its_start_with_a_note() -> None:
     found = read_event_log(rolled(lines_of(REAL, 17))[1:], most=20 * KIB)
     assert 0 < len(found.events) < len(WHOLE)
     (problem,) = found.problems
@@ -173,15 +173,15 @@ def test_of_a_long_log_the_beginning_is_looked_at_and_that_is_said() -> None:
     assert problem.what == "only the first 20,480 bytes of this application's log were looked at"
 
 
-def test_events_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_events_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_logs, "_MOST_EVENTS", 5)
     found = read_event_log([given(APPLICATION, REAL)])
-    assert told(found.events) == WHOLE[:5]
+    assert events_of(found.events) == WHOLE[:5]
     assert "the first 5 events" in found.problems[0].what
 
 
-def test_a_block_that_is_shorter_than_it_says_is_damage() -> None:
-    """What Arrow gives for the rest is memory that nobody has written."""
+def test_a_block_shorter_than_its_header_is_damaged() -> None:
+    """Arrow returns uninitialized memory for the rest."""
     line = b'{"Event":"x"}\n'
     inner = bytes(pa.Codec("lz4_raw").compress(line, asbytes=True))
     block = b"LZ4Block\x2b" + len(inner).to_bytes(4, "little") + (5000).to_bytes(4, "little")
@@ -205,11 +205,11 @@ def test_a_bomb_takes_no_memory(between: bytes) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 200 << 20
-    # What comes after it is read as well; on a line of its own.
+    # Content after it is read as well; on a separate line.
     assert len(found.events) >= len(WHOLE) - 1
 
 
-def test_what_only_has_such_a_name_is_no_event_log() -> None:
+def test_the_name_alone_does_not_make_an_event_log() -> None:
     found = read_event_log([given(f"eventlog/{APPLICATION}", b"hello\n" * 9)])
     assert (found.events, found.problems, found.files) == ([], [], [])
 

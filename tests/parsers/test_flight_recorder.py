@@ -1,4 +1,4 @@
-"""Dumps of PyTorch's Flight Recorder name the ranks that the others wait for, and nobody else.
+"""Dumps of PyTorch's Flight Recorder name the ranks that delay the others, and no other ranks.
 
 ``tools/samples/flight_dumps.py`` made those in ``flight/``, with three real ranks over Gloo.
 """
@@ -43,7 +43,7 @@ def dumps_in(folder: Path) -> Compared:
 
 
 def entry(number: int, **changes: Any) -> dict[str, Any]:
-    """A collective of the default group over NCCL that every rank has completed."""
+    """Make a collective of the default group over NCCL that every rank has completed."""
     return {
         "collective_seq_id": number,
         "p2p_seq_id": 0,
@@ -61,7 +61,7 @@ def entry(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def waits(number: int, **changes: Any) -> dict[str, Any]:
-    """A collective that the rank has not completed."""
+    """Make a collective that the rank has not completed."""
     return entry(number, **{"state": "scheduled", "retired": False, **changes})
 
 
@@ -132,7 +132,7 @@ def only(values: Iterable[T]) -> T:
         ),
     ],
 )
-def test_real_dumps_name_the_faulty_rank_and_nobody_else(case: str, what: str) -> None:
+def test_real_dumps_name_only_the_faulty_rank(case: str, what: str) -> None:
     found = dumps_in(SAMPLES / case)
     event = only(found.events)
     assert (event.kind, event.ranks) == ("collective_stall", (1,))
@@ -176,13 +176,13 @@ def test_of_two_ranks_that_differ_both_are_named() -> None:
     assert only(of_ranks({0: [waits(1)], 1: [broadcast]}, ranks=2).events).ranks == (0, 1)
 
 
-def test_other_sizes_of_a_gathering_are_no_fault() -> None:
+def test_other_sizes_of_a_gathering_are_not_a_fault() -> None:
     gather = {"profiling_name": "nccl:all_gather"}
     ranks = {0: [waits(1, **gather)], 1: [waits(1, input_sizes=[[8]], **gather)]}
     assert of_ranks(ranks, ranks=2) == Compared()
 
 
-def test_ranks_that_all_wait_are_no_stall_of_a_rank() -> None:
+def test_if_all_ranks_wait_no_rank_is_the_cause() -> None:
     assert of_ranks({rank: [entry(1), waits(2)] for rank in range(3)}) == Compared()
 
 
@@ -203,7 +203,7 @@ def test_a_rank_ahead_waits_in_a_later_one() -> None:
     assert "rank 2 waits there, and rank 0 in a later one" in event.what
 
 
-def test_a_dump_that_is_older_than_the_others_blames_nobody() -> None:
+def test_a_dump_that_is_older_than_the_others_blames_no_rank() -> None:
     found = of_ranks({0: [entry(1), entry(2), waits(3)], 1: [entry(1)], 2: [entry(1), entry(2)]})
     problem = only(found.problems)
     assert problem.where == "dumps/rank_1"
@@ -214,7 +214,7 @@ def test_a_dump_that_is_older_than_the_others_blames_nobody() -> None:
     assert "rank 2 is not in all_reduce 3" in event.what
 
 
-def test_an_older_dump_blames_nobody_in_other_groups_either() -> None:
+def test_an_older_dump_blames_no_rank_in_other_groups_either() -> None:
     pair = {"process_group": ("1", "pair")}
     entries = {
         0: [entry(1), entry(2), waits(1, **pair)],
@@ -231,7 +231,7 @@ def test_a_stopped_rank_is_named_and_not_one_that_waits_for_it_in_another_group(
     entries = {0: [entry(1), waits(2)], 2: [entry(1), waits(1, **pair)]}
     found = of_ranks(entries, groups={"1": "[1, 2]"})
     assert [event.ranks for event in found.events] == [(1,), (1,)]
-    # Over Gloo nobody knows the ranks of the pair.
+    # Over Gloo the ranks of the pair are unknown.
     assert only(of_ranks(entries).events).ranks == (1,)
 
 
@@ -244,7 +244,7 @@ def test_a_collective_of_nccl_that_is_retired_and_not_completed_has_failed() -> 
     assert "or the collective failed there" in only(found.problems).what
 
 
-def test_a_rank_whose_entries_were_overwritten_is_not_judged() -> None:
+def test_a_rank_with_overwritten_entries_is_not_evaluated() -> None:
     pair = {"process_group": ("1", "pair")}
     found = of_ranks(
         {0: [entry(5, **pair, record_id=0), waits(6, **pair)], 1: [entry(9, record_id=900)]},
@@ -254,7 +254,7 @@ def test_a_rank_whose_entries_were_overwritten_is_not_judged() -> None:
     assert found.events == ()
 
 
-def test_ranks_without_a_dump_are_not_named_beside_one_that_is_missing() -> None:
+def test_ranks_without_a_dump_are_not_named_if_another_rank_is_missing() -> None:
     event = only(of_ranks({0: [entry(1), waits(2)], 1: [entry(1)]}).events)
     assert event.ranks == (1,)
     assert "rank 2 left no dump" in event.what
@@ -287,9 +287,9 @@ def test_folders_of_hosts_are_one_job() -> None:
 def test_folders_with_the_same_ranks_are_two_jobs(tmp_path: Path) -> None:
     shutil.copytree(SAMPLES / "sleep", tmp_path / "a")
     shutil.copytree(SAMPLES / "none", tmp_path / "b")
-    with pytest.raises(NotFoundError, match="Rank 1 is not in all_reduce 7") as told:
+    with pytest.raises(NotFoundError, match="Rank 1 is not in all_reduce 7") as raised:
         read(str(tmp_path))
-    assert str(told.value).count("Rank") == 1
+    assert str(raised.value).count("Rank") == 1
 
 
 def test_of_two_dumps_of_a_rank_the_one_with_stacks_counts(tmp_path: Path) -> None:
@@ -298,12 +298,12 @@ def test_of_two_dumps_of_a_rank_the_one_with_stacks_counts(tmp_path: Path) -> No
         content = pickle.loads(path.read_bytes())
         content["entries"] = [{**one, "frames": []} for one in content["entries"]]
         (tmp_path / f"{path.name}.json").write_text(json.dumps(content))
-    with pytest.raises(NotFoundError, match="Rank 1 is not in all_reduce 7") as told:
+    with pytest.raises(NotFoundError, match="Rank 1 is not in all_reduce 7") as raised:
         read(str(tmp_path))
-    assert str(told.value).endswith("at `train.py:67`")
+    assert str(raised.value).endswith("at `train.py:67`")
 
 
-# What only a whole folder shows.
+# Only a whole folder shows this.
 
 
 def shifted(case: str, folder: Path, to_ns: int) -> None:
@@ -328,7 +328,7 @@ def test_dumps_next_to_step_logs_join_their_run(tmp_path: Path) -> None:
     assert found.evidence.startswith("Rank 1 is not in all_reduce 7 ([3, 2]) of the default")
 
 
-def test_a_job_that_stands_still_names_the_collective(tmp_path: Path) -> None:
+def test_a_stopped_job_names_the_collective(tmp_path: Path) -> None:
     start = 0
     for path in write_job(tmp_path, Job(ranks=3, steps=60)):
         lines = path.read_text().splitlines(keepends=True)
@@ -439,15 +439,15 @@ def test_code_is_refused_in_one_sentence(
 ) -> None:
     data = pickle.dumps({"pg_config": {}, "entries": [], "more": value}, protocol)
     (tmp_path / "trace_rank_0").write_bytes(data)
-    with pytest.raises(UnreadableError) as told:
+    with pytest.raises(UnreadableError) as raised:
         read(str(tmp_path))
-    assert str(told.value) == (
+    assert str(raised.value) == (
         "trace_rank_0: a pickle that names code, which a dump does not: nothing of it was run"
     )
     assert capsys.readouterr().out == ""
 
 
-def test_nesting_without_end_neither_crashes_nor_hangs() -> None:
+def test_endless_nesting_neither_crashes_nor_hangs() -> None:
     deep = b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b"."
     data = b"\x80\x02}(X\x09\x00\x00\x00pg_config}X\x07\x00\x00\x00entries"
     doubled = b")" + b"q\x01h\x01\x86" * 100
@@ -460,7 +460,7 @@ def test_nesting_without_end_neither_crashes_nor_hangs() -> None:
         load_plain("it", b"\x80\x02}" + doubled + b"Ns.")
 
 
-def test_sizes_that_are_not_there_allocate_nothing() -> None:
+def test_false_sizes_allocate_nothing() -> None:
     for operation in (
         b"X\xff\xff\xff\x7f",
         b"\x8b\xff\xff\xff\x7f",
@@ -488,7 +488,7 @@ def test_sizes_that_are_not_there_allocate_nothing() -> None:
         {"pg_config": {"0": {"ranks": "9" * 9_000_000}}, "entries": []},
     ],
 )
-def test_what_is_no_dump_is_refused(content: object) -> None:
+def test_other_files_are_refused(content: object) -> None:
     for data in (pickle.dumps(content, 2), json.dumps(content).encode()):
         with pytest.raises(UnreadableError, match="it: no dump of PyTorch's Flight Recorder"):
             parse_dump("it", data, prefix="", rank=0)
@@ -500,9 +500,9 @@ def test_damage_ends_in_a_dump_or_in_a_sentence(chance: random.Random) -> None:
     data = bytearray((SAMPLES / "sleep" / "trace_rank_0").read_bytes())
     for _ in range(chance.randrange(1, 6)):
         data[chance.randrange(len(data))] = chance.randrange(256)
-    told = ""
+    message = ""
     try:
         compare([parse_dump("it", bytes(data), prefix="", rank=0)])
     except UnreadableError as error:
-        told = str(error)
-    assert told == "" or told.startswith("it: ")
+        message = str(error)
+    assert message == "" or message.startswith("it: ")

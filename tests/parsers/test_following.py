@@ -1,4 +1,4 @@
-"""Following a run that is being recorded."""
+"""Follow a run that is being recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOB = Job(ranks=2, steps=120, epochs=2, validation_ms=50, run_id="growing")
 
 
 class Growing:
-    """Logs of a finished job, handed out bit by bit."""
+    """Logs of a finished job, revealed bit by bit."""
 
     def __init__(self, whole: Path, folder: Path) -> None:
         write_job(whole, JOB)
@@ -35,7 +35,7 @@ def growing(tmp_path: Path) -> Growing:
     return Growing(tmp_path / "whole", tmp_path / "folder")
 
 
-def test_in_the_end_it_has_read_what_the_parser_reads(growing: Growing) -> None:
+def test_at_the_end_it_has_read_what_the_parser_reads(growing: Growing) -> None:
     follower = Follower(growing.folder, "growing")
     for share in (0.1, 0.101, 0.3, 0.35, 0.8, 0.999, 1.0):
         growing.grow(share)
@@ -56,7 +56,7 @@ def test_only_new_bytes_are_read(growing: Growing, monkeypatch: pytest.MonkeyPat
     growing.grow(0.9)
     assert follower.look()
     growing.grow(1.0)
-    # What was read is read no more: it may be anything by now.
+    # Bytes that were read are not read again: they may be anything by now.
     for path in growing.folder.iterdir():
         data = path.read_bytes()
         path.write_bytes(b"x" * 1000 + data[1000:])
@@ -64,7 +64,7 @@ def test_only_new_bytes_are_read(growing: Growing, monkeypatch: pytest.MonkeyPat
     assert follower.run().steps.num_rows == 240
 
 
-def test_half_a_line_waits_for_its_other_half(growing: Growing) -> None:
+def test_a_partial_line_waits_for_its_rest(growing: Growing) -> None:
     follower = Follower(growing.folder, "growing")
     growing.grow(0.5)
     follower.look()
@@ -74,7 +74,7 @@ def test_half_a_line_waits_for_its_other_half(growing: Growing) -> None:
     assert run.status == "open"
 
 
-def test_a_first_line_that_is_not_whole_is_looked_at_again(growing: Growing) -> None:
+def test_a_partial_first_line_is_read_again(growing: Growing) -> None:
     follower = Follower(growing.folder, "growing")
     growing.grow(0.001)
     assert not follower.look()
@@ -94,7 +94,7 @@ def test_only_the_last_steps_are_kept(growing: Growing) -> None:
     assert set(steps["step"].to_pylist()) == set(range(55, 120))
 
 
-def test_a_long_log_is_begun_near_its_end(tmp_path: Path) -> None:
+def test_a_long_log_is_read_from_near_its_end(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", replace(JOB, steps=20_000, ranks=1))
     follower = Follower(tmp_path / "logs", "growing", most_rows=100)
     assert follower.look()
@@ -123,7 +123,7 @@ def test_other_runs_in_the_folder_are_left_alone(growing: Growing, tmp_path: Pat
     assert len(follower.run().logs) == 2
 
 
-def test_logs_that_were_joined_are_no_one_ranks(growing: Growing) -> None:
+def test_joined_logs_are_not_one_ranks(growing: Growing) -> None:
     growing.grow(1.0)
     joined = b"".join(growing.files.values())
     (growing.folder / "all.steps.csv").write_bytes(joined)
@@ -135,7 +135,7 @@ def test_logs_that_were_joined_are_no_one_ranks(growing: Growing) -> None:
     )
 
 
-def test_a_rank_that_comes_later_is_read_too(growing: Growing) -> None:
+def test_a_later_rank_is_read_too(growing: Growing) -> None:
     growing.grow(1.0)
     late = growing.folder / "rank-00001.0.0.steps.csv"
     data = late.read_bytes()
@@ -148,12 +148,12 @@ def test_a_rank_that_comes_later_is_read_too(growing: Growing) -> None:
     assert follower.run().ranks == [0, 1]
 
 
-def test_a_folder_that_has_gone_is_a_sentence(tmp_path: Path) -> None:
+def test_a_deleted_folder_is_an_error_of_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="the folder has gone"):
         Follower(tmp_path / "nowhere", "run").look()
 
 
-def test_anything_may_lie_beside(growing: Growing) -> None:
+def test_other_files_may_be_in_the_folder(growing: Growing) -> None:
     growing.grow(1.0)
     (growing.folder / "rank-00009.0.0.steps.csv").write_bytes(b"\x00\xff no log\n" * 10)
     (growing.folder / "rank-00008.0.0.steps.csv").mkdir()

@@ -1,4 +1,4 @@
-"""What fuzzing has found: every kept input ends in logs or in one of our errors."""
+"""Inputs kept from fuzzing: each ends in logs or in one of our errors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fuzz.targets import BETWEEN_FILES, TARGETS, whole
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_that_was_found_breaks_it(target: str) -> None:
+def test_no_kept_input_crashes_it(target: str) -> None:
     for data in corpus.kept(target):
         TARGETS[target](data)
 
 
-def test_the_corpus_reaches_what_it_is_for() -> None:
+def test_the_corpus_reaches_its_targets() -> None:
     runs = [run for data in corpus.kept("whole") for run in whole(data)]
     assert any(run.steps.num_rows for run in runs)
     assert any(run.events for run in runs)

@@ -1,4 +1,4 @@
-"""Logs that grow are read from where they had ended, and give what the whole of them gives."""
+"""Growing logs are read from their previous end, and give the same as the whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOB = Job(ranks=2, steps=60, epochs=3, checkpoint_ms=5.0)
 
 
 class Counted(Source):
-    """A folder, with the bytes that were read there."""
+    """A folder that counts the bytes read from it."""
 
     local = True
 
@@ -52,7 +52,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def same(logs: Path, growing: Growing) -> None:
-    """What is read of logs that were read before is what a first look gives."""
+    """Check that logs read in parts give what a first reading gives."""
     (own,), (other,) = read(str(logs), reads=growing), read(str(logs))
     assert own.logs == other.logs
     assert own.problems == other.problems
@@ -61,14 +61,14 @@ def same(logs: Path, growing: Growing) -> None:
 
 
 def cuts(data: bytes) -> Iterator[int]:
-    """Ends of lines and places within them; from where there is a row on."""
+    """Return ends of lines and places within them, from the first row on."""
     row = data.index(b"\nstep,") + 1
     yield from (row - 1, row, row + 3)
     yield from range(row + 40, len(data), len(data) // 9)
     yield from (len(data) - 1, len(data), len(data))
 
 
-def test_wherever_a_log_was_cut_it_becomes_what_it_is(whole: list[Path], logs: Path) -> None:
+def test_a_log_cut_anywhere_becomes_the_whole_log(whole: list[Path], logs: Path) -> None:
     growing = Growing()
     for number, path in enumerate(whole):
         data = path.read_bytes()
@@ -78,7 +78,7 @@ def test_wherever_a_log_was_cut_it_becomes_what_it_is(whole: list[Path], logs: P
         assert len(list(logs.iterdir())) == number + 1
 
 
-def test_only_what_is_new_is_read(whole: list[Path], logs: Path) -> None:
+def test_only_new_bytes_are_read(whole: list[Path], logs: Path) -> None:
     place, growing = Counted(logs), Growing()
     data = {path.name: path.read_bytes() for path in whole}
     for name, content in data.items():
@@ -90,12 +90,12 @@ def test_only_what_is_new_is_read(whole: list[Path], logs: Path) -> None:
     name, content = next(iter(data.items()))
     (logs / name).write_bytes(content)
     read(place, reads=growing)
-    # And the end of what was there, to see that it is the same log.
+    # Plus the end of the previous part, to check that it is the same log.
     assert len(content) // 2 <= place.bytes <= len(content) // 2 + 4096 + 200
     same(logs, growing)
 
 
-def test_lines_that_are_none_are_counted_once(whole: list[Path], logs: Path) -> None:
+def test_unreadable_lines_are_counted_once(whole: list[Path], logs: Path) -> None:
     growing, path = Growing(), logs / whole[0].name
     lines = whole[0].read_bytes().splitlines(keepends=True)
     bad = [b"#facts {torn\n", b"step,1,x\n", b"\xff\xfe\n", b'#facts {"batch_size": 64}\n']
@@ -106,7 +106,7 @@ def test_lines_that_are_none_are_counted_once(whole: list[Path], logs: Path) -> 
         same(logs, growing)
 
 
-def test_stamps_outside_of_their_steps_are_counted_once(whole: list[Path], logs: Path) -> None:
+def test_timestamps_outside_of_their_steps_are_counted_once(whole: list[Path], logs: Path) -> None:
     growing, path = Growing(), logs / whole[0].name
     lines = whole[0].read_bytes().splitlines(keepends=True)
     columns = lines[1].decode().strip().split(",")
@@ -119,7 +119,7 @@ def test_stamps_outside_of_their_steps_are_counted_once(whole: list[Path], logs:
         same(logs, growing)
 
 
-def test_a_log_that_was_begun_anew_is_read_anew(whole: list[Path], logs: Path) -> None:
+def test_a_restarted_log_is_read_again(whole: list[Path], logs: Path) -> None:
     growing, path = Growing(), logs / whole[0].name
     one = whole[0].read_bytes()
     write_job(whole[0].parent, replace(JOB, steps=90, seed=7))
@@ -130,7 +130,7 @@ def test_a_log_that_was_begun_anew_is_read_anew(whole: list[Path], logs: Path) -
         same(logs, growing)
 
 
-def test_what_is_put_behind_a_log_is_another_one(whole: list[Path], logs: Path) -> None:
+def test_text_appended_after_a_log_is_another_log(whole: list[Path], logs: Path) -> None:
     growing, path = Growing(), logs / whole[0].name
     one, other = (path.read_bytes() for path in whole)
     for content in (one, one + other, one + other[:-5], one + other):
@@ -138,7 +138,7 @@ def test_what_is_put_behind_a_log_is_another_one(whole: list[Path], logs: Path) 
         same(logs, growing)
 
 
-def test_packed_logs_and_those_that_somebody_elses_parser_reads_are_read_whole(
+def test_compressed_logs_and_those_of_other_parsers_are_read_whole(
     whole: list[Path], logs: Path
 ) -> None:
     growing, data = Growing(), whole[0].read_bytes()

@@ -1,4 +1,4 @@
-"""Horovod's own lines become events of the run that they lie beside, and findings."""
+"""Horovod's own lines become events of the run in the same folder, and findings."""
 
 from __future__ import annotations
 
@@ -68,14 +68,15 @@ def test_a_stall_names_the_ranks_that_are_missing(head: str, stamped: int | None
         ("", ()),
     ],
 )
-def test_all_versions_say_who_is_missing(following: str, ranks: tuple[int, ...]) -> None:
+def test_all_versions_name_the_missing_ranks(following: str, ranks: tuple[int, ...]) -> None:
     (event,) = events(HEAD + STALL + following)
     assert event.ranks == ranks
 
 
-def test_launchers_labels_that_lie_anywhere_are_taken_out_first() -> None:
+def test_launchers_labels_are_removed_first_wherever_they_are() -> None:
     whole = HEAD + STALL + MISSING + HEAD.replace(": W", ": E") + SHUTDOWN
-    # As Open MPI prints it: a label before all that it has read at once, and other ranks' between.
+    # As Open MPI prints it: a label before each chunk that it has read, with other ranks' chunks
+    # between.
     torn = "".join(
         f"[1,0]<stderr>:{piece}[1,2]<stdout>:step 7\n"
         if piece[-1:] != "\n"
@@ -124,7 +125,7 @@ def test_torchrun_names_the_process() -> None:
     assert (event.what, event.status) == ("process 29189 exited with status -9", -9)
 
 
-def test_a_process_that_ended_well_and_other_lines_are_no_events() -> None:
+def test_normal_exits_and_other_lines_are_not_events() -> None:
     assert events("Process 3 exit with status code 0.\nrecord state: host[0] = READY\n") == []
     assert events("78/78 [====] - 17s 195ms/step - loss: 1.9\n1: [a, b]\n") == []
 
@@ -143,7 +144,7 @@ def with_stderr(folder: Path, at: datetime, name: str = "stderr.txt") -> Run:
 
 
 @pytest.mark.parametrize("hours", [-8.0, 0.0, 1.0, 5.75])
-def test_beside_step_logs_the_zone_is_the_one_that_puts_them_into_the_run(
+def test_next_to_step_logs_the_zone_is_the_one_that_fits_the_run(
     tmp_path: Path, hours: float
 ) -> None:
     at = started(tmp_path) + timedelta(seconds=1)
@@ -155,12 +156,12 @@ def test_beside_step_logs_the_zone_is_the_one_that_puts_them_into_the_run(
     assert not [problem for problem in run.problems if "stderr" in problem.where]
 
 
-def test_stamps_that_fit_in_no_zone_stay_without_a_moment(tmp_path: Path) -> None:
+def test_timestamps_that_fit_in_no_zone_give_no_time(tmp_path: Path) -> None:
     run = with_stderr(tmp_path, started(tmp_path) + timedelta(days=3))
     assert [event.wall_ns for event in run.events] == [None]
 
 
-def test_of_several_runs_the_folder_tells_whose_it_is(tmp_path: Path) -> None:
+def test_of_several_runs_the_folder_decides(tmp_path: Path) -> None:
     at = datetime.now(UTC)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -193,7 +194,7 @@ def test_they_become_findings_that_name_ranks_and_hosts(tmp_path: Path) -> None:
     assert {one.code: one.severity for one in find(run, True)}["ranks_stalled"] == "error"
 
 
-def test_epochs_that_were_printed_have_the_events_of_the_same_output(tmp_path: Path) -> None:
+def test_printed_epochs_have_the_events_of_the_same_output(tmp_path: Path) -> None:
     text = "".join(
         f"[{rank}]<stdout>:Epoch 1/2\n[{rank}]<stdout>:8/8 [==============================] - 17s "
         f"195ms/step - loss: 1.9146\n"

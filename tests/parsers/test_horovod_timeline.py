@@ -29,8 +29,8 @@ from stallscope.parsers.horovod_timeline import (
 )
 from stallscope.parsers.ranges import beginning
 
-# From a run of Horovod 0.28.1: two gradients that were fused, with the first negotiation of both; the
-# events of other tensors are left out.
+# From a run of Horovod 0.28.1: two fused gradients, with the first negotiation of both; the events
+# of other tensors are left out.
 REAL = b"""[
 {"name": "process_name", "ph": "M", "pid": 0, "args": \
 {"start_time_since_epoch_in_micros":1795251515254024}},
@@ -82,7 +82,7 @@ REAL_ACTIVITIES = [
 
 
 class Writer:
-    """Writes what timeline.cc writes; up to 0.20.0 (``old``) without start time and closing bracket."""
+    """Writes like timeline.cc; up to 0.20.0 (``old``) without start time and closing bracket."""
 
     def __init__(self, old: bool = False) -> None:
         self._old = old
@@ -156,7 +156,7 @@ def job(steps: int, old: bool = False) -> Writer:
 
 
 class Whole:
-    """A whole timeline, read in blocks of any size."""
+    """A complete timeline, read in blocks of any size."""
 
     def __init__(self, reader: TimelineReader) -> None:
         batch = Batch.joined(list(reader.batches()))
@@ -196,7 +196,7 @@ def read(path: Path) -> Whole:
 
 
 def by_hand(data: bytes) -> list[tuple[Any, ...]]:
-    """The activities of a whole, valid timeline as any JSON parser and a stack per tensor see them."""
+    """Return the activities of a complete, valid timeline, with a JSON parser and a stack per tensor."""
     stacks: dict[int, list[tuple[str, int]]] = {}
     found = []
     for event in json.loads(data):
@@ -229,7 +229,7 @@ def test_real_bytes_become_activities_ticks_and_names(tmp_path: Path) -> None:
     assert (timeline.unreadable, timeline.unmatched, timeline.unfinished) == (0, 0, 0)
 
 
-def test_old_versions_close_no_array_and_tell_no_start() -> None:
+def test_old_versions_close_no_array_and_have_no_start() -> None:
     new, old = parsed(job(5).data), parsed(job(5, old=True).data)
     assert (new.start_us, old.start_us) == (1600000000000000, None)
     assert old.rows == new.rows == by_hand(job(5).data)
@@ -258,14 +258,14 @@ def test_a_timeline_cut_anywhere_reads_up_to_there(old: bool) -> None:
     for cut in range(60, len(data), 3):
         timeline = parsed(data[:cut])
         found = timeline.rows
-        # The bytes at the very end may be missing: what ends is known without them.
+        # The bytes at the very end may be missing: all ends are known without them.
         assert [row[:5] for row in found] == [row[:5] for row in whole[: len(found)]]
         assert timeline.unreadable <= 1
         assert timeline.unmatched == 0
         assert timeline.unfinished <= 2
 
 
-def test_what_is_still_open_is_counted() -> None:
+def test_open_activities_are_counted() -> None:
     writer = Writer()
     writer.event("B", 10, "a", "NEGOTIATE_ALLREDUCE")
     writer.event("B", 20, "b", "ALLREDUCE")
@@ -276,7 +276,7 @@ def test_what_is_still_open_is_counted() -> None:
     assert timeline.unfinished == 2
 
 
-def test_an_end_without_a_begin_is_counted_and_disturbs_nothing() -> None:
+def test_an_end_without_a_start_is_counted_and_has_no_effect() -> None:
     writer = Writer()
     writer.event("E", 5, "a")
     writer.event("E", 6, "b")
@@ -289,14 +289,14 @@ def test_an_end_without_a_begin_is_counted_and_disturbs_nothing() -> None:
     assert len(timeline.rows) == 8
 
 
-def test_damage_costs_the_damaged_events_only() -> None:
+def test_damage_loses_the_damaged_events_only() -> None:
     data = job(3).data
     broken = data.replace(b'"ts": 1041', b'"ts": oops').replace(b'"ts": 2000, "s"', b'"ts": "s"')
     assert len(broken) != len(data)
     timeline, whole = parsed(broken), parsed(data)
     assert timeline.unreadable == 2
     assert timeline.cycles == [0, 1000]
-    # Without its end the one negotiation stays open; everything after it lies a level deeper.
+    # Without its end the one negotiation stays open; everything after it is a level deeper.
     lost = [row for row in whole.rows if row[4] == 1041]
     left = [row for row in whole.rows if row[4] != 1041]
     assert len(lost) == 1
@@ -316,7 +316,7 @@ def test_damage_costs_the_damaged_events_only() -> None:
         "x" * 20_000,
     ],
 )
-def test_tensor_names_can_hold_anything(name: str) -> None:
+def test_tensor_names_can_contain_anything(name: str) -> None:
     writer = Writer()
     allreduce(writer, "first", 100)
     allreduce(writer, name, 300)
@@ -326,7 +326,7 @@ def test_tensor_names_can_hold_anything(name: str) -> None:
     assert timeline.unreadable == 0
 
 
-def test_a_name_that_is_no_utf8_is_replaced_not_refused() -> None:
+def test_a_name_with_invalid_utf8_is_replaced_not_refused() -> None:
     data = job(1).data.replace(b'"name": "grads_1"', b'"name": "grads_\xff"')
     assert parsed(data).tensors[2] == "grads_�"
 
@@ -348,14 +348,14 @@ def test_bytes_are_those_of_type_and_shape(dtype: str, shape: str, size: int | N
     assert parsed(writer.data).rows[-1] == (1, "ALLREDUCE", 0, 150, 195, size)
 
 
-def test_more_activities_than_may_stay_open_at_a_time_are_no_obstacle() -> None:
+def test_more_open_activities_than_the_limit_are_handled() -> None:
     event = b'{"ph": "B", "name": "ALLREDUCE", "ts": 1, "pid": 1},\n'
     timeline = parsed(b"[\n" + event * 300_000 + b'{"ph": "E", "ts": 2, "pid": 1},\n')
     assert len(timeline.rows) == 1
     assert timeline.unfinished == 299_999
 
 
-def test_long_stretches_of_something_else_are_dropped_and_counted() -> None:
+def test_long_foreign_parts_are_dropped_and_counted() -> None:
     first, second = job(1, old=True).data, job(1, old=True).data.removeprefix(b"[\n")
     timeline = parsed(first + b"\0" * 500_000 + second, block_bytes=4096)
     assert len(timeline.rows) == 24
@@ -376,7 +376,7 @@ def test_long_stretches_of_something_else_are_dropped_and_counted() -> None:
         b"hierarchical_allreduce,hierarchical_allgather\n0,0\n",
     ],
 )
-def test_what_is_no_timeline_is_refused_in_one_sentence(tmp_path: Path, data: bytes) -> None:
+def test_other_files_are_refused_in_one_sentence(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
     assert not is_timeline(data)
@@ -440,9 +440,7 @@ def test_no_damage_makes_it_crash(changes: list[tuple[int, bytes]], block_bytes:
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("block_bytes", [300, 4096, 1 << 20])
 @pytest.mark.parametrize("cut", [0, 40])
-def test_a_job_that_was_started_again_goes_on_in_the_same_file(
-    old: bool, block_bytes: int, cut: int
-) -> None:
+def test_a_restarted_job_continues_in_the_same_file(old: bool, block_bytes: int, cut: int) -> None:
     again = Writer(old)
     # Other numbers for the same tensors, and one more.
     for tensor in ("grads_2", "new", "grads_0"):
@@ -463,7 +461,7 @@ def test_a_job_that_was_started_again_goes_on_in_the_same_file(
     assert timeline.unfinished == alone.unfinished
 
 
-def test_what_was_open_when_a_job_died_is_not_closed_by_its_successor() -> None:
+def test_activities_left_open_by_a_killed_job_are_not_closed_by_the_next() -> None:
     first, second = Writer(), Writer()
     first.event("B", 10, "a", "NEGOTIATE_ALLREDUCE")
     allreduce(second, "a", 100)
@@ -499,7 +497,7 @@ def begins_as_one(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])
-def test_compressed_ones_are_read_as_they_are_unpacked(tmp_path: Path, kind: str) -> None:
+def test_compressed_timelines_are_read_while_unpacking(tmp_path: Path, kind: str) -> None:
     data = job(20).data
     path = tmp_path / f"timeline.json.{kind}"
     path.write_bytes(PACKERS[kind](data))
@@ -511,7 +509,7 @@ def test_compressed_ones_are_read_as_they_are_unpacked(tmp_path: Path, kind: str
     assert found == parsed(data).rows[: len(found)]
 
 
-def test_names_of_any_length_are_told_apart() -> None:
+def test_names_of_any_length_are_distinguished() -> None:
     names = ["A" * length + end for length in (1, 3, 7, 15, 20, 23, 26, 31, 40) for end in "XY"]
     writer = Writer()
     for at, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Loaders that were run alone: which run they belong to, and what is said of files that are damaged."""
+"""Measured loaders: the run that they belong to, and reports about damaged files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_measurements_of_all_ranks_come_with_their_run(tmp_path: Path) -> None:
     assert [stage.kind for stage in run.input_times[0].stages] == ["read", "augment"]
 
 
-def test_a_measurement_by_itself_is_for_the_run_beside_it(tmp_path: Path) -> None:
-    """Measured afterwards, by a process of its own, which knows neither run nor launch."""
+def test_a_separate_measurement_belongs_to_the_run_in_its_folder(tmp_path: Path) -> None:
+    """Measured afterwards, by a separate process, which knows neither run nor launch."""
     write_job(tmp_path / "one", JOB)
     write_job(tmp_path / "two", replace(JOB, run_id="run-b"))
     write_job(tmp_path / "two", replace(JOB, run_id="base", ranks=1))
@@ -43,7 +43,7 @@ def test_a_measurement_by_itself_is_for_the_run_beside_it(tmp_path: Path) -> Non
     assert found == {"run-a": 0, "run-b": 1, "base": 0}
 
 
-def test_a_launch_tells_the_run(tmp_path: Path) -> None:
+def test_a_launch_identifies_the_run(tmp_path: Path) -> None:
     write_job(tmp_path, replace(JOB, facts={"launch": "job 7"}))
     write_job(tmp_path, replace(JOB, run_id="run-b", facts={"launch": "job 8"}, generation=1))
     write_measured(tmp_path, size=2, launch="job 7")
@@ -51,7 +51,7 @@ def test_a_launch_tells_the_run(tmp_path: Path) -> None:
     assert found == {"run-a": 1, "run-b": 0}
 
 
-def test_a_measurement_on_other_ranks_is_left_alone_and_said(tmp_path: Path) -> None:
+def test_a_measurement_on_other_ranks_is_left_alone_and_reported(tmp_path: Path) -> None:
     write_job(tmp_path, JOB)
     write_measured(tmp_path, size=8)
     (run,) = read(str(tmp_path))
@@ -79,7 +79,7 @@ def test_a_measurement_on_other_ranks_is_left_alone_and_said(tmp_path: Path) -> 
         b"\xff\xfe",
     ],
 )
-def test_a_damaged_file_costs_nothing_but_itself(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_file_affects_no_other(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UnreadableError, match="no measurement of a loader, or not whole"):
         parse_input_times("x.input.json", data)
     write_job(tmp_path, JOB)
@@ -95,7 +95,7 @@ def test_a_newer_measurement_is_refused_by_name() -> None:
         parse_input_times("x.input.json", data)
 
 
-def test_what_was_not_measured_is_none() -> None:
+def test_missing_measurements_are_none() -> None:
     nothing: dict[str, Any] = {
         "batch_us": [7000.0],
         "ms": None,
@@ -109,14 +109,14 @@ def test_what_was_not_measured_is_none() -> None:
     assert (found.batches, found.first_batch_ms, found.no_stages) == (0, 7.0, "why")
 
 
-def test_collected_runs_keep_what_was_measured(tmp_path: Path) -> None:
+def test_collected_runs_keep_measurements(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", JOB)
     write_measured(tmp_path / "logs", size=2, run_id="run-a")
     (run,) = read(str(tmp_path / "logs"))
     assert len(run.input_times) == 1
     folder = save_run(run, tmp_path / "store")
     assert load_run(folder).input_times == run.input_times
-    # Collected again, when the file has gone and another one has come.
+    # Collected again, when the file has been replaced by another one.
     (tmp_path / "logs" / "rank-00000.0.input.json").unlink()
     write_measured(tmp_path / "logs", size=2, run_id="run-a", began_wall_ns=9)
     (again,) = read(str(tmp_path / "logs"))

@@ -1,4 +1,4 @@
-"""Step logs that lie after one another in one file are as many logs."""
+"""Concatenated step logs in one file are separate logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def logs(tmp_path: Path) -> list[bytes]:
 
 
 def of_ranks(run: Run) -> dict[int, list[tuple[int, int]]]:
-    """By rank, its steps with their begins."""
+    """Return each rank's steps with their starts."""
     found: dict[int, list[tuple[int, int]]] = {}
     columns = (run.steps[name].to_pylist() for name in ("rank", "step", "begin"))
     for rank, step, begin in zip(*columns, strict=True):
@@ -41,18 +41,18 @@ def test_every_rank_keeps_its_own_steps(tmp_path: Path, logs: list[bytes], packe
     assert (seen.ranks, seen.steps) == ((0, 1, 2), 200)
 
 
-def test_a_torn_log_before_another_costs_its_last_line(tmp_path: Path, logs: list[bytes]) -> None:
+def test_a_torn_log_before_another_loses_its_last_line(tmp_path: Path, logs: list[bytes]) -> None:
     (tmp_path / "all").write_bytes(logs[0][:-5] + logs[1] + b"#stallscope 1 {torn\n" + logs[2])
     (run,) = read(str(tmp_path / "all"))
     assert {rank: len(steps) for rank, steps in of_ranks(run).items()} == dict.fromkeys(
         range(3), 200
     )
     assert [log.ended for log in run.logs] == [False, True, True]
-    said = [problem.what for problem in run.problems]
-    assert said == ["1 torn or unreadable line(s) skipped"] * 2
+    messages = [problem.what for problem in run.problems]
+    assert messages == ["1 torn or unreadable line(s) skipped"] * 2
 
 
-def test_one_that_cannot_be_read_leaves_the_others(tmp_path: Path, logs: list[bytes]) -> None:
+def test_an_unreadable_one_does_not_affect_the_others(tmp_path: Path, logs: list[bytes]) -> None:
     newer = logs[1].replace(b"#stallscope 1 ", b"#stallscope 9 ", 1)
     (tmp_path / "all").write_bytes(newer + logs[0] + newer)
     (run,) = read(str(tmp_path / "all"))
@@ -60,20 +60,20 @@ def test_one_that_cannot_be_read_leaves_the_others(tmp_path: Path, logs: list[by
     assert [p.what[:42] for p in run.problems] == ["step log format 9 is newer than this Stall"] * 2
 
 
-def test_a_name_that_holds_such_words_is_no_header(tmp_path: Path) -> None:
+def test_a_name_with_a_headers_words_is_not_a_header(tmp_path: Path) -> None:
     name = 'a #stallscope 1 {"b'
     run = run_of_job(tmp_path, Job(ranks=1, steps=20, facts={"run_name": name}))
     assert run.name == name
     assert run.steps.num_rows == 20
 
 
-def test_a_log_that_breaks_off_while_unpacked_is_said(tmp_path: Path, logs: list[bytes]) -> None:
+def test_a_truncated_compressed_log_is_reported(tmp_path: Path, logs: list[bytes]) -> None:
     whole = gzip.compress(logs[0])
     (tmp_path / "torn.gz").write_bytes(whole[: len(whole) // 2])
-    said = "the compressed file breaks off or is damaged: what comes after that is missing"
+    messages = "the compressed file breaks off or is damaged: what comes after that is missing"
     (run,) = read(str(tmp_path / "torn.gz"))
     assert 0 < run.steps.num_rows < 200
-    assert said in [problem.what for problem in run.problems]
+    assert messages in [problem.what for problem in run.problems]
     (seen,) = inspect(str(tmp_path / "torn.gz")).files
-    assert said in seen.notes
+    assert messages in seen.notes
     assert seen.steps == run.steps.num_rows

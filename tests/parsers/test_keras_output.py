@@ -1,4 +1,4 @@
-"""What Keras prints is read as epochs, as far as it goes: real bytes of TF-Keras 2 and Keras 3."""
+"""Keras's output is read as epochs, as far as possible: real bytes of TF-Keras 2 and Keras 3."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def printed(name: str) -> Run:
 
 
 def run_of_output(text: str | bytes) -> Run:
-    """Parse what a program printed, without a file."""
+    """Parse a program's output, without a file."""
     data = text.encode() if isinstance(text, str) else text
     one = PARSER.parse("out.txt", data)
     (run,) = group("out.txt", as_runs([("/logs/out.txt", log) for log in (one, *one.more)]), [])
@@ -48,7 +48,7 @@ def seconds(run: Run) -> list[float]:
 
 
 def intervals(run: Run) -> list[tuple[int, int, int, int]]:
-    """Rank, epoch, and begin and end in whole seconds."""
+    """Return rank, epoch, and start and end in whole seconds."""
     return [
         (row["rank"], row["epoch"], row["begin"] // 10**9, row["end"] // 10**9)
         for row in run.intervals.to_pylist()
@@ -80,13 +80,13 @@ def test_epochs_of_a_fit_are_read(
     assert run.fact("framework") == "keras"
 
 
-def test_an_evaluation_after_the_fit_is_no_epoch() -> None:
+def test_an_evaluation_after_the_fit_is_not_an_epoch() -> None:
     for name in ("tf-2.15-verbose-1", "tf-2.15-verbose-2", "keras-3.15-verbose-1"):
         assert (PRINTED / f"{name}.txt").read_text().count("loss: ") > 3
         assert len(seconds(printed(name))) == 3
 
 
-def test_the_verdict_says_what_is_known_and_what_to_do() -> None:
+def test_the_verdict_states_what_is_known_and_what_to_do() -> None:
     analysis = analyse(printed("tf-2.15-verbose-1"))
     assert analysis.bottleneck.kind == "insufficient_data"
     assert "how long epochs took, but not the stages of a step" in analysis.bottleneck.evidence
@@ -104,7 +104,7 @@ def test_the_first_epoch_is_left_out_of_means() -> None:
     assert [one.precision_s for one in found.epochs] == [0.0005] * 3
 
 
-def test_a_further_fit_is_a_log_of_its_own() -> None:
+def test_another_fit_is_a_separate_log() -> None:
     run = printed("tf-2.15-two-fits")
     assert [(log.rank, log.part) for log in run.logs] == [(0, 0), (0, 1)]
     assert [(one.fit, one.epoch) for one in epoch_times_of(run).epochs] == [
@@ -115,20 +115,20 @@ def test_a_further_fit_is_a_log_of_its_own() -> None:
     ]
     assert [log.facts["steps_per_epoch"] for log in run.logs] == [20, 10]
     assert epoch_times_of(run).mean_s == pytest.approx(0.341)
-    # One after the other: nothing says how long a pause there was.
+    # One after the other: the pause between them is unknown.
     assert intervals(run)[-1][3] == int(1.66 + 1.04 + 0.678 + 0.341)
 
 
-def test_fits_of_one_epoch_are_epochs_and_it_is_said_that_they_may_be_evaluations() -> None:
+def test_fits_of_one_epoch_are_epochs_with_a_note_that_they_may_be_evaluations() -> None:
     run = printed("tf-2.15-fits-of-one-epoch")
     assert seconds(run) == [1.02, 0.983, 0.712]
     assert [one.epoch for one in epoch_times_of(run).epochs] == [0, 1, 2]
     assert "evaluate prints the same" in str(run.problems[0])
-    # An evaluation of another number of batches is distinguished.
+    # An evaluation with another number of batches is distinguished.
     assert seconds(printed("keras-3.15-one-epoch")) == [1]
 
 
-def test_ranks_of_a_launcher_are_ranks_and_stamps_are_times() -> None:
+def test_ranks_and_timestamps_of_a_launcher_are_read() -> None:
     run = printed("horovodrun-stamped")
     assert (run.ranks, run.size, run.fact("size")) == ([0, 1], 2, 2)
     assert intervals(run) == [
@@ -140,7 +140,7 @@ def test_ranks_of_a_launcher_are_ranks_and_stamps_are_times() -> None:
         (1, 2, 13, 14),
     ]
     assert run.fact("clock") == "stamps of the lines, from 2026-11-21 16:31:04 of an unknown zone"
-    # What is not known to be UTC is not shown as UTC.
+    # A time of unknown zone is not shown as UTC.
     assert run.started_at is None
 
 
@@ -192,13 +192,13 @@ def test_samples_give_the_throughput_of_one_rank() -> None:
     assert found.step_ms is None
 
 
-def test_updates_that_became_lines_of_their_own_end_an_epoch_once() -> None:
+def test_updates_on_separate_lines_end_an_epoch_once() -> None:
     data = (PRINTED / "keras-3.15-verbose-1.txt").read_bytes()
     apart = data.replace(b"\b", b"").replace(b"\r", b"\n")
     assert seconds(run_of_output(apart)) == seconds(run_of_output(data))
 
 
-def test_stamps_of_lines_are_the_wall_clock_where_their_zone_is_known() -> None:
+def test_timestamps_of_lines_are_wall_time_if_their_zone_is_known() -> None:
     lines = "".join(
         f"2026-11-21T10:00:{second:02d}.000Z stdout F {text}\n"
         for second, text in (
@@ -216,7 +216,7 @@ def test_stamps_of_lines_are_the_wall_clock_where_their_zone_is_known() -> None:
     assert [round(begin / 1e9, 1) for begin in begins] == [0, 14]
 
 
-def test_stamps_that_contradict_the_durations_are_not_used() -> None:
+def test_timestamps_that_contradict_the_durations_are_not_used() -> None:
     stamp = "2026-11-21 10:00:01 INFO "
     text = "".join(
         f"{stamp}Epoch {epoch}/3\n{stamp}78/78 - 10s - loss: 1.9\n" for epoch in (1, 2, 3)
@@ -227,7 +227,7 @@ def test_stamps_that_contradict_the_durations_are_not_used() -> None:
 
 
 def test_logs_with_a_loggers_prefix_around_the_launchers_are_read() -> None:
-    """As a notebook printed them whose streams were sent through logging."""
+    """As a notebook printed them whose streams went through logging."""
     printed = (
         (6, "Epoch 1/2"),
         (7, " - 58s - loss: 3.1"),
@@ -283,7 +283,7 @@ def test_a_killed_job_is_open_and_has_the_epochs_that_ended(tmp_path: Path) -> N
         assert 2 <= len(seconds(run_of_output(data[:end]))) <= 3
 
 
-def test_step_logs_and_records_of_them_know_more(tmp_path: Path) -> None:
+def test_step_logs_and_their_records_are_preferred(tmp_path: Path) -> None:
     job = Job(ranks=1, steps=20, epochs=2)
     (path,) = write_job(tmp_path / "logs", job)
     (tmp_path / "logs" / "stdout.txt").write_text(OLD)
@@ -323,11 +323,11 @@ NO_KERAS = {
 
 
 @pytest.mark.parametrize("text", NO_KERAS.values(), ids=NO_KERAS)
-def test_other_texts_are_not_taken(text: str) -> None:
+def test_other_texts_are_not_recognised(text: str) -> None:
     assert not PARSER.recognises("stdout.txt", text.encode())
 
 
-def test_every_printed_file_is_recognised_also_behind_a_long_beginning() -> None:
+def test_every_printed_file_is_recognised_also_after_a_long_start() -> None:
     for path in PRINTED.iterdir():
         data = path.read_bytes()
         assert recognise(path.name, data) is not None
@@ -371,7 +371,7 @@ _PIECES = [
     st.lists(st.one_of(st.sampled_from(_PIECES), st.binary(max_size=12)), max_size=20),
     st.sampled_from(["out.txt", "rank.7/stdout", ""]),
 )
-def test_no_bytes_break_the_parser(pieces: list[bytes], path: str) -> None:
+def test_no_bytes_crash_the_parser(pieces: list[bytes], path: str) -> None:
     data = b"".join(pieces)
     PARSER.recognises(path, data)
     try:
@@ -402,7 +402,7 @@ def test_no_bytes_break_the_parser(pieces: list[bytes], path: str) -> None:
     ids=["tf-keras", "keras 3"],
 )
 def test_bars_whose_updates_are_lines_are_left_out_of_long_output(bar: str, last: str) -> None:
-    """Where there is no terminal, every update is a line."""
+    """Without a terminal, every update is a line."""
     updates = [bar.format(step) for step in range(1, 90)]
     texts = [text for n in range(1, 9) for text in (f"Epoch {n}/9", *updates, last)]
     texts += ["Epoch 9/9", *updates[:40]]
@@ -416,7 +416,7 @@ def test_bars_whose_updates_are_lines_are_left_out_of_long_output(bar: str, last
     assert all("epoch 9 broke off at step 40 of 90, with 3s to go" in one for one in broken)
 
 
-def test_an_epoch_is_announced_behind_a_bar_that_has_lost_its_end() -> None:
+def test_an_epoch_is_announced_after_a_bar_that_has_lost_its_end() -> None:
     bar = "\x1b[1m7/9\x1b[0m \x1b[32m━\x1b[0m\x1b[37m━━━━━━━━━━\x1b[0m \x1b[1m3s\x1b[0m 9ms/step "
     end = f"[0]<stdout>:9/9 [{BAR}] - 2s 90ms/step\n"
     bars = f"[0]<stdout>:{bar}\n" * 5000

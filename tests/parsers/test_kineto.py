@@ -30,17 +30,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 def spans(name: str) -> list[tuple[float, float]]:
-    """Begin and end in microseconds, as any JSON reader gives them."""
+    """Return start and end in microseconds, as a JSON parser gives them."""
     events = [event for event in json.loads(REAL)["traceEvents"] if name in event.get("name", "")]
     return sorted((event["ts"], event["ts"] + event["dur"]) for event in events)
 
 
-def test_steps_are_what_the_trace_has() -> None:
+def test_steps_are_those_of_the_trace() -> None:
     trace = read_trace("trace", REAL)
     assert (trace.rank, trace.size, trace.host, trace.whole) == (0, 2, "node-0", True)
     assert [step.number for step in trace.steps] == [2, 3, 4]
     for found, (begin, end) in zip(trace.steps, spans("ProfilerStep"), strict=True):
-        # A float has two nanoseconds less than nothing at weeks of uptime.
+        # A float errs by up to two nanoseconds after weeks of uptime.
         assert found.span == pytest.approx((begin * 1e3, end * 1e3), abs=4)
     for found, (begin, end) in zip(trace.steps, spans("DataLoader"), strict=True):
         assert found.loaders[0] == pytest.approx((begin * 1e3, end * 1e3), abs=4)
@@ -55,7 +55,7 @@ def test_communication_is_counted_once_and_within_its_step() -> None:
         assert found.communication == pytest.approx(own * 1e3, abs=8)
 
 
-def test_alone_they_are_one_run_with_what_they_know(folder: Path) -> None:
+def test_alone_they_are_one_run(folder: Path) -> None:
     (run,) = read(str(folder))
     assert (run.ranks, run.size, run.hosts, run.status) == ([0, 1], 2, ["node-0"], "completed")
     assert run.started_at is not None
@@ -70,7 +70,7 @@ def test_alone_they_are_one_run_with_what_they_know(folder: Path) -> None:
 
 
 def move(folder: Path, to: datetime) -> None:
-    """As if what the traces tell had begun then."""
+    """Move the traces to another start."""
     (run,) = read(str(folder))
     assert run.started_at is not None
     by = round((to - run.started_at).total_seconds() * 1e9)
@@ -83,7 +83,7 @@ def move(folder: Path, to: datetime) -> None:
         path.write_bytes(gzip.compress(moved))
 
 
-def test_beside_step_logs_of_another_time_they_are_said_to_be(folder: Path) -> None:
+def test_next_to_step_logs_of_another_time_they_are_reported(folder: Path) -> None:
     run = run_of_job(folder, Job(ranks=2, steps=50))
     assert run.events == ()
     assert [problem.what[:45] for problem in run.problems] == [
@@ -91,7 +91,7 @@ def test_beside_step_logs_of_another_time_they_are_said_to_be(folder: Path) -> N
     ] * 2
 
 
-def test_beside_step_logs_they_become_events(
+def test_next_to_step_logs_they_become_events(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     alone = tmp_path_factory.mktemp("alone")
@@ -112,7 +112,7 @@ def test_beside_step_logs_they_become_events(
     assert first.waited_ns == 2_357_380
 
 
-def test_inspect_says_what_they_are(folder: Path) -> None:
+def test_inspect_names_them(folder: Path) -> None:
     seen = inspect(str(folder))
     assert [(file.format, file.ranks, file.steps) for file in seen.files] == [
         ("kineto", (0,), 3),
@@ -123,7 +123,7 @@ def test_inspect_says_what_they_are(folder: Path) -> None:
     assert (run.size, run.steps) == (2, 3)
 
 
-def test_a_killed_ranks_trace_tells_the_steps_that_are_whole() -> None:
+def test_a_killed_ranks_trace_gives_its_complete_steps() -> None:
     half = read_trace("trace", REAL[: REAL.index(b"ProfilerStep#4")])
     assert [step.number for step in half.steps] == [2, 3]
     assert not half.whole
@@ -142,7 +142,7 @@ def event(name: str, ts: float, dur: float, kind: str = "user_annotation") -> st
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
-def test_of_nccl_the_kernels_count_and_not_their_launches() -> None:
+def test_kernels_of_nccl_count_and_not_their_launches() -> None:
     found = trace(
         event("ProfilerStep#1", 1000, 1000),
         event("ProfilerStep#1", 1100, 950, "gpu_user_annotation"),
@@ -159,7 +159,7 @@ def test_of_nccl_the_kernels_count_and_not_their_launches() -> None:
     ("loaders", "known"),
     [([(1010, 5)], True), ([], False), ([(1010, 5), (1500, 5)], False), ([(990, 20)], False)],
 )
-def test_when_the_batch_was_there_is_known_of_one_loader_only(
+def test_the_batchs_time_is_known_of_one_loader_only(
     tmp_path: Path, loaders: list[tuple[float, float]], known: bool
 ) -> None:
     events = [event("ProfilerStep#1", 1000, 1000), *(event(LOADER, *one) for one in loaders)]
@@ -170,7 +170,7 @@ def test_when_the_batch_was_there_is_known_of_one_loader_only(
     assert run.steps["data"].to_pylist() == [1_015_000 if known else None]
 
 
-def test_without_communication_none_is_made_up() -> None:
+def test_without_communication_there_is_none() -> None:
     assert trace(event("ProfilerStep#1", 1000, 1000)).steps[0].communication is None
 
 

@@ -1,4 +1,4 @@
-"""Lines of ranks are put together again from what launchers print, with the times that they carry."""
+"""Ranks' lines are reassembled from launchers' output, with their timestamps."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_labels_without_a_stream_are_taken_where_every_line_has_one() -> None:
     }
 
 
-def test_only_what_a_terminal_shows_in_the_end_counts() -> None:
+def test_only_the_final_text_on_a_terminal_counts() -> None:
     bar = b"".join(b"\r%d/9 [..]%s" % (step, b"\b" * 8) for step in range(1, 9))
     for end in (b"\r9/9 [==]\n", b"\r9/9 [==]\r\n", b"\r9/9 [==]", b"9/9 [==]\n"):
         assert texts(b"before\n" + bar + end) == {(None, ""): [b"before", b"9/9 [==]"]}
@@ -84,7 +84,7 @@ def test_a_bar_of_many_megabytes_is_one_short_line() -> None:
         b"2026-11-21 02:39:24 - STDOUT - INFO - [1]<stdout>:three\n",
     ],
 )
-def test_a_line_has_the_stamp_of_its_end(prefixed: bytes) -> None:
+def test_a_line_has_the_timestamp_of_its_end(prefixed: bytes) -> None:
     found = {line.rank: line for line in rank_lines(prefixed)}
     assert [found[0].text, found[1].text] == [b"one two", b"three"]
     stamps = [line.timestamp for _, line in sorted(found.items())]
@@ -92,7 +92,7 @@ def test_a_line_has_the_stamp_of_its_end(prefixed: bytes) -> None:
     assert [stamp.ns // 10**9 if stamp else None for stamp in stamps] == [end, end - 1]
 
 
-def test_stamps_of_many_forms_are_read() -> None:
+def test_timestamps_of_many_forms_are_read() -> None:
     at = int(datetime(2026, 11, 21, 2, 39, 23, tzinfo=UTC).timestamp()) * 10**9
     for text, ns, zone_known in (
         (b"2026-11-21 02:39:23 - STDOUT", at, False),
@@ -128,7 +128,7 @@ _PIECES = [
     st.lists(st.one_of(st.sampled_from(_PIECES), st.binary(max_size=8))),
     st.integers(1, 200),
 )
-def test_no_bytes_break_it(pieces: list[bytes], block_bytes: int) -> None:
+def test_no_bytes_crash_it(pieces: list[bytes], block_bytes: int) -> None:
     for line in rank_lines(b"".join(pieces), block_bytes):
         assert line.text
         assert not set(line.text) & set(b"\r\n\b")
@@ -136,7 +136,7 @@ def test_no_bytes_break_it(pieces: list[bytes], block_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("block_bytes", [64, 1000, 1 << 20])
-def test_wanted_lines_are_those_of_all_lines_that_are_wanted(block_bytes: int) -> None:
+def test_wanted_lines_equal_filtering_all_lines(block_bytes: int) -> None:
     texts = [b"step %d, loss 2.28" % n if n % 7 else b"took %ds" % n for n in range(300)]
     texts[150:150] = [b"1/9 took 5s\r2/9 nothing", b"gone\r3/9 took 6s", b"took 7s\r"]
     data = b"".join(b"[%d]<stdout>:%s\n" % (n % 3, text) for n, text in enumerate(texts))
@@ -149,11 +149,11 @@ def test_wanted_lines_are_those_of_all_lines_that_are_wanted(block_bytes: int) -
     assert len(found) > 40
 
 
-def test_of_lines_that_pass_the_last_one_is_enough() -> None:
+def test_the_last_of_overwritten_lines_is_enough() -> None:
     lines = [b"Epoch 1/2", *(b"%d/9 - ETA: 3s - loss" % n for n in range(1, 9)), b"9/9 - 4s"]
     data = b"\n".join([b"first", b"second", *lines, *lines, b"1/9 - ETA: 3s", b""])
     wanted = LineFilter((b"Epoch ", b"s\n", b"s - "), updates=(b" - ETA: ",))
-    # The first lines of a stream come all.
+    # All first lines of a stream are kept.
     found = [line.text for line in rank_lines(b"start\n" + data, 40, only=wanted)]
     assert found.count(b"Epoch 1/2") == 2
     assert found.count(b"9/9 - 4s") == 2
@@ -174,7 +174,7 @@ _TORN = (
 
 
 @given(st.lists(st.sampled_from(_TORN), max_size=60), st.integers(20, 400))
-def test_no_wanted_line_is_lost_where_others_are_left_out(
+def test_no_wanted_line_is_lost_if_others_are_left_out(
     pieces: list[bytes], block_bytes: int
 ) -> None:
     start = b"".join(b"[%d]<stdout>:first\n" % rank for rank in range(2))
@@ -191,7 +191,7 @@ def test_no_wanted_line_is_lost_where_others_are_left_out(
 
 
 @pytest.mark.parametrize("label", [b"[%d]<stdout>:", b"[%d] ", b"[default%d]:", b"%2d: "])
-def test_every_rank_keeps_its_last_passing_line(label: bytes) -> None:
+def test_every_rank_keeps_its_last_overwritten_line(label: bytes) -> None:
     one = [b"Epoch 1/2", *(b"%d/9 - ETA: 3s - loss" % n for n in range(1, 9)), b"9/9 - 4s"]
     texts = [b"first", *one * 40, b"5/9 - ETA: 2s"]
     data = b"".join(label % rank + text + b"\n" for text in texts for rank in range(3))
@@ -210,13 +210,13 @@ LOGGED = b"2026-11-21 02:28:%02d,%03d - STDOUT - INFO - [1,%d]<stdout>:"
 
 
 def ordered(lines: Iterator[Line], *, but: bytes = b"gone") -> list[Line]:
-    """Lines that are wanted, stream by stream."""
+    """Return wanted lines, stream by stream."""
     kept = [line for line in lines if but not in line.text]
     return sorted(kept, key=lambda line: (str(line.rank), line.stream))
 
 
 def made_of(data: bytes, wanted: LineFilter, block_bytes: int) -> tuple[list[Line], int]:
-    """The wanted lines, and how many bytes of the data became lines for them."""
+    """Return the wanted lines, and how many bytes of the data became lines for them."""
     seen = [0]
     shown = made_lines._shown
 
@@ -238,7 +238,7 @@ def made_of(data: bytes, wanted: LineFilter, block_bytes: int) -> tuple[list[Lin
     ],
     ids=["whole", "unlabelled", "torn"],
 )
-def test_torn_and_unlabelled_lines_do_not_keep_the_others(among: bytes) -> None:
+def test_torn_and_unlabelled_lines_do_not_retain_the_others(among: bytes) -> None:
     first = b"own\n" + b"".join(b"[1,%d]<stdout>:first\n" % rank for rank in range(3))
     part = b"".join(b"[1,%d]<stdout>:gone %d\n" % (n % 3, n) for n in range(200)) + among
     part += b"[1,2]<stdout>:took 5s\n"
@@ -251,10 +251,10 @@ def test_torn_and_unlabelled_lines_do_not_keep_the_others(among: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", [b"", LOGGED[: LOGGED.index(b"[")] % (7, 8) + b"took 6s\n"])
-def test_lines_are_left_out_behind_a_loggers_prefix_too(cut: bytes) -> None:
+def test_lines_are_left_out_after_a_loggers_prefix_too(cut: bytes) -> None:
     first = b"".join(LOGGED % (1, 1, rank) + b"first\n" for rank in range(3))
     lines = [LOGGED % (n % 60, n, n % 3) + b"gone %d\n" % n for n in range(200)]
-    # What has no label of its own belongs to the rank of the label before.
+    # Unlabelled text belongs to the rank of the label before.
     lines[100] += cut
     data = first + b"".join([*lines, LOGGED % (5, 6, 2) + b"took 5s\n"]) * 50
     wanted = LineFilter((b"\\ds\n",), lambda text: text.endswith(b"s"))
@@ -263,19 +263,19 @@ def test_lines_are_left_out_behind_a_loggers_prefix_too(cut: bytes) -> None:
     assert size < len(data) / 4
 
 
-def test_a_digit_in_a_sign_is_any_digit() -> None:
+def test_a_digit_in_a_needle_is_any_digit() -> None:
     lines = [b"first", b"829 samples - fast", b"17s - slow", b"Epoch of", b"Epoch 1/2", b"last"]
     wanted = LineFilter((rb"\ds - ", rb"Epoch \d"))
     for label in (b"", b"[0]<stdout>:"):
         data = b"".join(label + line + b"\n" for line in lines * 30)
         for block_bytes in (150, 400):
             found = [line.text for line in rank_lines(data, block_bytes, only=wanted)]
-            # All lines of the first block come.
+            # All lines of the first block are kept.
             assert set(found[len(lines) * 7 :]) <= {b"17s - slow", b"Epoch 1/2"}
             assert found.count(b"17s - slow") == found.count(b"Epoch 1/2") == 30
 
 
-def test_a_passing_line_that_has_lost_its_end_stays() -> None:
+def test_an_overwritten_line_that_has_lost_its_end_is_kept() -> None:
     bars = b"".join(b"[0]<stdout>:%d/9 - ETA: 3s\n" % n for n in range(9))
     glued = b"[0]<stdout>:7/9 - ETA: 3s Epoch 2/3\n"
     data = b"[0]<stdout>:first\n" + (bars + glued + bars) * 20
@@ -286,7 +286,7 @@ def test_a_passing_line_that_has_lost_its_end_stays() -> None:
     assert len(texts) < 150
 
 
-def test_a_return_at_the_end_of_a_line_writes_nothing_over() -> None:
+def test_a_return_at_the_end_of_a_line_overwrites_nothing() -> None:
     data = b"[0]<stdout>:first\r\n" + b"".join(
         b"[0]<stdout>:%d/9 - ETA: 3s\r\n" % n for n in range(500)
     )
@@ -296,7 +296,7 @@ def test_a_return_at_the_end_of_a_line_writes_nothing_over() -> None:
     assert len(texts) < 200
 
 
-def test_blocks_of_which_nothing_is_left_do_not_end_it() -> None:
+def test_blocks_without_wanted_lines_do_not_end_it() -> None:
     lines = b"".join(b"[0]<stdout>:gone %d\n" % n for n in range(3000))
     data = b"[0]<stdout>:first\n" + lines + b"[0]<stdout>:took 5s\n" + lines
     found, size = made_of(data, LineFilter((b"\\ds\n",)), 1000)

@@ -1,4 +1,4 @@
-"""What launchers mix is taken apart by rank and stream without losing a byte."""
+"""Launchers' output is separated by rank and stream without losing a byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stallscope.parsers.launcher_output import labels_of, may_contain, output_by
 Key = tuple[int | None, str]
 STAMP = b"Sat Nov 21 02:28:01 2026"
 
-#: As horovodrun over Gloo, Open MPI 4 and 5, MPICH, torchrun and srun put them before lines.
+#: Labels of horovodrun over Gloo, Open MPI 4 and 5, MPICH, torchrun and srun.
 PREFIXES: dict[str, Callable[[int, bytes], bytes]] = {
     "gloo": lambda rank, stream: b"[%d]<%s>:" % (rank, stream),
     "gloo, stamped": lambda rank, stream: STAMP + b"[%d]<%s>:" % (rank, stream),
@@ -31,7 +31,7 @@ PREFIXES: dict[str, Callable[[int, bytes], bytes]] = {
     "srun": lambda rank, _: b"%3d: " % rank,
 }
 WITH_STREAMS = [name for name in PREFIXES if name.startswith(("gloo", "openmpi"))]
-# No line can look like a label: nothing could tell that it is none.
+# No line may look like a label: the two could not be distinguished.
 TEXTS = st.binary(max_size=60).map(lambda text: b"x" + text.translate(None, b"\n[]:") + b"y")
 LINES = st.lists(
     st.tuples(st.integers(0, 12), st.sampled_from([b"stdout", b"stderr"]), TEXTS), min_size=1
@@ -48,7 +48,7 @@ def expected(lines: list[tuple[int, bytes, bytes]], streams: bool = True) -> dic
 
 @pytest.mark.parametrize("launcher", WITH_STREAMS)
 @given(lines=LINES)
-def test_any_lines_of_ranks_and_streams_come_apart_as_they_went_in(
+def test_any_lines_of_ranks_and_streams_are_separated(
     launcher: str, lines: list[tuple[int, bytes, bytes]]
 ) -> None:
     prefix = PREFIXES[launcher]
@@ -58,12 +58,12 @@ def test_any_lines_of_ranks_and_streams_come_apart_as_they_went_in(
 
 @pytest.mark.parametrize("launcher", sorted({*PREFIXES} - {*WITH_STREAMS}))
 @given(lines=LINES)
-def test_labels_without_streams_do_so_by_rank(
+def test_labels_without_streams_are_separated_by_rank(
     launcher: str, lines: list[tuple[int, bytes, bytes]]
 ) -> None:
     lines = [*lines, (3, b"stdout", b"again"), (3, b"stdout", b"again")]
     if launcher != "torchrun":
-        # Labels that could be anything are taken where most lines have one, each of them often.
+        # Ambiguous labels are accepted if most lines have one, each of them often.
         lines = lines * 2
     mixed = b"".join(PREFIXES[launcher](rank, b"") + text + b"\n" for rank, _, text in lines)
     assert output_by_rank(mixed) == expected(lines, streams=False)
@@ -96,7 +96,7 @@ def test_chunks_that_were_cut_anywhere_come_back_complete(
     assert output_by_rank(mixed) == whole
 
 
-def test_what_the_launcher_says_itself_is_no_ranks() -> None:
+def test_the_launchers_own_lines_belong_to_no_rank() -> None:
     mixed = b"starting\n[0]<stdout>:one\nProcess 1 exit with status code 1.\n[0]<stdout>:two\n"
     assert output_by_rank(mixed) == {
         (None, ""): b"starting\nProcess 1 exit with status code 1.\n",
@@ -104,7 +104,7 @@ def test_what_the_launcher_says_itself_is_no_ranks() -> None:
     }
 
 
-def test_a_driver_that_cuts_lines_at_carriage_returns_goes_on_with_the_rank() -> None:
+def test_after_a_driver_cuts_at_a_carriage_return_the_rank_continues() -> None:
     logger = b"2026-11-21 02:28:01 - STDOUT - INFO - "
     mixed = logger + b"[1,0]<stdout>:1/2\n" + logger + b"2/2\n" + logger + b"[1,1]<stdout>:x\n"
     assert output_by_rank(mixed)[0, "stdout"].startswith(b"1/2\n")
@@ -127,7 +127,7 @@ def test_a_driver_that_cuts_lines_at_carriage_returns_goes_on_with_the_rank() ->
         (b"", None),
     ],
 )
-def test_labels_are_known_by_what_most_lines_have(text: bytes, launcher: str | None) -> None:
+def test_labels_are_recognised_by_most_lines(text: bytes, launcher: str | None) -> None:
     labels = labels_of(text)
     assert (None if labels is None else labels.launcher) == launcher
 
@@ -147,7 +147,7 @@ def test_records_of_step_logs_are_found_inside(tmp_path: Path, launcher: str) ->
     for rank, line in lines:
         label = PREFIXES[launcher](rank, b"stderr")
         cut = chance.randrange(len(line)) if launcher.startswith(("openmpi4", "gloo")) else 0
-        # A line of another rank's in the middle.
+        # A line of another rank in the middle.
         other = PREFIXES[launcher]((rank + 1) % 3, b"stdout") + b"and so on\n" if cut else b""
         mixed += label + line[:cut] + other + (label if cut else b"") + line[cut:] + b"\n"
     (tmp_path / "out.txt").write_bytes(mixed)
@@ -155,7 +155,7 @@ def test_records_of_step_logs_are_found_inside(tmp_path: Path, launcher: str) ->
     assert run.steps.equals(read(str(tmp_path / "original"))[0].steps)
 
 
-def test_logs_that_are_printed_as_well_count_once(tmp_path: Path) -> None:
+def test_logs_that_are_also_printed_count_once(tmp_path: Path) -> None:
     write_job(tmp_path, Job(ranks=2, steps=60))
     printed = b""
     for path in sorted(tmp_path.glob("*.steps.csv")):
@@ -198,7 +198,7 @@ MARK = b"stallscope:1:"
 
 
 @pytest.mark.parametrize("launcher", sorted({*PREFIXES} - {"srun"}))
-def test_a_text_that_a_label_cuts_anywhere_may_be_held(launcher: str) -> None:
+def test_a_text_cut_anywhere_by_a_label_is_found(launcher: str) -> None:
     own = PREFIXES[launcher](0, b"stdout")
     other = PREFIXES[launcher](1, b"stdout")
     start = (own + b"first\n" + other + b"first\n") * 9
@@ -214,13 +214,13 @@ def test_a_text_that_a_label_cuts_anywhere_may_be_held(launcher: str) -> None:
         assert may_contain(ends, MARK) or output_by_rank(ends) == output_by_rank(ends + b"")
 
 
-def test_what_launchers_say_themselves_may_be_cut_as_well() -> None:
+def test_launchers_own_lines_may_be_cut_as_well() -> None:
     mixed = b"[0]<stdout>:a\nstall[0]<stdout>:b\nscope:1:0\n[0]<stdout>:c\n"
     assert any(MARK in text for text in output_by_rank(mixed).values())
     assert may_contain(mixed, MARK)
 
 
-def test_usual_lines_hold_nothing_that_is_not_in_them() -> None:
+def test_usual_lines_give_no_false_match() -> None:
     lines = [b"step 1: loss: 2.1", b"02:41:01: std::vector<int>::at", b"12:2:1:", b"a :1", b"x"]
     mixed = b"".join(b"[1,%d]<stdout>:%s\n" % (n, line) for n, line in enumerate(lines))
     assert not may_contain(mixed, MARK)

@@ -1,4 +1,4 @@
-"""Lines of a pattern, read many at once: as the pattern's regular expression reads them one by one."""
+"""Lines of a pattern, read many at once, equal those read one by one with the regular expression."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LABELS = (
     "[%d] ",
 )
 
-#: What is known of a timestamp.
+#: Known parts of a timestamp.
 STAMP = ("ns", "zone_known", "resolution_ns")
 BEHIND = ("", "]", ",5", ".123456789", ", 5", ",5 5", " 5", "Z", " +05:45", "+1", "x", ",250Z")
 
@@ -81,7 +81,7 @@ noise = st.one_of(
 
 @st.composite
 def lines_of(draw: st.DrawFn, pattern: str) -> str:
-    """A line as the pattern says, or nearly."""
+    """Make a line that matches the pattern, or nearly."""
     line = ""
     for part in re.split(r"(\{\w*\}|\s+)", pattern):
         if part == "{time}":
@@ -116,7 +116,7 @@ def logs(draw: st.DrawFn) -> tuple[str, bytes]:
 
 
 def one_by_one(parser: LinePatternParser, data: bytes) -> list[dict[str, object]]:
-    """What the lines say, as each is read by itself."""
+    """Return the content of the lines, read one by one."""
     found: list[dict[str, object]] = []
     for line in rank_lines(data):
         row = parser.one(line.text)
@@ -148,10 +148,10 @@ def at_once(parser: LinePatternParser, data: bytes) -> list[dict[str, object]]:
 
 
 @given(logs())
-def test_lines_read_at_once_say_what_each_says_by_itself(log: tuple[str, bytes]) -> None:
+def test_lines_read_at_once_equal_lines_read_one_by_one(log: tuple[str, bytes]) -> None:
     pattern, data = log
     parser = LinePatternParser(pattern)
-    # Ranks in turn are read rank by rank.
+    # Interleaved ranks are read rank by rank.
     by_rank = itemgetter("rank")
     assert sorted(at_once(parser, data), key=by_rank) == sorted(
         one_by_one(parser, data), key=by_rank
@@ -160,7 +160,7 @@ def test_lines_read_at_once_say_what_each_says_by_itself(log: tuple[str, bytes])
 
 @pytest.mark.parametrize("stamp", STAMPS)
 @pytest.mark.parametrize("pattern", ["{time} step {step}", "{}step {step}"])
-def test_stamps_of_every_form_are_read_at_once(pattern: str, stamp: str) -> None:
+def test_timestamps_of_every_form_are_read_at_once(pattern: str, stamp: str) -> None:
     parser = LinePatternParser(pattern)
     data = "".join(f"{stamp}{behind} step {number}\n" for number, behind in enumerate(BEHIND))
     found = at_once(parser, data.encode())
@@ -181,7 +181,7 @@ def test_stamps_of_every_form_are_read_at_once(pattern: str, stamp: str) -> None
     ],
     ids=["too far", "cut", "in time", "written over", "ends of Windows", "blanks before"],
 )
-def test_what_counts_is_what_is_shown_of_a_line(line: str, step: int | None) -> None:
+def test_the_visible_text_of_a_line_counts(line: str, step: int | None) -> None:
     parser = LinePatternParser("{} step {step}")
     data = f"{line}\n".encode()
     assert at_once(parser, data) == one_by_one(parser, data)

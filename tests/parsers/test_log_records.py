@@ -1,4 +1,4 @@
-"""Step logs that came as records of other logs, and compressed ones, are read without loss."""
+"""Step logs that came as records in other logs, and compressed ones, are read without loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOB = Job(ranks=3, steps=400)
 
 
 def recorded(path: Path, piece: int = 1500) -> list[str]:
-    """A log's records, as a recorder that flushes at times writes them."""
+    """Return a log's records, from a recorder that flushes at times."""
     data = path.read_bytes()
     key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
     return [
@@ -82,7 +82,7 @@ def test_other_lines_between_and_within_do_no_harm(tmp_path: Path, original: Run
     assert equal(read(str(tmp_path / "driver.log"))[0], original)
 
 
-def test_a_lost_record_costs_what_comes_after_it_and_is_said(tmp_path: Path, original: Run) -> None:
+def test_a_lost_record_loses_what_follows_and_is_reported(tmp_path: Path, original: Run) -> None:
     paths = sorted((tmp_path / "original").glob("*.steps.csv"))
     found = recorded(paths[0])
     kept = found[:10] + found[11:]
@@ -92,8 +92,8 @@ def test_a_lost_record_costs_what_comes_after_it_and_is_said(tmp_path: Path, ori
     ranks = run.steps["rank"].to_numpy()
     assert (ranks == 1).sum() == JOB.steps
     assert 0 < (ranks == 0).sum() < JOB.steps
-    said = [problem.what for problem in run.problems]
-    assert any(f"{len(found) - 11} record(s) after the gap" in what for what in said)
+    messages = [problem.what for problem in run.problems]
+    assert any(f"{len(found) - 11} record(s) after the gap" in what for what in messages)
 
 
 def test_damaged_records_are_skipped_and_counted(tmp_path: Path, original: Run) -> None:
@@ -146,7 +146,7 @@ def unpacked(where: str, data: bytes) -> bytes:
 
 
 def packed_as(codec: str, *frames: bytes) -> bytes:
-    """Frames one after the other; none says how long it is."""
+    """Compress into consecutive frames; none has its length."""
     whole = b""
     for frame in frames:
         sink = pa.BufferOutputStream()
@@ -158,7 +158,7 @@ def packed_as(codec: str, *frames: bytes) -> bytes:
     return whole
 
 
-def test_a_compressed_file_that_breaks_off_gives_what_it_holds() -> None:
+def test_a_truncated_compressed_file_gives_its_whole_part() -> None:
     data = random.Random(1).randbytes(200_000)
     whole = gzip.compress(data)
     part = unpacked("x.gz", whole[: len(whole) // 2])
@@ -171,7 +171,9 @@ def _not_built(*_: object) -> None:
     raise pa.ArrowNotImplementedError("Support for codec 'zstd' not built")
 
 
-def test_what_cannot_be_unpacked_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_compressed_file_is_an_error_of_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(UnreadableError, match=r"x\.gz: the compressed file is empty or damaged"):
         unpacked("x.gz", b"\x1f\x8bnonsense")
     with monkeypatch.context() as without:
@@ -183,7 +185,7 @@ def test_what_cannot_be_unpacked_is_a_sentence(monkeypatch: pytest.MonkeyPatch) 
         little.setattr(unpacking, "_MOST_BYTES", 1 << 20)
         with pytest.raises(UnreadableError, match="more than 1 MiB: this is no log"):
             unpacked("x.gz", gzip.compress(bytes(50 << 20)))
-    # A few kilobytes are not given what a long log may take.
+    # A few kilobytes get less memory than a long log.
     monkeypatch.setattr(unpacking, "_FEWEST_BYTES", 2 << 20)
     with pytest.raises(UnreadableError, match=r"more than [0-9]{1,2} MiB: this is no log"):
         unpacked("x.gz", gzip.compress(bytes(50 << 20)))

@@ -1,4 +1,4 @@
-"""MLflow's metrics are read as epochs where they mark their ends, and as means where they do not."""
+"""MLflow's metrics are read as epochs if they mark their ends, and otherwise as means."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from stallscope.parsers.mlflow_metrics import MlflowMetricsParser
 from stallscope.parsers.registry import recognise
 from stallscope.run import Run
 
-#: What servers told of runs that MLflow 2.22.5 (TensorFlow 2.15.1) and 3.17.2 (Keras 3.15.1, Lightning
-#: 2.6.6) logged by themselves: epochs of 20 steps, of which each takes more than 20 ms.
+#: Servers' answers about runs that MLflow 2.22.5 (TensorFlow 2.15.1) and 3.17.2 (Keras 3.15.1,
+#: Lightning 2.6.6) autologged: epochs of 20 steps, each of more than 20 ms.
 LOGGED: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parent / "mlflow_runs.json").read_text()
 )
@@ -29,18 +29,18 @@ PARSER = MlflowMetricsParser()
 START = 1_795_000_000_000
 
 
-def run_of_metrics(told: dict[str, Any]) -> Run:
-    """Parse what a server reported of a run."""
-    metrics = told["metrics"]
+def run_of_metrics(answer: dict[str, Any]) -> Run:
+    """Parse a server's answer about a run."""
+    metrics = answer["metrics"]
     known = MlflowRecord(
         where="mlflow:abc",
         run_id="abc",
         run_name="a run",
-        status=told.get("status", "FINISHED"),
-        start_ms=told.get("start_ms", START),
-        end_ms=told.get("end_ms"),
-        params=told.get("params", {}),
-        training_data=told.get("training_data", {}),
+        status=answer.get("status", "FINISHED"),
+        start_ms=answer.get("start_ms", START),
+        end_ms=answer.get("end_ms"),
+        params=answer.get("params", {}),
+        training_data=answer.get("training_data", {}),
         metrics={name: metrics[name] for name in metrics_to_read(metrics)},
         metric_names=sorted(metrics),
         artifacts=0,
@@ -54,7 +54,7 @@ def run_of_metrics(told: dict[str, Any]) -> Run:
 
 
 def history(*values: tuple[int, int]) -> list[list[float]]:
-    """Seconds after the start, and step."""
+    """Return seconds after the start, and step."""
     return [[START + 1000 * seconds, step, 0.5] for seconds, step in values]
 
 
@@ -69,12 +69,12 @@ def history(*values: tuple[int, int]) -> list[list[float]]:
         ("lightning logger", None, [2.945, 4.58, 2.359]),
     ],
 )
-def test_logged_epochs_are_those_behind_the_first(
+def test_logged_epochs_are_those_after_the_first(
     name: str, framework: str | None, took: list[float]
 ) -> None:
     run = run_of_metrics(LOGGED[name])
     found = epoch_times_of(run)
-    # Nobody has logged when the first epoch began.
+    # The start of the first epoch is not logged.
     assert [one.epoch for one in found.epochs] == [1, 2, 3]
     assert [one.s for one in found.epochs] == pytest.approx(took)
     assert found.mean_s == pytest.approx(sum(took) / 3)
@@ -84,22 +84,20 @@ def test_logged_epochs_are_those_behind_the_first(
     assert (run.id, run.name, run.status) == ("abc", "a run", "completed")
 
 
-def test_begin_and_end_of_the_run_are_the_jobs() -> None:
-    told = LOGGED["tensorflow"]
-    run = run_of_metrics(told)
+def test_start_and_end_of_the_run_are_the_jobs() -> None:
+    answer = LOGGED["tensorflow"]
+    run = run_of_metrics(answer)
     assert run.started_at is not None
-    assert run.started_at.timestamp() * 1000 == pytest.approx(told["start_ms"])
-    assert analyse(run).job.total == (told["end_ms"] - told["start_ms"]) / 1000
-    assert run_of_metrics({**told, "status": "RUNNING", "end_ms": None}).status == "open"
+    assert run.started_at.timestamp() * 1000 == pytest.approx(answer["start_ms"])
+    assert analyse(run).job.total == (answer["end_ms"] - answer["start_ms"]) / 1000
+    assert run_of_metrics({**answer, "status": "RUNNING", "end_ms": None}).status == "open"
 
 
 @pytest.mark.parametrize(
     ("name", "steps", "batch"),
     [("tensorflow", 20, 32), ("tensorflow dataset", 10, 64), ("keras", 18, 32)],
 )
-def test_steps_and_samples_are_known_from_what_autologging_wrote(
-    name: str, steps: int, batch: int
-) -> None:
+def test_steps_and_samples_are_known_from_autologging(name: str, steps: int, batch: int) -> None:
     run = run_of_metrics(LOGGED[name])
     found = epoch_times_of(run)
     assert found.mean_s is not None
@@ -107,7 +105,7 @@ def test_steps_and_samples_are_known_from_what_autologging_wrote(
     assert run.fact("batch_size") == batch
     assert found.step_ms == pytest.approx(1000 * found.mean_s / steps)
     assert found.samples_per_second_per_rank == pytest.approx(batch * steps / found.mean_s)
-    # How many ranks there were nobody says.
+    # The number of ranks is unknown.
     assert analyse(run).samples_per_second is None
 
 
@@ -130,12 +128,12 @@ def test_metrics_of_steps_give_a_mean_and_no_rows(name: str, step_ms: float) -> 
         assert "how long a step took on average" in analyse(run).bottleneck.evidence
 
 
-def test_the_best_epochs_values_that_are_logged_again_are_no_epoch() -> None:
+def test_repeated_values_of_the_best_epoch_are_not_an_epoch() -> None:
     found = epoch_times_of(run_of_metrics(LOGGED["tensorflow stopped early"]))
     assert [one.epoch for one in found.epochs] == [1, 2, 3]
 
 
-def test_a_metric_that_may_be_either_says_so() -> None:
+def test_an_ambiguous_metric_is_reported() -> None:
     run = run_of_metrics(
         {"metrics": {"loss": history(*((second, second) for second in range(50)))}}
     )
@@ -153,9 +151,9 @@ def test_a_metric_that_may_be_either_says_so() -> None:
         ({"loss": [(5, 0), (9, 1)], "val_loss": [(5, 0), (9, 1)]}, {}, [1]),
         # The number of epochs among the params; epochs counted from 1.
         ({"loss": [(5, 1), (9, 2)]}, {"num_epochs": "2"}, [1]),
-        # The name says it.
+        # The name decides.
         ({"train_loss_epoch": [(5, 0), (9, 1)]}, {}, [1]),
-        # More than there were to be, or not one after another.
+        # More than the planned number, or not consecutive.
         ({"loss": [(5, 0), (9, 1), (10, 2)]}, {"epochs": "1"}, []),
         ({"loss": [(5, 0), (9, 5)]}, {"epochs": "20"}, []),
         # Validated at times.
@@ -170,7 +168,7 @@ def test_a_metric_that_may_be_either_says_so() -> None:
         ({"epoch_loss": [(5, 0), (6, 0), (9, 1), (10, 1)]}, {}, [1]),
     ],
 )
-def test_what_tells_epochs_from_steps(
+def test_epochs_are_distinguished_from_steps(
     metrics: dict[str, list[tuple[int, int]]], params: dict[str, str], epochs: list[int]
 ) -> None:
     histories = {name: history(*values) for name, values in metrics.items()}
@@ -179,14 +177,14 @@ def test_what_tells_epochs_from_steps(
     assert {one.s for one in found.epochs} <= {4}
 
 
-def test_epochs_told_per_step_need_their_ends() -> None:
+def test_epochs_of_values_per_step_need_their_ends() -> None:
     fractions = [[START + 1000 * n, 10 * n, n / 7] for n in range(20)]
-    told = {"loss": history(*((n, 10 * n) for n in range(20))), "epoch": fractions}
-    found = epoch_times_of(run_of_metrics({"metrics": told, "params": {"num_train_epochs": "3"}}))
+    answer = {"loss": history(*((n, 10 * n) for n in range(20))), "epoch": fractions}
+    found = epoch_times_of(run_of_metrics({"metrics": answer, "params": {"num_train_epochs": "3"}}))
     assert (found.epochs, found.step_ms) == ((), 100)
 
 
-def test_values_of_many_processes_at_once_tell_nothing() -> None:
+def test_values_of_many_processes_at_once_are_ignored() -> None:
     mixed = history(*((second, step) for second in range(40) for step in (9, 3)))
     with pytest.raises(NotFoundError, match="there is no step log in this run"):
         run_of_metrics({"metrics": {"epoch_loss": mixed}})
@@ -201,24 +199,26 @@ def test_values_of_many_processes_at_once_tell_nothing() -> None:
         {"system/cpu": history((5, 0), (9, 1)), "stallscope.size": history((5, 0), (9, 1))},
     ],
 )
-def test_where_nothing_tells_times_the_sentence_says_what_there_is(metrics: dict[str, Any]) -> None:
+def test_without_times_the_sentence_names_the_metrics(metrics: dict[str, Any]) -> None:
     with pytest.raises(NotFoundError) as caught:
         run_of_metrics({"metrics": metrics, "params": {"batch": "32"}})
     assert "it has no artifacts, " in str(caught.value)
     assert "1 param(s) (batch)" in str(caught.value)
 
 
-def test_few_metrics_are_asked_for_and_those_that_tell_most_first() -> None:
+def test_few_metrics_are_requested_and_the_most_useful_first() -> None:
     names = [f"a{number}" for number in range(50)] + ["loss", "system/gpu", "stallscope.size"]
     assert metrics_to_read(names)[0] == "loss"
     assert len(metrics_to_read(names)) == 16
     assert not any(name.startswith(("system/", "stallscope.")) for name in metrics_to_read(names))
 
 
-def test_losses_that_are_no_numbers_are_values_all_the_same() -> None:
-    told = {**LOGGED["tensorflow"], "metrics": {**LOGGED["tensorflow"]["metrics"]}}
-    told["metrics"]["loss"] = [[ms, step, float("nan")] for ms, step, _ in told["metrics"]["loss"]]
-    assert len(epoch_times_of(run_of_metrics(told)).epochs) == 3
+def test_losses_that_are_not_numbers_count_as_values() -> None:
+    answer = {**LOGGED["tensorflow"], "metrics": {**LOGGED["tensorflow"]["metrics"]}}
+    answer["metrics"]["loss"] = [
+        [ms, step, float("nan")] for ms, step, _ in answer["metrics"]["loss"]
+    ]
+    assert len(epoch_times_of(run_of_metrics(answer)).epochs) == 3
 
 
 _JSON = st.recursive(
@@ -253,8 +253,8 @@ _NAMES = st.sampled_from(["loss", "val_loss", "epoch", "train_epoch", "stopped_e
         },
     )
 )
-def test_nothing_breaks_the_parser(told: dict[str, Any]) -> None:
-    data = b'{"stallscope_mlflow": 1,' + json.dumps(told).encode()[1:]
+def test_nothing_crashes_the_parser(answer: dict[str, Any]) -> None:
+    data = b'{"stallscope_mlflow": 1,' + json.dumps(answer).encode()[1:]
     try:
         one = PARSER.parse("metrics.mlflow.json", data)
         logs = as_runs([("mlflow:r", log) for log in (one, *one.more)])
@@ -265,6 +265,6 @@ def test_nothing_breaks_the_parser(told: dict[str, Any]) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_no_bytes_break_it(rest: bytes) -> None:
+def test_no_bytes_crash_it(rest: bytes) -> None:
     with pytest.raises(StallscopeError):
         PARSER.parse("metrics.mlflow.json", b'{"stallscope_mlflow": 1,' + rest)

@@ -1,4 +1,4 @@
-"""Blocks of LZF: what instructions say, byte for byte."""
+"""Blocks of LZF: its instructions, byte for byte."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from stallscope.parsers.spark_blocks import DAMAGE, lzf_blocks
 LONGEST_BACK, LONGEST_REPEAT, LONGEST_PLAIN = 1 << 13, 264, 32
 
 plain = st.binary(min_size=1, max_size=LONGEST_PLAIN)
-#: How far back, of what is there, and of how many bytes.
+#: The distance back, as a share of the output so far, and the number of bytes.
 repeats = st.tuples(st.integers(0, LONGEST_BACK - 1), st.integers(3, LONGEST_REPEAT))
 instructions = st.lists(st.one_of(plain, plain, repeats, repeats), max_size=40)
 
 
-def written(first: bytes, told: list[bytes | tuple[int, int]]) -> tuple[bytes, bytes]:
-    """Instructions as LZF writes them, and what they make, one byte after the other."""
+def written(first: bytes, pieces: list[bytes | tuple[int, int]]) -> tuple[bytes, bytes]:
+    """Return instructions in LZF's format, and their output, one byte after the other."""
     packed, whole = bytearray([len(first) - 1, *first]), bytearray(first)
-    for one in told:
+    for one in pieces:
         if isinstance(one, bytes):
             packed += bytes([len(one) - 1, *one])
             whole += one
@@ -44,8 +44,10 @@ def unpacked(packed: bytes, size: int) -> bytes:
 
 
 @given(plain, instructions)
-def test_instructions_make_what_they_say(first: bytes, told: list[bytes | tuple[int, int]]) -> None:
-    packed, whole = written(first, told)
+def test_instructions_give_their_output(
+    first: bytes, pieces: list[bytes | tuple[int, int]]
+) -> None:
+    packed, whole = written(first, pieces)
     assert unpacked(packed, len(whole)) == whole
     for size in (len(whole) - 1, len(whole) + 1):
         with pytest.raises(DAMAGE):
@@ -53,7 +55,7 @@ def test_instructions_make_what_they_say(first: bytes, told: list[bytes | tuple[
 
 
 @given(st.binary(max_size=60), st.integers(0, 300))
-def test_damage_is_told_or_of_the_size_that_was_said(packed: bytes, size: int) -> None:
+def test_damage_is_an_error_or_keeps_the_size(packed: bytes, size: int) -> None:
     try:
         found = unpacked(packed, size)
     except DAMAGE:
@@ -66,6 +68,6 @@ def test_damage_is_told_or_of_the_size_that_was_said(packed: bytes, size: int) -
     [(b"\2ab", 2), (b"\1ab\x20", 5), (b"\1ab\xe0\0", 5), (b"\1ab\x20\2", 5)],
     ids=["bytes that break off", "a repetition", "a long one", "before the block"],
 )
-def test_what_breaks_off_or_points_before_its_block_is_damage(packed: bytes, size: int) -> None:
+def test_truncated_blocks_and_invalid_references_are_damage(packed: bytes, size: int) -> None:
     with pytest.raises(DAMAGE):
         unpacked(packed, size)

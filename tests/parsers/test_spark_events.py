@@ -1,4 +1,4 @@
-"""Spark's event logs beside step logs: a real one, of an application whose executor was killed."""
+"""Spark's event logs next to step logs: a real one, of an application with a killed executor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kinds(events: list[Event] | tuple[Event, ...]) -> list[str]:
 
 
 def moved(began_ns: int) -> bytes:
-    """The same as if its stage had begun with a run."""
+    """Move its stage's start to a run's."""
     by = began_ns // MS - 1795302199182
     return re.sub(
         rb"(?<!\d)17953021\d{5}(?!\d)|(?<!\d)17953022\d{5}(?!\d)",
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_only_the_stage_that_trains_is_told_and_all_executors_are() -> None:
+def test_only_the_training_stage_and_all_executors_are_reported() -> None:
     events = spark_events("log", REAL)
     assert kinds(events)[:8] == [
         "executor_added",
@@ -76,16 +76,16 @@ def test_the_stage_of_horovods_job_group_trains_too() -> None:
     lines = REAL.replace(b'"Barrier":true', b'"Barrier":false').splitlines(keepends=True)
     changed = []
     for line in lines:
-        told = json.loads(line)
-        if told["Event"] == "SparkListenerJobStart":
-            told["Properties"] = {"spark.jobGroup.id": f"horovod.spark.run.{told['Job ID']}"}
-        changed.append(json.dumps(told, separators=(",", ":")).encode())
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerJobStart":
+            event["Properties"] = {"spark.jobGroup.id": f"horovod.spark.run.{event['Job ID']}"}
+        changed.append(json.dumps(event, separators=(",", ":")).encode())
     found = kinds(spark_events("log", b"\n".join(changed)))
     assert found.count("stage_submitted") == 2
     assert "stage_submitted" not in kinds(spark_events("log", b"".join(lines)))
 
 
-def test_beside_step_logs_it_becomes_the_runs_events_and_a_finding(folder: Path) -> None:
+def test_next_to_step_logs_it_becomes_the_runs_events_and_a_finding(folder: Path) -> None:
     (run,) = read(str(folder))
     assert run.steps.num_rows == 600
     assert "executor_lost" in kinds(run.events)
@@ -97,7 +97,7 @@ def test_beside_step_logs_it_becomes_the_runs_events_and_a_finding(folder: Path)
     assert "Command exited with code 137" in finding.evidence
 
 
-def test_what_spark_did_at_another_time_is_not_the_runs(folder: Path) -> None:
+def test_sparks_events_at_another_time_are_not_the_runs(folder: Path) -> None:
     (folder / NAME).write_bytes(REAL)
     (run,) = read(str(folder))
     assert run.events == ()
@@ -114,7 +114,7 @@ def test_without_a_stage_that_trains_no_executor_is_missed(folder: Path) -> None
     ]
 
 
-def test_inspect_says_what_it_is(folder: Path) -> None:
+def test_inspect_names_it(folder: Path) -> None:
     (folder / f"{NAME}.lz4").write_bytes(b"LZ4Block")
     untrained = b'{"Event":"SparkListenerLogStart","Spark Version":"3.5.9"}\n'
     (folder / "local-1795302159182").write_bytes(untrained)
@@ -129,19 +129,19 @@ def test_inspect_says_what_it_is(folder: Path) -> None:
     assert seen["local-1795302159182"].notes == ("contains no training; ignored",)
 
 
-def test_of_several_runs_each_gets_what_happened_meanwhile(tmp_path: Path) -> None:
+def test_of_several_runs_each_gets_the_events_of_its_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_job(tmp_path / name, Job(steps=100, run_id=name))
     first = read(str(tmp_path / "one"))[0]
     data = moved(began(first))
     (tmp_path / NAME).write_bytes(data)
     runs = {run.id: run for run in read(str(tmp_path))}
-    # Both ran at the same moment: then nobody can tell.
+    # Both ran at the same time: they cannot be distinguished.
     assert not runs["one"].events
     assert any("of an unknown run" in problem.what for problem in runs["one"].problems)
 
 
-def test_models_that_are_trained_in_turn_get_each_its_own(folder: Path) -> None:
+def test_models_trained_one_after_another_get_their_own_events(folder: Path) -> None:
     (run,) = read(str(folder))
     later = tuple(
         replace(log, facts={**log.facts, "anchor": {**log.facts["anchor"], "wall_ns": wall(log)}})
@@ -156,7 +156,7 @@ def test_models_that_are_trained_in_turn_get_each_its_own(folder: Path) -> None:
     assert list(second.events) == day_after
 
 
-def test_a_parser_that_is_told_is_not_given_event_logs(folder: Path) -> None:
+def test_a_forced_parser_gets_no_event_logs(folder: Path) -> None:
     (run,) = read(str(folder), read_as="step-log")
     assert run.events == ()
     assert not run.problems
@@ -168,7 +168,7 @@ def wall(log: Log) -> int:
     return int(log.facts["anchor"]["wall_ns"]) + DAY
 
 
-def test_alone_it_is_no_run(tmp_path: Path) -> None:
+def test_alone_it_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(REAL)
     with pytest.raises(NotFoundError, match="Spark's own logs and no step logs"):
         read(str(tmp_path))
@@ -188,7 +188,7 @@ def test_alone_it_is_no_run(tmp_path: Path) -> None:
         b'{"Event":"SparkListenerExecutorAdded","a":' + b"[" * 100_000,
     ],
 )
-def test_no_line_breaks_it(line: bytes) -> None:
+def test_no_line_crashes_it(line: bytes) -> None:
     whole = kinds(spark_events("log", REAL))
     events = spark_events("log", b'{"Event":"x"}\n' + line + b"\n" + REAL)
     assert [kind for kind in kinds(events) if kind in whole][-len(whole) :] == whole

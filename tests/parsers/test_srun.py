@@ -1,4 +1,4 @@
-"""What ``srun --label`` cuts after 1,024 bytes is put together again, in real output of Slurm's, too."""
+"""Lines that ``srun --label`` cuts after 1,024 bytes are reassembled, also in real output of Slurm."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def printed(name: str) -> bytes:
 
 
 def sent(line: bytes, rank: int, width: int = 1) -> list[bytes]:
-    """A line of a task's as srun prints it: in messages, each with a label and the end of a line."""
+    """Return a task's line as srun prints it: in messages, each with a label and a line end."""
     messages = [line[at : at + CUT_BYTES] for at in range(0, len(line), CUT_BYTES)]
     return [b"%*d: %s\n" % (width, rank, message.removesuffix(b"\n")) for message in messages]
 
 
 def mixed(texts: dict[int, list[bytes]], seed: int) -> bytes:
-    """What tasks print: their messages in any order, those of each in its own."""
+    """Mix tasks' messages in any order, keeping the order of each task."""
     chance = random.Random(seed)
     waiting = {
         rank: [one for line in lines for one in sent(line, rank, 2)]
@@ -48,14 +48,16 @@ def mixed(texts: dict[int, list[bytes]], seed: int) -> bytes:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_what_a_rank_has_written_comes_back_byte_for_byte(rank: int) -> None:
+def test_a_ranks_output_is_restored_byte_for_byte(rank: int) -> None:
     own = printed(f"keras.own-{rank}.txt")
     assert max(map(len, own.split(b"\n"))) > 2 * CUT_BYTES
     assert output_by_rank(printed("keras.txt"))[rank, ""] == own
 
 
-def test_without_buffers_every_line_of_a_terminals_is_there() -> None:
-    """``--unbuffered`` ends a line wherever a read has ended: nothing tells these ends from others."""
+def test_without_buffers_every_line_of_a_terminal_is_restored() -> None:
+    """``--unbuffered`` ends a line wherever a read has ended: nothing distinguishes these ends from
+    others.
+    """
     data = printed("unbuffered.txt")
     for rank in (0, 1):
         own = printed(f"unbuffered.own-{rank}.txt")
@@ -76,8 +78,8 @@ def test_epochs_of_bars_are_read(tmp_path: Path, name: str) -> None:
     assert run.intervals.num_rows == 4
 
 
-def test_step_logs_come_back_from_among_bars(tmp_path: Path) -> None:
-    """Records are longer than what srun sends at once, and a bar's pieces stand in between."""
+def test_step_logs_are_restored_from_among_bars(tmp_path: Path) -> None:
+    """Records are longer than srun's messages, and pieces of a bar are in between."""
     (tmp_path / "out.txt").write_bytes(printed("records.txt"))
     found = {run.steps["begin"][0].as_py(): run for run in read(str(tmp_path / "out.txt"))}
     for task in (0, 1):
@@ -100,24 +102,22 @@ def test_labels_are_as_wide_as_the_widest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("cancelled", b"slurmstepd-n1: error: *** JOB "),
         ("killed", b"srun: error: n2: task 1: Killed"),
     ],
 )
-def test_what_slurm_says_of_a_job_that_ends_early_is_no_ranks(
-    tmp_path: Path, name: str, said: bytes
-) -> None:
+def test_slurms_own_lines_belong_to_no_rank(tmp_path: Path, name: str, expected: bytes) -> None:
     data = printed(f"{name}.txt")
-    assert said in output_by_rank(data)[None, ""]
+    assert expected in output_by_rank(data)[None, ""]
     (tmp_path / "out.txt").write_bytes(data)
     (run,) = read(str(tmp_path))
     assert run.ranks == [0, 1]
     assert "broke off at step" in run.problems[-1].what
 
 
-def test_a_short_job_that_slurm_says_much_of_is_known() -> None:
+def test_a_short_job_with_many_lines_of_slurm_is_recognised() -> None:
     data = b"srun: job 7 queued\n" * 3 + b"0: a\n0: b\n1: a\n" + b"slurmstepd-n1: error: x\n" * 3
     labels = labels_of(data)
     assert labels is not None
@@ -136,7 +136,7 @@ LINES = st.lists(
 
 @settings(max_examples=60)
 @given(lines=LINES, seed=st.integers(0, 2**32), block_bytes=st.sampled_from((1, 5000, 4 << 20)))
-def test_lines_of_any_length_come_back(
+def test_lines_of_any_length_are_restored(
     lines: list[tuple[int, int]], seed: int, block_bytes: int
 ) -> None:
     texts: dict[int, list[bytes]] = {}
@@ -173,7 +173,7 @@ def test_a_bar_that_is_cut_at_its_end_is_whole() -> None:
         assert shown == [b"a", b"24/24 [======] - 1s 60ms/step"]
 
 
-def test_a_warning_is_no_end_of_a_bar() -> None:
+def test_a_warning_is_not_the_end_of_a_bar() -> None:
     first, second = sent(b"\r15/24 [".ljust(CUT_BYTES, b"\b") + b"\r16/24 [==>]\n", 0)
     text = b"0: a\n1: a\n" + first + b"0: a warning\n" + second
     assert b"a warning" in [line.text for line in rank_lines(text)]
@@ -199,7 +199,7 @@ def test_wanted_lines_are_found_where_they_were_cut(seed: int, block_bytes: int)
         ]
 
 
-def test_what_goes_on_in_the_next_block_is_not_left_out() -> None:
+def test_lines_that_continue_in_the_next_block_are_not_left_out() -> None:
     first, second = sent(b"Epoch 1/3 ".ljust(CUT_BYTES, b"y") + b" and so on\n", 0)
     begun = b"0: first\n1: first\n".ljust(2900 - len(first), b"x") + b"\n" + first
     data = begun + b"1: " + b"z" * 150 + b"\n" + second + b"1: nothing\n" * 20
@@ -208,7 +208,7 @@ def test_what_goes_on_in_the_next_block_is_not_left_out() -> None:
     assert found[-1] == b"Epoch 1/3 ".ljust(CUT_BYTES, b"y") + b" and so on"
 
 
-def test_a_text_that_was_cut_may_be_held() -> None:
+def test_a_cut_text_is_found() -> None:
     start = b"".join(b"%d: first\n" % rank for rank in (0, 1)) * 9
     assert not may_contain(start, MARK)
     for at in range(1, len(MARK)):

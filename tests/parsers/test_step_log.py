@@ -1,4 +1,4 @@
-"""Step logs: whole, torn, foreign, repeated, from several hosts; nothing is dropped in silence."""
+"""Step logs: whole, torn, foreign, repeated, from several hosts; nothing is dropped silently."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_log_cut_anywhere_reads_up_to_there(tmp_path: Path) -> None:
         assert parsed.steps.num_rows == whole.count(b"step,")
 
 
-def test_damaged_cells_cost_their_line_only(tmp_path: Path) -> None:
+def test_damaged_cells_lose_their_line_only(tmp_path: Path) -> None:
     paths = write_job(tmp_path, JOB)
     edit(paths[0], "step,7,", "step,7x,")
     edit(paths[0], "step,9,", "step,9,1,2,3,")
@@ -100,7 +100,7 @@ def test_later_facts_are_added(tmp_path: Path) -> None:
 def test_a_long_log_is_read_as_a_short_one() -> None:
     header = b"#stallscope 1 {}\nkind,step,begin_us,ready_us,end_us\n"
     rows = b"".join(b"step,%d,%d,3,7\n" % (n, 10 * n) for n in range(1100))
-    # Longer than what one thread takes, and than what is copied, with comments before and after.
+    # Longer than one thread's part, and than the copied part, with comments before and after.
     data = header + rows + b'#facts {"model": "net"}\n' + 1000 * rows + b"#facts {\n" + rows
     found = StepLogParser().parse("long", data + b"epoch,1,5,,9\n")
     assert found.steps["step"].to_pylist() == 1002 * [*range(1100)]
@@ -110,9 +110,9 @@ def test_a_long_log_is_read_as_a_short_one() -> None:
     assert found.log.torn == 1
 
 
-def test_stamps_that_cannot_have_been_taken_in_their_step_are_missing_and_counted() -> None:
+def test_impossible_timestamps_are_missing_and_counted() -> None:
     header = b"#stallscope 1 {}\nkind,step,begin_us,data_us,ready_us,reduced_us,end_us\n"
-    # The last one is what a device finishes while the host is in the next step.
+    # A device finishes the last one while the host is in the next step.
     rows = (b"1,0,1,2,3,4", b"2,10,5,2,3,4", b"3,20,-1,-2,3,4", b"4,30,1,2,-3,4", b"5,40,1,8,9,4")
     found = StepLogParser().parse("log", header + b"".join(b"step,%s\n" % row for row in rows))
     us = [
@@ -126,7 +126,7 @@ def test_stamps_that_cannot_have_been_taken_in_their_step_are_missing_and_counte
     ]
 
 
-def test_unknown_columns_and_kinds_are_no_obstacle(tmp_path: Path) -> None:
+def test_unknown_columns_and_kinds_are_ignored(tmp_path: Path) -> None:
     (path,) = write_job(tmp_path, replace(JOB, ranks=1))
     lines = path.read_text().splitlines()
     lines[1] += ",power_w"
@@ -171,7 +171,7 @@ def test_ranks_of_different_length_are_read_whole(tmp_path: Path) -> None:
     assert counts == {0: 20, 1: 10}
 
 
-def test_of_several_attempts_the_last_one_counts_and_it_is_said(tmp_path: Path) -> None:
+def test_the_last_of_several_attempts_counts_and_is_reported(tmp_path: Path) -> None:
     write_job(tmp_path / "first", replace(JOB, ranks=1, steps=10))
     (again,) = write_job(
         tmp_path / "again", replace(JOB, ranks=1, steps=10, first_step=5, input_ms=50)
@@ -217,7 +217,7 @@ def test_ranks_that_share_no_folder_are_joined_by_their_launch(tmp_path: Path) -
         (lambda path: path.write_bytes(b""), "no logs in 1 file"),
     ],
 )
-def test_what_is_no_run_is_said_in_a_sentence(tmp_path: Path, make, words: str) -> None:
+def test_other_folders_are_an_error_of_one_sentence(tmp_path: Path, make, words: str) -> None:
     path = tmp_path / "runs"
     make(path)
     with pytest.raises(NotFoundError, match=words):
@@ -258,12 +258,12 @@ def test_a_parser_can_be_forced_by_name(tmp_path: Path) -> None:
         max_size=12,
     ),
 )
-def test_no_bytes_break_the_parser(header: bytes, body: list[bytes]) -> None:
+def test_no_bytes_crash_the_parser(header: bytes, body: list[bytes]) -> None:
     try:
         parsed = StepLogParser().parse("log", header + b"".join(body))
     except StallscopeError:
         return
     (run,) = group("log", [parsed], [])
     assert run.status in ("completed", "open")
-    # Whatever is read can be analysed.
+    # Everything readable can be analysed.
     assert analyse(run).bottleneck.kind

@@ -1,4 +1,4 @@
-"""What MLflow measured of machines becomes series of the runs that were under way meanwhile."""
+"""MLflow's machine series are assigned to the runs of their time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_one(folder: Path) -> Run:
         ("system/temperature", ("temperature", "", None, None)),
     ],
 )
-def test_names_tell_unit_node_and_rank(
+def test_names_give_unit_node_and_rank(
     logs: Path, began: int, name: str, known: tuple[object, ...]
 ) -> None:
     write_metrics(logs, {name: history(began, [1.0, 2.0])})
@@ -72,7 +72,7 @@ def test_values_are_in_the_order_of_time_to_the_millisecond(logs: Path, began: i
 SENT = "system/network_transmit_megabytes"
 
 
-def test_what_the_network_counted_is_told_per_second(logs: Path, began: int) -> None:
+def test_network_counters_become_rates(logs: Path, began: int) -> None:
     times = [began, began + 500, began + 500, began + 1000, began + 3000]
     write_metrics(logs, {SENT: [times, [10.0, 12.0, 15.0, 15.0, 95.0]]})
     (series,) = read_one(logs).series
@@ -81,27 +81,27 @@ def test_what_the_network_counted_is_told_per_second(logs: Path, began: int) -> 
     assert series.value.tolist() == [10.0, 0.0, 40.0]
 
 
-def test_a_count_that_begins_again_tells_nothing_of_that_moment(logs: Path, began: int) -> None:
+def test_a_reset_counter_gives_no_value_at_that_time(logs: Path, began: int) -> None:
     write_metrics(logs, {SENT: history(began, [100.0, 200.0, 300.0, 3.0, 53.0], 1000)})
     (series,) = read_one(logs).series
     assert (series.wall_ns // 10**6 - began).tolist() == [1000, 2000, 4000]
     assert series.value.tolist() == [100.0, 100.0, 50.0]
 
 
-def test_counts_of_several_processes_are_not_taken_for_one(logs: Path, began: int) -> None:
+def test_counters_of_several_processes_are_not_mixed(logs: Path, began: int) -> None:
     write_metrics(logs, {SENT: history(began, [100.0, 2.0, 110.0, 4.0, 120.0, 6.0])})
     run = read_one(logs)
     assert run.series == ()
     assert [problem.what for problem in run.problems] == ["1 metric(s) of machines cannot be read"]
 
 
-def test_one_count_tells_no_speed(logs: Path, began: int) -> None:
+def test_a_single_count_gives_no_rate(logs: Path, began: int) -> None:
     write_metrics(logs, {SENT: history(began, [100.0])})
     run = read_one(logs)
     assert (run.series, run.problems) == ((), ())
 
 
-def test_step_logs_win_and_series_add_to_them(logs: Path, began: int) -> None:
+def test_step_logs_are_preferred_and_series_add_to_them(logs: Path, began: int) -> None:
     epochs = {"epoch_loss": [[began + 1000, 0, 0.5], [began + 2000, 1, 0.4]]}
     write_metrics(logs, {GPU: history(began, [1.0])}, metrics=epochs)
     run = read_one(logs)
@@ -111,9 +111,7 @@ def test_step_logs_win_and_series_add_to_them(logs: Path, began: int) -> None:
     assert run.problems == ()
 
 
-def test_only_what_was_measured_while_the_run_was_under_way_is_its_own(
-    logs: Path, began: int
-) -> None:
+def test_only_values_measured_during_the_run_are_its_own(logs: Path, began: int) -> None:
     write_metrics(logs, {GPU: history(began - 5_000, [float(n) for n in range(4000)])})
     (series,) = read_one(logs).series
     assert series.value[0] == 20
@@ -121,7 +119,7 @@ def test_only_what_was_measured_while_the_run_was_under_way_is_its_own(
     assert 5 < (series.wall_ns[-1] - series.wall_ns[0]) / 1e9 < 7
 
 
-def test_what_was_measured_at_another_time_is_told(logs: Path, began: int) -> None:
+def test_values_of_another_time_are_reported(logs: Path, began: int) -> None:
     day = 86_400_000
     write_metrics(
         logs,
@@ -144,7 +142,7 @@ def test_of_two_jobs_each_has_its_own_part(tmp_path: Path) -> None:
     assert [len(run.series[0].value) for run in read(str(tmp_path))] == [2, 2]
 
 
-def test_what_is_missing_is_said(logs: Path, began: int) -> None:
+def test_missing_series_are_reported(logs: Path, began: int) -> None:
     damaged = {
         "system/a": [[began], ["x"]],
         "system/b": [[1], []],
@@ -160,7 +158,7 @@ def test_what_is_missing_is_said(logs: Path, began: int) -> None:
     ]
 
 
-def test_what_another_reading_found_is_taken_over(logs: Path, began: int) -> None:
+def test_results_of_an_earlier_reading_are_used(logs: Path, began: int) -> None:
     path = write_metrics(logs, {GPU: history(began, [1.0, 2.0])})
     other, reading = Reading(), Reading()
     other.add_file(NAME, str(path), path.read_bytes())
@@ -168,7 +166,7 @@ def test_what_another_reading_found_is_taken_over(logs: Path, began: int) -> Non
     assert [series.name for _, series in reading.series] == ["gpu_0_utilization"]
 
 
-def test_values_and_times_that_are_none_are_no_values(logs: Path, began: int) -> None:
+def test_invalid_values_and_times_are_left_out(logs: Path, began: int) -> None:
     times = [began, began + 1, -5, 2**60, began + 2, None]
     write_metrics(logs, {GPU: [times, [None, 1.0, 1.0, 1.0, 1e300, 1.0]]})
     (series,) = read_one(logs).series
@@ -177,13 +175,13 @@ def test_values_and_times_that_are_none_are_no_values(logs: Path, began: int) ->
 
 def test_files_of_older_versions_have_no_series(logs: Path, began: int) -> None:
     path = write_metrics(logs, {})
-    told = json.loads(path.read_text())
-    del told["system_metrics"]
-    path.write_text(json.dumps(told))
+    document = json.loads(path.read_text())
+    del document["system_metrics"]
+    path.write_text(json.dumps(document))
     assert (read_one(logs).series, read_one(logs).problems) == ((), ())
 
 
-def test_beside_epochs_of_the_same_file_they_are_whole(tmp_path: Path) -> None:
+def test_next_to_epochs_of_the_same_file_they_are_complete(tmp_path: Path) -> None:
     begin = 1_795_000_000_000
     epochs = {"epoch_loss": [[begin + 1000, 0, 0.5], [begin + 2000, 1, 0.4]]}
     write_metrics(
@@ -193,13 +191,13 @@ def test_beside_epochs_of_the_same_file_they_are_whole(tmp_path: Path) -> None:
     assert len(series.value) == 3
 
 
-def test_machines_alone_are_no_run(tmp_path: Path) -> None:
+def test_machine_series_alone_are_not_a_run(tmp_path: Path) -> None:
     write_metrics(tmp_path, {GPU: history(1_795_000_000_000, [1.0])})
     with pytest.raises(NotFoundError, match="there is no step log in this run"):
         read(str(tmp_path))
 
 
-def test_inspect_says_what_is_there(logs: Path, began: int) -> None:
+def test_inspect_lists_the_series(logs: Path, began: int) -> None:
     metrics = {
         f"system/node_{node}/cpu_utilization_percentage": history(began, [1.0, 2.0])
         for node in range(2)
@@ -223,9 +221,9 @@ _NAMES = st.sampled_from([GPU, "system//x", "system/", "system/\n/x"]) | st.text
 @given(
     st.dictionaries(_NAMES, st.tuples(_TIMES, _TIMES).map(list) | _ANYTHING) | _ANYTHING, _ANYTHING
 )
-def test_nothing_breaks_it(metrics: Any, left_out: Any) -> None:
-    told = {"run_id": "r", "system_metrics": metrics, "system_metrics_left_out": left_out}
-    data = b'{"stallscope_mlflow": 1,' + json.dumps(told).encode()[1:]
+def test_nothing_crashes_it(metrics: Any, left_out: Any) -> None:
+    document = {"run_id": "r", "system_metrics": metrics, "system_metrics_left_out": left_out}
+    data = b'{"stallscope_mlflow": 1,' + json.dumps(document).encode()[1:]
     try:
         one = MlflowMetricsParser().parse("metrics.mlflow.json", data)
     except StallscopeError:

@@ -34,14 +34,14 @@ def run_of_events(folder: Path, data: bytes = KERAS, name: str = f"train/{NAME}"
 def test_epochs_end_when_their_scalars_were_written(tmp_path: Path) -> None:
     run = run_of_events(tmp_path)
     epochs = run.intervals.to_pylist()
-    # When the first one began, nobody has written.
+    # The start of the first one is not recorded.
     assert [row["epoch"] for row in epochs] == [1, 2, 3]
     assert [round((row["end"] - row["begin"]) / 1e6) for row in epochs] == [53, 160, 173]
     assert run.started_at == datetime(2026, 11, 21, 22, 50, 12, 926000, UTC)
     assert run.steps.num_rows == 0
 
 
-def test_a_steps_mean_is_what_keras_measured_of_whole_epochs(tmp_path: Path) -> None:
+def test_a_steps_mean_is_keras_measurement_of_whole_epochs(tmp_path: Path) -> None:
     run = run_of_events(tmp_path)
     rates = [struct.unpack("<f", KERAS[at + 30 : at + 34])[0] for at in rates_at()]
     assert len(rates) == 4
@@ -50,7 +50,7 @@ def test_a_steps_mean_is_what_keras_measured_of_whole_epochs(tmp_path: Path) -> 
 
 
 def rates_at() -> list[int]:
-    """Where the tag of each epoch's rate begins; its float is 30 bytes further."""
+    """Return where the tag of each epoch's rate starts; its float is 30 bytes further."""
     tag = b"epoch_steps_per_second"
     found, at = [], KERAS.find(tag)
     while at >= 0:
@@ -65,28 +65,28 @@ def test_pytorchs_writer_is_read_too(tmp_path: Path) -> None:
     assert lengths == [pytest.approx(300, abs=3)] * 2
 
 
-def test_what_was_validated_is_left_alone(tmp_path: Path) -> None:
+def test_validation_scalars_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "validation").mkdir()
     (tmp_path / "validation" / NAME).write_bytes(KERAS)
     run = run_of_events(tmp_path)
     assert [log.path for log in run.logs] == [f"train/{NAME}"]
 
 
-def test_a_torn_file_tells_what_comes_before(tmp_path: Path) -> None:
+def test_a_torn_file_gives_what_comes_before(tmp_path: Path) -> None:
     run = run_of_events(tmp_path, KERAS[:-10])
     assert [row["epoch"] for row in run.intervals.to_pylist()] == [1, 2, 3]
     (problem,) = run.problems
     assert problem.what.endswith("bytes are torn or damaged, and were left out")
 
 
-def test_beside_step_logs_it_is_left_alone(tmp_path: Path) -> None:
+def test_next_to_step_logs_it_is_left_alone(tmp_path: Path) -> None:
     write_job(tmp_path, Job(ranks=1, steps=50))
     run = run_of_events(tmp_path)
     assert run.steps.num_rows == 50
     assert any("left alone" in problem.what for problem in run.problems)
 
 
-def test_inspect_says_what_it_is(tmp_path: Path) -> None:
+def test_inspect_names_it(tmp_path: Path) -> None:
     run_of_events(tmp_path)
     (seen,) = inspect(str(tmp_path)).files
     assert (seen.format, seen.epochs, seen.used) == ("tensorboard", 3, True)
@@ -94,7 +94,7 @@ def test_inspect_says_what_it_is(tmp_path: Path) -> None:
     assert seen.span.zone_known
 
 
-def test_without_scalars_of_epochs_it_says_what_there_is() -> None:
+def test_without_scalars_of_epochs_the_error_names_the_others() -> None:
     first = 16 + int.from_bytes(KERAS[:8], "little")
     with pytest.raises(
         UnreadableError, match=r"log: .* without scalars of epochs or steps: there are none"

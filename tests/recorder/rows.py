@@ -1,4 +1,4 @@
-"""Rows of step logs, as tests of the recorder write them."""
+"""Make rows of step logs for tests of the recorder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two clocks of a host are read together, or again."""
+"""Both clocks of a host are read together, or read again."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def test_the_wall_clock_is_taken_in_the_middle_of_the_reading(
     assert clock.read_clocks() == (1000, WALL - 2000)
 
 
-def test_a_reading_that_the_scheduler_interrupted_is_taken_again(
+def test_a_reading_that_the_scheduler_interrupted_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_clocks(monkeypatch, iter([0, 900_000, 1_000_000, 1_000_200]), WALL)
     assert clock.read_clocks() == (1_000_000, WALL - 1_000_100)
 
 
-def test_on_a_host_that_always_interrupts_it_does_not_go_on_for_ever(
+def test_on_a_host_that_always_interrupts_the_repeats_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_clocks(monkeypatch, itertools.count(0, 1_000_000), WALL)
     monotonic, _ = clock.read_clocks()
-    assert monotonic == 4_000_000  # the third reading's begin
+    assert monotonic == 4_000_000  # the start of the third reading
 
 
-def test_an_interrupted_reading_is_no_jump_of_the_wall_clock() -> None:
+def test_an_interrupted_reading_is_not_a_jump_of_the_wall_clock() -> None:
     assert clock._INTERRUPTED_NS / 2 < clock.JUMP_NS

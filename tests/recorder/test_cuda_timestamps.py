@@ -1,6 +1,6 @@
-"""Timestamps of a CUDA device: on the host's clock, and without waiting for it.
+"""Timestamps of a CUDA device, on the host's clock and without waiting for the device.
 
-The device is a pretended one, see ``training.pretended_cuda``: this has not been run on a real one.
+The device is simulated, see ``training.pretended_cuda``: this has not been run on a real one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_WAITING = 4096
 
 
 class Training:
-    """A loop on a pretended device: its host, its turns, and the rows that come out."""
+    """A loop on a simulated device: its host, its iterations, and the resulting rows."""
 
     def __init__(self, counts: bool = True, single: bool = False, drift: float = 0.0) -> None:
         self.host = HostClock()
@@ -32,29 +32,31 @@ class Training:
         )
         self.steps = 0
 
-    def turn(
+    def iteration(
         self, fetch_ms: float = 0, compute_ms: float = 2, reduce_ms: float = 1, reductions: int = 1
     ) -> None:
-        """The host waits for the batch, and gives the device the rest to do."""
-        turn = Iteration(0, self.host(), 7)
-        turn.device_begin = self.clock.timestamp()
+        """Let the host wait for the batch, and hand the rest to the device."""
+        iteration = Iteration(0, self.host(), 7)
+        iteration.device_begin = self.clock.timestamp()
         self.host.ns += int(fetch_ms * MS)
-        turn.data, turn.samples = self.host(), 16
-        turn.device_data = self.clock.timestamp()
+        iteration.data, iteration.samples = self.host(), 16
+        iteration.device_data = self.clock.timestamp()
         for _ in range(reductions):
             self.cuda.work(int(compute_ms * MS))
             ready, device_ready = self.host(), self.clock.timestamp()
             self.cuda.work(int(reduce_ms * MS))
-            turn.reduced(Reduction(ready, ready, self.host(), device_ready, self.clock.timestamp()))
+            iteration.reduced(
+                Reduction(ready, ready, self.host(), device_ready, self.clock.timestamp())
+            )
         end = self.host()
-        ended = self.late.finished(turn, end, None)
-        rows = self.assembler.rows(turn, end)
+        ended = self.late.finished(iteration, end, None)
+        rows = self.assembler.rows(iteration, end)
         numbered = [row._replace(step=self.steps + at) for at, row in enumerate(rows)]
         self.steps += len(rows)
         self.late.add(ended, numbered)
 
     def stages_ms(self) -> list[list[float | None]]:
-        """Of every row what input, compute and the reduction took."""
+        """Return what input, compute and the reduction took in every row."""
         return [
             [_ms(row.begin, row.data), _ms(row.data, row.ready), _ms(row.ready, row.reduced)]
             for row in self.rows
@@ -68,7 +70,7 @@ def _ms(begin: int | None, end: int | None) -> float | None:
 # -- the device's clock on the host's ------------------------------------------------------------
 
 
-def test_stamps_are_on_the_hosts_clock_however_the_devices_drifts() -> None:
+def test_timestamps_are_on_the_hosts_clock_for_any_drift_of_the_device() -> None:
     host = HostClock()
     cuda = PretendedCuda(host, drift=200e-6)
     clock = CudaClock(cuda, 0, host)
@@ -86,14 +88,14 @@ def test_stamps_are_on_the_hosts_clock_however_the_devices_drifts() -> None:
             assert found is not None
             assert truth is not None
             assert clock.error_ns is not None
-            # Two anchors' errors at most lie between them, and what float32 rounds off.
+            # At most the errors of two anchors, and float32 rounding.
             assert abs(found - truth) <= clock.error_ns + 1000
         clock.release([stamp for stamp, _ in stamps if stamp is not None])
     assert clock.error_ns is not None
     assert clock.error_ns < 20_000
 
 
-def test_a_device_that_answers_slowly_is_known_that_much_worse() -> None:
+def test_a_slow_answer_of_the_device_adds_uncertainty() -> None:
     host = HostClock()
     cuda = PretendedCuda(host)
     cuda.answers_after_ns = 150_000
@@ -102,7 +104,7 @@ def test_a_device_that_answers_slowly_is_known_that_much_worse() -> None:
     assert 50_000 < clock.error_ns < 100_000
 
 
-def test_without_an_anchor_there_are_no_stamps_until_there_is_one() -> None:
+def test_before_the_first_anchor_there_are_no_timestamps() -> None:
     host = HostClock()
     cuda = PretendedCuda(host)
     cuda.answers_after_ns = 5 * MS
@@ -114,7 +116,7 @@ def test_without_an_anchor_there_are_no_stamps_until_there_is_one() -> None:
     assert clock.timestamp() is not None
 
 
-def test_far_from_all_anchors_nothing_is_told() -> None:
+def test_far_from_all_anchors_there_are_no_timestamps() -> None:
     host = HostClock()
     cuda = PretendedCuda(host)
     clock = CudaClock(cuda, 0, host)
@@ -131,18 +133,18 @@ def test_far_from_all_anchors_nothing_is_told() -> None:
     assert clock.time_of(far) is not None
 
 
-def test_a_graph_that_is_captured_has_no_stamps_in_it() -> None:
+def test_a_captured_graph_contains_no_timestamps() -> None:
     training = Training()
     training.cuda.capturing = True
     assert training.clock.timestamp() is None
 
 
-def test_while_a_graph_is_captured_the_device_is_asked_nothing() -> None:
+def test_while_a_graph_is_captured_the_device_is_not_queried() -> None:
     training = Training()
-    training.turn()
+    training.iteration()
     training.host.ns += SECOND
     training.cuda.capturing = True
-    # Whatever is asked now would fail, and break the clock.
+    # A query would fail now, and break the clock.
     training.cuda.failed = True
     training.late.settle()
     assert training.rows == []
@@ -156,10 +158,10 @@ def test_while_a_graph_is_captured_the_device_is_asked_nothing() -> None:
 # -- rows that wait ------------------------------------------------------------------------------
 
 
-def test_rows_wait_until_the_device_is_through_and_come_in_order() -> None:
+def test_rows_wait_for_the_device_and_are_written_in_order() -> None:
     training = Training()
     for _ in range(5):
-        training.turn(compute_ms=20, reduce_ms=10)
+        training.iteration(compute_ms=20, reduce_ms=10)
     training.late.settle()
     assert training.rows == []
     training.host.ns += 65 * MS
@@ -175,11 +177,11 @@ def test_rows_wait_until_the_device_is_through_and_come_in_order() -> None:
     )
 
 
-def test_a_step_that_is_done_before_an_earlier_one_waits_for_it() -> None:
+def test_a_step_that_is_complete_before_an_earlier_one_waits_for_it() -> None:
     training = Training()
-    training.turn(compute_ms=500)
+    training.iteration(compute_ms=500)
     busy, training.cuda.current = training.cuda.current, type(training.cuda.current)()
-    training.turn(compute_ms=1)
+    training.iteration(compute_ms=1)
     training.host.ns += 100 * MS
     training.late.settle()
     assert busy.free_at > training.host.ns
@@ -189,13 +191,13 @@ def test_a_step_that_is_done_before_an_earlier_one_waits_for_it() -> None:
     assert [row.step for row in training.rows] == [0, 1]
 
 
-def test_the_hosts_lead_is_no_input_and_a_wait_that_the_device_shares_is() -> None:
+def test_the_hosts_lead_is_not_input_and_a_wait_of_the_device_is() -> None:
     training = Training()
     for _ in range(10):
-        # The batch takes 5 ms, while the device still has more than that to do.
-        training.turn(fetch_ms=5, compute_ms=40, reduce_ms=10)
+        # The batch takes 5 ms, while the device is still busy for longer.
+        training.iteration(fetch_ms=5, compute_ms=40, reduce_ms=10)
     training.host.ns += SECOND
-    training.turn(fetch_ms=30, compute_ms=40, reduce_ms=10)
+    training.iteration(fetch_ms=30, compute_ms=40, reduce_ms=10)
     training.host.ns += SECOND
     training.late.settle()
     assert training.stages_ms() == [
@@ -205,12 +207,12 @@ def test_the_hosts_lead_is_no_input_and_a_wait_that_the_device_shares_is() -> No
     ]
 
 
-def test_no_stamp_lies_before_the_host_asked_for_its_step() -> None:
+def test_no_timestamp_is_before_the_host_launched_its_step() -> None:
     training = Training(drift=-400e-6)
     asked = []
     for _ in range(50):
         asked.append(training.host.ns)
-        training.turn(compute_ms=3, reduce_ms=1)
+        training.iteration(compute_ms=3, reduce_ms=1)
         training.host.ns += 20 * MS
     training.late.settle()
     assert len(training.rows) == 50
@@ -220,20 +222,20 @@ def test_no_stamp_lies_before_the_host_asked_for_its_step() -> None:
         assert [began, *stamps] == sorted([began, *stamps])  # type: ignore[type-var,list-item]
 
 
-def test_accumulated_turns_are_one_step_in_the_devices_time() -> None:
+def test_accumulated_iterations_are_one_step_in_the_devices_time() -> None:
     training = Training()
     for _ in range(2):
-        training.turn(fetch_ms=3, reductions=0)
-        training.turn(fetch_ms=3, compute_ms=5, reduce_ms=2)
+        training.iteration(fetch_ms=3, reductions=0)
+        training.iteration(fetch_ms=3, compute_ms=5, reduce_ms=2)
     training.host.ns += SECOND
     training.late.settle()
     assert [(row.step, row.micro, row.samples) for row in training.rows] == [(0, 2, 32), (1, 2, 32)]
     assert training.stages_ms()[0] == [6.0, 5.0, 2.0]
 
 
-def test_several_reductions_in_a_turn_are_steps_in_the_devices_time() -> None:
+def test_several_reductions_in_an_iteration_are_steps_in_the_devices_time() -> None:
     training = Training()
-    training.turn(reductions=2)
+    training.iteration(reductions=2)
     training.host.ns += SECOND
     training.late.settle()
     assert [(row.step, row.samples) for row in training.rows] == [(0, 16), (1, 0)]
@@ -242,20 +244,20 @@ def test_several_reductions_in_a_turn_are_steps_in_the_devices_time() -> None:
 
 def test_one_process_has_reduced_what_is_ready() -> None:
     training = Training(single=True)
-    training.turn()
+    training.iteration()
     training.host.ns += SECOND
     training.late.settle()
     [row] = training.rows
     assert row.ready == row.reduced
 
 
-def test_turns_of_which_no_reduction_was_ever_seen_are_steps() -> None:
+def test_iterations_without_any_reduction_are_steps() -> None:
     training = Training()
     for _ in range(3):
-        training.turn(reductions=0)
+        training.iteration(reductions=0)
     given_up = training.assembler.give_up()
     training.late.add(None, [row._replace(step=at) for at, row in enumerate(given_up)])
-    training.turn(reductions=0)
+    training.iteration(reductions=0)
     training.host.ns += SECOND
     training.late.settle()
     assert [row.step for row in training.rows] == [0, 1, 2, 0]
@@ -267,7 +269,7 @@ def test_events_are_used_again() -> None:
     events = []
     for _ in range(20):
         for _ in range(50):
-            training.turn()
+            training.iteration()
         training.host.ns += SECOND
         training.late.settle()
         events.append(training.cuda.events)
@@ -287,11 +289,11 @@ def test_a_device_that_hangs_costs_the_end_of_training_two_seconds_and_the_stage
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     training = Training()
-    training.turn()
+    training.iteration()
     training.host.ns += SECOND
     training.cuda.current.free_at = NEVER
     for _ in range(3):
-        training.turn()
+        training.iteration()
     before = training.host.ns
     training.late.settle(last=True)
     assert 2 * SECOND <= training.host.ns - before < 4 * SECOND
@@ -304,27 +306,27 @@ def test_a_device_that_hangs_costs_the_end_of_training_two_seconds_and_the_stage
 
 def test_the_last_steps_are_waited_for() -> None:
     training = Training()
-    training.turn(compute_ms=700)
+    training.iteration(compute_ms=700)
     training.late.settle(last=True)
     assert training.stages_ms() == [[0.0, 700.0, 1.0]]
     assert training.late.lost == 0
 
 
-def test_no_more_than_so_many_turns_wait(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_waiting_iterations_is_limited(caplog: pytest.LogCaptureFixture) -> None:
     training = Training()
     training.cuda.current.free_at = NEVER
     for _ in range(MOST_WAITING + 100):
-        training.turn()
+        training.iteration()
     assert [row.step for row in training.rows] == list(range(100))
     assert without_stages(training.rows)
     assert training.late.lost == 100
     assert caplog.text.count("too far behind the host") == 1
 
 
-def test_turns_that_are_done_need_no_flush_to_make_room() -> None:
+def test_completed_iterations_make_place_without_a_flush() -> None:
     training = Training()
     for _ in range(MOST_WAITING + 1):
-        training.turn(compute_ms=0, reduce_ms=0)
+        training.iteration(compute_ms=0, reduce_ms=0)
         training.host.ns += MS
     assert len(training.rows) == MOST_WAITING + 1
     assert training.late.lost == 0
@@ -332,14 +334,14 @@ def test_turns_that_are_done_need_no_flush_to_make_room() -> None:
 
 def test_a_device_that_fails_leaves_the_hosts_rows() -> None:
     training = Training()
-    training.turn()
+    training.iteration()
     training.host.ns += SECOND
     training.late.settle()
-    training.turn()
+    training.iteration()
     training.cuda.failed = True
-    training.turn()
+    training.iteration()
     training.late.settle()
-    training.turn()
+    training.iteration()
     training.late.settle(last=True)
     assert [row.step for row in training.rows] == [0, 1, 2, 3]
     assert training.stages_ms()[0] == [0.0, 2.0, 1.0]
@@ -348,9 +350,9 @@ def test_a_device_that_fails_leaves_the_hosts_rows() -> None:
     assert "device-side assert" in training.clock.broken
 
 
-def test_one_stamp_that_is_missing_makes_its_stage_null_alone() -> None:
+def test_a_missing_timestamp_makes_only_its_stage_null() -> None:
     training = Training()
-    training.turn()
+    training.iteration()
     training.late._waiting[0][0].iteration.device_data = None  # type: ignore[union-attr]
     training.host.ns += SECOND
     training.late.settle()

@@ -1,4 +1,4 @@
-"""Settings go into the log, secrets do not."""
+"""Settings are recorded, secrets are not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stallscope.collector.recorder.facts import host_facts, settings, timeline_i
         "CUDA_LAUNCH_BLOCKING",
     ],
 )
-def test_settings_that_decide_about_speed_are_recorded(name: str) -> None:
+def test_settings_that_affect_speed_are_recorded(name: str) -> None:
     assert settings({name: "12"}) == {name: "12"}
 
 
@@ -58,7 +58,7 @@ def test_the_timeline_is_on_when_it_has_a_file() -> None:
     assert not timeline_is_on({})
 
 
-def test_the_host_and_its_processors() -> None:
+def test_the_host_and_its_cpu_cores() -> None:
     facts = host_facts()
     assert facts["host"] == socket.gethostname()
     assert facts["pid"] == os.getpid()
@@ -66,7 +66,7 @@ def test_the_host_and_its_processors() -> None:
     assert 1 <= facts["cpus_allowed"] <= facts["cpu_count"]
 
 
-def test_what_the_system_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_that_the_system_does_not_report_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError("not on this system")
 

@@ -1,4 +1,4 @@
-"""Lines of step logs, format 1: what is written is what the parser reads."""
+"""Lines of step logs, format 1: the parser reads what the recorder writes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def ms(value: float) -> int:
     return ANCHOR + int(value * 1e6)
 
 
-def test_a_step_is_one_line_of_microseconds_since_its_begin() -> None:
+def test_a_step_is_one_line_of_microseconds_since_its_start() -> None:
     row = StepRow(7, 2, ms(10), ms(11), ms(12.5), ms(14), ms(15), 1, 32, CLOCK + 3000)
     assert formatter.step(row) == "step,7,2,10000,1000,2500,4000,5000,1,32,3\n"
 
 
-def test_what_was_not_measured_is_an_empty_cell() -> None:
+def test_missing_measurements_are_empty_cells() -> None:
     row = StepRow(0, None, ms(0), None, None, None, ms(1), 4, None, CLOCK)
     assert formatter.step(row) == "step,0,,0,,,,1000,4,,0\n"
 
@@ -65,7 +65,7 @@ def test_later_facts_are_one_line() -> None:
 
 
 @pytest.mark.parametrize("line", [b"", b"kind,step", b"#stallscope 1 {", b"#stallscope 1 [1]\n"])
-def test_another_line_is_no_header(line: bytes) -> None:
+def test_another_line_is_not_a_header(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         header_facts(line)
 

@@ -1,4 +1,4 @@
-"""Logs of ranks that share no folder, brought together over a collective (here: a queue per rank)."""
+"""Gather the logs of ranks that share no folder over a collective (here: a queue per rank)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stallscope.collector.recorder.identity import World
 
 
 def everywhere(size: int, act: Callable[[int, Callable[[Any, int], Any]], None]) -> None:
-    """Run an action on so many ranks at a time, with a broadcast among them."""
+    """Run an action on so many ranks at once, with a broadcast between them."""
     sent: dict[int, Any] = {}
     barrier = threading.Barrier(size, timeout=10)
     failed: list[BaseException] = []
@@ -42,7 +42,7 @@ def everywhere(size: int, act: Callable[[int, Callable[[Any, int], Any]], None])
 
 
 def gathered(tmp_path: Path, size: int = 3) -> list[list[Path]]:
-    """What every rank says it has written."""
+    """Return each rank's result of the gathering."""
     found: list[list[Path]] = [[] for _ in range(size)]
 
     def act(rank: int, broadcast: Callable[[Any, int], Any]) -> None:
@@ -72,7 +72,7 @@ def test_all_logs_come_to_the_first_rank_and_only_once(tmp_path: Path) -> None:
     assert gathered(tmp_path) == [[], [], []]
 
 
-def test_nothing_is_written_over(tmp_path: Path) -> None:
+def test_existing_logs_are_not_overwritten(tmp_path: Path) -> None:
     write(tmp_path / "host-0" / "rank-00001.0.0.steps.csv", "of another job")
     write(tmp_path / "host-1" / "rank-00001.0.0.steps.csv", "one")
     first, *_ = gathered(tmp_path)
@@ -81,7 +81,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert first[0].read_text() == "one"
 
 
-def test_only_a_ranks_own_logs_are_taken_and_none_leaves_the_folder(
+def test_only_a_ranks_own_logs_are_gathered_and_written_inside_the_folder(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path / "host-1" / "rank-00002.0.0.steps.csv", "of another rank")
@@ -106,19 +106,17 @@ def test_only_a_ranks_own_logs_are_taken_and_none_leaves_the_folder(
     assert not list(tmp_path.glob("**/host-0/*"))
 
 
-def test_a_log_that_cannot_be_read_keeps_nobody_waiting(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_log_blocks_no_rank(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "host-1" / "rank-00001.0.0.steps.csv").mkdir(parents=True)
     write(tmp_path / "host-2" / "rank-00002.0.0.steps.csv", "two")
     with caplog.at_level(logging.WARNING):
         first, *_ = gathered(tmp_path)
     assert [path.name for path in first] == ["rank-00002.0.0.steps.csv"]
-    (said,) = caplog.messages
-    assert "rank-00001.0.0.steps.csv is not gathered" in said
+    (message,) = caplog.messages
+    assert "rank-00001.0.0.steps.csv is not gathered" in message
 
 
-def test_a_process_of_its_own_has_nothing_to_gather(tmp_path: Path) -> None:
+def test_a_single_process_has_nothing_to_gather(tmp_path: Path) -> None:
     assert (
         gather(tmp_path, World(0, 1, None), lambda value, root: pytest.fail("a collective")) == []
     )

@@ -1,4 +1,4 @@
-"""What the recorder does on its own threads leaves the training thread its turn."""
+"""The recorder's own threads yield to the training thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which logs belong together, without any word between the ranks."""
+"""Logs find their run without communication between the ranks."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_a_later_job_in_the_same_folder_is_a_new_run(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"run.json", "run-1.json"}
 
 
-def test_a_later_job_whose_launcher_gives_it_the_same_name_is_a_new_run(tmp_path: Path) -> None:
-    """The port of a rendezvous often comes again; a rank that has a log there already does not."""
+def test_a_later_job_with_the_same_launch_name_is_a_new_run(tmp_path: Path) -> None:
+    """The port of a rendezvous often repeats; a rank that has a log there already does not."""
     first = join(tmp_path, 0)
     leave_log(tmp_path, 0, first)
     leave_log(tmp_path, 1, join(tmp_path, 1))
@@ -79,7 +79,7 @@ def test_a_replaced_rank_of_an_elastic_job_comes_back_to_its_run(tmp_path: Path)
     assert join(tmp_path, 0, elastic=True) == first
 
 
-def test_another_log_of_the_rank_says_nothing(tmp_path: Path) -> None:
+def test_another_log_of_the_rank_has_no_effect(tmp_path: Path) -> None:
     first = join(tmp_path, 0)
     leave_log(tmp_path, 1, RunIdentity("another run", 0))
     (tmp_path / file_name(1, 0, 1)).write_text("torn")
@@ -101,7 +101,7 @@ def test_a_rank_never_lists_a_folder_that_it_shares_with_thousands(
     assert join(tmp_path, 0) != first
 
 
-def test_the_same_run_id_is_the_run_and_again_a_further_generation(tmp_path: Path) -> None:
+def test_the_same_run_id_is_the_same_run_and_another_generation(tmp_path: Path) -> None:
     assert join(tmp_path, run_id="mine", launch="job-1") == RunIdentity("mine", 0)
     assert join(tmp_path, 1, run_id="mine", launch="job-1") == RunIdentity("mine", 0)
     assert join(tmp_path, run_id="mine", launch="job-2") == RunIdentity("mine", 1)
@@ -186,7 +186,9 @@ def test_many_processes_at_once_agree_on_one_run(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_launchers_variables_tell_the_rank(settings: dict[str, str], world: World) -> None:
+def test_the_rank_comes_from_the_launchers_variables(
+    settings: dict[str, str], world: World
+) -> None:
     assert world_from_environment(settings) == world
 
 
@@ -199,14 +201,14 @@ def test_all_ranks_of_a_launch_give_it_the_same_name_and_another_launch_another(
     assert launch_name({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}, 2) is not None
 
 
-def test_one_process_is_a_launch_of_its_own() -> None:
+def test_one_process_is_a_separate_launch() -> None:
     name = launch_name({}, 1)
     assert name is not None
     assert name.startswith("process:")
     assert launch_name({}, 2) is None
 
 
-def test_a_process_began_before_now_and_less_than_a_day_ago() -> None:
+def test_the_process_started_before_now_and_less_than_a_day_ago() -> None:
     age_seconds = (time.monotonic_ns() - identity.process_start_ns()) / 1e9
     assert 0 < age_seconds < 86_400
 
@@ -223,9 +225,9 @@ def test_a_system_without_proc_takes_now_as_the_start(monkeypatch: pytest.Monkey
 def test_torchruns_name_of_a_job_is_the_launch() -> None:
     address = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
     named = launch_name({**address, "TORCHELASTIC_RUN_ID": "job-7"}, 2)
-    # A restart may meet at another port.
+    # A restart may use another port.
     assert named == launch_name({"TORCHELASTIC_RUN_ID": "job-7", "MASTER_PORT": "1"}, 2)
-    # torchrun's name where the user gave none.
+    # torchrun's name if the user gave none.
     unnamed = launch_name({**address, "TORCHELASTIC_RUN_ID": "none"}, 2)
     assert unnamed == launch_name(address, 2) != named
 
@@ -239,7 +241,7 @@ def test_a_restarted_process_rejoins_its_run(tmp_path: Path) -> None:
     assert not rejoins({"TORCHELASTIC_RESTART_COUNT": "0"})
 
 
-def test_torchruns_job_goes_on_where_its_logs_are_young(tmp_path: Path) -> None:
+def test_torchruns_job_continues_if_its_logs_are_recent(tmp_path: Path) -> None:
     launch = launch_name({"TORCHELASTIC_RUN_ID": "job-7"}, 2)
     first = join(tmp_path, launch=launch)
     leave_log(tmp_path, 0, first)

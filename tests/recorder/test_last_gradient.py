@@ -1,4 +1,4 @@
-"""Which gradient is there last, found by asking for groups."""
+"""Find the gradient that finishes last, by checking groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MS = 1_000_000
 
 
 def ask(search: LastGradient, there: dict[str, int]) -> None:
-    """One step, of gradients that are there so many nanoseconds after all were asked for."""
+    """Run one step with gradients that finish so many nanoseconds after all were requested."""
     groups = search.groups
     assert sorted(name for group in groups for name in group) == sorted(there)
     times = [ASKED_UNTIL + max(there[name] for name in group) for group in groups]
@@ -21,7 +21,7 @@ def ask(search: LastGradient, there: dict[str, int]) -> None:
 
 
 def search_to_the_end(search: LastGradient, there: dict[str, int]) -> int:
-    """How many steps it takes until one may be taken to be the last."""
+    """Return the number of steps until one gradient is found to be the last."""
     steps = 0
     while not search.patience:
         ask(search, there)
@@ -31,7 +31,7 @@ def search_to_the_end(search: LastGradient, there: dict[str, int]) -> int:
 
 
 def searched(there: dict[str, int]) -> LastGradient:
-    """A search that has ended."""
+    """Return a completed search."""
     search = LastGradient(list(there))
     search_to_the_end(search, there)
     return search
@@ -42,7 +42,7 @@ def another_than(search: LastGradient) -> str:
 
 
 def shuffled(count: int, seed: int) -> dict[str, int]:
-    """Gradients a millisecond apart, in any order of their names."""
+    """Make gradients that finish a millisecond apart, in any order of their names."""
     times = [(1 + place) * MS for place in range(count)]
     random.Random(seed).shuffle(times)
     return {f"layer{number}": at for number, at in enumerate(times)}
@@ -58,7 +58,7 @@ def test_the_last_of_any_is_found_in_a_few_steps(count: int) -> None:
         assert search.guess == max(there, key=lambda name: there[name])
 
 
-def test_what_was_found_is_looked_at_soon_and_then_now_and_then() -> None:
+def test_a_result_is_checked_soon_and_then_occasionally() -> None:
     there = shuffled(8, 1)
     search = searched(there)
     soon = search.patience
@@ -66,7 +66,7 @@ def test_what_was_found_is_looked_at_soon_and_then_now_and_then() -> None:
     assert search.patience > soon > 0
 
 
-def test_another_one_that_comes_last_is_found() -> None:
+def test_another_gradient_that_becomes_last_is_found() -> None:
     there = shuffled(8, 1)
     search = searched(there)
     other = another_than(search)
@@ -77,7 +77,7 @@ def test_another_one_that_comes_last_is_found() -> None:
     assert search.guess == other
 
 
-def test_a_later_one_among_those_left_out_begins_the_search_anew() -> None:
+def test_a_later_gradient_outside_the_group_restarts_the_search() -> None:
     there = shuffled(8, 1)
     search = LastGradient(list(there))
     ask(search, there)
@@ -89,7 +89,7 @@ def test_a_later_one_among_those_left_out_begins_the_search_anew() -> None:
     assert search.guess == others[0]
 
 
-def test_gradients_that_are_there_when_they_are_asked_for_tell_nothing() -> None:
+def test_gradients_that_are_ready_when_checked_are_ignored() -> None:
     there = dict.fromkeys(shuffled(8, 1), 10_000)
     search = LastGradient(list(there))
     guess = search.guess
@@ -103,7 +103,7 @@ def test_gradients_that_are_there_when_they_are_asked_for_tell_nothing() -> None
     assert search.guess == max(there, key=lambda name: there[name])
 
 
-def test_what_differs_by_chance_does_not_begin_it_anew() -> None:
+def test_chance_differences_do_not_restart_the_search() -> None:
     there = shuffled(8, 1)
     search = searched(there)
     found = search.guess

@@ -1,4 +1,4 @@
-"""Every StepLogger shows the same options in its signature and its help."""
+"""Every StepLogger has the same options in its signature and its help."""
 
 from __future__ import annotations
 

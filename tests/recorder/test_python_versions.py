@@ -1,4 +1,4 @@
-"""The recorder runs on every Python that people train with, and on nothing but it."""
+"""The recorder runs on every Python used for training, with the standard library only."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RECORDER = ROOT / "collector" / "recorder"
 FILES = sorted(RECORDER.rglob("*.py"))
-#: Those that import no framework.
+#: Modules that import no framework.
 MODULES = [
     f"stallscope.collector.recorder.{'.'.join(path.relative_to(RECORDER).with_suffix('').parts)}"
     for path in [*RECORDER.glob("[!_]*.py"), *RECORDER.glob("keras_common/[!_]*.py")]
     if path.stem != "synthetic"  # makes NumPy arrays
 ]
 
-#: What the recorders of a folder may import besides.
+#: What the recorders of a folder may import in addition.
 FRAMEWORKS = {
     "keras3": {"keras", "numpy"},
     "keras_common": {"numpy"},
@@ -57,7 +57,7 @@ class RunTime(ast.NodeTransformer):
 
 
 def interpreter(version: str) -> str | None:
-    """A Python of that version that runs: on PATH, or one of pyenv's."""
+    """Return a working Python of that version, from PATH or pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found = shutil.which(f"python{version}")
     candidates = [
@@ -67,7 +67,7 @@ def interpreter(version: str) -> str | None:
     if sys.version_info[:2] == tuple(map(int, version.split("."))):
         candidates.insert(0, sys.executable)
     for candidate in candidates:
-        # pyenv puts names on PATH that only say that they are not there.
+        # pyenv's shims on PATH fail if their version is not installed.
         if subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
             return candidate
     return None

@@ -1,4 +1,4 @@
-"""What thousands of ranks ask of a disk and of a server, each of them without knowing of the others."""
+"""The load of thousands of ranks on a disk and a server, without communication between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVENLY = 4
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("requests", [1, FIRST_UPLOAD_REQUESTS])
-def test_ranks_that_begin_together_keep_to_the_limit_in_every_second(
+def test_ranks_that_start_together_keep_to_the_limit_in_every_second(
     size: int, requests: int
 ) -> None:
     turns = sorted(turn_seconds(rank, size, requests) for rank in range(size))
@@ -37,7 +37,9 @@ def test_ranks_that_begin_together_keep_to_the_limit_in_every_second(
 
 
 def uploads(size: int, seconds: float) -> list[float]:
-    """When rank 0 of so many uploads, as the process beside it goes from one pause to the next."""
+    """Return when rank 0 of so many uploads, as its uploading process goes from one pause to the
+    next.
+    """
     pause, now, found = FIRST_UPLOAD_SECONDS, FIRST_UPLOAD_SECONDS, []
     while now < seconds:
         found.append(now)
@@ -51,7 +53,7 @@ def test_the_uploads_of_all_ranks_keep_to_the_limit(size: int) -> None:
     times = uploads(size, 36_000)
     for earlier, later in zip(times, times[1:], strict=False):
         assert size / (later - earlier) <= REQUESTS_PER_SECOND * (1 + 1e-9)
-        # What is lost with a container that is killed.
+        # A killed container loses this.
         assert later - earlier <= max(UPLOAD_SECONDS, UPLOAD_SHARE * earlier) + 1e-9
 
 
@@ -62,7 +64,7 @@ def test_ten_times_as_long_a_run_has_not_twice_the_uploads() -> None:
 
 
 def copies(rank: int, size: int, epoch_seconds: float, seconds: int) -> list[int]:
-    """When a rank's spooled log is copied; it looks every second."""
+    """Return when a rank's spooled log is copied; it looks every second."""
     schedule, found = CopySchedule(rank, size, 0.0), []
     for now in range(seconds):
         if now and now % epoch_seconds == 0:
@@ -72,7 +74,7 @@ def copies(rank: int, size: int, epoch_seconds: float, seconds: int) -> list[int
     return found
 
 
-def test_what_an_epoch_brought_is_copied_at_its_end() -> None:
+def test_an_epochs_rows_are_copied_at_its_end() -> None:
     assert copies(0, 1, 200, 700) == [200, 400, 600]
     assert copies(0, 1, 10_000, 1_000) == [COPY_SECONDS, 2 * COPY_SECONDS, 3 * COPY_SECONDS]
 
@@ -92,7 +94,7 @@ def test_ranks_that_end_their_epochs_together_take_turns(epoch_seconds: int) -> 
     for rank in range(size):
         for now in copies(rank, size, epoch_seconds, 1_000):
             per_second[now] = per_second.get(now, 0) + 1
-    # Of short epochs one ends while others still wait for their turn.
+    # Some short epochs end while others still wait for their turn.
     at_once = 3 if epoch_seconds == 10 else 1
     assert max(per_second.values()) <= at_once * REQUESTS_PER_SECOND + EVENLY
     assert sum(per_second.values()) <= 1_000 * REQUESTS_PER_SECOND

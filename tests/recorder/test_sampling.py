@@ -1,4 +1,4 @@
-"""Very long runs: some steps in full and the others as sums, and logs that go on in another file."""
+"""Very long runs: some steps in full and the others as sums, and logs that continue in another file."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(folder: Path, rank: int, size: int = 2, **options: Any) -> Session:
-    """A rank that trains four epochs of 1,000 steps; every 50th batch comes 40 ms late."""
-    process_runs._last_sessions.clear()  # every rank is a process of its own
+    """Train four epochs of 1,000 steps on a rank; every 50th batch is 40 ms late."""
+    process_runs._last_sessions.clear()  # every rank is a separate process
     session = Session(folder, World(rank, size, None), {"model": "m"}, 0, 3600.0, **options)
     for row in rows():
         if isinstance(row, StepRow):
@@ -57,7 +57,7 @@ def trained(folder: Path, rank: int, size: int = 2, **options: Any) -> Session:
 
 
 def rows() -> list[StepRow | IntervalRow]:
-    """Of every rank the same: 2 ms of input, 10 of compute, 3 of allreduce, 1 until the next begins."""
+    """Make the same rows for every rank: 2 ms of input, 10 of compute, 3 of allreduce, 1 of other."""
     found: list[StepRow | IntervalRow] = []
     now = 10_000 * MS
     for number in range(STEPS):
@@ -87,7 +87,7 @@ def test_the_recorder_and_the_analysis_keep_the_same_steps() -> None:
         assert sampled.keeps(steps).tolist() == own
 
 
-def test_blocks_are_kept_as_often_as_asked_for_and_follow_no_period() -> None:
+def test_blocks_are_kept_at_the_requested_rate_and_without_a_period() -> None:
     kept = np.array([is_kept(block, Sampling(0, 10)) for block in range(50_000)])
     assert 4600 < kept.sum() < 5400
     for period in (2, 3, 4, 5, 10, 25, 64):
@@ -127,7 +127,7 @@ def test_the_ledger_of_some_steps_is_that_of_all(tmp_path: Path) -> None:
         assert other is not None
         low, high = other.ci95_ms or (other.ms, other.ms)
         assert low - 0.01 <= one.ms <= high + 0.01
-    # What was spent on steps is known of all of them.
+    # The time spent on steps is known of all of them.
     assert some.job.steps + some.job.warmup == pytest.approx(
         whole.job.steps + whole.job.warmup, 0.01
     )
@@ -135,7 +135,7 @@ def test_the_ledger_of_some_steps_is_that_of_all(tmp_path: Path) -> None:
     assert some.job.total == pytest.approx(whole.job.total, 0.01)
 
 
-def test_sums_are_those_of_the_steps_that_are_not_there(tmp_path: Path) -> None:
+def test_sums_are_those_of_the_missing_steps(tmp_path: Path) -> None:
     trained(tmp_path / "all", 0, 1)
     trained(tmp_path / "some", 0, 1, sampling=SAMPLING)
     whole, some = the_run(tmp_path / "all"), the_run(tmp_path / "some")
@@ -149,7 +149,7 @@ def test_sums_are_those_of_the_steps_that_are_not_there(tmp_path: Path) -> None:
         assert pc.sum(skipped[name]).as_py() == sums
 
 
-def test_a_stamp_that_one_step_lacks_has_no_sum() -> None:
+def test_a_timestamp_that_one_step_lacks_has_no_sum() -> None:
     sampler = Sampler(Sampling(0, 10**9))
     full = StepRow(1, 0, 0, 1, 2, 3, 4, 1, 8, 0)
     for row in (full, full._replace(step=2, ready=None), full._replace(step=3)):
@@ -159,7 +159,7 @@ def test_a_stamp_that_one_step_lacks_has_no_sum() -> None:
     assert sampler.rest() == []
 
 
-def test_steps_that_stand_for_others_badly_are_said_to(tmp_path: Path) -> None:
+def test_unrepresentative_steps_are_reported(tmp_path: Path) -> None:
     for rank in (0, 1):
         trained(tmp_path, rank, sampling=SAMPLING)
     run = the_run(tmp_path)
@@ -176,7 +176,7 @@ def test_steps_that_stand_for_others_badly_are_said_to(tmp_path: Path) -> None:
     assert warning.startswith("input took ")
 
 
-def test_a_log_that_is_large_enough_goes_on_in_another_file(tmp_path: Path) -> None:
+def test_a_large_log_continues_in_another_file(tmp_path: Path) -> None:
     session = trained(tmp_path / "some", 0, 1, max_file_bytes=40_000)
     trained(tmp_path / "one", 0, 1)
     files = sorted((tmp_path / "some").glob("*.steps.csv"))
@@ -237,7 +237,7 @@ def test_facts_of_the_first_file_are_in_all(tmp_path: Path) -> None:
     assert [log.ended for log in run.logs] == [False, False, False, True]
 
 
-def test_records_go_on_as_another_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_records_continue_as_another_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "stallscope.steps"):
         session = Session(
             tmp_path, World(0, 1, None), {}, 0, 3600.0, sink="logging", max_file_bytes=20_000
@@ -271,9 +271,9 @@ def test_a_further_file_that_cannot_be_made_ends_the_recording_and_not_the_train
         session.flush()
     session.close()
     tmp_path.chmod(0o755)
-    (said,) = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
-    assert "no space" in said
-    assert "training goes on" in said
+    (message,) = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
+    assert "no space" in message
+    assert "training goes on" in message
     assert Counter(line.split(",")[0] for line in first.read_text().splitlines())["step"] == 1
 
 
@@ -281,7 +281,7 @@ def _full(*_: object) -> Any:
     raise OSError("no space left on the device")
 
 
-def test_options_say_what_cannot_be_meant() -> None:
+def test_invalid_options_are_refused_with_a_sentence() -> None:
     given: dict[str, Any] = {
         "run_name": None,
         "synthetic": False,
@@ -303,7 +303,7 @@ def test_options_say_what_cannot_be_meant() -> None:
     "fact",
     [None, 3, [], {}, {"full_steps": 1}, {"full_steps": 0, "one_in": 0, "block": 1, "seed": 0}],
 )
-def test_a_fact_that_is_none_is_no_sampling(fact: object, tmp_path: Path) -> None:
+def test_an_invalid_fact_means_no_sampling(fact: object, tmp_path: Path) -> None:
     session = Session(tmp_path, World(0, 1, None), {"sampling": fact}, 0, 3600.0)
     session.close()
     assert sampling_of(the_run(tmp_path)) is None

@@ -1,4 +1,4 @@
-"""Rows on their way to one file: whole lines, in time, and never an error into training."""
+"""Rows reach one file as whole lines, in time, and without errors in training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Opener = Callable[..., Session]
 
 @pytest.fixture
 def open_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
-    """Opens sessions in one folder; those that are still open at the end are closed."""
+    """Open sessions in one folder; those still open at the end are closed."""
     for name in list(os.environ):
         if name.startswith(("HOROVOD_", "STALLSCOPE_", "SLURM_", "MASTER_")):
             monkeypatch.delenv(name)
@@ -55,7 +55,7 @@ def lines_of(session: Session) -> list[str]:
 
 
 def rows_of(session: Session) -> list[str]:
-    """The rows, without what stands above and between them."""
+    """Return the rows, without the header and the lines between rows."""
     rows = [line for line in lines_of(session) if not line.startswith("#")]
     return rows[1:]
 
@@ -83,7 +83,7 @@ def test_a_session_is_read_back_as_it_was_recorded(open_session: Opener, tmp_pat
     ]
 
 
-def test_rows_are_on_disk_in_time_without_anybody_asking(
+def test_rows_are_on_disk_in_time_without_a_flush_by_the_caller(
     open_session: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_session(flush_seconds=0.05)
@@ -101,7 +101,7 @@ def test_rows_are_on_disk_in_time_without_anybody_asking(
     assert max(pauses) <= 0.05
 
 
-def test_what_is_pending_elsewhere_is_fetched_before_every_flush(open_session: Opener) -> None:
+def test_rows_pending_elsewhere_are_fetched_before_every_flush(open_session: Opener) -> None:
     fetched: list[int] = []
 
     def fetch() -> None:
@@ -113,22 +113,20 @@ def test_what_is_pending_elsewhere_is_fetched_before_every_flush(open_session: O
     wait_until(lambda: lines_of(session)[-1].startswith("step,0"), "the row on disk")
 
 
-def test_what_is_pending_elsewhere_is_fetched_at_the_end(open_session: Opener) -> None:
+def test_rows_pending_elsewhere_are_fetched_at_the_end(open_session: Opener) -> None:
     session = open_session(before_flush=lambda: session.step(step_row(0)))
     session.close()
     assert [line.split(",")[0] for line in rows_of(session)] == ["step", "end"]
 
 
-def test_a_log_says_at_its_end_what_recording_has_cost(
-    open_session: Opener, tmp_path: Path
-) -> None:
+def test_a_log_ends_with_the_cost_of_recording(open_session: Opener, tmp_path: Path) -> None:
     session = open_session()
     for nanoseconds in (90_000, 10_000, 11_000):
         session.cost.count_iteration(nanoseconds)
         session.step(step_row(session.next_step))
     session.flush()
     session.close()
-    *_, said, end = lines_of(session)
+    *_, facts_line, end = lines_of(session)
     assert end.startswith("end,")
     [run] = read(str(tmp_path / "logs"))
     cost = run.recorder_cost[0]
@@ -136,12 +134,12 @@ def test_a_log_says_at_its_end_what_recording_has_cost(
     # The header is one write, and the steps are another one.
     assert cost["flushes"] == 2
     assert session.path is not None
-    before = session.path.read_text().index(said)
+    before = session.path.read_text().index(facts_line)
     assert cost["bytes"] == before
     assert run.fact("recorder") == stallscope.__version__
 
 
-def test_the_median_of_what_a_turn_costs_is_that_of_the_last_turns() -> None:
+def test_the_median_cost_is_that_of_the_last_iterations() -> None:
     cost = Cost()
     for _ in range(600):
         cost.count_iteration(50_000)
@@ -151,7 +149,7 @@ def test_the_median_of_what_a_turn_costs_is_that_of_the_last_turns() -> None:
     assert Cost().fact()["host_us_median"] is None
 
 
-def test_what_is_done_between_turns_is_in_the_mean_and_not_in_the_median(
+def test_work_between_iterations_is_in_the_mean_and_not_in_the_median(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = iter([1_000, 41_000])
@@ -174,7 +172,7 @@ def test_no_row_is_lost_between_training_and_flushing(open_session: Opener, tmp_
     assert run.steps["step"].to_pylist() == list(range(count))
 
 
-def test_every_write_is_whole_lines_even_if_the_system_takes_them_in_pieces(
+def test_every_write_is_whole_lines_even_if_the_system_splits_them(
     open_session: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
@@ -191,7 +189,7 @@ def test_every_write_is_whole_lines_even_if_the_system_takes_them_in_pieces(
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    """A disk that takes so many bytes more, and then none."""
+    """Make the disk accept so many more bytes, and then none."""
     write = os.write
     left = [free]
 
@@ -254,7 +252,7 @@ def test_a_folder_that_cannot_be_made_is_one_warning(
     assert "Not a directory" in message
 
 
-def test_a_folder_that_is_a_file_is_called_one(
+def test_the_warning_says_that_a_folder_is_a_file(
     open_session: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -305,7 +303,7 @@ def test_a_row_that_cannot_be_written_as_a_line_ends_the_recording(
     assert len(warnings_in(caplog)) == 1
 
 
-def test_a_file_system_that_hangs_does_not_hold_the_end_of_training(
+def test_a_file_system_that_hangs_does_not_block_the_end_of_training(
     open_session: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(session_module, "_PATIENCE_SECONDS", 0.05)
@@ -349,9 +347,7 @@ def test_a_forked_child_leaves_the_log_to_its_parent(
     assert [line.split(",")[0] for line in rows_of(session)] == ["end"]
 
 
-def test_a_log_that_is_there_already_is_never_written_into(
-    open_session: Opener, tmp_path: Path
-) -> None:
+def test_an_existing_log_is_never_changed(open_session: Opener, tmp_path: Path) -> None:
     there = tmp_path / "logs" / "rank-00000.0.0.steps.csv"
     there.parent.mkdir()
     there.write_text("of somebody else")
@@ -367,7 +363,7 @@ def identity_of(session: Session) -> tuple[Any, Any, Any]:
     return facts["run_id"], facts["generation"], facts["part"]
 
 
-def test_a_further_session_goes_on_with_the_run(open_session: Opener) -> None:
+def test_another_session_continues_the_run(open_session: Opener) -> None:
     first = open_session(0)
     first.step(step_row(0))
     first.close(counted=1)
@@ -379,7 +375,7 @@ def test_a_further_session_goes_on_with_the_run(open_session: Opener) -> None:
     assert second.next_step == 1
 
 
-def test_steps_that_come_again_are_a_further_generation(open_session: Opener) -> None:
+def test_repeated_steps_are_another_generation(open_session: Opener) -> None:
     first = open_session(0)
     for number in range(10):
         first.step(step_row(number))
@@ -391,7 +387,7 @@ def test_steps_that_come_again_are_a_further_generation(open_session: Opener) ->
     assert again.next_step == 4
 
 
-def test_another_place_among_the_ranks_is_a_further_generation(open_session: Opener) -> None:
+def test_another_rank_is_another_generation(open_session: Opener) -> None:
     first = open_session(0, world=World(0, 2, 0))
     first.close(counted=0)
     other = open_session(0, world=World(1, 2, 1))
@@ -404,7 +400,7 @@ def test_another_place_among_the_ranks_is_a_further_generation(open_session: Ope
     ("recorded", "counted", "counted_next", "next_step"),
     [
         (10, 10, 10, 10),
-        # Trained on without the callback.
+        # Trained without the callback.
         (10, 10, 15, 15),
         # The framework does not count these steps.
         (10, 0, 0, 10),
@@ -412,7 +408,7 @@ def test_another_place_among_the_ranks_is_a_further_generation(open_session: Ope
         (10, 11, 11, 10),
     ],
 )
-def test_a_further_session_counts_on_from_what_was_recorded(
+def test_another_session_continues_the_count_of_steps(
     open_session: Opener, recorded: int, counted: int, counted_next: int, next_step: int
 ) -> None:
     first = open_session(0)
@@ -425,7 +421,7 @@ def test_a_further_session_counts_on_from_what_was_recorded(
     assert identity_of(second)[1] == 0
 
 
-def test_the_first_step_can_be_renumbered_before_it_comes(open_session: Opener) -> None:
+def test_the_first_step_can_be_renumbered_before_it_is_recorded(open_session: Opener) -> None:
     session = open_session(0)
     session.renumber(1000)
     session.interval("checkpoint", 0, 10, 20)
@@ -441,7 +437,7 @@ def test_a_given_run_id_is_the_runs_and_a_later_process_its_next_generation(
     monkeypatch.setenv("STALLSCOPE_RUN_ID", "mine")
     first = open_session()
     first.close()
-    # What a later process does not know of.
+    # A later process does not know this.
     monkeypatch.setattr(process_runs, "_last_sessions", {})
     later = open_session()
     later.close()

@@ -1,4 +1,4 @@
-"""Where step logs go: files, and records of Python's logging."""
+"""Destinations of step logs: files, and records of Python's logging."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_records_need_no_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert (run.fact("model"), run.fact("tensors"), run.status) == ("m", 3, "completed")
 
 
-def test_a_program_that_sets_up_no_logging_prints_them_all_the_same(tmp_path: Path) -> None:
+def test_a_program_without_logging_setup_prints_them_too(tmp_path: Path) -> None:
     words = [sys.executable, "-c", _PROGRAM, str(tmp_path / "nowhere")]
     done = subprocess.run(words, capture_output=True, check=True)
     (tmp_path / "stderr").write_bytes(done.stderr)
@@ -74,7 +74,7 @@ def test_both_write_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert recorded.intervals.equals(written.intervals)
 
 
-def test_a_handler_that_fails_ends_recording_and_not_training(tmp_path: Path) -> None:
+def test_a_failing_handler_ends_recording_and_not_training(tmp_path: Path) -> None:
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise OSError("the log service has gone")
@@ -93,7 +93,7 @@ def test_a_handler_that_fails_ends_recording_and_not_training(tmp_path: Path) ->
 def test_a_log_that_is_removed_is_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The system goes on taking lines for a file without a name: nobody would know of it."""
+    """Without this check, lines would go to a deleted file without any error."""
     session = Session(tmp_path, ALONE, {"model": "m"}, 0, 60.0)
     assert session.path is not None
     session.path.unlink()
@@ -102,14 +102,14 @@ def test_a_log_that_is_removed_is_one_warning(
         session.flush()
     session.close()
     assert not session.recording
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said == (
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == (
         f"stallscope: cannot write {session.path}: the file was removed; "
         "rank 0 is no longer recorded, training goes on"
     )
 
 
-def test_mistakes_are_said_at_construction() -> None:
+def test_mistakes_are_reported_at_construction() -> None:
     with pytest.raises(ValueError, match="sink='disk': use one of 'file', 'logging', 'both'"):
         check_sink("disk")
     with pytest.raises(TypeError, match="log_dir is the folder for the logs, not None"):

@@ -1,4 +1,4 @@
-"""Mounts that cannot append: the log grows on the local disk, and is copied as a whole."""
+"""On mounts that cannot append, the log grows on the local disk and is copied as a whole."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALONE = World(0, 1, None)
 
 
 class ObjectStore:
-    """The calls of the system as a mount that takes whole files only answers them."""
+    """The system calls, answered like a mount that accepts whole files only."""
 
     def __init__(self, folder: Path, when: str) -> None:
         self.folder = str(folder)
@@ -60,7 +60,7 @@ class ObjectStore:
 def mount(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> ObjectStore:
-    """A folder that refuses appends: when a file is opened for that, or when it is written."""
+    """A folder that refuses appends: when a file is opened for them, or when it is written."""
     store = ObjectStore(tmp_path / "mount", request.param)
     (tmp_path / "local").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "local"))
@@ -86,12 +86,12 @@ def test_a_log_on_such_a_mount_is_as_whole_as_any(
     assert run.status == "completed"
     assert run.steps.num_rows == 300
     assert str(run.fact("spooled")).startswith(str(tmp_path / "local"))
-    # Nothing stays on the local disk, and nothing has to be said.
+    # Nothing stays on the local disk, and there is no message.
     assert list((tmp_path / "local").iterdir()) == []
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
-def test_what_was_recorded_is_there_at_the_end_of_an_epoch(mount: ObjectStore) -> None:
+def test_recorded_rows_are_on_the_mount_at_the_end_of_an_epoch(mount: ObjectStore) -> None:
     session = session_in(mount.folder, flush_seconds=0.01)
     session.step(step_row(0))
     assert session.path is not None
@@ -105,9 +105,7 @@ def test_what_was_recorded_is_there_at_the_end_of_an_epoch(mount: ObjectStore) -
     session.close()
 
 
-def test_a_copy_that_fails_is_tried_again(
-    mount: ObjectStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_copy_is_retried(mount: ObjectStore, caplog: pytest.LogCaptureFixture) -> None:
     session = session_in(mount.folder, flush_seconds=0.01)
     assert session.path is not None
     away = Path(mount.folder).with_name("away")
@@ -122,7 +120,7 @@ def test_a_copy_that_fails_is_tried_again(
     assert caplog.text.count("cannot be copied") == 1
 
 
-def test_a_log_that_cannot_be_brought_to_its_place_is_kept(
+def test_a_log_that_cannot_be_copied_is_kept_locally(
     mount: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = session_in(mount.folder)
@@ -135,7 +133,7 @@ def test_a_log_that_cannot_be_brought_to_its_place_is_kept(
     assert run.steps.num_rows == 1
 
 
-def test_what_is_copied_grows_with_the_run_and_not_with_its_square(
+def test_copied_bytes_grow_with_the_run_and_not_with_its_square(
     mount: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool, "COPIED_PART_BYTES", 10_000)
@@ -159,11 +157,11 @@ def test_what_is_copied_grows_with_the_run_and_not_with_its_square(
     whole = sum(log.stat().st_size for log in Path(mount.folder).glob("*.steps.csv"))
     assert whole > 10 * 10_000
     assert max(copied) < 3 * 10_000
-    # Copied as a whole each time, that would be thirty times what there is.
+    # Copied as a whole each time, that would be thirty times the log's size.
     assert sum(copied) < 6 * whole
 
 
-def test_a_place_that_takes_no_further_file_gets_the_rest_in_the_one_it_has(
+def test_a_folder_that_refuses_another_file_gets_the_rest_in_the_existing_one(
     mount: ObjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(spool, "COPIED_PART_BYTES", 100)
@@ -180,13 +178,13 @@ def test_a_place_that_takes_no_further_file_gets_the_rest_in_the_one_it_has(
     session.close()
     (run,) = read(mount.folder)
     assert (run.steps.num_rows, run.status) == (1, "completed")
-    # Its times count from where the file began.
+    # Its times count from the start of the file.
     assert abs(run.steps["begin"][0].as_py() - begin) <= 1000
     assert caplog.text.count("takes no further file") == 1
 
 
 def test_a_killed_process_leaves_the_last_copy_and_the_local_file(tmp_path: Path) -> None:
-    """A mount that nobody has to try: the setting says so."""
+    """A setting that names the mount avoids the trial."""
     program = (
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
@@ -212,7 +210,7 @@ def test_a_killed_process_leaves_the_last_copy_and_the_local_file(tmp_path: Path
     assert whole.steps["step"].to_pylist() == [0, 1]
 
 
-def test_other_errors_are_no_reason_to_spool(
+def test_other_errors_do_not_start_spooling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real = os.open

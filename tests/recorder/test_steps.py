@@ -27,7 +27,7 @@ MS = 1_000_000
 
 @pytest.fixture(autouse=True)
 def wall(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Monotonic clock, and what the wall clock is ahead of it, which only these tests set."""
+    """The monotonic clock, and the wall clock's offset, which only these tests change."""
     clocks = [0, CLOCK]
     monkeypatch.setattr(calls, "read_clocks", lambda: (clocks[0], clocks[1]))
     monkeypatch.setattr(calls, "monotonic_ns", lambda: clocks[0])
@@ -35,12 +35,12 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def call(begin: float, end: float | None, steps: int = 1, jump: int = 0) -> Call:
-    """A call between two moments in milliseconds."""
+    """Make a call between two times in milliseconds."""
     ended = None if end is None else int(end * MS)
     return Call(0, int(begin * MS), ended, CLOCK, CLOCK + jump, steps)
 
 
-def stamps(*moments: float | None, samples: int | None = 8) -> GraphStep:
+def timestamps(*moments: float | None, samples: int | None = 8) -> GraphStep:
     """Data, ready, reduced and done, in milliseconds of the monotonic clock."""
     wall = [None if moment is None else CLOCK + int(moment * MS) for moment in moments]
     data, ready, reduced, done = [*wall, None, None, None, None][:4]
@@ -57,52 +57,52 @@ def times(row: StepRow) -> list[float | None]:
     return [None if moment is None else moment / MS for moment in moments]
 
 
-def test_stamps_of_the_graph_are_put_on_the_hosts_clock() -> None:
-    [row] = assembler(next_step=3).graph_rows(call(0, 10), [stamps(1, 4, 9)])
+def test_timestamps_of_the_graph_are_put_on_the_hosts_clock() -> None:
+    [row] = assembler(next_step=3).graph_rows(call(0, 10), [timestamps(1, 4, 9)])
     assert times(row) == [0, 1, 4, 9, 10]
     assert (row.step, row.micro, row.samples, row.clock) == (3, 1, 8, CLOCK)
 
 
-def test_a_stamp_that_was_not_written_is_none() -> None:
-    [row] = assembler().graph_rows(call(0, 10), [stamps(1, None, None)])
+def test_a_timestamp_that_was_not_written_is_none() -> None:
+    [row] = assembler().graph_rows(call(0, 10), [timestamps(1, None, None)])
     assert times(row) == [0, 1, None, None, 10]
 
 
 @pytest.mark.parametrize("late", [10.2, 500, -0.2])
-def test_a_stamp_outside_of_its_step_is_none(late: float) -> None:
-    [row] = assembler().graph_rows(call(0, 10), [stamps(1, late, 9)])
+def test_a_timestamp_outside_of_its_step_is_none(late: float) -> None:
+    [row] = assembler().graph_rows(call(0, 10), [timestamps(1, late, 9)])
     assert times(row) == [0, 1, None, 9, 10]
 
 
-def test_ready_that_comes_later_than_reduced_is_no_later_than_that() -> None:
-    [row] = assembler().graph_rows(call(0, 10), [stamps(1, 9, 6)])
+def test_ready_after_reduced_is_set_to_reduced() -> None:
+    [row] = assembler().graph_rows(call(0, 10), [timestamps(1, 9, 6)])
     assert times(row) == [0, 1, 6, 6, 10]
 
 
-def test_gradients_that_were_reduced_before_the_data_was_there_are_not_stamped() -> None:
-    [row] = assembler().graph_rows(call(0, 10), [stamps(5, 7, 3)])
+def test_gradients_reduced_before_the_data_have_no_timestamps() -> None:
+    [row] = assembler().graph_rows(call(0, 10), [timestamps(5, 7, 3)])
     assert times(row) == [0, 5, 7, None, 10]
 
 
-def test_a_stamp_that_is_outside_by_its_resolution_is_at_the_edge() -> None:
-    [row] = assembler().graph_rows(call(0, 10), [stamps(-0.05, 4, 10.05)])
+def test_a_timestamp_outside_by_its_resolution_is_at_the_edge() -> None:
+    [row] = assembler().graph_rows(call(0, 10), [timestamps(-0.05, 4, 10.05)])
     assert times(row) == [0, 0, 4, 10, 10]
 
 
 def test_a_wall_clock_that_jumps_in_a_step_makes_its_stages_none() -> None:
     jumped = call(0, 10, jump=JUMP_NS + 1)
-    [row] = assembler().graph_rows(jumped, [stamps(1, 4, 9)])
+    [row] = assembler().graph_rows(jumped, [timestamps(1, 4, 9)])
     assert times(row) == [0, None, None, None, 10]
     assert row.samples == 8
 
 
 def test_one_process_has_reduced_what_is_ready() -> None:
-    [row] = assembler(reduces=False).graph_rows(call(0, 10), [stamps(1, 4, 9)])
+    [row] = assembler(reduces=False).graph_rows(call(0, 10), [timestamps(1, 4, 9)])
     assert times(row) == [0, 1, 4, 4, 10]
 
 
 def test_steps_inside_a_call_follow_one_another() -> None:
-    inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8), stamps(8.5, 9, 9.5, 9.8)]
+    inside = [timestamps(1, 2, 3, 4), timestamps(5, 6, 7, 8), timestamps(8.5, 9, 9.5, 9.8)]
     rows = assembler().graph_rows(call(0, 10, steps=3), inside)
     assert [row.step for row in rows] == [0, 1, 2]
     assert [times(row) for row in rows] == [
@@ -114,58 +114,58 @@ def test_steps_inside_a_call_follow_one_another() -> None:
 
 def test_a_clock_that_jumps_inside_a_call_of_several_leaves_one_row_and_the_right_numbers() -> None:
     joined = assembler()
-    inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8)]
+    inside = [timestamps(1, 2, 3, 4), timestamps(5, 6, 7, 8)]
     [row] = joined.graph_rows(call(0, 10, steps=2, jump=JUMP_NS + 1), inside)
     assert times(row) == [0, None, None, None, 10]
     assert (row.step, row.micro) == (1, 2)
     assert joined.next_step == 2
 
 
-def test_steps_that_were_done_before_the_data_ended_are_rows() -> None:
+def test_steps_that_ended_before_the_data_did_are_rows() -> None:
     aborted = call(0, None, steps=4)
-    inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8), stamps(9, None, None, None)]
+    inside = [timestamps(1, 2, 3, 4), timestamps(5, 6, 7, 8), timestamps(9, None, None, None)]
     rows = assembler().graph_rows(aborted, inside)
     assert [times(row) for row in rows] == [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8]]
 
 
 def test_steps_that_were_overwritten_unread_keep_their_numbers() -> None:
-    inside = [LOST, LOST, stamps(5, 6, 7, 8), stamps(8.5, 9, 9.5, 9.8)]
+    inside = [LOST, LOST, timestamps(5, 6, 7, 8), timestamps(8.5, 9, 9.5, 9.8)]
     rows = assembler().graph_rows(call(0, 10, steps=4), inside)
     assert [row.step for row in rows] == [2, 3]
 
 
 def test_passes_without_a_reduction_are_summed_into_the_step() -> None:
     summing = assembler(passes_per_step=2)
-    assert summing.graph_rows(call(0, 5), [stamps(1, None, None)]) == []
-    [row] = summing.graph_rows(call(10, 20), [stamps(12, 15, 18)])
-    # Both inputs, 1 and 2 ms, are the step's.
+    assert summing.graph_rows(call(0, 5), [timestamps(1, None, None)]) == []
+    [row] = summing.graph_rows(call(10, 20), [timestamps(12, 15, 18)])
+    # Both inputs, 1 and 2 ms, belong to the step.
     assert times(row) == [0, 3, 15, 18, 20]
     assert (row.step, row.micro, row.samples) == (0, 2, 16)
 
 
-def test_a_pass_with_no_input_time_leaves_the_step_without() -> None:
+def test_a_pass_without_input_time_leaves_the_step_without_it() -> None:
     summing = assembler(passes_per_step=2)
-    summing.graph_rows(call(0, 5), [stamps(None, None, None, samples=None)])
-    [row] = summing.graph_rows(call(10, 20), [stamps(12, 15, 18)])
+    summing.graph_rows(call(0, 5), [timestamps(None, None, None, samples=None)])
+    [row] = summing.graph_rows(call(10, 20), [timestamps(12, 15, 18)])
     assert times(row) == [0, None, 15, 18, 20]
     assert row.samples is None
 
 
-def test_passes_that_were_done_before_count_for_the_first_step() -> None:
+def test_earlier_passes_count_for_the_first_step() -> None:
     summing = assembler(passes_per_step=3, iterations_done=2)
-    [first] = summing.graph_rows(call(0, 5), [stamps(1, 2, 3)])
+    [first] = summing.graph_rows(call(0, 5), [timestamps(1, 2, 3)])
     assert first.micro == 1
-    assert summing.graph_rows(call(10, 15), [stamps(11, None, None)]) == []
+    assert summing.graph_rows(call(10, 15), [timestamps(11, None, None)]) == []
 
 
-def test_without_stamps_a_call_is_one_row_that_says_how_many_steps_it_ran() -> None:
+def test_without_timestamps_a_call_is_one_row_with_its_number_of_steps() -> None:
     [row] = assembler().host_rows([call(0, 10, steps=5), call(10, None)])
     assert times(row) == [0, None, None, None, 10]
     assert (row.micro, row.samples) == (5, None)
 
 
 class FakeRing:
-    """Stands in for the variable that the graph writes."""
+    """Replaces the variable that the graph writes."""
 
     def __init__(self) -> None:
         self.steps: list[GraphStep] = []
@@ -183,7 +183,7 @@ class FakeRing:
 
 
 class Stream:
-    """A stream, its ring and what came out of it."""
+    """A stream, its ring and the resulting rows."""
 
     def __init__(self, several_per_call: bool = False, **options: Any) -> None:
         self.ring = FakeRing()
@@ -199,8 +199,8 @@ class Stream:
         )
 
     def run(self, begin: float, *, in_graph: int = 1) -> None:
-        """One call of 10 ms that ran so many steps in the graph."""
-        self.ring.steps += [stamps(begin + 1, begin + 4, begin + 9, begin + 9.5)] * in_graph
+        """Run one call of 10 ms that ran so many steps in the graph."""
+        self.ring.steps += [timestamps(begin + 1, begin + 4, begin + 9, begin + 9.5)] * in_graph
         entered = int(begin * MS)
         self.calls.change(0, max(1, in_graph))
         self.calls.waiting.append((entered, entered, int((begin + 10) * MS), None, None))
@@ -216,7 +216,7 @@ class Stream:
         return [row.step for row in self.rows]
 
 
-def test_nothing_comes_out_before_the_number_of_the_first_step_is_known() -> None:
+def test_no_row_is_written_before_the_number_of_the_first_step_is_known() -> None:
     a = Stream()
     a.run(0)
     a.stream.drain()
@@ -245,7 +245,7 @@ def test_the_first_step_is_numbered_by_what_all_ranks_count(
     assert a.settle(before, now) == renumbered
     a.stream.drain()
     assert a.numbers == (renumbered or [before])
-    # It is decided once.
+    # The number is decided once.
     assert a.settle(0, 5000) == []
 
 
@@ -255,7 +255,7 @@ def test_accumulated_passes_are_renumbered_as_steps() -> None:
     assert a.settle(0, 2001, passes=2) == [1000]
 
 
-def test_many_calls_are_drained_before_the_ring_runs_over() -> None:
+def test_many_calls_are_read_before_the_ring_overflows() -> None:
     a = Stream()
     a.run(0)
     a.settle(0, 1)
@@ -268,16 +268,16 @@ def test_a_step_that_is_running_is_left_for_later() -> None:
     a = Stream()
     a.run(0)
     a.settle(0, 1)
-    a.ring.steps.append(stamps(11, None, None))
+    a.ring.steps.append(timestamps(11, None, None))
     a.stream.drain()
     assert a.numbers == [0]
     assert a.stream.trouble is None
 
 
-def test_a_step_that_the_data_ended_leaves_nothing_behind() -> None:
+def test_a_step_that_the_end_of_data_stopped_leaves_no_row() -> None:
     a = Stream()
     a.run(0)
-    a.ring.steps.append(stamps(11, None, None))
+    a.ring.steps.append(timestamps(11, None, None))
     a.stream.abort(10 * MS)
     a.run(20)
     a.stream.drain()
@@ -307,7 +307,7 @@ def test_a_train_function_of_another_kind_is_noticed_at_its_first_call(ran: int)
 
 
 @pytest.mark.parametrize("ran", [0, 2])
-def test_a_train_function_that_changes_its_ways_is_noticed_later(ran: int) -> None:
+def test_a_train_function_that_changes_later_is_noticed(ran: int) -> None:
     a = Stream()
     a.run(0)
     a.settle(0, 1)
@@ -321,7 +321,7 @@ def test_a_train_function_that_changes_its_ways_is_noticed_later(ran: int) -> No
     assert a.numbers == [0, 1, 2]
 
 
-def test_stages_are_left_out_where_the_wall_clock_was_set_since_it_was_last_read(
+def test_stages_are_left_out_if_the_wall_clock_was_set_since_its_last_reading(
     wall: list[int],
 ) -> None:
     a = Stream()
@@ -331,7 +331,7 @@ def test_stages_are_left_out_where_the_wall_clock_was_set_since_it_was_last_read
     a.run(10)
     wall[:] = [25 * MS, CLOCK + JUMP_NS + 1]
     a.stream.drain()
-    # The call that ran meanwhile may have begun with the old clock; the one after it has not.
+    # The call that ran meanwhile may have started with the old clock; the next one has not.
     a.run(20)
     later = [wall[1] + at * MS for at in (31, 34, 39)]
     a.ring.steps.append(GraphStep(*later, None, 8))
@@ -341,10 +341,10 @@ def test_stages_are_left_out_where_the_wall_clock_was_set_since_it_was_last_read
     assert [times(row)[0] for row in a.rows] == [0, 10, 20, 30]
 
 
-def test_the_flushing_thread_may_have_the_first_call_before_it_is_looked_at() -> None:
+def test_the_flushing_thread_may_get_the_first_call_before_it_is_checked() -> None:
     a = Stream()
     a.settle(0, 0)
-    a.ring.steps.append(stamps(1, 4, 9))
+    a.ring.steps.append(timestamps(1, 4, 9))
     a.calls.waiting.append((0, 0, 10 * MS, None, None))
     a.stream.drain()
     a.stream.check()
@@ -355,7 +355,7 @@ def test_the_flushing_thread_may_have_the_first_call_before_it_is_looked_at() ->
 
 
 class Tensor:
-    """What a graph hands out with the logs: data, samples, ready and reduced, in seconds."""
+    """A graph's output with the logs: data, samples, ready and reduced, in seconds."""
 
     def __init__(self, *row: float) -> None:
         self._row = np.array(row)
@@ -364,16 +364,16 @@ class Tensor:
         return self._row
 
 
-def test_stamps_that_a_graph_hands_out_are_of_the_call_that_gave_them() -> None:
+def test_returned_timestamps_belong_to_the_call_that_returned_them() -> None:
     a = Stream()
     a.ring.handed_out = True
     a.settle(0, 0)
     for begin in (0, 10, 20):
         data, ready, reduced = (CLOCK / 1e9 + (begin + at) / 1e3 for at in (1, 4, 9))
-        # Of the second call nothing was handed out: a branch of the graph has written its timestamps.
+        # The second call returned no timestamps: a branch of the graph has written them.
         seen = None if begin == 10 else Tensor(data, 8, ready, reduced, 0)
         a.calls.waiting.append((begin * MS, begin * MS, (begin + 10) * MS, None, seen))
-    a.ring.steps.append(stamps(12, 15, 19))
+    a.ring.steps.append(timestamps(12, 15, 19))
     a.stream.check()
     a.stream.drain(between_calls=True)
     assert a.stream.trouble is None
@@ -382,13 +382,13 @@ def test_stamps_that_a_graph_hands_out_are_of_the_call_that_gave_them() -> None:
     assert [row.samples for row in a.rows] == [8, 8, 8]
 
 
-def test_what_was_left_by_an_earlier_step_is_no_stamp() -> None:
+def test_old_values_of_an_earlier_step_are_not_timestamps() -> None:
     assert graph_step((2.0, -1, 3.0, 1.0, 0)) == GraphStep(
         2_000_000_000, 3_000_000_000, None, None, None
     )
 
 
-def test_what_recording_takes_is_counted_once_for_every_call() -> None:
+def test_the_cost_of_recording_is_counted_once_per_call() -> None:
     cost = Cost()
     ended = FinishedCalls(cost)
     # 2 microseconds before the first call and 3 after it, 1 before the second and 4 after.
@@ -401,7 +401,7 @@ def test_what_recording_takes_is_counted_once_for_every_call() -> None:
     assert (cost.iterations, cost.host_ns) == (2, 10_000)
 
 
-def test_calls_that_nobody_took_are_no_work_of_the_recorder() -> None:
+def test_dropped_calls_do_not_count_as_work_of_the_recorder() -> None:
     cost = Cost()
     ended = FinishedCalls(cost)
     ended.waiting.extend([(0, 2000, 9000, None, None), (20_000, 21_000, 30_000, 12_000, None)])
@@ -411,7 +411,7 @@ def test_calls_that_nobody_took_are_no_work_of_the_recorder() -> None:
     assert (cost.iterations, cost.host_ns) == (0, 0)
 
 
-def test_calls_are_of_the_epoch_that_ran_when_they_began(wall: list[int]) -> None:
+def test_calls_belong_to_the_epoch_in_which_they_started(wall: list[int]) -> None:
     ended = FinishedCalls(Cost())
     for begin, epoch, steps in ((10, 3, 1), (20, 4, 2)):
         wall[0] = begin

@@ -1,4 +1,4 @@
-"""Calls and timestamps are distinguished although the training goes on while they are read."""
+"""Calls and timestamps are matched although the training continues while they are read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Ring:
-    """A ring whose graph begins steps while it is read: ``meanwhile`` runs then."""
+    """A ring whose graph starts steps while it is read: ``meanwhile`` runs then."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -46,7 +46,7 @@ class Ring:
 
 
 class Training:
-    """A stream, the calls that go into it, and the rows that come out."""
+    """A stream, its calls, and the resulting rows."""
 
     def __init__(self) -> None:
         self.ring = Ring()
@@ -67,14 +67,14 @@ class Training:
         self.stream.check()
 
 
-def test_calls_that_end_while_the_ring_is_read_cost_no_stamps() -> None:
+def test_calls_that_end_while_the_ring_is_read_keep_their_timestamps() -> None:
     training = Training()
     ring, stream, rows = training.ring, training.stream, training.rows
     training.call_ends(0)
     stream.settle(0, 1, 1, lambda step: None)
 
     def meanwhile() -> None:
-        # The flushing thread was put aside: two calls ended and a third one runs.
+        # The flushing thread was suspended: two calls ended and a third one runs.
         ring.meanwhile = lambda: None
         training.call_ends(1)
         training.call_ends(2)

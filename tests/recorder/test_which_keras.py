@@ -1,4 +1,4 @@
-"""Whose recorder ``stallscope.keras`` is."""
+"""The Keras that ``stallscope.keras`` records."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def imported(monkeypatch: pytest.MonkeyPatch, name: str, version: str) -> None:
 @pytest.mark.parametrize(
     ("version", "two"), [("2.15.0", True), ("3.5.0", False), ("3.15.1", False)]
 )
-def test_the_keras_that_is_imported_says_it(
+def test_the_imported_keras_decides(
     monkeypatch: pytest.MonkeyPatch, version: str, two: bool
 ) -> None:
     imported(monkeypatch, "keras", version)
     assert is_keras_2() is two
 
 
-def test_tf_keras_is_keras_2_beside_a_keras_3(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf_keras_is_keras_2_next_to_a_keras_3(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch, "keras", "3.15.1")
     imported(monkeypatch, "tf_keras", "2.21.0")
     assert is_keras_2()
 
 
 @pytest.mark.parametrize(("value", "two"), [("1", True), ("true", True), ("0", False), ("", False)])
-def test_tensorflow_can_be_told_to_use_keras_2(
+def test_tensorflow_can_be_set_to_use_keras_2(
     monkeypatch: pytest.MonkeyPatch, value: str, two: bool
 ) -> None:
     imported(monkeypatch, "keras", "3.15.1")
@@ -50,7 +50,7 @@ def test_tensorflow_can_be_told_to_use_keras_2(
 
 
 @pytest.mark.parametrize(("installed", "two"), [("2.15.0", True), ("3.15.1", False), (None, True)])
-def test_before_it_is_imported_what_is_installed_says_it(
+def test_before_an_import_the_installed_version_decides(
     monkeypatch: pytest.MonkeyPatch, installed: str | None, two: bool
 ) -> None:
     def version(_: str) -> str:

@@ -1,4 +1,4 @@
-"""The kinds of runs that every report is shown: made-up logs, damaged on purpose, really read."""
+"""The kinds of runs that every report is tested with: made-up logs, damaged on purpose, really read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ HOSTILE = replace(
 
 @dataclass(frozen=True)
 class Printed:
-    """A job that left nothing but what Keras printed."""
+    """A job of which only Keras's output is left."""
 
     text: str
 
@@ -177,7 +177,9 @@ CASES = {
 
 
 def analysis_of(folder: Path, case: Case) -> Analysis:
-    """The case's logs, written, damaged, read and taken apart, its questions answered."""
+    """Return the analysis of the case's logs after writing, damaging and reading them, with its
+    questions.
+    """
     run = run_of_case(folder / "run", case.job, case.damage)
     analysis = analyse(
         run,

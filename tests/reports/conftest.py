@@ -1,4 +1,4 @@
-"""Every case is simulated and analysed once for all tests of reports."""
+"""Each case is simulated and analysed once for all tests of reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .cases import CASES, analysis_of
 
 @pytest.fixture(scope="session")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Analysis]:
-    """The analysis of a case, by its name."""
+    """Return the analysis of a case, by its name."""
 
     @cache
     def named(name: str) -> Analysis:

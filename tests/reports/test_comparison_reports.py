@@ -1,4 +1,4 @@
-"""Reports on runs held against each other, in every format."""
+"""Reports on compared runs, in every format."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_every_document_is_valid(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", SEVERAL_RUNS)
-def test_every_format_can_be_made_of_every_comparison(name: str, case: str) -> None:
+def test_every_comparison_can_be_reported_in_every_format(name: str, case: str) -> None:
     text = render(name, compared(case))
     assert "nan" not in re.findall(r"\b\w+\b", text)
     assert "None" not in re.findall(r"\b\w+\b", text)
@@ -152,7 +152,7 @@ def test_the_summary_fits_80_columns(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "expected"),
     [
         ("pair", r"B's steps are 1\d\.\d% longer"),
         ("pair", r"Throughput of B over A's: 0\.8\d+× \(95% interval"),
@@ -172,8 +172,8 @@ def test_the_summary_fits_80_columns(case: str) -> None:
         ("few runs", r"Too few runs to tell"),
     ],
 )
-def test_the_summary_says_what_can_be_said(case: str, said: str) -> None:
-    assert re.search(said, " ".join(shown(case).split()))
+def test_the_summary_shows_what_is_known(case: str, expected: str) -> None:
+    assert re.search(expected, " ".join(shown(case).split()))
 
 
 def test_the_json_of_a_pair_has_its_figures() -> None:
@@ -205,7 +205,7 @@ def test_the_csv_has_a_row_per_run_and_figure() -> None:
 
 
 @pytest.mark.parametrize("case", ["pair", "history"])
-def test_the_page_needs_nothing_else_and_has_pictures(case: str) -> None:
+def test_the_page_is_self_contained_and_has_charts(case: str) -> None:
     page = render("html", compared(case))
     assert page.count("<figure") >= 2
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)
@@ -226,7 +226,7 @@ PICTURES: tuple[Chart, ...] = (
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_pictures_stay_inside_and_escape_what_logs_say(width: int) -> None:
+def test_charts_stay_inside_and_escape_text_from_logs(width: int) -> None:
     (history,) = compared("history").histories
     made = [*figure_charts(history), runs_chart(history)]
     for chart in (*PICTURES, *made):
@@ -237,19 +237,19 @@ def test_pictures_stay_inside_and_escape_what_logs_say(width: int) -> None:
             assert 0 <= float(text.attrib["x"]) <= width
 
 
-def test_the_picture_of_a_history_marks_the_run_of_a_change() -> None:
+def test_the_chart_of_a_history_marks_the_run_of_a_change() -> None:
     (history,) = compared("history").histories
     step = figure_charts(history)[0]
-    ((run, said),) = step.marks
+    ((run, label),) = step.marks
     assert run == 8
-    assert re.fullmatch(r"\+1\d\.\d%", said)
+    assert re.fullmatch(r"\+1\d\.\d%", label)
     assert [(level.first, level.last) for level in step.levels] == [(1, 7), (8, 12)]
     drawn = figure(step, dark=True)
     assert len(drawn.data[0].x) == 12
     assert any("%" in (note.text or "") for note in drawn.layout.annotations)
 
 
-def test_without_stages_there_is_no_picture_of_them() -> None:
+def test_without_stages_there_is_no_chart_of_them() -> None:
     pair = compared("without stages").pair
     assert pair is not None
     assert changes_chart(pair) is None

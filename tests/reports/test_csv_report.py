@@ -70,7 +70,7 @@ def test_every_rank_has_a_row_per_stage(rows: Callable[[str], Rows]) -> None:
     assert slow["wait"] == 0
 
 
-def test_a_rank_is_held_against_the_same_rank_of_the_baseline(rows: Callable[[str], Rows]) -> None:
+def test_a_rank_is_compared_with_the_same_rank_of_the_baseline(rows: Callable[[str], Rows]) -> None:
     (row,) = [
         row
         for row in rows("a slow rank and a baseline")
@@ -80,7 +80,7 @@ def test_a_rank_is_held_against_the_same_rank_of_the_baseline(rows: Callable[[st
     assert float(row["excess_ms"]) == pytest.approx(12.5, rel=0.02)
 
 
-def test_what_was_not_measured_is_empty_and_not_zero(rows: Callable[[str], Rows]) -> None:
+def test_unmeasured_values_are_empty_and_not_zero(rows: Callable[[str], Rows]) -> None:
     found = rows("host stamps only")
     assert {row["ms"] for row in found if row["scope"] == "rank"} == {""}
     assert [row for row in found if row["scope"] == "ledger"] == []
@@ -110,7 +110,7 @@ def test_lines_end_as_spreadsheets_expect(
     assert text.endswith("\r\n")
 
 
-def test_epochs_have_rows_where_nothing_finer_is(rows: Callable[[str], Rows]) -> None:
+def test_epochs_have_rows_if_there_are_no_steps(rows: Callable[[str], Rows]) -> None:
     epochs = [row for row in rows("epochs of two ranks only") if row["scope"] == "epoch"]
     assert [(row["rank"], row["name"]) for row in epochs] == [
         ("0", "fit 0 epoch 0"),

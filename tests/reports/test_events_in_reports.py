@@ -1,4 +1,4 @@
-"""Events from other logs stands in reports: when, what, of whom, and by which log."""
+"""Events from other logs are in reports, with time, kind, ranks and log."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Told = Callable[..., Analysis]
 
 
 @pytest.fixture
-def told(case: Callable[[str], Analysis]) -> Told:
-    """The analysis of two ranks whose neighbours' logs tell these events."""
+def with_events(case: Callable[[str], Analysis]) -> Told:
+    """Analyse two ranks whose companion files contain these events."""
 
     def made(*events: Event) -> Analysis:
         analysis = case("two ranks")
@@ -50,9 +50,9 @@ def rows(analysis: Analysis) -> list[tuple[str, ...]]:
     return list(table.rows)
 
 
-def test_each_has_its_time_with_what_is_not_sure_of_it(told: Told) -> None:
-    at = wall(told(), 12.5)
-    analysis = told(
+def test_each_has_its_time_with_its_uncertainty(with_events: Told) -> None:
+    at = wall(with_events(), 12.5)
+    analysis = with_events(
         replace(STALL, ranks=(), hosts=(), local_ns=5),
         replace(STALL, wall_ns=at, uncertainty_ns=S),
         replace(STALL, wall_ns=at - 20 * S, ranks=()),
@@ -65,12 +65,12 @@ def test_each_has_its_time_with_what_is_not_sure_of_it(told: Told) -> None:
     ]
 
 
-def test_trouble_goes_before_what_only_happened(told: Told) -> None:
-    at = wall(told(), 0)
+def test_problems_come_before_other_events(with_events: Told) -> None:
+    at = wall(with_events(), 0)
     quiet = [Event("executor_added", "app", f"{n} was added", wall_ns=at + n) for n in range(80)]
     lost = Event("executor_lost", "app", "was lost", wall_ns=at + 79)
     exited = Event("rank_exited", "out", "rank 0 exited with status 1")
-    analysis = told(*quiet, lost, exited)
+    analysis = with_events(*quiet, lost, exited)
     found = rows(analysis)
     assert [row[1] for row in found[-2:]] == ["was lost", "rank 0 exited with status 1"]
     assert [row[1] for row in found[:2]] == ["0 was added", "1 was added"]
@@ -80,16 +80,16 @@ def test_trouble_goes_before_what_only_happened(told: Told) -> None:
     assert table.note.endswith("32 more of 82 are left out, those that are no trouble first.")
 
 
-def test_without_events_nothing_is_said(told: Told, options: ReportOptions) -> None:
-    assert events_table(told()) is None
+def test_without_events_there_is_no_section(with_events: Told, options: ReportOptions) -> None:
+    assert events_table(with_events()) is None
     for name in ("html", "md"):
-        assert "Events from other logs" not in rendered(name, told(), options)
-    assert json_content(told())["events"] == {"total": 0, "listed": []}
+        assert "Events from other logs" not in rendered(name, with_events(), options)
+    assert json_content(with_events())["events"] == {"total": 0, "listed": []}
 
 
-def test_pages_have_them_as_text(told: Told, options: ReportOptions) -> None:
+def test_pages_have_them_as_text(with_events: Told, options: ReportOptions) -> None:
     hostile = Event("stall", IMAGE, f"{SCRIPT} | `x`\u202e", hosts=(IMAGE,), wall_ns=1)
-    analysis = told(hostile, STALL)
+    analysis = with_events(hostile, STALL)
     page = rendered("html", analysis, options)
     assert "tensors wait for rank 1: grad_a" in page
     assert SCRIPT not in page
@@ -101,8 +101,10 @@ def test_pages_have_them_as_text(told: Told, options: ReportOptions) -> None:
     assert "<script>" not in text
 
 
-def test_programs_get_numbers(told: Told) -> None:
-    analysis = told(replace(STALL, wall_ns=wall(told(), 3.5), uncertainty_ns=S, waited_ns=60 * S))
+def test_programs_get_numbers(with_events: Told) -> None:
+    analysis = with_events(
+        replace(STALL, wall_ns=wall(with_events(), 3.5), uncertainty_ns=S, waited_ns=60 * S)
+    )
     found = json_content(analysis)
     assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(found)] == []
     (event,) = found["events"]["listed"]
@@ -119,15 +121,15 @@ def test_programs_get_numbers(told: Told) -> None:
     }
 
 
-def test_of_very_many_programs_get_those_that_count(told: Told) -> None:
+def test_of_very_many_events_programs_get_the_important_ones(with_events: Told) -> None:
     many = [replace(STALL, kind="task_started", wall_ns=n) for n in range(5000)]
-    events = json_content(told(*many, STALL))["events"]
+    events = json_content(with_events(*many, STALL))["events"]
     assert (events["total"], len(events["listed"])) == (5001, 1000)
     assert events["listed"][-1]["kind"] == "stall"
     assert events["listed"][-1]["since_begin_s"] is None
 
 
-def test_what_leaves_the_house_names_no_host(
+def test_anonymous_reports_name_no_host(
     case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
     run = case("two hosts").run

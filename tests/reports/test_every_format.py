@@ -1,4 +1,4 @@
-"""What holds for every format and every kind of run."""
+"""Properties of every format and every kind of run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_report_is_the_same_every_time(
 
 
 @pytest.mark.parametrize("name", ["html", "md"])
-def test_readers_see_when_and_by_what_it_was_made(
+def test_reports_show_when_and_by_which_version_they_were_made(
     name: str, case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
     text = rendered(name, case("two ranks"), options)
@@ -58,12 +58,12 @@ def test_formats_are_found_by_name() -> None:
     ]
 
 
-def test_an_unknown_format_lists_those_there_are() -> None:
+def test_an_unknown_format_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match="'pdf': there are html, md, json, csv"):
         registry.by_name("pdf")
 
 
-def test_a_list_of_formats_takes_each_once() -> None:
+def test_a_list_of_formats_contains_each_once() -> None:
     assert registry.parse("md, HTML,md,") == ["md", "html"]
 
 

@@ -1,4 +1,4 @@
-"""One figure per fact: sums add up as printed, and a value lies inside its interval as printed."""
+"""One figure per fact: sums add up as printed, and a value is inside its interval as printed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"[−+]?[\d,]+(?:\.\d+)?")
 
 
 def number(text: str) -> Decimal | None:
-    """The first number of a cell, as it is printed; None where there is none."""
+    """Return the first number of a cell, as printed; None if there is none."""
     found = _NUMBER.match(text.removeprefix("at most "))
     if found is None:
         return None
@@ -58,7 +58,7 @@ def number(text: str) -> Decimal | None:
 
 
 def assert_adds_up(cells: Sequence[str]) -> None:
-    """The last cell is the sum of the others, unless something was not measured."""
+    """Assert that the last cell is the sum of the others, unless something was not measured."""
     values = [number(cell) for cell in cells]
     known = [value for value in values[:-1] if value is not None]
     if len(known) == len(values) - 1 and values[-1] is not None:
@@ -89,7 +89,7 @@ def test_parts_of_the_step_add_up_as_printed(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_lost_to_real_data_adds_up_as_printed(
+def test_the_loss_to_real_data_adds_up_as_printed(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
     table = baselines_table(case(name))
@@ -112,20 +112,20 @@ def test_speed_ups_lie_inside_their_intervals_as_printed(
 
 
 def printed_in(text: str) -> Decimal:
-    """A figure of a chart in the unit beside it; a chart and the tables share one unit."""
+    """Return a figure of a chart in its unit; a chart and the tables share one unit."""
     value = number(text)
     assert value is not None, text
     return value
 
 
 def cells_of(table: Table, title: str) -> dict[str, str]:
-    """A column of a table by the names of its rows; empty where the table lacks it."""
+    """Return a column of a table by the names of its rows; empty if the table lacks it."""
     at = [index for index, column in enumerate(table.columns) if column.startswith(title)]
     return {row[0]: row[at[0]] for row in table.rows} if at else {}
 
 
 def labels_of(drawn: go.Figure, bar: int) -> dict[str, Decimal]:
-    """The label of every segment of a bar, by the segment's title."""
+    """Return the label of every segment of a bar, by the segment's title."""
     texts = {trace.name: trace.text[bar] for trace in drawn.data}
     return {title: printed_in(text) for title, text in texts.items() if text}
 
@@ -174,7 +174,7 @@ def test_waterfalls_have_the_tables_figures(name: str, case: Callable[[str], Ana
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_lost_is_drawn_as_the_table_has_it(
+def test_the_chart_of_losses_has_the_tables_figures(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
     analysis = case(name)
@@ -192,7 +192,7 @@ def test_what_is_lost_is_drawn_as_the_table_has_it(
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_ledgers_agree_as_printed(name: str, case: Callable[[str], Analysis]) -> None:
-    """A cause is the typical rank's stage and what others wait for it; allreduce is one figure."""
+    """A cause is the typical rank's stage plus the others' waiting for it; allreduce is one figure."""
     causes, ledger = cause_table(case(name)), ledger_table(case(name))
     own, waits = cells_of(causes, causes.columns[1]), cells_of(causes, "Others wait")
     typical = cells_of(ledger, ledger.columns[1])
@@ -205,14 +205,14 @@ def test_the_ledgers_agree_as_printed(name: str, case: Callable[[str], Analysis]
 
 @pytest.mark.parametrize("name", CASES)
 def test_sentences_have_the_tables_figures(name: str, case: Callable[[str], Analysis]) -> None:
-    table, said = baselines_table(case(name)), decomposed(case(name))
+    table, printed = baselines_table(case(name)), decomposed(case(name))
     for title, figure_of, _ in () if table is None else table.rows:
         if title == "Lost to real data" or title.startswith("of it"):
-            assert figure_of.lstrip("+−") in said, title
+            assert figure_of.lstrip("+−") in printed, title
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_stages_beside_each_other_have_the_tables_figures(
+def test_the_chart_of_stages_has_the_tables_figures(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
     chart, table = stages_chart(case(name)), cause_table(case(name))
@@ -220,8 +220,10 @@ def test_stages_beside_each_other_have_the_tables_figures(
         return
     own = cells_of(table, table.columns[1])
     for group, cause in enumerate(CAUSES):
-        said = own[entry_title(cause, case(name))]
-        assert chart.text(group, 0).rpartition(" ")[0].partition(" ±")[0] == said.partition(" ±")[0]
+        printed = own[entry_title(cause, case(name))]
+        assert (
+            chart.text(group, 0).rpartition(" ")[0].partition(" ±")[0] == printed.partition(" ±")[0]
+        )
     waits = number(cells_of(table, "Others wait")["Step"])
     assert number(chart.text(len(CAUSES), 0)) == waits
 

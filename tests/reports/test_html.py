@@ -1,4 +1,4 @@
-"""The HTML page: verdict first, no scripts, no network, hostile text harmless, sound structure."""
+"""The HTML page: verdict first, no scripts, no network, hostile text harmless, valid structure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ every_case = pytest.mark.parametrize("name", CASES)
 
 @dataclass
 class Page(HTMLParser):
-    """A page as a browser sees it: elements in order, and the text between them."""
+    """A page as a browser parses it: elements in order, and the text between them."""
 
     source: str
     elements: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -65,7 +65,7 @@ def page(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[s
 
 
 @every_case
-def test_the_page_is_sound(name: str, page: Callable[[str], Page]) -> None:
+def test_the_page_is_valid(name: str, page: Callable[[str], Page]) -> None:
     found = page(name)
     assert found.unclosed == []
     ids = Counter(attributes["id"] for _, attributes in found.elements if "id" in attributes)
@@ -104,7 +104,7 @@ def test_it_is_small_enough_to_be_mailed(
     assert len(rendered("html", case(name), options).encode()) < 500_000
 
 
-def test_the_first_screen_answers_what_how_sure_and_what_to_do(
+def test_the_first_screen_has_verdict_certainty_and_advice(
     page: Callable[[str], Page],
 ) -> None:
     text = page("a slow rank and a baseline").visible
@@ -118,7 +118,7 @@ def test_the_first_screen_answers_what_how_sure_and_what_to_do(
     assert "199 steady steps of 4 ranks" in first
 
 
-def test_pictures_come_before_tables(page: Callable[[str], Page]) -> None:
+def test_charts_come_before_tables(page: Callable[[str], Page]) -> None:
     order = [tag for tag, _ in page("a slow rank and a baseline").elements]
     assert order.index("svg") < order.index("table")
     titles = [text for tag, text in page("a slow rank and a baseline").texts if tag == "h2"]
@@ -168,7 +168,7 @@ def test_all_ranks_are_in_the_table_and_the_named_one_stands_out(
     assert [rank for strong, rank in rows if strong] == ["17"]
 
 
-def test_stages_that_were_not_measured_say_so(page: Callable[[str], Page]) -> None:
+def test_unmeasured_stages_are_marked(page: Callable[[str], Page]) -> None:
     found = page("host stamps only")
     cells = re.findall(r"<td>(.*?)</td>", found.source)
     # The ledger's five, six for each of two ranks, nine parts of the job.
@@ -179,7 +179,7 @@ def test_stages_that_were_not_measured_say_so(page: Callable[[str], Page]) -> No
 
 
 @pytest.mark.parametrize("name", ["host stamps only, and a baseline", "a baseline without stages"])
-def test_what_has_no_stages_is_in_no_waterfall(name: str, page: Callable[[str], Page]) -> None:
+def test_runs_without_stages_have_no_waterfall(name: str, page: Callable[[str], Page]) -> None:
     titles = [text for tag, text in page(name).texts if tag == "h2"]
     assert "Against the synthetic baseline" not in titles
     assert "Against the baselines" not in page(name).visible
@@ -190,7 +190,7 @@ def test_a_baseline_without_stages_is_not_measured(page: Callable[[str], Page]) 
     assert cells.count("not measured") == (5 + 4) * 2
 
 
-def test_an_error_is_shown_beside_the_verdict(page: Callable[[str], Page]) -> None:
+def test_an_error_is_shown_next_to_the_verdict(page: Callable[[str], Page]) -> None:
     text = page("rank 0 only").visible
     assert text.index("Only rank 0's log is here") < text.index("Step time: ")
 
@@ -212,21 +212,21 @@ def test_characters_that_hide_or_reorder_text_are_written_out(
     assert r"\u202eevil\u202c \u200bzero \u001b[31m red\u0007" in source
 
 
-def test_hosts_and_run_names_are_set_apart_from_the_text_around_them(
+def test_hosts_and_run_names_are_isolated_from_the_text_around_them(
     page: Callable[[str], Page],
 ) -> None:
     tags = {tag for tag, text in page("hostile names with stages").texts if "onerror" in text}
     assert "bdi" in tags
 
 
-def test_warnings_are_all_there(
+def test_all_warnings_are_shown(
     page: Callable[[str], Page], case: Callable[[str], Analysis]
 ) -> None:
     assert "Warnings (1)" in page("a torn line").visible
     assert case("a torn line").warnings[0] in page("a torn line").visible
 
 
-def test_who_makes_the_others_wait_is_a_table_of_its_own(page: Callable[[str], Page]) -> None:
+def test_stragglers_have_a_table(page: Callable[[str], Page]) -> None:
     found = page("uneven work")
     assert "Stragglers" in [text for tag, text in found.texts if tag == "h2"]
     row = found.visible[found.visible.index("Costs per step") :]
@@ -239,14 +239,14 @@ def test_who_makes_the_others_wait_is_a_table_of_its_own(page: Callable[[str], P
     assert "Stragglers" not in [text for tag, text in alike.texts if tag == "h2"]
 
 
-def test_lateness_that_moves_around_blames_nobody(page: Callable[[str], Page]) -> None:
+def test_lateness_that_moves_around_blames_no_rank(page: Callable[[str], Page]) -> None:
     text = page("lateness that moves around").visible
     assert "Varying compute Compute varies from rank to rank and from step to step" in text
     assert "any rank varies from step to step Compute" in text
     assert "With no rank late at times" in text
 
 
-def test_losses_are_told_against_both_baselines(page: Callable[[str], Page]) -> None:
+def test_losses_are_shown_against_both_baselines(page: Callable[[str], Page]) -> None:
     text = page("everything").visible
     table = text[text.index("Of this run's step") :]
     assert re.match(
@@ -271,7 +271,7 @@ def test_a_run_on_one_rank_is_shown_without_another_baseline(page: Callable[[str
     assert "Throughput lost" not in text
 
 
-def test_answers_say_that_they_are_extrapolated(page: Callable[[str], Page]) -> None:
+def test_answers_are_marked_as_extrapolated(page: Callable[[str], Page]) -> None:
     text = page("everything").visible
     first = text[: text.index("Step time: ")]
     assert re.search(r"What was asked With 2× the bandwidth \(extrapolated\) 1\.0\d+×", first)
@@ -282,7 +282,7 @@ def test_answers_say_that_they_are_extrapolated(page: Callable[[str], Page]) -> 
     assert "extrapolated" not in page("two ranks").visible
 
 
-def test_facts_tell_of_communication_clocks_and_steps(page: Callable[[str], Page]) -> None:
+def test_facts_include_communication_clocks_and_steps(page: Callable[[str], Page]) -> None:
     text = page("everything").visible
     assert re.search(
         r"Communication 100 MB of gradients, 14\.\d+ ± \S+ ms exposed; effective bus bandwidth "
@@ -302,7 +302,7 @@ def test_facts_tell_of_communication_clocks_and_steps(page: Callable[[str], Page
     assert "Clocks one for all ranks" in page("two ranks").visible
 
 
-def test_compute_that_is_slower_than_the_baselines_is_no_good_news(
+def test_compute_slower_than_the_baselines_is_not_good_news(
     page: Callable[[str], Page],
 ) -> None:
     text = page("compute slower than the baseline's").visible
@@ -311,7 +311,7 @@ def test_compute_that_is_slower_than_the_baselines_is_no_good_news(
     assert "Nothing that is worth mentioning" not in text
 
 
-def test_epochs_are_told_where_nothing_finer_is(
+def test_epochs_are_shown_if_there_are_no_steps(
     case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
     page = Page(rendered("html", case("epochs only"), options))

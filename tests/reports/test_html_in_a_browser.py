@@ -1,4 +1,4 @@
-"""The page in a real browser: fits phones, follows light and dark, asks nobody for anything."""
+"""The page in a real browser: fits phones, follows light and dark, sends no requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 
 
 class Opened:
-    """A report in a browser, and what the browser asked for and complained about."""
+    """A report in a browser, with the browser's requests and errors."""
 
     def __init__(self, page: Page, path: Path) -> None:
         self.page = page
@@ -60,7 +60,7 @@ def test_nothing_sticks_out_to_the_side(
 
 
 @pytest.mark.parametrize("name", ["a slow rank and a baseline", "hostile names with stages"])
-def test_the_browser_asks_for_nothing_and_complains_about_nothing(
+def test_the_browser_sends_no_request_and_reports_no_error(
     name: str, opened: Callable[..., Opened]
 ) -> None:
     found = opened(name)
@@ -70,7 +70,7 @@ def test_the_browser_asks_for_nothing_and_complains_about_nothing(
 
 
 @pytest.mark.parametrize("width", [1300, 400])
-def test_what_who_why_and_how_sure_are_on_the_first_screen(
+def test_verdict_rank_cause_and_certainty_are_on_the_first_screen(
     width: int, opened: Callable[..., Opened]
 ) -> None:
     page = opened("a slow rank and a baseline", width).page
@@ -81,7 +81,7 @@ def test_what_who_why_and_how_sure_are_on_the_first_screen(
     assert "95% interval" in page.locator(".big + p").inner_text()
 
 
-def test_verdict_and_first_picture_are_on_the_first_screen(opened: Callable[..., Opened]) -> None:
+def test_verdict_and_first_chart_are_on_the_first_screen(opened: Callable[..., Opened]) -> None:
     page = opened("a slow rank and a baseline").page
     for seen in ("#headline", ".big", "svg >> nth=0"):
         box = page.locator(seen).first.bounding_box()
@@ -89,7 +89,7 @@ def test_verdict_and_first_picture_are_on_the_first_screen(opened: Callable[...,
         assert box["y"] + box["height"] < 900
 
 
-def test_phones_get_their_own_pictures(opened: Callable[..., Opened]) -> None:
+def test_phones_get_their_own_charts(opened: Callable[..., Opened]) -> None:
     for width, shown in ((1300, "wide"), (400, "narrow")):
         page = opened("two ranks", width).page
         visible = page.locator("svg:visible")

@@ -1,4 +1,4 @@
-"""The index of many runs: its ranking, its trends, and all of its formats."""
+"""The index of many runs: ranking, trends, and all formats."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_time_lost_is_the_gain_of_the_fix_times_steps_and_ranks(
 
 
 @pytest.mark.parametrize("name", ["host stamps only", "epochs only"])
-def test_what_cannot_be_told_is_missing_and_not_zero(
+def test_unknown_figures_are_missing_and_not_zero(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
     line = line_of(case(name), "x")
@@ -118,13 +118,13 @@ def test_json_and_csv_have_the_same_runs(index: Index, options: ReportOptions) -
     assert len(rows) == len(NAMES)
     for own, row in zip(content["runs"], rows, strict=True):
         assert own["lost_h"] == (float(row["lost_hours"]) if row["lost_hours"] else None)
-        # Spreadsheets take what begins like this for a formula.
+        # Spreadsheets take text with such a start for a formula.
         assert not row["run_id"].startswith("=")
     assert content["failed"] == list(index.failed)
 
 
 @pytest.mark.parametrize("wrong", [{"lost_h": "1 h"}, {"verdict": "slow"}, {"more": 1}])
-def test_the_schema_refuses_what_is_of_another_type(
+def test_the_schema_refuses_other_types(
     wrong: dict[str, object], index: Index, options: ReportOptions
 ) -> None:
     content = json.loads(render("json", index, options))
@@ -133,16 +133,14 @@ def test_the_schema_refuses_what_is_of_another_type(
         jsonschema.validate(content, SCHEMA)
 
 
-def test_people_and_programs_read_when_a_run_began(
-    lines: list[Line], options: ReportOptions
-) -> None:
+def test_the_start_of_a_run_is_shown_and_in_json(lines: list[Line], options: ReportOptions) -> None:
     index = Index([of_day(lines[0], "2026-11-02")])
     assert "2026-11-02 02:00:00" in render("html", index, options)
     assert "2026-11-02 02:00:00" in render("md", index, options)
     assert "2026-11-02T02:00:00.000Z" in render("json", index, options)
 
 
-def test_a_bound_is_not_told_as_a_gain(lines: list[Line], options: ReportOptions) -> None:
+def test_a_bound_is_not_shown_as_a_gain(lines: list[Line], options: ReportOptions) -> None:
     bound = replace(lines[0], bound=True, lost_h=20.0, lost_ci95_h=None)
     page = render("md", Index([bound]), options)
     assert "≤ 20.0 h" in page
@@ -153,7 +151,7 @@ def of_day(line: Line, day: str, **changes: object) -> Line:
     return replace(line, started_at=f"{day}T02:00:00.000Z", **changes)  # type: ignore[arg-type]
 
 
-def test_days_and_versions_of_a_job_are_held_together(lines: list[Line]) -> None:
+def test_days_and_versions_of_a_job_are_compared(lines: list[Line]) -> None:
     run = replace(lines[0], model="resnet50")
     own = [
         of_day(run, "2026-11-02", versions="horovod 0.28.1, torch 2.9.1"),
@@ -169,21 +167,21 @@ def test_days_and_versions_of_a_job_are_held_together(lines: list[Line]) -> None
     assert "each day's 1 to 2 runs" in days.sentence
 
 
-def test_commits_tell_versions_apart_where_they_are_known(lines: list[Line]) -> None:
+def test_commits_distinguish_versions_if_known(lines: list[Line]) -> None:
     own = [of_day(lines[0], "2026-11-01", commit=commit) for commit in ("abc", "def")]
     (versions,) = trends(own)
     assert [bar.label for bar in versions.bars] == ["abc", "def"]
 
 
 @pytest.mark.parametrize("changes", [{"ranks": 9}, {"job": "other"}, {"synthetic": True}])
-def test_different_jobs_are_never_in_one_picture(
+def test_different_jobs_are_never_in_one_chart(
     changes: dict[str, object], lines: list[Line]
 ) -> None:
     own = of_day(lines[0], "2026-11-01"), of_day(lines[0], "2026-11-02", **changes)
     assert trends(own) == []
 
 
-def test_many_days_are_cut_and_it_is_said(lines: list[Line]) -> None:
+def test_many_days_are_cut_with_a_note(lines: list[Line]) -> None:
     (chart,) = trends([of_day(lines[0], f"2026-11-{day:02d}") for day in range(1, 21)])
     assert [chart.bars[0].label, chart.bars[-1].label] == ["2026-11-07", "2026-11-20"]
     assert chart.sentence.endswith("6 earlier days left out.")

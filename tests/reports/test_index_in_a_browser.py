@@ -56,7 +56,7 @@ def column(page: Page, number: int) -> list[str]:
     return page.locator(f"tbody tr > :nth-child({number})").all_inner_texts()
 
 
-def test_a_click_sorts_and_another_one_turns_it_round(opened: Callable[..., Page]) -> None:
+def test_a_click_sorts_and_another_one_reverses_the_order(opened: Callable[..., Page]) -> None:
     page = opened()
     before = column(page, 1)
     ranks = page.get_by_role("button", name="Ranks")
@@ -96,7 +96,7 @@ def test_the_whole_table_fits_a_desktop(opened: Callable[..., Page]) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_read_it(
+def test_the_page_is_accessible(
     scheme: Literal["dark", "light"], opened: Callable[..., Page]
 ) -> None:
     found = Axe().run(opened(scheme=scheme))

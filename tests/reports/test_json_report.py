@@ -1,4 +1,4 @@
-"""JSON: the keys that scripts rely on, valid by the schema, null where nothing was measured."""
+"""JSON: the keys that scripts rely on, valid by the schema, null if not measured."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ KEYS = {
     "events": "total listed",
 }
 
-#: The runs that have something under a key, where not all have.
+#: The runs that have something under a key, if not all have.
 SHOWN_BY = {
     "epoch_times": "epochs only",
     "epoch_times.epochs": "epochs only",
@@ -73,7 +73,7 @@ SHOWN_BY = {
 
 
 def shown(key: str, case: Callable[[str], Analysis]) -> dict[str, Any]:
-    """A document that has something under the key."""
+    """Return a document that has something under the key."""
     found = json_content(case(SHOWN_BY.get(key, "everything")))
     loaded = json.loads(json.dumps(found))
     assert isinstance(loaded, dict)
@@ -81,7 +81,7 @@ def shown(key: str, case: Callable[[str], Analysis]) -> dict[str, Any]:
 
 
 def under(key: str, found: dict[str, Any]) -> dict[str, Any]:
-    """The object under a key, the first one of several; ``a.b`` is the key b of the object a."""
+    """Return the object under a key, the first one of several; ``a.b`` is the key b of the object a."""
     inner: Any = found
     for name in key.split(".") if key else ():
         inner = inner[name]
@@ -111,7 +111,7 @@ def test_every_document_is_valid(
     assert errors == []
 
 
-def test_the_schema_refuses_what_is_missing_or_of_another_type(
+def test_the_schema_refuses_missing_keys_and_other_types(
     case: Callable[[str], Analysis],
 ) -> None:
     validator = Draft202012Validator(SCHEMA)
@@ -139,7 +139,7 @@ def test_the_ledger_adds_up_to_the_step(name: str, case: Callable[[str], Analysi
     assert sum(entry["share"] for entry in found["ledger"]) == pytest.approx(1)
 
 
-def test_the_slow_rank_is_named_with_what_fixing_it_gains(case: Callable[[str], Analysis]) -> None:
+def test_the_slow_rank_is_named_with_its_gain(case: Callable[[str], Analysis]) -> None:
     found = json_content(case("a slow rank and a baseline"))
     assert found["bottleneck"]["kind"] == "imbalance"
     assert found["bottleneck"]["cause"] == "input"
@@ -172,7 +172,7 @@ def test_stages_that_were_not_measured_are_null(case: Callable[[str], Analysis])
     assert found["what_if"] == []
 
 
-def test_a_baseline_is_told_even_where_the_run_has_no_stages(
+def test_a_baseline_is_included_even_if_the_run_has_no_stages(
     case: Callable[[str], Analysis],
 ) -> None:
     first = json_content(case("host stamps only, and a baseline"))["ledger"][0]
@@ -180,7 +180,7 @@ def test_a_baseline_is_told_even_where_the_run_has_no_stages(
     assert first["baseline_ms"] == pytest.approx(0.5, rel=0.05)
 
 
-def test_clocks_that_cannot_be_compared_are_uncertain_by_null(
+def test_the_uncertainty_of_incomparable_clocks_is_null(
     case: Callable[[str], Analysis],
 ) -> None:
     found = json_content(case("host stamps only, on two hosts"))
@@ -194,10 +194,10 @@ def test_a_run_without_steps_has_no_step_time(case: Callable[[str], Analysis]) -
     assert found["bottleneck"]["kind"] == "insufficient_data"
 
 
-def test_epochs_are_told_where_nothing_finer_is(case: Callable[[str], Analysis]) -> None:
+def test_epochs_are_included_if_there_are_no_steps(case: Callable[[str], Analysis]) -> None:
     found = json_content(case("epochs only"))
     known = found["epoch_times"]
-    # 78 steps of 218 ms, told to half a millisecond.
+    # 78 steps of 218 ms, rounded to half a millisecond.
     assert [one["s"] for one in known["epochs"]] == pytest.approx([17.004] * 3)
     assert known["epochs"][0]["precision_s"] == pytest.approx(0.039)
     assert (known["step_ms"], known["step_precision_ms"]) == (218, 0.5)
@@ -209,7 +209,7 @@ def test_epochs_are_told_where_nothing_finer_is(case: Callable[[str], Analysis])
     assert json_content(case("two ranks"))["epoch_times"] is None
 
 
-def test_waiting_that_one_log_of_many_cannot_show_is_missing(
+def test_one_log_of_many_has_no_waiting_times(
     case: Callable[[str], Analysis],
 ) -> None:
     analysis = case("rank 0 only")
@@ -224,7 +224,7 @@ def test_waiting_that_one_log_of_many_cannot_show_is_missing(
     assert "imbalance" not in AnalysisSummary.of(analysis).shares
 
 
-def test_throughput_of_epochs_is_of_one_rank_where_nobody_says_how_many_trained(
+def test_throughput_of_epochs_is_of_one_rank_if_their_number_is_unknown(
     case: Callable[[str], Analysis],
 ) -> None:
     found = json_content(case("samples of epochs only"))
@@ -244,7 +244,7 @@ def test_the_start_is_in_utc(case: Callable[[str], Analysis]) -> None:
     assert json_content(case("two ranks"))["run"]["started_at"] == "2026-09-21T14:13:20.000Z"
 
 
-def test_counts_are_of_what_was_recorded(case: Callable[[str], Analysis]) -> None:
+def test_counts_are_those_of_recorded_steps(case: Callable[[str], Analysis]) -> None:
     run = json_content(case("a missing rank"))["run"]
     assert (run["size"], run["epochs"], run["steps"]) == (4, 2, 200)
 
@@ -256,7 +256,7 @@ def test_text_from_logs_is_kept_and_can_be_encoded(case: Callable[[str], Analysi
     assert run["framework"].endswith("\ufffd")
 
 
-def test_what_all_ranks_cost_is_taken_apart(case: Callable[[str], Analysis]) -> None:
+def test_the_cost_of_all_ranks_is_broken_down(case: Callable[[str], Analysis]) -> None:
     found = json_content(case("everything"))
     parts = found["baseline"]["decomposition"]
     assert parts["input_stall"]["ms"] == pytest.approx(8, rel=0.05)
@@ -264,7 +264,7 @@ def test_what_all_ranks_cost_is_taken_apart(case: Callable[[str], Analysis]) -> 
         sum(parts[name]["ms"] for name in ("input_stall", "compute", "other", "allreduce"))
     )
     assert parts["loss"]["ci95_ms"][0] < 8 < parts["loss"]["ci95_ms"][1]
-    # On one rank nobody waits and nothing is reduced.
+    # On one rank there is no waiting and nothing to reduce.
     assert parts["scale"]["ms"] == pytest.approx(parts["communication"]["ms"], rel=0.1)
     assert found["baseline"]["single"]["match"]["differs"] == []
     single = {entry["name"]: entry["single_ms"] for entry in found["ledger"]}
@@ -286,7 +286,7 @@ def test_without_a_run_on_one_rank_scale_is_null(case: Callable[[str], Analysis]
     assert json_content(case("a baseline without stages"))["baseline"]["decomposition"] is None
 
 
-def test_what_is_communicated_and_how_fast(case: Callable[[str], Analysis]) -> None:
+def test_communicated_bytes_and_their_speed(case: Callable[[str], Analysis]) -> None:
     found = json_content(case("everything"))["communication"]
     assert found["gradient_bytes"] == 100_000_000
     # 2 · 7/8 · 100 MB at 12.5 GB/s, and 14 messages of 10 µs.
@@ -298,7 +298,7 @@ def test_what_is_communicated_and_how_fast(case: Callable[[str], Analysis]) -> N
     assert json_content(case("one rank"))["communication"] is None
 
 
-def test_answers_are_among_the_gains_and_say_that_they_are_extrapolated(
+def test_answers_are_among_the_gains_and_marked_as_extrapolated(
     case: Callable[[str], Analysis],
 ) -> None:
     found = json_content(case("everything"))
@@ -307,14 +307,14 @@ def test_answers_are_among_the_gains_and_say_that_they_are_extrapolated(
     assert gains["bandwidth:2"]["saved_ms"] == pytest.approx(7.07, rel=0.02)
     assert gains["ranks:64"]["extrapolated"] is True
     assert gains["ranks:64"]["saved_ms"] is None
-    # 8 times the ranks, less what all bandwidth and all latency would cost.
+    # 8 times the ranks, less the cost if all were bandwidth or all latency.
     assert 4 < gains["ranks:64"]["ci95"][0] < gains["ranks:64"]["speedup"] < 8
     assert gains["input"]["extrapolated"] is False
     low, high = gains["input"]["saved_ci95_ms"]
     assert low < gains["input"]["saved_ms"] < high
 
 
-def test_stragglers_are_told_with_pattern_and_cost(case: Callable[[str], Analysis]) -> None:
+def test_stragglers_have_pattern_and_cost(case: Callable[[str], Analysis]) -> None:
     (uneven,) = json_content(case("uneven work"))["stragglers"]
     assert (uneven["pattern"], uneven["ranks"], uneven["stage"]) == ("persistent", [2], "compute")
     assert uneven["work"] == pytest.approx(1.5)
@@ -334,7 +334,7 @@ def test_stragglers_are_told_with_pattern_and_cost(case: Callable[[str], Analysi
     assert json_content(case("everything"))["stragglers"] == []
 
 
-def test_steps_that_are_not_whole_are_counted(case: Callable[[str], Analysis]) -> None:
+def test_incomplete_steps_are_counted(case: Callable[[str], Analysis]) -> None:
     whole = json_content(case("everything"))["steps"]
     assert whole == {
         "total": 400,
@@ -349,7 +349,7 @@ def test_steps_that_are_not_whole_are_counted(case: Callable[[str], Analysis]) -
     assert json_content(case("host stamps only"))["steps"]["unused"] == 200
 
 
-def test_clocks_say_how_they_were_brought_together(case: Callable[[str], Analysis]) -> None:
+def test_clocks_have_their_alignment(case: Callable[[str], Analysis]) -> None:
     assert json_content(case("two ranks"))["clocks"]["method"] == "one clock"
     found = json_content(case("a clock that was set"))["clocks"]
     assert found["method"] == "completions"
@@ -361,7 +361,7 @@ def test_clocks_say_how_they_were_brought_together(case: Callable[[str], Analysi
     assert json_content(case("no steps"))["clocks"] is None
 
 
-def test_changes_of_the_step_time_say_what_changed(case: Callable[[str], Analysis]) -> None:
+def test_changes_of_the_step_time_name_the_stage(case: Callable[[str], Analysis]) -> None:
     (change,) = json_content(case("slower from a step on"))["changes"]
     assert change["step"] == pytest.approx(200, abs=15)
     assert change["after_ms"] - change["before_ms"] == pytest.approx(30, rel=0.1)

@@ -1,4 +1,4 @@
-"""A loader that was run alone stands beside what training needs, in reports and on the page."""
+"""A measured loader is compared with what training needs, in reports and on the page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     return analyse(run)
 
 
-def test_the_slowest_loader_stands_beside_training(measured: Analysis) -> None:
+def test_the_slowest_loader_is_compared_with_training(measured: Analysis) -> None:
     table = rates_table(measured)
     assert table is not None
     alone, synthetic, real = table.rows

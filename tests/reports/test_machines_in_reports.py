@@ -1,4 +1,4 @@
-"""What machines measured stands beside the verdict, as evidence and picture, and decides nothing."""
+"""Machine series are shown with the verdict, as evidence and chart, and do not change it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAID = "GPU utilization of 2 GPUs was "
 
 @pytest.fixture
 def measured(case: Callable[[str], Analysis]) -> Analysis:
-    """Two GPUs of two ranks, half of the time at 40 % and half at 60 %."""
+    """Make two GPUs of two ranks, half of the time at 40 % and half at 60 %."""
     run = case("two ranks").run
     assert run.started_at is not None
     walls = round(run.started_at.timestamp() * S) + (S // 10) * np.arange(1, 60, dtype=np.int64)
@@ -41,7 +41,9 @@ def measured(case: Callable[[str], Analysis]) -> Analysis:
     return analyse(replace(run, series=(*own, hostile)))
 
 
-def test_the_verdict_has_it_beside_its_evidence(measured: Analysis, options: ReportOptions) -> None:
+def test_the_verdict_shows_them_with_its_evidence(
+    measured: Analysis, options: ReportOptions
+) -> None:
     page, text = (rendered(name, measured, options) for name in ("html", "md"))
     for shown in (page, text):
         assert SAID in shown
@@ -49,9 +51,7 @@ def test_the_verdict_has_it_beside_its_evidence(measured: Analysis, options: Rep
         assert "values from 40.0% to 60.0%. The verdict does not rest on it." in shown
 
 
-def test_the_picture_stands_behind_that_of_step_times(
-    measured: Analysis, options: ReportOptions
-) -> None:
+def test_the_chart_follows_that_of_step_times(measured: Analysis, options: ReportOptions) -> None:
     page = rendered("html", measured, options)
     titles = ["Step time over the run</h2>", "GPU utilization over the run</h2>"]
     assert page.index(titles[0]) < page.index(titles[1])
@@ -62,7 +62,9 @@ def replace_series(analysis: Analysis) -> Analysis:
     return analyse(replace(analysis.run, series=()))
 
 
-def test_without_machines_nothing_is_said(measured: Analysis, options: ReportOptions) -> None:
+def test_without_machine_series_there_is_no_section(
+    measured: Analysis, options: ReportOptions
+) -> None:
     bare = replace_series(measured)
     for name in ("html", "md"):
         assert "utilization" not in rendered(name, bare, options)
@@ -99,7 +101,7 @@ def test_programs_get_each_series(measured: Analysis) -> None:
     assert last["name"] == f"{SCRIPT}_x"
 
 
-def test_what_leaves_the_house_names_no_node(measured: Analysis, options: ReportOptions) -> None:
+def test_anonymous_reports_name_no_node(measured: Analysis, options: ReportOptions) -> None:
     analysis = analyse(anonymous(measured.run))
     texts = [
         rendered("html", analysis, options),

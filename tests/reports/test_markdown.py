@@ -21,7 +21,7 @@ def page(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[s
     return lambda name: rendered("md", case(name), options)
 
 
-def test_the_verdict_comes_first_with_what_fixing_gains(page: Callable[[str], str]) -> None:
+def test_the_verdict_comes_first_with_its_gain(page: Callable[[str], str]) -> None:
     text = page("a slow rank and a baseline")
     assert text.startswith("## Rank 2 holds this run back: its input is slow\n")
     promised = re.search(r"\*\*With rank 2 as fast as the others, steps would be (\S+)×", text)
@@ -31,7 +31,7 @@ def test_the_verdict_comes_first_with_what_fixing_gains(page: Callable[[str], st
     assert "**What to do**\n\n- Look at this rank's" in text
 
 
-def test_the_ledger_has_baseline_and_excess_only_where_there_is_one(
+def test_the_ledger_has_baseline_and_excess_only_with_a_baseline(
     page: Callable[[str], str],
 ) -> None:
     assert "| Entry | ms per step | Share | Baseline, ms | Difference, ms |" in page(
@@ -51,7 +51,7 @@ def test_every_table_row_has_as_many_cells_as_its_head(
         assert len(widths) == 1
 
 
-def test_stages_that_were_not_measured_say_so(page: Callable[[str], str]) -> None:
+def test_unmeasured_stages_are_marked(page: Callable[[str], str]) -> None:
     text = page("host stamps only")
     assert text.count("| not measured |") == 5 + 4
     assert "### Potential gains" not in text
@@ -100,7 +100,7 @@ def test_warnings_are_listed_and_many_are_cut(
     assert "- file 9: torn\n- and 20 more\n" in text
 
 
-def test_epochs_are_told_where_nothing_finer_is(page: Callable[[str], str]) -> None:
+def test_epochs_are_shown_if_there_are_no_steps(page: Callable[[str], str]) -> None:
     text = page("epochs of two ranks only")
     assert "2 ranks, 2 epochs" in text
     assert (

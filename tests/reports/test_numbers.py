@@ -1,4 +1,4 @@
-"""Numbers in reports: few digits, units that read well, and no zero that was not measured."""
+"""Numbers in reports: few digits, readable units, and no zero that was not measured."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_three_digits_are_enough(value: float, text: str) -> None:
     ("value", "beside", "text"),
     [(0.639, 54.1, "0.64"), (0.0105, 54.1, "0.01"), (0.0007, 54.1, "<0.01"), (0.0, 54.1, "0")],
 )
-def test_small_figures_beside_large_ones_have_no_more_digits_than_count(
+def test_small_figures_next_to_large_ones_have_no_needless_digits(
     value: float, beside: float, text: str
 ) -> None:
     assert significant(value, beside) == text
@@ -54,7 +54,7 @@ def test_an_excess_has_a_sign(value: float, text: str) -> None:
     assert signed(value, beside=54.1) == text
 
 
-def test_an_excess_has_an_interval_where_there_is_one() -> None:
+def test_an_excess_has_its_interval() -> None:
     assert signed(12.5, beside=54.1, ci95=(12.4, 12.6)) == "+12.5 ± 0.1"
     assert signed(-0.5, ci95=(-0.7, -0.3)) == "−0.5 ± 0.2"
 
@@ -71,7 +71,7 @@ def test_an_excess_has_an_interval_where_there_is_one() -> None:
         (38.2, None, "38.2"),
     ],
 )
-def test_an_interval_says_how_many_digits_count(
+def test_an_interval_determines_the_digits(
     value: float, ci95: tuple[float, float] | None, text: str
 ) -> None:
     assert plus_minus(value, ci95) == text
@@ -87,7 +87,7 @@ def test_an_interval_says_how_many_digits_count(
         (-0.5, 0.25, "−0.500 to 0.250"),
     ],
 )
-def test_ends_of_an_interval_are_told_apart(low: float, high: float, text: str) -> None:
+def test_ends_of_an_interval_differ_as_printed(low: float, high: float, text: str) -> None:
     assert between(low, high) == text
 
 
@@ -106,12 +106,12 @@ def test_ends_of_an_interval_are_told_apart(low: float, high: float, text: str) 
         (-1240.0, "ms", "−1.24 s"),
     ],
 )
-def test_times_are_in_the_unit_that_reads_well(value: float, unit: str, text: str) -> None:
+def test_times_have_a_readable_unit(value: float, unit: str, text: str) -> None:
     assert amount(value, unit) == text
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
-def test_what_was_not_measured_is_not_zero(value: float | None) -> None:
+def test_unmeasured_values_are_not_zero(value: float | None) -> None:
     assert amount(value, "ms") == "not measured"
 
 
@@ -123,18 +123,18 @@ def test_shares_are_percentages(fraction: float, text: str) -> None:
     assert percent(fraction) == text
 
 
-def test_an_interval_has_the_unit_that_reads_well() -> None:
+def test_an_interval_has_a_readable_unit() -> None:
     assert interval((37.6, 38.8), "ms") == "37.6–38.8 ms"
     assert interval((1240.0, 1310.0), "ms") == "1.24–1.31 s"
     assert interval(None, "ms") == "too few steps"
 
 
-def test_a_share_or_rate_that_was_not_measured_says_so() -> None:
+def test_an_unmeasured_share_or_rate_is_marked() -> None:
     assert (share(0.25), share(None)) == ("25.0%", "not measured")
     assert (rate(1234.5), rate(None)) == ("1,234 samples/s", "not measured")
 
 
-def test_cells_have_one_unit_and_no_more_digits_than_the_largest_deserves() -> None:
+def test_cells_have_one_unit_and_no_more_digits_than_the_largest() -> None:
     cells = Cells.for_all([None, 0.0105, 1240.0, math.nan])
     assert cells.unit == "s"
     assert (cells.plain(1240.0), cells.plain(0.0105)) == ("1.24", "<0.001")

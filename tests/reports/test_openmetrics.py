@@ -15,7 +15,7 @@ from .cases import CASES
 
 
 def samples(analysis: Analysis, options: ReportOptions) -> dict[tuple[str, ...], float]:
-    """Values by name and labels, without the run's id, as Prometheus's own parser reads them."""
+    """Return values by name and labels, without the run's id, as Prometheus's own parser reads them."""
     text = rendered("openmetrics", analysis, options)
     found = {}
     for family in text_string_to_metric_families(text):
@@ -53,7 +53,7 @@ def test_figures_are_those_of_the_analysis_in_seconds(
     assert found["stallscope_fix_speedup_ratio", "imbalance"] > 1.1
 
 
-def test_what_was_not_measured_is_absent(
+def test_unmeasured_values_are_absent(
     case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
     names = {key[0] for key in samples(case("host stamps only"), options)}

@@ -1,4 +1,4 @@
-"""Sums that are rounded together: every figure is near its value, and all of them add up as printed."""
+"""Jointly rounded sums: every figure is near its value, and all add up as printed."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def series_of(case: str) -> list[Series]:
 
 @cache
 def _of_epochs(ranks: int) -> Analysis:
-    """What Keras has printed of forty epochs, and nothing of steps."""
+    """Make Keras's output of forty epochs, without steps."""
     with TemporaryDirectory() as folder:
         path = write_keras(Path(folder), EpochJob(ranks, 50.0))
         return analyse(read(str(path))[0])
@@ -103,7 +103,7 @@ def test_every_document_is_valid(case: str) -> None:
     Draft202012Validator(SCHEMA).validate(json.loads(text))
 
 
-def test_the_keys_that_scripts_rely_on_are_there() -> None:
+def test_the_keys_that_scripts_rely_on_exist() -> None:
     found = json_content(series_of("from one rank on"))
     assert found["schema_version"] == 1
     (series,) = found["series"]
@@ -119,7 +119,7 @@ def test_the_keys_that_scripts_rely_on_are_there() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", SEVERAL_RUNS)
-def test_every_format_says_how_it_scales(name: str, case: str) -> None:
+def test_every_format_shows_the_efficiency(name: str, case: str) -> None:
     text = render(name, series_of(case))
     assert len(text) > 200
     assert "nan" not in text.lower().replace("resnant", "")
@@ -127,7 +127,7 @@ def test_every_format_says_how_it_scales(name: str, case: str) -> None:
         assert "<script" not in text
 
 
-def test_the_page_stands_alone_and_escapes() -> None:
+def test_the_page_is_self_contained_and_escaped() -> None:
     text = render("html", series_of("hostile"))
     assert "&lt;script&gt;alert(1)" in text
     assert len(text) < 200_000
@@ -136,7 +136,7 @@ def test_the_page_stands_alone_and_escapes() -> None:
         assert curve.name in text
 
 
-def test_markdown_and_csv_take_no_hostile_name_for_their_own() -> None:
+def test_markdown_and_csv_escape_hostile_names() -> None:
     series = series_of("hostile")
     assert "<script>" not in render("md", series)
     series[0] = replace(series[0], name="=1+1")
@@ -171,7 +171,7 @@ def test_the_summary_fits_a_terminal(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_lost_adds_up_as_printed_and_is_the_headlines(case: str) -> None:
+def test_losses_add_up_as_printed_and_match_the_headline(case: str) -> None:
     for series in series_of(case):
         table = lost_table(series)
         for row in () if table is None else table.rows:
@@ -190,13 +190,13 @@ def test_what_is_lost_adds_up_as_printed_and_is_the_headlines(case: str) -> None
             assert printed.startswith((f"{found[2]}%", f"{found[2]} ± ")), (text, printed)
 
 
-def test_the_headline_says_what_costs_most() -> None:
+def test_the_headline_names_the_largest_loss() -> None:
     text = render("md", series_of("from one rank on"))
     assert re.search(r"efficiency on 4 ranks; most is lost to (exposed allreduce|imbalance)", text)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_pictures_are_drawn_both_ways(case: str) -> None:
+def test_charts_are_drawn_both_ways(case: str) -> None:
     for series in series_of(case):
         charts: list[Chart | None] = [
             rate_chart(series),
@@ -214,7 +214,7 @@ def test_pictures_are_drawn_both_ways(case: str) -> None:
                 assert len(figure(chart, dark=dark).data) > 0
 
 
-def test_bars_are_named_where_they_stand() -> None:
+def test_bars_are_labelled_in_place() -> None:
     (series,) = series_of("from one rank on")
     drawn = draw(rate_chart(series), "key", WIDE)
     assert "2 ranks, steady steps: " in drawn
@@ -230,7 +230,7 @@ def test_bars_are_named_where_they_stand() -> None:
 
 
 @pytest.mark.parametrize("report_format", ["html", "md"])
-def test_how_far_projections_were_off_stands_beside_them(report_format: str) -> None:
+def test_errors_of_projections_are_shown_next_to_them(report_format: str) -> None:
     text = render(report_format, series_of("from one rank on"))
     assert (
         "projections from two or more sizes on several ranks were off by a median of 10.4%" in text
@@ -241,7 +241,7 @@ def test_how_far_projections_were_off_stands_beside_them(report_format: str) -> 
     assert "On published curves" not in text
 
 
-def test_what_epochs_cannot_tell_is_null_or_empty_and_never_zero() -> None:
+def test_figures_that_epochs_lack_are_null_or_empty_and_never_zero() -> None:
     series = series_of("known by epochs")
     (found,) = json_content(series)["series"]
     assert (found["unit"], found["projection"]) == ("epochs", [])

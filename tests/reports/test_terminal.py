@@ -67,21 +67,21 @@ def test_the_excess_over_the_baseline_is_shown(case: Callable[[str], Analysis]) 
     assert " difference" not in printed(case("a slow rank"))
 
 
-def test_only_named_ranks_are_listed_where_ranks_are_named(case: Callable[[str], Analysis]) -> None:
+def test_only_named_ranks_are_listed_if_any_are_named(case: Callable[[str], Analysis]) -> None:
     lines = printed(case("a thousand ranks")).splitlines()
     title = next(index for index, line in enumerate(lines) if line.startswith("Named ranks"))
     assert lines[title + 2].split() == ["17", "alpha", *lines[title + 2].split()[2:-1], "100%"]
     assert lines[title + 3].strip() == ""
 
 
-def test_otherwise_the_latest_ranks_are_listed_and_nobody_is_named(
+def test_otherwise_the_latest_ranks_are_listed_without_a_straggler(
     case: Callable[[str], Analysis],
 ) -> None:
     assert "Ranks, latest first (no straggler found)" in printed(case("two ranks"))
     assert "ranks" not in printed(case("one rank")).lower()
 
 
-def test_without_stages_it_says_so_and_promises_nothing(case: Callable[[str], Analysis]) -> None:
+def test_without_stages_it_says_so_and_predicts_no_gain(case: Callable[[str], Analysis]) -> None:
     text = printed(case("host stamps only"))
     assert "Stages of the steps: not measured; a step takes" in text
     assert "Potential gains" not in text
@@ -89,7 +89,7 @@ def test_without_stages_it_says_so_and_promises_nothing(case: Callable[[str], An
     assert "0 ms" not in text.replace("00 ms", "")
 
 
-def test_epochs_are_told_where_nothing_finer_is(case: Callable[[str], Analysis]) -> None:
+def test_epochs_are_shown_if_there_are_no_steps(case: Callable[[str], Analysis]) -> None:
     text = printed(case("epochs only"))
     assert "Stages of the steps: not measured" in text
     assert re.search(r"^Mean epoch: +17\.00 ± 0\.04 s", text, re.MULTILINE)
@@ -116,7 +116,7 @@ def test_names_from_logs_cannot_drive_the_terminal(case: Callable[[str], Analysi
     assert r"\u202eevil" in text
 
 
-def test_who_makes_the_others_wait_is_told(case: Callable[[str], Analysis]) -> None:
+def test_stragglers_are_listed(case: Callable[[str], Analysis]) -> None:
     lines = printed(case("a slow rank")).splitlines()
     at = lines.index(next(line for line in lines if line.startswith("Stragglers")))
     assert re.match(
@@ -133,7 +133,7 @@ def test_many_stragglers_are_cut(case: Callable[[str], Analysis]) -> None:
     assert re.search(r"^and 3 more *$", printed(many), re.MULTILINE)
 
 
-def test_losses_and_answers_are_told(case: Callable[[str], Analysis]) -> None:
+def test_losses_and_answers_are_shown(case: Callable[[str], Analysis]) -> None:
     text = printed(case("everything"))
     assert re.search(r"^Lost to real data +\+8\.\d+ ± ", text, re.MULTILINE)
     assert re.search(r"^of it: input stall +\+8\.\d+ ± ", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The sentences that all formats share: who is named, what is promised, and what is not."""
+"""The sentences that all formats share: named ranks, predicted gains, and their limits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def straggler(pattern: str, stage: str, *ranks: int, **more: Any) -> Straggler:
 
 
 def verdict(*stragglers: Straggler) -> Bottleneck:
-    """The verdict of an analysis with these stragglers."""
+    """Return the verdict of an analysis with these stragglers."""
     ranks = sorted({rank for one in stragglers for rank in one.ranks})
     hosts = [host for one in stragglers for host in one.hosts]
     named = tuple(ranks), tuple(hosts)
@@ -93,7 +93,7 @@ IN_TURN = straggler("rotating", "compute")
         ([IN_TURN], "Compute varies from rank to rank and from step to step"),
     ],
 )
-def test_the_headline_names_who_and_why(found: list[Straggler], text: str) -> None:
+def test_the_headline_names_rank_and_cause(found: list[Straggler], text: str) -> None:
     assert headline(verdict(*found), found) == text
 
 
@@ -104,7 +104,7 @@ def test_the_headline_names_who_and_why(found: list[Straggler], text: str) -> No
         ("insufficient_data", "These logs cannot show what holds the run back"),
     ],
 )
-def test_other_verdicts_name_nobody(kind: str, text: str) -> None:
+def test_other_verdicts_name_no_rank(kind: str, text: str) -> None:
     assert headline(Bottleneck(kind, None, "", fault=kind != "insufficient_data"), []) == text
 
 
@@ -114,13 +114,13 @@ def test_a_healthy_run_is_accused_of_nothing(kind: str) -> None:
     assert (headline(healthy, []), badge(healthy)) == ("No fault found", "No fault")
 
 
-def test_too_few_cores_are_a_verdict_of_their_own() -> None:
+def test_too_few_cores_are_a_separate_verdict() -> None:
     cores = Bottleneck("compute", "cores", "", fault=True)
     assert headline(cores, []) == "The ranks of a host share too few CPU cores"
     assert badge(cores) == "Too few cores"
 
 
-def test_a_verdict_in_few_words_names_nobody_who_is_not_named() -> None:
+def test_a_short_verdict_names_only_stragglers() -> None:
     assert short_verdict(verdict(HOST_B)) == "Slow ranks 2 and 3"
     assert short_verdict(verdict(IN_TURN)) == badge(verdict(IN_TURN)) == "Varying compute"
     assert badge(verdict(HOST_B)) == "Slow ranks"
@@ -140,7 +140,9 @@ def test_a_verdict_in_few_words_names_nobody_who_is_not_named() -> None:
         ),
     ],
 )
-def test_a_straggler_is_told_by_who_and_when(one: Straggler, cells: tuple[str, str]) -> None:
+def test_a_straggler_is_described_by_rank_and_pattern(
+    one: Straggler, cells: tuple[str, str]
+) -> None:
     assert (stragglers.who(one), stragglers.pattern(one)) == cells
     assert stragglers.excess(one) == stragglers.cost(one) == "12.0 ± 0.5 ms"
 
@@ -158,17 +160,17 @@ def test_a_straggler_is_told_by_who_and_when(one: Straggler, cells: tuple[str, s
         ("ranks:1", "On 1 rank"),
     ],
 )
-def test_a_fix_says_under_which_condition_it_gains(fix: str, text: str) -> None:
+def test_a_fix_states_the_condition_of_its_gain(fix: str, text: str) -> None:
     assert fix_title(fix, ["rank:3", "host:a:b"]) == text
 
 
-def test_healing_all_is_more_than_healing_those_that_are_named() -> None:
-    healed = "With rank 3 as fast as the others, and no rank late at times"
-    assert fix_title("imbalance", ["rank:3"], in_turn=True) == healed
+def test_fixing_all_is_more_than_fixing_the_named_ranks() -> None:
+    title = "With rank 3 as fast as the others, and no rank late at times"
+    assert fix_title("imbalance", ["rank:3"], in_turn=True) == title
     assert fix_title("imbalance", [], in_turn=True) == "With no rank late at times"
 
 
-def test_a_rank_beside_lateness_that_moves_around_is_a_fix_of_its_own(
+def test_a_slow_rank_next_to_moving_lateness_is_a_separate_fix(
     case: Callable[[str], Analysis],
 ) -> None:
     titles = [gain.title for gain in gains(case("a slow rank and lateness that moves around"))]
@@ -188,7 +190,7 @@ def test_a_ratio_of_throughputs_saves_no_time() -> None:
     assert how_sure(faster) == "95% interval: 1.09–1.11×"
 
 
-def test_answers_come_apart_from_fixes_and_say_what_they_are(
+def test_answers_are_separate_from_fixes_and_labelled(
     case: Callable[[str], Analysis],
 ) -> None:
     analysis = case("everything")
@@ -208,7 +210,7 @@ def test_one_slow_rank_is_one_fix(case: Callable[[str], Analysis]) -> None:
     assert len(titles) == len(set(titles)) == 5
 
 
-def test_the_main_gain_is_the_bottlenecks_and_the_others_are_worth_it(
+def test_the_main_gain_is_the_bottlenecks_and_the_others_are_worthwhile(
     case: Callable[[str], Analysis],
 ) -> None:
     analysis = case("a slow rank and a baseline")
@@ -222,7 +224,7 @@ def test_the_main_gain_is_the_bottlenecks_and_the_others_are_worth_it(
 
 
 @pytest.mark.parametrize("name", ["few steps", "rank 0 only", "host stamps only"])
-def test_where_the_logs_cannot_tell_nothing_is_promised(
+def test_without_evidence_in_logs_no_gain_is_predicted(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
     analysis = case(name)
@@ -231,7 +233,7 @@ def test_where_the_logs_cannot_tell_nothing_is_promised(
     assert main_gain(analysis) is None
 
 
-def test_without_advice_of_its_own_the_verdict_takes_that_of_the_severest_finding(
+def test_a_verdict_without_advice_uses_that_of_the_severest_finding(
     case: Callable[[str], Analysis],
 ) -> None:
     analysis = case("rank 0 only")
@@ -241,7 +243,7 @@ def test_without_advice_of_its_own_the_verdict_takes_that_of_the_severest_findin
     assert advice(replace(analysis, findings=())) == ()
 
 
-def test_readers_learn_what_figures_rest_on(case: Callable[[str], Analysis]) -> None:
+def test_reports_state_what_figures_are_based_on(case: Callable[[str], Analysis]) -> None:
     assert basis(case("one rank")) == "199 steady steps of 1 rank"
     assert basis(case("a missing rank")) == "199 steady steps of 3 of 4 ranks"
     assert basis(case("host stamps only")) == "200 unstamped steps of 2 ranks"

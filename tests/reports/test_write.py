@@ -1,4 +1,4 @@
-"""Reports as files: safe names, nothing overwritten unasked, nothing half written."""
+"""Reports as files: safe names, nothing overwritten without a request, nothing half written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def analysis(case: Callable[[str], Analysis]) -> Analysis:
 
 
 def called(analysis: Analysis, name: str, run_id: str = "0123") -> Analysis:
-    """The same run under another name."""
+    """Return the same run under another name."""
 
     def renamed(log: Log) -> Log:
         return replace(log, facts={**log.facts, "run_name": name})
@@ -79,7 +79,7 @@ def test_a_run_given_twice_is_written_twice(analysis: Analysis, tmp_path: Path) 
     assert [path.name for path in paths] == ["resnet-aa.csv", "resnet-aa-2.csv"]
 
 
-def test_nothing_is_written_where_anything_would_be_overwritten(
+def test_nothing_is_written_if_anything_would_be_overwritten(
     analysis: Analysis, tmp_path: Path
 ) -> None:
     (tmp_path / "second.csv").write_text("mine")
@@ -90,7 +90,7 @@ def test_nothing_is_written_where_anything_would_be_overwritten(
     assert (tmp_path / "second.csv").read_text() == "mine"
 
 
-def test_a_dangling_link_is_there_already(analysis: Analysis, tmp_path: Path) -> None:
+def test_a_dangling_link_counts_as_existing(analysis: Analysis, tmp_path: Path) -> None:
     (tmp_path / "run-a.csv").symlink_to(tmp_path / "nowhere")
     with pytest.raises(WouldOverwriteError):
         write_reports([analysis], ["csv"], tmp_path)

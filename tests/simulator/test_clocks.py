@@ -1,4 +1,4 @@
-"""Hosts' clocks differ as they were told to, and the truth knows by how much."""
+"""Hosts' clocks differ as requested, and the truth knows the differences."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_the_offset_brings_every_host_to_the_true_time(clocks: Clocks) -> None:
     back = column(simulated, "reduced") - np.repeat(truth.clock_offset, 2, axis=1)
     np.testing.assert_array_equal(back, truth.reduced)
     assert not truth.clock_offset[:, 0].any()
-    # What the clocks show changes nothing that happens.
+    # Clocks do not change what happens.
     plain = simulate(JOB).truth
     np.testing.assert_array_equal(truth.ready - truth.ready[0, 0], plain.ready - plain.ready[0, 0])
 
 
-def test_offsets_lie_within_and_no_clock_is_before_its_boot() -> None:
+def test_offsets_are_within_limits_and_no_clock_is_before_its_boot() -> None:
     simulated = simulate(replace(JOB, ranks=400, steps=3, clocks=Clocks(offset_s=50)))
     offset = simulated.truth.clock_offset[0] / 1e9
     assert np.abs(offset).max() <= 50
@@ -63,7 +63,7 @@ def test_drift_grows_with_time() -> None:
     assert ppm[1:].std() == pytest.approx(20, rel=0.1)
 
 
-def test_a_slew_ends_and_leaves_what_it_gained() -> None:
+def test_a_slew_ends_and_its_offset_stays() -> None:
     truth = with_clocks(Clocks(slews=(Slew(2, 50, 150, 500.0),))).truth
     offset = truth.clock_offset[:, 2]
     assert not truth.clock_offset[:, [0, 1, 3]].any()
@@ -89,14 +89,14 @@ def test_a_jump_happens_within_the_compute_of_its_step() -> None:
 def test_the_alignment_finds_the_offsets() -> None:
     simulated = with_clocks(Clocks(offset_s=100, drift_ppm=30, slews=(Slew(2, 50, 150, 500.0),)))
     aligned = align(simulated.run, 0)
-    # Around the slew's ends the running median turns its corners.
+    # Around the slew's ends the running median cuts corners.
     within = slice(80, 120)
     for name in ("ready", "reduced"):
         found, true = getattr(aligned, name)[within], getattr(simulated.truth, name)[within]
         np.testing.assert_allclose(found - true, 0, atol=100_000)
 
 
-def test_each_host_is_a_clock_domain_of_its_own() -> None:
+def test_each_host_is_a_separate_clock_domain() -> None:
     logs = simulate(JOB).run.logs
     domains = [log.clock_domain for log in logs]
     assert len(set(domains)) == 4

@@ -1,4 +1,4 @@
-"""What the models of communication say, and that the simulation does so."""
+"""The simulation follows the models of communication."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HUNDRED_MB = 100_000_000
         (Tree(HUNDRED_MB, 10.0), 64, 2 * 6 * 0.01 + 20.0),
     ],
 )
-def test_the_transfer_is_as_the_model_says(
+def test_the_transfer_follows_the_model(
     communication: Communication, ranks: int, ms: float
 ) -> None:
     assert communication.transfer_ms(ranks) == pytest.approx(ms)
@@ -45,7 +45,7 @@ def test_many_ranks_favour_the_tree() -> None:
     assert ring.transfer_ms(1024) > 10 * tree.transfer_ms(1024)
 
 
-def test_the_logs_know_how_much_is_reduced() -> None:
+def test_the_logs_record_how_much_is_reduced() -> None:
     job = Job(ranks=2, steps=3, communication=Ring(HUNDRED_MB, 10.0))
     assert simulate(job).run.fact("gradient_bytes") == HUNDRED_MB
     assert simulate(Job(ranks=2, steps=3)).run.fact("gradient_bytes") is None

@@ -1,4 +1,4 @@
-"""Every kind of fault adds what it says, where and when it says it."""
+"""Every kind of fault adds its time where and when it should."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_host_and_a_rank_can_have_one_fault() -> None:
     assert np.flatnonzero(hit).tolist() == [0, 4, 5]
 
 
-def test_without_a_name_all_ranks_have_it_each_with_noise_of_its_own() -> None:
+def test_without_ranks_all_ranks_have_the_fault_with_independent_noise() -> None:
     extra = extra_ms(Fault("input", 10))
     assert (extra > 0).all()
     assert np.abs(np.corrcoef(extra.T) - np.eye(8)).max() < 0.25
@@ -99,18 +99,18 @@ def test_every_nth_step_is_counted_within_the_epoch() -> None:
     assert np.flatnonzero(hit).tolist() == [1, 5, 9, 11, 15, 19, 21, 25, 29]
 
 
-def test_between_holds_both_of_its_steps() -> None:
+def test_between_includes_both_of_its_steps() -> None:
     hit = (extra_ms(Fault("input", 10, when=Between(5, 7))) > 0).all(axis=1)
     assert np.flatnonzero(hit).tolist() == [5, 6, 7]
 
 
-def test_a_fault_in_other_is_no_part_of_what_lies_between_epochs() -> None:
+def test_a_fault_in_other_is_not_in_the_gap_between_epochs() -> None:
     job = replace(JOB, steps=30, epochs=3)
     hit = (extra_ms(Fault("other", 10), job) > 0).all(axis=1)
     assert np.flatnonzero(~hit).tolist() == [0, 10, 20]
 
 
-def test_a_late_bucket_moves_no_stamp_of_its_rank_but_the_transfer() -> None:
+def test_a_late_bucket_moves_the_transfer_and_no_timestamp_of_its_rank() -> None:
     fault = Fault("compute", 15, ranks=(2, 4), bucket=True)
     ill, well = truth_of(fault), simulate(JOB).truth
     late = ill.extra["bucket"]

@@ -1,4 +1,4 @@
-"""Jobs that cannot be are refused with a sentence; baselines are healthy and fit."""
+"""Invalid jobs are refused with a sentence; baselines are healthy and fit the job."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ HOSTS = Job(ranks=8, ranks_per_host=2, steps=50)
         (lambda: Clocks(offset_s=-1), "must be at least 0"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_sentence(
+def test_invalid_jobs_are_refused_with_a_sentence(
     make: Callable[[], object], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence) as refused:
@@ -97,7 +97,7 @@ ILL = replace(
 
 
 @pytest.mark.parametrize("ranks", [None, 1, 3, 8, 64])
-def test_a_baseline_is_a_whole_healthy_synthetic_run_of_its_own(ranks: int | None) -> None:
+def test_a_baseline_is_a_complete_healthy_synthetic_run(ranks: int | None) -> None:
     baseline = ILL.baseline(ranks=ranks, input_ms=0.5)
     simulated = simulate(baseline)
     assert baseline.ranks == (ranks or 8)
@@ -110,7 +110,7 @@ def test_a_baseline_is_a_whole_healthy_synthetic_run_of_its_own(ranks: int | Non
     assert ILL.baseline(seed=7).seed == 7
 
 
-def test_a_baseline_has_noise_of_its_own() -> None:
+def test_a_baseline_has_independent_noise() -> None:
     one, other = simulate(HOSTS).truth, simulate(HOSTS.baseline()).truth
     assert not np.array_equal(one.compute, other.compute)
 

@@ -1,4 +1,4 @@
-"""Loaders that run ahead fill their queues while ranks compute and wait."""
+"""Prefetching loaders fill their queues while ranks compute and wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOB = Job(
 )
 
 
-def test_a_loader_that_keeps_up_is_never_waited_for() -> None:
+def test_no_rank_waits_for_a_loader_that_keeps_up() -> None:
     truth = simulate(JOB).truth
     assert not truth.input[1:].any()
     assert truth.step_ms() == pytest.approx(35)
@@ -32,7 +32,7 @@ def test_a_loader_that_keeps_up_is_never_waited_for() -> None:
 def test_loaders_that_do_not_keep_up_set_the_pace() -> None:
     truth = simulate(replace(JOB, input_ms=100)).truth
     assert np.diff(truth.reduced_first)[20:] == pytest.approx(100 * MS)
-    # Batches come when they come: the rank whose come first waits for the others.
+    # Which rank's batch arrives first is random: that rank waits for the others.
     inputs = truth.input[20:] / MS
     assert np.ptp(inputs.mean(axis=0)) > 10
     assert inputs.max() == pytest.approx(65)
@@ -42,7 +42,7 @@ def test_loaders_that_do_not_keep_up_set_the_pace() -> None:
 def test_a_queue_hides_a_stall_as_far_as_it_reaches(prefetch: int, waited_ms: float) -> None:
     stall = Fault("input", 120, ranks=(2,), when=EveryNth(50), cv=0)
     truth = simulate(replace(JOB, prefetch=prefetch, faults=(stall,))).truth
-    # A batch of 140 ms is begun so many steps of 35 ms before it is asked for.
+    # A batch of 140 ms is started so many steps of 35 ms before it is requested.
     assert truth.input[10:].max(axis=0) / MS == pytest.approx([0, 0, waited_ms, 0])
 
 

@@ -1,4 +1,4 @@
-"""Simulated logs are step logs: written and read back they are the same run."""
+"""Simulated logs are step logs: written and read back, they give the same run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_written_and_read_back_it_is_the_same_run(tmp_path: Path, job: Job) -> N
     assert [path.name for path in paths] == [log.path for log in run.logs]
 
 
-def test_a_clock_that_is_set_back_within_a_step_costs_the_stamps_of_that_step(
+def test_a_clock_set_back_within_a_step_removes_the_timestamps_of_that_step(
     tmp_path: Path,
 ) -> None:
     job = replace(JOB, ranks=4, clocks=Clocks(jumps=(Jump(1, 20, -3000.0),)))
@@ -76,7 +76,7 @@ def test_a_clock_that_is_set_back_within_a_step_costs_the_stamps_of_that_step(
     ] * 2
 
 
-def test_lines_stand_in_the_order_in_which_they_happened(tmp_path: Path) -> None:
+def test_lines_are_in_order_of_time(tmp_path: Path) -> None:
     job = Job(ranks=1, steps=6, epochs=2, validation_ms=5, checkpoint_ms=5)
     (path,) = write_logs(simulate(job), tmp_path)
     lines = path.read_text().splitlines()
@@ -116,7 +116,7 @@ def test_rows_are_lost_at_random_and_ranks_whole() -> None:
     assert (both["ready"] == both["ready_whole"]).all()
 
 
-def test_a_log_that_breaks_off_has_its_first_steps_and_no_end() -> None:
+def test_a_truncated_log_has_its_first_steps_and_no_end() -> None:
     run = simulate(replace(JOB, epochs=4, cut_ranks={2: 20})).run
     steps = run.steps.to_pandas()
     assert steps[steps["rank"] == 2]["step"].tolist() == list(range(20))
@@ -127,7 +127,7 @@ def test_a_log_that_breaks_off_has_its_first_steps_and_no_end() -> None:
     assert run.status == "open"
 
 
-def test_what_was_not_stamped_is_null() -> None:
+def test_missing_timestamps_are_null() -> None:
     run = simulate(replace(JOB, stamps=False)).run
     for name in ("data", "ready", "reduced"):
         assert run.steps[name].null_count == run.steps.num_rows
@@ -135,7 +135,7 @@ def test_what_was_not_stamped_is_null() -> None:
     assert run.fact("stamps")["placed"] == []
 
 
-def test_facts_of_the_job_go_before_the_simulations_own() -> None:
+def test_facts_of_the_job_override_the_simulations() -> None:
     run = simulate(replace(JOB, facts={"framework": "torch", "cpu_count": 8})).run
     assert run.fact("framework") == "torch"
     assert run.fact("cpu_count") == 8

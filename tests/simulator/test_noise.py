@@ -1,4 +1,4 @@
-"""Noise has the size and the memory that were asked for."""
+"""Noise has the requested size and autocorrelation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ JOB = Job(ranks=64, steps=4000, ranks_per_host=64, tracing_ms=0)
 
 
 @pytest.mark.parametrize(("cv", "phi"), [(0.02, 0.5), (0.1, 0.0), (0.3, 0.9)])
-def test_mean_variation_and_autocorrelation_are_as_asked(cv: float, phi: float) -> None:
+def test_mean_variation_and_autocorrelation_are_as_requested(cv: float, phi: float) -> None:
     truth = simulate(replace(JOB, noise=Noise(cv=cv, phi=phi))).truth
     for stage, ms in ((truth.input, 4), (truth.compute, 150)):
         x = stage / 1e6
         assert x.mean() == pytest.approx(ms, rel=0.01)
         assert x.std() / x.mean() == pytest.approx(cv, rel=0.03)
-        # From the first step on: the series has no start-up of its own.
+        # From the first step on: the series has no start-up phase.
         assert x[0].std() / ms == pytest.approx(cv, rel=0.4)
         logs = np.log(x) - np.log(x).mean()
         assert (logs[1:] * logs[:-1]).mean() / logs.var() == pytest.approx(phi, abs=0.02)

@@ -1,4 +1,4 @@
-"""Ranks that share CPU cores: who computes slows the others, who waits leaves them its core."""
+"""Ranks that share CPU cores: busy ranks slow the others, waiting ranks free their core."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_a_rank_that_sleeps_leaves_its_core_to_the_others() -> None:
 def test_a_fault_that_burns_cpu_slows_the_others_down(threads: int, others: float) -> None:
     fault = Fault("other", 8, ranks=(1,), cv=0, burns=threads)
     truth = simulate(replace(EVEN, faults=(fault,))).truth
-    # Its 8 ms take 8 × busy threads / 2 cores, in which each of the others gets 8 ms done.
+    # Its 8 ms take 8 × busy threads / 2 cores; meanwhile each of the others completes 8 ms.
     assert truth.extra["other"][5] / MS == pytest.approx([0, 8 * (3 + threads) / 2, 0, 0])
     assert truth.arrival[5, 0] / MS == pytest.approx(others)
 
 
-def test_a_rank_that_is_last_has_a_core_of_its_own() -> None:
+def test_the_last_rank_has_a_core_to_itself() -> None:
     truth = simulate(replace(EVEN, faults=(Fault("compute", 10, ranks=(1,), cv=0, burns=1),))).truth
     assert truth.arrival[5] / MS == pytest.approx([80, 90, 80, 80])
 
@@ -115,7 +115,7 @@ def test_no_more_work_is_done_than_the_cores_can_do() -> None:
     assert (finished <= needs.sum(axis=(0, 1)) / 2 + alone).all()
 
 
-def test_logs_show_the_analysis_that_cores_are_shared() -> None:
+def test_the_analysis_sees_from_logs_that_cores_are_shared() -> None:
     run = simulate(EVEN).run
     crowded = crowded_cores(run)
     assert crowded is not None
@@ -131,7 +131,7 @@ def test_logs_show_the_analysis_that_cores_are_shared() -> None:
     ("changes", "what"),
     [({"cores_per_host": 0}, "cores_per_host is 0"), ({"prefetch": 2}, "prefetching loaders")],
 )
-def test_what_is_not_simulated_is_refused(changes: dict[str, Any], what: str) -> None:
+def test_unsupported_jobs_are_refused(changes: dict[str, Any], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         replace(EVEN, **changes)
 

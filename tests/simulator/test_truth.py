@@ -65,7 +65,7 @@ def test_the_ledger_of_a_run_on_one_clock_is_the_truth_in_every_step(job: Job) -
     assert len(ledger) == job.steps
     for name in ("input", "compute", "other", "arrival", "allreduce", "imbalance"):
         np.testing.assert_array_equal(getattr(ledger, name), getattr(truth, name), name)
-    # Of ranks that arrive together, any may be the one that is meant.
+    # Of ranks that arrive together, any may be the critical one.
     steps = np.arange(job.steps)
     for name in ("critical", "reference"):
         ours, theirs = (truth.arrival[steps, getattr(of, name)] for of in (truth, ledger))
@@ -124,12 +124,12 @@ def test_validation_on_some_ranks_makes_the_others_wait() -> None:
         epoch_gap_ms=7,
     )
     truth = simulate(job).truth
-    # Rank 0 saved, rank 1 validated, nobody waited for anyone until the next reduction.
+    # Rank 0 saved, rank 1 validated; no rank waited for another until the next reduction.
     lateness = truth.ready[10] - truth.ready[10, 2]
     assert lateness.tolist() == [30 * MS, 100 * MS, 0, 0]
     between = truth.reduced_first[10] - truth.reduced_first[9]
     assert between == (180 + 100 + 7) * MS + 50_000
-    # None of it is any step's.
+    # This time is in no step.
     assert (truth.step[1:] <= 180 * MS).all()
 
 
@@ -138,7 +138,7 @@ def test_skew_is_a_share_of_the_transfer_from_host_to_host() -> None:
     truth = simulate(job).truth
     late = (truth.reduced - truth.reduced_first[:, None])[:, ::4] / MS
     assert (late == [0, 5, 10]).all()
-    # Who learns of it late begins the next step late.
+    # A rank that learns of it late starts the next step late.
     assert (truth.other[1:, ::4] / MS == [6, 11, 16]).all()
 
 
@@ -148,7 +148,7 @@ def test_jitter_is_never_early() -> None:
     late = truth.reduced - last_ready[:, None]
     assert (late >= truth.allreduce[:, None]).all()
     spread = late - late.min(axis=1, keepdims=True)
-    # Of 16 exponential times the mean exceeds the least by 15/16 of their mean.
+    # The mean of 16 exponential times exceeds the least by 15/16 of their mean.
     assert spread.mean() / MS == pytest.approx(0.5 * 15 / 16, rel=0.02)
 
 

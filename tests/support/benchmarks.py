@@ -1,4 +1,4 @@
-"""Modules of benchmarks/, from where they are: they are no part of the package."""
+"""Import modules of benchmarks/, which are not part of the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def benchmark(name: str, part: str = "") -> ModuleType:
-    """The module of a part of benchmarks/, which finds its neighbours as it does when it runs."""
+    """Import a part of benchmarks/ with its neighbours on the path, as when it runs."""
     folder = str(FOLDER / part)
     sys.path.insert(0, folder)
     try:

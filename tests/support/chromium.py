@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: one for all tests, each with pages of its own."""
+"""Run Debian's Chromium with Playwright: one browser for all tests, separate pages for each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-# What a browser in a test must not do: ask for things of its own, or want a GPU or a sandbox that
-# containers do not have.
+# A browser in a test must not send requests by itself, or need a GPU or a sandbox, which containers
+# lack.
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -24,9 +24,10 @@ _ARGUMENTS = [
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A running browser; without one the test is skipped, and in CI it fails.
+    """Run a browser; without one the test is skipped, and in CI it fails.
 
-    Playwright's event loop runs in the main thread from then on: ``asyncio.run`` does not work there.
+    Playwright's event loop runs in the main thread from then on: ``asyncio.run`` does not work
+    there.
     """
     program = shutil.which("chromium")
     if program is None:

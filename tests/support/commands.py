@@ -1,4 +1,4 @@
-"""What the commands do, as tests of several of them need it done."""
+"""Run commands for tests of several of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def collect_job(folder: Path, job: Job) -> None:
 
 
 def dashboard_served_once(*words: str, cwd: Path) -> tuple[int, str]:
-    """Serve the dashboard until its first page has come; its exit status, and its messages."""
+    """Serve the dashboard until its first page has loaded; return its exit status and its messages."""
     with subprocess.Popen(
         [sys.executable, "-m", "stallscope", "dashboard", *words, "--port", "0"],
         cwd=cwd,

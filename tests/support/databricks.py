@@ -1,8 +1,8 @@
-"""A workspace of Databricks that is none: the calls of its API that collecting makes.
+"""A fake Databricks workspace: the calls of its API that collecting makes.
 
-Databricks is a service and gives nobody a server to run, so this one stands in for it. It answers over
-HTTP what the API's reference says, to Databricks' own SDK; paths, parameters and errors are checked as
-far as the SDK is.
+Databricks is a service without a server to run locally, so this replaces it. It answers Databricks'
+own SDK over HTTP as the API's reference says; paths, parameters and errors are as correct as the
+SDK can check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_BYTES = 1 << 20
 
 
 class RefusedError(Exception):
-    """An answer that is an error, as the API gives them."""
+    """An error answer, in the API's format."""
 
     def __init__(self, status: HTTPStatus, code: str, message: str) -> None:
         super().__init__(message)
@@ -37,18 +37,18 @@ class RefusedError(Exception):
 
 @dataclass
 class Workspace:
-    """What a workspace holds."""
+    """The content of a workspace."""
 
     host: str = ""
     #: By path: ``/cluster-logs/…`` on DBFS, ``/Volumes/…`` on a volume.
     files: dict[str, bytes] = field(default_factory=dict)
     clusters: dict[str, dict[str, Any]] = field(default_factory=dict)
     runs: dict[int, dict[str, Any]] = field(default_factory=dict)
-    #: Paths that begin so may not be read.
+    #: Paths with this prefix cannot be read.
     locked: str = "/none"
-    #: Whether it heeds ranges of bytes, as the API's reference says it does.
+    #: Whether it supports ranges of bytes, as the API's reference says.
     ranges: bool = True
-    #: Every request, for looking at what was asked for: method, path, range.
+    #: Every request: method, path, range.
     asked: list[tuple[str, str, str]] = field(default_factory=list)
 
     def put(self, folder: Path, path: str) -> None:
@@ -57,7 +57,7 @@ class Workspace:
             self.files[f"{path}/{file.relative_to(folder)}"] = file.read_bytes()
 
     def below(self, folder: str) -> dict[str, bool]:
-        """What is in a folder, and whether it is one itself."""
+        """List a folder's content, and tell whether it is a folder itself."""
         names = {}
         for path in self.files:
             if path.startswith(folder.rstrip("/") + "/"):
@@ -66,7 +66,7 @@ class Workspace:
         return names
 
     def checked(self, path: str) -> str:
-        """A path that is there and may be read.
+        """Return a path that exists and is readable.
 
         Raises:
             RefusedError: if not.
@@ -80,7 +80,7 @@ class Workspace:
 
 @contextmanager
 def workspace() -> Iterator[Workspace]:
-    """A workspace as long as the block lasts."""
+    """Run a workspace for the duration of the block."""
     held = Workspace()
     with serving(_Handler, held=held) as port:
         held.host = f"http://127.0.0.1:{port}"
@@ -101,7 +101,7 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
         words = {name: values[0] for name, values in parse_qs(parts.query).items()}
         self.held.asked.append((self.command, unquote(parts.path), self.headers.get("Range", "")))
         try:
-            # The SDK asks for what a host says of itself before it has credentials.
+            # The SDK requests the host's description before it has credentials.
             known = not parts.path.startswith("/.well-known/")
             if known and self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 raise RefusedError(
@@ -139,15 +139,15 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
     def _run(self, words: dict[str, str]) -> dict[str, Any]:
         run = self.held.runs.get(int(words["run_id"]))
         if run is None:
-            said = f"Run {words['run_id']} does not exist."
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "INVALID_PARAMETER_VALUE", said)
+            message = f"Run {words['run_id']} does not exist."
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "INVALID_PARAMETER_VALUE", message)
         return {"run_id": int(words["run_id"]), **run}
 
     def _cluster(self, words: dict[str, str]) -> dict[str, Any]:
         cluster = self.held.clusters.get(words["cluster_id"])
         if cluster is None:
-            said = f"Cluster {words['cluster_id']} does not exist"
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "INVALID_PARAMETER_VALUE", said)
+            message = f"Cluster {words['cluster_id']} does not exist"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "INVALID_PARAMETER_VALUE", message)
         return {"cluster_id": words["cluster_id"], **cluster}
 
     def _status(self, words: dict[str, str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""A door before a real server: it hands requests on, and does to the answers what a test asks for.
+"""A proxy before a real server: it passes requests on, and changes the answers as a test requests.
 
-No real server becomes slow or falls silent on demand, and the network between it and its clients does.
+No real server slows down or stops answering on demand; the network between it and its clients does.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-#: A status and a body, with which the door answers itself.
+#: A status and a body for the proxy's own answer.
 Answer = tuple[int, bytes]
-# Between two ends of a connection only; the body's length is what the door sends.
+# For one connection only; the body's length is what the proxy sends.
 _HOP = ("connection", "transfer-encoding", "content-length", "keep-alive")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asks for."""
+    """A client's request."""
 
     method: str
     path: str
@@ -32,27 +32,27 @@ class Request:
 
 @dataclass
 class Door:
-    """What the door does; tests change it while it is open."""
+    """The proxy's behaviour; tests change it while it is open."""
 
     url: str
-    #: An answer instead of the server's; None hands the request on.
+    #: An answer instead of the server's; None passes the request on.
     answers: Callable[[Request], Answer | None] = lambda request: None
-    #: Whether the answer to this request comes slowly or stops.
+    #: Whether the answer to this request is slow or stops.
     concerns: Callable[[Request], bool] = lambda request: False
-    #: Into so many pieces the body is cut, with so many seconds before each.
+    #: The body is cut into so many pieces, with so many seconds before each.
     pieces: int = 1
     pause: float = 0.0
-    #: After so many pieces nothing comes any more; before the first of them there is no answer at all.
+    #: Nothing comes after so many pieces; with 0 there is no answer at all.
     stops_after: int | None = None
-    #: Every request, for looking at what was asked for.
+    #: Every request.
     asked: list[Request] = field(default_factory=list)
-    #: Nothing waits any longer.
+    #: Ends all waiting.
     closed: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
 def door(server: str) -> Iterator[Door]:
-    """A door before a server, by its URL, as long as the block lasts."""
+    """Run a proxy before a server, given its URL, for the duration of the block."""
     handler = type("Handler", (_Handler,), {"server_url": server})
     front = _Server(("127.0.0.1", 0), handler)
     opened = handler.door = Door(f"http://127.0.0.1:{front.server_port}")
@@ -69,7 +69,7 @@ def door(server: str) -> Iterator[Door]:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # Many clients come at once; those that nobody lets in wait for seconds before they ask again.
+    # Many clients connect at once; a rejected one would wait for seconds before it retries.
     request_queue_size = 256
 
 
@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._fall_silent()
             return
         server = http.client.HTTPConnection(urlsplit(self.server_url).netloc, timeout=60)
-        # As they are, also the name of the host: they may be signed.
+        # Unchanged, also the host's name: they may be signed.
         headers = dict(request.headers.items())
         server.request(request.method, request.path, request.body or None, headers)
         answer = server.getresponse()

@@ -1,4 +1,4 @@
-"""Logs of jobs that know their epochs only, each in the form in which its program writes them."""
+"""Logs of jobs that have epochs only, each in the format of its program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class EpochJob:
     ranks: int
     epoch_s: float
     epochs: int = 40
-    #: From the start of the job to its first epoch, and by how much longer that takes than the others.
+    #: From the start of the job to its first epoch, and how much longer that epoch takes than the
+    #: others.
     startup_s: float = 0.0
     tracing_s: float = 0.0
     #: Of all ranks in an epoch, and of one rank in a step.
@@ -33,7 +34,7 @@ class EpochJob:
 
     @property
     def steps(self) -> int:
-        """Steps of each rank in an epoch."""
+        """Return the steps of each rank in an epoch."""
         return -(-self.samples // (self.batch * self.ranks))
 
     @property
@@ -42,7 +43,7 @@ class EpochJob:
 
     @property
     def spans(self) -> Iterator[tuple[float, float]]:
-        """Begin and end of every epoch, seconds since the start of the job."""
+        """Return start and end of every epoch, seconds since the start of the job."""
         begin = self.startup_s
         for epoch in range(self.epochs):
             end = begin + self.epoch_s + (0.0 if epoch else self.tracing_s)
@@ -51,21 +52,21 @@ class EpochJob:
 
 
 def epoch_times_of(run: Run) -> EpochTimes:
-    """Analyse a run that knows its epochs only, and return their times."""
+    """Analyse a run of epochs, and return their times."""
     found = analyse(run).epoch_times
     assert found is not None
     return found
 
 
 def write_ehealth(folder: Path, job: EpochJob, repeat: int = 1) -> Path:
-    """A log of the eHealth benchmarks: rank 0 and the last rank print their epochs."""
+    """Write a log of the eHealth benchmarks: rank 0 and the last rank print their epochs."""
     lines = [_stamped(0.0, f"HOROVOD_CLUSTER - REPEAT {repeat}")]
     for epoch, (begin, end) in enumerate(job.spans, 1):
         for rank in sorted({0, job.ranks - 1}):
             label = f"[1,{rank}]<stdout>:"
             lines.append(_stamped(begin, f"{label}Epoch {epoch}/{job.epochs}"))
             lines.append(_stamped(end, f"{label} - {end - begin:.0f}s - loss: 1.0160"))
-    # The ranks take turns within an epoch.
+    # The ranks alternate within an epoch.
     lines.sort(key=lambda line: line[:19])
     facts = (job.samples, 1695, "HOROVOD_CLUSTER", "p2.8xlarge", "p2.8xlarge", 2, job.ranks, repeat)
     named = "|".join(map(str, (*facts, job.epochs, 0.001, job.batch)))
@@ -74,7 +75,7 @@ def write_ehealth(folder: Path, job: EpochJob, repeat: int = 1) -> Path:
 
 
 def write_keras(folder: Path, job: EpochJob) -> Path:
-    """What rank 0 has printed with ``verbose=2``; the folder's name tells the number of ranks."""
+    """Write rank 0's output with ``verbose=2``; the folder's name has the number of ranks."""
     lines = []
     for epoch, (begin, end) in enumerate(job.spans, 1):
         took = end - begin
@@ -85,7 +86,7 @@ def write_keras(folder: Path, job: EpochJob) -> Path:
 
 
 def write_time_history(folder: Path, job: EpochJob) -> Path:
-    """What TimeHistory logs of every so many steps, as many as an epoch has."""
+    """Write TimeHistory's log of every so many steps, as many as an epoch has."""
     lines = []
     for epoch, (begin, end) in enumerate(job.spans):
         took = end - begin
@@ -96,7 +97,7 @@ def write_time_history(folder: Path, job: EpochJob) -> Path:
 
 
 def write_log_callback(folder: Path, job: EpochJob) -> Path:
-    """What HorovodRunner's LogCallback sends to the driver, without anything of single batches."""
+    """Write what HorovodRunner's LogCallback sends to the driver, without single batches."""
     lines = []
     for epoch, (begin, end) in enumerate(job.spans):
         lines.append(f"{_unix(begin):.6f}: begin epoch: {epoch} begin, logs: None")
@@ -105,10 +106,10 @@ def write_log_callback(folder: Path, job: EpochJob) -> Path:
 
 
 def write_mlflow(folder: Path, job: EpochJob) -> Path:
-    """What collecting from MLflow writes: a metric at the end of every epoch."""
+    """Write what collecting from MLflow writes: a metric at the end of every epoch."""
     ends = [end for _, end in job.spans]
     ms = [round(_unix(end) * 1e3) for end in ends]
-    told = {
+    content = {
         "stallscope_mlflow": 1,
         "run_id": f"{job.ranks:032x}",
         "run_name": f"np{job.ranks}",
@@ -119,7 +120,7 @@ def write_mlflow(folder: Path, job: EpochJob) -> Path:
         "metrics": {"loss": [[at, epoch, 1.9] for epoch, at in enumerate(ms)]},
         "system_metrics": {},
     }
-    return _write(folder / f"run-{job.ranks}" / "metrics.mlflow.json", [json.dumps(told)])
+    return _write(folder / f"run-{job.ranks}" / "metrics.mlflow.json", [json.dumps(content)])
 
 
 #: By the name of the parser that reads it.

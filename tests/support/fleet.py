@@ -1,10 +1,11 @@
-"""Ranks that record into one folder and upload to one MLflow run, each a process of its own.
+"""Ranks that record into one folder and upload to one MLflow run, each in a separate process.
 
 python -m support.fleet FOLDER RUN_ID RANKS SECONDS
 
-They begin together, and time is their own: it goes from one upload to the next, so that an hour takes
-seconds. Every request of a rank says in a header at which second it was made. What uploads is what runs
-beside training; the ranks are forked from one process, so that MLflow is imported once.
+They start together on a simulated clock, which jumps from one upload to the next, so that an hour
+takes seconds. Every request of a rank has a header with the second of the clock. The uploads are
+those that run beside training; the ranks are forked from one process, so that MLflow is imported
+once.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Clock:
 
 
 class Training:
-    """A rank that takes a step every second, and says so to what uploads."""
+    """A rank that takes a step every second, and reports it to the uploader."""
 
     over = False
 
@@ -87,7 +88,7 @@ def rank_(rank: int, folder: Path, run_id: str, size: int, seconds: int) -> None
 
 def main() -> None:
     folder, run_id, size, seconds = sys.argv[1:]
-    # All that this imports is not imported by every rank.
+    # Imported here once, and not by every rank.
     MlflowRun(run_id).artifacts()
     children = []
     wait, begin = os.pipe()

@@ -1,7 +1,7 @@
-"""Google's sign-in, before the emulator of its store, which asks nobody who he is.
+"""Google's sign-in in front of the emulator of its store, which checks no credentials.
 
-Google gives nobody a server to run, and no emulator of its store checks a login, so this stands in for
-it: it exchanges what a service account has signed for a token, and refuses in Google's words.
+Google has no server to run locally, and no emulator of its store checks a login, so this replaces
+it: it exchanges a service account's signed request for a token, and refuses with Google's messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ACCOUNT = "train@stallscope.iam.gserviceaccount.com"
 
 @dataclass(frozen=True)
 class Google:
-    """Where the store is, and the file by which its clients log in."""
+    """The store's address, and the file for its clients' login."""
 
     endpoint: str
     key_file: Path
@@ -30,14 +30,14 @@ class Google:
         return {
             "STORAGE_EMULATOR_HOST": self.endpoint,
             "GOOGLE_APPLICATION_CREDENTIALS": str(self.key_file),
-            # Without a login, nobody asks whether this is a machine of Google's.
+            # Without a login, no client checks whether this is a Google machine.
             "NO_GCE_CHECK": "true",
         }
 
 
 @contextmanager
 def signed_in(endpoint: str, folder: Path, bucket: str) -> Iterator[Google]:
-    """A door before a store: one service account may read buckets whose names begin so."""
+    """Run a proxy before a store: one service account may read buckets with this prefix."""
     with door(endpoint) as front:
         key_file = folder / "service-account.json"
         public = write_key_file(key_file, front.url)
@@ -46,7 +46,7 @@ def signed_in(endpoint: str, folder: Path, bucket: str) -> Iterator[Google]:
 
 
 def write_key_file(path: Path, endpoint: str) -> str:
-    """Write what Google gives the owner of a service account; its new public key."""
+    """Write the file that Google gives the owner of a service account; return its new public key."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

@@ -1,8 +1,8 @@
-"""Which tests stay together where several workers run tests, and which begin first.
+"""The groups of tests that stay on one worker, and their order.
 
-One worker has all tests that talk to servers, which start once and mostly wait, another all that look
-at pages, as two browsers at a time are slow; of the others every file is one worker's, as its tests
-share what they have made.
+One worker gets all tests that talk to servers, which start once and mostly wait. Another gets all
+tests that look at pages, as two browsers at a time are slow. Every other file goes to one worker,
+as its tests share fixtures.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from functools import cache
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
-#: In whose files all tests are one group: a file that has both markers is the first one's.
+#: All tests of a file with one of these are one group: a file with both belongs to the first.
 _TOGETHER = ("services", "browser")
-#: Folders whose tests start processes: Spark's for minutes.
+#: Folders whose tests start processes: Spark's take minutes.
 _SLOW = ("spark", "cli", "batch")
 
 
 @cache
 def group_of(file: str) -> str:
-    """The group of a file's tests.
+    """Return the group of a file's tests.
 
-    By its text: who hands out tests does not collect them and knows none of their markers.
+    It reads the file's text: the scheduler does not collect tests and knows none of their markers.
 
     Args:
         file: as in the ids of its tests, from the repository's root.
@@ -31,7 +31,7 @@ def group_of(file: str) -> str:
 
 
 def turn(test: str) -> int:
-    """When a test begins, by its id: the lower, the earlier."""
+    """Return a test's place in the order, by its id: lower is earlier."""
     file = test.partition("::")[0]
     if group_of(file) in _TOGETHER:
         return 0

@@ -1,4 +1,4 @@
-"""Measurements of loaders as ``measure_input`` writes them."""
+"""Write measurements of loaders as ``measure_input`` does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def measured(**changes: Any) -> dict[str, Any]:
-    """Nine batches of 8 ms after a slow first one, most of it augmentation."""
+    """Return nine batches of 8 ms after a slow first one, most of it augmentation."""
     content = {
         "stallscope_input": 1,
         "recorder": "0.1.0",
@@ -37,7 +37,7 @@ def measured(**changes: Any) -> dict[str, Any]:
 
 
 def write_measured(folder: Path, **changes: Any) -> Path:
-    """One rank's file in a folder."""
+    """Write one rank's file into a folder."""
     content = measured(**changes)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"rank-{content['rank']:05d}.0.input.json"

@@ -16,7 +16,7 @@ LabStarter = Callable[..., Lab]
 
 @pytest.fixture
 def start_lab(tmp_path: Path) -> Iterator[LabStarter]:
-    """Starts hosts; what ssh starts there finds the programs of an environment first."""
+    """Start hosts; programs started over ssh find an environment's programs first."""
     reason = why_impossible()
     if reason is not None:
         if os.environ.get("CI"):

@@ -1,4 +1,4 @@
-"""Runs of which one rank's timestamps come late in some steps."""
+"""Runs in which one rank's timestamps are late in some steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stallscope.run import Run
 
 
 def made_late(run: Run, rank: int, column: str, steps: Sequence[int], ns: int) -> Run:
-    """The run with a timestamp of a rank later in these steps, but no later than the step's end."""
+    """Return the run with a rank's timestamp later in these steps, but not after the step's end."""
     table = run.steps
     ranks, numbers, end = (table[name].to_numpy() for name in ("rank", "step", "end"))
     own = (ranks == rank) & np.isin(numbers, list(steps))

@@ -1,4 +1,4 @@
-"""HTTP servers on this machine that stand in for services nobody can run here."""
+"""HTTP servers on this machine that replace services that cannot run locally."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore clients that leave once they have what they want."""
+        """Ignore clients that leave early."""
 
 
 class QuietHandler(BaseHTTPRequestHandler):
@@ -26,7 +26,7 @@ class QuietHandler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(handler: type[QuietHandler], **attributes: object) -> Iterator[int]:
-    """Serve on a free port as long as the block lasts, and return the port.
+    """Serve on a free port for the duration of the block, and return the port.
 
     Args:
         handler: answers the requests.

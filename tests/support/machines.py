@@ -1,4 +1,4 @@
-"""What MLflow measured of machines while a run trained, as collecting leaves it beside the logs."""
+"""MLflow's machine series during a run, as collecting writes them into the folder of logs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def began_ms(run: Run) -> int:
 
 
 def history(begin_ms: int, values: Sequence[float], apart_ms: int = 250) -> History:
-    """Values at equal distances."""
+    """Return values at equal distances."""
     return [begin_ms + apart_ms * number for number in range(len(values))], list(values)
 
 
 def write_metrics(folder: Path, machines: Mapping[str, Any], **more: Any) -> Path:
-    """The file, into a folder with logs."""
-    told = {
+    """Write the file into a folder with logs."""
+    content = {
         "stallscope_mlflow": 1,
         "run_id": "abc",
         "where": "mlflow:abc",
@@ -36,5 +36,5 @@ def write_metrics(folder: Path, machines: Mapping[str, Any], **more: Any) -> Pat
         **more,
     }
     path = folder / NAME
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(content))
     return path

@@ -1,4 +1,4 @@
-"""What every parser has to hold, and a whole log of each kind."""
+"""The contract of every parser, and a complete log of each kind."""
 
 from __future__ import annotations
 
@@ -66,22 +66,22 @@ def _pattern(_: Path) -> bytes:
 
 
 def _mlflow(_: Path) -> bytes:
-    told = json.loads((HERE / "mlflow_runs.json").read_text())["keras"]
+    logged = json.loads((HERE / "mlflow_runs.json").read_text())["keras"]
     return checked_record_file(
         MlflowRecord(
             where="mlflow:abc",
             run_id="abc",
             run_name="a run",
             status="FINISHED",
-            start_ms=told["start_ms"],
-            end_ms=told["end_ms"],
-            params=told["params"],
-            training_data=told["training_data"],
-            metrics=told["metrics"],
-            metric_names=sorted(told["metrics"]),
+            start_ms=logged["start_ms"],
+            end_ms=logged["end_ms"],
+            params=logged["params"],
+            training_data=logged["training_data"],
+            metrics=logged["metrics"],
+            metric_names=sorted(logged["metrics"]),
             artifacts=0,
             possible_logs=0,
-            system_metrics={"system/a/cpu_utilization_percentage": ([told["start_ms"]], [12.5])},
+            system_metrics={"system/a/cpu_utilization_percentage": ([logged["start_ms"]], [12.5])},
         )
     ).read()
 
@@ -91,12 +91,12 @@ def _neighbour(name: str) -> bytes:
 
 
 def _kineto(_: Path) -> bytes:
-    """What is before a trace's events, and of those only the ones that are annotations."""
+    """Return the start of a trace up to its events, and of those the annotations only."""
     head, *events = _neighbour("rank0.pt.trace.json.gz").split(b"\n  },")
     return b"\n  },".join([head, *(event for event in events if b"user_annotation" in event)])
 
 
-#: A whole log of each kind, by the parser's name.
+#: A complete log of each kind, by the parser's name.
 SAMPLES: dict[str, Callable[[Path], bytes]] = {
     "step-log": _step_log,
     "mlflow-metrics": _mlflow,
@@ -111,16 +111,16 @@ SAMPLES: dict[str, Callable[[Path], bytes]] = {
 
 
 def holds(parser: Parser, data: bytes) -> list[Parsed]:
-    """Parse bytes: logs as they have to be, or an error of one sentence that names the file."""
+    """Parse bytes: the result must be valid logs, or an error of one sentence that names the file."""
     try:
         one = parser.parse("some/log", data)
     except UnreadableError as error:
-        said = str(error)
+        message = str(error)
     else:
-        said = ""
-    if said:
-        assert said.startswith("some/log: ")
-        assert "\n" not in said
+        message = ""
+    if message:
+        assert message.startswith("some/log: ")
+        assert "\n" not in message
         return []
     logs = [one, *one.more]
     for log in logs:

@@ -1,4 +1,4 @@
-"""Places that logs are fetched from, and what is said of those that cannot be opened."""
+"""Places that logs are fetched from, and the errors of those that cannot be opened."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def refusal(place: str, reason: str = "", shown: str | None = None, causes_too: 
     """Open a place that refuses, and return the error: one sentence, without any secret.
 
     Args:
-        place: what the user named.
-        reason: what the sentence says first of it.
-        shown: how the sentence names the place, where it hides something.
-        causes_too: whether the errors that led to it must hold no secret either.
+        place: the user's text.
+        reason: the sentence's first words about it.
+        shown: the place's name in the sentence, if that hides something.
+        causes_too: whether the errors behind it must contain no secret either.
     """
     with pytest.raises(StallscopeError) as raised:
         open_source(place).files()

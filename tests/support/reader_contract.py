@@ -1,4 +1,4 @@
-"""Every kind of file that is read: a whole one of each, and what reading any bytes as it has to hold."""
+"""Every kind of file: a complete sample of each, and the contract for reading any bytes as it."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ APPLICATION = "app-20261121230239-0000"
 class Reader:
     """One kind of file."""
 
-    #: Makes a whole one.
+    #: Makes a complete one.
     sample: Callable[[Path], bytes]
-    #: Reads bytes as this kind and looks at what comes of it: something, nothing, or a sentence.
+    #: Reads bytes as this kind and checks the result: something, nothing, or a sentence.
     holds: Callable[[bytes], object]
-    #: How ``inspect`` names it; None where it is read by nobody.
+    #: Its name in ``inspect``; None if no parser reads it.
     format: str | None
-    #: Names of such files, where those tell what they are.
+    #: Names of such files, if the name decides.
     file_name: str = "log"
 
 
 def in_a_sentence(read: Callable[[bytes], object], data: bytes) -> object:
-    """What is read of bytes; nothing where that ends in an error of one sentence."""
+    """Read bytes; return nothing if that ends in an error of one sentence."""
     try:
         return read(data)
     except StallscopeError as error:
-        said = str(error)
-    assert said.startswith("some/log: ")
-    assert "\n" not in said
+        message = str(error)
+    assert message.startswith("some/log: ")
+    assert "\n" not in message
     return None
 
 
@@ -108,13 +108,13 @@ def _events(name: str, data: bytes) -> Sequence[Event]:
 
 def _event_log(data: bytes) -> object:
     file = SourceFile("some/log", "some/log", len(data), "", lambda start, end: data[start:end])
-    told = read_event_log([file])
-    assert all("\n" not in problem.what for problem in told.problems)
-    # As one of a folder's other files it is read at once, where it is not compressed.
+    found = read_event_log([file])
+    assert all("\n" not in problem.what for problem in found.problems)
+    # As one of several files in a folder it is read at once, unless it is compressed.
     at_once = _events("spark-events", data)
     if at_once:
-        assert [one.what for one in told.events] == [one.what for one in at_once]
-    return told.events
+        assert [one.what for one in found.events] == [one.what for one in at_once]
+    return found.events
 
 
 def _nothing(data: bytes) -> str:
@@ -177,7 +177,7 @@ def _beside(
     return Reader(sample, partial(in_a_sentence, read), name, file_name)
 
 
-#: What lies beside logs, each by a name of its own.
+#: Companion files of logs, by name.
 BESIDE: dict[str, Reader] = {
     "records": _beside(_some_records, _records, "step-log"),
     "input-times": _beside(

@@ -14,20 +14,20 @@ from .local_servers import QuietHandler, serving
 
 @dataclass
 class Receiver:
-    """What a receiver gets."""
+    """What a receiver has got."""
 
     url: str = ""
     #: The statuses of its next answers; later ones are 204.
     answers: list[int] = field(default_factory=list)
     #: All requests: path and login.
     requests: list[tuple[str, str | None]] = field(default_factory=list)
-    #: The notifications that it has accepted.
+    #: The accepted notifications.
     accepted: list[dict[str, Any]] = field(default_factory=list)
 
 
 @contextmanager
 def receiver(*answers: int) -> Iterator[Receiver]:
-    """Receive notifications as long as the block lasts.
+    """Receive notifications for the duration of the block.
 
     Args:
         answers: the statuses of the first answers.

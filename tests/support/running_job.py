@@ -1,4 +1,4 @@
-"""The logs of a job that goes on while a test looks at them."""
+"""The logs of a job that continues while a test looks at them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Real servers for tests: started when the first test asks, ended after the last one, also a failed one.
+"""Real servers for tests: started by the first test that needs one, ended after the last, also on
+failure.
 
-What runs them is in ``tools/services``; ``make services`` starts the same by hand.
+``tools/services`` runs them; ``make services`` starts the same by hand.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _TOOLS = Path(__file__).parents[2] / "tools" / "services"
 
 
 def tool(name: str) -> ModuleType:
-    """A module of ``tools/services``, which is no part of the package."""
+    """Import a module of ``tools/services``, which is not part of the package."""
     if "stallscope_services" not in sys.modules:
         _load("stallscope_services", _TOOLS / "__init__.py", [str(_TOOLS)])
     return importlib.import_module(f"stallscope_services.{name}")
@@ -51,21 +52,23 @@ def _need(there: bool, reason: str) -> None:
 
 @pytest.fixture(scope="session")
 def services_side() -> None:
-    """The environment with MLflow's server and those of stores."""
+    """Return the environment with MLflow's server and the stores' servers."""
     ready = tool("server").ENVIRONMENT / ".ready"
     _need(ready.exists(), "there is no .venv-services with servers to talk to: make services-env")
 
 
 @pytest.fixture(scope="session")
 def mlflow_server(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The tracking URI of an MLflow server for all tests: SQLite, artifacts through the server."""
+    """Return the tracking URI of an MLflow server for all tests: SQLite, artifacts through the
+    server.
+    """
     with tool("mlflow").mlflow_server(tmp_path_factory.mktemp("servers") / "mlflow") as uri:
         yield uri
 
 
 @pytest.fixture(name="client")
 def mlflow_client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A client of the MLflow server, which this process and its children use from then on."""
+    """Return a client of the MLflow server; this process and its children use it from then on."""
     from mlflow import MlflowClient
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server)
@@ -74,7 +77,7 @@ def mlflow_client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture(scope="session")
 def spark_cluster(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A standalone Spark with one worker: ``master`` and the folder ``work`` of executors' logs."""
+    """Run a standalone Spark with one worker: ``master`` and the folder ``work`` of executors' logs."""
     spark = tool("spark")
     _need(
         spark.READY.exists(),
@@ -86,7 +89,7 @@ def spark_cluster(services_side: None, tmp_path_factory: pytest.TempPathFactory)
 
 @contextmanager
 def started(scheme: str, folder: Path) -> Iterator[Store]:
-    """A store's server as long as the block lasts."""
+    """Run a store's server for the duration of the block."""
     if scheme == "s3":
         with tool("s3").s3_server(folder) as service:
             yield S3Store(service)
@@ -101,33 +104,33 @@ def started(scheme: str, folder: Path) -> Iterator[Store]:
 
 @pytest.fixture(scope="session")
 def s3_store(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One S3 server for all tests."""
+    """Run one S3 server for all tests."""
     with started("s3", tmp_path_factory.mktemp("servers") / "s3") as store:
         yield store
 
 
 @pytest.fixture(scope="session")
 def gs_store(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One emulator of Google Cloud Storage for all tests."""
+    """Run one emulator of Google Cloud Storage for all tests."""
     with started("gs", tmp_path_factory.mktemp("servers") / "gcs") as store:
         yield store
 
 
 @pytest.fixture(scope="session")
 def azurite_side(services_side: None) -> None:
-    """Azurite, which npm brings."""
+    """Return Azurite, which npm installs."""
     _need(tool("azure").READY.exists(), "there is no Azurite in .venv-services: make services-env")
 
 
 @pytest.fixture(scope="session")
 def az_store(azurite_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One Azurite for all tests."""
+    """Run one Azurite for all tests."""
     with started("az", tmp_path_factory.mktemp("servers") / "azure") as store:
         yield store
 
 
 def _bucket(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """An empty bucket of a store that this process and those that it starts then use."""
+    """Create an empty bucket that this process and its children then use."""
     store.use(monkeypatch)
     yield store.new_bucket()
     store.forget()
@@ -135,7 +138,7 @@ def _bucket(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
 
 @pytest.fixture(params=["s3", "gs", "az"])
 def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """An empty bucket of each kind of store in turn."""
+    """Create an empty bucket of each kind of store in turn."""
     yield from _bucket(request.getfixturevalue(f"{request.param}_store"), monkeypatch)
 
 
@@ -166,28 +169,28 @@ class Sshd:
     service: Any
 
     def configure(self, *settings: str) -> None:
-        """Write the user's ssh configuration anew: how to reach the hosts, and more settings."""
+        """Rewrite the user's ssh configuration: how to reach the hosts, and more settings."""
         config = self.service.config(("alpha", "beta"), *settings)
         (self.home / ".ssh" / "config").write_text(config)
 
 
 @pytest.fixture(scope="session")
 def sshd_side() -> None:
-    """The distribution's sshd."""
+    """Return the distribution's sshd."""
     there = tool("ssh").find_sshd() is not None
     _need(there, "there is no sshd to connect to: make services-env")
 
 
 @pytest.fixture(scope="session")
 def ssh_service(sshd_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One sshd for all tests."""
+    """Run one sshd for all tests."""
     with tool("ssh").ssh_server(tmp_path_factory.mktemp("servers") / "ssh") as service:
         yield service
 
 
 @pytest.fixture
 def sshd(ssh_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
-    """An sshd that a user's own ssh configuration leads to; the home folder is the test's."""
+    """Make a user's own ssh configuration lead to the sshd; the home folder is the test's."""
     import sshfs
 
     yield use_sshd(ssh_service, tmp_path / "home", monkeypatch)
@@ -195,7 +198,7 @@ def sshd(ssh_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def use_sshd(service: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Sshd:
-    """Make ``home`` the home folder of a user who knows the server and whom it knows."""
+    """Make ``home`` the home folder of a user with known host keys and an accepted key."""
     import sshfs
 
     files = home / ".ssh"
@@ -205,6 +208,6 @@ def use_sshd(service: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Sshd:
     known.configure(f"IdentityFile {service.key}")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    # Connections are kept per process.
+    # Connections are cached per process.
     sshfs.SSHFileSystem.clear_instance_cache()
     return known

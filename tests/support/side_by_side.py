@@ -1,4 +1,4 @@
-"""Tests side by side, group by group."""
+"""Run tests in parallel, group by group."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .groups import group_of
 
 
 class Groups(LoadScopeScheduling):
-    """Hands out whole groups.
+    """Assign whole groups to workers.
 
     xdist has marks for that, which it adds to the ids of tests. From pytest 9.2 on these cannot be
-    changed, and every test goes to whoever is free.
+    changed, and every test goes to any free worker.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -8,5 +8,5 @@ from stallscope.analysis import Analysis, analyse
 
 
 def analysis_of_job(job: Job) -> Analysis:
-    """Simulate a job and analyse its run, without logs in between."""
+    """Simulate a job and analyse its run, without writing logs."""
     return analyse(simulate(job).run)

@@ -1,4 +1,4 @@
-"""A real Spark for tests: two executors, each a process with Python workers of its own."""
+"""A real Spark for tests: two executors, each a process with its own Python workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-# JVMs start slowly where others are at work.
+# JVMs start slowly on a busy machine.
 PATIENCE_SECONDS = 1_200.0
 #: Two executors of a core each.
 MASTER = "local-cluster[2,1,1024]"
@@ -23,7 +23,7 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def need_spark() -> None:
-    """Skip tests where there is no Spark or no Java; in CI they fail."""
+    """Skip tests without Spark or Java; in CI they fail."""
     if importlib.util.find_spec("pyspark") is None:
         reason = f"there is no Spark in {Path(sys.prefix).name}: pip install 'stallscope[spark]'"
     elif shutil.which("java") is None:
@@ -39,9 +39,9 @@ def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
     """Run a program with an environment as users set it for their own Spark.
 
     Args:
-        program: what the driver runs.
-        folder: its argument; what Spark leaves is put beside it.
-        settings: variables that executors have, too.
+        program: the driver's program.
+        folder: its argument; Spark writes its files next to it.
+        settings: variables, also of the executors.
     """
     own = {"PYTHONPATH": str(program.parent), **settings}
     on_executors = {**own, "PYTHONPATH": f"{program.parent}/executors:{program.parent}"}
@@ -74,7 +74,7 @@ def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
 
 
 def equal(one: Any, other: Any) -> None:
-    """Counts and words exactly, other numbers to 1e-9."""
+    """Compare counts and words exactly, other numbers to 1e-9."""
     if isinstance(one, dict):
         assert one.keys() == other.keys()
         for name in one:

@@ -1,4 +1,4 @@
-"""Jobs that began at a given time."""
+"""Jobs with a given start time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def began_at(folder: Path, moment: datetime | None) -> None:
-    """Let all logs of a folder have begun then; None: it is not known when."""
+    """Set the start of all logs in a folder; None: the start is unknown."""
     for path in folder.glob("*.steps.csv"):
         head, _, rest = path.read_text().partition("\n")
         mark, version, facts = head.split(" ", 2)

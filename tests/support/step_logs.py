@@ -1,4 +1,4 @@
-"""Step logs of small made-up jobs, in the recorder's own format: a short way to simulate them."""
+"""Step logs of small made-up jobs, in the recorder's format: a short way to simulate them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Job:
     compute_ms: float = 20.0
     other_ms: float = 1.0
     allreduce_ms: float = 3.0
-    #: Coefficient of variation of every stage, from step to step anew.
+    #: Coefficient of variation of every stage, independent in every step.
     noise: float = 0.02
     slow: Mapping[tuple[int, str], float] = field(default_factory=dict)
     #: Added to the first step: tracing.
@@ -33,9 +33,9 @@ class Job:
     #: On all ranks.
     validation_ms: float = 0.0
     checkpoint_ms: float = 0.0
-    #: Neighbouring ranks share a host.
+    #: Consecutive ranks share a host.
     hosts: Sequence[str] = ("alpha",)
-    #: Per host, how far its monotonic clock is ahead; from the start again where there are more hosts.
+    #: Per host, how far its monotonic clock is ahead; repeated if there are more hosts.
     clock_offset_ms: Sequence[float] = (0.0,)
     batch_size: int = 32
     stamps: bool = True
@@ -47,7 +47,7 @@ class Job:
 
 
 def write_job(folder: Path, job: Job = Job()) -> list[Path]:
-    """Simulate the job and write one log per rank; the paths, by rank."""
+    """Simulate the job and write one log per rank; return the paths by rank."""
     return simulator.write_logs(simulator.simulate(simulated_job(job)), folder)
 
 
@@ -59,7 +59,7 @@ def run_of_job(folder: Path, job: Job = Job()) -> Run:
 
 
 def simulated_job(job: Job) -> simulator.Job:
-    """The same job as ``simulate`` describes it."""
+    """Return the same job as ``simulate`` describes it."""
     ahead = job.clock_offset_ms
     return simulator.Job(
         ranks=job.ranks,

@@ -1,4 +1,4 @@
-"""Stores of objects for tests: one shape for S3, Google's and Azure's, each with its own real server."""
+"""Object stores for tests: one interface for S3, Google's and Azure's, each with its own real server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .google import TOKEN, write_key_file
 from .step_logs import Job, write_job
 
 _NUMBERS = itertools.count()
-#: In credentials that are wrong.
+#: In wrong credentials.
 SECRET = "nobody-may-ever-see-this-secret"
 
 
@@ -48,12 +48,12 @@ def put_job(folder: Path, job: Job, bucket: Bucket) -> Path:
 
 
 class Store(ABC):
-    """A real server, and how this process and those that it starts are led to it."""
+    """A real server, and how this process and its children find it."""
 
     scheme: str
-    #: Variables of the environment that begin so are of its clients.
+    #: Variables of the environment with this prefix belong to its clients.
     own: tuple[str, ...]
-    #: Where nothing else comes from: the developer's own settings.
+    #: The developer's own settings, when no others are set.
     nothing: ClassVar[dict[str, str]]
 
     def __init__(self, service: Any) -> None:
@@ -62,18 +62,18 @@ class Store(ABC):
     @property
     @abstractmethod
     def secret(self) -> str:
-        """What no message may hold."""
+        """Return what no message may contain."""
 
     @abstractmethod
     def client(self) -> Any:
-        """A file system that writes there, with the settings of now."""
+        """Return a file system that writes there, with the current settings."""
 
     @abstractmethod
     def wrong(self, folder: Path) -> dict[str, str]:
-        """Settings with credentials that are none; ``folder`` for files that they need."""
+        """Return settings with wrong credentials; ``folder`` for files that they need."""
 
     def use(self, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
-        """Make the server the one that clients find, with nothing of the developer's own."""
+        """Make the server the one that clients find, without the developer's settings."""
         for name in [name for name in os.environ if name.startswith(self.own)]:
             monkeypatch.delenv(name)
         for name, value in {**self.nothing, **self.service.settings(), **settings}.items():
@@ -81,7 +81,7 @@ class Store(ABC):
         self.forget()
 
     def forget(self) -> None:
-        """What is kept per process, with the settings of the test that was first."""
+        """Clear what is cached per process with the first test's settings."""
         open_source(f"{self.scheme}://bucket")._kind().clear_instance_cache()  # type: ignore[attr-defined]
 
     def new_bucket(self) -> Bucket:
@@ -91,14 +91,14 @@ class Store(ABC):
 
 
 class S3Store(Store):
-    """S3, as moto speaks it."""
+    """S3, as moto implements it."""
 
     scheme = "s3"
     own = ("AWS_",)
     nothing: ClassVar[dict[str, str]] = {
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        # A machine without keys would otherwise be asked for those of the cloud it may run in.
+        # A machine without keys would otherwise request those of the cloud it may run in.
         "AWS_EC2_METADATA_DISABLED": "true",
     }
 
@@ -138,11 +138,11 @@ class GcsStore(Store):
 
 
 class AzureStore(Store):
-    """Azure's Blob Storage, as Azurite speaks it."""
+    """Azure's Blob Storage, as Azurite implements it."""
 
     scheme = "az"
     own = ("AZURE_",)
-    # One login only, which has nothing: others would be looked for all over the machine.
+    # A single, empty login: otherwise clients would search the whole machine for others.
     nothing: ClassVar[dict[str, str]] = {"AZURE_TOKEN_CREDENTIALS": "EnvironmentCredential"}
 
     @property

@@ -1,4 +1,4 @@
-"""The processes beside training that upload logs, as tests look at them."""
+"""Observe the processes that upload logs during training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def uploaders(run_id: str) -> list[int]:
-    """Processes of this machine that upload to a run."""
+    """Return the processes of this machine that upload to a run."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -22,7 +22,7 @@ def uploaders(run_id: str) -> list[int]:
 
 
 def end_uploads(run_id: str) -> None:
-    """What still uploads when a test is over."""
+    """End uploads that still run when a test is over."""
     for pid in uploaders(run_id):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

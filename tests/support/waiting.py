@@ -1,11 +1,11 @@
-"""Waiting for things that happen elsewhere: in threads, processes and servers."""
+"""Wait for things that happen elsewhere: in threads, processes and servers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-#: Long enough for any machine; what tests wait for comes within seconds.
+#: Long enough for any machine; tests usually wait for seconds.
 PATIENCE_SECONDS = 240.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
 
@@ -15,18 +15,18 @@ def wait_until(
     what: str | Callable[[], str],
     seconds: float = PATIENCE_SECONDS,
 ) -> None:
-    """Return once a condition holds; fail where it does not hold in time.
+    """Return once a condition holds; fail if it does not hold in time.
 
     Args:
-        condition: looked at often at first, and ten times a second later.
-        what: what is waited for, for the message; a function is called when the time is over.
+        condition: checked often at first, and ten times a second later.
+        what: the expected event, for the message; a function is called when the time is over.
         seconds: how long to wait at most.
     """
     deadline = time.monotonic() + seconds
     pause = _SHORTEST_PAUSE
     while not condition():
         if time.monotonic() >= deadline:
-            said = what if isinstance(what, str) else what()
-            raise AssertionError(f"not within {seconds:.0f} s: {said}")
+            description = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {seconds:.0f} s: {description}")
         time.sleep(pause)
         pause = min(1.5 * pause, _LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-"""A web server as they are met: many do not say how long files are, and many give wholes only."""
+"""A web server as in practice: many do not report a file's length, and many serve whole files only."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 @dataclass
 class Web:
-    """What the server has, and how it gives it; tests change it while it runs."""
+    """The server's files and behaviour; tests change them while it runs."""
 
     url: str = ""
-    #: By name, what there is.
+    #: The files by name.
     files: dict[str, bytes] = field(default_factory=dict)
-    #: Whether it says how long a file is; where it does not, files come in chunks.
+    #: Whether it reports a file's length; if not, files come in chunks.
     sized: bool = False
-    #: What it says to HEAD of a file's length where it does not know it; None says nothing.
+    #: The length that HEAD reports if it is unknown; None reports nothing.
     head: int | None = None
-    #: Whether it gives parts of files.
+    #: Whether it serves parts of files.
     parts: bool = False
-    #: After so many bytes the connection breaks off.
+    #: The connection breaks after so many bytes.
     breaks_at: int | None = None
-    #: So often in a row each file is sent: without end, as far as a client knows.
+    #: Each file is sent so many times in a row: endless, for a client.
     times: int = 1
-    #: A status with which everything is refused.
+    #: A status with which it refuses everything.
     refuses: int | None = None
-    #: What was asked for: the method, the name, and the range.
+    #: Every request: the method, the name, and the range.
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)
 
 
 @contextmanager
 def web(**how: object) -> Iterator[Web]:
-    """A server on this machine as long as the block lasts."""
+    """Run a server on this machine for the duration of the block."""
     served = Web(**how)  # type: ignore[arg-type]
     with serving(_Handler, served=served) as port:
         served.url = f"http://127.0.0.1:{port}"
@@ -110,7 +110,7 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
                     piece if self.served.sized else b"%x\r\n%s\r\n" % (len(piece), piece)
                 )
             except OSError:
-                # The client wants no more of it.
+                # The client has stopped reading.
                 self.close_connection = True
                 return
         if not self.served.sized:

@@ -1,8 +1,9 @@
-"""A cluster of HDFS that is none: the calls of WebHDFS that collecting makes.
+"""A fake HDFS cluster: the calls of WebHDFS that collecting makes.
 
-Hadoop's namenode is in no package of PyPI, npm or Debian, and what Spark brings of Hadoop is its client,
-so this stands in for it. It answers over HTTP what the reference of WebHDFS says: a namenode that
-sends who reads on to a datanode, users and permissions, and errors as Hadoop's exceptions.
+Hadoop's namenode is in no package of PyPI, npm or Debian, and Spark contains only Hadoop's client,
+so this replaces it. It answers over HTTP as the reference of WebHDFS says: a namenode that
+redirects readers to a datanode, users and permissions, and errors in the form of Hadoop's
+exceptions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _DATANODE = "/datanode"
 
 
 class RemoteError(Exception):
-    """An answer that is an error, as Hadoop gives them."""
+    """An error answer, in Hadoop's format."""
 
     def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)
@@ -33,19 +34,19 @@ class RemoteError(Exception):
 
 @dataclass
 class Cluster:
-    """What a cluster holds, and who may read it."""
+    """The content of a cluster, and who may read it."""
 
     port: int = 0
     files: dict[str, bytes] = field(default_factory=dict)
-    #: When a file was written last; each time is later than the one before.
+    #: When a file was last written; each time is later than the one before.
     times: dict[str, int] = field(default_factory=dict)
-    #: The only user who may read.
+    #: The only user with read permission.
     user: str = "train"
-    #: Whether its datanodes have lost what the namenode knows of.
+    #: Whether its datanodes have lost files that the namenode lists.
     lost: bool = False
-    #: Whether it wants a ticket of Kerberos.
+    #: Whether it requires a Kerberos ticket.
     kerberos: bool = False
-    #: Every request that comes to the namenode: user, operation, path, offset.
+    #: Every request to the namenode: user, operation, path, offset.
     asked: list[tuple[str, str, str, int]] = field(default_factory=list)
 
     def put(self, folder: Path, path: str) -> None:
@@ -58,13 +59,13 @@ class Cluster:
         self.times[path] = 1_795_000_000_000 + len(self.times) + 1000 * self.times.get(path, 0)
 
     def below(self, folder: str) -> set[str]:
-        """The names in a folder."""
+        """List the names in a folder."""
         prefix = folder.rstrip("/") + "/"
         inside = [path for path in self.files if path.startswith(prefix)]
         return {path.removeprefix(prefix).partition("/")[0] for path in inside}
 
     def status(self, path: str, name: str = "") -> dict[str, Any]:
-        """What the namenode knows of a file or folder.
+        """Return the namenode's status of a file or folder.
 
         Raises:
             RemoteError: if it is not there.
@@ -86,7 +87,7 @@ class Cluster:
 
 @contextmanager
 def cluster() -> Iterator[Cluster]:
-    """A cluster as long as the block lasts."""
+    """Run a cluster for the duration of the block."""
     held = Cluster()
     with serving(_Handler, held=held) as port:
         held.port = port
@@ -115,8 +116,8 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
             self._send(401, b"<html>Authentication required</html>", "WWW-Authenticate: Negotiate")
             return
         if user != self.held.user:
-            said = f"Permission denied: user={user}, access=READ, inode={path}"
-            raise RemoteError(403, "AccessControlException", said)
+            message = f"Permission denied: user={user}, access=READ, inode={path}"
+            raise RemoteError(403, "AccessControlException", message)
         if operation == "OPEN":
             self.held.status(path)
             here = f"http://127.0.0.1:{self.held.port}{_DATANODE}"
@@ -131,8 +132,8 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
             raise RemoteError(403, "BlockMissingException", f"Could not obtain block of {path}")
         data, offset = self.held.files[path], int(words["offset"])
         if offset >= len(data) > 0:
-            said = f"Offset={offset} out of the range [0, {len(data)}); OPEN, path={path}"
-            raise RemoteError(403, "IOException", said)
+            message = f"Offset={offset} out of the range [0, {len(data)}); OPEN, path={path}"
+            raise RemoteError(403, "IOException", message)
         return data[offset : offset + int(words.get("length", len(data)))]
 
     def _say(self, content: dict[str, Any]) -> None:

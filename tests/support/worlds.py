@@ -1,4 +1,4 @@
-"""Step logs of simulated jobs whose ranks change: worlds one after the other."""
+"""Step logs of simulated jobs whose ranks change: consecutive worlds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from simulator import Clocks, Job, Noise, simulate, write_logs
 S = 1_000_000_000
 TIMES = ("begin", "data", "ready", "reduced", "end")
 HOSTS = ("alpha", "beta", "gamma")
-# How far the hosts' clocks are ahead: monotonic clocks by hours, wall clocks as where nobody sets them.
+# How far the hosts' clocks are ahead: monotonic clocks by hours, wall clocks like unsynchronized
+# ones.
 AHEAD_S = {"alpha": 0.0, "beta": 7.3, "gamma": -2.1}
 
 
 @dataclass(frozen=True)
 class World:
-    """A world: per rank its host, and the generation that its process counts."""
+    """A world: the host of each rank, and the generation that its process counts."""
 
     ranks: tuple[tuple[str, int], ...]
     #: When its first step starts, seconds after the first world's.

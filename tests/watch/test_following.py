@@ -1,4 +1,4 @@
-"""Several places, of which one does not answer."""
+"""Watch several places, of which one does not answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def watcher_of(job: RunningJob, kind: type[Place] = Place) -> Watcher:
 
 
 class Slow(Place):
-    """Answers once, and then when it may."""
+    """Answers once, and later only when allowed."""
 
     may_answer = threading.Event()
     looks = 0
@@ -57,7 +57,7 @@ def test_a_place_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
     ]
 
 
-def test_a_defect_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_ends_watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watcher = watcher_of(RunningJob(tmp_path))
 
     def look() -> None:
@@ -68,7 +68,7 @@ def test_a_defect_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         list(follow([watcher], _INTERVAL_S))
 
 
-def test_what_has_completed_is_not_followed(tmp_path: Path) -> None:
+def test_completed_runs_are_not_followed(tmp_path: Path) -> None:
     job = RunningJob(tmp_path)
     job.end()
     watcher = Watcher(Place(str(tmp_path), None, tmp_path, whole=False), [parse("stopped")])

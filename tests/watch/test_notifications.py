@@ -1,4 +1,4 @@
-"""Notifications to receivers that fail, refuse and come back."""
+"""Notifications to receivers that fail, refuse and recover."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_after_failures_they_are_delivered_in_order_and_once(notes: list[str]) -
     assert second.endswith("delivered again")
 
 
-def test_a_receiver_that_is_down_gets_them_when_it_is_back(
+def test_a_receiver_that_was_down_gets_them_when_it_is_back(
     notes: list[str], tmp_path: Path
 ) -> None:
     class Back(Receiver):
-        """Cannot be reached before it is back."""
+        """Unreachable until it is back."""
 
         name = "back"
 
@@ -93,7 +93,7 @@ def test_a_receiver_that_is_down_gets_them_when_it_is_back(
 
 
 @pytest.mark.parametrize("status", [404, 400, 302])
-def test_what_is_refused_is_not_sent_again(notes: list[str], status: int) -> None:
+def test_refused_notifications_are_not_sent_again(notes: list[str], status: int) -> None:
     with receiver(status) as got:
         deliver(receiver_of(got.url), notes, "one", "two")
     assert [one["text"] for one in got.accepted] == ["two"]
@@ -123,12 +123,12 @@ def test_a_wrong_url_is_an_error_that_does_not_show_it(url: str) -> None:
     assert SECRET not in str(raised.value)
 
 
-def test_a_url_with_blanks_is_not_tried_again(notes: list[str]) -> None:
+def test_a_url_with_spaces_is_not_tried_again(notes: list[str]) -> None:
     deliver(receiver_of(f"http://127.0.0.1:9/{SECRET} hook"), notes, "one")
     assert notes == ["--notify http://127.0.0.1:9: not delivered: its URL is invalid"]
 
 
-def test_what_cannot_be_delivered_in_the_end_is_counted(notes: list[str]) -> None:
+def test_undelivered_notifications_are_counted(notes: list[str]) -> None:
     class Down(Receiver):
         name = "down"
 
@@ -190,12 +190,12 @@ def test_at_most_one_per_condition_and_minute() -> None:
     assert throttle.passed([event("goes on", "ceased")], 20) == []
     assert throttle.passed([event("stops again")], 40) == []
     assert texts(throttle.passed([event("another run", run="b")], 50)) == ["another run"]
-    # The last state is what counts.
+    # Only the last state counts.
     assert texts(throttle.passed([], 60)) == ["stops again"]
     assert throttle.passed([], 200) == []
 
 
-def test_the_end_of_a_run_replaces_what_waits() -> None:
+def test_the_end_of_a_run_replaces_waiting_notifications() -> None:
     throttle = Throttle()
     throttle.passed([event("stops")], 0)
     ended = [event("goes on", "ceased"), event("completed", "completed", None)]

@@ -1,4 +1,4 @@
-"""Watching runs at URLs."""
+"""Watch runs at URLs."""
 
 from __future__ import annotations
 

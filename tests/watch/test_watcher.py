@@ -1,4 +1,4 @@
-"""What a watcher reports of runs whose logs grow."""
+"""A watcher's reports on runs whose logs grow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kinds(events: list[Event]) -> list[str]:
     return [event.kind for event in events]
 
 
-def test_a_stop_is_reported_once_with_who_is_missing(job: RunningJob) -> None:
+def test_a_stop_is_reported_once_with_the_missing_ranks(job: RunningJob) -> None:
     watcher = watcher_of(job.folder)
     assert watcher.first_look() == []
     job.wait_for_rank_1()
@@ -57,7 +57,7 @@ def test_a_stop_is_reported_once_with_who_is_missing(job: RunningJob) -> None:
     assert watcher.any_held
 
 
-def test_it_reports_that_the_job_goes_on_and_completes(job: RunningJob) -> None:
+def test_it_reports_that_the_job_resumes_and_completes(job: RunningJob) -> None:
     watcher = watcher_of(job.folder)
     watcher.first_look()
     job.wait_for_rank_1()
@@ -72,7 +72,7 @@ def test_it_reports_that_the_job_goes_on_and_completes(job: RunningJob) -> None:
     assert watcher.all_completed
 
 
-def test_a_job_that_ends_while_it_stands_still_does_not_go_on(job: RunningJob) -> None:
+def test_a_job_that_ends_while_stopped_does_not_resume(job: RunningJob) -> None:
     job.wait_for_rank_1()
     watcher = watcher_of(job.folder)
     assert kinds(watcher.first_look()) == ["holds"]
@@ -82,7 +82,7 @@ def test_a_job_that_ends_while_it_stands_still_does_not_go_on(job: RunningJob) -
     assert completed.kind == "completed"
 
 
-def test_it_looks_again_before_it_says_who_is_missing(job: RunningJob) -> None:
+def test_it_looks_again_before_it_names_missing_ranks(job: RunningJob) -> None:
     watcher = watcher_of(job.folder)
     job.hang({0: "ready"})
     assert watcher.first_look() == []
@@ -100,13 +100,15 @@ def test_a_rank_that_stays_silent_delays_it_by_one_look(job: RunningJob) -> None
     assert "network" not in event.text
 
 
-def test_the_only_look_reports_what_is_known(job: RunningJob) -> None:
+def test_a_single_look_reports_what_is_known(job: RunningJob) -> None:
     job.hang({0: "ready", 2: "ready"})
     assert kinds(watcher_of(job.folder).first_look(only=True)) == ["holds"]
 
 
 @pytest.mark.parametrize("changes", [{"pause": "validation"}, {"usual_us": None}])
-def test_validations_and_first_steps_are_no_stop(job: RunningJob, changes: dict[str, Any]) -> None:
+def test_validations_and_first_steps_are_not_stops(
+    job: RunningJob, changes: dict[str, Any]
+) -> None:
     watcher = watcher_of(job.folder)
     assert watcher.first_look() == []
     job.hang(dict.fromkeys(range(3), "end"), 90.0, **changes)
@@ -115,7 +117,7 @@ def test_validations_and_first_steps_are_no_stop(job: RunningJob, changes: dict[
     assert not watcher.any_held
 
 
-def test_a_place_that_cannot_be_read_is_reported_once_and_read_again(job: RunningJob) -> None:
+def test_an_unreadable_place_is_reported_once_and_read_again(job: RunningJob) -> None:
     watcher = watcher_of(job.folder)
     watcher.first_look()
     elsewhere = job.folder.with_name("elsewhere")
@@ -131,7 +133,7 @@ def test_a_place_that_cannot_be_read_is_reported_once_and_read_again(job: Runnin
     assert kinds(watcher.look()) == ["readable"]
 
 
-def test_a_place_that_cannot_be_read_at_first_is_an_error(tmp_path: Path) -> None:
+def test_a_place_that_is_unreadable_at_first_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         watcher_of(tmp_path / "nowhere").first_look()
 
@@ -148,7 +150,7 @@ def test_a_later_run_in_the_same_folder_is_watched(job: RunningJob) -> None:
     assert event.run_id == "run-43"
 
 
-def test_a_stop_alone_needs_no_analysis(job: RunningJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_needs_no_analysis(job: RunningJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "analyse", None)
     job.wait_for_rank_1()
     conditions = ("stopped", "stopped.seconds>5 and not stopped.seconds>60")
@@ -175,7 +177,7 @@ def test_an_undecided_condition_is_noted_once(job: RunningJob) -> None:
     assert "there is no baseline" in note
 
 
-def test_of_a_store_the_open_runs_are_watched(
+def test_open_runs_of_a_store_are_watched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collect_job(tmp_path, Job(run_id="ended-before"))

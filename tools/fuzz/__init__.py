@@ -1,1 +1,1 @@
-"""Looks for input that breaks a parser, guided by what code it reaches (``make fuzz``)."""
+"""Search for input that breaks a parser, guided by code coverage (``make fuzz``)."""

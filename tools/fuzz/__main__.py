@@ -1,10 +1,10 @@
-"""Fuzzes every target for its share of the time, and says what broke.
+"""Fuzz every target for its share of the time, and print what broke.
 
     PYTHONPATH=tools:tests python -m fuzz [--seconds 60] [--only TARGET…] [--keep]
 
-What was found so far is in .stallscope/fuzz/corpus, and inputs that break a target are in
-.stallscope/fuzz/broken: each is played again with ``python -m fuzz.harness TARGET FILE``. An input
-breaks a target that raises what is no error of Stallscope's, or takes more than twenty seconds or 2 GB.
+Inputs found so far are in .stallscope/fuzz/corpus, and inputs that break a target in
+.stallscope/fuzz/broken: replay one with ``python -m fuzz.harness TARGET FILE``. An input breaks a
+target that raises an error other than Stallscope's, or takes more than twenty seconds or 2 GB.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from .targets import TARGETS
 _FOUND = Path(".stallscope/fuzz")
 _LONGEST_INPUT = 4096
 _LIMITS = (f"-max_len={_LONGEST_INPUT}", "-timeout=20", "-rss_limit_mb=2048")
-# Of the output of a target that broke, what says why.
+# The part of a broken target's output that shows why.
 _LAST_CHARACTERS = 3000
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=int, default=60, help="in all")
+    parser.add_argument("--seconds", type=int, default=60, help="in total")
     parser.add_argument("--only", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="put the fewest inputs that reach as much into tools/fuzz",
+        help="put a minimal set of inputs with the same coverage into tools/fuzz",
     )
     options = parser.parse_args()
     share = max(1, options.seconds // len(options.only))
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _fuzz(target: str, seconds: int) -> bool:
-    """Fuzz one target; whether nothing broke it."""
+    """Fuzz one target; return whether nothing broke it."""
     corpus, broken = _FOUND / "corpus" / target, _FOUND / "broken" / target
     for folder in (corpus, broken):
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def _fuzz(target: str, seconds: int) -> bool:
 
 
 def _seeds(target: str) -> list[bytes]:
-    """What is kept, and the whole log that the parsers' own tests have."""
+    """Return the kept inputs, and the complete log of the parsers' tests."""
     sample = SAMPLES.get(target)
     if sample is None:
         return kept(target)

@@ -1,4 +1,4 @@
-"""Inputs that reach different code, one archive for each target."""
+"""Inputs that reach different code, one archive per target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEPT = Path(__file__).parent / "corpus"
 
 
 def kept(target: str) -> list[bytes]:
-    """The inputs that are kept of a target; none where there is no archive."""
+    """Return the kept inputs of a target; none without an archive."""
     path = _archive(target)
     if not path.exists():
         return []
@@ -21,11 +21,11 @@ def kept(target: str) -> list[bytes]:
 
 
 def keep(target: str, inputs: Iterable[bytes]) -> Path:
-    """Write a target's archive anew: the same inputs give the same bytes."""
+    """Write a target's archive again: the same inputs give the same bytes."""
     path = _archive(target)
     path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w:xz", preset=9) as archive:
-        # Inputs that begin alike lie side by side, and take little room.
+        # Sorted inputs with equal starts compress well.
         for data in sorted(set(inputs)):
             info = tarfile.TarInfo(hashlib.sha256(data).hexdigest()[:16])
             info.size = len(data)

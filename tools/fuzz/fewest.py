@@ -1,4 +1,4 @@
-"""The fewest inputs that are worth keeping: libFuzzer's own merge cannot start a Python module again."""
+"""Minimize a set of inputs: libFuzzer's own merge cannot start a Python module again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from types import FrameType
 
 _OF_INTEREST = "/parsers/"
 
-# In a file, from a line to a line.
+# A file, and a jump from one line to another.
 Turn = tuple[str, int, int]
 
 
 def fewest(target: Callable[[bytes], object], inputs: Iterable[bytes]) -> list[bytes]:
-    """Inputs that take every turn of the parsers' code that all of them take, short ones first."""
+    """Return inputs that take every branch of the parsers' code that all of them take, short ones
+    first.
+    """
     seen: set[Turn] = set()
     chosen = []
     for data in sorted(set(inputs), key=lambda one: (len(one), one)):

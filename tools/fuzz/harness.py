@@ -1,6 +1,6 @@
-"""One target under atheris: ``python -m fuzz.harness TARGET [libFuzzer's arguments]``.
+"""Run one target under atheris: ``python -m fuzz.harness TARGET [libFuzzer's arguments]``.
 
-A process of its own, as libFuzzer ends the one that it runs in.
+It is a separate process, as libFuzzer ends the process that it runs in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ with atheris.instrument_imports(include=["stallscope.parsers", "stallscope.colle
 from fuzz.corpus import kept
 from fuzz.mutating import changes
 
-# Of all changes, so many are left to libFuzzer, which knows what comparisons failed.
+# The share of changes left to libFuzzer, which knows the comparisons that failed.
 _BLIND = 0.4
 
 

@@ -1,8 +1,8 @@
-"""How long parsers take for one line without an end, and in how much memory (no test: takes minutes).
+"""Measure how long parsers take for one endless line, and in how much memory (no test: takes minutes).
 
     PYTHONPATH=tools:tests python -m fuzz.one_line [--megabytes 100] [--only TARGET…]
 
-Prints a row for every target and filling: processor seconds, and the most megabytes beyond the input.
+Prints a row for every target and filling: CPU seconds, and the peak megabytes beyond the input.
 """
 
 from __future__ import annotations
@@ -52,12 +52,10 @@ def main() -> None:
     if options.filling is not None:
         print(_row(options.only[0], options.filling, options.megabytes))
         return
-    print(
-        "| target | one line of | processor seconds | MB beyond it |\n| --- | --- | ---: | ---: |"
-    )
+    print("| target | one line of | CPU seconds | MB beyond it |\n| --- | --- | ---: | ---: |")
     for target in options.only:
         for filling in _FILLINGS:
-            # A process each: the most memory that a process has had never falls.
+            # One process each: a process's peak memory never falls.
             words = ["--megabytes", str(options.megabytes), "--only", target, "--filling", filling]
             own = subprocess.run(
                 [sys.executable, "-m", "fuzz.one_line", *words],
@@ -65,8 +63,8 @@ def main() -> None:
                 text=True,
                 check=False,
             )
-            said = own.stdout.strip() or f"| {target} | {filling} | failed: {own.stderr[-500:]} | |"
-            print(said, flush=True)
+            row = own.stdout.strip() or f"| {target} | {filling} | failed: {own.stderr[-500:]} | |"
+            print(row, flush=True)
 
 
 def _row(target: str, filling: str, megabytes: int) -> str:

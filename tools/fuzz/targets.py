@@ -1,4 +1,4 @@
-"""What is fuzzed: everything that is given bytes of logs, each by a name of its own."""
+"""The fuzzed functions: everything that reads bytes of logs, by name."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from stallscope.run import Run
 
 Target = Callable[[bytes], object]
 
-#: Stands between files where an input is a folder of them.
+#: Separates files in an input that is a folder of them.
 BETWEEN_FILES = b"\n==> next file <==\n"
-# Cuts what is small into many blocks.
+# Splits small inputs into many blocks.
 _BLOCK_BYTES = 61
 _SMALL = 1 << 16
 _FILTER = LineFilter((b"s - ", b"Epoch "), updates=(b" - ETA: ",))
@@ -58,7 +58,7 @@ def _parser(name: str) -> Target:
 
 
 def _or_unreadable(read: Target) -> Target:
-    """An error of Stallscope's is as good an end as a result."""
+    """Accept an error of Stallscope's as well as a result."""
 
     def target(data: bytes) -> None:
         with suppress(UnreadableError):
@@ -85,7 +85,7 @@ def _autotune(data: bytes) -> None:
 
 
 def _flight_recorder(data: bytes) -> None:
-    """The dumps of ranks 0, 1 …, each read and then all compared."""
+    """Read the dumps of ranks 0, 1 …, and compare them."""
     dumps = [
         parse_dump("some/log", part, prefix="log_", rank=rank)
         for rank, part in enumerate(data.split(BETWEEN_FILES))
@@ -122,7 +122,7 @@ def _events(data: bytes) -> None:
 
 
 def whole(data: bytes) -> list[Run]:
-    """The runs in a folder of such files, as ``stallscope.parsers.read`` reads them."""
+    """Return the runs in a folder of such files, as ``stallscope.parsers.read`` reads them."""
     reading = Reading()
     for name, part in zip(cycle(_NAMES), data.split(BETWEEN_FILES), strict=False):
         try:
@@ -138,7 +138,7 @@ def whole(data: bytes) -> list[Run]:
     return runs
 
 
-#: By name.
+#: The targets by name.
 TARGETS: dict[str, Target] = {
     **{parser.name: _parser(parser.name) for parser in PARSERS},
     "line-pattern": _parser(PATTERN),

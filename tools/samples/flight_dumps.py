@@ -1,4 +1,4 @@
-"""Make dumps of PyTorch's Flight Recorder with real Gloo ranks, of which rank 1 has a fault.
+"""Write dumps of PyTorch's Flight Recorder with real Gloo ranks, where rank 1 has a fault.
 
     python tools/samples/flight_dumps.py FOLDER CASE [--json]
 
@@ -32,7 +32,7 @@ STEPS = 6
 #: The step with the fault.
 AT = 3
 CASES = ("uneven", "skip", "sleep", "sigstop", "order", "subgroup", "none")
-# A rank stands still if its dump is the same so many times in succession.
+# A rank stands still if this many dumps in succession are equal.
 _LOOK_EVERY_S = 0.5
 _STILL = 6
 _PATIENCE_S = 120.0
@@ -40,7 +40,7 @@ _FOREVER_S = 600.0
 
 
 def train(case: str) -> None:
-    """Train on one rank, as the others do or with a fault."""
+    """Train on one rank, with a fault or without."""
     import torch
     from torch import distributed
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records sample_logs/ again: eight short trainings of one model on real Horovod.
+# Record sample_logs/ again: eight short trainings of one model on real Horovod.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -10,7 +10,7 @@ record() { # record NAME RANKS OPTION…
     local name=$1 ranks=$2
     shift 2
     echo "recording $name on $ranks rank(s)"
-    # A clean environment: what else is set on the recording machine is nobody's business.
+    # A clean environment: the recording machine's other settings must not leak.
     env -i HOME="$HOME" PATH="$root/.venv-horovod/bin:/usr/bin:/bin" TF_CPP_MIN_LOG_LEVEL=2 \
         horovodrun --disable-cache -np "$ranks" -H "localhost:$ranks" \
         python "$root/tools/samples/train.py" "$new/$name" --name "$name" "$@" \
@@ -26,7 +26,7 @@ record busy-rank-0 2 --fault busy-rank-0
 record ranks-1 1
 record ranks-4 4
 
-# Nothing is replaced before all of them are there.
+# Replace nothing before all of them exist.
 for folder in "$new"/*/; do
     name=$(basename "$folder")
     mkdir -p "$root/sample_logs/$name"

@@ -1,4 +1,4 @@
-"""Trains a small convolutional network with Horovod and the callback, with or without a fault.
+"""Train a small convolutional network with Horovod and the callback, with or without a fault.
 
     horovodrun -np 2 python tools/samples/train.py LOG_DIR [--name NAME] [--synthetic]
         [--fault FAULT [--fault-ms MS]] [--loader-spread SHARE] [--prefetch BATCHES]
@@ -23,7 +23,7 @@ BATCH = 32
 # Those of the first convolution, on which the length of a step depends.
 FILTERS = 48
 
-# Each fault with what it sleeps per step, unless said.
+# Each fault with its default sleep per step.
 FAULTS = {
     "none": 0.0,
     "slow-input-one-rank": 90.0,
@@ -34,12 +34,12 @@ FAULTS = {
 
 
 def images(slow_seconds: float, spread: float = 0.0, prefetch: int = 2) -> tf.data.Dataset:
-    """Random images with light augmentation and a prefetch, as many users have it.
+    """Return random images with light augmentation and a prefetch, as many users have them.
 
     Args:
-        slow_seconds: what each batch takes longer, on average.
-        spread: by which share of that a batch may take longer or shorter.
-        prefetch: how many batches are made ahead.
+        slow_seconds: the mean delay of each batch.
+        spread: the share by which that delay varies.
+        prefetch: the number of prefetched batches.
     """
     generator = np.random.default_rng(hvd.rank())
     pixels = generator.random((1024, 32, 32, 3), dtype=np.float32)
@@ -53,7 +53,7 @@ def images(slow_seconds: float, spread: float = 0.0, prefetch: int = 2) -> tf.da
 
 
 def slept(tensor: tf.Tensor, seconds: float, spread: float = 0.0) -> tf.Tensor:
-    """The tensor, so many seconds later, give or take a share of them."""
+    """Return the tensor after so many seconds, plus or minus a share of them."""
     generator = np.random.default_rng(hvd.rank())
 
     def sleep(value: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ def slept(tensor: tf.Tensor, seconds: float, spread: float = 0.0) -> tf.Tensor:
 
 
 class Slow(tf.keras.layers.Layer):
-    """Passes its input on, and takes its time."""
+    """Passes its input on, after a sleep."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Slow(tf.keras.layers.Layer):
 
 
 class Busy(tf.keras.callbacks.Callback):
-    """A callback with work of its own after every batch."""
+    """A callback that works after every batch."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -106,11 +106,14 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("log_dir")
     parser.add_argument("--name", help="the run's name")
     parser.add_argument("--fault", choices=FAULTS, default="none")
-    parser.add_argument("--fault-ms", type=float, help="what it sleeps per step")
+    parser.add_argument("--fault-ms", type=float, help="sleep per step")
     parser.add_argument(
-        "--loader-spread", type=float, default=0.0, help="share by which slow batches differ"
+        "--loader-spread",
+        type=float,
+        default=0.0,
+        help="share by which the delay of batches varies",
     )
-    parser.add_argument("--prefetch", type=int, default=2, help="batches that are made ahead")
+    parser.add_argument("--prefetch", type=int, default=2, help="prefetched batches")
     parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--steps-per-epoch", type=int, default=200)
     parser.add_argument("--epochs", type=int, default=3)
@@ -118,7 +121,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
 
     hvd.init()
-    # One core for each rank, as far as there are any.
+    # One core for each rank, as far as there are enough.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     tf.keras.utils.set_random_seed(1)

@@ -1,4 +1,4 @@
-"""Starts the servers for work by hand, and stops them.
+"""Start the servers for manual work, and stop them.
 
 PYTHONPATH=tools python -m services start [NAME…]
 PYTHONPATH=tools python -m services stop
@@ -30,7 +30,7 @@ _USUAL = Path(__file__).parents[2] / ".stallscope" / "services"
 STATE = Path(os.environ.get("STALLSCOPE_SERVICES", _USUAL)).absolute()
 #: The process that keeps the servers.
 KEEPER = STATE / "pid"
-# Names of hosts in the ssh configuration that is made: all of them are the one sshd.
+# Names of hosts in the ssh configuration; all of them are the one sshd.
 _HOSTS = ("alpha", "beta")
 _MAKE = f"tools/services-env.sh {ENVIRONMENT}"
 
@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
 
 
 def start(names: list[str]) -> int:
-    """Start servers, say how they are reached, and keep them until a signal comes."""
+    """Start servers, print how to reach them, and keep them until a signal comes."""
     if processes.runs(_noted(KEEPER)):
         print(f"the servers run already ({KEEPER}): make services-stop", file=sys.stderr)
         return 1
@@ -75,14 +75,14 @@ def start(names: list[str]) -> int:
 
 
 def _leave(*_: object) -> None:
-    """Leave the servers' block once; what comes while they end is too late to change anything."""
+    """Leave the servers' block once; a signal that comes while they end is ignored."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def stop() -> int:
-    """End the process that keeps the servers, and servers that one has left when it was killed."""
+    """End the process that keeps the servers, and servers that it left when it was killed."""
     for noted in [KEEPER, *STATE.glob("*/pid")]:
         if processes.runs(_noted(noted)):
             processes.end(int(_noted(noted).partition(" ")[0]))
@@ -91,7 +91,7 @@ def stop() -> int:
 
 
 def _missing() -> dict[str, str]:
-    """Servers that are made only where that is possible, and what to do about it."""
+    """List the servers that cannot be started here, and what to do about it."""
     hints = {
         "azure": (azure.READY, f"Azurite is not there; npm's registry has it: {_MAKE}"),
         "spark": (spark.READY, f"Spark is not there; with Java: {_MAKE} spark"),

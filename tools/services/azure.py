@@ -1,4 +1,4 @@
-"""Azure's Blob Storage (Azurite, Microsoft's own), which checks keys and signatures as that does."""
+"""Azure's Blob Storage (Microsoft's Azurite), which checks keys and signatures like the real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .server import ENVIRONMENT, accepts, free_port, running
 
 CONTAINER = ACCOUNT = "stallscope"
 _AZURITE = ENVIRONMENT / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-#: Made by npm, where that can reach its registry.
+#: npm installs it, if its registry can be reached.
 READY = _AZURITE
 _API = "2021-08-06"
 
@@ -34,26 +34,26 @@ class Azure:
 
     @property
     def connection_string(self) -> str:
-        """What Azure's clients are told of an account."""
+        """The connection string of an account, for Azure's clients."""
         return (
             f"DefaultEndpointsProtocol=http;AccountName={self.account};AccountKey={self.key};"
             f"BlobEndpoint={self.endpoint}/{self.account};"
         )
 
     def settings(self) -> dict[str, str]:
-        """The environment variable by which Azure's clients find it."""
+        """Return the environment variable by which Azure's clients find it."""
         return {"AZURE_STORAGE_CONNECTION_STRING": self.connection_string}
 
 
 @contextmanager
 def azure_server(folder: Path, port: int | None = None) -> Iterator[Azure]:
-    """An account as long as the block lasts; it is empty at the start, for all is in memory."""
+    """Run an account for the duration of the block; it starts empty, as all is in memory."""
     port = port or free_port()
     azure = Azure(f"http://127.0.0.1:{port}", base64.b64encode(os.urandom(48)).decode())
     command: list[str | Path] = [
         *(ENVIRONMENT / "bin" / "node", _AZURITE, "--inMemoryPersistence", "--disableTelemetry"),
         *("--blobHost", "127.0.0.1", "--blobPort", str(port)),
-        # Clients are newer than it is.
+        # Clients are newer than Azurite.
         "--skipApiVersionCheck",
     ]
     accounts = {"AZURITE_ACCOUNTS": f"{azure.account}:{azure.key}"}
@@ -63,12 +63,12 @@ def azure_server(folder: Path, port: int | None = None) -> Iterator[Azure]:
 
 
 def _make_container(azure: Azure) -> None:
-    """The one request that the standard library has to sign."""
+    """Send the one request that the standard library has to sign."""
     path = f"/{azure.account}/{azure.container}"
     request = Request(f"{azure.endpoint}{path}?restype=container", method="PUT")
     headers = {"x-ms-date": formatdate(time.time(), usegmt=True), "x-ms-version": _API}
     named = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    # The account is named twice: as whose request it is, and in the path as emulators have it.
+    # The account occurs twice: as the request's owner, and in the path, as in emulators.
     to_sign = "PUT" + "\n" * 12 + f"{named}/{azure.account}{path}\nrestype:container"
     signed = hmac.new(base64.b64decode(azure.key), to_sign.encode(), hashlib.sha256).digest()
     signature = base64.b64encode(signed).decode()

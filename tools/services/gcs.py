@@ -1,4 +1,4 @@
-"""A store that speaks as Google Cloud Storage does (gcp-storage-emulator); it asks nobody who he is."""
+"""A store with the API of Google Cloud Storage (gcp-storage-emulator); it checks no credentials."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Gcs:
     bucket: str = BUCKET
 
     def settings(self) -> dict[str, str]:
-        """The environment variables by which clients of Google Cloud Storage find it."""
+        """Return the environment variables by which clients of Google Cloud Storage find it."""
         return {
             "STORAGE_EMULATOR_HOST": self.endpoint,
-            # Where there is no login, clients otherwise wait for that of a machine of Google's.
+            # Without a login, clients wait for that of a Google machine.
             "NO_GCE_CHECK": "true",
         }
 
 
 @contextmanager
 def gcs_server(folder: Path, port: int | None = None) -> Iterator[Gcs]:
-    """A store as long as the block lasts; it is empty at the start, for all is in memory."""
+    """Run a store for the duration of the block; it starts empty, as all is in memory."""
     port = port or free_port()
     gcs = Gcs(f"http://127.0.0.1:{port}")
     command: list[str | Path] = [

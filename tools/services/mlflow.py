@@ -11,9 +11,9 @@ from .server import ENVIRONMENT, answers_http, free_port, running
 
 @contextmanager
 def mlflow_server(folder: Path, port: int | None = None) -> Iterator[str]:
-    """A server as long as the block lasts; its tracking URI.
+    """Run a server for the duration of the block; yield its tracking URI.
 
-    A folder and port that were used before have the runs of that time.
+    A folder and port that were used before have the earlier runs.
     """
     port = port or free_port()
     uri = f"http://127.0.0.1:{port}"
@@ -24,7 +24,7 @@ def mlflow_server(folder: Path, port: int | None = None) -> Iterator[str]:
         *("--backend-store-uri", f"sqlite:///{folder}/mlflow.db"),
         *("--serve-artifacts", "--artifacts-destination", f"{folder}/artifacts"),
     ]
-    # No reports to its makers, and no workers for jobs that nobody gives it.
+    # Without telemetry, and without workers for jobs that no test submits.
     quiet = {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",

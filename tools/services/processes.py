@@ -1,4 +1,4 @@
-"""Processes by their ids, and never another one that has got the same id since (Linux)."""
+"""Find and end processes by id, and never a later one with the same id (Linux)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _SECONDS_TO_END = 15.0
 
 
 def identity(pid: int) -> str | None:
-    """What tells this process from a later one of the same id; None where it has ended."""
+    """Return what distinguishes this process from a later one with the same id; None if it has ended."""
     fields = _stat(pid)
     return f"{pid} {fields[19]}" if fields and fields[0] != "Z" else None
 
 
 def runs(noted: str) -> bool:
-    """Whether the process of this identity still runs."""
+    """Tell whether the process of this identity still runs."""
     pid = noted.partition(" ")[0]
     return pid.isdigit() and identity(int(pid)) == noted
 
 
 def end(pid: int) -> None:
-    """End a process and all that it started; those that do not heed the first signal are killed."""
+    """End a process and all that it started; kill those that ignore the first signal."""
     everybody = [identity(one) for one in with_children(pid)]
     for number in (signal.SIGTERM, signal.SIGKILL):
         left = [noted for noted in everybody if noted and runs(noted)]
@@ -37,7 +37,7 @@ def end(pid: int) -> None:
 
 
 def with_children(pid: int) -> list[int]:
-    """The process and all below it, found before the first of them ends and cuts the tree."""
+    """Return the process and all below it, before the first of them ends and cuts the tree."""
     parents = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and (fields := _stat(int(folder.name))):
@@ -49,7 +49,7 @@ def with_children(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """State, parent and what follows in the kernel's line on a process, after its name."""
+    """Return state, parent and the fields after the name in the kernel's line on a process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A store that speaks S3 (moto's), which checks keys, signatures and permissions as a real one does."""
+"""A store with the API of S3 (moto), which checks keys, signatures and permissions like the real one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 from .server import ENVIRONMENT, answers_http, free_port, running
 
 REGION = "us-east-1"
-#: The one user may do anything with buckets whose names begin so, and nothing with others.
+#: The only user may do anything with buckets whose names start with this, and nothing with others.
 BUCKETS = "stallscope"
 _ALLOWED = {
     "Version": "2012-10-17",
@@ -39,7 +39,7 @@ class S3:
     bucket: str = BUCKETS
 
     def settings(self) -> dict[str, str]:
-        """The environment variables by which every client of S3 finds it."""
+        """Return the environment variables by which every client of S3 finds it."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": self.key_id,
@@ -50,7 +50,7 @@ class S3:
 
 @contextmanager
 def s3_server(folder: Path, port: int | None = None) -> Iterator[S3]:
-    """A store as long as the block lasts; it is empty at the start, for all is in memory."""
+    """Run a store for the duration of the block; it starts empty, as all is in memory."""
     port = port or free_port()
     endpoint = f"http://127.0.0.1:{port}"
     command: list[str | Path] = [
@@ -65,7 +65,7 @@ def s3_server(folder: Path, port: int | None = None) -> Iterator[S3]:
 
 
 def _with_a_user(endpoint: str) -> S3:
-    """Nobody is asked who he is until there is a user."""
+    """Create a user: without one, the store checks no credentials."""
     _iam(endpoint, Action="CreateUser", UserName="trainer")
     policy = {"PolicyName": BUCKETS, "PolicyDocument": json.dumps(_ALLOWED)}
     _iam(endpoint, Action="PutUserPolicy", UserName="trainer", **policy)
@@ -89,7 +89,7 @@ def _text(answer: ElementTree.Element, name: str) -> str:
 
 
 def _ask(request: Request, service: str) -> bytes:
-    """One request; which service it is for, the server reads in what would be its signature."""
+    """Send a request; the server reads its service from the place of the signature."""
     scope = f"Credential=setup/20200101/{REGION}/{service}/aws4_request"
     request.add_header("Authorization", f"AWS4-HMAC-SHA256 {scope}")
     with urlopen(request, timeout=60) as answer:

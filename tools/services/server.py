@@ -1,4 +1,4 @@
-"""A server as a process of its own: started, waited for until it answers, ended with its children."""
+"""Run a server as a separate process: start it, wait until it answers, end it with its children."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from urllib.request import urlopen
 from .processes import end, identity
 
 ENVIRONMENT = Path(__file__).parents[2] / ".venv-services"
-# For machines on which others work as well; a server that is there is not waited for any longer.
+# For busy machines; a server that is up is not waited for any longer.
 _PATIENCE_SECONDS = 300.0
 _LAST_LINES = 15
 
 
 class ServerError(Exception):
-    """A server did not come up."""
+    """A server did not start."""
 
 
 @contextmanager
@@ -30,16 +30,16 @@ def running(
     answers: Callable[[], bool],
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[int]:
-    """A server as long as the block lasts; what it prints is in ``folder/log``.
+    """Run a server for the duration of the block; its output is in ``folder/log``.
 
     Args:
         command: the program, which stays in the foreground, and its arguments.
-        folder: of its own; its name is the server's.
-        answers: whether it does what it is there for.
-        settings: environment variables beside those that it inherits.
+        folder: the server's folder; its name is the server's.
+        answers: whether it works.
+        settings: environment variables in addition to the inherited ones.
 
     Yields:
-        Its process id, which is in ``folder/pid``, too.
+        Its process id, which is also in ``folder/pid``.
 
     Raises:
         ServerError: if it ends or does not answer, with the last lines of its log.
@@ -67,14 +67,14 @@ def running(
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
 def answers_http(url: str) -> bool:
-    """Whether a page is there."""
+    """Tell whether a page exists."""
     try:
         with urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)
@@ -83,7 +83,7 @@ def answers_http(url: str) -> bool:
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody listens on a port of 127.0.0.1."""
+    """Tell whether a port of 127.0.0.1 accepts connections."""
     with socket.socket() as sock:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
@@ -107,6 +107,6 @@ def _story(folder: Path, what: str) -> str:
 
 
 def _inherited() -> dict[str, str]:
-    """The environment without what is meant for this process or for clients of such servers."""
+    """Return the environment without the settings of this process and of the servers' clients."""
     ours = ("PYTHON", "MLFLOW_", "AWS_", "AZURE_", "AZURITE_", "STORAGE_", "SPARK_", "SSH_")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}

@@ -1,4 +1,4 @@
-"""A standalone Spark: one master, one worker. Executors' logs are where Spark always puts them."""
+"""A standalone Spark: one master, one worker. Executors' logs are at Spark's default place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 from .server import ENVIRONMENT, free_port, running
 
-#: Made only when asked for: it needs Java.
+#: Installed only on request: it needs Java.
 READY = ENVIRONMENT / ".ready-spark"
 
 
@@ -27,14 +27,14 @@ class Spark:
 
 @contextmanager
 def spark_cluster(folder: Path, cores: int = 2, memory: str = "1g") -> Iterator[Spark]:
-    """A master and a worker as long as the block lasts."""
+    """Run a master and a worker for the duration of the block."""
     port, pages = free_port(), free_port()
     spark = Spark(f"spark://127.0.0.1:{port}", folder / "work")
     (spark_class,) = ENVIRONMENT.glob("lib/python3*/site-packages/pyspark/bin/spark-class")
     settings = {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_WORKER_DIR": str(spark.work),
-        # Executors' Python has to be the driver's version.
+        # Executors' Python must have the driver's version.
         "PYSPARK_PYTHON": str(ENVIRONMENT / "bin" / "python"),
     }
     deploy = "org.apache.spark.deploy"
@@ -57,7 +57,7 @@ def spark_cluster(folder: Path, cores: int = 2, memory: str = "1g") -> Iterator[
 
 
 def _workers(status: str) -> int | None:
-    """How many workers the master has that are alive; None where it does not answer."""
+    """Return how many workers of the master are alive; None if it does not answer."""
     try:
         with urlopen(status, timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])

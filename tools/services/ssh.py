@@ -1,4 +1,4 @@
-"""An sshd with host and user keys of its own, and what a client needs to reach it."""
+"""An sshd with its own host and user keys, and what a client needs to reach it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from pathlib import Path
 
 from .server import ServerError, free_port, running
 
-# Not on everybody's PATH.
+# sbin may be missing on PATH.
 _PLACES = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 @dataclass(frozen=True)
 class Ssh:
-    """An sshd that lets one key in."""
+    """An sshd that accepts one key."""
 
     port: int
     user: str
-    #: A file with the server's key, and only that.
+    #: A file with the server's key only.
     known_hosts: Path
-    #: The private key that is let in, without a passphrase.
+    #: The accepted private key, without a passphrase.
     key: Path
 
     def config(self, hosts: Sequence[str], *settings: str) -> str:
-        """What an ssh configuration says of hosts that are all this server; further settings of them."""
+        """Return an ssh configuration in which all these hosts are this server, with further
+        settings.
+        """
         lines = [
             f"Host {' '.join(hosts)}",
             "HostName 127.0.0.1",
@@ -44,12 +46,12 @@ class Ssh:
 
 @contextmanager
 def ssh_server(folder: Path, port: int | None = None) -> Iterator[Ssh]:
-    """A server as long as the block lasts. A folder that was used before has the keys of that time."""
+    """Run a server for the duration of the block. A folder that was used before has the earlier keys."""
     program = find_sshd()
     if program is None:
         raise ServerError("there is no sshd: apt-get install openssh-server")
     if os.geteuid() == 0:
-        # sshd asks for it when it runs as root; the distribution's own service makes it, too.
+        # sshd needs it when it runs as root; the distribution's own service creates it, too.
         Path("/run/sshd").mkdir(exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
@@ -66,12 +68,12 @@ def ssh_server(folder: Path, port: int | None = None) -> Iterator[Ssh]:
 
 
 def find_sshd() -> str | None:
-    """The distribution's sshd, which insists on being called by its whole path."""
+    """Return the distribution's sshd, which must be called by its whole path."""
     return shutil.which("sshd", path=_PLACES)
 
 
 def new_key(path: Path) -> Path:
-    """A private key at this place, with the public one beside it; one that is there stays."""
+    """Create a private key at this place, with the public one next to it; keep an existing one."""
     if not path.exists():
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.name, "-f", str(path)]
         subprocess.run(words, check=True, stdin=subprocess.DEVNULL)

@@ -8,10 +8,10 @@ Step s of rank r:
     last    = the latest ready of all ranks
     reduced = last + transfer + the rank's lateness (jitter of its completion, skew of its host)
 
-A rank's own time from one reduced to its next ready does not depend on any other rank. So the whole job
-is one cumulative sum over the maxima of these laps. Prefetching loaders and shared CPU cores are
-simulated event by event first, which gives the times of stages. Arrays are ranks × steps here: each
-rank's series is contiguous, and so are the columns of the resulting table.
+A rank's own time from one reduced to its next ready does not depend on any other rank. So the whole
+job is one cumulative sum over the maxima of these times. Prefetching loaders and shared CPU cores
+are simulated event by event first, which gives the times of stages. Arrays are ranks × steps here:
+each rank's series is contiguous, and so are the columns of the resulting table.
 """
 
 from __future__ import annotations
