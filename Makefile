@@ -19,9 +19,11 @@ unexport PYTHONDONTWRITEBYTECODE
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 IN_GROUPS := --dist loadgroup --no-loadscope-reorder
 AT_ONCE := -n $(shell expr $(CORES) + 1) $(IN_GROUPS)
-# The recorder, and what measures, run on none of the app's libraries.
-NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks)
+# The recorder, and what measures and simulates, are no part of the app.
+NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks simulator)
 RANKS := horovod or frameworks
+# All of these are there; to collect the others takes as long as some trainings.
+OF_RANKS := tests/training
 SIDES := horovod-side keras3-side mxnet-side
 MAKE_QUIETLY := $(MAKE) --no-print-directory
 
@@ -45,18 +47,21 @@ ifneq ($(ARGS),)
 	$(MAKE_QUIETLY) --jobs 4 ARGS= lint browser services-side $(SIDES)
 	$(BIN)/pytest $(ARGS)
 else
-	@# Downloading, unpacking and compiling leave time for tests.
-	$(MAKE_QUIETLY) --jobs 4 test-app $(SIDES) lowest-side
-	@# Tests of ranks that measure nothing run beside the app's; the others take all cores for themselves.
-	$(MAKE_QUIETLY) --jobs 2 --output-sync=target test-lowest-side test-unmeasured
-	$(BIN)/pytest -m "($(RANKS)) and not unmeasured"
+	@# Downloading, unpacking and compiling leave time for tests, and so do ranks that start and wait. A target
+	@# prints when it ends.
+	$(MAKE_QUIETLY) --jobs 4 --output-sync=target test-app $(SIDES) lint test-lowest-side test-unmeasured-side
+	@# Tests of ranks that measure take all cores for themselves.
+	$(BIN)/pytest -m "($(RANKS)) and not unmeasured" $(OF_RANKS)
 endif
 
-test-app: lint browser services-side
+test-app: $(VENV)/.ready-dev browser services-side
 	$(BIN)/pytest $(AT_ONCE) -m "not ($(RANKS))"
 
+test-unmeasured-side: services-side $(SIDES)
+	$(MAKE_QUIETLY) test-unmeasured
+
 test-unmeasured: $(VENV)/.ready-dev
-	$(BIN)/pytest -m "($(RANKS)) and unmeasured"
+	$(BIN)/pytest -m "($(RANKS)) and unmeasured" $(OF_RANKS)
 
 # Without these the tests that need them say so at the end; in CI that is an error.
 horovod-side: $(VENV)/.ready
@@ -75,11 +80,14 @@ services-side: $(VENV)/.ready
 lowest-side:
 	$(MAKE_QUIETLY) $(LOWEST)/.ready || test -z "$$CI"
 
-test-lowest-side:
+# After the app's tests, which use all cores as well.
+test-lowest-side: test-app lowest-side
 	test ! -f $(LOWEST)/.ready || $(MAKE_QUIETLY) test-lowest ARGS=-q
 
 test-lowest: $(LOWEST)/.ready ## the app's own tests on the lowest versions that pyproject.toml admits
-	$(LOWEST)/bin/pytest $(AT_ONCE) -m "not ($(RANKS) or browser or services or extras)" $(NOT_THE_APP) $(ARGS)
+	@# What counts how often an interval holds, or ends processes, tells nothing about a library's version that
+	@# other tests of the same functions do not.
+	$(LOWEST)/bin/pytest -n $(CORES) $(IN_GROUPS) -m "not ($(RANKS) or browser or services or extras or any_versions)" $(NOT_THE_APP) $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -173,4 +181,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/lowest-requirements.txt
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-unmeasured horovod-side keras3-side mxnet-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop release-check browser clean

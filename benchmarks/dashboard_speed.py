@@ -56,7 +56,7 @@ def figures(quick: bool) -> list[Figure]:
     client = create_app(store).server.test_client()
     lanes = lanes_of(store.analysis(run_id))
     assert lanes is not None
-    ask(client, run_id, View(0, 1e9, (0, len(lanes.rows))))
+    ask(client, run_id, View(0, 1e9, (0, len(lanes.ranks))))
     views = chosen_views(lanes, 20 if quick else 100)
     answers = [timed(lambda view=view: ask(client, run_id, view)) for view in views]
     others = [timed(lambda view=view: from_all_steps(lanes, view)) for view in views]
@@ -153,7 +153,7 @@ def collected(run: Run) -> tuple[float, float]:
 def chosen_views(lanes: Lanes, number: int) -> list[View]:
     """Choose zooms from the whole run to three steps, at random places, on all rows or some."""
     random = np.random.default_rng(1)
-    span, rows = lanes.span / 1e9, len(lanes.rows)
+    span, rows = lanes.span / 1e9, len(lanes.ranks)
     closest = 3 * span / len(lanes)
     views = []
     for _ in range(number):
@@ -198,9 +198,10 @@ def page(client: Any, run_id: str, of_run: str = "/timeline") -> int:
 
 def from_all_steps(lanes: Lanes, view: View) -> int:
     """Compute the same cells without the cached sums; also return the bytes of the steps as float32."""
-    bare, sums = copy(lanes), copy(lanes._sums)
+    bare, (part,) = copy(lanes), map(copy, lanes._parts)
+    sums = copy(part.sums)
     sums._of_ranks, sums._of_groups, sums._groups = sums._of_ranks[:1], [], np.zeros(0, np.int64)
-    bare._sums = sums
+    part.sums, bare._parts = sums, [part]
     begin, end = int(view.begin * 1e9), int(view.end * 1e9)
     cells = min(int(COLUMNS / 1.5), 64_000 // LANES)
     answer(bare, begin, end, COLUMNS, bare.view(begin, end, view.rows, LANES, cells))

@@ -28,6 +28,17 @@ def test_the_longest_tests_start_first() -> None:
     assert turns == sorted(set(turns))
 
 
+@pytest.mark.parametrize("marker", ["horovod", "frameworks"])
+def test_ranks_train_in_the_folder_where_make_looks_for_them(marker: str) -> None:
+    marked = [
+        path.relative_to(ROOT)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if f"pytest.mark.{marker}" in path.read_text("utf-8")
+    ]
+    assert {str(path.parent) for path in marked} == {"tests/training"}
+
+
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_workers_get_whole_files() -> None:
     files = ["tests/recorder/test_clock.py", "tests/recorder/test_facts.py"]

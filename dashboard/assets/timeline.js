@@ -49,6 +49,7 @@
             time: null,
             hover: null,
             event: null,
+            world: null,
             gauge: head.shownGauge,
             pointed: null,
             base: null,
@@ -185,6 +186,28 @@
         this.goToTime(event.at, this.view.end - this.view.begin);
     };
 
+    Timeline.prototype.goToWorld = function (direction) {
+        const here = this.time ?? (direction > 0 ? this.view.begin : this.view.end);
+        const { worlds } = this.head;
+        const found =
+            direction > 0
+                ? worlds.find((one) => one.begin > here)
+                : worlds.findLast((one) => one.begin < here);
+        if (found) {
+            this.selectWorld(found);
+        } else if (worlds.length) {
+            this.announce("No generation begins " + (direction > 0 ? "after" : "before") + " this position.");
+        }
+    };
+
+    // Shows all steps of a world.
+    Timeline.prototype.selectWorld = function (world) {
+        this.world = world;
+        this.time = world.begin;
+        this.setView({ begin: world.begin, end: world.end });
+        this.selectionChanged();
+    };
+
     Timeline.prototype.selectionChanged = function () {
         this.drawSoon();
         this.updateAddressSoon();
@@ -274,11 +297,11 @@
             query.set("to", this.detail.names[1]);
         }
         if (this.row !== null) {
-            query.set("rank", head.ranks[this.row]);
+            query.set("rank", head.rowNames[this.row]);
         }
         if (view.last - view.first < head.ranks.length) {
             const last = Math.ceil(view.last) - 1;
-            query.set("ranks", head.ranks[Math.floor(view.first)] + "-" + head.ranks[last]);
+            query.set("ranks", head.rowNames[Math.floor(view.first)] + "-" + head.rowNames[last]);
         }
         if (this.lateness) {
             query.set("show", "lateness");
@@ -307,6 +330,10 @@
         const place = this.selectedPlace();
         if (this.event && this.event.at === this.time) {
             this.announce(timeline.eventSentence(this.event));
+            return;
+        }
+        if (this.world && this.world.begin === this.time) {
+            this.announce(timeline.worldSentence(this.world));
             return;
         }
         const recorded = place.lane >= 0 && place.cell >= 0;
@@ -403,8 +430,14 @@
             return;
         }
         this.updateAddress();
-        const path = this.head.stepAddress + answer.firstStep[cell] + this.head.search;
-        window.dash_clientside.set_props("address", { href: window.location.origin + path });
+        const path = this.head.stepAddress + answer.firstStep[cell];
+        const query = new URLSearchParams(this.head.search);
+        if (this.head.worlds.length) {
+            query.set("generation", this.head.worlds[answer.world[cell]].number);
+        }
+        const search = query.toString();
+        const href = window.location.origin + path + (search ? "?" + search : "");
+        window.dash_clientside.set_props("address", { href: href });
     };
 
     // --- Pointer and keys ---
@@ -497,7 +530,8 @@
         const own = this.pointers.get(event.pointerId);
         if (!own) {
             this.point(this.placeIn(x, y), x, y);
-            this.pointAtEvents(x, y);
+            this.pointAtMarks(timeline.eventLines(timeline.eventsAt(this.scene(), x, y)), x, y);
+            this.pointAtMarks(timeline.worldsAt(this.scene(), x, y).map(timeline.worldSentence), x, y);
             this.pointAtGauge(x, y);
             return;
         }
@@ -547,8 +581,11 @@
         const [x, y] = this.position(event);
         const place = this.placeIn(x, y);
         const [mark] = timeline.eventsAt(this.scene(), x, y);
+        const [world] = timeline.worldsAt(this.scene(), x, y);
         if (mark) {
             this.selectEvent(mark);
+        } else if (world) {
+            this.selectWorld(world);
         } else if (place) {
             this.open(place);
         } else if (x < this.plot.left && y >= this.plot.top && y <= this.plot.bottom) {
@@ -595,11 +632,10 @@
         this.drawSoon();
     };
 
-    Timeline.prototype.pointAtEvents = function (x, y) {
-        const found = timeline.eventsAt(this.scene(), x, y);
-        if (found.length) {
+    Timeline.prototype.pointAtMarks = function (lines, x, y) {
+        if (lines.length) {
             this.tip.hidden = false;
-            this.tip.replaceChildren(...timeline.eventLines(found).map((one) => part("div", "", one)));
+            this.tip.replaceChildren(...lines.map((one) => part("div", "", one)));
             this.canvas.style.cursor = "pointer";
             this.placeTip(x, y);
         }
@@ -674,6 +710,8 @@
             M: () => this.showGauge(this.gauge - 1),
             e: () => this.goToEvent(1),
             E: () => this.goToEvent(-1),
+            g: () => this.goToWorld(1),
+            G: () => this.goToWorld(-1),
             s: () => this.do(this.lateness ? "stages" : "lateness"),
             Enter: () => this.open(this.selectedPlace()),
             "?": () => this.toggleKeys(),
@@ -741,11 +779,11 @@
         if (!button) {
             return;
         }
-        const { do: action, rank, time } = button.dataset;
+        const { do: action, row, time } = button.dataset;
         if (action) {
             this.do(action);
-        } else if (rank !== undefined) {
-            this.goToRow(this.head.ranks.indexOf(Number(rank)), true);
+        } else if (row !== undefined) {
+            this.goToRow(Number(row), true);
         } else if (time !== undefined) {
             const meanStep = this.head.span / this.head.count;
             this.goToTime(Number(time), Math.min(this.view.end - this.view.begin, 100 * meanStep));
@@ -809,7 +847,7 @@
         const narrow = width < NARROW;
         const left = narrow ? 46 : 170;
         this.width = width;
-        const above = ABOVE + timeline.eventsHeight(this.head);
+        const above = ABOVE + timeline.eventsHeight(this.head) + timeline.worldsHeight(this.head);
         this.foot = above + height + timeline.gaugeHeight(this.head);
         this.height = this.foot + BELOW;
         this.narrow = narrow;
@@ -883,6 +921,7 @@
         draw.restore();
         timeline.flags(draw, scene);
         timeline.events(draw, scene, this.event);
+        timeline.worlds(draw, scene);
         timeline.steps(draw, scene);
         timeline.gauge(draw, scene, this.shownGauge(), this.pointed ?? this.time);
         timeline.times(draw, scene);
@@ -998,6 +1037,7 @@
             heat: this.head.heat.map((one) => timeline.packed(one[scene.colours.dark ? 1 : 0])),
             late: timeline.packed(scene.colour("imbalance")),
             blank: timeline.packed(scene.colours.lane),
+            absent: timeline.packed(scene.colours.page),
         };
     };
 

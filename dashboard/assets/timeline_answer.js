@@ -58,6 +58,12 @@
         return cell < answer.cells && answer.cellBegin[cell] <= time ? cell : -1;
     };
 
+    // The ranks of a lane in the world of a cell.
+    timeline.members = function (answer, lane, cell) {
+        const worlds = answer.members.length / answer.lanes;
+        return answer.members[lane * worlds + answer.world[cell]];
+    };
+
     // The lane that contains a row; -1 if there is none.
     timeline.laneOf = function (answer, row) {
         const edges = answer.edges;

@@ -113,9 +113,10 @@
             const [low, high] = [Math.max(top, 0), Math.min(bottom, height)];
             timeline.shares(answer, lane, ends);
             const blank = (cell) => isNaN(ends[cell * STAGES]);
+            const empty = (cell) => (timeline.members(answer, lane, cell) ? picture.blank : picture.absent);
             const put = function (y, colourOf) {
                 line.set(picture.background(y, width));
-                fill(line, cells, (cell) => (blank(cell) ? picture.blank : colourOf(cell)));
+                fill(line, cells, (cell) => (blank(cell) ? empty(cell) : colourOf(cell)));
                 pixels.set(line, y * width);
             };
             if (picture.lateness) {
@@ -129,7 +130,7 @@
                         const part =
                             (view.begin + (x + 0.5) * perPixel - begin) / (answer.cellEnd[cell] - begin);
                         line[x] = blank(cell)
-                            ? picture.blank
+                            ? empty(cell)
                             : picture.colours[stageAt(ends, cell, part)];
                     }
                 }

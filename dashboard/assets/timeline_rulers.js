@@ -65,13 +65,23 @@
         }
     };
 
+    // Worlds may have trained the same steps.
+    function stepsIn(answer) {
+        let steps = 0;
+        for (let cell = 0; cell < answer.cells; cell++) {
+            const begins = cell === 0 || answer.world[cell] !== answer.world[cell - 1];
+            steps += answer.lastStep[cell] - (begins ? answer.firstStep[cell] - 1 : answer.lastStep[cell - 1]);
+        }
+        return steps;
+    }
+
     timeline.steps = function (draw, scene) {
         const { plot, answer, colours } = scene;
         const y = plot.top - 9;
         if (!answer) {
             return;
         }
-        const shown = answer.lastStep[answer.cells - 1] - answer.firstStep[0] + 1;
+        const shown = stepsIn(answer);
         const apart = niceSteps((shown / plot.width) * 80);
         let free = plot.left - 40;
         for (let cell = 0; cell < answer.cells; cell++) {
@@ -148,7 +158,7 @@
                 const name = head.between[index];
                 draw.fillStyle = index ? scene.colour(name) : scene.colours.page;
                 draw.fillRect(left, plot.top, Math.max(right - left, 1), plot.height);
-                const words = index ? head.titles[name] : "no steps of these ranks";
+                const words = index ? head.titles[name] : "no steps";
                 if (right - left > draw.measureText(words).width + 12) {
                     const ink = index ? scene.ink(name) : scene.colours.dimmed;
                     text(draw, words, (left + right) / 2, plot.top + plot.height / 2, ink, "center");

@@ -85,6 +85,7 @@
     timeline.rows = function (head, answer, view, gauge) {
         const event = head.events.length ? [""] : [];
         const measured = gauge ? timeline.gaugeHeads(gauge) : [];
+        const worlds = head.worlds.length ? ["generation"] : [];
         const rows = [
             [
                 "ranks",
@@ -99,6 +100,7 @@
                 "later than the reference rank, ms",
                 "latest step, ms",
                 "last rank",
+                ...worlds,
                 ...measured,
                 ...event.map(() => "other logs"),
             ],
@@ -114,6 +116,9 @@
                 }
                 const at = lane * answer.cells + cell;
                 const measuredCell = !isNaN(answer.stages[0][at]);
+                if (!measuredCell && !timeline.members(answer, lane, cell)) {
+                    continue;
+                }
                 rows.push([
                     who.toLowerCase(),
                     where,
@@ -128,6 +133,7 @@
                     answer.late[at],
                     answer.latest[at],
                     head.ranks[answer.last[cell]],
+                    ...worlds.map(() => head.worlds[answer.world[cell]].number),
                     ...measured.map(() => ""),
                     ...event,
                 ]);

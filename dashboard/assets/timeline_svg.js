@@ -209,7 +209,9 @@
             const [left, right] = [x(begin), x(end)];
             const at = number * answer.cells + cell;
             if (isNaN(ends[cell * inks.colours.length])) {
-                shapes.rect(inks.blank, left, right, low, high);
+                if (timeline.members(answer, number, cell)) {
+                    shapes.rect(inks.blank, left, right, low, high);
+                }
             } else if (inks.lateness) {
                 shapes.rect(timeline.heat(answer, at, inks), left, right, low, high);
             } else if (scene.bars) {

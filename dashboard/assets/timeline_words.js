@@ -103,9 +103,11 @@
         const when = steps(answer, cell);
         const epoch = answer.epoch[cell] >= 0 ? "epoch " + answer.epoch[cell] : "";
         const title = name.who + ", " + when;
-        const place = [name.where, epoch].filter(Boolean).join(", ");
+        const world = head.worlds[answer.world[cell]];
+        const place = [name.where, world ? timeline.worldName(world) : "", epoch].filter(Boolean).join(", ");
         if (isNaN(answer.stages[0][at])) {
-            return { title: title, place: place, stages: [], notes: ["not measured"] };
+            const note = timeline.members(answer, lane, cell) ? "not measured" : "not in this generation";
+            return { title: title, place: place, stages: [], notes: [note] };
         }
         const stages = head.stages.map((stage, index) => ({
             name: stage,

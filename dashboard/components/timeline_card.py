@@ -35,6 +35,9 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("?", "this list"),
 )
 
+#: A key of timelines with several generations.
+GENERATION_KEY = ("G", "the next generation; with Shift the previous one")
+
 _BUTTONS = (
     ("in", "+", "Zoom in"),
     ("out", "−", "Zoom out"),
@@ -69,7 +72,7 @@ def timeline_card(
                 ),
             ),
             html.P(id=_READOUT, className="timeline-readout", role="status", **aria(live="polite")),
-            _keys(),
+            _keys((*KEYS, GENERATION_KEY) if head["worlds"] else KEYS),
             dcc.Store(id=_HEAD, data=head),
             dcc.Store(id=_DRAWN),
         ],
@@ -80,7 +83,7 @@ def timeline_card(
 
 
 def jump(words: str, **target: str) -> Any:
-    """Make a button that leads to a rank (``rank="3"``) or a time (``time="1.5"``, in seconds)."""
+    """Make a button that leads to a row (``row="3"``) or a time (``time="1.5"``, in seconds)."""
     return html.Button(words, className="timeline-button timeline-jump", **_data(**target))
 
 
@@ -162,8 +165,8 @@ def _data(**values: str) -> dict[str, Any]:
     return {f"data-{name}": value for name, value in values.items()}
 
 
-def _keys() -> Any:
-    rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(what)]) for key, what in KEYS]
+def _keys(keys: Sequence[tuple[str, str]]) -> Any:
+    rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(what)]) for key, what in keys]
     return html.Details(
         [html.Summary("Keys"), html.Table(html.Tbody(rows))],
         id="timeline-keys",

@@ -9,6 +9,7 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
+from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.progress import Progress
 from stallscope.charts.charts import StackedArea, step_time_chart
@@ -17,7 +18,7 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, rate
 from stallscope.text.verdicts import short_verdict
 
-from ..components.basics import labelled_swatch, progress_bar
+from ..components.basics import coded_words, labelled_swatch, progress_bar
 from ..components.chart_card import chart_card, chart_figures
 from ..components.notices import warnings_card
 from ..live import LiveRuns, LiveState
@@ -118,11 +119,28 @@ def _status(live: LiveState, ended: bool) -> Any:
                 ],
                 gap="md",
             ),
+            _stop(analysis),
             _bar(found),
             dmc.SimpleGrid([_figure(*figure) for figure in figures], cols={"base": 2, "sm": 4}),
             dmc.Text(_late_ranks(found), size="sm") if found.behind else None,
         ],
         gap="sm",
+    )
+
+
+def _stop(analysis: Analysis) -> Any:
+    """Say since when the job stands still, where, and what to do; None if it makes progress."""
+    stopped = analysis.stopped
+    if stopped is None:
+        return None
+    since = "" if stopped.since is None else f" since {stopped.since:%Y-%m-%d %H:%M:%S} UTC"
+    advice = [
+        dmc.Text(coded_words(text), size="sm", mt="xs") for text in analysis.bottleneck.advice
+    ]
+    return dmc.Alert(
+        [dmc.Text(coded_words(stopped.evidence), size="sm"), *advice],
+        title=f"The job stands still{since}",
+        color="red",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -12,9 +13,15 @@ from dash import html
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.analysis.views.lanes import LANE_STAGES
-from stallscope.analysis.views.one_step import OneStep, RankInStep, find_step, neighbours
+from stallscope.analysis.views.one_step import (
+    OneStep,
+    RankInStep,
+    StepOf,
+    find_step,
+    neighbours,
+)
 from stallscope.charts.charts import MOST_RANKS, TITLES, Bar, Segment, StackedBars, entry_title
-from stallscope.formatting.lists import counted, listed
+from stallscope.formatting.lists import counted, joined, listed
 from stallscope.formatting.numbers import amount, significant
 from stallscope.text.cells import Cells
 from stallscope.text.step_figures import OneStepFigures
@@ -36,12 +43,13 @@ class StepPage(RunPage):
 
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         number = _number(request.path_values["step"])
-        step = None if number is None else find_step(request.analysis, number)
+        generation = _number(request.query.get("generation", ""))
+        step = None if number is None else find_step(request.analysis, number, generation)
         if step is None:
-            return [_missing(request, number), _navigation(request, None)]
+            return [_missing(request.analysis, number, generation), _navigation(request, None)]
         figures = OneStepFigures.of(request.analysis, step)
         return [
-            _sentence(figures),
+            _sentence(request.analysis, figures),
             _navigation(request, step),
             chart_card("step", step_chart(figures)),
             _against_usual(request.analysis, figures),
@@ -57,34 +65,46 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
-def _missing(request: RunRequest, number: int | None) -> Any:
-    analysis = request.analysis
+def _missing(analysis: Analysis, number: int | None, generation: int | None) -> Any:
     if number is None:
         return sentence_card("No such step", "Steps are numbered from 0.")
-    ledger = analysis.ledger
-    if ledger is None or not len(ledger):
+    worlds = analysis.world_ledgers
+    if not worlds:
         return sentence_card("The stages of this step are not known", analysis.bottleneck.evidence)
-    recorded = int((analysis.run.steps["step"].to_numpy() == number).sum())
-    if recorded:
+    run, recorded = analysis.run, analysis.run.steps["step"].to_numpy() == number
+    whose, size = "This run", run.size
+    if generation is not None:
+        worlds = tuple(world for world in worlds if world.number == generation)
+        if not worlds:
+            known = joined([str(world.number) for world in analysis.world_ledgers])
+            return sentence_card(
+                f"Generation {generation:,} is not known", f"Those with ledgers are: {known}."
+            )
+        recorded &= run.steps["generation"].to_numpy() == generation
+        whose, size = f"Generation {generation:,}", worlds[0].size
+    if recorded.any():
         return sentence_card(
             f"Step {number:,} is not in the ledger",
-            f"{counted(recorded, 'rank')} recorded it, but too many of {analysis.run.size} have no "
+            f"{counted(int(recorded.sum()), 'rank')} recorded it, but too many of {size} have no "
             "timestamps in it, or the step before it is missing, so its time cannot be attributed.",
         )
-    first, last = int(ledger.steps.min()), int(ledger.steps.max())
-    return sentence_card(
-        f"This run has no step {number:,}", f"Its steps are {first:,} to {last:,}."
-    )
+    first = min(int(world.ledger.steps.min()) for world in worlds)
+    last = max(int(world.ledger.steps.max()) for world in worlds)
+    return sentence_card(f"{whose} has no step {number:,}", f"Its steps are {first:,} to {last:,}.")
 
 
-def _sentence(figures: OneStepFigures) -> Any:
+def _sentence(analysis: Analysis, figures: OneStepFigures) -> Any:
     stage = "imbalance" if figures.step.late else "other"
-    return sentence_card(_headline(figures), " ".join(_evidence(figures)), stage)
+    return sentence_card(_headline(analysis, figures), " ".join(_evidence(figures)), stage)
 
 
-def _headline(figures: OneStepFigures) -> str:
+def _headline(analysis: Analysis, figures: OneStepFigures) -> str:
     step = figures.step
-    took = f"Step {step.step:,} took {figures.amount(figures.own.causes.total)}"
+    world = ""
+    if len(analysis.worlds) > 1:
+        size = counted(analysis.run.size_of(step.generation), "rank")
+        world = f" of generation {step.generation} ({size})"
+    took = f"Step {step.step:,}{world} took {figures.amount(figures.own.causes.total)}"
     if len(step.ranks) < 2:
         return took
     waited = figures.amount(figures.own.waits.total)
@@ -116,10 +136,8 @@ def _evidence(figures: OneStepFigures) -> list[str]:
             f"{TITLES[kind].lower()} ({amount(ms, 'ms')})" for kind, ms in step.gaps
         )
         sentences.append(f"It was preceded by {gaps}.")
-    if step.times > 1:
-        sentences.append(
-            f"The job ran this step {step.times} times, after restarts; this is the last time."
-        )
+    if len(step.generations) > 1:
+        sentences.append(f"{listed('Generation', step.generations)} trained this step.")
     if step.unmeasured:
         sentences.append(f"{listed('rank', step.unmeasured).capitalize()} did not measure it.")
     return sentences
@@ -137,14 +155,30 @@ def _navigation(request: RunRequest, step: OneStep | None) -> Any:
         ("‹ Previous late step", others.previous_late),
         ("Next late step ›", others.next_late),
     )
-    links = [
-        (text, request.address(f"step/{number}")) for text, number in steps if number is not None
+    again = [
+        (f"In generation {number}", StepOf(step.step, number))
+        for number in step.generations
+        if number != step.generation
     ]
-    view = urlencode(
-        {"from": max(step.step - _AROUND, 0), "to": step.step + _AROUND, "rank": step.last}
-    )
-    separator = "&" if "?" in timeline else "?"
-    return _links([*links, ("In the timeline", f"{timeline}{separator}{view}")])
+    links = [
+        (text, _step_address(request, place))
+        for text, place in (*steps, *again)
+        if place is not None
+    ]
+    of_world = f"g{step.generation}" if len(request.analysis.worlds) > 1 else ""
+    view = {"from": max(step.step - _AROUND, 0), "to": step.step + _AROUND, "rank": step.last}
+    in_timeline = _with(timeline, {name: f"{value}{of_world}" for name, value in view.items()})
+    return _links([*links, ("In the timeline", in_timeline)])
+
+
+def _step_address(request: RunRequest, place: StepOf) -> str:
+    address = request.address(f"step/{place.step}")
+    several = len(request.analysis.worlds) > 1
+    return _with(address, {"generation": place.generation}) if several else address
+
+
+def _with(address: str, query: Mapping[str, object]) -> str:
+    return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}"
 
 
 def _links(links: list[tuple[str, str]]) -> Any:

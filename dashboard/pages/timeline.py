@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 from dash import Dash
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.one_step import late_steps
 from stallscope.charts.over_time import machine_chart
-from stallscope.formatting.lists import counted, listed
+from stallscope.formatting.lists import counted, joined, listed
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
 from stallscope.text.events import NOT_KNOWN, TITLE
@@ -22,7 +23,7 @@ from ..components.notices import warnings_card
 from ..components.tables import data_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
-from ..timeline import add_timeline_route, gauges_of, head, lanes_of, marks
+from ..timeline import add_timeline_route, gauges_of, head, lanes_of, marks, verdicts
 from ..timeline.marks import MOST_MARKS, Mark
 from .run_page import RunPage, RunRequest
 
@@ -39,7 +40,7 @@ class TimelinePage(RunPage):
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         analysis = request.analysis
         lanes = lanes_of(analysis)
-        events = marks(analysis, lanes)
+        events = marks(analysis.run, lanes)
         if lanes is None:
             return [
                 sentence_card("There are no stages to draw", analysis.bottleneck.evidence),
@@ -54,12 +55,12 @@ class TimelinePage(RunPage):
             timeline_card(
                 data,
                 "Ranks over time",
-                _sentence(analysis, lanes),
+                _sentence(lanes),
                 amount(lanes.late_from, "ms"),
                 [*_rank_jumps(analysis, lanes), *_change_jumps(data)],
             ),
             events_card(events),
-            warnings_card(_limits(analysis)),
+            warnings_card(_limits(analysis, lanes)),
         ]
 
     def add_callbacks(self, app: Dash, store: RunStore) -> None:
@@ -67,26 +68,30 @@ class TimelinePage(RunPage):
         add_timeline_route(app, store)
 
 
-def _sentence(analysis: Analysis, lanes: Lanes) -> str:
-    late = len(late_steps(analysis))
+def _sentence(lanes: Lanes) -> str:
+    late = len(late_steps(lanes.worlds))
+    ranks = counted(len(lanes.ranks), "rank")
+    if len(lanes.worlds) > 1:
+        sizes = joined([f"{world.size:,}" for world in lanes.worlds])
+        ranks = f"{len(lanes.worlds):,} generations of {sizes} ranks"
     return (
-        f"{counted(len(lanes.rows), 'rank')}, {counted(len(lanes), 'step')} in "
+        f"{ranks}, {counted(len(lanes), 'step')} in "
         f"{amount(lanes.span / 1e6, 'ms')}; "
         f"{counted(late, 'unusually late step') if late else 'no unusually late steps'}. "
-        f"{clock_sentence(analysis)}"
+        f"{_clock_sentence(lanes)}"
     )
 
 
-def clock_sentence(analysis: Analysis) -> str:
+def _clock_sentence(lanes: Lanes) -> str:
     """Return how accurately the lanes are aligned."""
-    clocks = analysis.clocks
-    if clocks is None or clocks.method == "one clock":
+    methods = {world.clocks.method for world in lanes.worlds if world.clocks is not None}
+    if methods <= {"one clock"}:
         return "All ranks share one clock, so lanes are aligned exactly."
-    known = [finite(rank.clock_uncertainty_ms) for rank in analysis.ranks]
+    known = [finite(ms) for world in lanes.worlds for ms in world.clock_uncertainty_ms]
     most = max((value for value in known if value is not None), default=0.0)
     how = (
         "on the ends of their allreduces"
-        if clocks.method == "completions"
+        if "completions" in methods
         else "in every step, assuming that all ranks end it at the same moment"
     )
     shift = (
@@ -102,13 +107,24 @@ def clock_sentence(analysis: Analysis) -> str:
 def _rank_jumps(analysis: Analysis, lanes: Lanes) -> list[Any]:
     """Return buttons that jump to slow ranks, or to the first rank of a slow host."""
     labels: dict[int, str] = {}
-    for straggler in analysis.stragglers:
+    for world, found in verdicts(analysis, lanes):
+        where = "" if found is analysis else f" in generation {lanes.worlds[world].number}"
+        for rank, name in _slow(found.stragglers).items():
+            row = lanes.row_of(rank, world)
+            if row is not None:
+                labels.setdefault(row, name + where)
+    return [jump(label, row=str(row)) for row, label in list(labels.items())[:_MOST_JUMPS]]
+
+
+def _slow(stragglers: Sequence[Straggler]) -> dict[int, str]:
+    """Name slow ranks and hosts by rank; a host by its first one."""
+    names: dict[int, str] = {}
+    for straggler in stragglers:
         if straggler.hosts and straggler.ranks:
-            labels.setdefault(straggler.ranks[0], f"Slow host {plain(straggler.hosts[0])}")
+            names.setdefault(straggler.ranks[0], f"Slow host {plain(straggler.hosts[0])}")
         else:
-            labels |= {rank: f"Slow rank {rank}" for rank in straggler.ranks}
-    ranks = [rank for rank in labels if lanes.row_of(rank) is not None]
-    return [jump(labels[rank], rank=str(rank)) for rank in ranks[:_MOST_JUMPS]]
+            names |= {rank: f"Slow rank {rank}" for rank in straggler.ranks}
+    return names
 
 
 def _change_jumps(data: dict[str, Any]) -> list[Any]:
@@ -117,22 +133,34 @@ def _change_jumps(data: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _limits(analysis: Analysis) -> list[str]:
-    limits = []
+def _limits(analysis: Analysis, lanes: Lanes) -> list[str]:
+    shown = {world.number for world in lanes.worlds}
+    limits = [
+        f"generation {world.number} of {counted(world.size, 'rank')} has no lanes: its stages were "
+        "not measured"
+        for world in analysis.worlds
+        if world.number not in shown
+    ]
     missing = analysis.run.missing_ranks
     if missing:
         verb = "has" if len(missing) == 1 else "have"
         limits.append(f"{listed('rank', missing)} {verb} no log and no lane")
-    unknown = [rank.rank for rank in analysis.ranks if finite(rank.clock_uncertainty_ms) is None]
+    unknown = {
+        rank
+        for world in lanes.worlds
+        for rank, ms in zip(world.ledger.ranks, world.clock_uncertainty_ms, strict=True)
+        if finite(ms) is None
+    }
     if unknown:
         limits.append(
-            f"the clock of {listed('rank', unknown)} could not be compared with the others'"
+            f"the clock of {listed('rank', sorted(unknown))} could not be compared with the others'"
         )
-    if analysis.clocks is not None:
-        limits += [
-            f"the clock of {clock} was set by {amount(abs(ms), 'ms')} at step {step:,}"
-            for clock, step, ms in analysis.clocks.jumps
-        ]
+    limits += [
+        f"the clock of {clock} was set by {amount(abs(ms), 'ms')} at step {step:,}"
+        for world in lanes.worlds
+        if world.clocks is not None
+        for clock, step, ms in world.clocks.jumps
+    ]
     if analysis.coverage.unused:
         limits.append(
             f"{counted(analysis.coverage.unused, 'step')} without timestamps of most ranks are blank"

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.recalled import RecalledLedger
+from stallscope.analysis.ledger.recalled import BYTES_PER_RANK, RecalledLedger
 from stallscope.arrays.blocks import LocalMatrix
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.run import STEPS_SCHEMA, Run
@@ -38,6 +38,8 @@ def _on_demand(analysis: Analysis) -> int:
     ledger = analysis.ledger
     if ledger is None:
         return 0
+    if len(analysis.worlds) > 1:
+        return analysis.run.rows * (BYTES_PER_RANK + _BYTES_PER_CELL)
     per_rank = ledger.to_come if isinstance(ledger, RecalledLedger) else 0
     return per_rank + len(ledger) * len(ledger.ranks) * _BYTES_PER_CELL
 

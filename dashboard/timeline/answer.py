@@ -56,32 +56,33 @@ def gaps_between(lanes: Lanes, start: int, end: int, shortest: int) -> list[list
 
 
 def _per_cell(lanes: Lanes, view: View) -> dict[str, npt.NDArray[Any]]:
-    ledger = lanes.ledger
     single = view.steps_per_cell == 1
     unknown = np.full(len(view.first_step), -1)
     return {
         "cellBegin": lanes.begin[view.first_step] * _S,
         "cellEnd": lanes.end[view.last_step] * _S,
-        "firstStep": ledger.steps[view.first_step].astype(np.float64),
-        "lastStep": ledger.steps[view.last_step].astype(np.float64),
-        "epoch": ledger.epochs[view.first_step].astype(np.int32),
+        "firstStep": lanes.steps[view.first_step].astype(np.float64),
+        "lastStep": lanes.steps[view.last_step].astype(np.float64),
+        "world": view.world.astype(np.int32),
+        "epoch": lanes.epochs[view.first_step].astype(np.int32),
         "total": view.total,
         "allreduce": view.allreduce,
         "last": view.last.astype(np.int32),
         "lastCount": view.last_count.astype(np.int32),
-        "reference": lanes.rows_of(ledger.reference[view.first_step] if single else unknown).astype(
+        "reference": (lanes.reference_rows(view.first_step) if single else unknown).astype(
             np.int32
         ),
-        "cause": (ledger.cause[view.first_step] if single else unknown).astype(np.int32),
+        "cause": (lanes.causes(view.first_step) if single else unknown).astype(np.int32),
     }
 
 
 def _per_lane(head: dict[str, Any], view: View) -> dict[str, npt.NDArray[Any]]:
     late = np.stack([view.late, view.latest])
     arrays = {"stages": view.stages, "late": late}
+    members = {"members": view.members.astype(np.int32)}
     if view.stages.size + late.size <= _MOST_FLOATS:
-        return dict(arrays)
-    scaled = {}
+        return arrays | members
+    scaled: dict[str, npt.NDArray[Any]] = members
     head["scales"] = {}
     for name, array in arrays.items():
         scaled[name], head["scales"][name] = _scaled(array)
@@ -101,13 +102,13 @@ def _scaled(array: Floats32) -> tuple[npt.NDArray[np.uint16], list[float]]:
 def _epochs(lanes: Lanes, view: View, most: int = 200) -> list[tuple[float, int]]:
     """Return the starts of epochs, in seconds, with their numbers; evenly thinned out if many."""
     first, last = int(view.first_step[0]), int(view.last_step[-1])
-    epochs = lanes.ledger.epochs[max(first - 1, 0) : last + 1]
+    epochs = lanes.epochs[max(first - 1, 0) : last + 1]
     at = np.flatnonzero(np.diff(epochs)) + max(first - 1, 0) + 1
     if first == 0:
         at = np.append(0, at)
-    at = at[lanes.ledger.epochs[at] >= 0]
+    at = at[lanes.epochs[at] >= 0]
     at = at[:: -(-len(at) // most) or 1]
-    return [(float(lanes.begin[one]) * _S, int(lanes.ledger.epochs[one])) for one in at]
+    return [(float(lanes.begin[one]) * _S, int(lanes.epochs[one])) for one in at]
 
 
 def _packed(head: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:

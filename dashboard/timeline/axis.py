@@ -1,7 +1,7 @@
 """Convert wall time to positions on the timeline's axis.
 
-The axis follows the clock of one log; events and metrics have the wall clocks of their writers.
-Positions are as accurate as these clocks agree.
+The axis follows the clock of one log per world; events and metrics have the wall clocks of their
+writers. Positions are as accurate as these clocks agree.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ class Axis:
 
     @classmethod
     def of(cls, run: Run, lanes: Lanes) -> Axis | None:
-        """Return the axis; None if its log has no wall clock, or has several unrelated ones."""
-        end = reduced_at(run, lanes.ledger)
-        if end is None:
+        """Return the axis; None if a log has no wall clock, or has several unrelated ones."""
+        ends = [reduced_at(run, world.ledger, world.number) for world in lanes.worlds]
+        known = [one for one in ends if one is not None]
+        if len(known) < len(ends):
             return None
+        end = np.concatenate(known)
         return cls(lanes, np.maximum.accumulate(end - (lanes.end - lanes.gap_begin)), end)
 
     def place(self, walls: Ints) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 from urllib.parse import quote
 
@@ -11,16 +12,18 @@ import numpy as np
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes
 from stallscope.analysis.views.one_step import late_steps
+from stallscope.analysis.worlds import WorldSummary
 from stallscope.charts.charts import TITLES
 from stallscope.charts.palette import COLOURS, HEAT
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
+from stallscope.text.worlds import world_sentence
 
 from ..addresses import root_path, run_address, with_baseline
 from .answer import gaps_between
 from .gauges import Gauge, gauges_head
 from .marks import Mark, marks_head
-from .positions import end_of, start_of
+from .positions import end_of, row_names, row_of, start_of
 from .route import ADDRESS
 
 _S = 1e-9
@@ -43,11 +46,7 @@ def head(
     gauges: Sequence[Gauge] = (),
 ) -> dict[str, Any]:
     """Return the data as JSON; ``query`` defines the first view."""
-    named = {rank for one in analysis.stragglers for rank in one.ranks}
-    named |= set(analysis.bottleneck.ranks)
-    summaries = [analysis.ranks[position] for position in lanes.rows]
-    names = dict.fromkeys(summary.host for summary in summaries)
-    hosts = {host: number for number, host in enumerate(names)}
+    hosts = {host: number for number, host in enumerate(dict.fromkeys(lanes.hosts))}
     return {
         "address": f"{root_path()}{ADDRESS}{quote(run_id, safe='')}",
         "baseline": baseline_id or "",
@@ -55,14 +54,16 @@ def head(
         "search": with_baseline("", baseline_id),
         "span": lanes.span * _S,
         "count": len(lanes),
-        "ranks": [summary.rank for summary in summaries],
+        "ranks": lanes.ranks,
+        "rowNames": row_names(lanes),
         "hosts": [plain(host) for host in hosts],
-        "hostOf": [hosts[summary.host] for summary in summaries],
-        "named": [row for row, summary in enumerate(summaries) if summary.rank in named],
-        "clock": [finite(summary.clock_uncertainty_ms) for summary in summaries],
+        "hostOf": [hosts[host] for host in lanes.hosts],
+        "worlds": _worlds(analysis, lanes),
+        "named": _named(analysis, lanes),
+        "clock": _clock(lanes),
         "lateFrom": lanes.late_from,
         "changes": _changes(analysis, lanes),
-        "late": _late(analysis, lanes),
+        "late": _late(lanes),
         "strip": _strip(lanes),
         "events": marks_head(events, lanes),
         "gauges": gauges_head(gauges),
@@ -82,7 +83,7 @@ def _first_view(lanes: Lanes, query: Mapping[str, str]) -> dict[str, Any]:
     end = end_of(lanes, query.get("to"))
     if end is None or end <= start:
         start, end = (start, lanes.span) if end is None else (0, lanes.span)
-    row = _row(lanes, query.get("rank"))
+    row = row_of(lanes, query.get("rank"))
     return {
         "view": [start * _S, end * _S],
         "rows": _rows(lanes, query.get("ranks"), row),
@@ -97,18 +98,10 @@ def _shown_gauge(gauges: Sequence[Gauge], key: str | None) -> int:
     return keys.index(key) if key in keys else 0
 
 
-def _row(lanes: Lanes, rank: str | None) -> int | None:
-    return (
-        lanes.row_of(int(rank))
-        if rank and rank.isascii() and rank.isdecimal() and len(rank) < 10
-        else None
-    )
-
-
 def _rows(lanes: Lanes, ranks: str | None, row: int | None) -> list[int]:
     """Return the rows of a range of ranks; without one, those around a row, or all."""
-    count = len(lanes.rows)
-    ends = [_row(lanes, rank) for rank in (ranks or "").split("-")]
+    count = len(lanes.ranks)
+    ends = [row_of(lanes, rank) for rank in (ranks or "").split("-")]
     if len(ends) == 2 and ends[0] is not None and ends[1] is not None and ends[0] <= ends[1]:
         return [ends[0], ends[1] + 1]
     if row is None or count <= 4 * _AROUND:
@@ -117,40 +110,90 @@ def _rows(lanes: Lanes, ranks: str | None, row: int | None) -> list[int]:
     return [first, first + 2 * _AROUND]
 
 
+def _worlds(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
+    """Return number, size, start and end of each world, and its description; empty for a single one."""
+    if len(lanes.worlds) == 1:
+        return []
+    sentences = {world.number: world_sentence(world) for world in analysis.worlds}
+    return [
+        {
+            "number": world.number,
+            "size": world.size,
+            "begin": float(lanes.begin[start]) * _S,
+            "end": float(lanes.end[end - 1]) * _S,
+            "words": sentences[world.number],
+        }
+        for world, start, end in zip(lanes.worlds, lanes.starts, lanes.starts[1:], strict=False)
+    ]
+
+
+def _named(analysis: Analysis, lanes: Lanes) -> list[int]:
+    """Return the rows of ranks that are stragglers or in a verdict."""
+    rows = {
+        lanes.row_of(rank, world)
+        for world, one in verdicts(analysis, lanes)
+        for rank in (*one.bottleneck.ranks, *(r for own in one.stragglers for r in own.ranks))
+    }
+    return sorted(row for row in rows if row is not None)
+
+
+def verdicts(analysis: Analysis, lanes: Lanes) -> list[tuple[int, Analysis | WorldSummary]]:
+    """Return what holds stragglers and a verdict, with the position of its world.
+
+    That of the run, which is about the last world, comes first.
+    """
+    position = {world.number: index for index, world in enumerate(lanes.worlds)}
+    own = [(position[one.number], one) for one in analysis.worlds if one.number in position]
+    return [(len(lanes.worlds) - 1, analysis), *(own if len(lanes.worlds) > 1 else ())]
+
+
+def _clock(lanes: Lanes) -> list[float | None]:
+    """Return the uncertainty of each row's clock, in the last world that has the row."""
+    found: list[float | None] = [None] * len(lanes.ranks)
+    for index, world in enumerate(lanes.worlds):
+        for row, ms in zip(lanes.rows_of(index), world.clock_uncertainty_ms, strict=True):
+            found[row] = finite(ms)
+    return found
+
+
 def _changes(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
+    changes = {world.number: world.changes for world in analysis.worlds}
     found = []
-    for change in analysis.changes:
-        at = np.flatnonzero(lanes.ledger.steps == change.step)
-        if len(at):
+    for start, world in zip(lanes.starts, lanes.worlds, strict=False):
+        for change in changes.get(world.number, ()):
+            (at,) = np.flatnonzero(world.ledger.steps == change.step)
             words = (
                 f"Step {change.step:,}: {amount(change.before_ms, 'ms')} → "
                 f"{amount(change.after_ms, 'ms')}"
             )
-            found.append({"at": float(lanes.begin[at[-1]]) * _S, "words": words})
+            found.append({"at": float(lanes.begin[start + at]) * _S, "words": words})
     return found
 
 
-def _late(analysis: Analysis, lanes: Lanes) -> list[list[float]]:
+def _late(lanes: Lanes) -> list[list[float]]:
     """Return start, end and last row of late steps in order; if there are many, of the latest."""
-    at = late_steps(analysis)
+    at = late_steps(lanes.worlds)
     if len(at) > _MOST_LATE:
-        at = np.sort(at[np.argpartition(lanes.ledger.imbalance[at], -_MOST_LATE)[-_MOST_LATE:]])
-    rows = lanes.rows_of(lanes.ledger.critical[at])
+        imbalance = lanes.of_steps(lambda ledger: ledger.imbalance)
+        at = np.sort(at[np.argpartition(imbalance[at], -_MOST_LATE)[-_MOST_LATE:]])
     return [
         [float(lanes.begin[step]) * _S, float(lanes.end[step]) * _S, int(row)]
-        for step, row in zip(at, rows, strict=True)
+        for step, row in zip(at, lanes.last_rows(at), strict=True)
     ]
 
 
 def _strip(lanes: Lanes) -> dict[str, Any]:
     """Return the ledger of the whole run: start, end, and mean of each entry (ms) per column."""
-    ledger = lanes.ledger
-    starts = np.unique(np.linspace(0, len(ledger), min(len(ledger), _STRIP) + 1).astype(np.int64))
+    count = len(lanes)
+    even = np.linspace(0, count, min(count, _STRIP) + 1).astype(np.int64)
+    # No column has steps of two worlds.
+    starts = np.union1d(even, lanes.starts)
     counts = np.diff(starts)
-    entries = {
-        name: np.round(np.add.reduceat(ledger.entry(name), starts[:-1]) / counts * 1e-6, 3).tolist()
-        for name in ENTRIES
-    }
+    entries = {}
+    for name in ENTRIES:
+        per_step = lanes.of_steps(methodcaller("entry", name))
+        means = np.add.reduceat(per_step, starts[:-1]) / counts * 1e-6
+        entries[name] = np.round(means, 3).tolist()
     return {
         "begin": np.round(lanes.begin[starts[:-1]] * _S, 6).tolist(),
         "end": np.round(lanes.end[starts[1:] - 1] * _S, 6).tolist(),

@@ -13,12 +13,11 @@ from .gauges import Gauge, gauges
 
 def lanes_of(analysis: Analysis) -> Lanes | None:
     """Return the lanes of an analysis; None if its stages were not measured."""
-    ledger = analysis.ledger
-    if ledger is None or not len(ledger) or not ledger.ranks:
+    worlds = analysis.world_ledgers
+    if not worlds:
         return None
-    hosts = [rank.host for rank in analysis.ranks]
     longest_pause = int(analysis.job.total * 1e9)
-    return _cache_of(analysis).get("lanes", lambda: Lanes(ledger, hosts, longest_pause))
+    return _cache_of(analysis).get("lanes", lambda: Lanes(worlds, longest_pause))
 
 
 def gauges_of(analysis: Analysis, lanes: Lanes) -> list[Gauge]:

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.analysis import Analysis
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.formatting.numbers import amount
-from stallscope.run import Event
+from stallscope.run import Event, Run
 from stallscope.text.events import NOT_KNOWN, what, who
-from stallscope.text.worlds import WORLD, world_event
 
 from .axis import Axis
 
@@ -42,21 +40,15 @@ class Mark:
         return who(self.event)
 
 
-def marks(analysis: Analysis, lanes: Lanes | None) -> list[Mark]:
+def marks(run: Run, lanes: Lanes | None) -> list[Mark]:
     """Return all events of a run by time; events without a known time come last.
 
-    Where the ranks changed, each generation is an event, too.
-
     Args:
-        analysis: of the run.
+        run: the run.
         lanes: the lanes with the axis to place events on; None without any.
     """
-    run, worlds = analysis.run, analysis.worlds
     axis = None if lanes is None else Axis.of(run, lanes)
-    generations = [event for event in map(world_event, worlds) if event] if len(worlds) > 1 else []
-    ordered = sorted(
-        (*run.events, *generations), key=lambda event: (event.wall_ns is None, event.wall_ns or 0)
-    )
+    ordered = sorted(run.events, key=lambda event: (event.wall_ns is None, event.wall_ns or 0))
     return [_mark(event, axis) for event in ordered]
 
 
@@ -84,14 +76,11 @@ def _mark(event: Event, axis: Axis | None) -> Mark:
         return Mark(event, None, f"{_utc(event.wall_ns)} UTC")
     (at,) = axis.place(np.array([event.wall_ns])).tolist()
     span = axis.lanes.span
-    if event.kind == WORLD:
-        # The last step ends a moment after its reduction, where the axis ends.
-        at = min(at, span)
     if at < 0:
         return Mark(event, None, f"{amount(-at / 1e6, 'ms')} before the first step")
     if at > span:
         return Mark(event, None, f"{amount((at - span) / 1e6, 'ms')} after the last step")
-    step = int(axis.lanes.ledger.steps[axis.lanes.at(at)])
+    step = int(axis.lanes.steps[axis.lanes.at(at)])
     return Mark(event, at, f"{amount(at / 1e6, 'ms')}, step {step:,}")
 
 

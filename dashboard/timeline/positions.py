@@ -1,6 +1,7 @@
 """Positions on the time axis as addresses write them: by step, so that people can read them.
 
-``from=120`` is the start of step 120, ``to=120`` its end; ``from=120.25`` is a quarter into it.
+``from=120`` is the start of step 120, ``to=120`` its end; ``from=120.25`` is a quarter into it. Where a
+run has several generations, ``120g1`` is step 120 of generation 1, and ``rank=2g1`` its rank 2.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import numpy as np
 
 from stallscope.analysis.views.lanes import Lanes
 
-_STEP = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?")
+_STEP = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?(?:g([0-9]{1,9}))?")
+_RANK = re.compile(r"([0-9]{1,9})(?:g([0-9]{1,9}))?")
 # In views of more steps, fractions of a step are not visible.
 _WHOLE_STEPS = 30
 # Fractions from here on would round to the next step.
@@ -40,19 +42,57 @@ def names(lanes: Lanes, start: int, end: int) -> tuple[str, str] | None:
     return _name(lanes, first, low), _name(lanes, last, high if high < _ALMOST_ONE else 0.0)
 
 
+def row_of(lanes: Lanes, text: str | None) -> int | None:
+    """Return the row of the rank that ``rank`` names; None if it is not valid."""
+    match = _RANK.fullmatch(text or "")
+    if match is None:
+        return None
+    if match[2] is None:
+        return lanes.row_of(int(match[1]))
+    world = _world(lanes, match[2])
+    return None if world is None else lanes.row_of(int(match[1]), world)
+
+
+def row_names(lanes: Lanes) -> list[str]:
+    """Return the name of each row: its rank, and a generation if that number was elsewhere later."""
+    found = [""] * len(lanes.ranks)
+    last: dict[int, int] = {}
+    for index, world in enumerate(lanes.worlds):
+        rows = lanes.rows_of(index).tolist()
+        last.update(zip(world.ledger.ranks, rows, strict=True))
+        for row, rank in zip(rows, world.ledger.ranks, strict=True):
+            found[row] = f"{rank}g{world.number}"
+    for rank, row in last.items():
+        found[row] = str(rank)
+    return found
+
+
+def _world(lanes: Lanes, number: str) -> int | None:
+    """Return the position of the world with a number."""
+    numbers = [world.number for world in lanes.worlds]
+    return numbers.index(int(number)) if int(number) in numbers else None
+
+
 def _position(lanes: Lanes, text: str | None, *, at_end: bool) -> int | None:
     """Return the time of a position; of a step that is not in the run, that of the one next to it."""
     match = _STEP.fullmatch(text or "")
     if match is None:
         return None
-    step, fraction, steps = int(match[1]), float(f"0.{match[2] or 0}"), lanes.ledger.steps
+    step, fraction = int(match[1]), float(f"0.{match[2] or 0}")
+    low, high = 0, len(lanes)
+    if match[3] is not None:
+        world = _world(lanes, match[3])
+        if world is None:
+            return None
+        low, high = lanes.starts[world : world + 2].tolist()
+    steps = lanes.steps[low:high]
     if at_end:
         found = np.flatnonzero(steps <= step)
-        at = int(found[-1]) if len(found) else 0
+        at = low + (int(found[-1]) if len(found) else 0)
     else:
         found = np.flatnonzero(steps >= step)
-        at = int(found[0]) if len(found) else len(lanes) - 1
-    if not fraction or steps[at] != step:
+        at = low + (int(found[0]) if len(found) else len(steps) - 1)
+    if not fraction or lanes.steps[at] != step:
         fraction = float(at_end)
     return int(lanes.begin[at]) + int(fraction * (lanes.end[at] - lanes.begin[at]))
 
@@ -63,6 +103,11 @@ def _fraction(lanes: Lanes, at: int, time: int) -> float:
 
 
 def _name(lanes: Lanes, at: int, fraction: float) -> str:
-    step = int(lanes.ledger.steps[at])
+    step = int(lanes.steps[at])
     digits = f"{fraction:.3f}".removeprefix("0").rstrip("0").rstrip(".")
-    return f"{step}{digits}" if fraction < _ALMOST_ONE else f"{step}.999"
+    if fraction >= _ALMOST_ONE:
+        digits = ".999"
+    if len(lanes.worlds) == 1:
+        return f"{step}{digits}"
+    (world,) = lanes.world_at(np.array([at]))
+    return f"{step}{digits}g{lanes.worlds[world].number}"

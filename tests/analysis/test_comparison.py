@@ -59,6 +59,7 @@ def _pairs(first: Repeats, second: Repeats) -> list[Comparison]:
     return [compare(a, b) for a, b in zip(first.analyses, second.analyses, strict=True)]
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*ENTRIES, "step"])
 def test_the_interval_of_a_difference_holds_the_truth_in_about_95_of_100_pairs(
@@ -75,6 +76,7 @@ def test_the_interval_of_a_difference_holds_the_truth_in_about_95_of_100_pairs(
     assert hits / PAIRS >= 0.88
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_changes_exceed_noise_and_are_named(first: Repeats, second: Repeats) -> None:
     for found in _pairs(first, second):
@@ -87,6 +89,7 @@ def test_changes_exceed_noise_and_are_named(first: Repeats, second: Repeats) -> 
         assert found.largest.name in ("input", "compute", "allreduce")
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_hardly_any_entry_of_equal_runs_has_changed(first: Repeats, second: Repeats) -> None:
     half = PAIRS // 2
@@ -112,6 +115,7 @@ def repeats() -> list[Analysis]:
     return [analyse(simulator.simulate(one).run) for one in runs]
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_noise_alone_names_nothing_in_98_of_100_pairs(repeats: list[Analysis]) -> None:
     pairs = zip(repeats, [*repeats[1:], repeats[0]], strict=True)
@@ -119,6 +123,7 @@ def test_noise_alone_names_nothing_in_98_of_100_pairs(repeats: list[Analysis]) -
     assert np.mean(alarms) <= 0.02
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["compute", "allreduce"])
 def test_an_effect_of_10_percent_is_found(repeats: list[Analysis], name: str) -> None:
@@ -137,6 +142,7 @@ def test_an_effect_of_10_percent_is_found(repeats: list[Analysis], name: str) ->
     assert found >= 38
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_the_interval_of_the_speedup_holds_the_truth_in_about_95_of_100_pairs(
     repeats: list[Analysis],
@@ -150,12 +156,14 @@ def test_the_interval_of_the_speedup_holds_the_truth_in_about_95_of_100_pairs(
     assert hits / len(repeats) >= 0.88
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_a_run_compared_with_itself_is_recognised(repeats: list[Analysis]) -> None:
     assert compare(repeats[0], repeats[0]).same_run
     assert not compare(repeats[0], repeats[1]).same_run
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_entries_add_up_to_the_step(first: Repeats, second: Repeats) -> None:
     for found in _pairs(first, second)[:5]:

@@ -132,6 +132,7 @@ def _made(values: list[float]) -> Figure:
     return history.figure("step")
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 @pytest.mark.parametrize("runs", [FEWEST_FOR_A_CHANGE, FEWEST_FOR_A_TREND, 12, 300])
 def test_noise_from_run_to_run_hardly_ever_counts_as_a_change(runs: int) -> None:

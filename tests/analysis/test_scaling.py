@@ -85,6 +85,7 @@ def test_the_loss_is_where_the_fault_is(entry: str, fault: Fault) -> None:
     assert 0.9 * least / step <= lost[entry].value <= 1.1 * most / step
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_intervals_hold_the_truth() -> None:
     truths = []
@@ -109,6 +110,7 @@ def test_repeats_give_the_interval_of_a_mean() -> None:
     assert series.difference.found
 
 
+@pytest.mark.any_versions
 def test_sizes_that_do_not_differ_are_marked_as_alike() -> None:
     quiet = {"communication": replace(RING, latency_us=0.0, bytes=0), "noise": Noise(cv=0.01)}
     found = []

@@ -92,6 +92,7 @@ def single_faults(with_baseline: bool, threads: Sequence[str]) -> list[Case]:
     return cases
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_predictions_from_a_baseline_come_true_on_shared_cores() -> None:
     errors, held = [], []
@@ -109,6 +110,7 @@ def test_predictions_from_a_baseline_come_true_on_shared_cores() -> None:
     assert np.mean(held) == 1
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_without_a_baseline_gains_on_shared_cores_are_bounds_that_hold() -> None:
     for case in single_faults(with_baseline=False, threads=("none", "one", "all")):

@@ -132,6 +132,7 @@ def test_more_samples_are_more_work_and_not_slow_hardware() -> None:
     assert [one.work for one in slow.stragglers] == [None]
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 @pytest.mark.parametrize("cv", [0.02, 0.1])
 @pytest.mark.parametrize("ranks", [2, 8, 40])

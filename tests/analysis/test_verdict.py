@@ -79,6 +79,7 @@ def test_a_clean_run_without_baseline_is_balanced(tmp_path: Path) -> None:
     assert analysis_of(tmp_path, CLEAN).bottleneck.kind == "balanced"
 
 
+@pytest.mark.any_versions
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("noise", [0.02, 0.2])
 def test_no_rank_is_blamed_in_a_clean_run(tmp_path: Path, seed: int, noise: float) -> None:

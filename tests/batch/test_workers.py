@@ -28,6 +28,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings("terminal", made, scratch=tmp_path, out=tmp_path / "out").of(4)
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_a_run_that_kills_its_process_fails_alone(settings: Settings, tmp_path: Path) -> None:
     units: list[Unit] = []

@@ -91,6 +91,7 @@ def test_without_a_run_and_without_a_store_it_says_what_to_do(
     )
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [".", "runs", ".stallscope/demo"])
 def test_without_a_run_the_store_nearby_is_served(here: Path, place: str) -> None:

@@ -461,6 +461,7 @@ def test_a_database_that_another_collector_is_creating_is_not_foreign(
     ours.close()
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 @pytest.mark.parametrize("there", [False, True])
 def test_collectors_at_once_lose_no_row(store: Path, there: bool) -> None:
@@ -494,6 +495,7 @@ def test_collectors_at_once_lose_no_row(store: Path, there: bool) -> None:
     connection.close()
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_whole_collections_at_once_are_all_listed(store: Path, tmp_path: Path) -> None:
     program = (

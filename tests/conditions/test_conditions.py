@@ -278,6 +278,7 @@ def test_intervals_of_two_runs_add_in_quadrature_and_those_of_one_run_add_up() -
     assert check("surely(3*step_ms.mean>2*step_ms.mean+186)", against).held is False
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> None:
     shares, hits = [], 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from dash import no_update
+from support.running_job import RunningJob
 from support.step_logs import Job
 
 from stallscope.dashboard import RunStore
@@ -101,6 +102,19 @@ def test_a_pause_is_said(recording: Recording) -> None:
     recording.now += 20.0
     words, *_ = recording.look(1)
     assert "no new step for 21 s" in texts(words)
+
+
+def test_a_job_that_stands_still_is_reported_with_its_ranks(tmp_path: Path) -> None:
+    job = RunningJob(tmp_path / "logs")
+    store, live_runs = RunStore(read(str(job.folder))), LiveRuns()
+    shown = {"run": "run-42", "number": 0}
+    assert of_type(live_update(store, live_runs, shown)[0], "Alert") == []
+    job.wait_for_rank_1()
+    (alert,) = of_type(live_update(store, LiveRuns(), shown)[0], "Alert")
+    assert alert.title.startswith("The job stands still since ")
+    sentence = "".join(texts(alert))
+    assert "since step 150. Rank 1 on" in sentence
+    assert "waits for its batch, in batches at train.py:12" in sentence
 
 
 def test_whoever_looks_at_the_same_time_sees_the_same(recording: Recording) -> None:

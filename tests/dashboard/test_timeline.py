@@ -17,7 +17,7 @@ from werkzeug.test import TestResponse
 from stallscope.analysis import analyse
 from stallscope.analysis.views.lanes import LANE_STAGES, Lanes
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.components.timeline_card import KEYS
+from stallscope.dashboard.components.timeline_card import GENERATION_KEY, KEYS
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.security import require_host
 from stallscope.dashboard.timeline import head, lanes_of
@@ -65,14 +65,16 @@ def test_close_up_every_step_is_sent_as_it_is_in_the_ledger(store: RunStore, slo
     found = read(ask(store, "slow", begin=f"{begin:.9f}", end=f"{end:.9f}"))
     assert found["stepsPerCell"] == 1
     assert found["firstStep"].tolist() == list(range(100, 120))
-    ledger = slow.ledger
+    ledger = slow.worlds[0].ledger
     for index, name in enumerate(LANE_STAGES):
         np.testing.assert_allclose(
             found["stages"][index].T, getattr(ledger, name)[100:120] / 1e6, rtol=1e-6, atol=1e-6
         )
     np.testing.assert_allclose(found["allreduce"], ledger.allreduce[100:120] / 1e6, rtol=1e-6)
-    np.testing.assert_array_equal(slow.rows[found["last"]], ledger.critical[100:120])
-    np.testing.assert_array_equal(slow.rows[found["reference"]], ledger.reference[100:120])
+    np.testing.assert_array_equal(np.array(slow.ranks)[found["last"]], ledger.critical[100:120])
+    np.testing.assert_array_equal(
+        np.array(slow.ranks)[found["reference"]], ledger.reference[100:120]
+    )
     np.testing.assert_allclose(found["cellEnd"], slow.end[100:120] / 1e9, rtol=1e-12)
     assert found["names"] == ["100", "119"]
 
@@ -391,5 +393,5 @@ def test_without_stages_a_step_says_why(store: RunStore) -> None:
 
 def test_the_keys_are_those_of_the_docs() -> None:
     docs = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
-    for key, what in KEYS:
+    for key, what in (*KEYS, GENERATION_KEY):
         assert f"| {key} | {what} |" in docs

@@ -33,14 +33,14 @@ def stall(wall_ns: int | None, **more: object) -> Event:
 
 def wall_of_end(run: Run, lanes: Lanes, step: int) -> int:
     """Wall time at which a step was reduced on rank 0."""
-    at = lanes.ledger.steps.tolist().index(step)
-    return int(lanes.ledger.reduced[at]) + run.logs[0].wall_minus_monotonic
+    at = lanes.worlds[0].ledger.steps.tolist().index(step)
+    return int(lanes.worlds[0].ledger.reduced[at]) + run.logs[0].wall_minus_monotonic
 
 
 def told(run: Run, lanes: Lanes) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = head(
-        analyse(run), lanes, "slow", None, {}, marks(analyse(run), lanes)
-    )["events"]
+    found: list[dict[str, object]] = head(analyse(run), lanes, "slow", None, {}, marks(run, lanes))[
+        "events"
+    ]
     return found
 
 
@@ -69,7 +69,7 @@ def test_what_lies_elsewhere_is_listed_and_not_drawn(slow: tuple[Run, Lanes]) ->
     events = (stall(None, local_ns=5), stall(last + 3 * S), stall(first - 3600 * S))
     run = replace(run, events=events)
     assert told(run, lanes) == []
-    assert [mark.when for mark in marks(analyse(run), lanes)] == [
+    assert [mark.when for mark in marks(run, lanes)] == [
         "60.0 min before the first step",
         "3.00 s after the last step",
         "not known",
@@ -85,7 +85,7 @@ def test_without_a_wall_clock_no_place_is_made_up(slow: tuple[Run, Lanes]) -> No
         {name: value for name, value in log.facts.items() if name != "anchor"} for log in run.logs
     ]
     logs = tuple(replace(log, facts=own) for log, own in zip(run.logs, facts, strict=True))
-    (mark,) = marks(analyse(replace(run, logs=logs, events=(stall(S),))), lanes)
+    (mark,) = marks(replace(run, logs=logs, events=(stall(S),)), lanes)
     assert (mark.at, mark.when) == (None, "1970-01-01 00:00:01.000 UTC")
 
 

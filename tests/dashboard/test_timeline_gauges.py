@@ -31,7 +31,8 @@ KEY = "gpu_utilization/%"
 
 def wall_at(run: Run, lanes: Lanes, at: int) -> int:
     """Wall time of a place before the first gap of the axis, by the clock of rank 0."""
-    return int(lanes.ledger.reduced[0]) - int(lanes.end[0]) + at + run.logs[0].wall_minus_monotonic
+    first = int(lanes.worlds[0].ledger.reduced[0]) - int(lanes.end[0])
+    return first + at + run.logs[0].wall_minus_monotonic
 
 
 def measured(run: Run, lanes: Lanes) -> Run:

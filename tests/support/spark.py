@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import pytest
 PATIENCE_SECONDS = 1_200.0
 #: Two executors of a core each.
 MASTER = "local-cluster[2,1,1024]"
+#: A JVM of a few seconds gains nothing from code that is compiled a second time, for speed.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def need_spark() -> None:
@@ -43,12 +46,14 @@ def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
     own = {"PYTHONPATH": str(program.parent), **settings}
     on_executors = {**own, "PYTHONPATH": f"{program.parent}/executors:{program.parent}"}
     options = {
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         **{f"spark.executorEnv.{name}": value for name, value in on_executors.items()},
     }
-    words = [f"--conf {name}={value}" for name, value in options.items()]
+    words = [f"--conf {name}={shlex.quote(value)}" for name, value in options.items()]
     done = subprocess.run(
         [sys.executable, str(program), str(folder)],
         env={

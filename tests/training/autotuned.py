@@ -1,4 +1,4 @@
-"""Trains the sample network with an autotuner that tries few settings: FOLDER STEPS.
+"""Trains a small sample network with an autotuner that tries few settings: FOLDER STEPS.
 
 A round is five or six steps here; 4 + 1 of them pass before it settles.
 """
@@ -25,7 +25,7 @@ def main() -> None:
         HOROVOD_HIERARCHICAL_ALLGATHER="0",
         HOROVOD_CACHE_CAPACITY="1024",
     )
-    sys.argv = [str(TRAIN), folder, "--epochs", "1", "--steps-per-epoch", steps]
+    sys.argv = [str(TRAIN), folder, "--epochs", "1", "--steps-per-epoch", steps, "--filters", "6"]
     runpy.run_path(str(TRAIN), run_name="__main__")
 
 

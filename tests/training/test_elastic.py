@@ -12,7 +12,7 @@ from stallscope.analysis import analyse
 from stallscope.parsers import read
 from stallscope.run import Run
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 240.0
 STEPS = 60

@@ -52,6 +52,7 @@ def pid_of(log: Path) -> int:
     return int(found.group(1))
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("seed", [1, 2])
 def test_after_kill_9_the_log_holds_all_but_the_last_flush(
     start: Starter, tmp_path: Path, seed: int
@@ -166,6 +167,7 @@ def check_full_disk(folder: Path) -> None:
     assert 10 < len(full.steps) < 300
 
 
+@pytest.mark.unmeasured
 def test_an_exception_that_nobody_catches_loses_no_step(start: Starter, tmp_path: Path) -> None:
     launched = start("failures.py", "crash", str(tmp_path))
     assert launched.wait(PATIENCE_SECONDS) == 1

@@ -51,6 +51,7 @@ def test_the_last_batch_of_an_epoch_has_fewer_samples(alone: Recorded) -> None:
     assert list(alone.fit("last_batch_smaller").steps["samples"]) == [16, 16, 8] * 2
 
 
+@pytest.mark.unmeasured
 def test_under_its_other_name_it_is_recorded_the_same(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from training.launching import launch
+from training.launching import Launch, launch
 
 from stallscope.analysis import analyse
 from stallscope.collector.store.loading import load_run
@@ -30,26 +31,45 @@ class Measured:
     cases: dict[str, Any]
 
 
-def _measured(folder: Path, kind: str, ranks: int = 0) -> list[Measured]:
-    launched = launch(folder / "printed.txt", "input_cases.py", kind, str(folder), ranks=ranks)
-    launched.succeed(PATIENCE_SECONDS)
-    paths = [folder / f"{kind}-{rank}.json" for rank in range(max(1, ranks))]
-    return [Measured(folder, json.loads(path.read_text())) for path in paths]
+def _started(folder: Path, kind: str, ranks: int = 0) -> Launch:
+    return launch(folder / "printed.txt", "input_cases.py", kind, str(folder), ranks=ranks)
+
+
+def _measured(folder: Path, kind: str, rank: int = 0) -> Measured:
+    return Measured(folder, json.loads((folder / f"{kind}-{rank}.json").read_text()))
 
 
 @pytest.fixture(scope="module")
-def keras(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return _measured(tmp_path_factory.mktemp("keras"), "keras")[0]
+def alone(
+    training_side: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Measured]]:
+    """Measure loaders of each framework in one process; these mostly sleep, so both run at once."""
+    folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("keras", "torch")}
+    launches = [_started(folder, kind) for kind, folder in folders.items()]
+    try:
+        for launched in launches:
+            launched.succeed(PATIENCE_SECONDS)
+        yield {kind: _measured(folder, kind) for kind, folder in folders.items()}
+    finally:
+        for launched in launches:
+            launched.end()
 
 
 @pytest.fixture(scope="module")
-def torch(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return _measured(tmp_path_factory.mktemp("torch"), "torch")[0]
+def keras(alone: dict[str, Measured]) -> Measured:
+    return alone["keras"]
+
+
+@pytest.fixture(scope="module")
+def torch(alone: dict[str, Measured]) -> Measured:
+    return alone["torch"]
 
 
 @pytest.fixture(scope="module")
 def ranks(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
-    return _measured(tmp_path_factory.mktemp("ranks"), "torch", ranks=2)
+    folder = tmp_path_factory.mktemp("ranks")
+    _started(folder, "torch", ranks=2).succeed(PATIENCE_SECONDS)
+    return [_measured(folder, "torch", rank) for rank in range(2)]
 
 
 def longest(case: dict[str, Any]) -> tuple[str, str]:

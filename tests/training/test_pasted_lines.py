@@ -29,6 +29,7 @@ HEADER += b"cycle_time_ms,tensor_fusion_threshold,score\n"
 Starter = Callable[..., Launch]
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("framework", ["keras", "torch"])
 def test_every_line_of_python_runs(start: Starter, tmp_path: Path, framework: str) -> None:
     own = {
@@ -47,6 +48,7 @@ def test_every_line_of_python_runs(start: Starter, tmp_path: Path, framework: st
     assert f"{len(lines)} lines ran" in launched.output
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("row", [b"0,1,0, 1,2.5,32,9\n", b"1,0,1, 0,10,0,9\n"])
 def test_horovodruns_flags_set_the_same_environment(
     start: Starter, tmp_path: Path, row: bytes

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.services import tool
+from support.spark import JAVA_OPTIONS
 from training.launching import ENVIRONMENT, PROGRAMS, Launch
 from training.recorded import STAMPS, check_ranks_together
 
@@ -65,7 +66,7 @@ def applications(
     out = tmp_path_factory.mktemp("applications")
     rolling = [f"-Dspark.executor.logs.rolling.{name}={value}" for name, value in ROLLING.items()]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("JAVA_TOOL_OPTIONS", " ".join(rolling))
+        patched.setenv("JAVA_TOOL_OPTIONS", " ".join([JAVA_OPTIONS, *rolling]))
         with tool("spark").spark_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
             application(cluster.master, out / "one", "shared_folder", "nothing_shared")
             application(cluster.master, out / "two", "horovod_runner")
@@ -103,6 +104,7 @@ def settings() -> dict[str, str]:
         if not name.startswith(("HOROVOD_", "STALLSCOPE_", "PYTHON", "PYSPARK_", "SPARK_"))
     }
     return {
+        "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
         **kept,
         "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYSPARK_PYTHON": str(ENVIRONMENT / "bin" / "python"),

@@ -61,8 +61,8 @@ def is_horovod(ranks: Recorded) -> bool:
         ("validation_in_a_turn", 12),
         ("copies", 12),
         ("compiled", 24),
-        ("slow_compute", 200),
-        ("slow_input", 200),
+        ("slow_compute", 100),
+        ("slow_input", 100),
     ],
 )
 def test_every_stage_of_every_step_is_there(ranks: Recorded, case: str, steps: int) -> None:
@@ -293,7 +293,7 @@ def one_warning(ranks: Recorded, case: str, rank: int, what: str) -> None:
 
 @pytest.mark.parametrize(
     ("case", "what", "steps"),
-    [("no_folder", "cannot write to", 12), ("disk_gets_full", "File too large", 200)],
+    [("no_folder", "cannot write to", 12), ("disk_gets_full", "File too large", 100)],
 )
 def test_a_rank_that_cannot_write_trains_on(
     ranks: Recorded, case: str, what: str, steps: int

@@ -13,6 +13,7 @@ PATIENCE_SECONDS = 240.0
 
 
 @pytest.mark.horovod
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(("framework", "polls"), [("torch", True), ("tensorflow", False)])
 def test_a_waiting_rank_polls_in_pytorch_and_sleeps_in_tensorflow(
     start: Callable[..., Launch], framework: str, polls: bool

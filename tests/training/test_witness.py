@@ -14,7 +14,7 @@ from training.launching import Launch
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TRAIN = str(BENCHMARKS / "witness_training.py")
 PATIENCE_SECONDS = 300.0
-STEPS = 120
+STEPS = 80
 SLOW_MS = 15.0
 
 Starter = Callable[..., Launch]

@@ -54,7 +54,7 @@ if HOROVOD:
 BATCH = 16
 STEPS = 12
 #: Enough for a verdict.
-MANY_STEPS = 100
+MANY_STEPS = 50
 INPUTS = 8
 HIDDEN = 64
 CLASSES = 4

@@ -2,6 +2,7 @@
 
     horovodrun -np 2 python tools/samples/train.py LOG_DIR [--name NAME] [--synthetic]
         [--fault FAULT [--fault-ms MS]] [--loader-spread SHARE] [--prefetch BATCHES]
+        [--filters COUNT]
 
 It records the sample runs in sample_logs/. Every fault is a sleep, so that its size is known.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 
 import horovod.tensorflow.keras as hvd
 import numpy as np
@@ -18,6 +20,8 @@ import tensorflow as tf
 from stallscope.keras import StepLogger, synthetic_like
 
 BATCH = 32
+# Those of the first convolution, on which the length of a step depends.
+FILTERS = 48
 
 # Each fault with its default sleep per step.
 FAULTS = {
@@ -85,11 +89,11 @@ class Busy(tf.keras.callbacks.Callback):
         time.sleep(self._seconds)
 
 
-def network(slow_seconds: float) -> tf.keras.Model:
+def network(slow_seconds: float, filters: int = FILTERS) -> tf.keras.Model:
     layers = [
-        tf.keras.layers.Conv2D(48, 3, activation="relu", padding="same"),
-        tf.keras.layers.Conv2D(64, 3, strides=2, activation="relu", padding="same"),
-        tf.keras.layers.Conv2D(96, 3, strides=2, activation="relu", padding="same"),
+        tf.keras.layers.Conv2D(filters, 3, activation="relu", padding="same"),
+        tf.keras.layers.Conv2D(filters * 4 // 3, 3, strides=2, activation="relu", padding="same"),
+        tf.keras.layers.Conv2D(filters * 2, 3, strides=2, activation="relu", padding="same"),
         tf.keras.layers.GlobalAveragePooling2D(),
         tf.keras.layers.Dense(10),
     ]
@@ -97,7 +101,7 @@ def network(slow_seconds: float) -> tf.keras.Model:
     return tf.keras.Sequential(slow + layers, name="small_convnet")
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("log_dir")
     parser.add_argument("--name", help="the run's name")
@@ -113,7 +117,8 @@ def main() -> None:
     parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--steps-per-epoch", type=int, default=200)
     parser.add_argument("--epochs", type=int, default=3)
-    options = parser.parse_args()
+    parser.add_argument("--filters", type=int, default=FILTERS, help="of the first convolution")
+    options = parser.parse_args(words)
 
     hvd.init()
     # One core for each rank, as far as there are enough.
@@ -127,7 +132,8 @@ def main() -> None:
     data = images(seconds if slow_input else 0.0, options.loader_spread, options.prefetch)
     if options.synthetic:
         data = synthetic_like(data)
-    model = network(seconds if fault == "slow-compute-rank" and rank == 1 else 0.0)
+    slow_compute = fault == "slow-compute-rank" and rank == 1
+    model = network(seconds if slow_compute else 0.0, options.filters)
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01 * hvd.size()))
     model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callbacks = [

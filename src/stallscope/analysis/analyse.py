@@ -247,6 +247,7 @@ class _Analyser:
             bottleneck=own.verdict,
             stragglers=found.stragglers if found is not None and own.waiting_known else (),
             findings=own.findings,
+            changes=own.changes,
         )
 
     def result(self) -> Analysis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from .network.communication import Communication
 from .steps.clocks import ClockSummary
 from .stopped.stopped import Stopped
 from .stragglers.straggler import Straggler
-from .worlds import WorldSummary
+from .worlds import WorldLedger, WorldSummary, ledgers_of_worlds
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,31 @@ class Analysis:
     goodput: Goodput | None = None
     #: The worlds with steps, in the order in which they began.
     worlds: tuple[WorldSummary, ...] = ()
+
+    @cached_property
+    def world_ledgers(self) -> tuple[WorldLedger, ...]:
+        """Return the ledgers of the worlds, in the order in which they began.
+
+        Those of several worlds are made on demand: ``ledger`` has only the worlds like the last one.
+        """
+        if len(self.worlds) > 1:
+            return ledgers_of_worlds(self.run)
+        ledger = self.ledger
+        if ledger is None or not len(ledger) or not ledger.ranks:
+            return ()
+        return (
+            WorldLedger(
+                number=self.worlds[0].number if self.worlds else 0,
+                size=self.run.size,
+                clocks=self.clocks,
+                hosts=tuple(rank.host for rank in self.ranks),
+                clock_uncertainty_ms=tuple(rank.clock_uncertainty_ms for rank in self.ranks),
+                to_wall=0,
+                ledger=ledger,
+                warm_up=self.warm_up,
+                steady=self.steady,
+            ),
+        )
 
     @property
     def steps(self) -> int:

@@ -13,15 +13,18 @@ import pyarrow.compute as pc
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.pivot import of_generation, with_log_numbers
 from stallscope.arrays.remote_table import RemoteTable
-from stallscope.arrays.types import Ints
+from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
 
 from .findings.finding import Finding
 from .gains.bottleneck import Bottleneck
+from .ledger.change_points import ChangePoint
 from .ledger.entries import CauseEntry, LedgerEntry
-from .ledger.figures import StepTime
-from .ledger.generations import Generations
+from .ledger.figures import StepTime, clock_summary
+from .ledger.generations import Generations, steady_of
+from .ledger.ledger import Ledger
 from .steps.alignment import AlignedSteps
+from .steps.clocks import ClockSummary
 from .stragglers.straggler import Straggler
 
 
@@ -47,11 +50,56 @@ class WorldSummary:
     bottleneck: Bottleneck
     stragglers: tuple[Straggler, ...]
     findings: tuple[Finding, ...]
+    changes: tuple[ChangePoint, ...]
 
     @property
     def host_names(self) -> list[str]:
         """Return each host once."""
         return sorted(set(self.hosts))
+
+
+@dataclass(frozen=True)
+class WorldLedger:
+    """The ledger of one world, with at least one step."""
+
+    number: int
+    size: int
+    clocks: ClockSummary | None
+    #: Per rank of the ledger, its host, and the uncertainty of its clock.
+    hosts: tuple[str, ...]
+    clock_uncertainty_ms: tuple[float, ...]
+    #: Nanoseconds to add to the ledger's times to get wall time; 0 if that is not known.
+    to_wall: int
+    ledger: Ledger
+    #: Per step of the ledger whether it is warm-up, and the ledger without warm-up; None if nothing is
+    #: left.
+    warm_up: Bools
+    steady: Ledger | None
+
+
+def ledgers_of_worlds(run: Run) -> tuple[WorldLedger, ...]:
+    """Make the ledgers of all worlds of a run from its steps."""
+    generations = Generations.of(run)
+    return tuple(_ledger_of(run, generations, index) for index in generations.filled)
+
+
+def _ledger_of(run: Run, generations: Generations, index: int) -> WorldLedger:
+    world, ledger, warm_up = (
+        generations.worlds[index],
+        generations.ledgers[index],
+        generations.warm[index],
+    )
+    return WorldLedger(
+        number=world.generation,
+        size=run.size_of(world.generation),
+        clocks=clock_summary(world),
+        hosts=world.hosts,
+        clock_uncertainty_ms=tuple((world.clocks.uncertainty / 1e6).tolist()),
+        to_wall=generations.to_wall[index],
+        ledger=ledger,
+        warm_up=warm_up,
+        steady=steady_of(ledger, warm_up),
+    )
 
 
 def run_of_world(run: Run, generation: int) -> Run:

@@ -104,10 +104,15 @@ def job_total(analysis: Analysis) -> str:
 
 
 def ranks_and_hosts(analysis: Analysis) -> str:
-    """Write ``4 ranks on 2 hosts``; logs of epochs name no hosts, and seldom the number of ranks."""
+    """Write ``4 ranks on 2 hosts``, or ``2 to 3 ranks on 3 hosts`` where their number changed.
+
+    Logs of epochs name no hosts, and seldom the number of ranks.
+    """
     run = analysis.run
     if analysis.epoch_times is None:
-        return f"{counted(run.size, 'rank')} on {counted(len(run.hosts), 'host')}"
+        sizes = [world.size for world in analysis.worlds] or [run.size]
+        fewest = "" if min(sizes) == max(sizes) else f"{min(sizes):,} to "
+        return f"{fewest}{counted(max(sizes), 'rank')} on {counted(len(run.hosts), 'host')}"
     return "ranks not known" if run.fact("size") is None else counted(run.size, "rank")
 
 

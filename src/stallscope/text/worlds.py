@@ -5,10 +5,6 @@ from __future__ import annotations
 from stallscope.analysis.worlds import WorldSummary
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
-from stallscope.run import Event
-
-#: The kind of events that are generations.
-WORLD = "world"
 
 _ENDS = {
     "completed": "completed",
@@ -30,18 +26,3 @@ def world_sentence(world: WorldSummary) -> str:
     if world.ended_by is not None:
         parts.append(_ENDS[world.ended_by])
     return f"Generation {world.number}: {', '.join(parts)}"
-
-
-def world_event(world: WorldSummary) -> Event | None:
-    """Return a world as an event from its first step to its last one; None if its times are unknown."""
-    if world.started_at is None or world.ended_at is None:
-        return None
-    began, ended = (round(one.timestamp() * 1e9) for one in (world.started_at, world.ended_at))
-    return Event(
-        kind=WORLD,
-        where="the step logs",
-        what=world_sentence(world),
-        hosts=tuple(world.host_names),
-        wall_ns=ended,
-        waited_ns=ended - began,
-    )

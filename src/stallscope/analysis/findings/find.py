@@ -16,6 +16,7 @@ from . import (
     placement,
     recording,
     settings,
+    suspensions,
     synchrony,
 )
 from .finding import Finding
@@ -33,6 +34,7 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     events.workers_reset,
     events.responses_evicted,
     events.executors_lost,
+    suspensions.processes_suspended,
     agreement.weights_differ,
     agreement.learning_rates_differ,
     synchrony.ranks_apart,

@@ -49,7 +49,7 @@ class Generations:
         kept = like_the_last(worlds, ledgers)
         ledger = concatenated([ledgers[index] for index in kept])
         warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
-        steady = _steady(ledger, warm_up)
+        steady = steady_of(ledger, warm_up)
         return cls(worlds, ledgers, warm, _again_from(worlds), to_wall, ledger, warm_up, steady)
 
     @property
@@ -111,6 +111,7 @@ def _again_from(worlds: Sequence[AlignedSteps]) -> list[int]:
     return found[::-1]
 
 
-def _steady(ledger: Ledger | None, warm_up: Bools) -> Ledger | None:
+def steady_of(ledger: Ledger | None, warm_up: Bools) -> Ledger | None:
+    """Return a ledger without its warm-up; None if nothing is left."""
     steady = None if ledger is None else ledger.take(~warm_up)
     return steady if steady is not None and len(steady) else None

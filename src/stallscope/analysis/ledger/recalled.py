@@ -14,7 +14,8 @@ from .ledger import CAUSES, ENTRIES, Ledger
 
 #: Fields of a ledger that have a number per step and rank.
 PER_RANK = ("cells",)
-_BYTES_PER_RANK = 4 * 8 + 1
+#: Bytes of those fields in a step of one rank.
+BYTES_PER_RANK = 4 * 8 + 1
 
 
 class RecalledLedger(Ledger):
@@ -55,7 +56,7 @@ class RecalledLedger(Ledger):
     @property
     def to_come(self) -> int:
         """Bytes of the fields that are made on demand."""
-        return len(self.steps) * len(self.ranks) * _BYTES_PER_RANK
+        return len(self.steps) * len(self.ranks) * BYTES_PER_RANK
 
     @property
     def imbalance(self) -> Ints:

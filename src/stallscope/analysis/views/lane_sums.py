@@ -129,7 +129,7 @@ class LaneSums:
             per_block: a power of two.
         """
         lines, levels = edges, self._of_ranks
-        if np.isin(edges[:-1], self._groups).all():
+        if np.isin(edges, np.append(self._groups, len(self._rows))).all():
             lines = np.searchsorted(self._groups, edges)
             levels = self._of_groups
         level, fan = 0, per_block

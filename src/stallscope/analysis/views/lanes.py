@@ -6,25 +6,33 @@ the reference rank. Zoomed in, a cell is one step.
 
 If there are more ranks than lanes, neighbours share one: ranks of one host, then whole hosts. A cell
 that no rank of its lane has measured is NaN, never zero.
+
+The worlds of a run follow each other, and no cell has steps of two of them. A rank number that moves to
+another host has another lane there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from stallscope.arrays.stats import robust_sd
 from stallscope.arrays.types import Ints
 
 from ..ledger.ledger import GAPS, Ledger
+from ..worlds import WorldLedger
 from .lane_sums import LANE_STAGES, Floats32, LaneSums
 
 __all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "View"]
 
 #: Time between steps: time without records, then as in the ledger.
 BETWEEN = ("pause", *GAPS)
+
+T = TypeVar("T", bound=np.generic)
 
 _MS = 1e-6
 # Chance makes a rank late by more than this in less than one of a million cells.
@@ -50,11 +58,14 @@ class View:
     """Lanes × cells of a part of a run; milliseconds, NaN if no rank of a lane measured them."""
 
     steps_per_cell: int
-    #: Per cell, the positions of its first and last step.
+    #: Per cell, the positions of its first and last step, and of its world.
     first_step: Ints
     last_step: Ints
+    world: Ints
     #: L + 1 rows: lane i has those from ``edges[i]`` up to ``edges[i + 1]``.
     edges: Ints
+    #: Lanes × worlds of the run: the ranks of a world in a lane.
+    members: Ints
     #: 4 × lanes × cells, in the order of LANE_STAGES.
     stages: Floats32
     #: Lanes × cells: how much later than the reference rank, on average and at most.
@@ -69,32 +80,41 @@ class View:
 
 
 class Lanes:
-    """A ledger on one axis of time from its first step's start, at every zoom.
+    """The worlds of a run on one axis of time from the first step's start, at every zoom.
 
     Args:
-        ledger: with at least one step and one rank.
-        hosts: the ranks' hosts, in the ledger's order.
+        worlds: at least one, in the order in which they began.
         longest_pause: nanoseconds; sessions that are further apart, or overlap, were recorded on
             unrelated clocks, and follow each other without a gap.
     """
 
-    def __init__(self, ledger: Ledger, hosts: Sequence[str], longest_pause: int) -> None:
-        self.ledger = ledger
-        #: Per row, the position of its rank in the ledger: ranks of one host are neighbours.
-        self.rows = _by_host(hosts)
+    def __init__(self, worlds: Sequence[WorldLedger], longest_pause: int) -> None:
+        self.worlds = tuple(worlds)
+        places = _places(worlds)
+        #: Per row, its host and its rank: ranks of one host are neighbours.
+        self.hosts = tuple(host for host, _ in places)
+        self.ranks = tuple(rank for _, rank in places)
+        #: The position of each world's first step, and the number of all steps.
+        self.starts = np.cumsum([0, *(len(world.ledger) for world in worlds)])
+        #: Of every step.
+        self.steps = self.of_steps(lambda ledger: ledger.steps)
+        self.epochs = self.of_steps(lambda ledger: ledger.epochs)
+        self._total = self.of_steps(lambda ledger: ledger.total)
+        self._gaps = self.of_steps(lambda ledger: ledger.gaps)
         #: Per step, nanoseconds: the start of the gap before it, its own start, and its end.
-        self.gap_begin, self.begin, self.end = _axis(ledger, longest_pause)
+        self.gap_begin, self.begin, self.end = _axis(
+            _on_one_clock(worlds), self._total, self._gaps, longest_pause
+        )
         #: Cells that are later than this are marked, ms.
-        self.late_from = _late_from(ledger)
-        self._row_of = np.argsort(self.rows)
-        self._groupings = _groupings([hosts[row] for row in self.rows])
-        self._sums = LaneSums(ledger, self.rows, self._groupings)
-        self._pause = np.zeros(len(ledger), np.int64)
+        self.late_from = _late_from([world.ledger for world in worlds])
+        self._groupings = _groupings(self.hosts)
+        self._parts = [_Part(world, places, self._groupings) for world in worlds]
+        self._pause = np.zeros(len(self), np.int64)
         self._pause[1:] = self.gap_begin[1:] - self.end[:-1]
         self._with_gap = np.flatnonzero(self.begin - self.gap_begin + self._pause > 0)
 
     def __len__(self) -> int:
-        return len(self.ledger)
+        return int(self.starts[-1])
 
     @property
     def span(self) -> int:
@@ -103,17 +123,46 @@ class Lanes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, without the ledger's."""
-        return self._sums.nbytes
+        """Bytes of memory, without the ledgers'."""
+        return sum(part.sums.nbytes for part in self._parts)
 
-    def row_of(self, rank: int) -> int | None:
-        """Return the row of a rank; None if it is not in the ledger."""
-        ranks = self.ledger.ranks
-        return int(self._row_of[ranks.index(rank)]) if rank in ranks else None
+    def of_steps(self, values: Callable[[Ledger], Ints]) -> Ints:
+        """Return values of the ledgers' steps for all steps of the run."""
+        return np.concatenate([values(world.ledger) for world in self.worlds])
 
-    def rows_of(self, positions: Ints) -> Ints:
-        """Return the rows of ranks at these positions in the ledger; -1 stays -1."""
-        return np.where(positions < 0, -1, self._row_of[positions])
+    def world_at(self, positions: Ints) -> Ints:
+        """Return the positions of the worlds of these steps."""
+        return np.searchsorted(self.starts, positions, "right") - 1
+
+    def row_of(self, rank: int, world: int | None = None) -> int | None:
+        """Return the row of a rank; None if it is not there.
+
+        Args:
+            rank: its number.
+            world: the position of its world, by default the last one that has it.
+        """
+        among = reversed(self._parts) if world is None else [self._parts[world]]
+        return next((row for part in among if (row := part.row_of(rank)) is not None), None)
+
+    def rows_of(self, world: int) -> Ints:
+        """Return the rows of a world's ranks, in the order of its ledger."""
+        return self._parts[world].row_of_position
+
+    def last_rows(self, positions: Ints) -> Ints:
+        """Return the rows of the ranks that were last in these steps."""
+        return self._picked(
+            positions, lambda part, at: part.row_of_position[part.ledger.critical[at]]
+        )
+
+    def reference_rows(self, positions: Ints) -> Ints:
+        """Return the rows of the reference ranks of these steps."""
+        return self._picked(
+            positions, lambda part, at: part.row_of_position[part.ledger.reference[at]]
+        )
+
+    def causes(self, positions: Ints) -> Ints:
+        """Return ``Ledger.cause`` of these steps."""
+        return self._picked(positions, lambda part, at: part.ledger.cause[at])
 
     def at(self, time: int) -> int:
         """Return the position of the step at a time, or of the next one; the last step after the end."""
@@ -129,26 +178,34 @@ class Lanes:
             end: nanoseconds, after ``begin``.
             rows: the first one and the one after the last.
             most_lanes: the largest number of lanes for these rows.
-            most_cells: the largest number of cells along the axis; one more if cells are cut.
+            most_cells: the largest number of cells along the axis; one more per world if cells are cut.
         """
         edges = self._edges(rows, most_lanes)
-        steps, per_cell = self._cells(begin, end, most_cells)
-        sums = self._sums.over(edges, steps, per_cell)
-        means = sums.means(np.diff(edges))
-        first_step = np.arange(steps.start, steps.stop, per_cell)
-        last, last_count = self._last(steps, per_cell)
+        parts, per_cell = self._cells(begin, end, most_cells)
+        found = [self._parts[world].cells(edges, steps, per_cell) for world, steps in parts]
+        values = _joined([one.values for one in found], axis=2)
+        first_steps = [
+            self.starts[world] + np.arange(steps.start, steps.stop, per_cell)
+            for world, steps in parts
+        ]
+        last_steps = [
+            np.minimum(first + per_cell, self.starts[world] + steps.stop) - 1
+            for first, (world, steps) in zip(first_steps, parts, strict=True)
+        ]
         return View(
             steps_per_cell=per_cell,
-            first_step=first_step,
-            last_step=np.minimum(first_step + per_cell, steps.stop) - 1,
+            first_step=_joined(first_steps),
+            last_step=_joined(last_steps),
+            world=np.repeat([world for world, _ in parts], [len(first) for first in first_steps]),
             edges=edges,
-            stages=means[:4],
-            late=means[4],
-            latest=np.where(np.isfinite(sums.latest), sums.latest, np.float32(np.nan)),
-            total=_mean_ms(self.ledger.total[steps], per_cell),
-            allreduce=_mean_ms(self.ledger.allreduce[steps], per_cell),
-            last=last,
-            last_count=last_count,
+            members=np.stack([part.members(edges) for part in self._parts], axis=1),
+            stages=values[:4],
+            late=values[4],
+            latest=_joined([one.latest for one in found], axis=1),
+            total=_joined([one.total for one in found]),
+            allreduce=_joined([one.allreduce for one in found]),
+            last=_joined([one.last for one in found]),
+            last_count=_joined([one.last_count for one in found]),
         )
 
     def gaps(self, begin: int, end: int, shortest: int = 0) -> list[Gap]:
@@ -163,9 +220,7 @@ class Lanes:
 
     def _gap(self, step: int) -> Gap:
         pause = int(self._pause[step])
-        own = (
-            self.ledger.gaps[step] if self.begin[step] > self.gap_begin[step] else (0,) * len(GAPS)
-        )
+        own = self._gaps[step] if self.begin[step] > self.gap_begin[step] else (0,) * len(GAPS)
         return Gap(int(self.gap_begin[step]) - pause, (pause, *(int(part) for part in own)))
 
     def _edges(self, rows: tuple[int, int], most: int) -> Ints:
@@ -175,59 +230,179 @@ class Lanes:
             high = int(np.searchsorted(starts, rows[1], "left"))
             if high - low <= most:
                 break
-        return np.append(starts, len(self.rows))[low : high + 1]
+        return np.append(starts, len(self.ranks))[low : high + 1]
 
-    def _cells(self, begin: int, end: int, most: int) -> tuple[slice, int]:
-        """Return steps in whole cells (the run's last may be shorter), and the steps per cell."""
+    def _cells(self, begin: int, end: int, most: int) -> tuple[list[tuple[int, slice]], int]:
+        """Return steps in whole cells (a world's last may be shorter), and the steps per cell.
+
+        The steps of each world in view are counted from its first one.
+        """
         first = self.at(begin)
-        behind = max(int(np.searchsorted(self.gap_begin, end, "left")), first + 1)
+        after = max(int(np.searchsorted(self.gap_begin, end, "left")), first + 1)
+        low, high = self.world_at(np.array([first, after - 1])).tolist()
+        worlds = range(low, high + 1)
+        lows = np.maximum(first - self.starts[worlds], 0)
+        sizes = np.diff(self.starts)[worlds]
+        highs = np.minimum(after - self.starts[worlds], sizes)
         per_cell = 1
-        while -(-(behind - first) // per_cell) > most:
+        while (-((lows - highs) // per_cell)).sum() > max(most, len(worlds)):
             per_cell *= 2
-        return slice(
-            first - first % per_cell, min(-(-behind // per_cell) * per_cell, len(self))
-        ), per_cell
+        lows -= lows % per_cell
+        highs = np.minimum(-(-highs // per_cell) * per_cell, sizes)
+        return [
+            (world, slice(int(low), int(high)))
+            for world, low, high in zip(worlds, lows, highs, strict=True)
+        ], per_cell
+
+    def _picked(self, positions: Ints, values: Callable[[_Part, Ints], Ints]) -> Ints:
+        """Return values of some steps from their worlds, which get the steps' positions in them."""
+        found = np.zeros(len(positions), np.int64)
+        worlds = self.world_at(positions)
+        for world in np.unique(worlds):
+            own = worlds == world
+            found[own] = values(self._parts[world], positions[own] - self.starts[world])
+        return found
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Cells of one world: 5 × lanes × cells, lanes × cells, and per cell; see View."""
+
+    values: Floats32
+    latest: Floats32
+    total: Floats32
+    allreduce: Floats32
+    last: Ints
+    last_count: Ints
+
+
+class _Part:
+    """One world of the lanes: it has some of the rows."""
+
+    def __init__(
+        self, world: WorldLedger, places: Sequence[tuple[str, int]], groupings: Sequence[Ints]
+    ) -> None:
+        self.ledger = world.ledger
+        row_of = {place: row for row, place in enumerate(places)}
+        #: Per rank of the ledger, its row.
+        self.row_of_position = np.array(
+            [row_of[place] for place in zip(world.hosts, world.ledger.ranks, strict=True)]
+        )
+        positions = np.argsort(self.row_of_position)
+        #: Its rows in ascending order.
+        self._rows = self.row_of_position[positions]
+        self.sums = LaneSums(world.ledger, positions, [self._own(starts) for starts in groupings])
+
+    def row_of(self, rank: int) -> int | None:
+        """Return the row of a rank; None if it is not in the world."""
+        ranks = self.ledger.ranks
+        return int(self.row_of_position[ranks.index(rank)]) if rank in ranks else None
+
+    def members(self, edges: Ints) -> Ints:
+        """Count the ranks between these rows."""
+        return np.diff(np.searchsorted(self._rows, edges))
+
+    def cells(self, edges: Ints, steps: slice, per_cell: int) -> _Cells:
+        """Return cells of these steps, which start with a whole cell."""
+        values, latest = self._values(edges, steps, per_cell)
+        last, last_count = self._last(steps, per_cell)
+        ledger = self.ledger
+        return _Cells(
+            values=values,
+            latest=latest,
+            total=_mean_ms(ledger.total[steps], per_cell),
+            allreduce=_mean_ms(ledger.allreduce[steps], per_cell),
+            last=last,
+            last_count=last_count,
+        )
+
+    def _values(self, edges: Ints, steps: slice, per_cell: int) -> tuple[Floats32, Floats32]:
+        """Return the means of cells, and their greatest lateness; NaN in lanes without its ranks."""
+        members = self.members(edges)
+        filled = np.flatnonzero(members)
+        lanes, cells = len(members), -(-(steps.stop - steps.start) // per_cell)
+        if len(filled):
+            own = np.searchsorted(self._rows, np.append(edges[filled], edges[filled[-1] + 1]))
+            sums = self.sums.over(own, steps, per_cell)
+            means = sums.means(np.diff(own))
+            known = np.where(np.isfinite(sums.latest), sums.latest, np.float32(np.nan))
+            if len(filled) == lanes:
+                return means, known
+        values = np.full((5, lanes, cells), np.nan, np.float32)
+        latest = np.full((lanes, cells), np.nan, np.float32)
+        if len(filled):
+            values[:, filled], latest[filled] = means, known
+        return values, latest
+
+    def _own(self, starts: Ints) -> Ints:
+        """Return where groups of rows start among its own rows."""
+        own = np.unique(np.searchsorted(self._rows, starts))
+        return own[own < len(self._rows)]
 
     def _last(self, steps: slice, per_cell: int) -> tuple[Ints, Ints]:
-        critical = self.rows_of(self.ledger.critical[steps])
+        critical = self.ledger.critical[steps]
         if per_cell == 1:
-            return critical, np.ones(len(critical), np.int64)
-        cells, rows = -(-len(critical) // per_cell), len(self.rows)
+            return self.row_of_position[critical], np.ones(len(critical), np.int64)
+        cells, ranks = -(-len(critical) // per_cell), len(self._rows)
         cell = np.arange(len(critical)) // per_cell
-        often = np.bincount(cell * rows + critical, minlength=cells * rows).reshape(cells, rows)
-        return often.argmax(axis=1), often.max(axis=1)
+        often = np.bincount(cell * ranks + critical, minlength=cells * ranks).reshape(cells, ranks)
+        return self.row_of_position[often.argmax(axis=1)], often.max(axis=1)
 
 
-def _by_host(hosts: Sequence[str]) -> Ints:
-    """Sort ranks (positions) by host, hosts in the order of their lowest ranks."""
-    number = {host: index for index, host in enumerate(dict.fromkeys(hosts))}
-    return np.argsort([number[host] for host in hosts], kind="stable")
+def _joined(arrays: Sequence[npt.NDArray[T]], axis: int = 0) -> npt.NDArray[T]:
+    """Join arrays of the worlds; a single one is not copied."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
 
 
-def _axis(ledger: Ledger, longest_pause: int) -> tuple[Ints, Ints, Ints]:
-    gap_begin = ledger.reduced - ledger.total - ledger.gaps.sum(axis=1)
-    pause = gap_begin[1:] - ledger.reduced[:-1]
+def _places(worlds: Sequence[WorldLedger]) -> list[tuple[str, int]]:
+    """Return hosts and ranks of all worlds by host, hosts in the order in which they appear."""
+    places = {
+        place for world in worlds for place in zip(world.hosts, world.ledger.ranks, strict=True)
+    }
+    hosts = dict.fromkeys(host for world in worlds for host in world.hosts)
+    number = {host: index for index, host in enumerate(hosts)}
+    return sorted(places, key=lambda place: (number[place[0]], place[1]))
+
+
+def _on_one_clock(worlds: Sequence[WorldLedger]) -> Ints:
+    """Return when each step was reduced, by wall clock if all worlds have one."""
+    known = all(world.to_wall for world in worlds)
+    # Relative to the first world, so that a single one keeps its clock.
+    shifts = [world.to_wall - worlds[0].to_wall if known else 0 for world in worlds]
+    return np.concatenate(
+        [world.ledger.reduced + shift for world, shift in zip(worlds, shifts, strict=True)]
+    )
+
+
+def _axis(reduced: Ints, total: Ints, gaps: Ints, longest_pause: int) -> tuple[Ints, Ints, Ints]:
+    gap_begin = reduced - total - gaps.sum(axis=1)
+    pause = gap_begin[1:] - reduced[:-1]
     foreign = (pause < 0) | (pause > longest_pause)
-    shift = np.full(len(ledger), int(ledger.reduced[0] - ledger.total[0]))
+    shift = np.full(len(reduced), int(reduced[0] - total[0]))
     shift[1:] += np.cumsum(np.where(foreign, pause, 0))
-    end = ledger.reduced - shift
-    begin = end - ledger.total
+    end = reduced - shift
+    begin = end - total
     gap_begin -= shift
     # The axis starts with a step, not with the time before it.
     gap_begin[0] = begin[0]
     return gap_begin, begin, end
 
 
-def _late_from(ledger: Ledger) -> float:
+def _late_from(ledgers: Sequence[Ledger]) -> float:
+    others = np.concatenate([_lateness(ledger) for ledger in ledgers])
+    scatter = robust_sd(np.concatenate([others, -others]))
+    total = np.concatenate([ledger.total for ledger in ledgers])
+    return max(_LATE_SDS * scatter, _SMALLEST_SHARE * float(np.median(total))) * _MS
+
+
+def _lateness(ledger: Ledger) -> Ints:
+    """Return the lateness of some ranks in some steps."""
     steps = _evenly(len(ledger), _STEPS_FOR_USUAL)
     ranks = _evenly(len(ledger.ranks), _RANKS_FOR_USUAL)
     reference = ledger.arrival[steps, ledger.reference[steps]]
     late = ledger.arrival[np.ix_(steps, ranks)] - reference[:, None]
     # Around zero, the lateness of the reference rank itself.
-    others = late[ranks != ledger.reference[steps][:, None]]
-    scatter = robust_sd(np.concatenate([others, -others]))
-    smallest = _SMALLEST_SHARE * float(np.median(ledger.total))
-    return max(_LATE_SDS * scatter, smallest) * _MS
+    return np.asarray(late[ranks != ledger.reference[steps][:, None]])
 
 
 def _evenly(number: int, most: int) -> Ints:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from stallscope.arrays.types import Ints
 
 from ..ledger.ledger import GAPS, STAGES, Ledger
 from ..result import Analysis
+from ..worlds import WorldLedger
 
 _MS = 1e-6
 # A step is unusual if its last rank is later than chance and its usual lateness explain.
@@ -36,15 +39,16 @@ class RankInStep:
 
 @dataclass(frozen=True)
 class OneStep:
-    """An analysed step of a ledger; milliseconds unless named otherwise."""
+    """An analysed step of a world; milliseconds unless named otherwise."""
 
-    #: Position in the ledger.
+    #: Position among the steps of all worlds, which follow each other.
     at: int
     step: int
+    generation: int
     epoch: int
     warm_up: bool
-    #: How often the step is in the ledger: a restarted job may have repeated it.
-    times: int
+    #: The generations that trained the step: a restarted job may have repeated it.
+    generations: tuple[int, ...]
     total: float
     allreduce: float
     #: Milliseconds by kind of GAPS; empty without any.
@@ -65,44 +69,72 @@ class OneStep:
     late: bool
 
 
+class StepOf(NamedTuple):
+    """A step of a generation."""
+
+    step: int
+    generation: int
+
+
 @dataclass(frozen=True)
 class Neighbours:
-    """Numbers of the previous and next steps; None if there is none."""
+    """The previous and next steps; None if there is none."""
 
-    previous: int | None
-    next: int | None
-    previous_late: int | None
-    next_late: int | None
+    previous: StepOf | None
+    next: StepOf | None
+    previous_late: StepOf | None
+    next_late: StepOf | None
 
 
-def find_step(analysis: Analysis, step: int) -> OneStep | None:
-    """Find a step by its number, the last time it ran; None if it is not in the ledger."""
-    ledger = analysis.ledger
-    if ledger is None:
+def find_step(analysis: Analysis, step: int, generation: int | None = None) -> OneStep | None:
+    """Find a step by its number; None if it is not in a ledger.
+
+    Args:
+        analysis: of the run.
+        step: its number.
+        generation: one that trained it, by default the last one.
+    """
+    worlds = analysis.world_ledgers
+    having = [at for at, world in enumerate(worlds) if (world.ledger.steps == step).any()]
+    chosen = [at for at in having if generation in (None, worlds[at].number)]
+    if not chosen:
         return None
-    found = np.flatnonzero(ledger.steps == step)
-    return _at(analysis, ledger, int(found[-1]), len(found)) if len(found) else None
+    (position,) = np.flatnonzero(worlds[chosen[-1]].ledger.steps == step)[-1:].tolist()
+    trained = tuple(worlds[at].number for at in having)
+    return _at(worlds, chosen[-1], position, trained)
 
 
 def neighbours(analysis: Analysis, at: int) -> Neighbours:
-    """Find the steps next to the one at a position of the ledger."""
-    ledger = analysis.ledger
-    if ledger is None:
-        return Neighbours(None, None, None, None)
-    late = late_steps(analysis)
+    """Find the steps next to the one at a position among the steps of all worlds."""
+    worlds = analysis.world_ledgers
+    late = late_steps(worlds)
     before, after = late[late < at], late[late > at]
     return Neighbours(
-        int(ledger.steps[at - 1]) if at > 0 else None,
-        int(ledger.steps[at + 1]) if at + 1 < len(ledger) else None,
-        int(ledger.steps[before[-1]]) if len(before) else None,
-        int(ledger.steps[after[0]]) if len(after) else None,
+        _step_at(worlds, at - 1),
+        _step_at(worlds, at + 1),
+        _step_at(worlds, int(before[-1])) if len(before) else None,
+        _step_at(worlds, int(after[0])) if len(after) else None,
     )
 
 
-def late_steps(analysis: Analysis) -> Ints:
-    """Find unusual steps among the steady ones, as positions in the ledger."""
-    ledger, steady = analysis.ledger, analysis.steady
-    if ledger is None or steady is None:
+def late_steps(worlds: Sequence[WorldLedger]) -> Ints:
+    """Find unusual steps among the steady ones, as positions among the steps of all worlds."""
+    starts = np.cumsum([0, *(len(world.ledger) for world in worlds)])
+    found = [start + _late_in(world) for start, world in zip(starts[:-1], worlds, strict=True)]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def _step_at(worlds: Sequence[WorldLedger], at: int) -> StepOf | None:
+    for world in worlds:
+        if 0 <= at < len(world.ledger):
+            return StepOf(int(world.ledger.steps[at]), world.number)
+        at -= len(world.ledger)
+    return None
+
+
+def _late_in(world: WorldLedger) -> Ints:
+    steady = world.steady
+    if steady is None:
         return np.zeros(0, np.int64)
     imbalance = steady.imbalance.astype(np.float64)
     # Compared with nearby steps: a rank that has become slow for good is not unusual in every later
@@ -110,20 +142,24 @@ def late_steps(analysis: Analysis) -> Ints:
     over = imbalance - ndimage.median_filter(imbalance, size=_WINDOW, mode="nearest")
     smallest = _SMALLEST_SHARE * float(np.median(steady.total))
     late = over > max(_LATE_SDS * robust_sd(over), smallest)
-    return np.asarray(np.flatnonzero(~analysis.warm_up)[late])
+    return np.asarray(np.flatnonzero(~world.warm_up)[late])
 
 
-def _at(analysis: Analysis, ledger: Ledger, at: int, times: int) -> OneStep:
-    own = ledger.take(np.arange(len(ledger)) == at)
+def _at(
+    worlds: Sequence[WorldLedger], index: int, position: int, generations: tuple[int, ...]
+) -> OneStep:
+    world = worlds[index]
+    own = world.ledger.take(np.arange(len(world.ledger)) == position)
     last, reference = int(own.critical[0]), int(own.reference[0])
     cause = STAGES[int(own.cause[0])]
     measured = own.measured[0]
     return OneStep(
-        at=at,
+        at=sum(len(before.ledger) for before in worlds[:index]) + position,
         step=int(own.steps[0]),
+        generation=world.number,
         epoch=int(own.epochs[0]),
-        warm_up=bool(analysis.warm_up[at]),
-        times=times,
+        warm_up=bool(world.warm_up[position]),
+        generations=generations,
         total=float(own.total[0]) * _MS,
         allreduce=float(own.allreduce[0]) * _MS,
         gaps=tuple(
@@ -131,25 +167,25 @@ def _at(analysis: Analysis, ledger: Ledger, at: int, times: int) -> OneStep:
             for index, kind in enumerate(GAPS)
             if own.gaps[0, index] > 0
         ),
-        ranks=_ranks(analysis, own),
+        ranks=_ranks(world, own),
         unmeasured=tuple(np.asarray(own.ranks)[~measured].tolist()),
         last=own.ranks[last],
         reference=own.ranks[reference],
         cause=cause,
-        usually=_usual(analysis.steady, cause, last),
+        usually=_usual(world.steady, cause, last),
         waited_rank_s=float(own.wait[0][measured].sum()) / 1e9,
-        late=at in late_steps(analysis),
+        late=position in _late_in(world),
     )
 
 
-def _ranks(analysis: Analysis, own: Ledger) -> tuple[RankInStep, ...]:
+def _ranks(world: WorldLedger, own: Ledger) -> tuple[RankInStep, ...]:
     stages = {name: getattr(own, name)[0] * _MS for name in ("other", "input", "compute", "wait")}
     arrival = own.arrival[0]
     order = np.argsort(-arrival, kind="stable")
     return tuple(
         RankInStep(
             own.ranks[r],
-            analysis.ranks[r].host,
+            world.hosts[r],
             **{name: float(stage[r]) for name, stage in stages.items()},
             arrival=float(arrival[r]) * _MS,
         )

@@ -11,13 +11,24 @@ from .. import Analysis
 from ..ledger.ledger import Ledger
 
 
-def reduced_at(run: Run, ledger: Ledger) -> Ints | None:
+def reduced_at(run: Run, ledger: Ledger, generation: int | None = None) -> Ints | None:
     """Return the wall time at which each step was reduced, nanoseconds since 1970 in UTC.
 
     None if no wall clock ties the ledger to UTC, or several unrelated ones do.
+
+    Args:
+        run: the run.
+        ledger: of steps of the run.
+        generation: the generation of the ledger; all by default.
     """
     rank = ledger.ranks[0]
-    logs = [log for log in run.logs if log.rank == rank and log.wall_minus_monotonic]
+    logs = [
+        log
+        for log in run.logs
+        if log.rank == rank
+        and log.wall_minus_monotonic
+        and (generation is None or log.generation == generation)
+    ]
     if not logs or len({log.clock_domain for log in logs}) > 1:
         return None
     logs.sort(key=lambda log: log.anchor)
