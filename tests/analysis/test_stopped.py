@@ -105,18 +105,26 @@ def test_a_rank_that_has_ended_is_missing() -> None:
 
 
 def test_a_rank_may_still_describe_its_step_in_a_moment() -> None:
-    assert [
-        one.rank for one in stopped({0: in_flight("ready", 6.0), 1: in_flight("data", 6.0)}).ranks
-    ] == [1]
+    # It may be about to say that it writes a checkpoint.
+    for facts in ({0: "ready", 2: "ready"}, {0: "ready", 1: "data"}):
+        early = {rank: in_flight(reached, 6.0) for rank, reached in facts.items()}
+        assert find_stopped(run_with(early)) is None
+    late = stopped({0: in_flight("ready", 8.0), 1: in_flight("data", 8.0)})
+    assert [one.rank for one in late.ranks] == [1]
+
+
+def test_ranks_that_have_ended_do_not_wait_for_the_last_checkpoint() -> None:
+    writing = {0: in_flight("end", 12.0, pause="checkpoint")}
+    assert find_stopped(run_with(writing, ended=(1, 2))) is None
 
 
 def test_a_rank_without_a_description_is_not_taken_to_wait() -> None:
-    found = stopped({0: in_flight("ready", 6.0), 2: in_flight("ready", 6.0)})
+    found = stopped({0: in_flight("ready", 8.0), 2: in_flight("ready", 8.0)})
     assert (found.ranks, found.undescribed) == ((), (1,))
     assert "Rank 1 on host-0 has not reported where it is." in found.evidence
     assert "All ranks" not in found.evidence
     assert stopped({0: in_flight("ready"), 2: in_flight("ready")}).undescribed == ()
-    alone = stopped({2: in_flight("ready", 6.0)})
+    alone = stopped({2: in_flight("ready", 8.0)})
     assert "Ranks 0 and 1 have not reported where they are. Rank 2 waits" in alone.evidence
 
 

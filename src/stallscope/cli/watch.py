@@ -105,7 +105,7 @@ def _events(watchers: Sequence[Watcher], options: argparse.Namespace) -> Iterato
     Raises:
         StallscopeError: if a place cannot be read at first.
     """
-    events = [event for watcher in watchers for event in watcher.first_look(only=options.once)]
+    events = [event for watcher in watchers for event in watcher.first_look()]
     if not events and all(watcher.all_completed for watcher in watchers):
         _note("all runs have completed already")
     yield events

@@ -34,8 +34,6 @@ class _WatchedRun:
     completed: bool = False
     #: How the job stood still when it was last seen so.
     stopped: Stopped | None = None
-    #: Whether some ranks may still describe where they are.
-    incomplete: bool = False
 
 
 class Watcher:
@@ -74,36 +72,33 @@ class Watcher:
         """Whether all runs at the place had completed at the last look."""
         return not self._failures and all(self._runs[run].completed for run in self._current)
 
-    def first_look(self, *, only: bool = False) -> list[Event]:
+    def first_look(self) -> list[Event]:
         """Read the place; return what holds already.
-
-        Args:
-            only: whether no other look follows, which might know more.
 
         Raises:
             StallscopeError: if the place cannot be read.
         """
         events: list[Event] = []
-        self._look(events, only)
+        self._look(events)
         return events
 
     def look(self) -> list[Event]:
         """Read what is new; return what has happened since the last look."""
         events: list[Event] = []
         try:
-            self._look(events, False)
+            self._look(events)
         except StallscopeError as error:
             return [*events, *self._failed(error)]
         return [*self._recovered(), *events]
 
-    def _look(self, events: list[Event], only: bool) -> None:
+    def _look(self, events: list[Event]) -> None:
         runs = self._place.look()
         self._current = [run.id for run in runs]
         for run in runs:
             self._runs.setdefault(run.id, _WatchedRun())
         for run in runs:
             # A run of a store is read here, on demand.
-            events += self._look_at(run, only)
+            events += self._look_at(run)
 
     def _failed(self, error: StallscopeError) -> Iterator[Event]:
         self._failures += 1
@@ -117,17 +112,10 @@ class Watcher:
             text = f"{self._place.where}: can be read again."
             yield Event("readable", datetime.now(UTC), self._place.where, text)
 
-    def _look_at(self, run: Run, only: bool) -> list[Event]:
+    def _look_at(self, run: Run) -> list[Event]:
         """Evaluate the conditions for one run; return what has changed."""
         stopped = find_stopped(run)
         state = self._runs[run.id]
-        # Ranks notice a step that takes too long within a second or two of each other: the next
-        # look shows who is missing.
-        incomplete = stopped is not None and bool(stopped.undescribed)
-        if incomplete and not state.incomplete and not state.held and not only:
-            state.incomplete = True
-            return []
-        state.incomplete = incomplete
         outcomes = self._outcomes(run, stopped)
         events = [
             event

@@ -34,7 +34,8 @@ class Position:
     seconds: float
     #: For how long the stack has been the same at every look; None if no stack is recorded.
     still_seconds: float | None
-    usual_known: bool
+    #: How long a step usually takes; None before that is known.
+    usual_ns: float | None
     #: ``validation`` or ``checkpoint`` if the rank runs one.
     pause: str | None
     #: The training thread's stack, the innermost frame first.
@@ -57,7 +58,7 @@ class Position:
                 since_ns=log.anchor + log.wall_minus_monotonic + since * 1000,
                 seconds=max(0.0, (seen - since) / 1e6),
                 still_seconds=None if still_since is None else (seen - int(still_since)) / 1e6,
-                usual_known=fact.get("usual_us") is not None,
+                usual_ns=None if fact.get("usual_us") is None else fact["usual_us"] * 1000.0,
                 pause=fact.get("pause") if fact.get("pause") in _PAUSES else None,
                 stack=_frames(fact.get("stack")),
                 other_threads=tuple(map(_frames, fact.get("other_threads") or ())),

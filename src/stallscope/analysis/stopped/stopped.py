@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays.pivot import by_parts
+from stallscope.collector.recorder.in_flight import overdue_ns
 from stallscope.collector.recorder.stacks import Frame
 from stallscope.formatting.lists import listed
 from stallscope.run import Log, Run
@@ -32,6 +33,8 @@ _LONGEST_PAUSE_S = 600.0
 _STILL_S = 30.0
 # A rank that lives describes its step by then.
 _SILENT_S = 10.0
+# Ranks describe their steps at most so long after each other: recorders write once a second.
+_DESCRIBED_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,14 @@ def find_stopped(run: Run) -> Stopped | None:
     others = _undescribed(logs, seen)
     going_on = [log for log in others if _goes_on(log, seen)]
     lasting = max(rank.seconds for rank in seen) >= _SILENT_S
-    silent = [log for log in others if log not in going_on] if lasting else []
+    # Ranks that have ended their training are missing only where others wait for them.
+    absent = [log for log in others if log not in going_on and (waiting or not log.ended)]
+    silent = absent if lasting else []
     if going_on and not missing and not silent:
         return None
     undescribed = [] if lasting else [log for log in others if not log.ended]
+    if undescribed and not _have_had_time(seen):
+        return None
     if not _is_a_stop(seen, missing, silent):
         return None
     latest = max(seen, key=lambda rank: rank.since_ns)
@@ -189,12 +196,20 @@ def _goes_on(log: Log, seen: Sequence[Position]) -> bool:
     return later and last_seen_ns - at_ns < int(_SILENT_S * 1e9)
 
 
+def _have_had_time(seen: Sequence[Position]) -> bool:
+    """Whether the other ranks would have described their step by now, such as a checkpoint."""
+    return any(
+        rank.usual_ns is not None and rank.seconds >= overdue_ns(rank.usual_ns) / 1e9 + _DESCRIBED_S
+        for rank in seen
+    )
+
+
 def _is_a_stop(
     seen: Sequence[Position], missing: Sequence[Position], silent: Sequence[Log]
 ) -> bool:
     """Whether it is more than the start of training, a validation or a checkpoint."""
     seconds = max(rank.seconds for rank in seen)
-    if not any(rank.usual_known for rank in seen) and seconds < _LONGEST_START_S:
+    if all(rank.usual_ns is None for rank in seen) and seconds < _LONGEST_START_S:
         return False
     if silent or seconds >= _LONGEST_PAUSE_S:
         return True
