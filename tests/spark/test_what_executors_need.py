@@ -39,7 +39,7 @@ files = [
 ]
 found = on_executor(parsing._read, parsing._Task([0, 1], files, None, folder))
 read = [one.fragment for _, looked in found for one in looked.reading.parsed]
-pieces = [arranging._Piece(log, log, one, (), ()) for log, one in enumerate(read)]
+pieces = [arranging._Piece(log, log, 0, one, (), ()) for log, one in enumerate(read)]
 print(on_executor(arranging._arrange, arranging._Task(pieces, folder)).rows)
 """
 
