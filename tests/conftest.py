@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections import defaultdict
 from typing import Any
 
@@ -17,11 +16,6 @@ pytest_plugins = ["support.services", "support.chromium", "support.lab"]
 # No test asserts times: a busy machine takes longer.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
-
-
-def pytest_configure() -> None:
-    # A shell lets what it starts in the background ignore Ctrl-C, and so would programs of the tests.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
