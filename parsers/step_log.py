@@ -385,10 +385,24 @@ def _checked(facts: dict[str, Any]) -> dict[str, Any]:
         for name in ("monotonic_ns", "wall_ns")
     )
     dropped = {"anchor"} if not usable else set()
-    for name in ("size", "batch_size", "process_start_us"):
-        value = facts.get(name)
-        if not isinstance(value, int) or not -(2**52) < value < 2**52:
+    for name in ("size", "batch_size", "process_start_us", "went_on_us"):
+        if not _is_plausible(facts.get(name)):
+            dropped.add(name)
+    for name in ("in_flight", "suspended"):
+        if not all(map(_is_plausible, _numbers_of(facts.get(name)))):
             dropped.add(name)
     if not isinstance(facts.get("stamps"), dict):
         dropped.add("stamps")
     return {name: value for name, value in facts.items() if name not in dropped}
+
+
+def _is_plausible(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) < 2**52
+
+
+def _numbers_of(fact: Any) -> Iterator[Any]:
+    """Yield the times and steps of a fact that is an object or a list of objects."""
+    for one in fact if isinstance(fact, list) else [fact]:
+        for name, value in one.items() if isinstance(one, dict) else ():
+            if name == "step" or (name.endswith("_us") and value is not None):
+                yield value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -222,6 +223,33 @@ def test_other_folders_are_an_error_of_one_sentence(tmp_path: Path, make, words:
     make(path)
     with pytest.raises(NotFoundError, match=words):
         read(str(path))
+
+
+IN_FLIGHT = {"step": 9, "reached": "data", "since_us": 1, "seen_us": 9_000_000, "usual_us": 1000}
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**18), 2**52, 1.5, "x"])
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [
+        *(("in_flight", {**IN_FLIGHT, key: ...}) for key in IN_FLIGHT if key != "reached"),
+        ("in_flight", {**IN_FLIGHT, "stack": [["a.py", 1, "f"]], "stack_since_us": ...}),
+        ("suspended", [{"since_us": 0, "until_us": ...}]),
+        ("suspended", [{"since_us": ..., "until_us": 9_000_000}]),
+        ("went_on_us", ...),
+    ],
+)
+def test_facts_with_impossible_numbers_are_dropped(
+    tmp_path: Path, number: Any, name: str, fact: Any
+) -> None:
+    write_job(tmp_path, JOB)
+    line = json.dumps({name: fact}, default=lambda _: number)
+    for path in tmp_path.glob("*.csv"):
+        lines = [one for one in path.read_text().splitlines() if not one.startswith("end,")]
+        path.write_text("\n".join([*lines, f"#facts {line}", ""]))
+    (run,) = read(str(tmp_path))
+    assert all(name not in log.facts for log in run.logs)
+    assert analyse(run).stopped is None
 
 
 def test_a_parser_can_be_forced_by_name(tmp_path: Path) -> None:
