@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+
+from .needing import need
 
 # A browser in a test must not send requests by itself, or need a GPU or a sandbox, which containers
 # lack.
@@ -30,11 +31,7 @@ def browser() -> Iterator[Browser]:
     there.
     """
     program = shutil.which("chromium")
-    if program is None:
-        reason = "there is no Chromium to look through: apt-get install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    need(program, "there is no Chromium to look through: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)
         yield browser

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 
 from .google import signed_in
+from .needing import need
 from .stores import AzureStore, Bucket, GcsStore, S3Store, Store
 
 _TOOLS = Path(__file__).parents[2] / "tools" / "services"
@@ -41,20 +41,11 @@ def _load(name: str, path: Path, inside: list[str]) -> None:
     spec.loader.exec_module(sys.modules[name])
 
 
-def _need(there: bool, reason: str) -> None:
-    """Skip tests that a machine cannot run; in CI they fail."""
-    if there:
-        return
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def services_side() -> None:
     """Return the environment with MLflow's server and the stores' servers."""
     ready = tool("server").ENVIRONMENT / ".ready"
-    _need(ready.exists(), "there is no .venv-services with servers to talk to: make services-env")
+    need(ready.exists(), "there is no .venv-services with servers to talk to: make services-env")
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +70,7 @@ def mlflow_client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 def spark_cluster(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Run a standalone Spark with one worker: ``master`` and the folder ``work`` of executors' logs."""
     spark = tool("spark")
-    _need(
+    need(
         spark.READY.exists(),
         "there is no Spark in .venv-services: tools/services-env.sh .venv-services spark",
     )
@@ -119,7 +110,7 @@ def gs_store(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="session")
 def azurite_side(services_side: None) -> None:
     """Return Azurite, which npm installs."""
-    _need(tool("azure").READY.exists(), "there is no Azurite in .venv-services: make services-env")
+    need(tool("azure").READY.exists(), "there is no Azurite in .venv-services: make services-env")
 
 
 @pytest.fixture(scope="session")
@@ -178,7 +169,7 @@ class Sshd:
 def sshd_side() -> None:
     """Return the distribution's sshd."""
     there = tool("ssh").find_sshd() is not None
-    _need(there, "there is no sshd to connect to: make services-env")
+    need(there, "there is no sshd to connect to: make services-env")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
+from .needing import need
 
 # JVMs start slowly on a busy machine.
 PATIENCE_SECONDS = 1_200.0
@@ -24,15 +24,11 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 def need_spark() -> None:
     """Skip tests without Spark or Java; in CI they fail."""
-    if importlib.util.find_spec("pyspark") is None:
-        reason = f"there is no Spark in {Path(sys.prefix).name}: pip install 'stallscope[spark]'"
-    elif shutil.which("java") is None:
-        reason = "there is no Java for Spark: apt-get install default-jre-headless"
-    else:
-        return
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+    need(
+        importlib.util.find_spec("pyspark"),
+        f"there is no Spark in {Path(sys.prefix).name}: pip install 'stallscope[spark]'",
+    )
+    need(shutil.which("java"), "there is no Java for Spark: apt-get install default-jre-headless")
 
 
 def run_on_spark(program: Path, folder: Path, **settings: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.needing import need
 from training.launching import ENVIRONMENT, Launch, launch
 from training.recorded import Recorded, record_cases
 
@@ -17,12 +17,8 @@ PATIENCE_SECONDS = 480.0
 @pytest.fixture(scope="session")
 def training_side() -> None:
     """The environment with TensorFlow and Horovod; tests that need it are skipped without it."""
-    if (ENVIRONMENT / "bin" / "horovodrun").exists():
-        return
-    reason = "there is no .venv-horovod to train in: make training-env"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+    there = (ENVIRONMENT / "bin" / "horovodrun").exists()
+    need(there, "there is no .venv-horovod to train in: make training-env")
 
 
 Starter = Callable[..., Launch]

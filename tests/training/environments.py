@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import pytest
+from support.needing import need
 
 ROOT = Path(__file__).parents[2]
 #: Keras 3 on TensorFlow, torch and JAX, and Lightning.
@@ -16,9 +15,5 @@ MXNET = ROOT / ".venv-mxnet"
 
 def needs(environment: Path, how: str) -> None:
     """Skips the test where an environment is not there."""
-    if (environment / ".ready").exists():
-        return
-    reason = f"there is no {environment.name} to train in: {how}"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+    there = (environment / ".ready").exists()
+    need(there, f"there is no {environment.name} to train in: {how}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from lab import FAKETIME, Clock, Lab
 from support.lab import LabStarter
+from support.needing import need
 from support.waiting import wait_until
 from training.launching import ENVIRONMENT, PROGRAMS, Launch, launch_words
 
@@ -44,11 +44,7 @@ def hosts(training_side: None, start_lab: LabStarter) -> Lab:
 
 @pytest.fixture
 def hosts_with_wrong_clocks(training_side: None, start_lab: LabStarter) -> Lab:
-    if not FAKETIME.exists():
-        reason = "there is no faketime for clocks that differ: make services-env"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    need(FAKETIME.exists(), "there is no faketime for clocks that differ: make services-env")
     return start_lab(2, ENVIRONMENT, {"h2": WRONG}, **SETTINGS)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.needing import need
 from support.services import tool
 from support.spark import JAVA_OPTIONS
 from training.launching import ENVIRONMENT, PROGRAMS, Launch
@@ -50,12 +51,8 @@ class Applications:
 @pytest.fixture(scope="module")
 def spark_side(training_side: None) -> None:
     """Spark beside Horovod; tests that need it are skipped without it."""
-    if (ENVIRONMENT / ".ready-spark").exists():
-        return
-    reason = "there is no Spark in .venv-horovod: tools/spark-env.sh .venv-horovod"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+    there = (ENVIRONMENT / ".ready-spark").exists()
+    need(there, "there is no Spark in .venv-horovod: tools/spark-env.sh .venv-horovod")
 
 
 @pytest.fixture(scope="module")
