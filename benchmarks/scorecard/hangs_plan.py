@@ -87,7 +87,7 @@ def cases(framework: str, seed: int) -> Iterator[Case]:
                 seed,
                 next(numbers),
                 what,
-                chosen.randrange(what == "power", ranks) if what in FAULTS else None,
+                chosen.randrange(1 if what == "power" else 0, ranks) if what in FAULTS else None,
                 chosen.randint(*_STEPS),
                 round(chosen.uniform(0, _STEP_MS), 1),
             )

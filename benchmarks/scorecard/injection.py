@@ -110,7 +110,7 @@ def burn(ns: int) -> None:
 
 
 class Machine:
-    """The cores of this rank: one of its own, or one shared with other ranks.
+    """Return the CPU cores of this rank: one that it has alone, or shares with other ranks.
 
     Ranks that share cores slow each other down at times, by more than most faults. There, most of
     the computing is waiting, as for a device, and only the rest of the step competes for the cores.

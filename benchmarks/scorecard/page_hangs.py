@@ -139,9 +139,7 @@ def _row(what: str, runs: Sequence[Score]) -> tuple[str, ...]:
 
 
 def _row_of_hosts(name: str, runs: Sequence[Score]) -> tuple[str, ...]:
-    known = [run["seen_s"] for run in runs if run["seen_s"] is not None]
-    worst = f"{max(known):.1f} s" if known else NOTHING
-    return name, _of_all(runs), _median(runs, "seen_s"), worst
+    return name, _of_all(runs), _median(runs, "seen_s"), _worst(runs)
 
 
 def _of_all(runs: Sequence[Score]) -> str:
@@ -159,10 +157,12 @@ def _median(runs: Sequence[Score], name: str) -> str:
 
 
 def _seconds(runs: Sequence[Score]) -> str:
+    return f"median {_median(runs, 'seen_s')}, worst {_worst(runs)}"
+
+
+def _worst(runs: Sequence[Score]) -> str:
     known = [run["seen_s"] for run in runs if run["seen_s"] is not None]
-    return (
-        f"median {statistics.median(known):.1f} s, worst {max(known):.1f} s" if known else NOTHING
-    )
+    return f"{max(known):.1f} s" if known else NOTHING
 
 
 def _share(runs: Sequence[Score], holds: Callable[[Score], bool]) -> float:

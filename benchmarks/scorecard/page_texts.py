@@ -181,10 +181,10 @@ HANGS = """\
 # Scorecard: hangs
 
 {runs} trainings on 2 and 4 ranks that share {cores} cores. Some run on one host, and some on a host per
-rank: namespaces of one machine with real ssh, each with a network, processes and clocks of its own. In
-most of them something happens to one rank: which rank, at which step and what is random. Their logs and
-what their launcher prints are read twice a second, as `stallscope watch` does. The
-[summary](../scorecard.md) has the other targets.
+rank. These hosts are namespaces of one machine: each has its own network, processes and clocks, and
+they reach each other by real ssh. In most runs something happens to one rank: the rank, the step and
+what happens are random. The logs and the launcher's output are read twice a second, as
+`stallscope watch` does. The [summary](../scorecard.md) has the other targets.
 """
 
 HOW_HANGS = """\
@@ -192,8 +192,8 @@ HOW_HANGS = """\
 
 Time counts from the moment before the rank hangs, as that rank notes it. *Seen*: the job is said to
 stand still. *Named*: the rank is among those that the others wait for. A run is right if that rank
-alone is named at the end, in its stage, and no other rank at any time. A rank that
-is killed or suspended, or loses its host, describes no stage; its log is said to have stopped.
+alone is named at the end, in its stage, and no other rank at any time. A rank that is killed or
+suspended, or loses its host, describes no stage; the report says that its log has stopped.
 
 The recorder describes a step once it has taken 5 s and ten times the usual, and writes once a second.
 

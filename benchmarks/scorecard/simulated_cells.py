@@ -130,7 +130,7 @@ class Cell:
 
     @property
     def _fault_sds(self) -> float | None:
-        """Return the fault as a multiple of the standard deviation of its own stage's noise."""
+        """Return the fault as a multiple of the standard deviation of its stage's noise."""
         if self.stage is None:
             return None
         noise_ms = self.job.noise.cv * getattr(self.job, f"{self.stage}_ms")

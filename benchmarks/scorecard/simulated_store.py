@@ -1,7 +1,7 @@
 """Store results until they are summarized: a file of JSON lines per cell, a line per run.
 
-A run's result stays valid while the code behind it is the same: the cell, the analysis, the
-simulation and the scoring rules. Comments do not count.
+A run's result is reused until one of these changes: the cell, the analysis, the
+simulation or the scoring rules. Comments do not count.
 """
 
 from __future__ import annotations

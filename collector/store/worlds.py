@@ -22,6 +22,8 @@ from stallscope.run import Log, sessions_of
 
 #: The steps of a log, ascending, and when each was reduced (or ended, without that), nanoseconds.
 Completions = Callable[[int], tuple[Ints, Ints]]
+#: What they are of a log without steps.
+NOTHING_COMPLETED: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 # Steps that are compared, of all that two sessions share.
 _COMPARED = 256

@@ -41,7 +41,7 @@ class Clock:
 
 
 class Host:
-    """A host: processes in namespaces of their own, of which an sshd is the first.
+    """A host: an sshd in its own namespaces, and what is started from it.
 
     When the sshd ends, the kernel ends all other processes of the host, like a loss of power.
 
@@ -84,7 +84,7 @@ class Host:
             "test ! -e ~/.bashrc || mount --bind /dev/null ~/.bashrc",
             "mkdir -p /run/sshd",
             f"hostname {quoted(name)}",
-            # Its messages go to a file: the pipe that it was started with is read by nobody.
+            # Its messages go to a file, because nothing reads the pipe that it was started with.
             f"exec {find_sshd()} -D -f {quoted(folder / 'sshd_config')} "
             f"-E {quoted(folder / 'sshd.log')} >/dev/null",
         ]

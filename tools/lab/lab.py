@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -54,11 +55,10 @@ class Lab:
         self._hub: Namespaces | None = None
 
     def __enter__(self) -> Lab:
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self.end)
             self._start()
-        except BaseException:
-            self.end()
-            raise
+            on_failure.pop_all()
         return self
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Processes in Linux namespaces of their own, which end when the last one's user ends."""
+"""Start processes in new Linux namespaces; they end when the program that started them ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENTERED = ("net", "uts", "mount", "pid", "time")
 
 
 class Namespaces:
-    """Namespaces that a script has for itself; it begins once ``go`` is called.
+    """Namespaces in which a script runs; it begins once ``go`` is called.
 
     Args:
         options: of ``unshare``.
@@ -23,7 +23,7 @@ class Namespaces:
 
     def __init__(self, options: Sequence[str], script: Sequence[str]) -> None:
         waiting = ["set -e", "echo", "read -r go", *script]
-        # Nothing outlives its user, who may be killed.
+        # Nothing outlives the program that started it, even if that is killed.
         words = ["setpriv", "--pdeathsig", "KILL", "unshare", *options, "sh", "-c"]
         self._process = subprocess.Popen(
             [*words, "\n".join(waiting)],
@@ -90,7 +90,11 @@ def _child(pid: int) -> int:
 
 
 def run(words: Sequence[str]) -> None:
-    """Run a command; its own words are in the error where it fails."""
+    """Run a command.
+
+    Raises:
+        OSError: with the command and its message if it fails.
+    """
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"{shlex.join(words)}: {done.stderr.strip() or done.returncode}")

@@ -19,7 +19,12 @@ import pyarrow.compute as pc
 from stallscope.arrays.types import Ints
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
 from stallscope.collector.store.step_files import write_rows
-from stallscope.collector.store.worlds import Completions, some_completions_of, with_generations
+from stallscope.collector.store.worlds import (
+    NOTHING_COMPLETED,
+    Completions,
+    some_completions_of,
+    with_generations,
+)
 from stallscope.run import STEPS_SCHEMA, Log, Run
 
 from .each import each
@@ -73,7 +78,7 @@ class RemoteSteps:
 
     def completions(self, steps: pa.Table, logs: int) -> Completions:
         """Return some completions of each log; those of collected logs are read on executors."""
-        numbers = dict(zip(steps["log"].to_pylist(), steps["step"].to_pylist(), strict=True))
+        numbers = _fragment_numbers(steps)
 
         @cache
         def of_collected() -> dict[int, tuple[Ints, Ints]]:
@@ -83,7 +88,7 @@ class RemoteSteps:
 
         def completions(log: int) -> tuple[Ints, Ints]:
             if log not in numbers:
-                return np.empty(0, np.int64), np.empty(0, np.int64)
+                return NOTHING_COMPLETED
             known = self.fragments[numbers[log]].completions
             return of_collected()[numbers[log]] if known is None else known
 
@@ -120,9 +125,7 @@ class RemoteSteps:
         Returns:
             The run with the problems that were found, and the files.
         """
-        numbers = dict(
-            zip(run.steps["log"].to_pylist(), run.steps["step"].to_pylist(), strict=True)
-        )
+        numbers = _fragment_numbers(run.steps)
         tasks = [
             _Task(pieces, folder or self.folder) for pieces in _files(self._plan(run, numbers))
         ]
@@ -206,6 +209,11 @@ def steps_of(folder: Path) -> tuple[str, ...]:
 
     names = sorted(names_of(read_manifest(folder).files, STEPS))
     return tuple(f"{address(folder)}/{name}" for name in names)
+
+
+def _fragment_numbers(steps: pa.Table) -> dict[int, int]:
+    """Return the number of each log's fragment, from a table of stand-ins."""
+    return dict(zip(steps["log"].to_pylist(), steps["step"].to_pylist(), strict=True))
 
 
 def _rank_key(log: Log) -> tuple[int, int]:
@@ -321,8 +329,7 @@ def _ascends(own: pa.Table) -> bool:
     return bool((np.diff(own["step"].to_numpy()) > 0).all())
 
 
-def _read(fragment: Fragment) -> pa.Table:
-    names = STEPS_SCHEMA.names[1:]
+def _read(fragment: Fragment, names: Sequence[str] = STEPS_SCHEMA.names[1:]) -> pa.Table:
     chosen = None if fragment.log is None else pc.field("log") == fragment.log
     found = rows_of(fragment.paths, names, chosen)
     return found.combine_chunks()
@@ -330,8 +337,7 @@ def _read(fragment: Fragment) -> pa.Table:
 
 def _completions(fragment: Fragment) -> tuple[Ints, Ints]:
     """Read some completions of a collected log, on an executor."""
-    chosen = None if fragment.log is None else pc.field("log") == fragment.log
-    return some_completions_of(rows_of(fragment.paths, ["step", "reduced", "end"], chosen))
+    return some_completions_of(_read(fragment, ["step", "reduced", "end"]))
 
 
 def _numbered(rows: pa.Table, piece: _Piece) -> pa.Table:

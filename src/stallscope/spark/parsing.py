@@ -10,13 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stallscope.arrays.types import Ints
 from stallscope.collector.sources.base import SourceFile
-from stallscope.collector.store.worlds import some_completions_of
+from stallscope.collector.store.worlds import NOTHING_COMPLETED, some_completions_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.base import Parsed
 from stallscope.parsers.log_records import LogRecordsFormat
@@ -68,7 +67,7 @@ class RemoteLog(Parsed):
         return self.fragment.end
 
     def completions(self) -> tuple[Ints, Ints]:
-        return self.fragment.completions or (np.empty(0, np.int64), np.empty(0, np.int64))
+        return self.fragment.completions or NOTHING_COMPLETED
 
 
 def stand_in(fragments: Sequence[tuple[int, Fragment]]) -> pa.Table:

@@ -58,9 +58,9 @@ def evidence(
         yield has_stopped(log, exits)
     if undescribed:
         yield _have_not_reported(undescribed)
-    stalls = collective_stalls(run)
-    if waiting and (missing or silent or undescribed or _named(stalls)):
-        named = _named(stalls) if not missing and not silent else set()
+    stalls, stalled = _collective_stalls(run), stalled_ranks(run)
+    if waiting and (missing or silent or undescribed or stalled):
+        named = stalled if not missing and not silent else set()
         yield from _waiting([rank for rank in waiting if rank.log.rank not in named])
     elif waiting and not stalls:
         yield _all_wait(run, waiting)
@@ -101,13 +101,14 @@ def has_stopped(log: Log, exits: Mapping[int, str]) -> str:
     return f"{subject} has stopped without a last line{process}."
 
 
-def collective_stalls(run: Run) -> list[Event]:
-    """Return the collectives in which ranks wait; the first one is the cause of the others."""
+def stalled_ranks(run: Run) -> set[int]:
+    """Return the ranks that are missing in a collective, by PyTorch's Flight Recorder."""
+    # The first collective is the cause of the others.
+    return {rank for event in _collective_stalls(run)[:1] for rank in event.ranks}
+
+
+def _collective_stalls(run: Run) -> list[Event]:
     return [event for event in run.events if event.kind == "collective_stall"]
-
-
-def _named(stalls: Sequence[Event]) -> set[int]:
-    return {rank for event in stalls[:1] for rank in event.ranks}
 
 
 def _positions(ranks: Sequence[Position], others_wait: bool) -> Iterator[str]:

@@ -21,7 +21,7 @@ from stallscope.formatting.lists import listed
 from stallscope.run import Log, Run
 
 from ..gains.bottleneck import Bottleneck
-from .evidence import collective_stalls, evidence, exits_of, has_stopped
+from .evidence import evidence, exits_of, has_stopped, stalled_ranks
 from .positions import Position, missing_and_waiting
 from .processes import has_gone
 
@@ -94,7 +94,7 @@ def find_stopped(run: Run) -> Stopped | None:
     latest = max(seen, key=lambda rank: rank.since_ns)
     ranks = (*map(_of_position, missing), *map(_of_silent, silent))
     if not ranks:
-        named = {rank for event in collective_stalls(run)[:1] for rank in event.ranks}
+        named = stalled_ranks(run)
         ranks = tuple(_of_named(rank) for rank in seen if rank.log.rank in named)
     missing_there = {rank.rank for rank in ranks}
     sentences = evidence(
