@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,12 @@ import pytest
 from lab import FAKETIME, Clock, Lab
 from support.lab import LabStarter
 from support.needing import need
+from support.stopping import wait_for_stopped
 from support.waiting import wait_until
 from training.launching import ENVIRONMENT, PROGRAMS, Launch, launch_words
 
 from stallscope.analysis import analyse
 from stallscope.analysis.steps.alignment import align
-from stallscope.analysis.stopped.stopped import Stopped, find_stopped
-from stallscope.errors import StallscopeError
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -29,7 +27,7 @@ TRAIN = "../../tools/samples/train.py"
 PATIENCE_SECONDS = 240.0
 # A wall clock that is wrong, and runs too fast. The recorder's thread cannot sleep on such a clock, as
 # ``faketime`` does not know how Python waits, so that rows come at the end of training only.
-AHEAD_SECONDS, DRIFT = 7.3, 1e-4
+AHEAD_SECONDS, DRIFT = 7.3, 3e-4
 WRONG = Clock(ahead_s=AHEAD_SECONDS, drift=DRIFT)
 
 
@@ -120,23 +118,6 @@ def steps_in(logs: Path) -> int:
     return min((file.read_text().count("\nstep,") for file in logs.glob("*.csv")), default=0)
 
 
-def seen_stopped(logs: Path, ranks: Sequence[int]) -> Stopped:
-    """How the job stands still, once these ranks are missing."""
-    found: list[Stopped] = []
-
-    def is_seen() -> bool:
-        try:
-            seen = find_stopped(read(str(logs))[0])
-        except StallscopeError:
-            return False
-        if seen is not None and [rank.rank for rank in seen.ranks] == list(ranks):
-            found.append(seen)
-        return bool(found)
-
-    wait_until(is_seen, f"ranks {ranks} are missing in {logs}", PATIENCE_SECONDS)
-    return found[0]
-
-
 @pytest.mark.parametrize("loss", ["power", "suspended"])
 def test_a_host_that_is_lost_is_named(
     hosts: Lab, tmp_path: Path, request: pytest.FixtureRequest, loss: str
@@ -151,6 +132,6 @@ def test_a_host_that_is_lost_is_named(
         hosts["h2"].lose_power()
     else:
         hosts["h2"].kill(str(logs).encode(), signal.SIGSTOP)
-    stopped = seen_stopped(logs, [1])
+    stopped = wait_for_stopped(logs, PATIENCE_SECONDS)
     assert [(rank.rank, rank.host) for rank in stopped.ranks] == [(1, "h2")]
     assert stopped.waiting == (0,)

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.waiting import wait_until
+from support.stopping import wait_for_stopped
 from training.hanging import FATAL_STEP
 from training.launching import launch
 
 from stallscope.analysis import analyse
-from stallscope.analysis.stopped.stopped import Stopped, find_stopped
-from stallscope.errors import StallscopeError
 from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
@@ -58,27 +56,9 @@ def hung(
         launched.end()
 
 
-def stopped(logs: Path) -> Stopped:
-    """How the job stands still, as soon as both ranks have described their step."""
-    found: list[Stopped] = []
-
-    def is_described() -> bool:
-        try:
-            seen = find_stopped(read(str(logs))[0])
-        except StallscopeError:
-            # The ranks have not started yet.
-            return False
-        if seen is not None and seen.ranks and seen.waiting:
-            found.append(seen)
-        return bool(found)
-
-    wait_until(is_described, f"both ranks describe their step in {logs}", PATIENCE_SECONDS)
-    return found[0]
-
-
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_rank_is_named_with_its_stage_and_line(hung: Hung, place: str, framework: str) -> None:
-    found = stopped(hung[framework])
+    found = wait_for_stopped(hung[framework], PATIENCE_SECONDS)
     (missing,) = found.ranks
     assert (missing.rank, missing.stage) == (1, STAGES[place])
     assert found.waiting == (0,)

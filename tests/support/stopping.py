@@ -1,0 +1,29 @@
+"""Wait until a job stands still."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stallscope.analysis.stopped.stopped import Stopped, find_stopped
+from stallscope.errors import StallscopeError
+from stallscope.parsers import read
+
+from .waiting import wait_until
+
+
+def wait_for_stopped(logs: Path, seconds: float) -> Stopped:
+    """Return how a job stands still, once its logs show who is missing and who waits."""
+    found: list[Stopped] = []
+
+    def is_seen() -> bool:
+        try:
+            seen = find_stopped(read(str(logs))[0])
+        except StallscopeError:
+            # The ranks have not started yet.
+            return False
+        if seen is not None and seen.ranks and seen.waiting:
+            found.append(seen)
+        return bool(found)
+
+    wait_until(is_seen, f"the logs in {logs} show who is missing", seconds)
+    return found[0]
