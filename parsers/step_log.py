@@ -20,6 +20,7 @@ from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 
 from .base import Contents, Parsed, Parser
+from .machine_lines import MARK, machine_series
 
 #: The start of the first line.
 MAGIC = b"#stallscope "
@@ -68,9 +69,11 @@ class StepLogParser(Parser):
 
         bad_facts = 0
         comments, table = _apart(data, first, last)
+        figures = [line for line in comments if line.startswith(MARK)]
         for line in comments:
             try:
-                facts.update(_facts(line))
+                if not line.startswith(MARK):
+                    facts.update(_facts(line))
             except ValueError:
                 bad_facts += 1
         rows, bad_rows = _rows(path, data, table)
@@ -92,7 +95,16 @@ class StepLogParser(Parser):
         if outside:
             what = f"{outside} timestamp(s) outside of their steps treated as missing"
             problems = (*problems, Problem(path, what))
-        return Parsed(log, run_id, steps, _intervals(log, rows), problems)
+        series, series_problems = machine_series(log, figures)
+        return Parsed(
+            log,
+            run_id,
+            steps,
+            _intervals(log, rows),
+            problems,
+            series=series,
+            series_problems=series_problems,
+        )
 
     def read(self, path: str, data: bytes) -> Contents:
         return Contents.of_logs(self.parse_each(path, data))

@@ -52,4 +52,5 @@ def open_session(
         max_file_bytes=options.max_file_bytes,
         position=position,
         stacks=options.stacks,
+        machine=options.machine,
     )

@@ -34,6 +34,7 @@ class Options:
         flush_seconds: float = 1.0,
         stages: bool = True,
         stacks: bool = True,
+        machine: bool = True,
     ) -> None:
         """Check the options before training starts.
 
@@ -58,6 +59,8 @@ class Options:
             stacks: write the Python stacks (files, lines and functions, no values) of a rank whose step
                 takes too long: the training thread's into the log, those of all threads into a file
                 beside it after 30 seconds and after five minutes.
+            machine: write once a second what the kernel knows of the process and its host (time on
+                cores, memory, disk, throttling, network), and of its connections to other hosts.
 
         Raises:
             TypeError, ValueError: for invalid arguments. Nothing else is ever raised: an error in the
@@ -85,6 +88,7 @@ class Options:
         self.flush_seconds = float(flush_seconds)
         self.stages = bool(stages)
         self.stacks = bool(stacks)
+        self.machine = bool(machine)
         self.mlflow_run_id = mlflow_run_of(mlflow_run_id)
         self.sink = sink
         #: Which steps are recorded in full; None records all of them.
@@ -106,6 +110,7 @@ class OptionArguments(TypedDict, total=False):
     flush_seconds: float
     stages: bool
     stacks: bool
+    machine: bool
 
 
 def with_options(constructor: _Constructor) -> _Constructor:

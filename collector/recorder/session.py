@@ -33,6 +33,7 @@ from .guards import mark_background_thread, yield_to_training
 from .identity import World, launch_name
 from .in_flight import Position, PositionReader, StepWatch
 from .log_files import LogFiles
+from .machine.monitor import Monitor
 from .process_runs import join_or_continue_run, session_closed
 from .sampling import Sampler, Sampling
 from .stacks import SUFFIX as STACKS_SUFFIX
@@ -54,7 +55,8 @@ class Session:
     that the log is uploaded to during training. ``sink`` is where the log goes; only a file needs a
     folder. ``sampling`` selects the steps that are recorded in full; None records all of them. A log
     that has reached ``max_file_bytes`` continues in another file. ``position`` returns how far the step
-    in flight has come, and ``stacks`` says whether a step that takes too long shows Python's stacks.
+    in flight has come, ``stacks`` says whether a step that takes too long shows Python's stacks, and
+    ``machine`` whether the log has the kernel's figures of the process and its host.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Session:
         max_file_bytes: Optional[int] = None,
         position: PositionReader = Position,
         stacks: bool = True,
+        machine: bool = True,
     ) -> None:
         self.log_dir = log_dir
         self.next_step = counted
@@ -83,6 +86,8 @@ class Session:
         self._max_file_bytes = max_file_bytes
         self._position = position
         self._stacks = stacks
+        self._machine = machine
+        self._monitor: Optional[Monitor] = None
         #: All facts so far: a log that continues in another file starts with them.
         self._facts = dict(facts)
         if sampling is not None:
@@ -310,6 +315,8 @@ class Session:
         files.start_part({**self._facts, **continued}, clocks)
         if self._watch is not None:
             self._watch.origin = clocks[0]
+        if self._monitor is not None:
+            self._monitor.origin = clocks[0]
         self._record_spool(files)
         if full is not None and files.path is not None and self._mlflow_run_id:
             finish(full, self._mlflow_run_id)
@@ -324,11 +331,13 @@ class Session:
 
     def _flush_regularly(self) -> None:
         mark_background_thread()
+        self._start_monitor()
         last = time.monotonic()
         while not self._stop.wait(max(0.0, last + self._flush_seconds - time.monotonic())):
             if self._failed:
                 return
             planned, last = last + self._flush_seconds, time.monotonic()
+            self._read_machine()
             self._run_before_flush()
             self.flush()
             # After the rows: they show progress.
@@ -336,6 +345,35 @@ class Session:
                 self.flush()
             self._copy_if_due()
             self.cost.background_ns = time.thread_time_ns()
+        self._read_machine(at_the_end=True)
+
+    def _start_monitor(self) -> None:
+        """Open what the kernel offers, here: it is no work for the training thread."""
+        if not self._machine or self._watch is None:
+            return
+        try:
+            monitor = Monitor(self._watch.origin, self.world.local_rank in (None, 0))
+        except Exception:  # nothing of it is needed for anything else
+            return
+        self.facts({"machine_columns": monitor.columns})
+        self._monitor = monitor
+        self._read_machine()
+
+    def _read_machine(self, at_the_end: bool = False) -> None:
+        monitor = self._monitor
+        if monitor is None:
+            return
+        try:
+            now = time.monotonic_ns()
+            line = monitor.line(now, at_the_end)
+            connections = monitor.connections(now, at_the_end)
+        except Exception:  # nothing of it is needed for anything else
+            self._monitor = None
+            return
+        if line is not None:
+            self._rows.append(line)
+        if connections is not None:
+            self.facts(connections)
 
     def _watch_step(self, planned: float, now: float) -> bool:
         """Describe a step that takes too long, and note that the process did not run for a while.

@@ -24,6 +24,7 @@ OPTIONS = [
     "flush_seconds",
     "stages",
     "stacks",
+    "machine",
 ]
 
 
@@ -55,6 +56,7 @@ def test_the_signature_has_the_frameworks_arguments_and_then_the_options() -> No
         "flush_seconds": 1.0,
         "stages": True,
         "stacks": True,
+        "machine": True,
     }
 
 

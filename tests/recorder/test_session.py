@@ -120,7 +120,7 @@ def test_rows_pending_elsewhere_are_fetched_at_the_end(open_session: Opener) -> 
 
 
 def test_a_log_ends_with_the_cost_of_recording(open_session: Opener, tmp_path: Path) -> None:
-    session = open_session()
+    session = open_session(machine=False)
     for nanoseconds in (90_000, 10_000, 11_000):
         session.cost.count_iteration(nanoseconds)
         session.step(step_row(session.next_step))

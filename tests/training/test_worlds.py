@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 180.0
 STEPS_BEFORE_CHANGE = 30
+# All ranks learn which step is the last one before they are there.
+STEPS_TO_THE_END = 100
 # For how long Horovod gives no work to a host that has failed: the least and the most.
 COOLDOWN_SECONDS = ("5", "10")
 
@@ -32,10 +34,12 @@ COOLDOWN_SECONDS = ("5", "10")
 class SeenLog:
     """A log while its process runs."""
 
+    name: str
     pid: int
     rank: int
     size: int
     steps: int
+    last_step: int
 
 
 def logs_in(folder: Path) -> list[SeenLog]:
@@ -43,9 +47,19 @@ def logs_in(folder: Path) -> list[SeenLog]:
     for file in folder.glob("*.steps.csv"):
         text = file.read_text()
         facts = json.loads(text.partition("\n")[0].split(" ", 2)[2])
-        steps = len(re.findall(r"^step,", text, re.MULTILINE))
-        found.append(SeenLog(facts["pid"], facts["rank"], facts["size"], steps))
+        steps = [int(step) for step in re.findall(r"^step,(\d+),", text, re.MULTILINE)]
+        found.append(
+            SeenLog(
+                file.name, facts["pid"], facts["rank"], facts["size"], len(steps), max([0, *steps])
+            )
+        )
     return found
+
+
+def write_at_once(path: Path, text: str) -> None:
+    draft = path.with_suffix(".draft")
+    draft.write_text(text)
+    draft.rename(path)
 
 
 class Elastic:
@@ -61,6 +75,8 @@ class Elastic:
         self, out: Path, hosts: Sequence[str], interface: str, login: Sequence[str], *program: str
     ) -> None:
         self.logs = out / "logs"
+        self._last_step = out / "last-step"
+        self._earlier: set[str] = set()
         self._all = hosts
         self._hosts = out / "hosts.txt"
         self.use(2)
@@ -78,25 +94,28 @@ class Elastic:
         self.launched: Launch = launch_words(out / "printed.txt", words, *program)
 
     def use(self, hosts: int) -> None:
-        draft = self._hosts.with_suffix(".draft")
-        draft.write_text("".join(f"{host}:1\n" for host in self._all[:hosts]))
-        draft.rename(self._hosts)
+        write_at_once(self._hosts, "".join(f"{host}:1\n" for host in self._all[:hosts]))
 
     def wait_for(self, size: int) -> list[SeenLog]:
-        """The logs of a world of this size, once each has enough steps."""
+        """The logs of a new world of this size, once each has enough steps."""
 
         def own() -> list[SeenLog]:
             logs = [log for log in logs_in(self.logs) if log.size == size]
+            logs = [log for log in logs if log.name not in self._earlier]
             return [log for log in logs if log.steps >= STEPS_BEFORE_CHANGE]
 
         what = f"{size} ranks train; printed:\n"
         wait_until(
             lambda: len(own()) >= size, lambda: what + self.launched.output, PATIENCE_SECONDS
         )
-        return own()
+        found = own()
+        self._earlier |= {log.name for log in found}
+        return found
 
     def analysis(self) -> Analysis:
-        """Read what it left, once it has ended."""
+        """Let the job end, and read what it left."""
+        last_step = max(log.last_step for log in logs_in(self.logs)) + STEPS_TO_THE_END
+        write_at_once(self._last_step, str(last_step))
         self.launched.succeed(PATIENCE_SECONDS)
         (run,) = read(str(self.logs))
         return analyse(run)
@@ -107,12 +126,13 @@ def one_machine(training_side: None, tmp_path_factory: pytest.TempPathFactory) -
     """Three names of this machine: Horovod gives no more work to one that has failed."""
     out = tmp_path_factory.mktemp("elastic")
     names = ("localhost", "127.0.0.1", socket.gethostname())
-    job = Elastic(out, names, "lo", [], "worlds_torch.py", str(out), "150", "outside")
+    job = Elastic(out, names, "lo", [], "worlds_torch.py", str(out), "outside")
     try:
         job.wait_for(2)
         job.use(3)
         (victim,) = (log for log in job.wait_for(3) if log.rank == 1)
         os.kill(victim.pid, signal.SIGKILL)
+        job.wait_for(2)
         return job.analysis()
     finally:
         job.launched.end()
@@ -129,12 +149,13 @@ def cluster(
     lab = start_lab(3, ENVIRONMENT)
     names = [host.name for host in lab.hosts]
     program, *arguments = PROGRAMS[request.param]
-    words = [program, str(tmp_path), "400", *arguments]
+    words = [program, str(tmp_path), *arguments]
     job = Elastic(tmp_path, names, "eth0", lab.ssh("h1", []), *words)
     job.wait_for(2)
     job.use(3)
     job.wait_for(3)
     lab["h2"].kill(f"{program}\0{tmp_path}\0".encode())
+    job.wait_for(3)
     return job.analysis()
 
 

@@ -1,6 +1,8 @@
 """Trains elastically with Keras' ``fit`` and ``CommitStateCallback``: for test_worlds.py.
 
-horovodrun … --host-discovery-script FILE python worlds_keras.py OUT STEPS
+horovodrun … --host-discovery-script FILE python worlds_keras.py OUT
+
+It ends before the step that is in OUT/last-step.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ from pathlib import Path
 import horovod.tensorflow.keras as hvd
 import numpy as np
 import tensorflow as tf
+from ending import is_over
 
 from stallscope.keras import StepLogger
 
 STEPS_PER_EPOCH = 50
+# More than it ever trains.
+EPOCHS = 10_000
 
 
 def slowly(batch: tf.Tensor) -> tf.Tensor:
@@ -36,7 +41,7 @@ def dataset() -> tf.data.Dataset:
 
 
 def main() -> None:
-    out, epochs = Path(sys.argv[1]), int(sys.argv[2]) // STEPS_PER_EPOCH
+    out = Path(sys.argv[1])
     hvd.init()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -47,18 +52,23 @@ def main() -> None:
     optimizer.build(model.trainable_variables)
     state = hvd.elastic.KerasState(model, batch=0, epoch=0)
 
+    def stop_after(batch: int, logs: object) -> None:
+        if is_over(out, int(optimizer.iterations)):
+            model.stop_training = True
+
     @hvd.elastic.run
     def train(state: hvd.elastic.KerasState) -> None:
         model.fit(
             dataset(),
             steps_per_epoch=STEPS_PER_EPOCH,
-            epochs=epochs - state.epoch,
+            epochs=EPOCHS - state.epoch,
             verbose=0,
             callbacks=[
                 hvd.elastic.UpdateBatchStateCallback(state),
                 hvd.elastic.UpdateEpochStateCallback(state),
                 hvd.elastic.CommitStateCallback(state, batches_per_commit=10),
                 StepLogger(out / "logs", run_name="worlds", flush_seconds=0.1),
+                tf.keras.callbacks.LambdaCallback(on_batch_end=stop_after),
             ],
         )
 

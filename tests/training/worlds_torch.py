@@ -1,9 +1,9 @@
 """Trains elastically with PyTorch and an optimizer that counts no steps: for test_worlds.py.
 
-    horovodrun … --host-discovery-script FILE python worlds_torch.py OUT STEPS inside|outside
+    horovodrun … --host-discovery-script FILE python worlds_torch.py OUT inside|outside
 
 ``inside``: each world has a logger of its own and gives its first step. ``outside``: one logger is open
-all the time, and the optimizer counts.
+all the time, and the optimizer counts. It ends before the step that is in OUT/last-step.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import horovod.torch as hvd
 import torch
+from ending import is_over
 
 from stallscope.torch import StepLogger
 
@@ -22,17 +23,17 @@ STEPS_PER_COMMIT = 10
 
 
 def batches(
-    state: hvd.elastic.TorchState, steps: int
+    state: hvd.elastic.TorchState, out: Path
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     random = torch.Generator().manual_seed(hvd.rank())
-    while state.step < steps:
+    while not is_over(out, state.step):
         yield torch.rand(16, 8, generator=random), torch.randint(4, (16,), generator=random)
 
 
 def train(
-    state: hvd.elastic.TorchState, log: StepLogger, steps: int, first_step: int | None
+    state: hvd.elastic.TorchState, log: StepLogger, out: Path, first_step: int | None
 ) -> None:
-    for inputs, labels in log.watch(batches(state, steps), first_step=first_step):
+    for inputs, labels in log.watch(batches(state, out), first_step=first_step):
         state.optimizer.zero_grad()
         torch.nn.functional.cross_entropy(state.model(inputs), labels).backward()
         state.optimizer.step()
@@ -44,7 +45,7 @@ def train(
 
 
 def main() -> None:
-    out, steps, place = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    out, place = Path(sys.argv[1]), sys.argv[2]
     hvd.init()
     torch.set_num_threads(1)
     torch.manual_seed(3)
@@ -58,12 +59,12 @@ def main() -> None:
 
     if place == "outside":
         with logger() as log:
-            hvd.elastic.run(train)(state, log, steps, None)
+            hvd.elastic.run(train)(state, log, out, None)
         return
 
     def world(state: hvd.elastic.TorchState) -> None:
         with logger() as log:
-            train(state, log, steps, state.step)
+            train(state, log, out, state.step)
 
     hvd.elastic.run(world)(state)
 

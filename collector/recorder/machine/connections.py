@@ -1,0 +1,182 @@
+"""What the kernel knows of this process's TCP connections to other hosts: which link is slow.
+
+How long a connection had bytes to deliver, and how many the peer has acknowledged, give the rate of the
+link between the two hosts, without sending anything. Gloo's, NCCL's and MPI's sockets are the process's
+own; InfiniBand has none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+_DESCRIPTORS = Path("/proc/self/fd")
+# From linux/tcp.h: struct tcp_info, which newer kernels only make longer.
+_TCP_INFO = 11
+_ROUND_TRIP_AT, _RETRANSMITTED_AT, _LEAST_ROUND_TRIP_AT = 68, 100, 148
+_ACKED_AT, _BUSY_AT = 120, 168
+_NEEDED = 192
+# Hosts of a ring have two peers. In a mesh of hundreds the others say the same.
+_MOST_PEERS = 8
+# Handshakes and heartbeats say nothing about a link.
+_FEWEST_BYTES = 100_000
+
+
+# A descriptor, and the addresses and ports of both ends.
+_Key = Tuple[int, str, str]
+# The addresses of both ends.
+_Ends = Tuple[str, str]
+
+
+class _Counts(NamedTuple):
+    """Counts of one connection since it was opened."""
+
+    sent: int
+    busy_us: int
+    limited_us: int
+    retransmitted: int
+
+
+class _Connection(NamedTuple):
+    local: str
+    peer: str
+    counts: _Counts
+    round_trip_us: int
+    least_round_trip_us: int
+
+    @property
+    def ends(self) -> _Ends:
+        return self.local, self.peer
+
+    def after(self, earlier: "Optional[_Connection]") -> "_Connection":
+        """Add what earlier connections between the two hosts have sent."""
+        if earlier is None:
+            return self
+        return self._replace(counts=_Counts(*map(sum, zip(self.counts, earlier.counts))))
+
+    def row(self) -> Dict[str, Any]:
+        return {
+            "local": self.local,
+            "peer": self.peer,
+            "sent_kb": self.counts.sent // 1000,
+            "busy_ms": self.counts.busy_us // 1000,
+            "limited_ms": self.counts.limited_us // 1000,
+            "round_trip_us": self.round_trip_us,
+            "least_round_trip_us": self.least_round_trip_us,
+            "retransmitted": self.counts.retransmitted,
+        }
+
+
+class Connections:
+    """Adds up the process's connections by peer.
+
+    Raises:
+        OSError, AttributeError: if this system does not tell.
+    """
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        # The descriptors are training's own: they are looked at in place, as a copy of a socket in
+        # Python may change whether the original blocks.
+        self._option = library.getsockopt
+        self._name, self._peer = library.getsockname, library.getpeername
+        #: By descriptor and ends: the latest counts of connections that are open.
+        self._open: Dict[_Key, _Connection] = {}
+        #: By local and peer address: all connections that are closed, as one.
+        self._closed: Dict[_Ends, _Connection] = {}
+        self.totals()
+
+    def totals(self) -> List[Dict[str, Any]]:
+        """Return what was sent to each peer since the process started, the most first.
+
+        Each has the addresses of both ends; ``sent_kb``, acknowledged by the peer; ``busy_ms``, in which
+        the connection that sent most had something to deliver; ``limited_ms``, the part of that in which
+        the peer's buffer was full; its ``round_trip_us`` and ``least_round_trip_us``; ``retransmitted``
+        segments.
+        """
+        self._look()
+        totals = dict(self._closed)
+        for ends, connection in _by_ends(self._open.values()).items():
+            totals[ends] = connection.after(self._closed.get(ends))
+        rows = [one.row() for one in totals.values() if one.counts.sent >= _FEWEST_BYTES]
+        rows.sort(key=lambda row: -row["sent_kb"])
+        return rows[:_MOST_PEERS]
+
+    def _look(self) -> None:
+        found = map(self._connection, _DESCRIPTORS.iterdir())
+        now = dict(one for one in found if one is not None)
+        gone = _by_ends(one for key, one in self._open.items() if key not in now)
+        for ends, connection in gone.items():
+            self._closed[ends] = connection.after(self._closed.get(ends))
+        self._open = now
+
+    def _connection(self, path: Path) -> Optional[Tuple[_Key, _Connection]]:
+        try:
+            if not os.readlink(str(path)).startswith("socket:"):
+                return None
+        except OSError:  # it has just been closed
+            return None
+        number = int(path.name)
+        info = self._info(number)
+        if info is None:
+            return None
+        local, peer = self._end(self._name, number), self._end(self._peer, number)
+        # What stays on this host is no link.
+        if local is None or peer is None or local[0] == peer[0] or peer[0].startswith("127."):
+            return None
+        value = _Connection(
+            local[0],
+            peer[0],
+            _Counts(
+                *struct.unpack_from("=Q", info, _ACKED_AT),
+                *struct.unpack_from("=QQ", info, _BUSY_AT),
+                *struct.unpack_from("=I", info, _RETRANSMITTED_AT),
+            ),
+            *struct.unpack_from("=I", info, _ROUND_TRIP_AT),
+            *struct.unpack_from("=I", info, _LEAST_ROUND_TRIP_AT),
+        )
+        return (number, "%s:%d" % local, "%s:%d" % peer), value
+
+    def _info(self, descriptor: int) -> Optional[bytes]:
+        """Return the kernel's ``tcp_info`` of a socket; None where it is none of TCP."""
+        buffer, size = ctypes.create_string_buffer(_NEEDED), ctypes.c_uint(_NEEDED)
+        failed = self._option(descriptor, socket.IPPROTO_TCP, _TCP_INFO, buffer, ctypes.byref(size))
+        return None if failed or size.value < _NEEDED else buffer.raw
+
+    def _end(self, ask: "ctypes._FuncPointer", descriptor: int) -> Optional[Tuple[str, int]]:
+        """Return the address and the port of one end of a connection."""
+        buffer, size = ctypes.create_string_buffer(128), ctypes.c_uint(128)
+        if ask(descriptor, buffer, ctypes.byref(size)):
+            return None
+        raw = buffer.raw
+        (family,) = struct.unpack_from("=H", raw)
+        (port,) = struct.unpack_from("!H", raw, 2)
+        if family == socket.AF_INET:
+            return socket.inet_ntop(socket.AF_INET, raw[4:8]), port
+        if family == socket.AF_INET6:
+            text = socket.inet_ntop(socket.AF_INET6, raw[8:24])
+            # One address, however a program has asked for it.
+            return text[7:] if text.startswith("::ffff:") else text, port
+        return None
+
+
+def _by_ends(connections: Iterable[_Connection]) -> Dict[_Ends, _Connection]:
+    """Return the connections between the same two hosts as one.
+
+    They work at the same time, so that the busy time is that of the one that has sent most. Others may
+    only carry messages, of which each waits for the one before it.
+    """
+    groups: Dict[_Ends, List[_Connection]] = {}
+    for connection in connections:
+        groups.setdefault(connection.ends, []).append(connection)
+    found = {}
+    for ends, own in groups.items():
+        most = max(own, key=lambda one: one.counts.sent)
+        sent = sum(one.counts.sent for one in own)
+        lost = sum(one.counts.retransmitted for one in own)
+        found[ends] = most._replace(counts=most.counts._replace(sent=sent, retransmitted=lost))
+    return found

@@ -1,0 +1,58 @@
+"""Figures of the kernel, and where they come from."""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+# No file that is read here is longer, but for counts of hundreds of cores, which are not needed.
+_MOST_BYTES = 16384
+
+
+class Figure(NamedTuple):
+    """One column of the log's lines of figures."""
+
+    #: Its name, which ends with the unit.
+    name: str
+    #: Whether it only grows: the log then has its growth since the line before.
+    grows: bool = True
+    #: How many of the source's units are one of the log's.
+    divisor: int = 1
+
+
+class Source(NamedTuple):
+    """Some figures that are read together."""
+
+    figures: Tuple[Figure, ...]
+    #: Return a value per figure, None for those that are missing.
+    read: Callable[[], List[Optional[int]]]
+    #: Whether reading takes so long that it depends on its cost how often that is done.
+    is_slow: bool = False
+
+
+class KernelFile:
+    """A file that the kernel writes anew whenever it is read; it stays open.
+
+    Raises:
+        OSError: if it is not there, or not for this process.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+
+    def read(self) -> bytes:
+        return os.pread(self._descriptor, _MOST_BYTES, 0)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+
+def numbers_by_name(text: bytes) -> Dict[bytes, int]:
+    """Parse lines of a name and a number: ``read_bytes: 4096``."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 2 and words[1].isdigit():
+            found[words[0].rstrip(b":")] = int(words[1])
+    return found

@@ -1,0 +1,187 @@
+"""What the whole host, and the process's cgroup, do: cores, pressure, throttling, network, clock."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from functools import partial
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Optional
+
+from .figures import Figure, KernelFile, Source, numbers_by_name
+
+_PRESSURES = ("cpu", "memory", "io")
+_TOTAL = re.compile(rb"some .*total=(\d+)")
+# What ethernet bridges and containers add to a host counts the same bytes again.
+_VIRTUAL = re.compile(r"lo$|veth|docker|br-|virbr|cni|flannel|cali|tap|tun|ifb|dummy")
+_MOST_INTERFACES = 4
+# Columns of /proc/net/dev: received bytes, errors and drops, and the same for what was sent.
+_RECEIVED_BYTES, _SENT_BYTES, _ERRORS = 0, 8, (2, 3, 10, 11)
+_CGROUPS = "/sys/fs/cgroup"
+# adjtimex: the clock is not synchronised.
+_UNSYNCHRONISED = 0x40
+
+
+def sources_of_host() -> Iterator[Source]:
+    """Yield what this system offers about the host: one rank per host writes it."""
+    for what in _PRESSURES:
+        yield from _offered(partial(_pressure, "/proc/pressure/" + what, what + "_pressure_ms"))
+    for make in (_cores, _retransmissions, _network, _clock_error):
+        yield from _offered(make)
+
+
+def sources_of_cgroup() -> Iterator[Source]:
+    """Yield what this system offers about the process's cgroup."""
+    folders = cgroup_folders()
+    for folder in folders.values():
+        yield from _offered(partial(_throttling, folder))
+    for what in _PRESSURES if "" in folders else ():
+        path, name = "%s/%s.pressure" % (folders[""], what), "cgroup_%s_pressure_ms" % what
+        yield from _offered(partial(_pressure, path, name))
+
+
+def cgroup_folders() -> Dict[str, str]:
+    """Return the folders of the process's cgroups: of version 2 as ``""``, of version 1's ``cpu``."""
+    found: Dict[str, str] = {}
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        names = controllers.split(",")
+        if controllers == "":
+            bases = [_CGROUPS, _CGROUPS + "/unified"]
+        elif "cpu" in names:
+            bases = ["%s/%s" % (_CGROUPS, controllers), _CGROUPS + "/cpu"]
+        else:
+            continue
+        # In a container the cgroup's own folder is the root.
+        for folder in [base + path for base in bases] + bases:
+            if Path(folder, "cpu.stat").exists():
+                found["" if controllers == "" else "cpu"] = folder.rstrip("/")
+                break
+    return found
+
+
+def _offered(make: Callable[[], Source]) -> Iterator[Source]:
+    try:
+        source = make()
+        values = source.read()
+    except (OSError, ValueError, IndexError, AttributeError):
+        return
+    if any(value is not None for value in values):
+        yield source
+
+
+def _pressure(path: str, name: str) -> Source:
+    """The time in which some process waited for this resource."""
+    file = KernelFile(path)
+
+    def read() -> List[Optional[int]]:
+        found = _TOTAL.match(file.read())
+        return [None if found is None else int(found.group(1))]
+
+    return Source((Figure(name, divisor=1000),), read)
+
+
+def _throttling(folder: str) -> Source:
+    file = KernelFile(folder + "/cpu.stat")
+
+    def read() -> List[Optional[int]]:
+        own = numbers_by_name(file.read())
+        # Version 2 has microseconds, version 1 nanoseconds; a group without a limit may have neither.
+        throttled = own.get(b"throttled_usec")
+        if throttled is None and b"throttled_time" in own:
+            throttled = own[b"throttled_time"] // 1000
+        return [throttled, own.get(b"nr_periods"), own.get(b"nr_throttled")]
+
+    figures = (Figure("throttled_ms", divisor=1000), Figure("periods"), Figure("throttled_periods"))
+    return Source(figures, read)
+
+
+def _cores() -> Source:
+    """Time that all cores spent on processes, and that a hypervisor took."""
+    file, ticks = KernelFile("/proc/stat"), os.sysconf("SC_CLK_TCK")
+
+    def read() -> List[Optional[int]]:
+        ticks_of = [int(word) for word in file.read().split(b"\n", 1)[0].split()[1:9]]
+        user, nice, system, _, _, irq, softirq, steal = ticks_of
+        busy = user + nice + system + irq + softirq
+        return [busy * 1000 // ticks, steal * 1000 // ticks]
+
+    return Source((Figure("host_cpu_ms"), Figure("stolen_ms")), read)
+
+
+def _retransmissions() -> Source:
+    file = KernelFile("/proc/net/snmp")
+
+    def read() -> List[Optional[int]]:
+        names, values = [
+            line.split() for line in file.read().splitlines() if line.startswith(b"Tcp:")
+        ]
+        return [int(values[names.index(b"RetransSegs")])]
+
+    return Source((Figure("retransmitted"),), read)
+
+
+def _network() -> Source:
+    """Bytes and errors of the interfaces that carry the host's traffic, the busiest four."""
+    file = KernelFile("/proc/net/dev")
+
+    def counts() -> Dict[str, List[int]]:
+        lines = file.read().decode("ascii", "replace").splitlines()[2:]
+        parts = [line.partition(":") for line in lines]
+        return {name.strip(): [int(count) for count in rest.split()] for name, _, rest in parts}
+
+    there = counts()
+    names = [name for name in there if not _VIRTUAL.match(name)]
+    names = sorted(names, key=lambda name: -there[name][_SENT_BYTES])[:_MOST_INTERFACES]
+
+    def read() -> List[Optional[int]]:
+        now = counts()
+        values: List[Optional[int]] = []
+        for name in names:
+            own = now.get(name)
+            if own is None:
+                values += [None] * 3
+            else:
+                values += [own[_RECEIVED_BYTES], own[_SENT_BYTES], sum(own[at] for at in _ERRORS)]
+        return values
+
+    figures = []
+    for name in names:
+        figures += [
+            Figure(name + "_received_kb", divisor=1000),
+            Figure(name + "_sent_kb", divisor=1000),
+            Figure(name + "_errors"),
+        ]
+    return Source(tuple(figures), read)
+
+
+class _Timex(ctypes.Structure):
+    _fields_ = [
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("frequency", ctypes.c_long),
+        ("greatest_error", ctypes.c_long),
+        ("estimated_error", ctypes.c_long),
+        ("status", ctypes.c_int),
+        # The kernel's structure is shorter than this.
+        ("more", ctypes.c_char * 256),
+    ]
+
+
+def _clock_error() -> Source:
+    """How wrong the wall clock may be, by the kernel, where something synchronises it."""
+    ask, timex = ctypes.CDLL(None).adjtimex, _Timex()
+
+    def read() -> List[Optional[int]]:
+        timex.modes = 0
+        state = ask(ctypes.byref(timex))
+        if state < 0 or timex.status & _UNSYNCHRONISED:
+            return [None]
+        return [timex.greatest_error]
+
+    return Source((Figure("clock_error_us", grows=False),), read)

@@ -1,0 +1,101 @@
+"""Reads the kernel's figures once a second, and writes them as lines of the log."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Dict, List, Optional
+
+from . import host, process
+from .connections import Connections
+from .figures import Source
+
+_EVERY_NS = 1_000_000_000
+# A flush that comes a little early still counts as a second later.
+_EARLY_NS = 50_000_000
+_CONNECTIONS_EVERY_NS = 5_000_000_000
+# What is slow to read is read so rarely that it costs this share of one core.
+_SHARE = 0.0005
+
+
+class Monitor:
+    """Figures of one process and, on the first rank of each host, of the host.
+
+    Args:
+        origin: the anchor of the log, monotonic nanoseconds.
+        with_host: whether this rank writes what all ranks of the host would.
+    """
+
+    def __init__(self, origin: int, with_host: bool) -> None:
+        #: The anchor of the current file: times are relative to it.
+        self.origin = origin
+        self._sources: List[Source] = [*process.sources(), *host.sources_of_cgroup()]
+        if with_host:
+            self._sources += host.sources_of_host()
+        self.columns = [
+            "time_us",
+            *(figure.name for one in self._sources for figure in one.figures),
+        ]
+        self._before: Dict[str, int] = {}
+        self._last = origin - _EVERY_NS
+        self._due = [origin] * len(self._sources)
+        self._connections: Optional[Connections] = None
+        self._connections_due = origin
+        self._totals: List[Dict[str, Any]] = []
+        with contextlib.suppress(Exception):  # this system does not tell
+            self._connections = Connections()
+
+    def line(self, now: int, at_the_end: bool = False) -> Optional[str]:
+        """Return a line of figures once a second, and at the end; None in between."""
+        if not at_the_end and now - self._last < _EVERY_NS - _EARLY_NS:
+            return None
+        self._last = now
+        cells = [str((now - self.origin) // 1000)]
+        for at in range(len(self._sources)):
+            cells += self._cells(at, now, at_the_end)
+        return "#machine %s\n" % ",".join(cells)
+
+    def connections(self, now: int, at_the_end: bool = False) -> Optional[Dict[str, Any]]:
+        """Return facts about connections to other hosts where there is news; None otherwise."""
+        if self._connections is None or (now < self._connections_due and not at_the_end):
+            return None
+        begun = time.thread_time_ns()
+        try:
+            totals = self._connections.totals()
+        except Exception:
+            self._connections = None
+            return None
+        cost = time.thread_time_ns() - begun
+        self._connections_due = now + max(_CONNECTIONS_EVERY_NS, int(cost / _SHARE))
+        # At the end they may be closed already.
+        if not totals or totals == self._totals:
+            return None
+        self._totals = totals
+        return {"connections": totals}
+
+    def _cells(self, at: int, now: int, at_the_end: bool) -> List[str]:
+        source = self._sources[at]
+        nothing = [""] * len(source.figures)
+        if now < self._due[at] and not at_the_end:
+            return nothing
+        begun = time.thread_time_ns()
+        try:
+            values = source.read()
+        except Exception:  # it has gone, or says something else than at first
+            return nothing
+        if source.is_slow:
+            self._due[at] = now + int((time.thread_time_ns() - begun) / _SHARE)
+        cells = []
+        for figure, value in zip(source.figures, values):
+            if value is None:
+                cells.append("")
+                continue
+            value //= figure.divisor
+            if figure.grows:
+                before = self._before.get(figure.name)
+                self._before[figure.name] = value
+                # The first line only has when growth starts to count.
+                cells.append("" if before is None else str(value - before))
+            else:
+                cells.append(str(value))
+        return cells

@@ -1,0 +1,90 @@
+"""What this process got: time on cores, memory, faults, reads and writes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional
+
+from .figures import Figure, KernelFile, Source, numbers_by_name
+
+_THREADS = Path("/proc/self/task")
+
+
+def sources() -> Iterator[Source]:
+    """Yield what this system offers."""
+    for make in (_usage, _memory, _disk, _run_delay):
+        try:
+            yield make()
+        except (ImportError, OSError, ValueError, IndexError):
+            continue
+
+
+def _usage() -> Source:
+    import resource
+
+    def read() -> List[Optional[int]]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        cpu_us = int((used.ru_utime + used.ru_stime) * 1e6)
+        return [cpu_us, used.ru_nvcsw, used.ru_nivcsw, used.ru_minflt, used.ru_majflt]
+
+    figures = (
+        Figure("cpu_ms", divisor=1000),
+        Figure("voluntary_switches"),
+        Figure("involuntary_switches"),
+        Figure("minor_faults"),
+        Figure("major_faults"),
+    )
+    return Source(figures, read)
+
+
+def _memory() -> Source:
+    statm, page = KernelFile("/proc/self/statm"), os.sysconf("SC_PAGE_SIZE")
+
+    def read() -> List[Optional[int]]:
+        return [int(statm.read().split()[1]) * page]
+
+    return _checked(Source((Figure("resident_mb", grows=False, divisor=10**6),), read))
+
+
+def _disk() -> Source:
+    """Bytes that really come from a disk or a network file system, and go there."""
+    file = KernelFile("/proc/self/io")
+
+    def read() -> List[Optional[int]]:
+        own = numbers_by_name(file.read())
+        return [own.get(b"read_bytes"), own.get(b"write_bytes")]
+
+    return _checked(
+        Source((Figure("read_kb", divisor=1000), Figure("written_kb", divisor=1000)), read)
+    )
+
+
+def _run_delay() -> Source:
+    """How long all threads were ready to run and had no core."""
+    # Threads that have ended must not make the sum smaller.
+    ended = 0
+    known: Dict[str, int] = {}
+
+    def read() -> List[Optional[int]]:
+        nonlocal ended, known
+        now = {}
+        for thread in _THREADS.iterdir():
+            try:
+                now[thread.name] = int((thread / "schedstat").read_bytes().split()[1])
+            except (FileNotFoundError, ProcessLookupError):  # it has just ended
+                continue
+        for name, delay in known.items():
+            # A number that is used again starts at 0.
+            if now.get(name, -1) < delay:
+                ended += delay
+        known = now
+        return [ended + sum(now.values())]
+
+    return _checked(Source((Figure("run_delay_ms", divisor=10**6),), read, is_slow=True))
+
+
+def _checked(source: Source) -> Source:
+    """Return a source once it has been read."""
+    source.read()
+    return source

@@ -1,0 +1,151 @@
+"""Lines of a step log with the kernel's figures of a process and its host, as series.
+
+A line has how much each count has grown since the line before that has it, so that a value is about that
+time. The first line of a log only has when growth starts to count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from stallscope.arrays.types import Floats, Ints
+from stallscope.run import Log, Problem, Series
+
+#: The start of such a line.
+MARK = b"#machine "
+_TIME = "time_us"
+_LINE = re.compile(rb"\d{1,15}(?:,-?\d{0,15})*")
+_INTERFACE = re.compile(r"([\w.@-]{1,32})_(received_kb|sent_kb|errors)")
+_MOST_COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class _Column:
+    """How a column of the lines becomes a series."""
+
+    name: str
+    unit: str
+    #: What one of the log's units is in the series' unit, of counts per second.
+    factor: float
+    #: Whether it is about the process, or about the whole host.
+    of_process: bool = True
+    #: Whether its values stand for themselves.
+    is_level: bool = False
+
+
+_COLUMNS = {
+    "cpu_ms": _Column("process_cpu", "cores", 1e-3),
+    "run_delay_ms": _Column("process_waiting_for_cores", "threads", 1e-3),
+    "voluntary_switches": _Column("process_voluntary_switches", "1/s", 1.0),
+    "involuntary_switches": _Column("process_involuntary_switches", "1/s", 1.0),
+    "minor_faults": _Column("process_minor_faults", "1/s", 1.0),
+    "major_faults": _Column("process_major_faults", "1/s", 1.0),
+    "resident_mb": _Column("process_memory", "MB", 1.0, is_level=True),
+    "read_kb": _Column("process_read", "MB/s", 1e-3),
+    "written_kb": _Column("process_written", "MB/s", 1e-3),
+    "throttled_ms": _Column("cgroup_throttled", "cores", 1e-3),
+    "periods": _Column("cgroup_periods", "1/s", 1.0),
+    "throttled_periods": _Column("cgroup_throttled_periods", "1/s", 1.0),
+    "cgroup_cpu_pressure_ms": _Column("cgroup_cpu_pressure", "%", 0.1),
+    "cgroup_memory_pressure_ms": _Column("cgroup_memory_pressure", "%", 0.1),
+    "cgroup_io_pressure_ms": _Column("cgroup_io_pressure", "%", 0.1),
+    "cpu_pressure_ms": _Column("host_cpu_pressure", "%", 0.1, of_process=False),
+    "memory_pressure_ms": _Column("host_memory_pressure", "%", 0.1, of_process=False),
+    "io_pressure_ms": _Column("host_io_pressure", "%", 0.1, of_process=False),
+    "host_cpu_ms": _Column("host_cpu", "cores", 1e-3, of_process=False),
+    "stolen_ms": _Column("host_stolen", "cores", 1e-3, of_process=False),
+    "retransmitted": _Column("host_tcp_retransmissions", "1/s", 1.0, of_process=False),
+    "clock_error_us": _Column("host_clock_error", "ms", 1e-3, of_process=False, is_level=True),
+}
+_OF_INTERFACES = {"received_kb": ("MB/s", 1e-3), "sent_kb": ("MB/s", 1e-3), "errors": ("1/s", 1.0)}
+
+
+def machine_series(
+    log: Log, lines: Sequence[bytes]
+) -> tuple[tuple[Series, ...], tuple[Problem, ...]]:
+    """Return the series in a log's lines of figures, and problems with them.
+
+    Args:
+        log: whose facts name the lines' columns.
+        lines: those that start with ``MARK``.
+    """
+    columns = _columns(log)
+    if not lines or not columns:
+        return (), ()
+    bodies = [line[len(MARK) :].strip() for line in lines]
+    good = [body for body in bodies if _LINE.fullmatch(body) and body.count(b",") < len(columns)]
+    full = [body + b"," * (len(columns) - 1 - body.count(b",")) for body in good]
+    table = _table(columns, full)
+    walls = log.wall_minus_monotonic + log.anchor + table[_TIME] * 1000
+    series = [
+        Series(
+            column.name,
+            column.unit,
+            log.host,
+            log.rank if column.of_process else None,
+            log.path,
+            *values,
+        )
+        for name, column in _known(columns)
+        if (values := _values(column, walls, table[name])) is not None
+    ]
+    bad = len(bodies) - len(good)
+    what = f"{bad} torn or unreadable line(s) of machine figures skipped"
+    return tuple(series), (Problem(log.path, what),) if bad else ()
+
+
+def _columns(log: Log) -> list[str]:
+    """Return the names of a log's columns; empty if they cannot be used."""
+    columns = log.facts.get("machine_columns")
+    if not isinstance(columns, list) or columns[:1] != [_TIME]:
+        return []
+    is_possible = all(isinstance(name, str) for name in columns)
+    is_possible = is_possible and len(set(columns)) == len(columns) <= _MOST_COLUMNS
+    return columns if is_possible else []
+
+
+def _known(columns: Sequence[str]) -> Iterator[tuple[str, _Column]]:
+    for name in columns:
+        interface = _INTERFACE.fullmatch(name)
+        if name in _COLUMNS:
+            yield name, _COLUMNS[name]
+        elif interface is not None:
+            what = interface[2].removesuffix("_kb")
+            unit, factor = _OF_INTERFACES[interface[2]]
+            yield name, _Column(f"network_{interface[1]}_{what}", unit, factor, of_process=False)
+
+
+def _table(columns: Sequence[str], lines: Sequence[bytes]) -> dict[str, Floats]:
+    """Return the cells by column; NaN is missing. Lines are in order of time."""
+    if not lines:
+        return {name: np.zeros(0) for name in columns}
+    cells = pa.csv.read_csv(
+        pa.BufferReader(b"\n".join(lines) + b"\n"),
+        read_options=pa.csv.ReadOptions(column_names=list(columns), use_threads=False),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(columns, pa.float64()), null_values=[""]
+        ),
+    )
+    return {name: cells[name].to_numpy() for name in columns}
+
+
+def _values(column: _Column, walls: Floats, cells: Floats) -> tuple[Ints, Floats] | None:
+    """Return the times and values of a series; None where nothing was measured."""
+    known = np.flatnonzero(~np.isnan(cells))
+    values = cells[known] * column.factor
+    if not column.is_level:
+        # From the value before, or from the first line.
+        before = np.concatenate([[0], known])[: len(known)]
+        seconds = (walls[known] - walls[before]) / 1e9
+        # Without a line before it is unknown how long it took.
+        of_time = seconds > 0
+        known, values = known[of_time], values[of_time] / seconds[of_time]
+    if not len(known):
+        return None
+    return walls[known].astype(np.int64), values
