@@ -15,9 +15,10 @@ ARGS ?=
 # also in containers whose images switch that off. For pip, "no" says that the option with "no" in it holds.
 export PIP_NO_COMPILE := no
 unexport PYTHONDONTWRITEBYTECODE
-# On all cores, and one more for tests that wait; those that share what they have started stay together.
+# On all cores, and one more for tests that wait; those that share what they have started stay together. A worker
+# that crashes ends the run, with the name of its test: another one may hang on the same.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-IN_GROUPS := --dist loadgroup --no-loadscope-reorder
+IN_GROUPS := --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 AT_ONCE := -n $(shell expr $(CORES) + 1) $(IN_GROUPS)
 # The recorder, and what measures and simulates, are no part of the app.
 NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks simulator)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from services.ssh import find_sshd
 
+from .cgroups import CpuGroup
 from .namespaces import NAMESPACES, Namespaces, quoted, run
 
 #: Debian's package ``faketime``.
@@ -89,6 +90,7 @@ class Host:
             f"-E {quoted(folder / 'sshd.log')} >/dev/null",
         ]
         self._log = folder / "sshd.log"
+        self._cores: CpuGroup | None = None
         self.namespaces = Namespaces([*NAMESPACES, *times], script)
 
     def _config(self, path: Path, shared: Path, settings: Mapping[str, str]) -> None:
@@ -119,6 +121,18 @@ class Host:
         """Slow down what the host sends."""
         run(self.words(["tc", "qdisc", "replace", "dev", "eth0", "root", *bucket(mbit_s)]))
 
+    def limit_cores(self, cores: float) -> None:
+        """Give everything on the host so many cores together, as a container's limit does."""
+        self._cores = CpuGroup(f"lab-{os.getpid()}-{self.name}", cores)
+        self._cores.add(here for _, here, _ in self.namespaces.processes())
+
+    def end(self) -> None:
+        """End everything on the host."""
+        self.namespaces.end()
+        if self._cores is not None:
+            self._cores.remove()
+            self._cores = None
+
     def pids(self, pattern: bytes) -> dict[int, int]:
         """Return processes whose command line contains a pattern: their ids on the host, and here."""
         return {own: here for own, here, words in self.namespaces.processes() if pattern in words}
@@ -131,7 +145,7 @@ class Host:
     def lose_power(self) -> None:
         """End everything on the host at once; its connections stay open at their other ends."""
         run(self.words(["ip", "link", "set", "eth0", "down"]))
-        self.namespaces.end()
+        self.end()
 
 
 def bucket(mbit_s: float) -> list[str]:

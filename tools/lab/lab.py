@@ -131,7 +131,7 @@ class Lab:
     def end(self) -> None:
         """End all hosts with everything that runs there."""
         for host in self.hosts:
-            host.namespaces.end()
+            host.end()
         self.hosts.clear()
         if self._hub is not None:
             self._hub.end()

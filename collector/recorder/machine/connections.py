@@ -11,8 +11,9 @@ import ctypes
 import os
 import socket
 import struct
+from collections import deque
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 _DESCRIPTORS = Path("/proc/self/fd")
 # From linux/tcp.h: struct tcp_info, which newer kernels only make longer.
@@ -24,6 +25,10 @@ _NEEDED = 192
 _MOST_PEERS = 8
 # Handshakes and heartbeats say nothing about a link.
 _FEWEST_BYTES = 100_000
+# The kernel counts in milliseconds.
+_LEAST_BUSY_US = 10_000
+_FEWEST_LOOKS = 5
+_MOST_LOOKS = 240
 
 
 # A descriptor, and the addresses and ports of both ends.
@@ -58,6 +63,15 @@ class _Connection(NamedTuple):
             return self
         return self._replace(counts=_Counts(*map(sum, zip(self.counts, earlier.counts))))
 
+    def rate_since(self, earlier: "_Connection") -> Optional[float]:
+        """Return the rate of the link since then, kB/s; None if too little was sent to tell."""
+        now, before = self.counts, earlier.counts
+        sent = now.sent - before.sent
+        busy_us = now.busy_us - now.limited_us - before.busy_us + before.limited_us
+        if sent < _FEWEST_BYTES or busy_us < _LEAST_BUSY_US:
+            return None
+        return sent * 1e3 / busy_us
+
     def row(self) -> Dict[str, Any]:
         return {
             "local": self.local,
@@ -65,7 +79,6 @@ class _Connection(NamedTuple):
             "sent_kb": self.counts.sent // 1000,
             "busy_ms": self.counts.busy_us // 1000,
             "limited_ms": self.counts.limited_us // 1000,
-            "round_trip_us": self.round_trip_us,
             "least_round_trip_us": self.least_round_trip_us,
             "retransmitted": self.counts.retransmitted,
         }
@@ -88,23 +101,46 @@ class Connections:
         self._open: Dict[_Key, _Connection] = {}
         #: By local and peer address: all connections that are closed, as one.
         self._closed: Dict[_Ends, _Connection] = {}
-        self.totals()
+        self._totals: Dict[_Ends, _Connection] = {}
+        #: By ends, kilobytes per second and round trips at the last looks.
+        self._seen: Dict[_Ends, Deque[Tuple[float, int]]] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Take the counts of now; called about once a second."""
+        self._look()
+        before, self._totals = self._totals, self._sums()
+        for ends, total in self._totals.items():
+            earlier = before.get(ends)
+            rate = None if earlier is None else total.rate_since(earlier)
+            if rate is not None:
+                seen = self._seen.setdefault(ends, deque(maxlen=_MOST_LOOKS))
+                seen.append((rate, total.round_trip_us))
 
     def totals(self) -> List[Dict[str, Any]]:
         """Return what was sent to each peer since the process started, the most first.
 
         Each has the addresses of both ends; ``sent_kb``, acknowledged by the peer; ``busy_ms``, in which
         the connection that sent most had something to deliver; ``limited_ms``, the part of that in which
-        the peer's buffer was full; its ``round_trip_us`` and ``least_round_trip_us``; ``retransmitted``
-        segments.
+        the peer's buffer was full; ``retransmitted`` segments; ``least_round_trip_us``; and quartiles
+        over the last looks: of ``rate_kb_s``, what was sent per time in which only the link was in the
+        way, and of ``round_trip_us``.
         """
-        self._look()
-        totals = dict(self._closed)
-        for ends, connection in _by_ends(self._open.values()).items():
-            totals[ends] = connection.after(self._closed.get(ends))
-        rows = [one.row() for one in totals.values() if one.counts.sent >= _FEWEST_BYTES]
+        rows = []
+        for ends, total in self._totals.items():
+            seen = self._seen.get(ends, ())
+            if len(seen) >= _FEWEST_LOOKS:
+                rates, trips = (_quartiles(own) for own in zip(*seen))
+                rows.append({**total.row(), "rate_kb_s": rates, "round_trip_us": trips})
         rows.sort(key=lambda row: -row["sent_kb"])
         return rows[:_MOST_PEERS]
+
+    def _sums(self) -> Dict[_Ends, _Connection]:
+        """Return what all connections have sent, by ends."""
+        sums = dict(self._closed)
+        for ends, connection in _by_ends(self._open.values()).items():
+            sums[ends] = connection.after(self._closed.get(ends))
+        return sums
 
     def _look(self) -> None:
         found = map(self._connection, _DESCRIPTORS.iterdir())
@@ -180,3 +216,8 @@ def _by_ends(connections: Iterable[_Connection]) -> Dict[_Ends, _Connection]:
         lost = sum(one.counts.retransmitted for one in own)
         found[ends] = most._replace(counts=most.counts._replace(sent=sent, retransmitted=lost))
     return found
+
+
+def _quartiles(values: Iterable[float]) -> List[int]:
+    ordered = sorted(values)
+    return [round(ordered[len(ordered) * part // 4]) for part in (1, 2, 3)]

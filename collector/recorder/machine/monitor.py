@@ -13,7 +13,8 @@ from .figures import Source
 _EVERY_NS = 1_000_000_000
 # A flush that comes a little early still counts as a second later.
 _EARLY_NS = 50_000_000
-_CONNECTIONS_EVERY_NS = 5_000_000_000
+# Facts about connections are totals, so that they may be rare.
+_FACTS_EVERY_NS = 10_000_000_000
 # What is slow to read is read so rarely that it costs this share of one core.
 _SHARE = 0.0005
 
@@ -40,8 +41,8 @@ class Monitor:
         self._last = origin - _EVERY_NS
         self._due = [origin] * len(self._sources)
         self._connections: Optional[Connections] = None
-        self._connections_due = origin
-        self._totals: List[Dict[str, Any]] = []
+        self._look_due = self._facts_due = origin
+        self._written: List[Dict[str, Any]] = []
         with contextlib.suppress(Exception):  # this system does not tell
             self._connections = Connections()
 
@@ -56,21 +57,20 @@ class Monitor:
         return "#machine %s\n" % ",".join(cells)
 
     def connections(self, now: int, at_the_end: bool = False) -> Optional[Dict[str, Any]]:
-        """Return facts about connections to other hosts where there is news; None otherwise."""
-        if self._connections is None or (now < self._connections_due and not at_the_end):
+        """Look at the connections to other hosts; return facts about them now and then."""
+        if self._connections is None or (now < self._look_due and not at_the_end):
             return None
         begun = time.thread_time_ns()
-        try:
-            totals = self._connections.totals()
-        except Exception:
-            self._connections = None
-            return None
+        self._connections.look()
         cost = time.thread_time_ns() - begun
-        self._connections_due = now + max(_CONNECTIONS_EVERY_NS, int(cost / _SHARE))
-        # At the end they may be closed already.
-        if not totals or totals == self._totals:
+        self._look_due = now + max(_EVERY_NS - _EARLY_NS, int(cost / _SHARE))
+        if now < self._facts_due and not at_the_end:
             return None
-        self._totals = totals
+        self._facts_due = now + _FACTS_EVERY_NS
+        totals = self._connections.totals()
+        if totals == self._written:
+            return None
+        self._written = totals
         return {"connections": totals}
 
     def _cells(self, at: int, now: int, at_the_end: bool) -> List[str]:

@@ -48,11 +48,14 @@ from .ledger.job_time import JobTime, sum_of, world_times
 from .ledger.ledger import Ledger
 from .ledger.sampled import unlike_the_rest
 from .network.communication import Communication, communication
+from .network.links import Link, links, slow_links
 from .result import Analysis
 from .settings.cores import CoreUse
 from .settings.setup import Setup
 from .steps.clocks import ClockSummary
 from .stopped.stopped import Stopped, find_stopped, stopped_verdict
+from .why.counted import Counted, count
+from .why.explain import reasons, with_slow_links
 from .worlds import WorldSummary, ended_by, lifetime, repeated_steps, run_of_world
 
 
@@ -194,10 +197,27 @@ class _Analyser:
         if verdict.kind == "input" and rates is not None:
             evidence = f"{verdict.evidence} {loader_rate_sentence(rates)}".rstrip()
             verdict = replace(verdict, evidence=evidence)
-        return replace(
+        verdict = replace(
             verdict,
             advice=advise(run, verdict, steady, found, self.communication, longest_stage(rates)),
         )
+        verdict = with_slow_links(verdict, slow_links(self.links))
+        if self.counted is None:
+            return verdict
+        return replace(verdict, why=reasons(self.counted, verdict, found.stragglers))
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        """Return the links between hosts that carry gradients."""
+        return links(self.run)
+
+    @cached_property
+    def counted(self) -> Counted | None:
+        """Return what machines counted during the steady steps; None if nothing did."""
+        world = self.generations.last_world
+        if world is None or self.steady is None:
+            return None
+        return count(self.run, world, self.steady)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -278,6 +298,7 @@ class _Analyser:
             clocks=self.clocks,
             changes=self.changes,
             communication=self.communication,
+            links=self.links,
             ledger=generations.ledger,
             warm_up=generations.warm_up,
             steady=steady,

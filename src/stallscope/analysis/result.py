@@ -25,6 +25,7 @@ from .ledger.figures import Coverage, RankSummary, StepTime
 from .ledger.job_time import JobTime
 from .ledger.ledger import Ledger
 from .network.communication import Communication
+from .network.links import Link
 from .steps.clocks import ClockSummary
 from .stopped.stopped import Stopped
 from .stragglers.straggler import Straggler
@@ -54,6 +55,8 @@ class Analysis:
     clocks: ClockSummary | None
     changes: tuple[ChangePoint, ...]
     communication: Communication | None
+    #: The links between hosts that carry gradients; empty where they were not recorded.
+    links: tuple[Link, ...]
     #: All steps in the ledger, including warm-up; None without timestamps.
     ledger: Ledger | None = field(repr=False)
     #: Whether each step of the ledger is warm-up.

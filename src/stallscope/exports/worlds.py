@@ -30,6 +30,7 @@ from .selection import Selection
 _METHODS = {
     "one clock": "all ranks share one clock",
     "completions": "clocks of hosts aligned by the completions of collectives",
+    "wall clocks": "wall clocks of hosts, as a slow link makes completions late",
     "every step": "clocks of hosts too unsteady to follow: every step's completion is one moment",
 }
 _BY_WALL = "; where there is none, by wall clock"

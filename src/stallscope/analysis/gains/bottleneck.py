@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..network.links import Link
+from ..why.reason import Reason
+
 
 @dataclass(frozen=True)
 class Bottleneck:
@@ -19,3 +22,7 @@ class Bottleneck:
     hosts: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     fault: bool = False
+    #: Slow links between hosts, if communication is what is slow.
+    links: tuple[Link, ...] = ()
+    #: What was counted on the slow ranks, or on all of them, that explains it.
+    why: tuple[Reason, ...] = ()

@@ -12,7 +12,7 @@ uncertainty contains both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,8 +55,9 @@ class Clocks:
     """C clocks and what must be subtracted from their times to get the reference's, the first's.
 
     ``method`` is ``one clock``, ``completions`` (a running median of the differences between the
-    completions of collectives), or ``every step`` (every rank's completion taken as the same moment,
-    which needs no clock at all: the fallback where clocks are too unsteady).
+    completions of collectives), ``wall clocks`` (where a slow link makes completions late), or ``every
+    step`` (every rank's completion taken as the same moment, which needs no clock at all: the fallback
+    where clocks are too unsteady).
     """
 
     method: str
@@ -139,13 +140,16 @@ class ClockSummary:
     late_by_rank: tuple[float, ...] = ()
 
 
-def align_clocks(stamps: Matrix, domains: Sequence[str]) -> Clocks:
+def align_clocks(
+    stamps: Matrix, domains: Sequence[str], corrected: Callable[[Clocks], Clocks] | None = None
+) -> Clocks:
     """Align the clocks of a job's ranks.
 
     Args:
         stamps: ``ready`` and ``reduced``, nanoseconds, each rank on its own clock, ``NULL`` where not
             measured.
         domains: per rank, the name of its clock.
+        corrected: returns better clocks than those from completions, where something else is known.
     """
     names = tuple(dict.fromkeys(domains))
     index = {name: at for at, name in enumerate(names)}
@@ -164,8 +168,9 @@ def align_clocks(stamps: Matrix, domains: Sequence[str]) -> Clocks:
         )
     else:
         clocks = _from_completions(seen.completion, names, of_rank, skew)
+        clocks = clocks if corrected is None else corrected(clocks)
     clocks = replace(_checked(clocks, seen.ready, seen.reduced), domains=tuple(domains))
-    if clocks.method == "completions" and clocks.violations > _BROKEN:
+    if clocks.method != "one clock" and clocks.violations > _BROKEN:
         # Every rank is a clock here, and all completions are needed at once.
         ready, reduced = (stamps.whole(name) for name in ("ready", "reduced"))
         earliest = np.where(reduced == NULL, LATEST, reduced)

@@ -77,6 +77,13 @@ class LateCells:
         """Return the cells of a stage."""
         return self.take(self.stage == STAGES.index(stage))
 
+    def certain(self, blind_ns: float) -> LateCells:
+        """Leave out work between steps that is late by less than the clocks or completions may be.
+
+        It begins when the first rank has completed the step before; the other stages are on one clock.
+        """
+        return self.take((self.stage != STAGES.index("other")) | (self.by >= blind_ns))
+
     def typical(self) -> tuple[float, float]:
         """Estimate how late late cells are, nanoseconds, and which share of them is above the limit.
 

@@ -80,7 +80,8 @@ def find_stragglers(
             tuple(rank for rank in named if rank not in slow),
             tuple(name for name in tested_hosts if name not in names),
         )
-        found, late, named_late = _late(*both, healthy, bursting, hosts, test.tau)
+        cells = late_cells(ledger, healthy).certain(blind_ns)
+        found, late, named_late = _late(*both, healthy, cells, bursting, hosts, test.tau)
         stragglers += found
     too_few = test.too_few_steps and (host_test is None or host_test.too_few_steps)
     return Found(
@@ -230,6 +231,7 @@ def _late(
     ledger: Ledger,
     replayed: Ledger,
     healthy: Sequence[int],
+    cells: LateCells,
     bursting: _Bursting,
     hosts: Sequence[str],
     tau: float,
@@ -238,7 +240,6 @@ def _late(
 
     Two tests: on significant cells only, and on all cells that are probably not chance.
     """
-    cells = late_cells(ledger, healthy)
     looks = (episodes(cells.take(cells.sure), tau), episodes(cells, tau))
     stragglers: list[Straggler] = []
     named_hosts = [name for found in looks for name in _bursting_hosts(found, hosts)]

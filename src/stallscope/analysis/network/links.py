@@ -1,0 +1,135 @@
+"""Which link is slow, from what the kernel counted of the ranks' own connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from stallscope.run import Log, Run
+
+# Connections with a smaller share of what the busiest one sends carry messages, not gradients.
+_LEAST_SHARE = 0.1
+_LEAST_KB = 1_000.0
+# A link is slow if its rate is less than this share of the others'.
+_SLOW_SHARE = 0.5
+# The least queue, and the least share of lost segments, of a link that is in the way.
+_LONGER_TRIPS = 3.0
+_LEAST_QUEUE_MS = 1.0
+_LEAST_LOST = 0.01
+_SEGMENT_KB = 1.448
+
+
+@dataclass(frozen=True)
+class Link:
+    """What one rank sends to another host."""
+
+    rank: int
+    #: The hosts, or the address of one that no log names.
+    sender: str
+    receiver: str
+    sent_mb: float
+    #: While there was something to send, and the receiver took it: the quartiles over pieces of time.
+    mbit_s: tuple[float, float, float]
+    #: The quartiles likewise.
+    round_trip_ms: tuple[float, float, float]
+    #: The share of segments that were sent again.
+    retransmitted: float
+
+
+@dataclass(frozen=True)
+class SlowLinks:
+    """Links that are slower than the others."""
+
+    links: tuple[Link, ...]
+    #: The host that all of them have in common; None if that is not one host.
+    host: str | None
+    #: The median rate of the slow ones, and of the others.
+    mbit_s: float
+    others_mbit_s: float
+
+
+def links(run: Run) -> tuple[Link, ...]:
+    """Return the links that carry gradients between hosts, by rank."""
+    logs = [log for log in run.last_logs.values() if _rows(log)]
+    hosts = {str(row["local"]): log.host for log in logs for row in _rows(log)}
+    found = [link for log in logs for link in _of_log(log, hosts)]
+    most = max((link.sent_mb for link in found), default=0.0)
+    carry = [link for link in found if link.sent_mb >= max(_LEAST_SHARE * most, _LEAST_KB / 1e3)]
+    return tuple(sorted(carry, key=lambda link: (link.rank, link.receiver)))
+
+
+def slow_links(found: Sequence[Link]) -> SlowLinks | None:
+    """Return the links that are slower than the others beyond doubt; None if there are none.
+
+    Bytes queue before a slow link, or are lost there. A rank that is late acknowledges the last bytes
+    late, which makes the rate small as well, but no queue.
+    """
+    rates = sorted(found, key=lambda link: link.mbit_s[1])
+    for count in range(1, len(rates)):
+        slow, others = rates[:count], rates[count:]
+        # The quartiles must not overlap.
+        apart = max(link.mbit_s[2] for link in slow) < min(link.mbit_s[0] for link in others)
+        much = slow[-1].mbit_s[1] < _SLOW_SHARE * others[0].mbit_s[1]
+        if apart and much and all(_is_in_the_way(link, others) for link in slow):
+            own, usual = (median(link.mbit_s[1] for link in some) for some in (slow, others))
+            return SlowLinks(tuple(slow), _common_host(slow, others), own, usual)
+    return None
+
+
+def _is_in_the_way(link: Link, others: Sequence[Link]) -> bool:
+    """Whether bytes queue before a link, or are lost there, more than on others."""
+    usual = median(other.round_trip_ms[1] for other in others)
+    queues = link.round_trip_ms[0] > max(_LONGER_TRIPS * usual, _LEAST_QUEUE_MS)
+    lost = median(other.retransmitted for other in others)
+    return queues or link.retransmitted > max(_LONGER_TRIPS * lost, _LEAST_LOST)
+
+
+def _common_host(slow: Sequence[Link], others: Sequence[Link]) -> str | None:
+    """Return the host that all slow links have in common and no other link has in the same direction."""
+    common = set.intersection(*({link.sender, link.receiver} for link in slow))
+    for host in sorted(common):
+        sends = any(link.sender == host for link in slow)
+        receives = any(link.receiver == host for link in slow)
+        fast = [link for link in others if host in (link.sender, link.receiver)]
+        if sends and receives and not fast:
+            return host
+    if len(common) == 1:
+        (host,) = common
+        return host
+    return None
+
+
+def _rows(log: Log) -> list[Mapping[str, Any]]:
+    rows = log.facts.get("connections")
+    return [row for row in rows if _is_row(row)] if isinstance(rows, list) else []
+
+
+def _is_row(row: object) -> bool:
+    if not isinstance(row, Mapping):
+        return False
+    quartiles = [row.get(name) for name in ("rate_kb_s", "round_trip_us")]
+    if not all(isinstance(one, list) and len(one) == 3 for one in quartiles):
+        return False
+    numbers = [row.get("sent_kb"), row.get("retransmitted"), *quartiles[0], *quartiles[1]]
+    return all(isinstance(one, (int, float)) and one >= 0 for one in numbers)
+
+
+def _of_log(log: Log, hosts: Mapping[str, str]) -> Iterator[Link]:
+    for row in _rows(log):
+        peer, sent_kb = str(row.get("peer")), float(row["sent_kb"])
+        yield Link(
+            log.rank,
+            log.host,
+            hosts.get(peer, peer),
+            sent_kb / 1e3,
+            _scaled(row["rate_kb_s"], 8 / 1e3),
+            _scaled(row["round_trip_us"], 1e-3),
+            float(row["retransmitted"]) / max(sent_kb / _SEGMENT_KB, 1.0),
+        )
+
+
+def _scaled(quartiles: Sequence[float], factor: float) -> tuple[float, float, float]:
+    low, middle, high = quartiles
+    return low * factor, middle * factor, high * factor

@@ -1,0 +1,216 @@
+"""Explain stragglers and verdicts by what machines counted meanwhile."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+
+from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Floats
+from stallscope.formatting.lists import capitalised, ranks_in_words
+from stallscope.formatting.numbers import amount, significant
+
+from ..gains.bottleneck import Bottleneck
+from ..network.links import Link, SlowLinks
+from ..stragglers.straggler import Straggler
+from .counted import Counted
+from .reason import Reason
+from .signs import CPU_TIME, SIGNS, Sign
+
+_MOST_REASONS = 3
+# More CPU time explains a slow rank if it is at least this share of what the rank is slower by.
+_SHARE_OF_EXCESS = 0.5
+# What slows down all ranks is seen on so many of them.
+_NEARLY_ALL = 0.9
+_STAGES = ("input", "compute", "other")
+
+# What each code says of ranks or hosts, with the value.
+_SENTENCES = {
+    "throttled": "{who}: the cgroup was throttled in {value} of its periods{than}",
+    "other_processes": "{who}: other processes keep {value} busy{than}",
+    "stolen_cores": "{who}: the hypervisor takes {value}{than}",
+    "major_faults": "{who}: {value} page faults are read from disk{than}: memory is short",
+    "memory_pressure": "{who}: processes waited for memory {value} of the time{than}",
+    "disk": "{who}: processes waited for the disk {value} of the time{than}",
+    "waits_for_cores": "{who}: {value} were ready to run and had no core{than}",
+    "more_cpu_time": "{who}: a step takes {value} of CPU time{than}: more work, or slower cores",
+}
+_CHECK_LINK = (
+    "Look at the network of {whose}: the speed that its card has negotiated (ethtool), errors and "
+    "drops (ip -s link), the port and the cable, what else sends there, and limits of the machine type."
+)
+# A reason, and by how many times what matters it is exceeded.
+_Weighed = tuple[float, Reason]
+_UNITS = {"cores": "core", "threads": "thread"}
+
+
+def with_slow_links(verdict: Bottleneck, slow: SlowLinks | None) -> Bottleneck:
+    """Return a verdict on exposed allreduce with the links that cause it, if any are slow."""
+    if verdict.kind != "allreduce" or slow is None:
+        return verdict
+    whose = f"Host {slow.host}" if slow.host else _between(slow.links)
+    trip = median(link.round_trip_ms[1] for link in slow.links)
+    sentence = (
+        f"{whose} has a slow link: {significant(slow.mbit_s)} Mbit/s while it is busy, the other links "
+        f"{significant(slow.others_mbit_s)} Mbit/s; a round trip takes {amount(trip, 'ms')}."
+    )
+    return replace(
+        verdict,
+        cause="network",
+        fault=True,
+        evidence=f"{verdict.evidence} {sentence}",
+        hosts=(slow.host,) if slow.host else (),
+        links=slow.links,
+        advice=(_CHECK_LINK.format(whose=whose[0].lower() + whose[1:]), *verdict.advice),
+    )
+
+
+def _between(links: Sequence[Link]) -> str:
+    pairs = dict.fromkeys(f"{link.sender} → {link.receiver}" for link in links)
+    return capitalised(f"the way {' and '.join(pairs)}")
+
+
+def reasons(
+    counted: Counted, verdict: Bottleneck, stragglers: Sequence[Straggler]
+) -> tuple[Reason, ...]:
+    """Return why the verdict's ranks, or all ranks, are slow, the largest difference first.
+
+    Args:
+        counted: what was counted.
+        verdict: the verdict; its ranks are stragglers, if it names any.
+        stragglers: the run's stragglers.
+    """
+    if verdict.ranks:
+        found = _of_stragglers(counted, stragglers)
+    elif verdict.cause in _STAGES and verdict.fault:
+        found = _of_all(counted)
+    else:
+        return ()
+    return tuple(found)
+
+
+def _of_stragglers(counted: Counted, stragglers: Sequence[Straggler]) -> Iterator[Reason]:
+    slow = {rank for one in stragglers for rank in one.ranks}
+    for one in stragglers:
+        own = [rank for rank in one.ranks if rank in counted.ranks]
+        peers = [rank for rank in counted.ranks if rank not in slow]
+        if not own or not peers or one.work is not None:
+            continue
+        found = [reason for sign in SIGNS for reason in _compared(counted, sign, own, peers)]
+        found = _without_consequences(found)
+        yield from (reason for _, reason in found[:_MOST_REASONS])
+        if not found:
+            least = _SHARE_OF_EXCESS * one.excess_ms.value
+            yield from (reason for _, reason in _compared(counted, CPU_TIME, own, peers, least))
+
+
+def _of_all(counted: Counted) -> Iterator[Reason]:
+    """Yield what is too much on all ranks together."""
+    found = []
+    for sign in SIGNS:
+        values = sign.of(counted)
+        if values is None or sign.most is None:
+            continue
+        mean = _mean(_middle(values, _NEARLY_ALL))
+        if mean.ci95 is not None and mean.ci95[0] > sign.most:
+            hosts = tuple(dict.fromkeys(counted.hosts)) if sign.of_host else ()
+            reason = _reason(sign, (), hosts, mean, None, mean.ci95)
+            found.append((mean.value / sign.most, reason))
+    yield from (reason for _, reason in _without_consequences(found)[:_MOST_REASONS])
+
+
+def _without_consequences(found: Sequence[_Weighed]) -> list[_Weighed]:
+    """Sort reasons, the largest first; leave out what follows from others.
+
+    A throttled process waits for cores. Other processes are only in the way of one that waits for cores.
+    """
+    codes = {reason.code for _, reason in found}
+    dropped = {"waits_for_cores", "other_processes"} if "throttled" in codes else set()
+    if "waits_for_cores" not in codes:
+        dropped.add("other_processes")
+    kept = [(weight, reason) for weight, reason in found if reason.code not in dropped]
+    return sorted(kept, key=lambda pair: -pair[0])
+
+
+def _compared(
+    counted: Counted,
+    sign: Sign,
+    own: Sequence[int],
+    peers: Sequence[int],
+    least: float | None = None,
+) -> Iterator[_Weighed]:
+    """Yield a reason, with its weight, if a sign is larger on some ranks than on their peers."""
+    values = sign.of(counted)
+    if values is None:
+        return
+    hosts: tuple[str, ...] = ()
+    if sign.of_host:
+        hosts = tuple(dict.fromkeys(counted.hosts[counted.ranks.index(rank)] for rank in own))
+        # What is counted of a host explains nothing if other ranks there are not slow.
+        peers = [rank for rank in peers if counted.hosts[counted.ranks.index(rank)] not in hosts]
+        if not peers or any(set(counted.on(host)) - set(own) for host in hosts):
+            return
+    of_own, of_peers = (
+        _middle(values[[counted.ranks.index(rank) for rank in some]]) for some in (own, peers)
+    )
+    both = ~np.isnan(of_own) & ~np.isnan(of_peers)
+    difference = _mean((of_own - of_peers)[both])
+    least = sign.least if least is None else least
+    if difference.ci95 is None or difference.value < least or difference.ci95[0] <= least / 2:
+        return
+    value, usual = _mean(of_own[both]), float(of_peers[both].mean())
+    ranks = () if sign.of_host else tuple(own)
+    reason = _reason(sign, ranks, hosts, value, usual, difference.ci95)
+    yield difference.value / max(least, 1e-9), reason
+
+
+def _middle(values: Floats, share: float = 0.5) -> Floats:
+    """Return what this share of ranks is above of, per piece of time; NaN where none has a value."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.asarray(np.nanquantile(values, 1.0 - share, axis=0))
+
+
+def _mean(values: Floats) -> Mean:
+    return mean_with_interval(values[~np.isnan(values)])
+
+
+def _reason(
+    sign: Sign,
+    ranks: tuple[int, ...],
+    hosts: tuple[str, ...],
+    value: Mean,
+    peers: float | None,
+    ci95: tuple[float, float],
+) -> Reason:
+    who = f"host {', '.join(hosts)}" if hosts else ranks_in_words(ranks) if ranks else "all ranks"
+    than = "" if peers is None else f" (peers: {_with_unit(peers, sign.unit)})"
+    text = _SENTENCES[sign.code].format(
+        who=capitalised(who), value=_with_unit(value.value, sign.unit), than=than
+    )
+    return Reason(
+        sign.code,
+        f"{text}.",
+        ranks,
+        hosts,
+        sign.quantity,
+        sign.unit,
+        value.value,
+        peers,
+        ci95,
+    )
+
+
+def _with_unit(value: float, unit: str) -> str:
+    if unit == "%":
+        return f"{significant(value)}%"
+    if unit == "1/s":
+        return f"{significant(value)} per second"
+    if unit in _UNITS:
+        number = significant(value)
+        return f"{number} {_UNITS[unit] if number == '1' else unit}"
+    return amount(value, unit)

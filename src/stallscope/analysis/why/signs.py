@@ -1,0 +1,125 @@
+"""What makes ranks slow, and how it shows in what the kernel counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallscope.arrays.types import Floats
+
+from .counted import Counted
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A quantity that tells why ranks are slow.
+
+    ``least`` is the smallest difference from the peers that matters, ``most`` the largest value that
+    needs no explanation where there are no peers; None if it says nothing then.
+    """
+
+    code: str
+    quantity: str
+    unit: str
+    least: float
+    most: float | None
+    #: Return it per rank and piece; None where it was not counted.
+    of: Callable[[Counted], Floats | None]
+    #: Whether it is about the host: then hosts are compared.
+    of_host: bool = False
+
+
+def _named(name: str) -> Callable[[Counted], Floats | None]:
+    return lambda counted: counted.of.get(name)
+
+
+def _largest(*names: str) -> Callable[[Counted], Floats | None]:
+    """Return the largest of quantities that include each other."""
+
+    def of(counted: Counted) -> Floats | None:
+        known = [counted.of[name] for name in names if name in counted.of]
+        return np.fmax.reduce(known) if known else None
+
+    return of
+
+
+def _throttled_share(counted: Counted) -> Floats | None:
+    throttled, periods = (
+        counted.of.get(f"cgroup_{name}") for name in ("throttled_periods", "periods")
+    )
+    if throttled is None or periods is None:
+        return None
+    share = np.zeros(periods.shape)
+    np.divide(100.0 * throttled, periods, out=share, where=periods > 0)
+    return np.where(np.isnan(throttled) | np.isnan(periods), np.nan, share)
+
+
+def _other_processes(counted: Counted) -> Floats | None:
+    """Return the cores of each rank's host that are busy with other processes than the ranks."""
+    whole, own = counted.of.get("host_cpu"), counted.of.get("process_cpu")
+    if whole is None or own is None:
+        return None
+    rest = whole.copy()
+    for host in set(counted.hosts):
+        on_host = np.array([name == host for name in counted.hosts])
+        rest[on_host] -= own[on_host].sum(axis=0)
+    # Both are read a moment apart.
+    return np.maximum(rest, 0.0)
+
+
+def _cpu_time_per_step(counted: Counted) -> Floats | None:
+    cores = counted.of.get("process_cpu")
+    return None if cores is None else 1000.0 * cores * counted.step_s
+
+
+#: In the order in which they are told.
+SIGNS = (
+    Sign("throttled", "share of throttled periods", "%", 5.0, 10.0, _throttled_share),
+    Sign(
+        "other_processes",
+        "cores busy with other processes",
+        "cores",
+        0.2,
+        None,
+        _other_processes,
+        of_host=True,
+    ),
+    Sign(
+        "stolen_cores",
+        "cores taken by the hypervisor",
+        "cores",
+        0.1,
+        0.2,
+        _named("host_stolen"),
+        of_host=True,
+    ),
+    Sign("major_faults", "major page faults", "1/s", 20.0, 100.0, _named("process_major_faults")),
+    Sign(
+        "memory_pressure",
+        "memory pressure",
+        "%",
+        5.0,
+        10.0,
+        _largest("cgroup_memory_pressure", "host_memory_pressure"),
+    ),
+    Sign(
+        "disk",
+        "io pressure",
+        "%",
+        10.0,
+        25.0,
+        _largest("cgroup_io_pressure", "host_io_pressure"),
+    ),
+    Sign(
+        "waits_for_cores",
+        "threads that wait for a core",
+        "threads",
+        0.15,
+        None,
+        _named("process_waiting_for_cores"),
+    ),
+)
+#: More of it says that a rank works more, or on slower cores.
+CPU_TIME = Sign("more_cpu_time", "CPU time per step", "ms", 0.0, None, _cpu_time_per_step)
