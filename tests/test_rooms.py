@@ -50,6 +50,7 @@ ANALYSIS = (
     "stragglers",
     "settings",
     "gains",
+    "why",
     "network",
     "advice",
     "findings",

@@ -17,6 +17,7 @@ from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, amount, interval, percent, significant
 from stallscope.formatting.plain import plain
+from stallscope.reports.run.tables import links_table
 from stallscope.text.figures import bytes_in_words
 
 from ..companion_files import (
@@ -69,6 +70,7 @@ class CommunicationPage(RunPage):
                 chart_card("exposed", exposed_chart(analysis)),
                 _reduced(analysis),
             ),
+            _links(analysis),
             *_timeline_parts(timeline, request),
             *([] if autotune is None else autotune_cards(autotune)),
             _howto(
@@ -85,6 +87,13 @@ class CommunicationPage(RunPage):
         )
         def update(_ticks: int | None, run_id: str) -> Any:
             return timeline_update(store.analysis(run_id))
+
+
+def _links(analysis: Analysis) -> Any:
+    table = links_table(analysis)
+    if table is None:
+        return None
+    return data_card(table.title, table.note, table.columns, table.rows, 2, table.emphasised)
 
 
 def timeline_update(analysis: Analysis) -> tuple[list[Any], bool]:

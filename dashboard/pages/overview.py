@@ -28,6 +28,7 @@ from stallscope.reports.run.tables import (
 )
 from stallscope.text.gains import how_sure, main_gain, saved, speedup
 from stallscope.text.verdicts import headline
+from stallscope.text.why import TITLE, why
 
 from ..components.basics import coded_words, points, sentence_card
 from ..components.chart_card import chart_card
@@ -102,8 +103,9 @@ def verdict_card(analysis: Analysis) -> Any:
         headline(bottleneck, analysis.stragglers),
         bottleneck.evidence,
         stage,
+        _listed(TITLE, why(analysis)),
         _gain(analysis),
-        _advice(bottleneck.advice),
+        _listed("What to do", bottleneck.advice),
         label="Verdict",
         h="100%",
     )
@@ -130,13 +132,13 @@ def _gain(analysis: Analysis) -> Any:
     )
 
 
-def _advice(advice: tuple[str, ...]) -> Any:
-    if not advice:
+def _listed(title: str, sentences: tuple[str, ...]) -> Any:
+    if not sentences:
         return None
     return dmc.Box(
         [
-            dmc.Title("What to do", order=3, size="h6", mt="md", mb=4),
-            points(map(coded_words, advice)),
+            dmc.Title(title, order=3, size="h6", mt="md", mb=4),
+            points(map(coded_words, sentences)),
         ],
         className="advice",
     )

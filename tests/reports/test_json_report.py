@@ -24,7 +24,7 @@ SCHEMA = json.loads(
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
     "": "schema_version run baseline job_s goodput generations step_ms ledger by_cause ranks steps "
-    "epoch_times clocks communication input bottleneck stopped stragglers what_if predicted_from "
+    "epoch_times clocks communication links input bottleneck stopped stragglers what_if predicted_from "
     "changes findings events machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
@@ -52,7 +52,7 @@ KEYS = {
     "clocks.jumps": "clock step ms",
     "communication": "gradient_bytes exposed_ms exposed_ci95_ms bus_bandwidth_gb_s "
     "network_bandwidth_gb_s whole_ms hidden_ms",
-    "bottleneck": "kind cause ranks hosts evidence advice fault",
+    "bottleneck": "kind cause ranks hosts evidence advice fault links why",
     "stragglers": "pattern ranks hosts stage excess_ms excess_ci95_ms late_share cost_ms cost_ci95_ms "
     "work",
     "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated bound",

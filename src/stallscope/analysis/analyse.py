@@ -48,11 +48,11 @@ from .ledger.job_time import JobTime, sum_of, world_times
 from .ledger.ledger import Ledger
 from .ledger.sampled import unlike_the_rest
 from .network.communication import Communication, communication
-from .network.links import Link, links, slow_links
 from .result import Analysis
 from .settings.cores import CoreUse
 from .settings.setup import Setup
 from .steps.clocks import ClockSummary
+from .steps.links import Link, links, slow_links
 from .stopped.stopped import Stopped, find_stopped, stopped_verdict
 from .why.counted import Counted, count
 from .why.explain import reasons, with_slow_links

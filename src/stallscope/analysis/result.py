@@ -25,8 +25,8 @@ from .ledger.figures import Coverage, RankSummary, StepTime
 from .ledger.job_time import JobTime
 from .ledger.ledger import Ledger
 from .network.communication import Communication
-from .network.links import Link
 from .steps.clocks import ClockSummary
+from .steps.links import Link
 from .stopped.stopped import Stopped
 from .stragglers.straggler import Straggler
 from .worlds import WorldLedger, WorldSummary, ledgers_of_worlds

@@ -10,6 +10,28 @@ from stallscope.formatting.numbers import Scale, significant
 from stallscope.formatting.plain import plain
 
 _TITLES = {
+    "process_cpu": "Cores that a rank gets",
+    "process_waiting_for_cores": "Threads of a rank that wait for a core",
+    "process_voluntary_switches": "Voluntary context switches of a rank",
+    "process_involuntary_switches": "Involuntary context switches of a rank",
+    "process_minor_faults": "Minor page faults of a rank",
+    "process_major_faults": "Major page faults of a rank",
+    "process_memory": "Memory of a rank",
+    "process_read": "Read by a rank",
+    "process_written": "Written by a rank",
+    "cgroup_throttled": "Cores throttled by the cgroup",
+    "cgroup_periods": "Periods of the cgroup",
+    "cgroup_throttled_periods": "Throttled periods of the cgroup",
+    "cgroup_cpu_pressure": "CPU pressure in the cgroup",
+    "cgroup_memory_pressure": "Memory pressure in the cgroup",
+    "cgroup_io_pressure": "IO pressure in the cgroup",
+    "host_cpu": "Busy cores of a host",
+    "host_stolen": "Cores taken by the hypervisor",
+    "host_cpu_pressure": "CPU pressure on a host",
+    "host_memory_pressure": "Memory pressure on a host",
+    "host_io_pressure": "IO pressure on a host",
+    "host_tcp_retransmissions": "TCP segments sent again by a host",
+    "host_clock_error": "Error of a host's clock, at most",
     "network_receive": "Network, received",
     "network_transmit": "Network, sent",
 }
@@ -29,8 +51,12 @@ def title(quantity: Quantity) -> str:
 def of_whom(quantity: Quantity) -> str:
     """Name its machines: ``8 GPUs on 2 nodes``; empty if unknown."""
     if not quantity.whole:
-        node = quantity.series[0].node
-        return "" if node is None else plain(node)
+        one = quantity.series[0]
+        rank = "" if one.rank is None else f"rank {one.rank}"
+        node = "" if one.node is None else plain(one.node)
+        return " on ".join(part for part in (rank, node) if part)
+    if quantity.ranks > 1:
+        return counted(quantity.ranks, "rank")
     nodes = counted(quantity.nodes, "node") if quantity.nodes > 1 else ""
     if not quantity.devices:
         return nodes

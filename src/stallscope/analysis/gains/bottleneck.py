@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..network.links import Link
-from ..why.reason import Reason
+from ..steps.links import Link
+from .reason import Reason
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import numpy as np
 from stallscope.arrays.types import Floats, Ints
 from stallscope.run import Log, Run
 
-from ..network.links import links, slow_links
 from .clocks import Clocks
+from .links import links, slow_links
 
 # More steps than this outside of what the link explains: then the wall clocks are wrong.
 _MOST_OUTSIDE = 0.05

@@ -13,7 +13,15 @@ from stallscope.run import Run, Series
 
 _DEVICE = re.compile(r"^gpu_[0-9]+_")
 # The quantities that explain most come first.
-_FIRST = ("gpu_utilization", "cpu_utilization", "gpu_memory_usage", "system_memory_usage")
+_FIRST = (
+    ("gpu_utilization", "%"),
+    ("cpu_utilization", "%"),
+    ("process_cpu", "cores"),
+    ("gpu_memory_usage", "%"),
+    ("system_memory_usage", "%"),
+    ("process_waiting_for_cores", "threads"),
+    ("host_cpu", "cores"),
+)
 # A value covers the time since the previous one, unless that is this many times the usual distance ago.
 _LONGEST_DISTANCES = 2.0
 
@@ -32,8 +40,10 @@ class Quantity:
     @property
     def key(self) -> str:
         """A unique key among the quantities of a run, for addresses."""
-        node = "" if self.whole else self.series[0].node or ""
-        return "/".join(part for part in (node, self.name, self.unit) if part)
+        one = self.series[0]
+        rank = "" if one.rank is None else f"rank {one.rank}"
+        place = () if self.whole else (one.node or "", rank)
+        return "/".join(part for part in (*place, self.name, self.unit) if part)
 
     @property
     def top(self) -> float:
@@ -45,6 +55,11 @@ class Quantity:
     def devices(self) -> int:
         """The number of GPUs that it covers."""
         return sum(_DEVICE.match(series.name) is not None for series in self.series)
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks that it covers."""
+        return len({series.rank for series in self.series} - {None})
 
     @property
     def nodes(self) -> int:
@@ -156,6 +171,5 @@ def _columns(at: Ints, value: Floats, edges: Ints) -> Columns:
 
 
 def _worth(name: str, unit: str) -> tuple[int, str, str]:
-    # Shares come before sizes.
-    first = _FIRST.index(name) if name in _FIRST and unit == "%" else len(_FIRST)
+    first = _FIRST.index((name, unit)) if (name, unit) in _FIRST else len(_FIRST)
     return first, name, unit

@@ -15,10 +15,10 @@ from stallscope.formatting.lists import capitalised, ranks_in_words
 from stallscope.formatting.numbers import amount, significant
 
 from ..gains.bottleneck import Bottleneck
-from ..network.links import Link, SlowLinks
+from ..gains.reason import Reason
+from ..steps.links import Link, SlowLinks
 from ..stragglers.straggler import Straggler
 from .counted import Counted
-from .reason import Reason
 from .signs import CPU_TIME, SIGNS, Sign
 
 _MOST_REASONS = 3

@@ -114,6 +114,7 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
         tables.baselines_table(analysis),
         rates_table(analysis),
         stages_table(analysis),
+        tables.links_table(analysis),
         tables.generations_table(analysis),
         tables.job_table(analysis) if analysis.goodput is not None else None,
     )
@@ -185,6 +186,9 @@ def _figures(analysis: Analysis) -> Iterator[Block]:
     ranks = tables.ranks_table(analysis)
     if ranks.rows:
         yield _counted(ranks.title, ranks)
+    links = tables.links_table(analysis)
+    if links is not None:
+        yield _counted(links.title, links)
     step = tables.step_table(analysis)
     if step is not None:
         yield Fold(step.title, (step,), is_open=analysis.ledger is None)

@@ -52,6 +52,7 @@ def json_content(analysis: Analysis) -> Content:
         epoch_times=analysis.epoch_times,
         clocks=_clocks(analysis),
         communication=moved and fields_of(moved, _COMMUNICATION),
+        links=analysis.links,
         input=_input(analysis),
         bottleneck=analysis.bottleneck,
         stopped=stopped_content(analysis.stopped),

@@ -19,6 +19,7 @@ from stallscope.text.gains import (
 from stallscope.text.job import ranks_and_hosts, steps_and_epochs
 from stallscope.text.machines import evidence
 from stallscope.text.verdicts import badge, basis, headline
+from stallscope.text.why import TITLE, why
 
 from ..document import BigFigure, Block, KeyFigure, KeyFigures, Listing, Section, Text
 from .contents import advice, throughput
@@ -49,6 +50,9 @@ def _blocks(analysis: Analysis, form: str) -> Iterator[Block]:
     if form == "md":
         yield Text(f": {_about(analysis)}", lead=analysis.run.name)
     yield Text(analysis.bottleneck.evidence)
+    reasons = why(analysis)
+    if reasons:
+        yield Listing(reasons, title=TITLE)
     measured = evidence(analysis)
     if measured and form != "terminal":
         yield Text(measured)

@@ -109,10 +109,10 @@ def _rows(log: Log) -> list[Mapping[str, Any]]:
 def _is_row(row: object) -> bool:
     if not isinstance(row, Mapping):
         return False
-    quartiles = [row.get(name) for name in ("rate_kb_s", "round_trip_us")]
-    if not all(isinstance(one, list) and len(one) == 3 for one in quartiles):
-        return False
-    numbers = [row.get("sent_kb"), row.get("retransmitted"), *quartiles[0], *quartiles[1]]
+    numbers: list[object] = [row.get("sent_kb"), row.get("retransmitted")]
+    for name in ("rate_kb_s", "round_trip_us"):
+        quartiles = row.get(name)
+        numbers += quartiles if isinstance(quartiles, list) and len(quartiles) == 3 else [None]
     return all(isinstance(one, (int, float)) and one >= 0 for one in numbers)
 
 
