@@ -18,7 +18,7 @@ _VIRTUAL = re.compile(r"lo$|veth|docker|br-|virbr|cni|flannel|cali|tap|tun|ifb|d
 _MOST_INTERFACES = 4
 # Columns of /proc/net/dev: received bytes, errors and drops, and the same for what was sent.
 _RECEIVED_BYTES, _SENT_BYTES, _ERRORS = 0, 8, (2, 3, 10, 11)
-_CGROUPS = "/sys/fs/cgroup"
+_CGROUPS, _OWN_GROUPS = "/sys/fs/cgroup", Path("/proc/self/cgroup")
 # adjtimex: the clock is not synchronised.
 _UNSYNCHRONISED = 0x40
 
@@ -45,7 +45,7 @@ def cgroup_folders() -> Dict[str, str]:
     """Return the folders of the process's cgroups: of version 2 as ``""``, of version 1's ``cpu``."""
     found: Dict[str, str] = {}
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = _OWN_GROUPS.read_text().splitlines()
     except OSError:
         return found
     for line in lines:

@@ -55,7 +55,7 @@ def with_slow_links(verdict: Bottleneck, slow: SlowLinks | None) -> Bottleneck:
     whose = f"Host {slow.host}" if slow.host else _between(slow.links)
     trip = median(link.round_trip_ms[1] for link in slow.links)
     sentence = (
-        f"{whose} has a slow link: {significant(slow.mbit_s)} Mbit/s while it is busy, the other links "
+        f"{whose} has a slow link: {significant(slow.mbit_s)} Mbit/s while it is busy, the others "
         f"{significant(slow.others_mbit_s)} Mbit/s; a round trip takes {amount(trip, 'ms')}."
     )
     return replace(
@@ -115,8 +115,8 @@ def _of_all(counted: Counted) -> Iterator[Reason]:
         values = sign.of(counted)
         if values is None or sign.most is None:
             continue
-        mean = _mean(_middle(values, _NEARLY_ALL))
-        if mean.ci95 is not None and mean.ci95[0] > sign.most:
+        least, mean = _mean(_middle(values, _NEARLY_ALL)), _mean(_middle(values))
+        if mean.ci95 is not None and least.ci95 is not None and least.ci95[0] > sign.most:
             hosts = tuple(dict.fromkeys(counted.hosts)) if sign.of_host else ()
             reason = _reason(sign, (), hosts, mean, None, mean.ci95)
             found.append((mean.value / sign.most, reason))

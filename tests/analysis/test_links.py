@@ -1,0 +1,215 @@
+"""The slow link between hosts is named by what the kernel counted of the ranks' connections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from simulator import Clocks, Job, simulate
+
+from stallscope.analysis import analyse
+from stallscope.analysis.steps.alignment import align
+from stallscope.analysis.steps.links import Link, links, slow_links
+from stallscope.run import Run
+
+HOSTS = ("h1", "h2", "h3", "h4")
+
+
+def address(host: str) -> str:
+    return f"10.0.0.{host[1:]}"
+
+
+def link(
+    sender: str,
+    receiver: str,
+    mbit_s: float,
+    trip_ms: float = 0.1,
+    lost: float = 0.0,
+    spread: float = 0.1,
+) -> Link:
+    rates = (mbit_s * (1 - spread), mbit_s, mbit_s * (1 + spread))
+    trips = (trip_ms * 0.8, trip_ms, trip_ms * 1.2)
+    return Link(HOSTS.index(sender), sender, receiver, 500.0, rates, trips, lost)
+
+
+def ring(hosts: Sequence[str], **slow: float) -> list[Link]:
+    """Return the links of a ring, of which those of some hosts are slow, with a queue before them."""
+    pairs = zip(hosts, [*hosts[1:], hosts[0]], strict=True)
+    return [
+        link(one, other, min(slow.get(one, 1e4), slow.get(other, 1e4)), 30.0)
+        if {one, other} & set(slow)
+        else link(one, other, 1e4)
+        for one, other in pairs
+    ]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_all_of_whose_links_are_slow_is_named(host: str) -> None:
+    found = slow_links(ring(HOSTS, **{host: 40.0}))
+    assert found is not None
+    assert found.host == host
+    assert (found.mbit_s, found.others_mbit_s) == (40.0, 1e4)
+    assert all(host in (one.sender, one.receiver) for one in found.links)
+    assert len(found.links) == 2
+
+
+def test_in_a_ring_of_three_the_host_of_both_slow_links_is_named() -> None:
+    found = slow_links(ring(HOSTS[:3], h3=40.0))
+    assert found is not None
+    assert found.host == "h3"
+
+
+def test_one_way_between_two_hosts_names_none_of_them() -> None:
+    found = slow_links([link("h1", "h2", 1e4), link("h2", "h3", 40.0, 30.0), link("h3", "h1", 1e4)])
+    assert found is not None
+    assert [(one.sender, one.receiver) for one in found.links] == [("h2", "h3")]
+    assert found.host is None
+
+
+def test_links_that_are_alike_are_not_slow() -> None:
+    assert slow_links(ring(HOSTS)) is None
+    assert slow_links([link("h1", "h2", 40.0, 30.0), link("h2", "h1", 45.0, 30.0)]) is None
+    assert slow_links([]) is None
+
+
+def test_rates_that_overlap_in_time_are_not_told_apart() -> None:
+    found = [link("h1", "h2", 1e4, spread=0.9), link("h2", "h3", 2e3, 30.0, spread=0.9)]
+    assert slow_links([*found, link("h3", "h1", 1e4)]) is None
+
+
+def test_bytes_that_a_late_rank_acknowledges_late_are_no_slow_link() -> None:
+    # There is no queue: a round trip is as short as anywhere.
+    assert slow_links([link("h1", "h2", 100.0, 0.7), link("h2", "h1", 3000.0, 0.06)]) is None
+
+
+def test_a_link_that_loses_segments_needs_no_queue() -> None:
+    found = slow_links(
+        [link("h1", "h2", 1e4), link("h2", "h3", 50.0, lost=0.03), link("h3", "h1", 1e4)]
+    )
+    assert found is not None
+    assert found.links[0].receiver == "h3"
+
+
+def row(local: str, peer: str, **changes: Any) -> dict[str, Any]:
+    known = {
+        "local": address(local),
+        "peer": address(peer),
+        "sent_kb": 200_000,
+        "busy_ms": 2000,
+        "limited_ms": 0,
+        "rate_kb_s": [90_000, 100_000, 110_000],
+        "round_trip_us": [80, 100, 120],
+        "least_round_trip_us": 5,
+        "retransmitted": 3,
+    }
+    return {**known, **changes}
+
+
+SLOW = {"rate_kb_s": [4000, 4500, 4800], "round_trip_us": [14_000, 27_000, 46_000]}
+
+
+def run_with_links(slow: bool, wall_ms: float = 0.0, skew_ms: float = 0.0) -> Run:
+    """A ring of three hosts, whose last one may have a slow link.
+
+    Args:
+        slow: whether it has.
+        wall_ms: by how much the second host's wall clock is ahead.
+        skew_ms: how much later than elsewhere the second host's allreduces are complete.
+    """
+    clocks = Clocks(offsets_ms=[0.0, 500.0, 900.0])
+    job = Job(ranks=3, ranks_per_host=1, steps=300, compute_ms=24.0, clocks=clocks)
+    run = simulate(replace(job, host_names=HOSTS[:3])).run
+    logs = []
+    for log, peer in zip(run.logs, (2, 0, 1), strict=True):
+        other = SLOW if slow and "h3" in (log.host, HOSTS[peer]) else {}
+        rows = [row(log.host, HOSTS[peer], **other)]
+        offset = round(([0.0, 500.0, 900.0][log.rank]) * 1e6)
+        anchor = {
+            "monotonic_ns": log.anchor,
+            "wall_ns": 10**18 + log.anchor - offset + round(wall_ms * 1e6) * (log.rank == 1),
+        }
+        facts = {**log.facts, "connections": rows, "gradient_bytes": 1_000_000, "anchor": anchor}
+        logs.append(replace(log, facts=facts))
+    steps = run.steps
+    if skew_ms:
+        late = np.where(steps["rank"].to_numpy() == 1, round(skew_ms * 1e6), 0)
+        for name in ("reduced", "end"):
+            at = steps.schema.get_field_index(name)
+            steps = steps.set_column(at, steps.schema.field(name), [steps[name].to_numpy() + late])
+    return replace(run, logs=tuple(logs), steps=steps)
+
+
+def test_links_are_read_from_the_facts_of_all_ranks() -> None:
+    found = links(run_with_links(slow=True))
+    assert [(one.rank, one.sender, one.receiver) for one in found] == [
+        (0, "h1", "h3"),
+        (1, "h2", "h1"),
+        (2, "h3", "h2"),
+    ]
+    assert found[0].mbit_s == pytest.approx((32.0, 36.0, 38.4))
+    assert found[0].round_trip_ms == pytest.approx((14.0, 27.0, 46.0))
+    assert found[0].sent_mb == 200.0
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        None,
+        {},
+        ["text"],
+        [row("h1", "h2", rate_kb_s=[1, 2])],
+        [row("h1", "h2", sent_kb="many")],
+        [row("h1", "h2", round_trip_us=None)],
+        [row("h1", "h2", sent_kb=-5)],
+        # Messages, not gradients.
+        [row("h1", "h2", sent_kb=300)],
+    ],
+)
+def test_facts_that_tell_nothing_are_left_out(rows: Any) -> None:
+    run = run_with_links(slow=False)
+    logs = [replace(log, facts={**log.facts, "connections": rows}) for log in run.logs]
+    assert links(replace(run, logs=tuple(logs))) == ()
+
+
+def test_a_slow_link_is_the_cause_of_exposed_allreduce() -> None:
+    verdict = analyse(run_with_links(slow=True)).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.hosts) == ("allreduce", "network", ("h3",))
+    assert "Host h3 has a slow link: 36.0 Mbit/s while it is busy, the others" in verdict.evidence
+    assert "network of host h3" in verdict.advice[0]
+    assert len(verdict.links) == 2
+
+
+def test_without_a_slow_link_nobody_is_named() -> None:
+    verdict = analyse(run_with_links(slow=False)).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.hosts, verdict.links) == (
+        "allreduce",
+        None,
+        (),
+        (),
+    )
+
+
+@pytest.mark.parametrize("wall_ms", [0.0, 3.0])
+def test_behind_a_slow_link_wall_clocks_align_the_hosts(wall_ms: float) -> None:
+    world = align(run_with_links(slow=True, wall_ms=wall_ms, skew_ms=48.0), 0)
+    assert world.clocks.method == "wall clocks"
+    offsets = world.clocks.mean_offset / 1e6
+    # Completions alone say 548 ms.
+    assert offsets[1] == pytest.approx(500.0 - wall_ms, abs=0.1)
+    # A third of the gradients at the link's rate, and a round trip.
+    assert 48.0 < world.clocks.uncertainty[1] / 1e6 < 200.0
+
+
+def test_wall_clocks_that_a_slow_link_cannot_explain_are_not_believed() -> None:
+    world = align(run_with_links(slow=True, wall_ms=7300.0), 0)
+    assert world.clocks.mean_offset[1] / 1e6 == pytest.approx(500.0, abs=1.0)
+    assert world.clocks.uncertainty[1] / 1e6 > 48.0
+
+
+def test_without_a_slow_link_completions_align_the_hosts() -> None:
+    world = align(run_with_links(slow=False, wall_ms=3.0), 0)
+    assert world.clocks.method == "completions"
+    assert world.clocks.mean_offset[1] / 1e6 == pytest.approx(500.0, abs=0.1)

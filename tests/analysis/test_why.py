@@ -1,0 +1,183 @@
+"""Slow ranks are explained by what the kernel counted there and not on their peers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from simulator import Clocks, Fault, Job, simulate
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.run import Run, Series
+from stallscope.text.why import why
+
+S = 1_000_000_000
+RANKS = 4
+HOSTS = ("alpha", "beta")
+UNITS = {"process_cpu": "cores", "host_cpu": "cores", "cgroup_io_pressure": "%"}
+#: What healthy ranks have, per quantity.
+USUAL = {
+    "process_cpu": 0.8,
+    "process_waiting_for_cores": 0.05,
+    "process_major_faults": 0.0,
+    "cgroup_periods": 10.0,
+    "cgroup_throttled_periods": 0.0,
+    "cgroup_io_pressure": 1.0,
+    "cgroup_memory_pressure": 0.0,
+    "host_cpu": 1.7,
+    "host_stolen": 0.0,
+}
+
+
+def measured(
+    of_rank: Mapping[str, float] | None = None,
+    of_all: Mapping[str, float] | None = None,
+    of_beta: Mapping[str, float] | None = None,
+    faults: tuple[Fault, ...] = (Fault("compute", 20.0, ranks=(3,)),),
+    spread: float = 0.1,
+    steps: int = 1200,
+) -> Run:
+    """A job of four ranks on two hosts, with figures of each second.
+
+    Args:
+        of_rank: what rank 3 has; 2 is on the same host.
+        of_all: what all ranks have.
+        of_beta: what the second host has.
+        faults: of the job.
+        spread: the coefficient of variation of all figures.
+        steps: how many.
+    """
+    job = Job(
+        ranks=RANKS,
+        ranks_per_host=2,
+        steps=steps,
+        input_ms=0.5,
+        other_ms=0.5,
+        compute_ms=40.0,
+        faults=list(faults),
+        host_names=HOSTS,
+        clocks=Clocks(offsets_ms=[0.0, 3_600_000.0]),
+    )
+    run = simulate(job).run
+    random = np.random.default_rng(5)
+    found = []
+    for log in run.logs:
+        own = run.steps.filter(run.steps["log"].to_numpy() == run.logs.index(log))
+        begin, end = (int(own[name].to_numpy()[at]) for name, at in (("begin", 0), ("end", -1)))
+        walls = np.arange(begin, end, S) + log.wall_minus_monotonic
+        on_rank = of_rank if log.rank == 3 else None
+        figures = {**USUAL, **(of_all or {}), **(on_rank or {})}
+        if log.host == "beta":
+            figures |= of_beta or {}
+        for name, value in figures.items():
+            if name.startswith("host_") and log.rank % 2:
+                continue
+            values = np.maximum(value * (1 + spread * random.standard_normal(len(walls))), 0.0)
+            rank = None if name.startswith("host_") else log.rank
+            found.append(Series(name, UNITS.get(name, ""), log.host, rank, log.path, walls, values))
+    return replace(run, series=tuple(found))
+
+
+def codes(analysis: Analysis) -> list[str]:
+    return [reason.code for reason in analysis.bottleneck.why]
+
+
+@pytest.mark.parametrize(
+    ("figures", "code", "words"),
+    [
+        (
+            {"cgroup_throttled_periods": 3.8},
+            "throttled",
+            "Rank 3: the cgroup was throttled in 3",
+        ),
+        ({"cgroup_io_pressure": 61.0}, "disk", "Rank 3: processes waited for the disk 6"),
+        ({"process_major_faults": 300.0}, "major_faults", "per second page faults are read"),
+        ({"cgroup_memory_pressure": 30.0}, "memory_pressure", "waited for memory"),
+        ({"process_waiting_for_cores": 0.9}, "waits_for_cores", "had no core (peers: 0.05"),
+    ],
+)
+def test_what_differs_on_the_slow_rank_explains_it(
+    figures: dict[str, float], code: str, words: str
+) -> None:
+    analysis = analyse(measured(figures))
+    assert analysis.bottleneck.ranks == (3,)
+    assert codes(analysis) == [code]
+    (reason,) = analysis.bottleneck.why
+    assert words in reason.text
+    assert reason.ranks == (3,)
+    assert reason.peers is not None
+    (low, high), difference = reason.ci95, reason.value - reason.peers
+    assert low < difference < high
+
+
+def test_waiting_for_cores_follows_from_throttling_and_is_left_out() -> None:
+    figures = {"cgroup_throttled_periods": 9.0, "process_waiting_for_cores": 2.0}
+    assert codes(analyse(measured(figures))) == ["throttled"]
+
+
+def test_a_slow_host_is_explained_by_what_else_runs_there() -> None:
+    both = (Fault("compute", 20.0, ranks=(2, 3)),)
+    busy = {"host_cpu": 3.6, "process_waiting_for_cores": 0.8}
+    analysis = analyse(measured(of_beta=busy, faults=both))
+    assert sorted(codes(analysis)) == ["other_processes", "waits_for_cores"]
+    reason = next(one for one in analysis.bottleneck.why if one.code == "other_processes")
+    assert reason.hosts == ("beta",)
+    # Less the ranks' own.
+    assert reason.value == pytest.approx(2.0, abs=0.1)
+    assert reason.peers == pytest.approx(0.1, abs=0.1)
+
+
+def test_what_a_whole_host_does_does_not_explain_one_of_its_ranks() -> None:
+    analysis = analyse(measured(of_beta={"host_stolen": 1.0}))
+    assert analysis.bottleneck.ranks == (3,)
+    assert codes(analysis) == []
+
+
+def test_more_cpu_time_is_a_reason_where_nothing_else_differs() -> None:
+    # A step takes some 60 ms.
+    analysis = analyse(measured({"process_cpu": 1.2}))
+    assert codes(analysis) == ["more_cpu_time"]
+
+
+def test_where_nothing_differs_it_says_so() -> None:
+    analysis = analyse(measured())
+    assert analysis.bottleneck.ranks == (3,)
+    assert codes(analysis) == []
+    (sentence,) = why(analysis)
+    assert sentence.startswith("Nothing that the kernel counts")
+
+
+def test_without_figures_nothing_is_said() -> None:
+    analysis = analyse(replace(measured(), series=()))
+    assert analysis.bottleneck.ranks == (3,)
+    assert why(analysis) == ()
+
+
+def test_few_seconds_explain_nothing() -> None:
+    slow = (Fault("compute", 80.0, ranks=(3,)),)
+    analysis = analyse(measured({"cgroup_throttled_periods": 9.0}, faults=slow, steps=60))
+    assert analysis.bottleneck.ranks == (3,)
+    assert codes(analysis) == []
+
+
+def test_what_all_ranks_have_too_much_of_explains_a_stage_of_all() -> None:
+    slow = (Fault("input", 60.0, ranks=(0, 1, 2, 3)),)
+    analysis = analyse(measured(of_all={"cgroup_io_pressure": 55.0}, faults=slow))
+    assert analysis.bottleneck.kind == "input"
+    (reason,) = analysis.bottleneck.why
+    assert (reason.code, reason.ranks, reason.peers) == ("disk", (), None)
+    assert reason.text.startswith("All ranks: processes waited for the disk 54.")
+
+
+def test_one_rank_does_not_stand_for_all() -> None:
+    slow = (Fault("input", 60.0, ranks=(0, 1, 2, 3)),)
+    analysis = analyse(measured({"cgroup_io_pressure": 90.0}, faults=slow))
+    assert (analysis.bottleneck.kind, analysis.bottleneck.why) == ("input", ())
+
+
+def test_a_clean_run_has_no_reasons() -> None:
+    analysis = analyse(measured(of_all={"cgroup_io_pressure": 55.0}, faults=()))
+    assert not analysis.bottleneck.ranks
+    assert analysis.bottleneck.why == ()

@@ -1,0 +1,80 @@
+"""Lines with the kernel's figures become series with a value for the time since the one before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.parsers import read
+from stallscope.run import Run, Series
+
+COLUMNS = ["time_us", "cpu_ms", "resident_mb", "run_delay_ms", "host_cpu_ms", "eth0_sent_kb", "new"]
+LINES = [
+    b"#machine 1000000,,300,,,,7",
+    b"#machine 2000000,500,301,,1900,2000,7",
+    b"#machine 4000000,3000,302,600,,4000,7",
+]
+
+
+def run_with(folder: Path, lines: list[bytes], columns: Any = COLUMNS, **facts: Any) -> Run:
+    job = Job(ranks=1, steps=20, facts={"machine_columns": columns, **facts})
+    (path,) = write_job(folder, job)
+    head, rest = path.read_bytes().split(b"step,0,", 1)
+    path.write_bytes(head + b"".join(line + b"\n" for line in lines) + b"step,0," + rest)
+    (run,) = read(str(folder))
+    assert run.rows == 20
+    return run
+
+
+def of(run: Run, name: str) -> Series:
+    (found,) = (one for one in run.series if one.name == name)
+    return found
+
+
+def seconds(run: Run, name: str) -> list[float]:
+    anchor = run.logs[0].anchor + run.logs[0].wall_minus_monotonic
+    return [(wall - anchor) / 1e9 for wall in of(run, name).wall_ns.tolist()]
+
+
+def test_growth_becomes_a_rate_and_levels_stay(tmp_path: Path) -> None:
+    run = run_with(tmp_path, LINES)
+    assert run.problems == ()
+    assert of(run, "process_cpu").value.tolist() == [0.5, 1.5]
+    assert seconds(run, "process_cpu") == [2.0, 4.0]
+    assert of(run, "process_memory").value.tolist() == [300.0, 301.0, 302.0]
+    # This was read once only: over three seconds.
+    assert of(run, "process_waiting_for_cores").value.tolist() == pytest.approx([0.2])
+    assert of(run, "network_eth0_sent").value.tolist() == [2.0, 2.0]
+    assert of(run, "network_eth0_sent").unit == "MB/s"
+    # What is not known is left out.
+    assert len(run.series) == 5
+
+
+def test_figures_of_a_process_have_its_rank_and_those_of_a_host_do_not(tmp_path: Path) -> None:
+    run = run_with(tmp_path, LINES)
+    assert (of(run, "process_cpu").rank, of(run, "host_cpu").rank) == (0, None)
+    assert {one.node for one in run.series} == {"alpha"}
+
+
+def test_a_log_that_continues_a_file_begins_with_its_first_line(tmp_path: Path) -> None:
+    # The first line has growth since a line of the file before.
+    run = run_with(tmp_path, LINES[1:])
+    assert of(run, "process_cpu").value.tolist() == [1.5]
+
+
+@pytest.mark.parametrize("torn", [b"#machine 3000000,1,2,3,4,5,6,7,8", b"#machine x", b"#machine "])
+def test_torn_lines_are_counted_and_the_others_read(torn: bytes, tmp_path: Path) -> None:
+    run = run_with(tmp_path, [LINES[0], torn, *LINES[1:]])
+    (problem,) = run.problems
+    assert problem.what == "1 torn or unreadable line(s) of machine figures skipped"
+    assert of(run, "process_cpu").value.tolist() == [0.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    "columns", [None, "time_us", [], ["cpu_ms"], ["time_us", "a", "a"], [1, 2]]
+)
+def test_without_columns_there_are_no_series(columns: Any, tmp_path: Path) -> None:
+    assert run_with(tmp_path, LINES, columns).series == ()

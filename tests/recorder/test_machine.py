@@ -1,0 +1,209 @@
+"""What the kernel tells of a process and its host becomes lines of the log; the rest is missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.waiting import wait_until
+
+from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.machine import host, process
+from stallscope.collector.recorder.machine.connections import (
+    Connections,
+    _by_ends,
+    _Connection,
+    _Counts,
+)
+from stallscope.collector.recorder.machine.figures import Figure, Source
+from stallscope.collector.recorder.machine.monitor import Monitor
+from stallscope.collector.recorder.session import Session
+from stallscope.parsers import read
+
+SECOND = 1_000_000_000
+OF_HOST = {"host_cpu_ms", "stolen_ms", "cpu_pressure_ms", "retransmitted"}
+
+
+def cells(monitor: Monitor, now: int, **more: bool) -> dict[str, str]:
+    line = monitor.line(now, **more)
+    assert line is not None
+    assert line.startswith("#machine ")
+    assert line.endswith("\n")
+    values = line.removeprefix("#machine ").strip().split(",")
+    return dict(zip(monitor.columns, values, strict=True))
+
+
+def test_lines_have_what_grew_since_the_line_before() -> None:
+    monitor = Monitor(0, with_host=True)
+    first = cells(monitor, 2 * SECOND)
+    # Growth counts from here; levels are known.
+    assert (first["time_us"], first["cpu_ms"]) == ("2000000", "")
+    assert int(first["resident_mb"]) > 1
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    second = cells(monitor, 3 * SECOND)
+    assert 45 <= int(second["cpu_ms"]) < 1000
+    assert int(second["host_cpu_ms"]) >= 0
+    assert int(second["minor_faults"]) >= 0
+
+
+def test_nothing_is_lost_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = iter(range(0, 100_000, 333))
+    source = Source((Figure("some_ms", divisor=1000),), lambda: [next(value)])
+    monkeypatch.setattr(process, "sources", lambda: [source])
+    monkeypatch.setattr(host, "sources_of_cgroup", list)
+    monitor = Monitor(0, with_host=False)
+    grown = [cells(monitor, at * SECOND)["some_ms"] for at in range(101)]
+    assert grown[0] == ""
+    assert sum(map(int, grown[1:])) == 100 * 333 // 1000
+
+
+def test_there_is_a_line_a_second_and_one_at_the_end() -> None:
+    monitor = Monitor(0, with_host=False)
+    assert monitor.line(0) is not None
+    assert monitor.line(SECOND // 2) is None
+    # A flush may come a moment early.
+    assert monitor.line(SECOND - SECOND // 100) is not None
+    assert monitor.line(SECOND + SECOND // 4) is None
+    assert monitor.line(SECOND + SECOND // 4, at_the_end=True) is not None
+
+
+def test_one_rank_of_a_host_writes_the_hosts_figures() -> None:
+    assert set(Monitor(0, with_host=True).columns) >= OF_HOST
+    assert not set(Monitor(0, with_host=False).columns) & OF_HOST
+
+
+def test_what_a_system_does_not_offer_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing() -> Source:
+        raise FileNotFoundError("/proc")
+
+    for module, name in ((process, "_disk"), (process, "_usage"), (host, "_cores")):
+        monkeypatch.setattr(module, name, nothing)
+    columns = Monitor(0, with_host=True).columns
+    assert not {"read_kb", "cpu_ms", "host_cpu_ms"} & set(columns)
+    assert {"resident_mb", "retransmitted"} <= set(columns)
+
+
+def test_a_figure_that_has_gone_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    values: Iterator[list[int | None]] = iter([[1, 5], [4, None]])
+    source = Source((Figure("a"), Figure("b", grows=False)), lambda: next(values))
+    monkeypatch.setattr(process, "sources", lambda: [source])
+    monkeypatch.setattr(host, "sources_of_cgroup", list)
+    monitor = Monitor(0, with_host=False)
+    assert cells(monitor, 0) == {"time_us": "0", "a": "", "b": "5"}
+    assert cells(monitor, SECOND) == {"time_us": "1000000", "a": "3", "b": ""}
+    # From here on the source raises.
+    assert cells(monitor, 2 * SECOND) == {"time_us": "2000000", "a": "", "b": ""}
+
+
+def test_what_is_slow_to_read_is_read_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = 0
+
+    def slowly() -> list[int | None]:
+        nonlocal reads
+        reads += 1
+        end = time.thread_time_ns() + 5_000_000
+        while time.thread_time_ns() < end:
+            pass
+        return [reads]
+
+    source = Source((Figure("count", grows=False),), slowly, is_slow=True)
+    monkeypatch.setattr(process, "sources", lambda: [source])
+    monkeypatch.setattr(host, "sources_of_cgroup", list)
+    monitor = Monitor(0, with_host=False)
+    found = [cells(monitor, at * SECOND)["count"] for at in range(30)]
+    # 5 ms are a half per mille of ten seconds.
+    assert 2 <= reads <= 3
+    assert [one for one in found if one] == [str(at + 1) for at in range(reads)]
+    cells(monitor, 30 * SECOND, at_the_end=True)
+    assert reads in (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "there", "found"),
+    [
+        ("0::/job/rank\n", ["job/rank/cpu.stat"], {"": "job/rank"}),
+        # A container sees its own group as the root.
+        ("0::/job/rank\n", ["cpu.stat"], {"": "."}),
+        (
+            "5:memory:/x\n2:cpu,cpuacct:/job\n0::/\n",
+            ["cpu,cpuacct/job/cpu.stat", "unified/cpu.stat"],
+            {"cpu": "cpu,cpuacct/job", "": "unified"},
+        ),
+        ("1:name=systemd:/\n", ["cpu.stat"], {}),
+    ],
+)
+def test_control_groups_are_found(
+    text: str,
+    there: list[str],
+    found: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in there:
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "self").write_text(text)
+    monkeypatch.setattr(host, "_CGROUPS", str(tmp_path / "cgroup"))
+    monkeypatch.setattr(host, "_OWN_GROUPS", tmp_path / "self")
+    folders = {key: Path(path) for key, path in host.cgroup_folders().items()}
+    assert folders == {key: tmp_path / "cgroup" / path for key, path in found.items()}
+
+
+def connection(peer: str, sent: int, busy_ms: int, trip_us: int = 100) -> _Connection:
+    return _Connection("10.0.0.1", peer, _Counts(sent, busy_ms * 1000, 0, 0), trip_us, 50)
+
+
+def test_connections_to_one_host_count_together() -> None:
+    gradients, messages = connection("10.0.0.2", 9_000_000, 800), connection("10.0.0.2", 500, 9000)
+    other = connection("10.0.0.3", 1_000_000, 100)
+    found = _by_ends([messages, gradients, other])
+    both = found["10.0.0.1", "10.0.0.2"]
+    # Messages wait for each other, which tells nothing of the link.
+    assert (both.counts.sent, both.counts.busy_us) == (9_000_500, 800_000)
+    assert found["10.0.0.1", "10.0.0.3"] == other
+
+
+def test_a_rate_is_of_the_time_in_which_only_the_link_was_in_the_way() -> None:
+    before = connection("10.0.0.2", 1_000_000, 100)
+    counts = _Counts(5_000_000, 900_000, 300_000, 0)
+    assert before._replace(counts=counts).rate_since(before) == 4_000_000 / 500
+    assert before.rate_since(before) is None
+
+
+def test_a_process_without_connections_to_other_hosts_has_none() -> None:
+    found = Connections()
+    found.look()
+    assert found.totals() == []
+
+
+def test_a_session_writes_lines_that_become_series(tmp_path: Path) -> None:
+    session = Session(tmp_path, World(0, 1, None), {}, 0, 0.05)
+    path = session.path
+    assert path is not None
+    wait_until(lambda: path.read_text().count("#machine ") >= 3, "three lines")
+    session.close()
+    (run,) = read(str(tmp_path))
+    assert not run.problems
+    series = {one.name: one for one in run.series}
+    assert {"process_cpu", "process_memory", "host_cpu"} <= set(series)
+    assert series["process_cpu"].rank == 0
+    assert series["host_cpu"].rank is None
+    anchor = run.logs[0].facts["anchor"]["wall_ns"]
+    assert anchor < series["process_memory"].wall_ns[0] <= anchor + 60 * SECOND
+    # No line is longer than the bytes that a second may cost.
+    assert max(len(line) for line in path.read_text().splitlines() if "#machine" in line) < 200
+
+
+def test_without_the_option_there_is_no_line(tmp_path: Path) -> None:
+    session = Session(tmp_path, World(0, 1, None), {}, 0, 0.05, machine=False)
+    path = session.path
+    assert path is not None
+    session.facts({"late": 1})
+    wait_until(lambda: "late" in path.read_text(), "a flush")
+    session.close()
+    assert "machine" not in path.read_text()
