@@ -61,6 +61,11 @@ _COLUMNS = {
     "host_cpu_ms": _Column("host_cpu", "cores", 1e-3, of_process=False),
     "stolen_ms": _Column("host_stolen", "cores", 1e-3, of_process=False),
     "retransmitted": _Column("host_tcp_retransmissions", "1/s", 1.0, of_process=False),
+    "gpu_percent": _Column("gpu_busy", "%", 1.0, is_level=True),
+    "gpu_memory_mb": _Column("gpu_memory", "MB", 1.0, is_level=True),
+    "gpu_clock_mhz": _Column("gpu_clock", "MHz", 1.0, is_level=True),
+    "gpu_power_cap": _Column("gpu_power_capped", "%", 100.0, is_level=True),
+    "gpu_heat": _Column("gpu_too_hot", "%", 100.0, is_level=True),
     "clock_error_us": _Column("host_clock_error", "ms", 1e-3, of_process=False, is_level=True),
 }
 _OF_INTERFACES = {"received_kb": ("MB/s", 1e-3), "sent_kb": ("MB/s", 1e-3), "errors": ("1/s", 1.0)}

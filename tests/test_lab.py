@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -79,6 +80,14 @@ def test_a_link_is_no_faster_than_its_rate(lab: Lab) -> None:
     lab.limit_link("h3", 8)
     # A million bytes are 8 million bits; 64 KB of them pass at once.
     assert seconds_from(lab, "h3") > 0.9
+
+
+def test_a_host_gets_no_more_cores_than_its_limit(lab: Lab) -> None:
+    lab["h2"].limit_cores(0.5)
+    busy = "import time; end = time.monotonic() + 2\nwhile time.monotonic() < end: pass\n"
+    busy += "print(time.process_time())"
+    words = [str(ENVIRONMENT / "bin" / "python"), "-c", shlex.quote(busy)]
+    assert float(output_of(lab.ssh("h2", words))) < 1.5
 
 
 def test_what_runs_on_a_host_ends_with_its_power(lab: Lab) -> None:

@@ -352,7 +352,7 @@ class Session:
         if not self._machine or self._watch is None:
             return
         try:
-            monitor = Monitor(self._watch.origin, self.world.local_rank in (None, 0))
+            monitor = Monitor(self._watch.origin, self.world.local_rank)
         except Exception:  # nothing of it is needed for anything else
             return
         self.facts({"machine_columns": monitor.columns})

@@ -26,6 +26,9 @@ USUAL = {
     "cgroup_throttled_periods": 0.0,
     "cgroup_io_pressure": 1.0,
     "cgroup_memory_pressure": 0.0,
+    "gpu_clock": 1700.0,
+    "gpu_power_capped": 10.0,
+    "gpu_too_hot": 0.0,
     "host_cpu": 1.7,
     "host_stolen": 0.0,
 }
@@ -95,6 +98,9 @@ def codes(analysis: Analysis) -> list[str]:
         ({"cgroup_io_pressure": 61.0}, "disk", "Rank 3: processes waited for the disk 6"),
         ({"process_major_faults": 300.0}, "major_faults", "per second page faults are read"),
         ({"cgroup_memory_pressure": 30.0}, "memory_pressure", "waited for memory"),
+        ({"gpu_power_capped": 80.0}, "gpu_power_cap", "the power cap held the GPU's clocks down"),
+        ({"gpu_too_hot": 60.0}, "gpu_heat", "heat held"),
+        ({"gpu_clock": 1100.0}, "gpu_clock", "below the fastest rank's"),
         ({"process_waiting_for_cores": 0.9}, "waits_for_cores", "had no core (peers: 0.05"),
     ],
 )
@@ -114,7 +120,9 @@ def test_what_differs_on_the_slow_rank_explains_it(
 
 def test_waiting_for_cores_follows_from_throttling_and_is_left_out() -> None:
     figures = {"cgroup_throttled_periods": 9.0, "process_waiting_for_cores": 2.0}
-    assert codes(analyse(measured(figures))) == ["throttled"]
+    analysis = analyse(measured(figures))
+    assert codes(analysis) == ["throttled"]
+    assert analysis.bottleneck.advice[0].startswith("Raise the CPU limit of rank 3 ")
 
 
 def test_a_slow_host_is_explained_by_what_else_runs_there() -> None:
@@ -168,7 +176,8 @@ def test_what_all_ranks_have_too_much_of_explains_a_stage_of_all() -> None:
     assert analysis.bottleneck.kind == "input"
     (reason,) = analysis.bottleneck.why
     assert (reason.code, reason.ranks, reason.peers) == ("disk", (), None)
-    assert reason.text.startswith("All ranks: processes waited for the disk 54.")
+    assert reason.value == pytest.approx(55.0, abs=1.0)
+    assert reason.text.startswith("All ranks: processes waited for the disk 55")
 
 
 def test_one_rank_does_not_stand_for_all() -> None:

@@ -37,6 +37,16 @@ JOB = Job(
             "NCCL_DEBUG": "INFO",
         },
         "launch": "HOROVOD_GLOO_RENDEZVOUS_ADDR:10.11.12.13:4242",
+        "connections": [
+            {
+                "local": "10.11.12.13",
+                "peer": "10.11.12.14",
+                "sent_kb": 200_000,
+                "rate_kb_s": [900, 1000, 1100],
+                "round_trip_us": [80, 90, 100],
+                "retransmitted": 0,
+            }
+        ],
     },
 )
 

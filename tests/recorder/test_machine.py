@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +41,7 @@ def cells(monitor: Monitor, now: int, **more: bool) -> dict[str, str]:
 
 
 def test_lines_have_what_grew_since_the_line_before() -> None:
-    monitor = Monitor(0, with_host=True)
+    monitor = Monitor(0, local_rank=0)
     first = cells(monitor, 2 * SECOND)
     # Growth counts from here; levels are known.
     assert (first["time_us"], first["cpu_ms"]) == ("2000000", "")
@@ -55,14 +60,14 @@ def test_nothing_is_lost_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source((Figure("some_ms", divisor=1000),), lambda: [next(value)])
     monkeypatch.setattr(process, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
-    monitor = Monitor(0, with_host=False)
+    monitor = Monitor(0, local_rank=1)
     grown = [cells(monitor, at * SECOND)["some_ms"] for at in range(101)]
     assert grown[0] == ""
     assert sum(map(int, grown[1:])) == 100 * 333 // 1000
 
 
 def test_there_is_a_line_a_second_and_one_at_the_end() -> None:
-    monitor = Monitor(0, with_host=False)
+    monitor = Monitor(0, local_rank=1)
     assert monitor.line(0) is not None
     assert monitor.line(SECOND // 2) is None
     # A flush may come a moment early.
@@ -72,8 +77,8 @@ def test_there_is_a_line_a_second_and_one_at_the_end() -> None:
 
 
 def test_one_rank_of_a_host_writes_the_hosts_figures() -> None:
-    assert set(Monitor(0, with_host=True).columns) >= OF_HOST
-    assert not set(Monitor(0, with_host=False).columns) & OF_HOST
+    assert set(Monitor(0, local_rank=0).columns) >= OF_HOST
+    assert not set(Monitor(0, local_rank=1).columns) & OF_HOST
 
 
 def test_what_a_system_does_not_offer_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +87,7 @@ def test_what_a_system_does_not_offer_is_missing(monkeypatch: pytest.MonkeyPatch
 
     for module, name in ((process, "_disk"), (process, "_usage"), (host, "_cores")):
         monkeypatch.setattr(module, name, nothing)
-    columns = Monitor(0, with_host=True).columns
+    columns = Monitor(0, local_rank=0).columns
     assert not {"read_kb", "cpu_ms", "host_cpu_ms"} & set(columns)
     assert {"resident_mb", "retransmitted"} <= set(columns)
 
@@ -92,7 +97,7 @@ def test_a_figure_that_has_gone_is_empty(monkeypatch: pytest.MonkeyPatch) -> Non
     source = Source((Figure("a"), Figure("b", grows=False)), lambda: next(values))
     monkeypatch.setattr(process, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
-    monitor = Monitor(0, with_host=False)
+    monitor = Monitor(0, local_rank=1)
     assert cells(monitor, 0) == {"time_us": "0", "a": "", "b": "5"}
     assert cells(monitor, SECOND) == {"time_us": "1000000", "a": "3", "b": ""}
     # From here on the source raises.
@@ -113,7 +118,7 @@ def test_what_is_slow_to_read_is_read_rarely(monkeypatch: pytest.MonkeyPatch) ->
     source = Source((Figure("count", grows=False),), slowly, is_slow=True)
     monkeypatch.setattr(process, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
-    monitor = Monitor(0, with_host=False)
+    monitor = Monitor(0, local_rank=1)
     found = [cells(monitor, at * SECOND)["count"] for at in range(30)]
     # 5 ms are a half per mille of ten seconds.
     assert 2 <= reads <= 3
@@ -207,3 +212,74 @@ def test_without_the_option_there_is_no_line(tmp_path: Path) -> None:
     wait_until(lambda: "late" in path.read_text(), "a flush")
     session.close()
     assert "machine" not in path.read_text()
+
+
+STAND_IN = """
+typedef unsigned long long ull;
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+    *handle = (void *)(long)(index + 1);
+    return index < 4 ? 0 : 2;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) { *handle = (void *)9; return 0; }
+int nvmlDeviceGetUtilizationRates(void *handle, unsigned *rates) { rates[0] = 87; return 0; }
+int nvmlDeviceGetMemoryInfo(void *handle, ull *info) { info[2] = 1234567890; return 0; }
+int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned *clock) {
+    *clock = 1000 + (unsigned)(long)handle;
+    return kind == 1 ? 0 : 2;
+}
+/* The power cap, and of the third GPU heat; the fourth one does not tell. */
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, ull *reasons) {
+    *reasons = (long)handle == 3 ? 0x20 : 0x04;
+    return (long)handle == 4 ? 3 : 0;
+}
+"""
+PROGRAM = """
+import sys
+from stallscope.collector.recorder.machine.monitor import Monitor
+monitor = Monitor(0, int(sys.argv[1]))
+print(dict(zip(monitor.columns, monitor.line(0).split()[1].split(","))))
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with the driver's functions: there is no GPU here."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler for a stand-in of NVIDIA's library")
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "nvml.c").write_text(STAND_IN)
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-w", "-o", str(library), str(folder / "nvml.c")], check=True
+    )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("rank", "visible", "expected"),
+    [
+        (0, None, ["87", "1234", "1001", "1", "0"]),
+        (2, None, ["87", "1234", "1003", "0", "1"]),
+        (1, "3", ["87", "1234", "1004", "", ""]),
+        (1, "2, 0", ["87", "1234", "1001", "1", "0"]),
+        (0, "GPU-1b2c", ["87", "1234", "1009", "1", "0"]),
+        # There is no such GPU, or none is visible.
+        (7, None, None),
+        (0, "", None),
+    ],
+)
+def test_the_driver_tells_of_the_ranks_own_gpu(
+    rank: int, visible: str | None, expected: list[str] | None, driver: Path
+) -> None:
+    env = {**os.environ, "LD_LIBRARY_PATH": str(driver)}
+    env.pop("CUDA_VISIBLE_DEVICES", None)
+    if visible is not None:
+        env["CUDA_VISIBLE_DEVICES"] = visible
+    words = [sys.executable, "-c", PROGRAM, str(rank)]
+    found = ast.literal_eval(
+        subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
+    )
+    names = ["gpu_percent", "gpu_memory_mb", "gpu_clock_mhz", "gpu_power_cap", "gpu_heat"]
+    assert ([found[name] for name in names] if names[0] in found else None) == expected

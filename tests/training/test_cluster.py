@@ -23,7 +23,7 @@ from stallscope.run import Run
 pytestmark = pytest.mark.horovod
 
 APP = PROGRAMS.parents[1] / ".venv" / "bin" / "stallscope"
-TRAIN = "../../tools/samples/train.py"
+TRAIN, WORK = "../../tools/samples/train.py", "working_torch.py"
 PATIENCE_SECONDS = 240.0
 # A wall clock that is wrong, and runs too fast. The recorder's thread cannot sleep on such a clock, as
 # ``faketime`` does not know how Python waits, so that rows come at the end of training only.
@@ -48,7 +48,8 @@ def hosts_with_wrong_clocks(training_side: None, start_lab: LabStarter) -> Lab:
 
 def horovodrun(lab: Lab, out: Path, program: str, *arguments: str) -> Launch:
     options = ["--disable-cache", "--gloo", "--network-interfaces", "eth0"]
-    words = ["horovodrun", *options, "-np", "2", "-H", "h1:1,h2:1", "python"]
+    hosts = ",".join(f"{host.name}:1" for host in lab.hosts)
+    words = ["horovodrun", *options, "-np", str(len(lab.hosts)), "-H", hosts, "python"]
     return launch_words(out / "printed.txt", lab.ssh("h1", words), program, *arguments)
 
 
@@ -135,3 +136,44 @@ def test_a_host_that_is_lost_is_named(
     stopped = wait_for_stopped(logs, PATIENCE_SECONDS)
     assert [(rank.rank, rank.host) for rank in stopped.ranks] == [(1, "h2")]
     assert stopped.waiting == (0,)
+
+
+def test_the_host_with_a_slow_link_is_named_and_its_delay_is_no_clock_error(
+    training_side: None, start_lab: LabStarter, tmp_path: Path
+) -> None:
+    hosts = start_lab(3, ENVIRONMENT, **SETTINGS)
+    hosts.limit_link("h3", 40.0)
+    words = [str(tmp_path / "logs"), "100", "20", "1"]
+    horovodrun(hosts, tmp_path, WORK, *words).succeed(PATIENCE_SECONDS)
+
+    (run,) = read(str(tmp_path / "logs"))
+    analysis = analyse(run)
+    verdict = analysis.bottleneck
+    assert (verdict.kind, verdict.cause, verdict.hosts) == ("allreduce", "network", ("h3",))
+    assert not verdict.ranks
+    assert {link.sender for link in verdict.links} == {"h1", "h3"}
+    assert all(10 < link.mbit_s[1] < 60 for link in verdict.links)
+    # One wall clock serves all hosts; their monotonic clocks were started a day apart.
+    clocks = align(run, 0).clocks
+    assert clocks.method == "wall clocks"
+    for host, rank in enumerate(analysis.ranks):
+        assert rank.clock_offset_ms is not None
+        assert rank.clock_uncertainty_ms is not None
+        error = rank.clock_offset_ms - host * 86_400_000
+        assert abs(error) <= rank.clock_uncertainty_ms
+        assert abs(error) < 5.0
+
+
+def test_a_host_with_too_few_cores_says_why_its_rank_is_slow(hosts: Lab, tmp_path: Path) -> None:
+    hosts["h2"].limit_cores(0.4)
+    words = [str(tmp_path / "logs"), "250", "30", "0.5"]
+    horovodrun(hosts, tmp_path, WORK, *words).succeed(PATIENCE_SECONDS)
+
+    (run,) = read(str(tmp_path / "logs"))
+    verdict = analyse(run).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", (1,))
+    assert [reason.code for reason in verdict.why][:1] == ["throttled"]
+    (reason,) = (one for one in verdict.why if one.code == "throttled")
+    assert reason.ranks == (1,)
+    assert reason.value > 50.0
+    assert reason.peers == pytest.approx(0.0, abs=1.0)

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional
 from . import host, process
 from .connections import Connections
 from .figures import Source
+from .gpus import source_of_gpu
 
 _EVERY_NS = 1_000_000_000
 # A flush that comes a little early still counts as a second later.
@@ -20,19 +21,22 @@ _SHARE = 0.0005
 
 
 class Monitor:
-    """Figures of one process and, on the first rank of each host, of the host.
+    """Figures of one process, of its GPU and, on the first rank of each host, of the host.
 
     Args:
         origin: the anchor of the log, monotonic nanoseconds.
-        with_host: whether this rank writes what all ranks of the host would.
+        local_rank: the rank among those of its host, if it is known; the first one also writes what all
+            ranks of the host would.
     """
 
-    def __init__(self, origin: int, with_host: bool) -> None:
+    def __init__(self, origin: int, local_rank: Optional[int]) -> None:
         #: The anchor of the current file: times are relative to it.
         self.origin = origin
         self._sources: List[Source] = [*process.sources(), *host.sources_of_cgroup()]
-        if with_host:
+        if not local_rank:
             self._sources += host.sources_of_host()
+        with contextlib.suppress(Exception):  # there is no GPU, or no driver for it
+            self._sources.append(source_of_gpu(local_rank or 0))
         self.columns = [
             "time_us",
             *(figure.name for one in self._sources for figure in one.figures),

@@ -55,7 +55,7 @@ from .steps.clocks import ClockSummary
 from .steps.links import Link, links, slow_links
 from .stopped.stopped import Stopped, find_stopped, stopped_verdict
 from .why.counted import Counted, count
-from .why.explain import reasons, with_slow_links
+from .why.explain import with_reasons, with_slow_links
 from .worlds import WorldSummary, ended_by, lifetime, repeated_steps, run_of_world
 
 
@@ -202,9 +202,7 @@ class _Analyser:
             advice=advise(run, verdict, steady, found, self.communication, longest_stage(rates)),
         )
         verdict = with_slow_links(verdict, slow_links(self.links))
-        if self.counted is None:
-            return verdict
-        return replace(verdict, why=reasons(self.counted, verdict, found.stragglers))
+        return with_reasons(verdict, self.counted, found.stragglers)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:

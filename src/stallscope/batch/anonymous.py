@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -39,13 +39,14 @@ def anonymous(run: Run) -> Run:
         Problem(_file_name(one.where, run, clean), clean(one.what)) for one in run.problems
     )
     name = str(run.fact("run_name") or run.id)
+    paths = {log.path for log in run.logs}
     return replace(
         run,
         source=name,
         logs=logs,
         problems=problems,
         events=tuple(_event(one, run, clean) for one in run.events),
-        series=tuple(_series(one, run, clean) for one in run.series),
+        series=tuple(_series(one, run, paths, clean) for one in run.series),
     )
 
 
@@ -60,6 +61,7 @@ def cleaner(run: Run) -> Callable[[str], str]:
             known.setdefault(first, alias)
     paths = {log.path: PurePath(log.path).name for log in run.logs if "/" in log.path}
     known |= paths
+    known |= {address: f"address-{at}" for at, address in enumerate(_addresses(run), start=1)}
     known |= {run.source: str(run.fact("run_name") or run.id)} if run.source else {}
     names = [name for name in sorted(known, key=len, reverse=True) if name]
     whole = re.compile("|".join(map(_whole_word, names))) if names else None
@@ -98,6 +100,14 @@ def _aliases(run: Run) -> dict[str, str]:
     }
 
 
+def _addresses(run: Run) -> list[str]:
+    """Return the addresses of connections between hosts, which tell apart their links."""
+    lists = [log.facts.get("connections") for log in run.logs]
+    rows = [row for rows in lists if isinstance(rows, list) for row in rows]
+    ends = {row.get(end) for row in rows if isinstance(row, Mapping) for end in ("local", "peer")}
+    return sorted(end for end in ends if isinstance(end, str) and end)
+
+
 def _whole_word(name: str) -> str:
     return (
         rf"(?<![\w.-]){re.escape(name)}(?![\w-])" if len(name) >= _SHORTEST else _standalone(name)
@@ -127,9 +137,12 @@ def _event(event: Event, run: Run, clean: Callable[[str], str]) -> Event:
     )
 
 
-def _series(series: Series, run: Run, clean: Callable[[str], str]) -> Series:
+def _series(series: Series, run: Run, paths: Set[str], clean: Callable[[str], str]) -> Series:
     node = None if series.node is None else clean(series.node)
-    return replace(series, where=_file_name(series.where, run, clean), node=node)
+    # That of a log stays the log's.
+    is_log = series.where in paths
+    where = clean(PurePath(series.where).name) if is_log else _file_name(series.where, run, clean)
+    return replace(series, where=where, node=node)
 
 
 def _value(value: Any, clean: Callable[[str], str]) -> Any:

@@ -16,6 +16,7 @@ _DEVICE = re.compile(r"^gpu_[0-9]+_")
 _FIRST = (
     ("gpu_utilization", "%"),
     ("cpu_utilization", "%"),
+    ("gpu_busy", "%"),
     ("process_cpu", "cores"),
     ("gpu_memory_usage", "%"),
     ("system_memory_usage", "%"),

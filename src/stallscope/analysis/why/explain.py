@@ -11,7 +11,7 @@ import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats
-from stallscope.formatting.lists import capitalised, ranks_in_words
+from stallscope.formatting.lists import capitalised
 from stallscope.formatting.numbers import amount, significant
 
 from ..gains.bottleneck import Bottleneck
@@ -20,6 +20,7 @@ from ..steps.links import Link, SlowLinks
 from ..stragglers.straggler import Straggler
 from .counted import Counted
 from .signs import CPU_TIME, SIGNS, Sign
+from .words import advice, advice_on_link, sentence, whom
 
 _MOST_REASONS = 3
 # More CPU time explains a slow rank if it is at least this share of what the rank is slower by.
@@ -28,50 +29,53 @@ _SHARE_OF_EXCESS = 0.5
 _NEARLY_ALL = 0.9
 _STAGES = ("input", "compute", "other")
 
-# What each code says of ranks or hosts, with the value.
-_SENTENCES = {
-    "throttled": "{who}: the cgroup was throttled in {value} of its periods{than}",
-    "other_processes": "{who}: other processes keep {value} busy{than}",
-    "stolen_cores": "{who}: the hypervisor takes {value}{than}",
-    "major_faults": "{who}: {value} page faults are read from disk{than}: memory is short",
-    "memory_pressure": "{who}: processes waited for memory {value} of the time{than}",
-    "disk": "{who}: processes waited for the disk {value} of the time{than}",
-    "waits_for_cores": "{who}: {value} were ready to run and had no core{than}",
-    "more_cpu_time": "{who}: a step takes {value} of CPU time{than}: more work, or slower cores",
-}
-_CHECK_LINK = (
-    "Look at the network of {whose}: the speed that its card has negotiated (ethtool), errors and "
-    "drops (ip -s link), the port and the cable, what else sends there, and limits of the machine type."
-)
 # A reason, and by how many times what matters it is exceeded.
 _Weighed = tuple[float, Reason]
-_UNITS = {"cores": "core", "threads": "thread"}
 
 
 def with_slow_links(verdict: Bottleneck, slow: SlowLinks | None) -> Bottleneck:
     """Return a verdict on exposed allreduce with the links that cause it, if any are slow."""
     if verdict.kind != "allreduce" or slow is None:
         return verdict
-    whose = f"Host {slow.host}" if slow.host else _between(slow.links)
+    whose = f"host {slow.host}" if slow.host else _between(slow.links)
     trip = median(link.round_trip_ms[1] for link in slow.links)
-    sentence = (
-        f"{whose} has a slow link: {significant(slow.mbit_s)} Mbit/s while it is busy, the others "
-        f"{significant(slow.others_mbit_s)} Mbit/s; a round trip takes {amount(trip, 'ms')}."
+    rate, others = significant(slow.mbit_s), significant(slow.others_mbit_s)
+    evidence = (
+        f"{capitalised(whose)} has a slow link: {rate} Mbit/s while it is busy, the others {others} "
+        f"Mbit/s; a round trip takes {amount(trip, 'ms')}."
     )
     return replace(
         verdict,
         cause="network",
         fault=True,
-        evidence=f"{verdict.evidence} {sentence}",
+        evidence=f"{verdict.evidence} {evidence}",
         hosts=(slow.host,) if slow.host else (),
         links=slow.links,
-        advice=(_CHECK_LINK.format(whose=whose[0].lower() + whose[1:]), *verdict.advice),
+        advice=(advice_on_link(whose), *verdict.advice),
     )
 
 
 def _between(links: Sequence[Link]) -> str:
     pairs = dict.fromkeys(f"{link.sender} → {link.receiver}" for link in links)
-    return capitalised(f"the way {' and '.join(pairs)}")
+    return f"the way {' and '.join(pairs)}"
+
+
+def with_reasons(
+    verdict: Bottleneck, counted: Counted | None, stragglers: Sequence[Straggler]
+) -> Bottleneck:
+    """Return a verdict with what explains it, and with what to do about that first.
+
+    Args:
+        verdict: the verdict; its ranks are stragglers, if it names any.
+        counted: what machines counted; None if nothing did.
+        stragglers: the run's stragglers.
+    """
+    if counted is None:
+        return verdict
+    found = reasons(counted, verdict, stragglers)
+    todo = [advice(one.code, whom(one.ranks, one.hosts)) for one in found]
+    first = dict.fromkeys(text for text in todo if text is not None)
+    return replace(verdict, why=found, advice=(*first, *verdict.advice))
 
 
 def reasons(
@@ -127,9 +131,12 @@ def _without_consequences(found: Sequence[_Weighed]) -> list[_Weighed]:
     """Sort reasons, the largest first; leave out what follows from others.
 
     A throttled process waits for cores. Other processes are only in the way of one that waits for cores.
+    Clocks that are held down are low.
     """
     codes = {reason.code for _, reason in found}
     dropped = {"waits_for_cores", "other_processes"} if "throttled" in codes else set()
+    if codes & {"gpu_power_cap", "gpu_heat"}:
+        dropped.add("gpu_clock")
     if "waits_for_cores" not in codes:
         dropped.add("other_processes")
     kept = [(weight, reason) for weight, reason in found if reason.code not in dropped]
@@ -187,14 +194,10 @@ def _reason(
     peers: float | None,
     ci95: tuple[float, float],
 ) -> Reason:
-    who = f"host {', '.join(hosts)}" if hosts else ranks_in_words(ranks) if ranks else "all ranks"
-    than = "" if peers is None else f" (peers: {_with_unit(peers, sign.unit)})"
-    text = _SENTENCES[sign.code].format(
-        who=capitalised(who), value=_with_unit(value.value, sign.unit), than=than
-    )
+    text = sentence(sign.code, whom(ranks, hosts), value.value, peers, sign.unit)
     return Reason(
         sign.code,
-        f"{text}.",
+        text,
         ranks,
         hosts,
         sign.quantity,
@@ -203,14 +206,3 @@ def _reason(
         peers,
         ci95,
     )
-
-
-def _with_unit(value: float, unit: str) -> str:
-    if unit == "%":
-        return f"{significant(value)}%"
-    if unit == "1/s":
-        return f"{significant(value)} per second"
-    if unit in _UNITS:
-        number = significant(value)
-        return f"{number} {_UNITS[unit] if number == '1' else unit}"
-    return amount(value, unit)

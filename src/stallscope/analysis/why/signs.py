@@ -69,6 +69,15 @@ def _other_processes(counted: Counted) -> Floats | None:
     return np.maximum(rest, 0.0)
 
 
+def _slower_clock(counted: Counted) -> Floats | None:
+    """Return by how much each rank's GPU is clocked lower than the fastest one."""
+    clocks = counted.of.get("gpu_clock")
+    if clocks is None:
+        return None
+    fastest = np.fmax.reduce(clocks, axis=0)
+    return np.asarray(100.0 * (1.0 - clocks / np.maximum(fastest, 1.0)))
+
+
 def _cpu_time_per_step(counted: Counted) -> Floats | None:
     cores = counted.of.get("process_cpu")
     return None if cores is None else 1000.0 * cores * counted.step_s
@@ -77,6 +86,9 @@ def _cpu_time_per_step(counted: Counted) -> Floats | None:
 #: In the order in which they are told.
 SIGNS = (
     Sign("throttled", "share of throttled periods", "%", 5.0, 10.0, _throttled_share),
+    Sign("gpu_power_cap", "power cap", "%", 20.0, None, _named("gpu_power_capped")),
+    Sign("gpu_heat", "slowdown by heat", "%", 5.0, 20.0, _named("gpu_too_hot")),
+    Sign("gpu_clock", "GPU clock below the fastest rank's", "%", 5.0, None, _slower_clock),
     Sign(
         "other_processes",
         "cores busy with other processes",

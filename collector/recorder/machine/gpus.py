@@ -1,0 +1,87 @@
+"""What NVIDIA's driver tells of the rank's own GPU, where its library is there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, List, Mapping, Optional
+
+from .figures import Figure, Source
+
+_LIBRARY = "libnvidia-ml.so.1"
+_SM_CLOCK = 1
+# Reasons for lower clocks, from nvml.h: the power cap and the power brake; slowdowns by heat.
+_POWER, _HEAT = 0x04 | 0x80, 0x08 | 0x20 | 0x40
+
+_FIGURES = (
+    Figure("gpu_percent", grows=False),
+    Figure("gpu_memory_mb", grows=False, divisor=10**6),
+    Figure("gpu_clock_mhz", grows=False),
+    Figure("gpu_power_cap", grows=False),
+    Figure("gpu_heat", grows=False),
+)
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    ]
+
+
+def source_of_gpu(local_rank: int) -> Source:
+    """Return the figures of the GPU that this rank uses by convention.
+
+    Args:
+        local_rank: the rank among those of the host.
+
+    Raises:
+        OSError, AttributeError: without the driver's library, or a GPU for this rank.
+    """
+    nvml = ctypes.CDLL(_LIBRARY)
+    _check(nvml.nvmlInit_v2())
+    handle = ctypes.c_void_p()
+    device = own_device(os.environ, local_rank)
+    if device.isdigit():
+        _check(nvml.nvmlDeviceGetHandleByIndex_v2(int(device), ctypes.byref(handle)))
+    else:
+        _check(nvml.nvmlDeviceGetHandleByUUID(device.encode(), ctypes.byref(handle)))
+
+    def read() -> List[Optional[int]]:
+        busy, memory = _Utilization(), _Memory()
+        clock, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
+        knows = [
+            nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(busy)) == 0,
+            nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0,
+            nvml.nvmlDeviceGetClockInfo(handle, _SM_CLOCK, ctypes.byref(clock)) == 0,
+            nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle, ctypes.byref(reasons)) == 0,
+        ]
+        held = [int(bool(reasons.value & mask)) for mask in (_POWER, _HEAT)]
+        values = [busy.gpu, memory.used, clock.value, *held]
+        return [value if known else None for value, known in zip(values, [*knows, knows[-1]])]
+
+    return Source(_FIGURES, read, is_slow=True)
+
+
+def own_device(env: Mapping[str, str], local_rank: int) -> str:
+    """Return the index or the UUID of the GPU of a local rank.
+
+    Launchers either show all GPUs to every rank, which takes the one of its local rank, or one GPU each.
+    """
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(local_rank)
+    devices = [one.strip() for one in visible.split(",") if one.strip()]
+    if not devices:
+        raise OSError("no GPU is visible")
+    return devices[0] if len(devices) <= local_rank else devices[local_rank]
+
+
+def _check(status: Any) -> None:
+    if status != 0:
+        raise OSError("NVML answers %s" % status)
