@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from stallscope.arrays.types import Floats, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Log, Problem, Series
 
 #: The start of such a line.
@@ -23,6 +23,8 @@ _TIME = "time_us"
 _LINE = re.compile(rb"\d{1,15}(?:,-?\d{0,15})*")
 _INTERFACE = re.compile(r"([\w.@-]{1,32})_(received_kb|sent_kb|errors)")
 _MOST_COLUMNS = 64
+# The largest plausible values: 142 years of microseconds.
+_FURTHEST = 2.0**52
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,8 @@ def machine_series(
     columns = _columns(log)
     if not lines or not columns:
         return (), ()
-    bodies = [line[len(MARK) :].strip() for line in lines]
-    good = [body for body in bodies if _LINE.fullmatch(body) and body.count(b",") < len(columns)]
-    full = [body + b"," * (len(columns) - 1 - body.count(b",")) for body in good]
-    table = _table(columns, full)
-    walls = log.wall_minus_monotonic + log.anchor + table[_TIME] * 1000
+    table, bad = _table(columns, b"".join(lines).replace(MARK, b""))
+    times = _Times(log.wall_minus_monotonic + log.anchor + table[_TIME].astype(np.int64) * 1000)
     series = [
         Series(
             column.name,
@@ -98,9 +97,8 @@ def machine_series(
             *values,
         )
         for name, column in _known(columns)
-        if (values := _values(column, walls, table[name])) is not None
+        if (values := _values(column, times, table[name])) is not None
     ]
-    bad = len(bodies) - len(good)
     what = f"{bad} torn or unreadable line(s) of machine figures skipped"
     return tuple(series), (Problem(log.path, what),) if bad else ()
 
@@ -126,31 +124,77 @@ def _known(columns: Sequence[str]) -> Iterator[tuple[str, _Column]]:
             yield name, _Column(f"network_{interface[1]}_{what}", unit, factor, of_process=False)
 
 
-def _table(columns: Sequence[str], lines: Sequence[bytes]) -> dict[str, Floats]:
-    """Return the cells by column; NaN is missing. Lines are in order of time."""
-    if not lines:
-        return {name: np.zeros(0) for name in columns}
+def _table(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int]:
+    """Return the cells by column, NaN where one is empty, and the number of lines that are unreadable.
+
+    Lines are in order of time.
+    """
+    try:
+        return _parsed(columns, text)
+    except pa.ArrowInvalid:
+        # A cell is no number: rare enough to check every line.
+        lines = text.splitlines()
+        good = [line for line in lines if _LINE.fullmatch(line)]
+        table, bad = _parsed(columns, b"".join(line + b"\n" for line in good))
+        return table, bad + len(lines) - len(good)
+
+
+def _parsed(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int]:
+    skipped = 0
+
+    def skip(_row: pa.csv.InvalidRow) -> str:
+        nonlocal skipped
+        skipped += 1
+        return "skip"
+
+    if not text.strip():
+        return {name: np.zeros(0) for name in columns}, text.count(b"\n")
     cells = pa.csv.read_csv(
-        pa.BufferReader(b"\n".join(lines) + b"\n"),
+        pa.BufferReader(text),
         read_options=pa.csv.ReadOptions(column_names=list(columns), use_threads=False),
+        parse_options=pa.csv.ParseOptions(invalid_row_handler=skip, quote_char=False),
         convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.float64()), null_values=[""]
+            column_types=dict.fromkeys(columns, pa.int64()), null_values=[""]
         ),
     )
-    return {name: cells[name].to_numpy() for name in columns}
+    table = {name: cells[name].to_numpy() for name in columns}
+    times = np.where(table[_TIME] >= 0, table[_TIME], np.inf)
+    possible = (times <= _FURTHEST) & (
+        times >= np.fmax.accumulate(np.where(times <= _FURTHEST, times, 0))
+    )
+    for name, values in table.items():
+        table[name] = np.where(np.abs(values) <= _FURTHEST, values, np.nan)[possible]
+    return table, skipped + int((~possible).sum())
 
 
-def _values(column: _Column, walls: Floats, cells: Floats) -> tuple[Ints, Floats] | None:
+class _Times:
+    """When a log's lines were written, and since when growth counts.
+
+    Nearly all columns have a value in the same lines, and share these arrays.
+    """
+
+    def __init__(self, walls: Ints) -> None:
+        self._walls = walls
+        self._known: dict[tuple[bytes, bool], tuple[Ints, Ints, Floats]] = {}
+
+    def of(self, there: Bools, is_level: bool) -> tuple[Ints, Ints, Floats]:
+        """Return the lines of values, their wall times, and the seconds since the values before."""
+        key = (there.tobytes(), is_level)
+        if key not in self._known:
+            lines = np.flatnonzero(there)
+            walls = self._walls[lines]
+            # From the value before, or from the first line.
+            seconds = np.diff(walls, prepend=self._walls[:1]) / 1e9
+            # Without a line before it is unknown how long growth took.
+            usable = (seconds > 0) | is_level
+            self._known[key] = lines[usable], walls[usable], seconds[usable]
+        return self._known[key]
+
+
+def _values(column: _Column, times: _Times, cells: Floats) -> tuple[Ints, Floats] | None:
     """Return the times and values of a series; None where nothing was measured."""
-    known = np.flatnonzero(~np.isnan(cells))
-    values = cells[known] * column.factor
-    if not column.is_level:
-        # From the value before, or from the first line.
-        before = np.concatenate([[0], known])[: len(known)]
-        seconds = (walls[known] - walls[before]) / 1e9
-        # Without a line before it is unknown how long it took.
-        of_time = seconds > 0
-        known, values = known[of_time], values[of_time] / seconds[of_time]
-    if not len(known):
+    lines, walls, seconds = times.of(~np.isnan(cells), column.is_level)
+    if not len(lines):
         return None
-    return walls[known].astype(np.int64), values
+    values = cells[lines] * column.factor
+    return walls, values if column.is_level else values / seconds

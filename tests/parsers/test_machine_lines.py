@@ -65,7 +65,19 @@ def test_a_log_that_continues_a_file_begins_with_its_first_line(tmp_path: Path) 
     assert of(run, "process_cpu").value.tolist() == [1.5]
 
 
-@pytest.mark.parametrize("torn", [b"#machine 3000000,1,2,3,4,5,6,7,8", b"#machine x", b"#machine "])
+@pytest.mark.parametrize(
+    "torn",
+    [
+        b"#machine 3000000,1,2,3,4,5,6,7,8",
+        b"#machine x",
+        b"#machine ,1,2,3,4,5,6",
+        b"#machine 1500000,nan,,,,,",
+        b"#machine -5,1,2,3,4,5,6",
+        # Before the line before it, and later than any job.
+        b"#machine 900000,1,2,3,4,5,6",
+        b"#machine 999999999999999999,1,2,3,4,5,6",
+    ],
+)
 def test_torn_lines_are_counted_and_the_others_read(torn: bytes, tmp_path: Path) -> None:
     run = run_with(tmp_path, [LINES[0], torn, *LINES[1:]])
     (problem,) = run.problems
@@ -78,3 +90,9 @@ def test_torn_lines_are_counted_and_the_others_read(torn: bytes, tmp_path: Path)
 )
 def test_without_columns_there_are_no_series(columns: Any, tmp_path: Path) -> None:
     assert run_with(tmp_path, LINES, columns).series == ()
+
+
+def test_a_value_that_no_system_has_is_left_out(tmp_path: Path) -> None:
+    run = run_with(tmp_path, [*LINES[:2], b"#machine 4000000,999999999999999999,302,600,,4000,7"])
+    assert of(run, "process_cpu").value.tolist() == [0.5]
+    assert of(run, "process_memory").value.tolist() == [300.0, 301.0, 302.0]

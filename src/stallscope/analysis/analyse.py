@@ -54,8 +54,8 @@ from .settings.setup import Setup
 from .steps.clocks import ClockSummary
 from .steps.links import Link, links, slow_links
 from .stopped.stopped import Stopped, find_stopped, stopped_verdict
-from .why.counted import Counted, count
-from .why.explain import with_reasons, with_slow_links
+from .why.counted import count
+from .why.explain import may_have_reasons, with_reasons, with_slow_links
 from .worlds import WorldSummary, ended_by, lifetime, repeated_steps, run_of_world
 
 
@@ -202,20 +202,14 @@ class _Analyser:
             advice=advise(run, verdict, steady, found, self.communication, longest_stage(rates)),
         )
         verdict = with_slow_links(verdict, slow_links(self.links))
-        return with_reasons(verdict, self.counted, found.stragglers)
+        world = self.generations.last_world
+        counted = count(run, world, steady) if world and may_have_reasons(verdict) else None
+        return verdict if counted is None else with_reasons(verdict, counted, found.stragglers)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
         """Return the links between hosts that carry gradients."""
         return links(self.run)
-
-    @cached_property
-    def counted(self) -> Counted | None:
-        """Return what machines counted during the steady steps; None if nothing did."""
-        world = self.generations.last_world
-        if world is None or self.steady is None:
-            return None
-        return count(self.run, world, self.steady)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.types import Floats
-from stallscope.run import Log, Run, Series
+from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.run import Run, Series
 
 from ..ledger.ledger import Ledger
 from ..steps.alignment import AlignedSteps
@@ -16,6 +16,26 @@ from ..steps.alignment import AlignedSteps
 # Pieces are as long as the time between two values, and not more than this many.
 _MOST_PIECES = 600
 _SECOND = 1_000_000_000
+_SOME = 64
+#: What tells why a rank is slow.
+QUANTITIES = frozenset(
+    {
+        "process_cpu",
+        "process_waiting_for_cores",
+        "process_major_faults",
+        "cgroup_periods",
+        "cgroup_throttled_periods",
+        "cgroup_memory_pressure",
+        "cgroup_io_pressure",
+        "host_cpu",
+        "host_stolen",
+        "host_memory_pressure",
+        "host_io_pressure",
+        "gpu_clock",
+        "gpu_power_capped",
+        "gpu_too_hot",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -51,26 +71,66 @@ def count(run: Run, world: AlignedSteps, steady: Ledger) -> Counted | None:
         None if nothing was counted, or there are no steady steps.
     """
     logs = {log.path: log for log in run.logs if log.generation == world.generation}
-    own = [one for one in run.series if one.where in logs]
+    own = [one for one in run.series if one.where in logs and one.name in QUANTITIES]
     if not own or not len(steady):
         return None
-    begin, end = int(steady.reduced[0] - steady.total[0]), int(steady.reduced[-1])
-    usual = max(_SECOND, int(np.median([_interval(one) for one in own])))
-    pieces = int(np.clip((end - begin) // usual, 1, _MOST_PIECES))
-    found: dict[str, _Sums] = {}
-    offsets = dict(zip(world.ranks, world.clocks.mean_offset.astype(np.int64), strict=True))
+    span = int(steady.reduced[0] - steady.total[0]), int(steady.reduced[-1])
+    pieces = _Pieces(*span, max(_SECOND, _usual_interval(own)))
+    row = {rank: at for at, rank in enumerate(world.ranks)}
+    offsets = world.clocks.mean_offset.astype(np.int64)
     of_host: dict[str, list[int]] = {}
     for at, host in enumerate(world.hosts):
         of_host.setdefault(host, []).append(at)
+    found: dict[str, _Sums] = {}
     for series in own:
         log = logs[series.where]
-        if log.rank not in offsets:
+        if log.rank not in row:
             continue
-        rows = [world.ranks.index(log.rank)] if series.rank is not None else of_host[log.host]
-        sums = found.setdefault(series.name, _Sums(len(world.ranks), pieces))
-        sums.add(rows, _middles(series, log, int(offsets[log.rank])), series.value, begin, end)
+        at = row[log.rank]
+        rows = [at] if series.rank is not None else of_host[log.host]
+        sums = found.setdefault(series.name, _Sums(len(world.ranks), pieces.count))
+        inside, piece = pieces.of(series, log.wall_minus_monotonic + int(offsets[at]))
+        sums.add(rows, piece, series.value[inside])
     means = {name: sums.means() for name, sums in found.items()}
     return Counted(world.ranks, world.hosts, means, float(steady.total.mean()) / _SECOND)
+
+
+def _usual_interval(series: Sequence[Series]) -> int:
+    """Return the usual time between two values, nanoseconds, from some of the series."""
+    some = series[:: max(1, len(series) // _SOME)]
+    return int(np.median([_interval(one.wall_ns) for one in some]))
+
+
+def _interval(walls: Ints) -> float:
+    return float(np.median(np.diff(walls))) if len(walls) > 1 else 0.0
+
+
+class _Pieces:
+    """Equal pieces of a time on the clock of the reference rank, nanoseconds."""
+
+    def __init__(self, begin: int, end: int, length: int) -> None:
+        self._begin, self._end = begin, max(end, begin + 1)
+        self.count = int(np.clip((end - begin) // length, 1, _MOST_PIECES))
+        # Series of one log share their times.
+        self._last: tuple[Ints, int, Bools, Ints] | None = None
+
+    def of(self, series: Series, ahead: int) -> tuple[Bools, Ints]:
+        """Return which values lie in the time, by the middle of what each is about, and their pieces.
+
+        Args:
+            series: values with wall times.
+            ahead: how far these are ahead of the reference rank's clock.
+        """
+        last = self._last
+        if last is not None and last[0] is series.wall_ns and last[1] == ahead:
+            return last[2], last[3]
+        at = series.wall_ns - ahead
+        middle = at - np.diff(at, prepend=at[:1] - int(_interval(at))) / 2
+        inside = (middle >= self._begin) & (middle < self._end)
+        share = (middle[inside] - self._begin) / (self._end - self._begin)
+        piece = (share * self.count).astype(np.int64)
+        self._last = series.wall_ns, ahead, inside, piece
+        return inside, piece
 
 
 class _Sums:
@@ -80,29 +140,12 @@ class _Sums:
         self._total = np.zeros((ranks, pieces))
         self._values = np.zeros((ranks, pieces))
 
-    def add(self, rows: Sequence[int], at: Floats, value: Floats, begin: int, end: int) -> None:
+    def add(self, rows: Sequence[int], piece: Ints, value: Floats) -> None:
         pieces = self._total.shape[1]
-        piece = ((at - begin) / max(end - begin, 1) * pieces).astype(np.int64)
-        inside = (at >= begin) & (at < end)
-        piece, value = piece[inside], value[inside]
-        total = np.bincount(piece, value, pieces)
-        values = np.bincount(piece, minlength=pieces)
-        for row in rows:
-            self._total[row] += total
-            self._values[row] += values
+        self._total[rows] += np.bincount(piece, value, pieces)
+        self._values[rows] += np.bincount(piece, minlength=pieces)
 
     def means(self) -> Floats:
         means = np.full(self._total.shape, np.nan)
         np.divide(self._total, self._values, out=means, where=self._values > 0)
         return means
-
-
-def _interval(series: Series) -> float:
-    return float(np.median(np.diff(series.wall_ns))) if len(series.wall_ns) > 1 else 0.0
-
-
-def _middles(series: Series, log: Log, offset: int) -> Floats:
-    """Return the middle of each value's time, on the clock of the reference rank."""
-    at = series.wall_ns - log.wall_minus_monotonic - offset
-    before = np.diff(at, prepend=at[:1] - int(_interval(series)))
-    return np.asarray(at - before / 2)

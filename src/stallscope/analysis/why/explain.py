@@ -60,41 +60,26 @@ def _between(links: Sequence[Link]) -> str:
     return f"the way {' and '.join(pairs)}"
 
 
+def may_have_reasons(verdict: Bottleneck) -> bool:
+    """Whether what machines counted may explain a verdict: slow ranks, or a stage slow on all."""
+    return bool(verdict.ranks) or (verdict.fault and verdict.cause in _STAGES)
+
+
 def with_reasons(
-    verdict: Bottleneck, counted: Counted | None, stragglers: Sequence[Straggler]
+    verdict: Bottleneck, counted: Counted, stragglers: Sequence[Straggler]
 ) -> Bottleneck:
     """Return a verdict with what explains it, and with what to do about that first.
 
     Args:
         verdict: the verdict; its ranks are stragglers, if it names any.
-        counted: what machines counted; None if nothing did.
+        counted: what machines counted.
         stragglers: the run's stragglers.
     """
-    if counted is None:
-        return verdict
-    found = reasons(counted, verdict, stragglers)
+    own = _of_stragglers(counted, stragglers) if verdict.ranks else _of_all(counted)
+    found = tuple(own)
     todo = [advice(one.code, whom(one.ranks, one.hosts)) for one in found]
     first = dict.fromkeys(text for text in todo if text is not None)
     return replace(verdict, why=found, advice=(*first, *verdict.advice))
-
-
-def reasons(
-    counted: Counted, verdict: Bottleneck, stragglers: Sequence[Straggler]
-) -> tuple[Reason, ...]:
-    """Return why the verdict's ranks, or all ranks, are slow, the largest difference first.
-
-    Args:
-        counted: what was counted.
-        verdict: the verdict; its ranks are stragglers, if it names any.
-        stragglers: the run's stragglers.
-    """
-    if verdict.ranks:
-        found = _of_stragglers(counted, stragglers)
-    elif verdict.cause in _STAGES and verdict.fault:
-        found = _of_all(counted)
-    else:
-        return ()
-    return tuple(found)
 
 
 def _of_stragglers(counted: Counted, stragglers: Sequence[Straggler]) -> Iterator[Reason]:
