@@ -15,7 +15,7 @@ _EVERY_NS = 1_000_000_000
 # A flush that comes a little early still counts as a second later.
 _EARLY_NS = 50_000_000
 # Facts about connections are totals, so that they may be rare.
-_FACTS_EVERY_NS = 10_000_000_000
+_FACTS_EVERY_NS = 30_000_000_000
 # What is slow to read is read so rarely that it costs this share of one core.
 _SHARE = 0.0005
 
@@ -70,10 +70,10 @@ class Monitor:
         self._look_due = now + max(_EVERY_NS - _EARLY_NS, int(cost / _SHARE))
         if now < self._facts_due and not at_the_end:
             return None
-        self._facts_due = now + _FACTS_EVERY_NS
         totals = self._connections.totals()
         if totals == self._written:
             return None
+        self._facts_due = now + _FACTS_EVERY_NS
         self._written = totals
         return {"connections": totals}
 

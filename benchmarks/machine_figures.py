@@ -1,0 +1,72 @@
+"""Measure what reading the kernel's figures costs a process with many threads and connections.
+
+The recorder's thread reads once a second; here seconds pass at once, and only CPU time counts. The
+connections are on this machine, where they carry nothing: they are looked at like others.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from contextlib import ExitStack
+
+from figures import Figure, at_most
+
+from stallscope.collector.recorder.machine.monitor import Monitor
+
+SECOND = 1_000_000_000
+SECONDS = 3_600
+#: Threads of a process that trains, and its connections in a job of some ten ranks and of many.
+THREADS = 64
+CONNECTIONS = (16, 512)
+# One row of the fact about connections, for each of the eight peers that it has at most.
+ROW = {
+    "busy_ms": 1_000_000,
+    "least_round_trip_us": 100,
+    "limited_ms": 1_000,
+    "local": "10.100.100.100",
+    "peer": "10.100.100.101",
+    "rate_kb_s": [1_000_000, 1_100_000, 1_200_000],
+    "retransmitted": 1_000,
+    "round_trip_us": [1_000, 2_000, 3_000],
+    "sent_kb": 1_000_000_000,
+}
+PEERS, FACTS_EVERY_SECONDS = 8, 30
+
+
+def figures(quick: bool) -> list[Figure]:
+    seconds = SECONDS // 20 if quick else SECONDS
+    found = []
+    with ExitStack() as threads:
+        stop = threading.Event()
+        threads.callback(stop.set)
+        for _ in range(THREADS):
+            threading.Thread(target=stop.wait, daemon=True).start()
+        for connections in CONNECTIONS:
+            share, line_bytes = cost(connections, seconds)
+            name = f"machine figures, {THREADS} threads, {connections} connections: share of a core"
+            found.append(at_most(name, share, "%", 0.2))
+    facts = len(json.dumps({"connections": [ROW] * PEERS}, separators=(",", ":")))
+    name = "machine figures: bytes per second and rank, with eight peers"
+    return [*found, at_most(name, line_bytes + facts / FACTS_EVERY_SECONDS, "B", 200)]
+
+
+def cost(connections: int, seconds: int) -> tuple[float, float]:
+    """Return the share of a core in percent, and the mean bytes of a line."""
+    with ExitStack() as sockets:
+        server = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+        # Each has two ends in this process.
+        for _ in range(connections // 2):
+            sockets.enter_context(socket.create_connection(server.getsockname()))
+            sockets.enter_context(server.accept()[0])
+        monitor = Monitor(0, local_rank=0)
+        begun, length = time.thread_time_ns(), 0
+        for second in range(seconds):
+            line = monitor.line(second * SECOND)
+            monitor.connections(second * SECOND)
+            assert line is not None
+            length += len(line)
+        used = time.thread_time_ns() - begun
+    return 100.0 * used / (seconds * SECOND), length / seconds
