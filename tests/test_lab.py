@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,11 +84,23 @@ def test_a_link_is_no_faster_than_its_rate(lab: Lab) -> None:
 
 
 def test_a_host_gets_no_more_cores_than_its_limit(lab: Lab) -> None:
-    lab["h2"].limit_cores(0.5)
+    lab["h2"].limits.limit_cores(0.5)
     busy = "import time; end = time.monotonic() + 2\nwhile time.monotonic() < end: pass\n"
     busy += "print(time.process_time())"
     words = [str(ENVIRONMENT / "bin" / "python"), "-c", shlex.quote(busy)]
     assert float(output_of(lab.ssh("h2", words))) < 1.5
+
+
+def test_a_host_reads_no_faster_than_its_disk(lab: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_bytes(bytes(8_000_000))
+    lab["h2"].limits.limit_reading(4.0)
+    # Without the cache of files.
+    words = ["dd", f"if={file}", "of=/dev/null", "bs=1M", "iflag=direct"]
+    begun = time.monotonic()
+    output_of(["sync", str(file)])
+    output_of(lab.ssh("h2", words))
+    assert time.monotonic() - begun > 1.0
 
 
 def test_what_runs_on_a_host_ends_with_its_power(lab: Lab) -> None:
@@ -102,6 +115,7 @@ def test_what_runs_on_a_host_ends_with_its_power(lab: Lab) -> None:
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     with Lab(tmp_path / "lab", 2) as lab:
+        lab["h1"].limits.limit_cores(1.0)
         pids = [here for host in lab.hosts for here in host.pids(b"").values()]
         assert len(pids) >= 2
     wait_until(
@@ -109,3 +123,4 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     )
     links = subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout
     assert "br0" not in links
+    assert not list(Path("/sys/fs/cgroup").glob("**/lab-*"))

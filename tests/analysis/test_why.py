@@ -96,7 +96,7 @@ def codes(analysis: Analysis) -> list[str]:
             "Rank 3: the cgroup was throttled in 3",
         ),
         ({"cgroup_io_pressure": 61.0}, "disk", "Rank 3: processes waited for the disk 6"),
-        ({"process_major_faults": 300.0}, "major_faults", "per second page faults are read"),
+        ({"process_major_faults": 250.0}, "major_faults", "pages are read from disk again, 2"),
         ({"cgroup_memory_pressure": 30.0}, "memory_pressure", "waited for memory"),
         ({"gpu_power_capped": 80.0}, "gpu_power_cap", "the power cap held the GPU's clocks down"),
         ({"gpu_too_hot": 60.0}, "gpu_heat", "heat held"),

@@ -1,52 +1,80 @@
-"""A limit on the cores of one host: a control group of its own, of either version."""
+"""Limits of one host: control groups of its own, of either version or of both."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
+_CONTROLLERS = ("cpu", "memory", "blkio")
 _PERIOD_US = 100_000
 _PATIENCE_SECONDS = 5.0
 
 
-class CpuGroup:
-    """A control group whose processes together get so many cores.
+class Limits:
+    """Control groups that limit what their processes get together, as container runtimes do.
+
+    With version 1 there is one group per controller; one of version 2 beside them shows the pressure.
 
     Args:
-        name: of a group that does not exist.
-        cores: the limit, as container runtimes set it.
+        name: of groups that do not exist.
 
     Raises:
         OSError: where this machine has no such groups, or they are read-only.
     """
 
-    def __init__(self, name: str, cores: float) -> None:
-        version_1 = _ROOT / "cpu"
+    def __init__(self, name: str) -> None:
+        self._version_1 = (_ROOT / "cpu").is_dir()
+        parts = [*_CONTROLLERS, "unified"] if self._version_1 else ["."]
+        self._folders = {part: _ROOT / part / name for part in parts}
+        if not self._version_1:
+            (_ROOT / "cgroup.subtree_control").write_text("+cpu +memory +io")
+        for folder in self._folders.values():
+            folder.mkdir()
+
+    def limit_cores(self, cores: float) -> None:
+        """Let the processes have so many cores."""
         quota = round(cores * _PERIOD_US)
-        self._folder = (version_1 if version_1.is_dir() else _ROOT) / name
-        if version_1.is_dir():
-            self._folder.mkdir()
-            (self._folder / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
-            (self._folder / "cpu.cfs_quota_us").write_text(str(quota))
+        if self._version_1:
+            (self._folders["cpu"] / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
+            (self._folders["cpu"] / "cpu.cfs_quota_us").write_text(str(quota))
         else:
-            (_ROOT / "cgroup.subtree_control").write_text("+cpu")
-            self._folder.mkdir()
-            (self._folder / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
+            (self._folders["."] / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
+
+    def limit_memory(self, megabytes: float) -> None:
+        """Let the processes have so much memory, with what they read from files."""
+        size = str(round(megabytes * 2**20))
+        if self._version_1:
+            (self._folders["memory"] / "memory.limit_in_bytes").write_text(size)
+        else:
+            (self._folders["."] / "memory.high").write_text(size)
+
+    def limit_reading(self, megabytes_s: float) -> None:
+        """Let the processes read so much per second from the disk with this machine's root."""
+        device = Path("/").stat().st_dev
+        name = f"{os.major(device)}:{os.minor(device)}"
+        rate = round(megabytes_s * 1e6)
+        if self._version_1:
+            (self._folders["blkio"] / "blkio.throttle.read_bps_device").write_text(f"{name} {rate}")
+        else:
+            (self._folders["."] / "io.max").write_text(f"{name} rbps={rate}")
 
     def add(self, pids: Iterable[int]) -> None:
-        """Move processes into the group; what they start is in it as well."""
+        """Move processes into the groups; what they start is there as well."""
         for pid in pids:
-            (self._folder / "cgroup.procs").write_text(str(pid))
+            for folder in self._folders.values():
+                (folder / "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> None:
-        """Remove the group, once its processes have ended."""
+        """Remove the groups, once their processes have ended."""
         end = time.monotonic() + _PATIENCE_SECONDS
-        while self._folder.exists():
-            with contextlib.suppress(OSError):
-                self._folder.rmdir()
-            if time.monotonic() > end:
-                raise OSError(f"{self._folder} still has processes")
-            time.sleep(0.02)
+        for folder in self._folders.values():
+            while folder.exists():
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+                if time.monotonic() > end:
+                    raise OSError(f"{folder} still has processes")
+                time.sleep(0.02)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from services.ssh import find_sshd
 
-from .cgroups import CpuGroup
+from .cgroups import Limits
 from .namespaces import NAMESPACES, Namespaces, quoted, run
 
 #: Debian's package ``faketime``.
@@ -90,7 +90,7 @@ class Host:
             f"-E {quoted(folder / 'sshd.log')} >/dev/null",
         ]
         self._log = folder / "sshd.log"
-        self._cores: CpuGroup | None = None
+        self._limits: Limits | None = None
         self.namespaces = Namespaces([*NAMESPACES, *times], script)
 
     def _config(self, path: Path, shared: Path, settings: Mapping[str, str]) -> None:
@@ -121,17 +121,20 @@ class Host:
         """Slow down what the host sends."""
         run(self.words(["tc", "qdisc", "replace", "dev", "eth0", "root", *bucket(mbit_s)]))
 
-    def limit_cores(self, cores: float) -> None:
-        """Give everything on the host so many cores together, as a container's limit does."""
-        self._cores = CpuGroup(f"lab-{os.getpid()}-{self.name}", cores)
-        self._cores.add(here for _, here, _ in self.namespaces.processes())
+    @property
+    def limits(self) -> Limits:
+        """Limits on everything that runs on the host."""
+        if self._limits is None:
+            self._limits = Limits(f"lab-{os.getpid()}-{self.name}")
+            self._limits.add(here for _, here, _ in self.namespaces.processes())
+        return self._limits
 
     def end(self) -> None:
         """End everything on the host."""
         self.namespaces.end()
-        if self._cores is not None:
-            self._cores.remove()
-            self._cores = None
+        if self._limits is not None:
+            self._limits.remove()
+            self._limits = None
 
     def pids(self, pattern: bytes) -> dict[int, int]:
         """Return processes whose command line contains a pattern: their ids on the host, and here."""

@@ -23,6 +23,8 @@ from .signs import CPU_TIME, SIGNS, Sign
 from .words import advice, advice_on_link, sentence, whom
 
 _MOST_REASONS = 3
+# Fewer seconds tell nothing.
+_FEWEST_VALUES = 8
 # More CPU time explains a slow rank if it is at least this share of what the rank is slower by.
 _SHARE_OF_EXCESS = 0.5
 # What slows down all ranks is seen on so many of them.
@@ -168,7 +170,12 @@ def _middle(values: Floats, share: float = 0.5) -> Floats:
 
 
 def _mean(values: Floats) -> Mean:
-    return mean_with_interval(values[~np.isnan(values)])
+    """Return the mean over time with an interval: of a short run, the range of its values."""
+    known = values[~np.isnan(values)]
+    mean = mean_with_interval(known)
+    if mean.ci95 is None and len(known) >= _FEWEST_VALUES:
+        return Mean(mean.value, (float(known.min()), float(known.max())))
+    return mean
 
 
 def _reason(

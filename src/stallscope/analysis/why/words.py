@@ -13,7 +13,7 @@ _SENTENCES = {
     "gpu_clock": "{who}: the GPU's clock is {value} below the fastest rank's{than}.",
     "other_processes": "{who}: other processes keep {value} busy{than}.",
     "stolen_cores": "{who}: the hypervisor takes {value}{than}.",
-    "major_faults": "{who}: {value} page faults are read from disk{than}: memory is short.",
+    "major_faults": "{who}: pages are read from disk again, {value}{than}: memory is short.",
     "memory_pressure": "{who}: processes waited for memory {value} of the time{than}.",
     "disk": "{who}: processes waited for the disk {value} of the time{than}.",
     "waits_for_cores": "{who}: {value} were ready to run and had no core{than}.",

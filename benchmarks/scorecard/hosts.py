@@ -1,0 +1,184 @@
+"""Slow down one host of real trainings, and score how it is found and explained.
+
+    python benchmarks/scorecard/hosts.py [OPTIONS]     train what is not scored yet
+
+Every rank has a host of the lab. What is wrong, with which host and how much is random, from a seed.
+Scores are lines of OUT/scores.jsonl; a run that is there is not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from hosts_plan import FAULTS, FRAMEWORKS, Case, data_path, log_dir, plan, write_case
+from hosts_scoring import Score, append_score, host_right, read_scores, score
+from lab import Lab, why_impossible
+from launching import (
+    HERE,
+    ROOT,
+    SETTINGS,
+    horovodrun_on,
+    require_training_environment,
+    settings,
+    torchrun_on,
+)
+from options import at_least, words
+
+from stallscope.analysis import analyse
+from stallscope.errors import StallscopeError
+from stallscope.parsers import read
+
+SCORES = "scores.jsonl"
+
+# A loader's file, which does not fit into memory where that is short.
+_DATA_BYTES = 256 * 2**20
+# What a training and its launcher take themselves, without files.
+_OWN_MB = 290.0
+_RUN_SECONDS, _PATIENCE_SECONDS = 40.0, 240.0
+
+
+@contextlib.contextmanager
+def hosts_of(case: Case) -> Iterator[Lab]:
+    """Start the case's hosts, with its fault."""
+    own = {**settings(), "PYTHONPATH": str(ROOT / "src")}
+    passed = {name: own[name] for name in (*SETTINGS, "PATH", "PYTHONPATH")}
+    passed["GLOO_SOCKET_IFNAME"] = "eth0"
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory())
+        lab = stack.enter_context(Lab(Path(place) / "lab", case.hosts, passed))
+        if case.rank is not None:
+            slow = lab.hosts[case.rank]
+            if case.what == "throttled":
+                slow.limits.limit_cores(case.size)
+            elif case.what == "disk":
+                slow.limits.limit_reading(case.size)
+            elif case.what == "memory":
+                slow.limits.limit_memory(_OWN_MB + case.size)
+            elif case.what == "link":
+                lab.limit_link(slow.name, case.size)
+            elif case.what == "neighbour":
+                for _ in range(int(case.size)):
+                    busy = ["taskset", "-c", str(case.rank), "sh", "-c", "while :; do :; done"]
+                    process = subprocess.Popen(slow.words(busy))
+                    stack.callback(process.kill)
+        yield lab
+
+
+def train(case: Case, folder: Path) -> int:
+    """Train a case; return the launcher's exit status."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    write_case(folder, case)
+    for rank in range(case.hosts):
+        _write_data(data_path(folder, rank))
+    program = [str(HERE / "train_hosts_torch.py"), str(folder)]
+    with hosts_of(case) as lab, (folder / "printed.txt").open("wb") as printed:
+        names = [host.name for host in lab.hosts]
+        if case.framework == "ddp":
+            commands = [
+                lab.ssh(name, _pinned(case, [*torchrun_on(names, rank), *program], rank))
+                for rank, name in enumerate(names)
+            ]
+        else:
+            launcher = horovodrun_on(names)
+            at = launcher.index("python")
+            inner = _pinned(case, [*launcher[at:], *program], "$HOROVOD_RANK")
+            commands = [lab.ssh(names[0], [*launcher[:at], *inner])]
+        processes = [
+            subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
+            for command in commands
+        ]
+        try:
+            statuses = [process.wait(_PATIENCE_SECONDS) for process in processes]
+        except subprocess.TimeoutExpired:
+            statuses = [1]
+        finally:
+            for process in processes:
+                process.kill()
+    for rank in range(case.hosts):
+        data_path(folder, rank).unlink()
+    return max(statuses, key=abs)
+
+
+def _write_data(path: Path) -> None:
+    """Write a loader's file, and forget it: whoever reads it first has it in its memory's account."""
+    with path.open("wb") as file:
+        file.write(os.urandom(_DATA_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _pinned(case: Case, command: list[str], core: object) -> list[str]:
+    """Give each rank a core, where a neighbour is to take a part of one."""
+    if case.what != "neighbour":
+        return command
+    line = f"exec taskset -c {core} {shlex.join(command)}"
+    return ["sh", "-c", shlex.quote(line)]
+
+
+def run_one(out: Path, case: Case) -> Score | None:
+    """Train one case and score it; None if that fails."""
+    folder = out / case.name
+    if train(case, folder):
+        return None
+    try:
+        (run,) = read(str(log_dir(folder)))
+        return score(case, analyse(run))
+    except (StallscopeError, ValueError) as error:
+        print(error)
+        return None
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    kinds = (*FAULTS, "clean")
+    parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
+    parser.add_argument("--runs", type=at_least(1), default=100, help="runs of all frameworks")
+    parser.add_argument("--what", type=words(kinds), default=kinds, help="train only these")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "hosts")
+    parser.add_argument("--estimate", action="store_true", help="only print how long it takes")
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
+    reason = why_impossible()
+    if reason is not None:
+        raise SystemExit(f"no hosts to train on: {reason}")
+    out = options.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    done = {one["name"] for one in read_scores(out / SCORES)}
+    planned = plan(options.framework, options.runs, options.seed)
+    missing = [case for case in planned if case.name not in done and case.what in options.what]
+    print(f"{len(missing)} runs, about {len(missing) * _RUN_SECONDS / 60:.0f} minutes")
+    if options.estimate:
+        return
+    require_training_environment()
+    for number, case in enumerate(missing, 1):
+        one = run_one(out, case)
+        if one is not None:
+            append_score(out / SCORES, one)
+        print(f"{number}/{len(missing)} {case.name}: {_answer(out, case, one)}", flush=True)
+
+
+def _answer(out: Path, case: Case, one: Score | None) -> str:
+    if one is None:
+        return f"failed; its output is in {out / case.name / 'printed.txt'}"
+    right = "right" if host_right(one) else "WRONG"
+    return f"{right}; rank {case.rank}; {', '.join(one['why'])}; {one['evidence']}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The slow hosts of the scorecard: framework, hosts, what is wrong with one of them, and how much.
+
+Standard library only: the trainings read their case as well, in an environment of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FRAMEWORKS = ("torch", "ddp")
+#: What may be wrong with one host, and with how many hosts in all. Neighbours take a core, of which
+#: this machine has one for each of two ranks; with two hosts no link can be compared with another.
+FAULTS = {
+    "throttled": (2, 3),
+    "neighbour": (2,),
+    "disk": (2, 3),
+    "memory": (2, 3),
+    "link": (3, 4),
+}
+CLEAN = "clean"
+CLEAN_HOSTS = (2, 3, 4)
+#: The least and the greatest size of a fault: cores, busy processes, MB/s, MB, Mbit/s.
+SIZES = {
+    "throttled": (0.2, 0.4),
+    "neighbour": (1, 2),
+    "disk": (2.0, 6.0),
+    "memory": (30.0, 60.0),
+    "link": (20.0, 60.0),
+}
+#: The reasons that are right.
+REASONS = {
+    "throttled": {"throttled"},
+    "neighbour": {"waits_for_cores", "other_processes"},
+    "disk": {"disk"},
+    "memory": {"major_faults", "memory_pressure"},
+}
+
+STEPS = 300
+_CASE = "case.json"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training on hosts with a rank each, and what is wrong with one of them."""
+
+    framework: str
+    hosts: int
+    seed: int
+    number: int
+    #: One of ``FAULTS``, or ``CLEAN``.
+    what: str
+    #: The rank of the host; None in a clean run.
+    rank: int | None
+    #: In the unit of the fault.
+    size: float
+
+    @property
+    def name(self) -> str:
+        """Also the name of the run's folder."""
+        return f"{self.framework}-s{self.seed}-{self.number:03d}-{self.what}-{self.hosts}"
+
+
+def cases(framework: str, seed: int) -> Iterator[Case]:
+    """All cases of a framework, without end: every fault once per round, and a clean run."""
+    chosen = random.Random(f"{seed} {framework}")
+    numbers = itertools.count()
+    while True:
+        round_ = [*FAULTS, CLEAN]
+        chosen.shuffle(round_)
+        for what in round_:
+            hosts = chosen.choice(FAULTS.get(what, CLEAN_HOSTS))
+            low, high = SIZES.get(what, (0, 0))
+            size = chosen.randint(low, high) if isinstance(low, int) else chosen.uniform(low, high)
+            rank = None if what == CLEAN else chosen.randrange(hosts)
+            yield Case(framework, hosts, seed, next(numbers), what, rank, round(size, 2))
+
+
+def plan(frameworks: tuple[str, ...], runs: int, seed: int) -> list[Case]:
+    """Choose so many runs, equally many of each framework."""
+    endless = {name: cases(name, seed) for name in frameworks}
+    turns = itertools.islice(itertools.cycle(frameworks), runs)
+    return [next(endless[name]) for name in turns]
+
+
+def write_case(folder: Path, case: Case) -> None:
+    (folder / _CASE).write_text(json.dumps(asdict(case)))
+
+
+def read_case(folder: Path) -> Case:
+    return Case(**json.loads((folder / _CASE).read_text()))
+
+
+def log_dir(folder: Path) -> Path:
+    return folder / "logs"
+
+
+def data_path(folder: Path, rank: int) -> Path:
+    """Return the file that a rank's loader reads."""
+    return folder / f"data-{rank}"
