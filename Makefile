@@ -120,6 +120,7 @@ scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (h
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/real.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/pairs.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hangs.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hosts.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/page.py)
 
 pairs: training-env ## train faulty and fixed runs in pairs, and score predicted gains (about two hours; ARGS=--estimate only looks)
@@ -127,6 +128,9 @@ pairs: training-env ## train faulty and fixed runs in pairs, and score predicted
 
 hangs: training-env ## hang, kill and suspend ranks of real jobs, and score how that is found (40 minutes; ARGS=--estimate only looks)
 	PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hangs.py $(ARGS)
+
+hosts: training-env ## slow down one host of real jobs, and score how that is found and explained (70 minutes; ARGS=--estimate only looks)
+	PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hosts.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)
 	tools/app-env.sh $(VENV) fuzz
@@ -182,4 +186,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/lowest-requirements.txt
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop release-check browser clean

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -69,12 +68,3 @@ def read_scores(path: Path) -> list[Score]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def wrong(runs: Sequence[Score]) -> list[str]:
-    """Name the runs whose host, or whose reason, is wrong."""
-    return [
-        one["name"]
-        for one in runs
-        if not (host_right(one) and (one["what"] not in REASONS or why_right(one)))
-    ]

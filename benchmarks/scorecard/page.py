@@ -1,6 +1,7 @@
 """Write docs/scorecard.md and its detailed pages from the results of the scorecard's parts.
 
     python benchmarks/scorecard/page.py [--scores FILE] [--pairs FILE] [--hangs FILE]
+        [--hosts FILE]
 
 Every number and every pass or miss on the pages is computed; page_texts.py has the sentences.
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import page_hangs
+import page_hosts
 import page_pairs
 import page_real
 import page_simulated
@@ -29,6 +31,7 @@ DOCS = ROOT / "docs" / "scorecard"
 SCORES = ROOT / ".stallscope" / "scorecard" / "scores.jsonl"
 PAIRS = ROOT / ".stallscope" / "pairs" / "scores.jsonl"
 HANGS = ROOT / ".stallscope" / "hangs" / "scores.jsonl"
+HOSTS = ROOT / ".stallscope" / "hosts" / "scores.jsonl"
 
 
 def summary(
@@ -72,6 +75,7 @@ def main() -> None:
     parser.add_argument("--scores", type=Path, default=SCORES, help="results of real.py")
     parser.add_argument("--pairs", type=Path, default=PAIRS, help="results of pairs.py")
     parser.add_argument("--hangs", type=Path, default=HANGS, help="results of hangs.py")
+    parser.add_argument("--hosts", type=Path, default=HOSTS, help="results of hosts.py")
     options = parser.parse_args()
     path = DOCS / "simulated.json"
     if not path.exists():
@@ -83,18 +87,23 @@ def main() -> None:
         page_pairs.bring_together(options.pairs, DOCS / "pairs.json")
     if options.hangs.exists():
         page_hangs.bring_together(options.hangs, DOCS / "hangs.json")
+    if options.hosts.exists():
+        page_hosts.bring_together(options.hosts, DOCS / "hosts.json")
     hangs = _content(DOCS / "hangs.json", {"runs": []})
+    hosts = _content(DOCS / "hosts.json", {"runs": []})
     real = _content(DOCS / "real.json", {"runs": []})
     pairs = _content(DOCS / "pairs.json", {"pairs": []})
     found = [
         *page_pairs.pair_bars(pairs["pairs"]),
         *page_real.real_bars(real["runs"]),
         *page_hangs.hang_bars(hangs["runs"]),
+        *page_hosts.host_bars(hosts["runs"]),
         *bars(simulated),
     ]
     (DOCS / "power.svg").write_text(picture(simulated.get("power", ())))
     (DOCS / "fixes.md").write_text(page_pairs.page(pairs))
     (DOCS / "hangs.md").write_text(page_hangs.page(hangs))
+    (DOCS / "hosts.md").write_text(page_hosts.page(hosts))
     (DOCS / "ranks.md").write_text(page_real.page(real))
     (DOCS / "simulated.md").write_text(page_simulated.page(simulated))
     PAGE.write_text(summary(simulated, real, pairs, found))

@@ -23,6 +23,7 @@ Every table, and every miss with its reason:
 - [Fixes](scorecard/fixes.md): the predicted step time against the same training without the fault.
 - [Real ranks](scorecard/ranks.md): faults on Keras and PyTorch under Horovod.
 - [Hangs](scorecard/hangs.md): real jobs that stand still, and jobs that only seem to.
+- [Slow hosts](scorecard/hosts.md): real jobs of which one host is slow, why it is, and which link is.
 - [Simulated runs](scorecard/simulated.md): size, noise, ranks, patterns, intervals, bad clocks.
 - [An independent witness](scorecard/witness.md): wait and allreduce against the Horovod Timeline.
 - [Late timestamps](scorecard/late-timestamps.md): how often the recorder's own clock reading is delayed.
@@ -199,4 +200,32 @@ The recorder describes a step once it has taken 5 s and ten times the usual, and
 
 `make hangs` trains all of this, in about 40 minutes of two cores. It continues where it was interrupted.
 [hangs.json](hangs.json) has every run.
+"""
+
+NO_HOSTS = """\
+# Scorecard: slow hosts
+
+No slow host has been scored yet: run `make hosts`.
+"""
+
+HOSTS = """\
+# Scorecard: slow hosts
+
+{runs} trainings with a rank on each of 2 to 4 hosts. These are namespaces of one machine with {cores}
+cores: each has its own network, processes, clocks and control groups, and they reach each other by
+real ssh. In most runs something is wrong with one host: which host, what and how much are random. The
+[summary](../scorecard.md) has the other targets.
+"""
+
+HOW_HOSTS = """\
+## How it is scored
+
+A slow host is right if its rank (or the host) is the verdict's, and no other one. The first reason in
+`bottleneck.why` must be what was done to the host: throttling, cores that other processes take, the
+disk, or memory. A slow link is right if the verdict's cause is `network` and its host is named. The
+clocks' true offsets are known, because the kernel sets them. Hosts share this machine's disk and cores,
+so that figures of whole hosts are the same for all of them and explain nothing here.
+
+`make hosts` trains all of this, in about 70 minutes. It continues where it was interrupted.
+[hosts.json](hosts.json) has every run.
 """
