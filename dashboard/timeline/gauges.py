@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stallscope.analysis import Analysis
+from stallscope.analysis.gains.reason import Reason
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.machines import Quantity, over, quantities
 from stallscope.arrays.types import Ints
-from stallscope.run import Run
 from stallscope.text.machines import label, of_whom, scale, title
 
 from .axis import Axis
@@ -29,8 +30,9 @@ class Gauge:
     at: tuple[Ints, ...]
 
 
-def gauges(run: Run, lanes: Lanes) -> list[Gauge]:
+def gauges(analysis: Analysis, lanes: Lanes) -> list[Gauge]:
     """Return the quantities with values on the axis, the most important first."""
+    run = analysis.run
     axis = Axis.of(run, lanes)
     if axis is None:
         return []
@@ -39,7 +41,18 @@ def gauges(run: Run, lanes: Lanes) -> list[Gauge]:
         Gauge(quantity, tuple(at[id(series)] for series in quantity.series))
         for quantity in quantities(run)
     )
-    return [gauge for gauge in placed if _is_on_axis(gauge, lanes.span)][:_MOST_GAUGES]
+    found = [gauge for gauge in placed if _is_on_axis(gauge, lanes.span)]
+    if analysis.bottleneck.why:
+        reason = analysis.bottleneck.why[0]
+        found.sort(key=lambda gauge: _order(gauge.quantity, reason))
+    return found[:_MOST_GAUGES]
+
+
+def _order(quantity: Quantity, reason: Reason) -> int:
+    """Put what explains the verdict first: of a slow rank, or else of all."""
+    if quantity.name != reason.series:
+        return 2
+    return int(quantity.whole or quantity.series[0].rank not in reason.ranks)
 
 
 def gauges_head(found: Sequence[Gauge]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ def lanes_of(analysis: Analysis) -> Lanes | None:
 
 def gauges_of(analysis: Analysis, lanes: Lanes) -> list[Gauge]:
     """Return the machine metrics of the run, on the axis of the analysis' lanes."""
-    return _cache_of(analysis).get("gauges", lambda: gauges(analysis.run, lanes))
+    return _cache_of(analysis).get("gauges", lambda: gauges(analysis, lanes))
 
 
 def _cache_of(analysis: Analysis) -> Cache:

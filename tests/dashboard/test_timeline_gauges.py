@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 from stallscope.analysis import analyse
+from stallscope.analysis.gains.reason import Reason
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at
@@ -73,6 +74,31 @@ def test_those_on_the_axis_can_be_chosen_the_most_telling_first(
     chosen = {"gauge": "node_0/gpu_1_utilization/%"}
     assert head(analysis, lanes, "slow", None, chosen, (), own)["shownGauge"] == 3
     assert head(analysis, lanes, "slow", None, {"gauge": "x"}, (), own)["shownGauge"] == 0
+
+
+def test_what_explains_the_verdict_is_shown_first(slow: tuple[Run, Lanes]) -> None:
+    run, lanes = slow
+    walls = wall_at(run, lanes, 0) + np.arange(1, 1 + lanes.span // S, dtype=np.int64) * S
+    pressure = [
+        Series("cgroup_io_pressure", "%", "alpha", rank, "m.json", walls, np.full(len(walls), 9.0))
+        for rank in range(2)
+    ]
+    run = replace(run, series=(*measured(run, lanes).series, *pressure))
+    analysis = analyse(run)
+    reason = Reason("disk", "…", (1,), (), "", "%", "cgroup_io_pressure", 61.0, 2.0, (50.0, 70.0))
+    explained = replace(analysis, bottleneck=replace(analysis.bottleneck, why=(reason,)))
+    labels = [
+        one["label"]
+        for one in head(explained, lanes, "slow", None, {}, (), gauges_of(explained, lanes))[
+            "gauges"
+        ]
+    ]
+    assert labels[:3] == [
+        "IO pressure in the cgroup, % (rank 1 on alpha)",
+        "IO pressure in the cgroup, % (2 ranks)",
+        "IO pressure in the cgroup, % (rank 0 on alpha)",
+    ]
+    assert labels[3] == "GPU utilization, % (2 GPUs)"
 
 
 def test_values_stand_where_the_wall_clock_puts_them(

@@ -19,6 +19,8 @@ class Reason:
     #: What was counted, and its unit.
     quantity: str
     unit: str
+    #: The name of the series that shows it over time.
+    series: str
     #: The mean over the steady steps, of these ranks or hosts and of the median peer; None if there are
     #: no peers, and the value alone is too large.
     value: float

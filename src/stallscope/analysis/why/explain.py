@@ -194,6 +194,7 @@ def _reason(
         hosts,
         sign.quantity,
         sign.unit,
+        sign.series,
         value.value,
         peers,
         ci95,

@@ -22,6 +22,8 @@ class Sign:
 
     code: str
     quantity: str
+    #: The series that shows it over time.
+    series: str
     unit: str
     least: float
     most: float | None
@@ -85,13 +87,38 @@ def _cpu_time_per_step(counted: Counted) -> Floats | None:
 
 #: In the order in which they are told.
 SIGNS = (
-    Sign("throttled", "share of throttled periods", "%", 5.0, 10.0, _throttled_share),
-    Sign("gpu_power_cap", "power cap", "%", 20.0, None, _named("gpu_power_capped")),
-    Sign("gpu_heat", "slowdown by heat", "%", 5.0, 20.0, _named("gpu_too_hot")),
-    Sign("gpu_clock", "GPU clock below the fastest rank's", "%", 5.0, None, _slower_clock),
+    Sign(
+        "throttled",
+        "share of throttled periods",
+        "cgroup_throttled_periods",
+        "%",
+        5.0,
+        10.0,
+        _throttled_share,
+    ),
+    Sign(
+        "gpu_power_cap",
+        "power cap",
+        "gpu_power_capped",
+        "%",
+        20.0,
+        None,
+        _named("gpu_power_capped"),
+    ),
+    Sign("gpu_heat", "slowdown by heat", "gpu_too_hot", "%", 5.0, 20.0, _named("gpu_too_hot")),
+    Sign(
+        "gpu_clock",
+        "GPU clock below the fastest rank's",
+        "gpu_clock",
+        "%",
+        5.0,
+        None,
+        _slower_clock,
+    ),
     Sign(
         "other_processes",
         "cores busy with other processes",
+        "host_cpu",
         "cores",
         0.2,
         None,
@@ -101,16 +128,26 @@ SIGNS = (
     Sign(
         "stolen_cores",
         "cores taken by the hypervisor",
+        "host_stolen",
         "cores",
         0.1,
         0.2,
         _named("host_stolen"),
         of_host=True,
     ),
-    Sign("major_faults", "major page faults", "1/s", 20.0, 100.0, _named("process_major_faults")),
+    Sign(
+        "major_faults",
+        "major page faults",
+        "process_major_faults",
+        "1/s",
+        20.0,
+        100.0,
+        _named("process_major_faults"),
+    ),
     Sign(
         "memory_pressure",
         "memory pressure",
+        "cgroup_memory_pressure",
         "%",
         5.0,
         10.0,
@@ -119,6 +156,7 @@ SIGNS = (
     Sign(
         "disk",
         "io pressure",
+        "cgroup_io_pressure",
         "%",
         10.0,
         25.0,
@@ -127,6 +165,7 @@ SIGNS = (
     Sign(
         "waits_for_cores",
         "threads that wait for a core",
+        "process_waiting_for_cores",
         "threads",
         0.15,
         None,
@@ -134,4 +173,6 @@ SIGNS = (
     ),
 )
 #: More of it says that a rank works more, or on slower cores.
-CPU_TIME = Sign("more_cpu_time", "CPU time per step", "ms", 0.0, None, _cpu_time_per_step)
+CPU_TIME = Sign(
+    "more_cpu_time", "CPU time per step", "process_cpu", "ms", 0.0, None, _cpu_time_per_step
+)
