@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from stallscope.errors import UnknownVersionError, UnreadableError
-from stallscope.run import InputStage, MeasuredInput
+from stallscope.run import InputStage, LoaderTrial, MeasuredInput
 
 from .base import Contents, Format
 from .unpacking import ENDING
@@ -86,12 +86,20 @@ def _measured(path: str, content: Mapping[str, Any]) -> MeasuredInput:
         error=_text(content.get("error")),
         stages=tuple(map(_stage, content["stages"][:_MOST_STAGES])),
         no_stages=_text(content.get("no_stages")),
+        trials=tuple(map(_trial, content.get("trials", ())[:_MOST_STAGES])),
     )
 
 
 def _stage(stage: Mapping[str, Any]) -> InputStage:
     ms = _number(stage["ms"])
     return InputStage(str(stage["kind"]), str(stage["name"]), ms, _interval(stage.get("ci95_ms")))
+
+
+def _trial(trial: Mapping[str, Any]) -> LoaderTrial:
+    workers, prefetch, ms = int(trial["workers"]), int(trial["prefetch"]), _number(trial["ms"])
+    if min(workers, prefetch, ms) <= 0:
+        raise ValueError("no setting")
+    return LoaderTrial(workers, prefetch, ms, _interval(trial.get("ci95_ms")))
 
 
 def _number(value: Any) -> float:

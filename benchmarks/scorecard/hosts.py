@@ -41,7 +41,7 @@ SCORES = "scores.jsonl"
 # A loader's file, which does not fit into memory where that is short.
 _DATA_BYTES = 256 * 2**20
 # What a training and its launcher take themselves, without files.
-_OWN_MB = 290.0
+_OWN_MB = {"torch": 290.0, "ddp": 420.0}
 _RUN_SECONDS, _PATIENCE_SECONDS = 40.0, 240.0
 
 
@@ -61,7 +61,7 @@ def hosts_of(case: Case) -> Iterator[Lab]:
             elif case.what == "disk":
                 slow.limits.limit_reading(case.size)
             elif case.what == "memory":
-                slow.limits.limit_memory(_OWN_MB + case.size)
+                slow.limits.limit_memory(_OWN_MB[case.framework] + case.size)
             elif case.what == "link":
                 lab.limit_link(slow.name, case.size)
             elif case.what == "neighbour":

@@ -16,9 +16,13 @@ from stallscope import __version__
 from . import input_file
 from .facts import host_facts
 from .identity import World, launch_name, world_of_training
-from .measured_input import MeasuredInput, Stage
+from .measured_input import MeasuredInput, Stage, Trial, best_of, mean_of
 
 logger = logging.getLogger("stallscope")
+
+# Settings are tried for so long at most.
+_MOST_TRIAL_SECONDS = 10.0
+_PREFETCH_DEPTHS = (4, 8)
 
 # At most this fraction (one in three) of the batches is warm-up.
 _MOST_WARM_UP = 3
@@ -39,6 +43,9 @@ class Loader(NamedTuple):
     ahead: int
     #: Measures the stages.
     stages: Callable[[], Stages]
+    #: Return the batches with so many workers that prefetch so many batches each; None if there are no
+    #: such settings.
+    with_workers: Optional[Callable[[int, int], Iterator[Any]]] = None
 
 
 def check_steps(steps: Any) -> int:
@@ -52,6 +59,21 @@ def check_steps(steps: Any) -> int:
     if steps < 2:
         raise ValueError("steps is a number of batches from 2 on, not %r" % (steps,))
     return steps
+
+
+def check_workers(workers: Any, loader: Loader) -> int:
+    """Return the largest number of workers to try; 0 tries none.
+
+    Raises:
+        TypeError, ValueError: if it is invalid, or the loader has no workers.
+    """
+    if isinstance(workers, bool) or not isinstance(workers, int):
+        raise TypeError("try_workers is a number of workers, not %r" % (workers,))
+    if workers < 0:
+        raise ValueError("try_workers is a number of workers from 0 on, not %r" % (workers,))
+    if workers and loader.with_workers is None:
+        raise ValueError("try_workers needs a DataLoader; %s has no workers to try" % loader.kind)
+    return workers
 
 
 def check_folder(log_dir: Any) -> Optional[Path]:
@@ -75,6 +97,7 @@ class MeasureInput(Protocol):
         data: Any,
         steps: int = 200,
         log_dir: Union[str, "os.PathLike[str]", None] = None,
+        try_workers: int = 0,
     ) -> MeasuredInput: ...
 
 
@@ -85,6 +108,7 @@ def measure_input_of(loader_of: Callable[[Any], Loader]) -> MeasureInput:
         data: Any,
         steps: int = 200,
         log_dir: Union[str, "os.PathLike[str]", None] = None,
+        try_workers: int = 0,
     ) -> MeasuredInput:
         """Run the input alone, without training, and store its rate with the run.
 
@@ -104,6 +128,9 @@ def measure_input_of(loader_of: Callable[[Any], Loader]) -> MeasureInput:
             steps: the most batches to take.
             log_dir: the folder of the run's logs; by default the folder of this process's current,
                 latest or next recording.
+            try_workers: with a ``DataLoader``, also try 1, 2, 4, … up to so many workers, and deeper
+                prefetching, each for ten seconds at most. The report proposes the smallest setting that
+                keeps up with training.
 
         Returns:
             The result; it prints as a table. It includes an error that the data raises, which is also
@@ -114,16 +141,32 @@ def measure_input_of(loader_of: Callable[[Any], Loader]) -> MeasureInput:
         """
         loader = loader_of(data)
         count, folder = check_steps(steps), check_folder(log_dir)
-        return measure(loader, count, folder, world_of_training())
+        workers = check_workers(try_workers, loader)
+        return measure(loader, count, folder, world_of_training(), workers)
 
     return measure_input
 
 
-def measure(loader: Loader, steps: int, folder: Optional[Path], world: World) -> MeasuredInput:
-    """Run a loader, then its stages, and save the result, which includes any error of the data."""
+def measure(
+    loader: Loader, steps: int, folder: Optional[Path], world: World, workers: int = 0
+) -> MeasuredInput:
+    """Run a loader, then its stages, and save the result, which includes any error of the data.
+
+    Args:
+        loader: the loader.
+        steps: the most batches to take.
+        folder: where the result goes.
+        world: the rank.
+        workers: the largest number of workers to try.
+    """
     began = time_ns()
     with _random_state_restored():
         result = _run_with_stages(loader, steps)
+        if workers and result.mean is not None and loader.with_workers is not None:
+            try:
+                result.trials = _trials(loader.with_workers, workers, steps)
+            except Exception as error:
+                result.no_trials = "no more settings were tried: %s" % describe_error(error)
     result.where = {
         "stallscope_input": input_file.VERSION,
         "recorder": __version__,
@@ -170,6 +213,35 @@ def _run_with_stages(loader: Loader, steps: int) -> MeasuredInput:
         except Exception as error:
             result.no_stages = "stages: %s" % describe_error(error)
     return result
+
+
+def _trials(
+    with_workers: Callable[[int, int], Iterator[Any]], most: int, steps: int
+) -> List[Trial]:
+    """Try numbers of workers, and deeper prefetching with the best of them."""
+    counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count < most] + [most]
+    trials = [_trial(with_workers, count, 2, steps) for count in counts]
+    best = best_of(trials)
+    if best is not None:
+        trials += [_trial(with_workers, best.workers, depth, steps) for depth in _PREFETCH_DEPTHS]
+    return trials
+
+
+def _trial(
+    with_workers: Callable[[int, int], Iterator[Any]], workers: int, prefetch: int, steps: int
+) -> Trial:
+    batches = with_workers(workers, prefetch)
+    times: List[int] = []
+    until = monotonic_ns() + int(_MOST_TRIAL_SECONDS * 1e9)
+    # Queues are full at first, which is no rate.
+    ahead = workers * prefetch + 1
+    with contextlib.suppress(StopIteration):
+        while len(times) < steps + ahead and monotonic_ns() < until:
+            begin = monotonic_ns()
+            next(batches)
+            times.append(monotonic_ns() - begin)
+    counted = times[ahead:]
+    return Trial(workers, prefetch, mean_of(counted) if counted else None)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 # Means of longer blocks are less correlated than single batches.
 _MOST_BLOCKS = 10
 _FEWEST_VALUES = 4
+_NEARLY_AS_FAST = 1.05
 
 
 class Mean(NamedTuple):
@@ -49,6 +50,26 @@ class Stage(NamedTuple):
     #: The operation, and the user's function in it.
     name: str
     mean: Mean
+
+
+class Trial(NamedTuple):
+    """A setting of a loader that was tried."""
+
+    workers: int
+    #: Batches that each worker prepares in advance.
+    prefetch: int
+    #: None where the data ended before there was a rate.
+    mean: Optional[Mean]
+
+
+def best_of(trials: Sequence[Trial]) -> Optional[Trial]:
+    """Return the smallest setting that is nearly as fast as the fastest; None without rates."""
+    known = [(trial, trial.mean.ms) for trial in trials if trial.mean is not None]
+    if not known:
+        return None
+    fastest = min(ms for _, ms in known)
+    fast = [trial for trial, ms in known if ms <= fastest * _NEARLY_AS_FAST]
+    return min(fast, key=lambda trial: (trial.workers, trial.prefetch))
 
 
 def kind_of_function(name: str) -> Optional[str]:
@@ -114,6 +135,7 @@ class MeasuredInput:
         samples_per_batch: None where batches do not show it.
         ended: whether the data ended before the requested number of batches.
         stages: time per stage; ``no_stages`` says why some or all are missing.
+        trials: other settings that were tried; ``no_trials`` says why some are missing.
         error: the error that the data raised, in one sentence; None without an error.
         path: the file with this result; None where there is none (yet).
     """
@@ -140,6 +162,8 @@ class MeasuredInput:
         self.error = error
         self.stages: List[Stage] = []
         self.no_stages: Optional[str] = None
+        self.trials: List[Trial] = []
+        self.no_trials: Optional[str] = None
         #: Facts of the rank and its host.
         self.where: Dict[str, Any] = {}
         self.path: Optional[Path] = None
@@ -183,6 +207,16 @@ class MeasuredInput:
                 for stage in self.stages
             ],
             "no_stages": self.no_stages,
+            "trials": [
+                {
+                    "workers": trial.workers,
+                    "prefetch": trial.prefetch,
+                    "ms": round(trial.mean.ms, 6),
+                    "ci95_ms": trial.mean.ci95,
+                }
+                for trial in self.trials
+                if trial.mean is not None
+            ],
         }
 
     def __repr__(self) -> str:
@@ -197,6 +231,9 @@ class MeasuredInput:
         lines += self._table()
         if self.no_stages:
             lines.append("  " + self.no_stages)
+        lines += self._trials_table()
+        if self.no_trials:
+            lines.append("  " + self.no_trials)
         lines.append("  " + (self.no_path if self.path is None else "written to %s" % self.path))
         return "\n".join(lines)
 
@@ -235,6 +272,17 @@ class MeasuredInput:
             lines.append("  %-8s %-*s  %12.3f%s" % row)
         if self.mean is not None:
             lines.append("  %-8s %-*s  %12.3f" % ("together", width, "", self.mean.ms))
+        return lines
+
+    def _trials_table(self) -> List[str]:
+        if not self.trials:
+            return []
+        best = best_of(self.trials)
+        lines = ["  workers  prefetch  ms per batch"]
+        for trial in self.trials:
+            mark = "  ← more is no faster" if trial is best else ""
+            ms = "no rate" if trial.mean is None else "%.3f" % trial.mean.ms
+            lines.append("  %7d  %8d  %12s%s" % (trial.workers, trial.prefetch, ms, mark))
         return lines
 
 

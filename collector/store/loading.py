@@ -19,6 +19,7 @@ from stallscope.run import (
     STEPS_SCHEMA,
     Event,
     InputStage,
+    LoaderTrial,
     Log,
     MeasuredInput,
     Problem,
@@ -163,7 +164,13 @@ def _measured(content: dict[str, Any]) -> MeasuredInput:
     stages = tuple(
         InputStage(**{**stage, "ci95_ms": _pair(stage["ci95_ms"])}) for stage in content["stages"]
     )
-    return MeasuredInput(**{**content, "ci95_ms": _pair(content["ci95_ms"]), "stages": stages})
+    # Older stores have no trials.
+    trials = tuple(
+        LoaderTrial(**{**trial, "ci95_ms": _pair(trial["ci95_ms"])})
+        for trial in content.get("trials", ())
+    )
+    changed = {"ci95_ms": _pair(content["ci95_ms"]), "stages": stages, "trials": trials}
+    return MeasuredInput(**{**content, **changed})
 
 
 def _event(content: dict[str, Any]) -> Event:

@@ -8,7 +8,7 @@ from stallscope.analysis import Analysis
 from stallscope.charts.against_baselines import decomposition_chart, jobs_chart
 from stallscope.charts.charts import baseline_chart
 from stallscope.charts.compared_bars import stages_chart
-from stallscope.reports.run.loader_tables import rates_table, stages_table
+from stallscope.reports.run.loader_tables import rates_table, stages_table, trials_table
 from stallscope.reports.run.tables import baselines_table
 from stallscope.text.baselines import against
 
@@ -39,6 +39,7 @@ class BaselinePage(RunPage):
             throughput_card(analysis),
             words_card(rates_table(analysis)),
             words_card(stages_table(analysis)),
+            words_card(trials_table(analysis)),
             side_by_side(chart_card("jobs", jobs_chart(analysis)), jobs_card(analysis)),
             facts_card(analysis),
         ]

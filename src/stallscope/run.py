@@ -150,6 +150,17 @@ class InputStage:
 
 
 @dataclass(frozen=True)
+class LoaderTrial:
+    """A setting of a loader that was tried, with the milliseconds per batch."""
+
+    workers: int
+    #: Batches that each worker prepares in advance.
+    prefetch: int
+    ms: float
+    ci95_ms: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
 class MeasuredInput:
     """The speed of one rank's loader, measured with ``measure_input``."""
 
@@ -181,6 +192,8 @@ class MeasuredInput:
     stages: tuple[InputStage, ...]
     #: The reason for missing stages.
     no_stages: str | None
+    #: Other settings of the loader.
+    trials: tuple[LoaderTrial, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -145,3 +145,48 @@ def test_the_report_has_all_of_it_by_its_schema() -> None:
     assert loaded["input"]["enough"] is False
     assert [one["rank"] for one in loaded["input"]["ranks"]] == [0, 1]
     assert loaded["input"]["ranks"][0]["stages"][1]["name"] == "Map(flip)"
+
+
+def trial(workers: int, prefetch: int, ms: float, half: float = 0.3) -> dict[str, Any]:
+    return {"workers": workers, "prefetch": prefetch, "ms": ms, "ci95_ms": [ms - half, ms + half]}
+
+
+# A batch of 32 is needed every 25 ms.
+TRIALS = [trial(1, 2, 80.0), trial(2, 2, 40.0), trial(4, 2, 20.0), trial(8, 2, 10.0)]
+
+
+def proposed(trials: list[dict[str, Any]]) -> tuple[int, int] | None:
+    rates = analysed(LATE, slow(0, trials=trials), baseline=SYNTHETIC).input_rates
+    assert rates is not None
+    return rates.proposed and (rates.proposed.workers, rates.proposed.prefetch)
+
+
+def test_the_smallest_setting_that_keeps_up_is_proposed() -> None:
+    found = analysed(LATE, slow(0, trials=TRIALS), baseline=SYNTHETIC)
+    assert found.input_rates is not None
+    assert found.input_rates.proposed is not None
+    assert found.input_rates.proposed.workers == 4
+    assert found.bottleneck.advice[0].startswith(
+        "Give the loader 4 workers that prefetch 2 batches"
+    )
+    content = json_content(found)
+    Draft202012Validator(SCHEMA).validate(content)
+    assert content["input"]["proposed"] == TRIALS[2]
+    assert content["input"]["ranks"][0]["trials"] == TRIALS
+
+
+@pytest.mark.parametrize(
+    ("trials", "expected"),
+    [
+        ([], None),
+        (TRIALS[:2], None),
+        # Its interval does not tell.
+        ([trial(4, 2, 24.0, 6.0), trial(8, 2, 12.0)], (8, 2)),
+        # Deeper queues, rather than more workers.
+        ([trial(4, 2, 40.0), trial(4, 8, 20.0), trial(8, 2, 20.0)], (4, 8)),
+    ],
+)
+def test_only_what_keeps_up_for_certain_is_proposed(
+    trials: list[dict[str, Any]], expected: tuple[int, int] | None
+) -> None:
+    assert proposed(trials) == expected

@@ -109,9 +109,17 @@ def test_missing_measurements_are_none() -> None:
     assert (found.batches, found.first_batch_ms, found.no_stages) == (0, 7.0, "why")
 
 
+@pytest.mark.parametrize("damage", [{"workers": 0}, {"ms": "fast"}, {"prefetch": None}])
+def test_a_setting_that_cannot_be_is_damage(damage: dict[str, Any]) -> None:
+    trial = {"workers": 4, "prefetch": 2, "ms": 20.0, "ci95_ms": None, **damage}
+    with pytest.raises(UnreadableError, match="not whole"):
+        parse_input_times("x.input.json", json.dumps(measured(trials=[trial])).encode())
+
+
 def test_collected_runs_keep_measurements(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", JOB)
-    write_measured(tmp_path / "logs", size=2, run_id="run-a")
+    trials = [{"workers": 4, "prefetch": 2, "ms": 20.0, "ci95_ms": [19.0, 21.0]}]
+    write_measured(tmp_path / "logs", size=2, run_id="run-a", trials=trials)
     (run,) = read(str(tmp_path / "logs"))
     assert len(run.input_times) == 1
     folder = save_run(run, tmp_path / "store")

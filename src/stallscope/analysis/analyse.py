@@ -199,7 +199,15 @@ class _Analyser:
             verdict = replace(verdict, evidence=evidence)
         verdict = replace(
             verdict,
-            advice=advise(run, verdict, steady, found, self.communication, longest_stage(rates)),
+            advice=advise(
+                run,
+                verdict,
+                steady,
+                found,
+                self.communication,
+                longest_stage(rates),
+                None if rates is None else rates.proposed,
+            ),
         )
         verdict = with_slow_links(verdict, slow_links(self.links))
         world = self.generations.last_world

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from stallscope.formatting.lists import counted
-from stallscope.run import Run
+from stallscope.run import LoaderTrial, Run
 
 from ..gains.attribution import Attribution
 from ..gains.bottleneck import Bottleneck
@@ -26,6 +26,7 @@ def advise(
     found: Attribution,
     communication: Communication | None = None,
     longest_stage: str | None = None,
+    proposed: LoaderTrial | None = None,
 ) -> tuple[str, ...]:
     """Return what to change, the most certain advice first; nothing if there is no bottleneck.
 
@@ -36,13 +37,14 @@ def advise(
         found: the run's stragglers.
         communication: the run's communication, if known.
         longest_stage: the kind of the input's longest stage, if measured.
+        proposed: a setting of the loader that keeps up, if one was tried.
     """
     setup = Setup.of(run)
     pieces: Iterable[Advice] = ()
     if verdict.kind == "imbalance":
         pieces = for_imbalance(run, setup, found.stragglers)
     elif verdict.kind == "input":
-        pieces = for_late_input(setup, longest_stage)
+        pieces = for_late_input(setup, longest_stage, proposed)
     elif verdict.kind == "other":
         pieces = between_steps(setup)
     elif verdict.kind == "allreduce":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stallscope.formatting.lists import counted
+from stallscope.run import LoaderTrial
 
 from ..settings.setup import Pool, Setup
 from .piece import Advice
@@ -22,13 +23,18 @@ _AUGMENTATION = (
 )
 
 
-def for_late_input(setup: Setup, stage: str | None = None) -> tuple[Advice, ...]:
+def for_late_input(
+    setup: Setup, stage: str | None = None, proposed: LoaderTrial | None = None
+) -> tuple[Advice, ...]:
     """Return advice that makes batches arrive earlier on every rank, the most direct first.
 
     Args:
         setup: the run's setup.
         stage: the kind of the pipeline's longest stage, if measured.
+        proposed: a setting of the loader that keeps up with training, if one was tried.
     """
+    if proposed is not None:
+        return (_as_tried(setup, proposed),)
     pieces = [*_by_stage(setup, stage), *_crowded(setup), *_ahead(setup), *_once(setup)]
     return tuple(dict.fromkeys(pieces)) or (
         Advice(
@@ -79,6 +85,16 @@ def slow_first_steps(setup: Setup) -> Iterator[Advice]:
             "dataset = dataset.repeat().shuffle(10_000)",
         )
     yield Advice("Make epochs longer, or check what the loader does at the start of one")
+
+
+def _as_tried(setup: Setup, proposed: LoaderTrial) -> Advice:
+    return Advice(
+        f"Give the loader {counted(proposed.workers, 'worker')} that prefetch "
+        f"{proposed.prefetch} batches each: the smallest setting that was tried and keeps up, with "
+        f"{proposed.ms:.3g} ms per batch alone",
+        _loader(setup, proposed.workers, proposed.prefetch),
+        unless="Not if training takes the loader's cores: then compare the steps of two runs.",
+    )
 
 
 def _by_stage(setup: Setup, stage: str | None) -> Iterator[Advice]:
@@ -264,11 +280,12 @@ def _faster_batches(setup: Setup, pool: Pool, waited: str) -> Advice:
     )
 
 
-def _loader(setup: Setup, workers: int) -> str:
+def _loader(setup: Setup, workers: int, prefetch: int | None = None) -> str:
+    depth = "" if prefetch is None else f", prefetch_factor={prefetch}"
     size = f", batch_size={setup.batch_size}" if setup.batch_size else ""
     # Pinned memory is copied to an accelerator while it computes.
     pinned = ", pin_memory=True" if setup.gpu else ""
-    return f"DataLoader(data{size}, num_workers={workers}, persistent_workers=True{pinned})"
+    return f"DataLoader(data{size}, num_workers={workers}{depth}, persistent_workers=True{pinned})"
 
 
 def _once(setup: Setup) -> Iterator[Advice]:

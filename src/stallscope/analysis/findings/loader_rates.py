@@ -26,7 +26,7 @@ def input_too_slow_alone(
         "warning",
         "The loader is slower than training",
         loader_rate_sentence(rates),
-        in_words(for_late_input(setup, longest_stage(rates))),
+        in_words(for_late_input(setup, longest_stage(rates), rates.proposed)),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stallscope.arrays.stats import Mean
-from stallscope.run import InputStage, MeasuredInput, Run
+from stallscope.run import InputStage, LoaderTrial, MeasuredInput, Run
 
 from .what_if import WhatIf
 
@@ -32,6 +32,9 @@ class InputRates:
     needed: float | None
     #: Whether the loader alone reaches the needed rate; None if its interval contains that rate.
     enough: bool | None
+    #: The smallest setting of the slowest loader that keeps up with the needed rate; None if none was
+    #: tried, or none keeps up for certain.
+    proposed: LoaderTrial | None
     #: Whether all ranks measured at the same time, so that their loaders shared cores, disk and memory.
     at_once: bool
 
@@ -70,7 +73,8 @@ def input_rates(
         needed = real * faster
     together = max(one.began for one in ranks) < min(one.ended for one in ranks)
     at_once = len(ranks) == run.size and together
-    return InputRates(ranks, slowest, alone, base, real, needed, _enough(alone, needed), at_once)
+    enough, proposed = _enough(alone, needed), _proposed(slowest, needed)
+    return InputRates(ranks, slowest, alone, base, real, needed, enough, proposed, at_once)
 
 
 def loader_rate(measured: MeasuredInput) -> Mean | None:
@@ -90,3 +94,12 @@ def _enough(alone: Mean | None, needed: float | None) -> bool | None:
     if alone.ci95[0] <= needed <= alone.ci95[1]:
         return None
     return alone.value > needed
+
+
+def _proposed(measured: MeasuredInput, needed: float | None) -> LoaderTrial | None:
+    """Return the smallest setting whose interval lies above the needed rate, samples per second."""
+    if needed is None or not measured.samples_per_batch:
+        return None
+    most_ms = measured.samples_per_batch / needed * 1e3
+    fast = [one for one in measured.trials if one.ci95_ms is not None and one.ci95_ms[1] <= most_ms]
+    return min(fast, key=lambda one: (one.workers, one.prefetch), default=None)

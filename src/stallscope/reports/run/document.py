@@ -40,7 +40,7 @@ from ..document import (
     sections_of,
 )
 from . import contents, tables
-from .loader_tables import rates_table, stages_table
+from .loader_tables import rates_table, stages_table, trials_table
 from .tables import cause_table, step_unit
 from .verdict import verdict_section
 
@@ -114,6 +114,7 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
         tables.baselines_table(analysis),
         rates_table(analysis),
         stages_table(analysis),
+        trials_table(analysis),
         tables.links_table(analysis),
         tables.generations_table(analysis),
         tables.job_table(analysis) if analysis.goodput is not None else None,
@@ -180,6 +181,7 @@ def _figures(analysis: Analysis) -> Iterator[Block]:
         tables.baselines_table(analysis),
         rates_table(analysis),
         stages_table(analysis),
+        trials_table(analysis),
         tables.gains_table(analysis),
     )
     yield from (Fold(one.title, (one,), is_open=True) for one in optional if one is not None)

@@ -31,7 +31,7 @@ _COMMUNICATION = (
 _STRAGGLER = "pattern ranks hosts stage excess_ms late_share cost_ms work"
 _LOADER = (
     "rank host kind batches warm_up first_batch_ms batch_ms=ms batch_ci95_ms=ci95_ms "
-    "samples_per_batch data_ended error stages no_stages"
+    "samples_per_batch data_ended error stages no_stages trials"
 )
 
 
@@ -193,7 +193,7 @@ def _input(analysis: Analysis) -> dict[str, Any] | None:
         "synthetic_samples_per_second": found.synthetic,
         "real_samples_per_second": found.real,
         "needed_samples_per_second": found.needed,
-        **fields_of(found, "enough at_once"),
+        **fields_of(found, "enough at_once proposed"),
         "ranks": [fields_of(one, _LOADER) for one in found.ranks],
     }
 

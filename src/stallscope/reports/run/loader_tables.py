@@ -55,6 +55,28 @@ def stages_table(analysis: Analysis) -> Table | None:
     )
 
 
+def trials_table(analysis: Analysis) -> Table | None:
+    """Return the settings of the slowest loader that were tried; None if none were."""
+    found = analysis.input_rates
+    if found is None or not found.slowest.trials:
+        return None
+    trials = found.slowest.trials
+    cells = Cells.for_all([one.ms for one in trials])
+    keeps_up = "The marked one is the smallest that keeps up with what a rank needs."
+    return Table.of(
+        "Settings of the loader",
+        {
+            "Workers": [str(one.workers) for one in trials],
+            "Prefetch": [str(one.prefetch) for one in trials],
+            f"{cells.unit} per batch": [cells.mean(one.ms, one.ci95_ms) for one in trials],
+        },
+        words=frozenset(),
+        emphasised=frozenset(at for at, one in enumerate(trials) if one == found.proposed),
+        note=f"Rank {found.slowest.rank}: the loader alone with other settings."
+        f"{f' {keeps_up}' if found.proposed else ''}",
+    )
+
+
 def _stage_row(stage: InputStage, cells: Cells, whole: float | None) -> tuple[str, ...]:
     part = percent(stage.ms / whole) if whole else NOTHING
     return (stage.kind, stage.name, cells.mean(stage.ms, stage.ci95_ms), part)

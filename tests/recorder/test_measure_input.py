@@ -1,0 +1,118 @@
+"""Settings of a loader are tried in order, and what cannot be tried is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.collector.recorder import measure_input
+from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.measure_input import Loader, check_workers, measure
+from stallscope.collector.recorder.measured_input import MeasuredInput
+
+ALONE = World(0, 1, None)
+
+
+class Clock:
+    """A clock that only loaders move on."""
+
+    ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(measure_input, "monotonic_ns", made)
+    return made
+
+
+@dataclass
+class Pool:
+    """A loader whose batches take 8 ms of one worker; at most four can work at once."""
+
+    clock: Clock
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    batches: int = 1000
+
+    def of(self, workers: int, prefetch: int) -> Iterator[int]:
+        self.asked.append((workers, prefetch))
+        for batch in range(self.batches):
+            self.clock.ns += 8_000_000 // min(workers, 4)
+            yield batch
+
+    def loader(self, **changes: Any) -> Loader:
+        known = Loader(
+            "pytorch", "DataLoader", lambda: self.of(1, 2), lambda _: 4, 1, lambda: ([], None)
+        )
+        return known._replace(with_workers=self.of, **changes)
+
+
+def measured(folder: Path, pool: Pool, workers: int, **changes: Any) -> MeasuredInput:
+    return measure(pool.loader(**changes), 12, folder, ALONE, workers)
+
+
+def test_numbers_of_workers_are_tried_and_then_deeper_queues(tmp_path: Path, clock: Clock) -> None:
+    pool = Pool(clock)
+    found = measured(tmp_path, pool, 6)
+    settings = [(1, 2), (2, 2), (4, 2), (6, 2), (4, 4), (4, 8)]
+    # The first one is the measurement itself.
+    assert pool.asked == [(1, 2), *settings]
+    assert [(trial.workers, trial.prefetch) for trial in found.trials] == settings
+    times = [trial.mean.ms for trial in found.trials if trial.mean is not None]
+    assert times == [8.0, 4.0, 2.0, 2.0, 2.0, 2.0]
+    assert [one["workers"] for one in found.document()["trials"]] == [1, 2, 4, 6, 4, 4]
+    assert "more is no faster" in str(found)
+
+
+def test_without_a_number_nothing_is_tried(tmp_path: Path, clock: Clock) -> None:
+    pool = Pool(clock)
+    found = measured(tmp_path, pool, 0)
+    assert (pool.asked, found.trials) == ([(1, 2)], [])
+    assert "workers  prefetch" not in str(found)
+
+
+def test_data_that_ends_before_there_is_a_rate_has_none(tmp_path: Path, clock: Clock) -> None:
+    found = measured(tmp_path, Pool(clock, batches=8), 8)
+    rates = {trial.workers: trial.mean is not None for trial in found.trials[:4]}
+    assert rates == {1: True, 2: True, 4: False, 8: False}
+    assert all(one["workers"] < 4 for one in found.document()["trials"])
+    assert "no rate" in str(found)
+
+
+def test_an_error_of_a_worker_is_a_sentence(tmp_path: Path, clock: Clock) -> None:
+    def broken(workers: int, prefetch: int) -> Iterator[int]:
+        raise OSError("too many open files")
+
+    loader = Pool(clock).loader()._replace(with_workers=broken)
+    found = measure(loader, 12, tmp_path, ALONE, 4)
+    assert found.trials == []
+    assert found.no_trials == "no more settings were tried: OSError: too many open files"
+    assert found.mean is not None
+
+
+@pytest.mark.parametrize(
+    ("workers", "message"),
+    [
+        (-1, "from 0 on, not -1"),
+        (2.0, "a number of workers, not 2.0"),
+        (True, "a number of workers, not True"),
+        ("4", "a number of workers, not '4'"),
+    ],
+)
+def test_what_is_no_number_of_workers_is_refused(workers: Any, message: str, clock: Clock) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        check_workers(workers, Pool(clock).loader())
+
+
+def test_only_a_loader_with_workers_has_some_to_try(clock: Clock) -> None:
+    other = Pool(clock).loader(kind="tf.data")._replace(with_workers=None)
+    assert check_workers(0, other) == 0
+    with pytest.raises(ValueError, match=r"needs a DataLoader; tf\.data has no workers"):
+        check_workers(4, other)
