@@ -7,7 +7,7 @@ time. The first line of a log only has when growth starts to count.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,8 @@ _TIME = "time_us"
 _LINE = re.compile(rb"\d{1,15}(?:,-?\d{0,15})*")
 _INTERFACE = re.compile(r"([\w.@-]{1,32})_(received_kb|sent_kb|errors)")
 _MOST_COLUMNS = 64
+# A log of days has seconds enough for any picture with this many.
+_MOST_LINES = 1000
 # The largest plausible values: 142 years of microseconds.
 _FURTHEST = 2.0**52
 
@@ -86,6 +88,8 @@ def machine_series(
     if not lines or not columns:
         return (), ()
     table, bad = _table(columns, b"".join(lines).replace(MARK, b""))
+    levels = {name for name, column in _known(columns) if column.is_level} | {_TIME}
+    table = _thinned(table, levels)
     times = _Times(log.wall_minus_monotonic + log.anchor + table[_TIME].astype(np.int64) * 1000)
     series = [
         Series(
@@ -165,6 +169,29 @@ def _parsed(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int
     for name, values in table.items():
         table[name] = np.where(np.abs(values) <= _FURTHEST, values, np.nan)[possible]
     return table, skipped + int((~possible).sum())
+
+
+def _thinned(table: dict[str, Floats], levels: Set[str]) -> dict[str, Floats]:
+    """Merge consecutive lines of a long log, so that thousands of ranks fit into memory.
+
+    The merged line has the last one's time, all growth, and the means of levels.
+    """
+    lines = len(table[_TIME])
+    together = -(-(lines - 1) // _MOST_LINES)
+    if together <= 1:
+        return table
+    # The first line stays, because growth counts from it.
+    starts = np.concatenate([[0], np.arange(1, lines, together)])
+    ends = np.append(starts[1:], lines) - 1
+    found = {}
+    for name, values in table.items():
+        known = ~np.isnan(values)
+        count = np.add.reduceat(known, starts, dtype=np.int64)
+        total = np.add.reduceat(np.where(known, values, 0.0), starts)
+        merged = np.where(count > 0, total, np.nan)
+        found[name] = merged / np.maximum(count, 1) if name in levels else merged
+    found[_TIME] = table[_TIME][ends]
+    return found
 
 
 class _Times:

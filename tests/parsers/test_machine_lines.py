@@ -34,16 +34,16 @@ def of(run: Run, name: str) -> Series:
     return found
 
 
-def seconds(run: Run, name: str) -> list[float]:
+def seconds_of(run: Run, series: Series) -> list[float]:
     anchor = run.logs[0].anchor + run.logs[0].wall_minus_monotonic
-    return [(wall - anchor) / 1e9 for wall in of(run, name).wall_ns.tolist()]
+    return [(wall - anchor) / 1e9 for wall in series.wall_ns.tolist()]
 
 
 def test_growth_becomes_a_rate_and_levels_stay(tmp_path: Path) -> None:
     run = run_with(tmp_path, LINES)
     assert run.problems == ()
     assert of(run, "process_cpu").value.tolist() == [0.5, 1.5]
-    assert seconds(run, "process_cpu") == [2.0, 4.0]
+    assert seconds_of(run, of(run, "process_cpu")) == [2.0, 4.0]
     assert of(run, "process_memory").value.tolist() == [300.0, 301.0, 302.0]
     # This was read once only: over three seconds.
     assert of(run, "process_waiting_for_cores").value.tolist() == pytest.approx([0.2])
@@ -96,3 +96,22 @@ def test_a_value_that_no_system_has_is_left_out(tmp_path: Path) -> None:
     run = run_with(tmp_path, [*LINES[:2], b"#machine 4000000,999999999999999999,302,600,,4000,7"])
     assert of(run, "process_cpu").value.tolist() == [0.5]
     assert of(run, "process_memory").value.tolist() == [300.0, 301.0, 302.0]
+
+
+def test_a_long_log_has_fewer_values_and_the_same_sums_and_means(tmp_path: Path) -> None:
+    seconds = 3600
+    lines = [
+        b"#machine %d,%s,%d,,,,7"
+        % (second * 10**6, b"%d" % (second % 700) if second else b"", second)
+        for second in range(seconds + 1)
+    ]
+    run = run_with(tmp_path, lines)
+    cpu, memory = of(run, "process_cpu"), of(run, "process_memory")
+    assert len(cpu.value) == 900
+    assert len(memory.value) == 901
+    grown = sum(second % 700 for second in range(1, seconds + 1)) / 1000
+    assert (cpu.value * 4).sum() == pytest.approx(grown)
+    # The first line alone, and then four together.
+    assert memory.value[:2].tolist() == [0.0, 2.5]
+    assert memory.value[-1] == pytest.approx(seconds - 1.5)
+    assert seconds_of(run, cpu)[:2] == [4.0, 8.0]
