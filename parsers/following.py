@@ -18,7 +18,7 @@ from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 
 from .grouping import group
-from .growing import COMMENT, ReadLog, head_of
+from .growing import ReadLog, facts_in, head_of
 from .step_log import StepLogParser, is_joined
 
 #: The most rows of all ranks together, and steps, to keep: a user watches the present.
@@ -105,7 +105,7 @@ class Follower:
         last = self._most_steps() * _ROW_BYTES
         if file.size - len(whole) > last:
             # A long log: of the rows between its head and its end only facts are of use.
-            head += b"".join(COMMENT.findall(whole[len(head) :]))
+            head += facts_in(whole[len(head) :])
             rows = file.read(file.size - last)
             rows = rows[rows.find(b"\n") + 1 :]
             offset = file.size - len(rows)

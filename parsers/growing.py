@@ -15,13 +15,16 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed
+from .machine_lines import MARK, continued
 from .reader import Reads, read_in_order
 from .reading import Reading
 from .step_log import MAGIC, StepLogParser, torn_lines
 from .unpacking import Unpacked, unpacked_whole
 
-#: Lines of a step log that describe other lines.
-COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
+# Lines of a step log that are no rows.
+_COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
+# So many lines of machine figures are read again: a figure that is read rarely counts from its last one.
+_FIGURES_AGAIN = 16
 # So many old bytes are compared: a log that was started again is read from its start.
 _OVERLAP = 4096
 # Of problems other than torn lines the last ones are kept.
@@ -38,6 +41,8 @@ class ReadLog:
     version: str
     #: Lines that describe the rows: header, facts, columns.
     head: bytes
+    #: The last lines of machine figures.
+    figures: tuple[bytes, ...]
     #: How many of those lines are torn.
     torn: int
     #: Where the first incomplete line starts, and the bytes before it.
@@ -57,9 +62,12 @@ class ReadLog:
             head: the lines before the rows that describe them.
             offset: where the rows end in the file.
         """
-        head += b"".join(COMMENT.findall(rows))
+        figures = _figures_in(head + rows)
+        head = b"".join(line for line in head.splitlines(True) if not line.startswith(MARK))
+        head += facts_in(rows)
         torn = _PARSER.parse(file.name, head).log.torn
-        return cls(file.size, file.version, head, torn, offset, rows[-_OVERLAP:], parsed, shown)
+        end = rows[-_OVERLAP:]
+        return cls(file.size, file.version, head, figures, torn, offset, end, parsed, shown)
 
     def read_on(self, file: SourceFile) -> ReadLog | None:
         """Read what the log has gained; None if it must be read from its start."""
@@ -76,19 +84,20 @@ class ReadLog:
             return None  # another log has been put after it
         offset = self.offset + len(whole)
         try:
-            rows = _PARSER.parse(file.name, self.head + whole)
+            rows = _PARSER.parse(file.name, self.head + b"".join(self.figures) + whole)
         except UnreadableError:
             return None  # the sentence is that of the whole log
         parsed = self._joined(rows, offset)
         if parsed is None:
             return None
         shown = _with_torn(parsed, parsed.log.torn + 1, self.offset + len(new))
-        facts = b"".join(COMMENT.findall(whole))
+        facts = facts_in(whole)
         return replace(
             self,
             size=file.size,
             version=file.version,
             head=self.head + facts,
+            figures=(*self.figures, *_figures_in(whole))[-_FIGURES_AGAIN:],
             torn=_PARSER.parse(file.name, self.head + facts).log.torn if facts else self.torn,
             offset=offset,
             end=(self.end + whole)[-_OVERLAP:],
@@ -121,6 +130,7 @@ class ReadLog:
             steps=pa.concat_tables([old.steps, new.steps]).combine_chunks(),
             intervals=pa.concat_tables([old.intervals, new.intervals]).combine_chunks(),
             problems=(*other_problems(old), *other_problems(new))[-_MOST_PROBLEMS:],
+            series=continued(old.series, new.series),
         )
         # What is torn in the head was counted when it came.
         return _with_torn(both, old.log.torn + new.log.torn - self.torn, size)
@@ -176,6 +186,16 @@ def _first_read(parsed: Parsed, file: SourceFile, data: bytes) -> ReadLog | None
         return None
     whole = _with_torn(parsed, parsed.log.torn - (offset < len(data)), offset)
     return ReadLog.of(file, head, data[len(head) : offset], offset, whole, parsed)
+
+
+def facts_in(text: bytes) -> bytes:
+    """Return the lines that describe rows: all comments but machine figures."""
+    return b"".join(line for line in _COMMENT.findall(text) if not line.startswith(MARK))
+
+
+def _figures_in(text: bytes) -> tuple[bytes, ...]:
+    found = [line for line in _COMMENT.findall(text) if line.startswith(MARK)]
+    return tuple(found[-_FIGURES_AGAIN:])
 
 
 def head_of(start: bytes) -> bytes:

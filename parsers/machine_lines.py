@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -105,6 +105,38 @@ def machine_series(
     ]
     what = f"{bad} torn or unreadable line(s) of machine figures skipped"
     return tuple(series), (Problem(log.path, what),) if bad else ()
+
+
+def continued(old: Sequence[Series], new: Sequence[Series]) -> tuple[Series, ...]:
+    """Return series of a log that has grown.
+
+    Args:
+        old: those read before.
+        new: those of the last lines before and of all lines since then.
+    """
+    before = {one.name: one for one in old}
+    found = [_continued(before.pop(one.name, None), one) for one in new]
+    return (*before.values(), *found)
+
+
+def _continued(old: Series | None, new: Series) -> Series:
+    if old is None:
+        return new
+    later = new.wall_ns > old.wall_ns[-1]
+    walls = np.concatenate([old.wall_ns, new.wall_ns[later]])
+    values = np.concatenate([old.value, new.value[later]])
+    if len(walls) > 2 * _MOST_LINES:
+        walls, values = _halved(walls, values)
+    return replace(new, wall_ns=walls, value=values)
+
+
+def _halved(walls: Ints, values: Floats) -> tuple[Ints, Floats]:
+    """Merge pairs of values into their means over time."""
+    seconds = np.diff(walls, prepend=2 * walls[:1] - walls[1:2]) / 1e9
+    starts = np.arange(0, len(walls), 2)
+    ends = np.minimum(starts + 1, len(walls) - 1)
+    lasted = np.add.reduceat(seconds, starts)
+    return walls[ends], np.add.reduceat(values * seconds, starts) / lasted
 
 
 def _columns(log: Log) -> list[str]:

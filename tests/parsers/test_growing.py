@@ -14,8 +14,10 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.parsers import read
 from stallscope.parsers.growing import Growing
+from stallscope.run import Run
 
-JOB = Job(ranks=2, steps=60, epochs=3, checkpoint_ms=5.0)
+COLUMNS = ["time_us", "cpu_ms", "resident_mb", "run_delay_ms"]
+JOB = Job(ranks=2, steps=60, epochs=3, checkpoint_ms=5.0, facts={"machine_columns": COLUMNS})
 
 
 class Counted(Source):
@@ -42,7 +44,25 @@ class Counted(Source):
 
 @pytest.fixture
 def whole(tmp_path: Path) -> list[Path]:
-    return write_job(tmp_path / "whole", JOB)
+    """Logs with machine figures between their rows, one of them in every seventh line only."""
+    paths = write_job(tmp_path / "whole", JOB)
+    for path in paths:
+        lines, seconds = [], 0
+        for number, line in enumerate(path.read_bytes().splitlines(keepends=True)):
+            lines.append(line)
+            if number % 4 == 3:
+                rare = b"%d" % (7 * seconds) if seconds % 7 == 0 else b""
+                figures = (seconds * 10**6, seconds % 5 if seconds else b"", 300 + seconds, rare)
+                lines.append(
+                    b"#machine " + b",".join(b"%b" % _cell(one) for one in figures) + b"\n"
+                )
+                seconds += 1
+        path.write_bytes(b"".join(lines))
+    return paths
+
+
+def _cell(value: int | bytes) -> bytes:
+    return value if isinstance(value, bytes) else b"%d" % value
 
 
 @pytest.fixture
@@ -58,6 +78,12 @@ def same(logs: Path, growing: Growing) -> None:
     assert own.problems == other.problems
     assert own.steps.equals(other.steps)
     assert own.intervals.equals(other.intervals)
+    assert figures(own) == figures(other)
+
+
+def figures(run: Run) -> dict[tuple[str, int | None], tuple[list[int], list[float]]]:
+    found = {(one.name, one.rank): one for one in run.series}
+    return {key: (one.wall_ns.tolist(), one.value.tolist()) for key, one in found.items()}
 
 
 def cuts(data: bytes) -> Iterator[int]:
@@ -76,6 +102,12 @@ def test_a_log_cut_anywhere_becomes_the_whole_log(whole: list[Path], logs: Path)
             (logs / path.name).write_bytes(data[:cut])
             same(logs, growing)
         assert len(list(logs.iterdir())) == number + 1
+    (run,) = read(str(logs), reads=growing)
+    assert sorted(one.name for one in run.series) == [
+        *(["process_cpu"] * 2),
+        *(["process_memory"] * 2),
+        *(["process_waiting_for_cores"] * 2),
+    ]
 
 
 def test_only_new_bytes_are_read(whole: list[Path], logs: Path) -> None:

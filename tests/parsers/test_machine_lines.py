@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.parsers import read
+from stallscope.parsers.machine_lines import continued
 from stallscope.run import Run, Series
 
 COLUMNS = ["time_us", "cpu_ms", "resident_mb", "run_delay_ms", "host_cpu_ms", "eth0_sent_kb", "new"]
@@ -115,3 +118,15 @@ def test_a_long_log_has_fewer_values_and_the_same_sums_and_means(tmp_path: Path)
     assert memory.value[:2].tolist() == [0.0, 2.5]
     assert memory.value[-1] == pytest.approx(seconds - 1.5)
     assert seconds_of(run, cpu)[:2] == [4.0, 8.0]
+
+
+def test_a_series_that_grows_without_end_is_halved_and_keeps_its_mean() -> None:
+    walls = np.arange(1, 2001, dtype=np.int64) * 10**9
+    old = Series("process_cpu", "cores", "a", 0, "x", walls, np.full(2000, 1.0))
+    more = np.arange(1999, 2101, dtype=np.int64) * 10**9
+    (joined,) = continued((old,), (replace(old, wall_ns=more, value=np.full(102, 3.0)),))
+    assert len(joined.value) == 1050
+    assert joined.wall_ns[-1] == 2100 * 10**9
+    assert joined.value.mean() == pytest.approx((2000 * 1.0 + 100 * 3.0) / 2100)
+    # One that has no value in the last lines stays.
+    assert continued((old,), ()) == (old,)
