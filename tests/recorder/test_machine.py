@@ -178,6 +178,9 @@ def test_a_rate_is_of_the_time_in_which_only_the_link_was_in_the_way() -> None:
     counts = _Counts(5_000_000, 900_000, 300_000, 0)
     assert before._replace(counts=counts).rate_since(before) == 4_000_000 / 500
     assert before.rate_since(before) is None
+    # The kernel has counted no time for four megabytes: it was less than ten milliseconds.
+    fast = before._replace(counts=_Counts(5_000_000, 100_000, 0, 0))
+    assert fast.rate_since(before) == 4_000_000 / 10
 
 
 def test_a_process_without_connections_to_other_hosts_has_none() -> None:

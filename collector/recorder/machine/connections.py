@@ -64,13 +64,16 @@ class _Connection(NamedTuple):
         return self._replace(counts=_Counts(*map(sum, zip(self.counts, earlier.counts))))
 
     def rate_since(self, earlier: "_Connection") -> Optional[float]:
-        """Return the rate of the link since then, kB/s; None if too little was sent to tell."""
+        """Return the rate of the link since then, kB/s; None if too little was sent to tell.
+
+        A fast link delivers in less time than the kernel counts: then the rate is at least this.
+        """
         now, before = self.counts, earlier.counts
         sent = now.sent - before.sent
         busy_us = now.busy_us - now.limited_us - before.busy_us + before.limited_us
-        if sent < _FEWEST_BYTES or busy_us < _LEAST_BUSY_US:
+        if sent < _FEWEST_BYTES:
             return None
-        return sent * 1e3 / busy_us
+        return sent * 1e3 / max(busy_us, _LEAST_BUSY_US)
 
     def row(self) -> Dict[str, Any]:
         return {
