@@ -9,6 +9,7 @@ import numpy as np
 from stallscope.analysis import Analysis
 from stallscope.analysis.views.machines import Columns, Quantity, over, quantities
 from stallscope.arrays.types import Floats
+from stallscope.formatting.lists import joined
 from stallscope.formatting.numbers import Scale, amount, scale_for
 from stallscope.text.machines import of_whom, reading, scale, title
 
@@ -80,7 +81,7 @@ def _sentence(quantity: Quantity, columns: Columns) -> str:
         f", every {amount(float(np.median(np.concatenate(apart))) / 1e6, 'ms')}" if apart else ""
     )
     low, high = np.nanmin(columns.low), np.nanmax(columns.high)
-    where = ", ".join(dict.fromkeys(series.where for series in quantity.series))
+    where = joined(list(dict.fromkeys(series.where for series in quantity.series)))
     return (
         f"{f'Of {of}: the' if of else 'The'} mean, and the range of single values, "
         f"{reading(low, unit)} to {reading(high, unit)} in all. Measured by the machines themselves"
