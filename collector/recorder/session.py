@@ -346,6 +346,10 @@ class Session:
             self._copy_if_due()
             self.cost.background_ns = time.thread_time_ns()
         self._read_machine(at_the_end=True)
+        if self._monitor is not None:
+            self._monitor.close()
+            # A process may have many sessions, and a monitor has files open.
+            self._monitor = None
 
     def _start_monitor(self) -> None:
         """Open what the kernel offers, here: it is no work for the training thread."""

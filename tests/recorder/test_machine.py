@@ -7,15 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.waiting import wait_until
 
 from stallscope.collector.recorder.identity import World
-from stallscope.collector.recorder.machine import host, process
+from stallscope.collector.recorder.machine import gpus, host, process
 from stallscope.collector.recorder.machine.connections import (
     Connections,
     _by_ends,
@@ -207,6 +209,25 @@ def test_a_session_writes_lines_that_become_series(tmp_path: Path) -> None:
     assert max(len(line) for line in path.read_text().splitlines() if "#machine" in line) < 200
 
 
+def test_a_closed_session_leaves_no_file_open(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    for number in range(3):
+        session = Session(tmp_path / str(number), World(0, 1, None), {}, 0, 0.05)
+        path = session.path
+        assert path is not None
+        wait_until(partial(_has_figures, path), "a line")
+        assert descriptors() > before + 5
+        session.close()
+        assert descriptors() == before
+
+
+def _has_figures(path: Path) -> bool:
+    return "#machine " in path.read_text()
+
+
 def test_without_the_option_there_is_no_line(tmp_path: Path) -> None:
     session = Session(tmp_path, World(0, 1, None), {}, 0, 0.05, machine=False)
     path = session.path
@@ -238,10 +259,15 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, ull *reasons) {
 }
 """
 PROGRAM = """
-import sys
+import sys, threading
 from stallscope.collector.recorder.machine.monitor import Monitor
 monitor = Monitor(0, int(sys.argv[1]))
 print(dict(zip(monitor.columns, monitor.line(0).split()[1].split(","))))
+monitor.close()
+for thread in threading.enumerate():
+    if thread.name == "stallscope-gpu":
+        thread.join(20)
+        assert not thread.is_alive()
 """
 
 
@@ -286,3 +312,21 @@ def test_the_driver_tells_of_the_ranks_own_gpu(
     )
     names = ["gpu_percent", "gpu_memory_mb", "gpu_clock_mhz", "gpu_power_cap", "gpu_heat"]
     assert ([found[name] for name in names] if names[0] in found else None) == expected
+
+
+def test_an_answer_that_does_not_come_any_more_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck, answers = threading.Event(), iter([[87], [88]])
+
+    def ask() -> list[int | None]:
+        found: list[int | None] = list(next(answers, []))
+        if not found:
+            stuck.wait()
+        return found
+
+    monkeypatch.setattr(gpus, "_EVERY_SECONDS", 0.001)
+    latest = gpus._Latest(ask)
+    wait_until(lambda: latest.read() == [88], "the second answer")
+    monkeypatch.setattr(gpus, "_FRESH_SECONDS", 0.0)
+    assert latest.read() == [None]
+    latest.stop.set()
+    stuck.set()

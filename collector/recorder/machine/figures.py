@@ -28,6 +28,8 @@ class Source(NamedTuple):
     read: Callable[[], List[Optional[int]]]
     #: Whether reading takes so long that it depends on its cost how often that is done.
     is_slow: bool = False
+    #: End what it does in the background.
+    close: Optional[Callable[[], None]] = None
 
 
 class KernelFile:

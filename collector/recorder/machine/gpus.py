@@ -1,10 +1,16 @@
-"""What NVIDIA's driver tells of the rank's own GPU, where its library is there."""
+"""What NVIDIA's driver tells of the rank's own GPU, where its library is there.
+
+A driver whose GPU hangs may not answer, and the log must be written all the same: a thread of its own
+asks it.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, List, Mapping, Optional
+import threading
+import time
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 from .figures import Figure, Source
 
@@ -12,6 +18,10 @@ _LIBRARY = "libnvidia-ml.so.1"
 _SM_CLOCK = 1
 # Reasons for lower clocks, from nvml.h: the power cap and the power brake; slowdowns by heat.
 _POWER, _HEAT = 0x04 | 0x80, 0x08 | 0x20 | 0x40
+
+_EVERY_SECONDS = 1.0
+# An older answer is missing.
+_FRESH_SECONDS = 3.0
 
 _FIGURES = (
     Figure("gpu_percent", grows=False),
@@ -65,7 +75,30 @@ def source_of_gpu(local_rank: int) -> Source:
         values = [busy.gpu, memory.used, clock.value, *held]
         return [value if known else None for value, known in zip(values, [*knows, knows[-1]])]
 
-    return Source(_FIGURES, read, is_slow=True)
+    latest = _Latest(read)
+    return Source(_FIGURES, latest.read, close=latest.stop.set)
+
+
+class _Latest:
+    """Asks once a second, until it is stopped, and has the latest answer."""
+
+    def __init__(self, ask: Callable[[], List[Optional[int]]]) -> None:
+        self.stop = threading.Event()
+        self._ask = ask
+        # The first answer shows that there will be others.
+        self._answer: Tuple[float, List[Optional[int]]] = (time.monotonic(), ask())
+        threading.Thread(target=self._ask_on, name="stallscope-gpu", daemon=True).start()
+
+    def _ask_on(self) -> None:
+        while not self.stop.wait(_EVERY_SECONDS):
+            try:
+                self._answer = (time.monotonic(), self._ask())
+            except Exception:  # nothing of it is needed for anything else
+                return
+
+    def read(self) -> List[Optional[int]]:
+        at, values = self._answer
+        return values if time.monotonic() - at < _FRESH_SECONDS else [None] * len(values)
 
 
 def own_device(env: Mapping[str, str], local_rank: int) -> str:

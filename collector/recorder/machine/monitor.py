@@ -77,6 +77,12 @@ class Monitor:
         self._written = totals
         return {"connections": totals}
 
+    def close(self) -> None:
+        """End what sources do in the background; files are closed with the monitor."""
+        for source in self._sources:
+            if source.close is not None:
+                source.close()
+
     def _cells(self, at: int, now: int, at_the_end: bool) -> List[str]:
         source = self._sources[at]
         nothing = [""] * len(source.figures)
