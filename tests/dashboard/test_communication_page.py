@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
+from support.links import run_with_links
 from support.step_logs import write_job
 
 from stallscope.analysis import analyse
@@ -421,3 +422,14 @@ def test_the_pictures_are_drawn_in_a_browser(open_page: Open, scheme: str, width
         expect(picture.locator(".main-svg").first).to_be_visible()
     expect(page.get_by_role("link", name="Communication")).to_have_attribute("aria-current", "page")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_links_between_hosts_are_there_the_slow_ones_first() -> None:
+    run = run_with_links(slow=True)
+    page = view_at(RunStore([run]), f"/run/{run.id}/communication", "")
+    _, *rows = table_rows(page, "Links between hosts")
+    assert [row[:3] for row in rows] == [
+        ["h1 (rank 0)", "h3", "36.0"],
+        ["h3 (rank 2)", "h2", "36.0"],
+        ["h2 (rank 1)", "h1", "800"],
+    ]

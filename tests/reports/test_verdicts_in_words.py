@@ -7,13 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.links import run_with_links
+from support.reports import rendered
 
-from stallscope.analysis import Analysis
+from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.bottleneck import Bottleneck
+from stallscope.analysis.gains.reason import Reason
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import listed
+from stallscope.reports.base import ReportOptions
 from stallscope.reports.run.contents import advice
 from stallscope.text import stragglers
 from stallscope.text.gains import (
@@ -247,3 +251,28 @@ def test_reports_state_what_figures_are_based_on(case: Callable[[str], Analysis]
     assert basis(case("one rank")) == "199 steady steps of 1 rank"
     assert basis(case("a missing rank")) == "199 steady steps of 3 of 4 ranks"
     assert basis(case("host stamps only")) == "200 unstamped steps of 2 ranks"
+
+
+def test_every_format_says_why_and_which_link_is_slow(
+    case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    reason = Reason(
+        "throttled",
+        "Rank 2: the cgroup was throttled in 38% of its periods (peers: 2%).",
+        (2,),
+        (),
+        "share of throttled periods",
+        "%",
+        "cgroup_throttled_periods",
+        38.0,
+        2.0,
+        (34.0, 38.0),
+    )
+    analysis = case("a slow rank and a baseline")
+    explained = replace(analysis, bottleneck=replace(analysis.bottleneck, why=(reason,)))
+    linked = analyse(run_with_links(slow=True))
+    for form in ("html", "md"):
+        words = "the cgroup was throttled in 38% of its periods"
+        assert words in rendered(form, explained, options)
+        assert "Host h3 has a slow link" in rendered(form, linked, options)
+        assert "Links between hosts" in rendered(form, linked, options)

@@ -1,0 +1,66 @@
+"""Runs whose ranks know the links between their hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from simulator import Clocks, Job, simulate
+
+from stallscope.run import Run
+
+HOSTS = ("h1", "h2", "h3", "h4")
+
+
+def address(host: str) -> str:
+    return f"10.0.0.{host[1:]}"
+
+
+def row(local: str, peer: str, **changes: Any) -> dict[str, Any]:
+    known = {
+        "local": address(local),
+        "peer": address(peer),
+        "sent_kb": 200_000,
+        "busy_ms": 2000,
+        "limited_ms": 0,
+        "rate_kb_s": [90_000, 100_000, 110_000],
+        "round_trip_us": [80, 100, 120],
+        "least_round_trip_us": 5,
+        "retransmitted": 3,
+    }
+    return {**known, **changes}
+
+
+SLOW = {"rate_kb_s": [4000, 4500, 4800], "round_trip_us": [14_000, 27_000, 46_000]}
+
+
+def run_with_links(slow: bool, wall_ms: float = 0.0, skew_ms: float = 0.0) -> Run:
+    """A ring of three hosts, whose last one may have a slow link.
+
+    Args:
+        slow: whether it has.
+        wall_ms: by how much the second host's wall clock is ahead.
+        skew_ms: how much later than elsewhere the second host's allreduces are complete.
+    """
+    clocks = Clocks(offsets_ms=[0.0, 500.0, 900.0])
+    job = Job(ranks=3, ranks_per_host=1, steps=300, compute_ms=24.0, clocks=clocks)
+    run = simulate(replace(job, host_names=HOSTS[:3])).run
+    logs = []
+    for log, peer in zip(run.logs, (2, 0, 1), strict=True):
+        other = SLOW if slow and "h3" in (log.host, HOSTS[peer]) else {}
+        rows = [row(log.host, HOSTS[peer], **other)]
+        offset = round(([0.0, 500.0, 900.0][log.rank]) * 1e6)
+        anchor = {
+            "monotonic_ns": log.anchor,
+            "wall_ns": 10**18 + log.anchor - offset + round(wall_ms * 1e6) * (log.rank == 1),
+        }
+        facts = {**log.facts, "connections": rows, "gradient_bytes": 1_000_000, "anchor": anchor}
+        logs.append(replace(log, facts=facts))
+    steps = run.steps
+    if skew_ms:
+        late = np.where(steps["rank"].to_numpy() == 1, round(skew_ms * 1e6), 0)
+        for name in ("reduced", "end"):
+            at = steps.schema.get_field_index(name)
+            steps = steps.set_column(at, steps.schema.field(name), [steps[name].to_numpy() + late])
+    return replace(run, logs=tuple(logs), steps=steps)
