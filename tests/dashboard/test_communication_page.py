@@ -426,7 +426,7 @@ def test_the_pictures_are_drawn_in_a_browser(open_page: Open, scheme: str, width
 
 def test_the_links_between_hosts_are_there_the_slow_ones_first() -> None:
     run = run_with_links(slow=True)
-    page = view_at(RunStore([run]), f"/run/{run.id}/communication", "")
+    page = view_at(RunStore([run]), f"/run/{run.id}/communication", "").content
     _, *rows = table_rows(page, "Links between hosts")
     assert [row[:3] for row in rows] == [
         ["h1 (rank 0)", "h3", "36.0"],
