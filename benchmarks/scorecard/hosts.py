@@ -54,6 +54,9 @@ def hosts_of(case: Case) -> Iterator[Lab]:
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory())
         lab = stack.enter_context(Lab(Path(place) / "lab", case.hosts, passed))
+        # The pressure in each host's own groups.
+        for host in lab.hosts:
+            _ = host.limits
         if case.rank is not None:
             slow = lab.hosts[case.rank]
             if case.what == "throttled":
@@ -128,8 +131,11 @@ def _pinned(case: Case, command: list[str], core: object) -> list[str]:
 def run_one(out: Path, case: Case) -> Score | None:
     """Train one case and score it; None if that fails."""
     folder = out / case.name
-    if train(case, folder):
-        return None
+    return None if train(case, folder) else score_logs(case, folder)
+
+
+def score_logs(case: Case, folder: Path) -> Score | None:
+    """Score what a training left; None if it cannot be read."""
     try:
         (run,) = read(str(log_dir(folder)))
         return score(case, analyse(run))
@@ -148,6 +154,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--what", type=words(kinds), default=kinds, help="train only these")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "hosts")
+    parser.add_argument("--again", action="store_true", help="only score what was trained again")
     parser.add_argument("--estimate", action="store_true", help="only print how long it takes")
     return parser
 
@@ -161,6 +168,12 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     done = {one["name"] for one in read_scores(out / SCORES)}
     planned = plan(options.framework, options.runs, options.seed)
+    if options.again:
+        scores = [score_logs(case, out / case.name) for case in planned if case.name in done]
+        (out / SCORES).unlink(missing_ok=True)
+        for one in filter(None, scores):
+            append_score(out / SCORES, one)
+        return
     missing = [case for case in planned if case.name not in done and case.what in options.what]
     print(f"{len(missing)} runs, about {len(missing) * _RUN_SECONDS / 60:.0f} minutes")
     if options.estimate:

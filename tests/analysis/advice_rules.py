@@ -75,7 +75,7 @@ BY_LINE: Mapping[str, Follow] = {
     r"^dataset = dataset\.repeat\(\)\.shuffle\(": pipeline("Repeat", "Shuffle"),
     r"^dataset = dataset\.bucket_by_sequence_length\(": pipeline("GroupByWindow"),
     r"private_threadpool_size = (\d+)": facts(loader_threads=int),
-    r"^DataLoader\(.*num_workers=(\d+), persistent": facts(
+    r"^DataLoader\(.*num_workers=(\d+), (?:prefetch_factor=\d+, )?persistent": facts(
         loader_workers=int, persistent_workers=True
     ),
     r'reader_pool_type="process", workers_count=(\d+)': pool(

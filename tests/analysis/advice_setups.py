@@ -37,7 +37,7 @@ from stallscope.analysis.settings.cores import CpuLoad
 from stallscope.analysis.settings.setup import AVERAGES, Pool, Setup
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.arrays.stats import Mean
-from stallscope.run import Run
+from stallscope.run import LoaderTrial, Run
 
 #: Four ranks on one host with spare CPU cores.
 KERAS = Setup(
@@ -116,6 +116,8 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         pieces.append(for_crowded_cores(setup, load))
     for stage in ("read", "decode", "augment", "batch"):
         pieces += for_late_input(setup, stage)
+    if setup.framework == "torch":
+        pieces += for_late_input(setup, None, LoaderTrial(3, 4, 20.0, (19.0, 21.0)))
     for late in (
         straggler(),
         straggler("input"),

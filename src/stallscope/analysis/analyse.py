@@ -124,7 +124,7 @@ class _Analyser:
         if world is None or self.steady is None:
             return None
         # Arrivals on one clock need no completions to align, so they hide no lateness.
-        blind_ns = world.clocks.skew if len(world.clocks.names) > 1 else 0.0
+        blind_ns = world.clocks.blind
         cores = CoreUse.of(self.run)
         return attribute(self.steady, world.hosts, self.comparable.baseline, blind_ns, cores)
 

@@ -33,7 +33,7 @@ def for_late_input(
         stage: the kind of the pipeline's longest stage, if measured.
         proposed: a setting of the loader that keeps up with training, if one was tried.
     """
-    if proposed is not None:
+    if proposed is not None and proposed.workers != setup.loader_workers:
         return (_as_tried(setup, proposed),)
     pieces = [*_by_stage(setup, stage), *_crowded(setup), *_ahead(setup), *_once(setup)]
     return tuple(dict.fromkeys(pieces)) or (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from stallscope.run import Run
 
 from .causality import LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
-from .wall_clocks import wall_clocks, with_wall_clocks
+from .link_delays import corrected_by_links
 
 #: Timestamps of a step, in their order.
 STAMPS = ("begin", "data", "ready", "reduced", "end")
@@ -94,9 +93,9 @@ def align(run: Run, generation: int) -> AlignedSteps:
     dense = pivot(table, (*STAMPS, "samples"), run.allocate, sessions)
     last_log = run.last_logs_of(generation)
     logs = [last_log[rank] for rank in dense.ranks]
-    walls = wall_clocks(run, logs)
-    corrected = None if walls is None else partial(with_wall_clocks, walls=walls)
-    clocks = align_clocks(dense.cells, [log.clock_domain for log in logs], corrected)
+    clocks = align_clocks(
+        dense.cells, [log.clock_domain for log in logs], corrected_by_links(run, logs)
+    )
     intervals = _intervals(run, generation, np.array(dense.ranks))
     if len(clocks.names) > 1:
         intervals = _intervals_shifted(intervals, clocks, dense.steps)

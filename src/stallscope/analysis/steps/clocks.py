@@ -72,6 +72,8 @@ class Clocks:
     systematic: Floats
     #: Whether skew could be seen: it shows only among ranks that share a clock.
     skew_seen: bool
+    #: Per clock, nanoseconds: by how much links between hosts may delay completions; None if unknown.
+    link_delay: Floats | None = None
     #: The most by which any clock could be shifted before a rank would be reduced before the last one
     #: is ready (in 99 of 100 steps), nanoseconds: skew between hosts cannot be larger than that.
     bound: float | None = None
@@ -86,7 +88,20 @@ class Clocks:
     @property
     def uncertainty(self) -> Floats:
         """Per rank, the uncertainty of its offset from the reference clock, nanoseconds."""
-        return np.asarray((self.statistical + self.systematic)[self.of_rank])
+        return np.asarray((self.statistical + self.bias)[self.of_rank])
+
+    @property
+    def bias(self) -> Floats:
+        """Per clock, nanoseconds: the error of its offset that more steps do not make smaller."""
+        if self.link_delay is None:
+            return self.systematic
+        return np.maximum(self.systematic, self.link_delay)
+
+    @property
+    def blind(self) -> float:
+        """The smallest difference between hosts that is no error of their clocks, nanoseconds."""
+        finite = self.bias[np.isfinite(self.bias)]
+        return float(finite.max(initial=0.0)) if len(self.names) > 1 else 0.0
 
     @property
     def mean_offset(self) -> Floats:
@@ -297,6 +312,7 @@ def _every_step(clocks: Clocks, reduced: Ints) -> Clocks:
         offset=offset,
         statistical=scatter,
         systematic=clocks.systematic[clocks.of_rank],
+        link_delay=None if clocks.link_delay is None else clocks.link_delay[clocks.of_rank],
     )
 
 
@@ -317,7 +333,7 @@ def _checked(clocks: Clocks, ready: Ints, reduced: Ints) -> Clocks:
     first = np.where(reduced == LATEST, LATEST, reduced - clocks.offset)
     latest, earliest = last.max(axis=1, initial=NULL), first.min(axis=1, initial=LATEST)
     known = (latest != NULL) & (earliest != LATEST)
-    uncertainty = 2 * clocks.statistical + clocks.systematic
+    uncertainty = 2 * clocks.statistical + clocks.bias
     widest = uncertainty[np.isfinite(uncertainty)].max(initial=0.0)
     violated = known & (earliest < latest - int(_ROUNDING + widest))
     several = len(clocks.names) > 1 and known.any()

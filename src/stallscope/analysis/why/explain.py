@@ -30,6 +30,8 @@ _SHARE_OF_EXCESS = 0.5
 # What slows down all ranks is seen on so many of them.
 _NEARLY_ALL = 0.9
 _STAGES = ("input", "compute", "other")
+# What makes a stage slow more directly than other reasons do.
+_OF_STAGE = {"input": frozenset({"disk", "major_faults", "memory_pressure"})}
 
 # A reason, and by how many times what matters it is exceeded.
 _Weighed = tuple[float, Reason]
@@ -77,7 +79,7 @@ def with_reasons(
         counted: what machines counted.
         stragglers: the run's stragglers.
     """
-    own = _of_stragglers(counted, stragglers) if verdict.ranks else _of_all(counted)
+    own = _of_stragglers(counted, stragglers) if verdict.ranks else _of_all(counted, verdict)
     found = tuple(own)
     todo = [advice(one.code, whom(one.ranks, one.hosts)) for one in found]
     first = dict.fromkeys(text for text in todo if text is not None)
@@ -92,14 +94,14 @@ def _of_stragglers(counted: Counted, stragglers: Sequence[Straggler]) -> Iterato
         if not own or not peers or one.work is not None:
             continue
         found = [reason for sign in SIGNS for reason in _compared(counted, sign, own, peers)]
-        found = _without_consequences(found)
+        found = _without_consequences(found, one.stage)
         yield from (reason for _, reason in found[:_MOST_REASONS])
         if not found:
             least = _SHARE_OF_EXCESS * one.excess_ms.value
             yield from (reason for _, reason in _compared(counted, CPU_TIME, own, peers, least))
 
 
-def _of_all(counted: Counted) -> Iterator[Reason]:
+def _of_all(counted: Counted, verdict: Bottleneck) -> Iterator[Reason]:
     """Yield what is too much on all ranks together."""
     found = []
     for sign in SIGNS:
@@ -111,11 +113,12 @@ def _of_all(counted: Counted) -> Iterator[Reason]:
             hosts = tuple(dict.fromkeys(counted.hosts)) if sign.of_host else ()
             reason = _reason(sign, (), hosts, mean, None, mean.ci95)
             found.append((mean.value / sign.most, reason))
-    yield from (reason for _, reason in _without_consequences(found)[:_MOST_REASONS])
+    found = _without_consequences(found, verdict.cause)
+    yield from (reason for _, reason in found[:_MOST_REASONS])
 
 
-def _without_consequences(found: Sequence[_Weighed]) -> list[_Weighed]:
-    """Sort reasons, the largest first; leave out what follows from others.
+def _without_consequences(found: Sequence[_Weighed], stage: str | None) -> list[_Weighed]:
+    """Sort reasons, those of the stage first and then the largest; leave out what follows from others.
 
     A throttled process waits for cores. Other processes are only in the way of one that waits for cores.
     Clocks that are held down are low.
@@ -127,7 +130,8 @@ def _without_consequences(found: Sequence[_Weighed]) -> list[_Weighed]:
     if "waits_for_cores" not in codes:
         dropped.add("other_processes")
     kept = [(weight, reason) for weight, reason in found if reason.code not in dropped]
-    return sorted(kept, key=lambda pair: -pair[0])
+    own = _OF_STAGE.get(stage or "", frozenset())
+    return sorted(kept, key=lambda pair: (pair[1].code not in own, -pair[0]))
 
 
 def _compared(

@@ -37,12 +37,14 @@ def _named(name: str) -> Callable[[Counted], Floats | None]:
     return lambda counted: counted.of.get(name)
 
 
-def _largest(*names: str) -> Callable[[Counted], Floats | None]:
-    """Return the largest of quantities that include each other."""
+def _pressure(what: str) -> Callable[[Counted], Floats | None]:
+    """Return the pressure in each rank's cgroup, or on its host where that is unknown."""
 
     def of(counted: Counted) -> Floats | None:
-        known = [counted.of[name] for name in names if name in counted.of]
-        return np.fmax.reduce(known) if known else None
+        own, whole = (counted.of.get(f"{place}_{what}_pressure") for place in ("cgroup", "host"))
+        if own is None or whole is None:
+            return whole if own is None else own
+        return np.where(np.isnan(own), whole, own)
 
     return of
 
@@ -151,7 +153,7 @@ SIGNS = (
         "%",
         5.0,
         10.0,
-        _largest("cgroup_memory_pressure", "host_memory_pressure"),
+        _pressure("memory"),
     ),
     Sign(
         "disk",
@@ -160,7 +162,7 @@ SIGNS = (
         "%",
         10.0,
         25.0,
-        _largest("cgroup_io_pressure", "host_io_pressure"),
+        _pressure("io"),
     ),
     Sign(
         "waits_for_cores",

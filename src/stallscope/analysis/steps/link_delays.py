@@ -1,0 +1,107 @@
+"""How far links between hosts may delay completions, and so how wrong clocks may be that rest on them.
+
+Completions of one allreduce differ by no more than about a round trip: that is part of a clock's error,
+and cannot be told from an offset. Behind a slow link the last piece of every allreduce arrives late, by
+the same time in every step: on completions alone that looks like a wrong clock. Wall clocks do not know
+of links. They are used where they lie within what the slow link explains; how wrong they are is the
+kernel's own bound, where something synchronises them, and the link's delay otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from stallscope.arrays.types import Floats, Ints
+from stallscope.run import Log, Run
+
+from .clocks import Clocks
+from .links import SlowLinks, links, slow_links
+
+# More steps than this outside of what the link explains: then the wall clocks are wrong.
+_MOST_OUTSIDE = 0.05
+_CLOCK_ERROR = "host_clock_error"
+
+
+@dataclass(frozen=True)
+class _WallClocks:
+    """The wall clocks of a job's hosts, C of them, in the order of ``Clocks.names``."""
+
+    #: What must be subtracted from a clock's times to get the reference's, by wall time.
+    offset: Ints
+    #: The kernel's bound on the error of each offset; infinite where nothing synchronises a clock.
+    error: Floats
+
+
+def corrected_by_links(run: Run, logs: Sequence[Log]) -> Callable[[Clocks], Clocks] | None:
+    """Return what corrects clocks from completions; None if nothing is known of the links.
+
+    Args:
+        run: the run.
+        logs: the last log of each of the world's ranks.
+    """
+    found = links(run)
+    if not found:
+        return None
+    slow, walls = slow_links(found), _wall_clocks(run, logs)
+    if slow is None:
+        # In most of the time.
+        trip = max(link.round_trip_ms[2] for link in found)
+        return partial(_delayed, delay=trip * 1e6)
+    delay = _delay_behind(slow, run)
+    if walls is None:
+        return partial(_delayed, delay=delay)
+    return partial(_on_wall_clocks, delay=delay, walls=walls)
+
+
+def _delayed(clocks: Clocks, delay: float) -> Clocks:
+    """Return clocks whose error may be as large as a delay."""
+    own = np.full(len(clocks.names), delay)
+    own[0] = 0.0
+    return replace(clocks, link_delay=own)
+
+
+def _on_wall_clocks(clocks: Clocks, delay: float, walls: _WallClocks) -> Clocks:
+    """Return clocks on wall time where that lies within a delay of the completions."""
+    delayed = _delayed(clocks, delay)
+    assert delayed.link_delay is not None
+    own, offset = delayed.link_delay.copy(), clocks.offset.copy(order="F")
+    for c in range(1, len(clocks.names)):
+        apart = np.abs(clocks.offset[:, c] - walls.offset[c])
+        explained = apart <= delay + 2 * clocks.statistical[c]
+        if np.mean(~explained) <= _MOST_OUTSIDE:
+            offset[:, c] = walls.offset[c]
+            own[c] = min(delay, walls.error[c])
+    return replace(clocks, method="wall clocks", offset=offset, link_delay=own)
+
+
+def _delay_behind(slow: SlowLinks, run: Run) -> float:
+    """Return how late a piece of an allreduce is behind slow links, nanoseconds."""
+    gradients = run.fact("gradient_bytes")
+    # In a ring each rank has one piece per rank.
+    piece = gradients / run.size if isinstance(gradients, (int, float)) else 0.0
+    return max(
+        link.round_trip_ms[2] * 1e6 + piece * 8 * 1e3 / max(link.mbit_s[0], 1e-3)
+        for link in slow.links
+    )
+
+
+def _wall_clocks(run: Run, logs: Sequence[Log]) -> _WallClocks | None:
+    """Return the hosts' wall clocks; None if a log has none."""
+    if not all(log.has_wall_clock for log in logs):
+        return None
+    by_domain = {log.clock_domain: log for log in reversed(logs)}
+    first, *others = (by_domain[name] for name in dict.fromkeys(log.clock_domain for log in logs))
+    offset = [first.wall_minus_monotonic - log.wall_minus_monotonic for log in (first, *others)]
+    errors = [_error(run, log) for log in (first, *others)]
+    summed = [0.0, *(errors[0] + error for error in errors[1:])]
+    return _WallClocks(np.array(offset, np.int64), np.array(summed))
+
+
+def _error(run: Run, log: Log) -> float:
+    """Return the kernel's bound on the error of a host's wall clock, nanoseconds."""
+    own = [one for one in run.series if one.name == _CLOCK_ERROR and one.node == log.host]
+    return max((float(one.value.max()) * 1e6 for one in own), default=np.inf)
