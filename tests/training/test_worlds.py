@@ -46,6 +46,9 @@ def logs_in(folder: Path) -> list[SeenLog]:
     found = []
     for file in folder.glob("*.steps.csv"):
         text = file.read_text()
+        if "\n" not in text:
+            # It has just been made.
+            continue
         facts = json.loads(text.partition("\n")[0].split(" ", 2)[2])
         steps = [int(step) for step in re.findall(r"^step,(\d+),", text, re.MULTILINE)]
         found.append(
