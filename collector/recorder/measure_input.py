@@ -23,6 +23,7 @@ logger = logging.getLogger("stallscope")
 # Settings are tried for so long at most.
 _MOST_TRIAL_SECONDS = 10.0
 _PREFETCH_DEPTHS = (4, 8)
+_FEWEST_ROUNDS = 10
 
 # At most this fraction (one in three) of the batches is warm-up.
 _MOST_WARM_UP = 3
@@ -235,13 +236,17 @@ def _trial(
     until = monotonic_ns() + int(_MOST_TRIAL_SECONDS * 1e9)
     # Queues are full at first, which is no rate.
     ahead = workers * prefetch + 1
+    wanted = ahead + max(steps, _FEWEST_ROUNDS * workers)
     with contextlib.suppress(StopIteration):
-        while len(times) < steps + ahead and monotonic_ns() < until:
+        while len(times) < wanted and monotonic_ns() < until:
             begin = monotonic_ns()
             next(batches)
             times.append(monotonic_ns() - begin)
     counted = times[ahead:]
-    return Trial(workers, prefetch, mean_of(counted) if counted else None)
+    # Workers deliver in rounds, of which only the first batch is waited for: a round is one value.
+    starts = range(0, len(counted) - workers + 1, workers)
+    rounds = [sum(counted[at : at + workers]) // workers for at in starts]
+    return Trial(workers, prefetch, mean_of(rounds) if rounds else None)
 
 
 @contextlib.contextmanager

@@ -71,6 +71,24 @@ def test_numbers_of_workers_are_tried_and_then_deeper_queues(tmp_path: Path, clo
     assert "more is no faster" in str(found)
 
 
+def test_workers_deliver_in_rounds_which_is_no_uncertainty(tmp_path: Path, clock: Clock) -> None:
+    def in_rounds(workers: int, prefetch: int) -> Iterator[int]:
+        for batch in range(1000):
+            clock.ns += 80_000_000 if batch % workers == 0 else 0
+            yield batch
+
+    loader = Pool(clock).loader()._replace(with_workers=in_rounds)
+    found = measure(loader, 60, tmp_path, ALONE, 8)
+    means = {trial.workers: trial.mean for trial in found.trials[:4]}
+    assert {workers: mean and mean.ms for workers, mean in means.items()} == {
+        1: 80.0,
+        2: 40.0,
+        4: 20.0,
+        8: 10.0,
+    }
+    assert all(mean is not None and mean.ci95 == (mean.ms, mean.ms) for mean in means.values())
+
+
 def test_without_a_number_nothing_is_tried(tmp_path: Path, clock: Clock) -> None:
     pool = Pool(clock)
     found = measured(tmp_path, pool, 0)
