@@ -14,6 +14,7 @@ from contextlib import ExitStack
 
 from figures import Figure, at_most
 
+from stallscope.collector.recorder.format import RowFormatter
 from stallscope.collector.recorder.machine.monitor import Monitor
 
 SECOND = 1_000_000_000
@@ -61,12 +62,13 @@ def cost(connections: int, seconds: int) -> tuple[float, float]:
         for _ in range(connections // 2):
             sockets.enter_context(socket.create_connection(server.getsockname()))
             sockets.enter_context(server.accept()[0])
-        monitor = Monitor(0, local_rank=0)
+        monitor = Monitor(local_rank=0)
+        formatter = RowFormatter(0, 0)
         begun, length = time.thread_time_ns(), 0
         for second in range(seconds):
-            line = monitor.line(second * SECOND)
+            row = monitor.row(second * SECOND)
             monitor.connections(second * SECOND)
-            assert line is not None
-            length += len(line)
+            assert row is not None
+            length += len(formatter.machine(row))
         used = time.thread_time_ns() - begun
     return 100.0 * used / (seconds * SECOND), length / seconds

@@ -20,13 +20,14 @@ from stallscope.run import Log, Problem, Series
 #: The start of such a line.
 MARK = b"#machine "
 _TIME = "time_us"
-_LINE = re.compile(rb"\d{1,15}(?:,-?\d{0,15})*")
+_LINE = re.compile(rb"-?\d{1,15}(?:,-?\d{0,15})*")
 _INTERFACE = re.compile(r"([\w.@-]{1,32})_(received_kb|sent_kb|errors)")
 _MOST_COLUMNS = 64
 # A log of days has seconds enough for any picture with this many.
 _MOST_LINES = 1000
 # The largest plausible values: 142 years of microseconds.
 _FURTHEST = 2.0**52
+_EARLIEST = 60e6
 
 
 @dataclass(frozen=True)
@@ -194,10 +195,10 @@ def _parsed(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int
         ),
     )
     table = {name: cells[name].to_numpy() for name in columns}
-    times = np.where(table[_TIME] >= 0, table[_TIME], np.inf)
-    possible = (times <= _FURTHEST) & (
-        times >= np.fmax.accumulate(np.where(times <= _FURTHEST, times, 0))
-    )
+    # The first line may have been made a moment before its file was.
+    times = np.where(table[_TIME] >= -_EARLIEST, table[_TIME], np.inf)
+    known = times <= _FURTHEST
+    possible = known & (times >= np.fmax.accumulate(np.where(known, times, -_EARLIEST)))
     for name, values in table.items():
         table[name] = np.where(np.abs(values) <= _FURTHEST, values, np.nan)[possible]
     return table, skipped + int((~possible).sum())

@@ -72,6 +72,13 @@ class SkippedRow(NamedTuple):
     clock: int
 
 
+class MachineRow(NamedTuple):
+    """What the kernel counted, at a monotonic time in nanoseconds."""
+
+    at: int
+    cells: str
+
+
 COLUMNS = (
     "kind",
     "step",
@@ -162,6 +169,9 @@ class RowFormatter:
             (row.end - row.begin) // 1000,
             (row.clock - self._clock) // 1000,
         )
+
+    def machine(self, row: MachineRow) -> str:
+        return "#machine %d,%s\n" % ((row.at - self._origin) // 1000, row.cells)
 
 
 def _text(value: Optional[int]) -> str:

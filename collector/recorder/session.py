@@ -24,6 +24,7 @@ from .format import (
     EPOCH,
     SUFFIX,
     IntervalRow,
+    MachineRow,
     RowFormatter,
     SkippedRow,
     StepRow,
@@ -100,7 +101,7 @@ class Session:
         self.recording = False
         self._next_file_refused = False
         # A deque: the training thread appends and another thread takes, without a lock.
-        self._rows: Deque[Union[StepRow, IntervalRow, str]] = deque()
+        self._rows: Deque[Union[StepRow, IntervalRow, MachineRow, str]] = deque()
         self._write_lock = threading.Lock()
         self._fail_lock = threading.Lock()
         self._stop = threading.Event()
@@ -276,9 +277,13 @@ class Session:
         if files.spooled_in is not None:
             self.facts({"spooled": files.spooled_in})
 
-    def _lines(self, row: Union[StepRow, IntervalRow, str], formatter: RowFormatter) -> str:
+    def _lines(
+        self, row: Union[StepRow, IntervalRow, MachineRow, str], formatter: RowFormatter
+    ) -> str:
         if isinstance(row, str):
             return row
+        if isinstance(row, MachineRow):
+            return formatter.machine(row)
         if self._watch is not None:
             self._watch.row_written(row)
         if isinstance(row, IntervalRow):
@@ -315,8 +320,6 @@ class Session:
         files.start_part({**self._facts, **continued}, clocks)
         if self._watch is not None:
             self._watch.origin = clocks[0]
-        if self._monitor is not None:
-            self._monitor.origin = clocks[0]
         self._record_spool(files)
         if full is not None and files.path is not None and self._mlflow_run_id:
             finish(full, self._mlflow_run_id)
@@ -353,10 +356,10 @@ class Session:
 
     def _start_monitor(self) -> None:
         """Open what the kernel offers, here: it is no work for the training thread."""
-        if not self._machine or self._watch is None:
+        if not self._machine:
             return
         try:
-            monitor = Monitor(self._watch.origin, self.world.local_rank)
+            monitor = Monitor(self.world.local_rank)
         except Exception:  # nothing of it is needed for anything else
             return
         self.facts({"machine_columns": monitor.columns})
@@ -369,13 +372,13 @@ class Session:
             return
         try:
             now = time.monotonic_ns()
-            line = monitor.line(now, at_the_end)
+            row = monitor.row(now, at_the_end)
             connections = monitor.connections(now, at_the_end)
         except Exception:  # nothing of it is needed for anything else
             self._monitor = None
             return
-        if line is not None:
-            self._rows.append(line)
+        if row is not None:
+            self._rows.append(row)
         if connections is not None:
             self.facts(connections)
 

@@ -75,7 +75,7 @@ def test_a_log_that_continues_a_file_begins_with_its_first_line(tmp_path: Path) 
         b"#machine x",
         b"#machine ,1,2,3,4,5,6",
         b"#machine 1500000,nan,,,,,",
-        b"#machine -5,1,2,3,4,5,6",
+        b"#machine -600000000,1,2,3,4,5,6",
         # Before the line before it, and later than any job.
         b"#machine 900000,1,2,3,4,5,6",
         b"#machine 999999999999999999,1,2,3,4,5,6",

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.waiting import wait_until
 
+from stallscope.collector.recorder.format import MachineRow, RowFormatter
 from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.machine import gpus, host, process
 from stallscope.collector.recorder.machine.connections import (
@@ -34,8 +35,9 @@ OF_HOST = {"host_cpu_ms", "stolen_ms", "cpu_pressure_ms", "retransmitted"}
 
 
 def cells(monitor: Monitor, now: int, **more: bool) -> dict[str, str]:
-    line = monitor.line(now, **more)
-    assert line is not None
+    row = monitor.row(now, **more)
+    assert row is not None
+    line = RowFormatter(0, 0).machine(row)
     assert line.startswith("#machine ")
     assert line.endswith("\n")
     values = line.removeprefix("#machine ").strip().split(",")
@@ -43,7 +45,7 @@ def cells(monitor: Monitor, now: int, **more: bool) -> dict[str, str]:
 
 
 def test_lines_have_what_grew_since_the_line_before() -> None:
-    monitor = Monitor(0, local_rank=0)
+    monitor = Monitor(local_rank=0)
     first = cells(monitor, 2 * SECOND)
     # Growth counts from here; levels are known.
     assert (first["time_us"], first["cpu_ms"]) == ("2000000", "")
@@ -62,25 +64,25 @@ def test_nothing_is_lost_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source((Figure("some_ms", divisor=1000),), lambda: [next(value)])
     monkeypatch.setattr(process, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
-    monitor = Monitor(0, local_rank=1)
+    monitor = Monitor(local_rank=1)
     grown = [cells(monitor, at * SECOND)["some_ms"] for at in range(101)]
     assert grown[0] == ""
     assert sum(map(int, grown[1:])) == 100 * 333 // 1000
 
 
 def test_there_is_a_line_a_second_and_one_at_the_end() -> None:
-    monitor = Monitor(0, local_rank=1)
-    assert monitor.line(0) is not None
-    assert monitor.line(SECOND // 2) is None
+    monitor = Monitor(local_rank=1)
+    assert monitor.row(0) is not None
+    assert monitor.row(SECOND // 2) is None
     # A flush may come a moment early.
-    assert monitor.line(SECOND - SECOND // 100) is not None
-    assert monitor.line(SECOND + SECOND // 4) is None
-    assert monitor.line(SECOND + SECOND // 4, at_the_end=True) is not None
+    assert monitor.row(SECOND - SECOND // 100) is not None
+    assert monitor.row(SECOND + SECOND // 4) is None
+    assert monitor.row(SECOND + SECOND // 4, at_the_end=True) is not None
 
 
 def test_one_rank_of_a_host_writes_the_hosts_figures() -> None:
-    assert set(Monitor(0, local_rank=0).columns) >= OF_HOST
-    assert not set(Monitor(0, local_rank=1).columns) & OF_HOST
+    assert set(Monitor(local_rank=0).columns) >= OF_HOST
+    assert not set(Monitor(local_rank=1).columns) & OF_HOST
 
 
 def test_what_a_system_does_not_offer_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +91,7 @@ def test_what_a_system_does_not_offer_is_missing(monkeypatch: pytest.MonkeyPatch
 
     for module, name in ((process, "_disk"), (process, "_usage"), (host, "_cores")):
         monkeypatch.setattr(module, name, nothing)
-    columns = Monitor(0, local_rank=0).columns
+    columns = Monitor(local_rank=0).columns
     assert not {"read_kb", "cpu_ms", "host_cpu_ms"} & set(columns)
     assert {"resident_mb", "retransmitted"} <= set(columns)
 
@@ -99,7 +101,7 @@ def test_a_figure_that_has_gone_is_empty(monkeypatch: pytest.MonkeyPatch) -> Non
     source = Source((Figure("a"), Figure("b", grows=False)), lambda: next(values))
     monkeypatch.setattr(process, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
-    monitor = Monitor(0, local_rank=1)
+    monitor = Monitor(local_rank=1)
     assert cells(monitor, 0) == {"time_us": "0", "a": "", "b": "5"}
     assert cells(monitor, SECOND) == {"time_us": "1000000", "a": "3", "b": ""}
     # From here on the source raises.
@@ -120,7 +122,7 @@ def test_what_is_slow_to_read_is_read_rarely(monkeypatch: pytest.MonkeyPatch) ->
     source = Source((Figure("count", grows=False),), slowly, is_slow=True)
     monkeypatch.setattr(process, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
-    monitor = Monitor(0, local_rank=1)
+    monitor = Monitor(local_rank=1)
     found = [cells(monitor, at * SECOND)["count"] for at in range(30)]
     # 5 ms are a half per mille of ten seconds.
     assert 2 <= reads <= 3
@@ -224,6 +226,25 @@ def test_a_closed_session_leaves_no_file_open(tmp_path: Path) -> None:
         assert descriptors() == before
 
 
+def test_figures_that_wait_while_the_log_continues_in_another_file_have_its_times(
+    tmp_path: Path,
+) -> None:
+    session = Session(tmp_path, World(0, 1, None), {}, 0, 3600.0, max_file_bytes=1, machine=False)
+    session.facts({"machine_columns": ["time_us", "resident_mb"]})
+    earlier = time.monotonic_ns()
+    session.flush()
+    for number in range(2):
+        session._rows.append(MachineRow(earlier + number, "300"))
+        session.flush()
+    session.close()
+    (run,) = read(str(tmp_path))
+    assert len(run.logs) == 4
+    assert run.problems == ()
+    walls = sorted(wall for one in run.series for wall in one.wall_ns.tolist())
+    own = run.logs[0].wall_minus_monotonic
+    assert [abs(wall - own - earlier) < SECOND for wall in walls] == [True, True]
+
+
 def _has_figures(path: Path) -> bool:
     return "#machine " in path.read_text()
 
@@ -261,8 +282,8 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, ull *reasons) {
 PROGRAM = """
 import sys, threading
 from stallscope.collector.recorder.machine.monitor import Monitor
-monitor = Monitor(0, int(sys.argv[1]))
-print(dict(zip(monitor.columns, monitor.line(0).split()[1].split(","))))
+monitor = Monitor(int(sys.argv[1]))
+print(dict(zip(monitor.columns, ["0", *monitor.row(0).cells.split(",")])))
 monitor.close()
 for thread in threading.enumerate():
     if thread.name == "stallscope-gpu":

@@ -1,4 +1,4 @@
-"""Reads the kernel's figures once a second, and writes them as lines of the log."""
+"""Reads the kernel's figures once a second, for lines of the log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import Any, Dict, List, Optional
 
+from ..format import MachineRow
 from . import host, process
 from .connections import Connections
 from .figures import Source
@@ -24,14 +25,11 @@ class Monitor:
     """Figures of one process, of its GPU and, on the first rank of each host, of the host.
 
     Args:
-        origin: the anchor of the log, monotonic nanoseconds.
         local_rank: the rank among those of its host, if it is known; the first one also writes what all
             ranks of the host would.
     """
 
-    def __init__(self, origin: int, local_rank: Optional[int]) -> None:
-        #: The anchor of the current file: times are relative to it.
-        self.origin = origin
+    def __init__(self, local_rank: Optional[int]) -> None:
         self._sources: List[Source] = [*process.sources(), *host.sources_of_cgroup()]
         if not local_rank:
             self._sources += host.sources_of_host()
@@ -42,23 +40,24 @@ class Monitor:
             *(figure.name for one in self._sources for figure in one.figures),
         ]
         self._before: Dict[str, int] = {}
-        self._last = origin - _EVERY_NS
-        self._due = [origin] * len(self._sources)
+        self._last: Optional[int] = None
+        self._due = [0] * len(self._sources)
         self._connections: Optional[Connections] = None
-        self._look_due = self._facts_due = origin
+        self._look_due = self._facts_due = 0
         self._written: List[Dict[str, Any]] = []
         with contextlib.suppress(Exception):  # this system does not tell
             self._connections = Connections()
 
-    def line(self, now: int, at_the_end: bool = False) -> Optional[str]:
-        """Return a line of figures once a second, and at the end; None in between."""
-        if not at_the_end and now - self._last < _EVERY_NS - _EARLY_NS:
+    def row(self, now: int, at_the_end: bool = False) -> Optional[MachineRow]:
+        """Return figures once a second, and at the end; None in between."""
+        too_early = self._last is not None and now - self._last < _EVERY_NS - _EARLY_NS
+        if too_early and not at_the_end:
             return None
         self._last = now
-        cells = [str((now - self.origin) // 1000)]
+        cells: List[str] = []
         for at in range(len(self._sources)):
             cells += self._cells(at, now, at_the_end)
-        return "#machine %s\n" % ",".join(cells)
+        return MachineRow(now, ",".join(cells))
 
     def connections(self, now: int, at_the_end: bool = False) -> Optional[Dict[str, Any]]:
         """Look at the connections to other hosts; return facts about them now and then."""
