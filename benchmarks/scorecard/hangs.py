@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hangs_plan import CLEAN, FAULTS, FRAMEWORKS, Case, moment_path, pid_path, plan, write_case
-from hangs_scoring import Look, Score, append_score, read_scores, right, score
+from hangs_scoring import Look, Score, right, score
 from lab import Lab, why_impossible
 from launching import (
     HERE,
@@ -36,6 +36,7 @@ from launching import (
     torchrun_on,
 )
 from options import at_least, words
+from score_lines import append_score, read_scores
 
 from stallscope.analysis.stopped.stopped import find_stopped
 from stallscope.errors import StallscopeError

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from hangs_plan import Case
@@ -103,13 +101,3 @@ def in_time(score: Score) -> bool:
 
 def expected_stage(score: Score) -> str | None:
     return Case(**{name: score[name] for name in Case.__dataclass_fields__}).stage
-
-
-def append_score(path: Path, score: Score) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(score) + "\n")
-
-
-def read_scores(path: Path) -> list[Score]:
-    """All scores; none if there is no file."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

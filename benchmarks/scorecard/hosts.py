@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hosts_plan import FAULTS, FRAMEWORKS, Case, data_path, log_dir, plan, write_case
-from hosts_scoring import Score, append_score, host_right, read_scores, score
+from hosts_scoring import Score, host_right, score
 from lab import Lab, why_impossible
 from launching import (
     HERE,
@@ -31,6 +31,7 @@ from launching import (
     torchrun_on,
 )
 from options import at_least, words
+from score_lines import append_score, read_scores
 
 from stallscope.analysis import analyse
 from stallscope.errors import StallscopeError
@@ -112,7 +113,10 @@ def train(case: Case, folder: Path) -> int:
 
 
 def _write_data(path: Path) -> None:
-    """Write a loader's file, and forget it: whoever reads it first has it in its memory's account."""
+    """Write a loader's file and drop it from the page cache.
+
+    Cached pages count as memory of the cgroup that reads them first: that is the rank.
+    """
     with path.open("wb") as file:
         file.write(os.urandom(_DATA_BYTES))
         file.flush()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from hosts_plan import CLEAN, REASONS, Case
@@ -40,7 +38,7 @@ def score(case: Case, analysis: Analysis) -> Score:
 
 
 def host_right(one: Score) -> bool:
-    """Whether the host is named, by its rank or its name, and no other one; in a clean run nobody."""
+    """Whether this host alone is named, by its rank or its name. In a clean run: whether no host is."""
     if one["what"] == CLEAN:
         return not one["ranks"] and not one["on_hosts"]
     host = f"h{one['rank'] + 1}"
@@ -57,14 +55,3 @@ def why_right(one: Score) -> bool:
 def clocks_within(one: Score) -> list[bool]:
     """Return for each clock but the first whether its error is within its bound."""
     return [abs(error) <= bound for error, bound in one["clocks_ms"]]
-
-
-def append_score(path: Path, one: Score) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(one) + "\n")
-
-
-def read_scores(path: Path) -> list[Score]:
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]

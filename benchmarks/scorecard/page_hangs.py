@@ -5,9 +5,6 @@ Scores are brought together in docs/scorecard/hangs.json: a line per run.
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,10 +12,11 @@ from typing import Any
 
 import page_texts as texts
 from hangs_plan import FAULTS, FRAMEWORKS
-from hangs_scoring import IN_TIME_SECONDS, Score, in_time, rank_right, read_scores, right
+from hangs_scoring import IN_TIME_SECONDS, Score, in_time, rank_right, right
 from page_bars import RIGHT, Bar
 from page_tables import NOTHING, percent, table
 from scipy import stats
+from score_lines import read_scores, write_together
 
 from stallscope.formatting.lists import counted
 
@@ -48,9 +46,7 @@ _CLEAN = {
 
 def bring_together(scores: Path, out: Path) -> None:
     """Write all scores as one file."""
-    lines = ",\n".join(json.dumps(one) for one in read_scores(scores))
-    machine = {"machine": platform.machine(), "cores": os.cpu_count()}
-    out.write_text(f'{{"made_on": {json.dumps(machine)},\n"runs": [\n{lines}\n]}}\n')
+    write_together(out, "runs", read_scores(scores))
 
 
 def hang_bars(runs: Sequence[Score]) -> list[Bar]:

@@ -5,19 +5,17 @@ Scores are brought together in docs/scorecard/hosts.json: a line per run.
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import page_texts as texts
 from hosts_plan import CLEAN, FAULTS, FRAMEWORKS, REASONS
-from hosts_scoring import Score, clocks_within, host_right, read_scores, why_right
+from hosts_scoring import Score, clocks_within, host_right, why_right
 from page_bars import RIGHT, Bar
 from page_tables import NOTHING, percent, table
 from scipy import stats
+from score_lines import read_scores, write_together
 
 _FRAMEWORKS = {"torch": "PyTorch on Horovod", "ddp": "PyTorch DDP"}
 _FAULTS = {
@@ -34,7 +32,7 @@ _TITLES = {
     "disk": "a disk of 2 to 6 MB/s",
     "memory": "too little memory for the loader's file",
     "link": "a link of 20 to 60 Mbit/s",
-    CLEAN: "nothing (nobody is named)",
+    CLEAN: "nothing: no host is named",
 }
 _WHY_RIGHT = 0.9
 _MOST_FALSE = 0.02
@@ -42,9 +40,7 @@ _MOST_FALSE = 0.02
 
 def bring_together(scores: Path, out: Path) -> None:
     """Write all scores as one file."""
-    lines = ",\n".join(json.dumps(one) for one in read_scores(scores))
-    machine = {"machine": platform.machine(), "cores": os.cpu_count()}
-    out.write_text(f'{{"made_on": {json.dumps(machine)},\n"runs": [\n{lines}\n]}}\n')
+    write_together(out, "runs", read_scores(scores))
 
 
 def host_bars(runs: Sequence[Score]) -> list[Bar]:

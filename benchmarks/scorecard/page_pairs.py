@@ -5,9 +5,6 @@ docs/scorecard/pairs.json has all their scores: a line per pair and mode.
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +14,7 @@ import numpy as np
 from page_bars import Bar, bar_table, misses
 from page_tables import NOTHING, percent, table
 from pairs_scoring import Row, Score, read_scores, repeat_differences, row, rows
+from score_lines import write_together
 
 #: Targets: errors as shares of the faulty run's step, and the share of predictions that hold.
 MEDIAN, P90, HELD = 0.02, 0.05, 0.90
@@ -91,9 +89,7 @@ Not trained yet. `make scorecard` trains them where there is a training environm
 
 def bring_together(scores: Path, out: Path) -> None:
     """Write the page's data from all scores."""
-    lines = ",\n".join(json.dumps(_line(one)) for one in read_scores(scores))
-    machine = {"machine": platform.machine(), "cores": os.cpu_count()}
-    out.write_text(f'{{"made_on": {json.dumps(machine)},\n"pairs": [\n{lines}\n]}}\n')
+    write_together(out, "pairs", map(_line, read_scores(scores)))
 
 
 def _line(score: Score) -> Score:

@@ -5,9 +5,6 @@ docs/scorecard/real.json has the scores of all real runs: a line per run.
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any
 import page_texts as texts
 from page_bars import CV, FALSE_ALARMS, PERCENT, RIGHT, Bar, misses, too_many_alarms
 from page_tables import NOTHING, percent, ratio, table
+from score_lines import write_together
 from scoring import Score, read_scores
 
 Run = dict[str, Any]
@@ -40,9 +38,7 @@ _CLEARLY = 1.25
 def bring_together(scores: Path, out: Path) -> None:
     """Write the page's data from all scores."""
     runs = [_run(one) for one in read_scores(scores)]
-    lines = ",\n".join(json.dumps(run) for run in runs)
-    machine = {"machine": platform.machine(), "cores": os.cpu_count()}
-    out.write_text(f'{{"made_on": {json.dumps(machine)},\n"runs": [\n{lines}\n]}}\n')
+    write_together(out, "runs", runs)
 
 
 def _run(one: Score) -> Run:

@@ -335,6 +335,12 @@ class Session:
     def _flush_regularly(self) -> None:
         mark_background_thread()
         self._start_monitor()
+        try:
+            self._flush_until_the_end()
+        finally:
+            self._end_monitor()
+
+    def _flush_until_the_end(self) -> None:
         last = time.monotonic()
         while not self._stop.wait(max(0.0, last + self._flush_seconds - time.monotonic())):
             if self._failed:
@@ -349,10 +355,6 @@ class Session:
             self._copy_if_due()
             self.cost.background_ns = time.thread_time_ns()
         self._read_machine(at_the_end=True)
-        if self._monitor is not None:
-            self._monitor.close()
-            # A process may have many sessions, and a monitor has files open.
-            self._monitor = None
 
     def _start_monitor(self) -> None:
         """Open what the kernel offers, here: it is no work for the training thread."""
@@ -375,12 +377,18 @@ class Session:
             row = monitor.row(now, at_the_end)
             connections = monitor.connections(now, at_the_end)
         except Exception:  # nothing of it is needed for anything else
-            self._monitor = None
+            self._end_monitor()
             return
         if row is not None:
             self._rows.append(row)
         if connections is not None:
             self.facts(connections)
+
+    def _end_monitor(self) -> None:
+        """Let go of the monitor: a process may have many sessions, and a monitor has files open."""
+        monitor, self._monitor = self._monitor, None
+        if monitor is not None:
+            monitor.close()
 
     def _watch_step(self, planned: float, now: float) -> bool:
         """Describe a step that takes too long, and note that the process did not run for a while.

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from support.needing import need
 from support.waiting import wait_until
 
 from stallscope.collector.recorder.format import MachineRow, RowFormatter
@@ -226,6 +227,19 @@ def test_a_closed_session_leaves_no_file_open(tmp_path: Path) -> None:
         assert descriptors() == before
 
 
+def test_a_session_that_fails_ends_what_its_monitor_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(Monitor, "close", lambda _: ended.set())
+    session = Session(tmp_path, World(0, 1, None), {}, 0, 0.05)
+    path = session.path
+    assert path is not None
+    wait_until(partial(_has_figures, path), "a line")
+    session.fail("broken")
+    wait_until(ended.is_set, "the monitor's end")
+
+
 def test_figures_that_wait_while_the_log_continues_in_another_file_have_its_times(
     tmp_path: Path,
 ) -> None:
@@ -296,8 +310,8 @@ for thread in threading.enumerate():
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library with the driver's functions: there is no GPU here."""
     compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler for a stand-in of NVIDIA's library")
+    need(compiler, "there is no C compiler for a stand-in of NVIDIA's library: install gcc")
+    assert compiler is not None
     folder = tmp_path_factory.mktemp("driver")
     (folder / "nvml.c").write_text(STAND_IN)
     library = folder / "libnvidia-ml.so.1"
