@@ -2,8 +2,9 @@
 
     python program.py FOLDER
 
-FOLDER has ``commands.json``: per command its words, and where to look for what executors write if one of
-them is to be killed as soon as there is something. What became of them goes to ``outcomes.json``: exit
+FOLDER has ``commands.json``: per command its words, whether executors analyse what one of them could
+(``divided``), and where to look for what executors write if one of them is to be killed as soon as there
+is something. What became of them goes to ``outcomes.json``: exit
 status, standard output and standard error of each.
 """
 
@@ -23,7 +24,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from stallscope.cli.main import main
+from stallscope.spark import reporting
 from stallscope.spark.session import session
+from stallscope.spark.table import ROWS_OF_A_PART
 
 
 def run(folder: Path) -> None:
@@ -45,7 +48,8 @@ def use_session() -> None:
         pass
 
 
-def outcome(words: list[str], kill: str | None = None) -> dict[str, Any]:
+def outcome(words: list[str], divided: bool, kill: str | None = None) -> dict[str, Any]:
+    reporting.MOST_ROWS_ON_DRIVER = 0 if divided else ROWS_OF_A_PART
     out, err, over = io.StringIO(), io.StringIO(), threading.Event()
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(Path(kill or "."), over, killed))

@@ -138,6 +138,8 @@ def nothing(folder: Path) -> None:
     (folder / "notes.bin").write_bytes(bytes(range(256)))
 
 
+#: Collected runs that executors analyse for the catalogue; a driver analyses short runs alone.
+DIVIDED = ("elastic",)
 CASES = (plain, skewed, damaged, attempts, elastic, printed, epochs_only, nothing)
 
 
@@ -174,12 +176,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     write_job(folder / "hungry" / "logs", JOB)
     commands["hungry"] = [*collecting(folder, "hungry"), "--read-as", "deadly_parser:Hungry"]
     entries: list[dict[str, Any]] = [
-        {"words": [*words, "--engine", "spark"]} for words in commands.values()
+        {"words": [*words, "--engine", "spark"], "divided": name in DIVIDED}
+        for name, words in commands.items()
     ]
     for name, words in reports(folder / "runs").items():
         kill = str(folder / "runs") if name == "slow" else None
         commands[name] = words
-        entries.append({"words": [*words, "--engine", "spark"], "kill": kill})
+        divided = name != "short"
+        entries.append({"words": [*words, "--engine", "spark"], "divided": divided, "kill": kill})
     (folder / "commands.json").write_text(json.dumps(entries))
     note = folder / "executor-killed"
     run_on_spark(PROGRAM, folder, STALLSCOPE_TEST_KILLED=str(note))
@@ -211,6 +215,7 @@ def reports(store: Path) -> dict[str, list[str]]:
     named = {
         "slow": [save_run(run, store)],
         "resized": [folder / "resized"],
+        "short": [folder / "resized"],
         "restarted": [folder / "restarted", folder / "damaged"],
     }
     return {name: ["report", *map(str, runs), "--format", "json"] for name, runs in named.items()}
@@ -277,15 +282,16 @@ def test_nothing_is_left_of_attempts_that_do_not_count(
     assert not list(store.glob(".stallscope-spark-*"))
 
 
+@pytest.mark.parametrize(("name", "ranks"), [("plain", 4), ("elastic", 2)])
 def test_collected_runs_are_in_the_catalogue_with_their_verdict(
-    outcomes: dict[str, Outcome],
+    outcomes: dict[str, Outcome], name: str, ranks: int
 ) -> None:
     entries = []
-    for store in outcomes["plain"].stores:
+    for store in outcomes[name].stores:
         with Catalogue.open(store) as catalogue:
             entries += catalogue.entries()
     ours, theirs = entries
-    assert (ours.ranks, ours.status) == (4, "completed")
+    assert (ours.ranks, ours.status) == (ranks, theirs.status)
     assert ours.summary.verdict is not None
     equal(asdict(ours.summary), asdict(theirs.summary))
 
@@ -312,7 +318,7 @@ def test_where_spark_gives_up_it_is_one_sentence(outcomes: dict[str, Outcome]) -
     assert not list(outcome.spark.iterdir())
 
 
-@pytest.mark.parametrize("name", ["slow", "restarted", "resized"])
+@pytest.mark.parametrize("name", ["slow", "restarted", "resized", "short"])
 def test_spark_reports_what_one_machine_reports(outcomes: dict[str, Outcome], name: str) -> None:
     outcome = outcomes[name]
     assert outcome.status == 0, outcome.err

@@ -18,6 +18,7 @@ from stallscope.collector.store.runs import save_run
 from stallscope.errors import UnwritableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Run
+from stallscope.spark import reporting
 from stallscope.spark.collecting import SparkEngine
 from stallscope.spark.reporting import RemoteRuns, _accessible, remote_runs
 from stallscope.spark.scratch import scratch_in
@@ -29,6 +30,11 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("collected")
     run = run_of_job(folder / "logs", Job(ranks=2, steps=20))
     return save_run(run, folder / "store")
+
+
+@pytest.fixture(autouse=True)
+def nothing_comes_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "MOST_ROWS_ON_DRIVER", 0)
 
 
 def opened(runs: RemoteRuns, folder: Path) -> Run:

@@ -34,6 +34,10 @@ MISSING = "s3://nobody-has-this/meanwhile"
 REFUSED = "s3://nobody-has-this/runs"
 
 
+#: Reports that executors make; a driver makes those on short runs alone.
+DIVIDED = ("reported", "store reported", "nowhere", "refused")
+
+
 @dataclass(frozen=True)
 class Cluster:
     """A bucket with logs, and the outcome of every command on one Spark."""
@@ -55,7 +59,10 @@ def cluster(s3_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         logs = put_job(folder, JOB, bucket)
         put_synthetic_and_parts(bucket, logs)
         commands = {**commands_on_logs(bucket, store), **commands_on_stores(bucket)}
-        words = [{"words": [*command, "--engine", "spark"]} for command in commands.values()]
+        words = [
+            {"words": [*command, "--engine", "spark"], "divided": name in DIVIDED}
+            for name, command in commands.items()
+        ]
         (folder / "commands.json").write_text(json.dumps(words))
         keys = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
         run_on_spark(PROGRAM, folder, STALLSCOPE_TEST_HAVE_FSSPEC="1", **keys)

@@ -27,7 +27,10 @@ from .cells import Cluster
 from .parsing import RemoteReader
 from .scratch import keep, scratch_at
 from .storage import is_url, metadata_of, remove
-from .table import SparkTable
+from .table import ROWS_OF_A_PART, SparkTable, rows_by_log
+
+#: Steps of shorter runs come to the driver: a single executor would read them, for each question again.
+MOST_ROWS_ON_DRIVER = ROWS_OF_A_PART
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class RemoteRuns:
         return (unit.head(read_as) if unit.collected else self._logs(unit, read_as).run), unit
 
     def read(self, unit: Unit, read_as: str | None) -> Run:
-        """Return a run with a remote table; parse logs once.
+        """Return a run, a long one with a remote table; parse logs once.
 
         Raises:
             NotFoundError, UnreadableError: see ``Unit.read``.
@@ -73,6 +76,8 @@ class RemoteRuns:
         files_of_run = _collected(unit) if unit.collected else self._logs(unit, read_as)
         if not files_of_run.files:
             return files_of_run.run
+        if files_of_run.rows <= MOST_ROWS_ON_DRIVER:
+            return replace(files_of_run.run, steps=rows_by_log(files_of_run.files))
         cluster = Cluster(self.spark, self._new_scratch(unit))
         # Remove the folder with all cells as soon as the cluster is not in use.
         self._clusters[cluster] = weakref.finalize(cluster, remove, cluster.folder)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.memory import in_memory
@@ -23,8 +24,8 @@ from .storage import rows_of
 
 T = TypeVar("T")
 
-# Rows of a part, 90 MB, unless one rank has more.
-_ROWS = 2**20
+#: Rows of a part, 90 MB, unless one rank has more.
+ROWS_OF_A_PART = 2**20
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class SparkTable(RemoteTable):
         return Pivoted(steps, ranks, epochs, starts, cells)
 
     def _parts(self) -> Iterator[_Part]:
-        per_part = max(1, _ROWS * len(self.ranks) // max(self.rows, 1))
+        per_part = max(1, ROWS_OF_A_PART * len(self.ranks) // max(self.rows, 1))
         for start in range(0, len(self.ranks), per_part):
             own = self.ranks[start : start + per_part]
             folder = self.cluster.folder
@@ -119,14 +120,27 @@ class _Part:
             chosen &= pc.field("generation") == self.generation
         if self.without:
             chosen &= ~pc.field("log").isin(list(self.without))
-        rows = rows_of(self.files, row_filter=chosen, schema=STEPS_SCHEMA).combine_chunks()
-        if self.numbers:
-            rows = with_log_numbers(rows, np.array(self.numbers))
-        log = rows["log"].to_numpy()
-        if (np.diff(log) >= 0).all():
-            return rows
-        # In files by epoch, the rows of a log are not contiguous.
-        return rows.take(pa.array(np.argsort(log, kind="stable"))).combine_chunks()
+        return rows_by_log(self.files, chosen, self.numbers)
+
+
+def rows_by_log(
+    files: Sequence[str], chosen: ds.Expression | None = None, numbers: Sequence[int] = ()
+) -> pa.Table:
+    """Read rows of files, those of each log together.
+
+    Args:
+        files: Parquet files.
+        chosen: which rows; None for all.
+        numbers: per log in the files its number in the table; empty if they are the same.
+    """
+    rows = rows_of(files, row_filter=chosen, schema=STEPS_SCHEMA).combine_chunks()
+    if numbers:
+        rows = with_log_numbers(rows, np.array(numbers))
+    log = rows["log"].to_numpy()
+    if (np.diff(log) >= 0).all():
+        return rows
+    # In files by epoch, the rows of a log are not contiguous.
+    return rows.take(pa.array(np.argsort(log, kind="stable"))).combine_chunks()
 
 
 @dataclass(frozen=True)
