@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from stallscope.arrays.types import Ints
 from stallscope.collector.store.worlds import completions_of
-from stallscope.run import Event, Log, MeasuredInput, Problem, Series
+from stallscope.run import Event, Log, MeasuredInput, NetworkCheck, Problem, Series
 
 if TYPE_CHECKING:
     from .flight_recorder.dump import Dump
@@ -71,6 +71,7 @@ class Contents:
     #: Records of step logs, which may continue in other files.
     records: LogRecords | None = None
     measured_input: MeasuredInput | None = None
+    network_check: NetworkCheck | None = None
     #: One rank's dump of PyTorch's Flight Recorder, which is compared with those of other ranks.
     dump: Dump | None = None
     #: Machine metrics, with the id of the run that they were logged for.
@@ -87,7 +88,8 @@ class Contents:
     def is_empty(self) -> bool:
         """Whether the file contains nothing of the format, apart from what continues elsewhere."""
         records = self.records is not None and self.records.found
-        return not (self.logs or self.events or self.measured_input or self.dump or records)
+        measured = self.measured_input or self.network_check
+        return not (self.logs or self.events or measured or self.dump or records)
 
 
 class Format(ABC):

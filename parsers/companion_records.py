@@ -1,7 +1,7 @@
 """Assign what other files than logs record to the runs during which it happened.
 
 Formats read events (``stallscope.run.Event``), machine metrics (``Series``) and measurements of loaders
-(``MeasuredInput``) from files, and ``Reading`` collects those of all files.
+(``MeasuredInput``) and of networks (``NetworkCheck``). ``Reading`` collects those of all files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
-from stallscope.run import Event, MeasuredInput, Problem, Run, Series
+from stallscope.run import Event, MeasuredInput, NetworkCheck, Problem, Run, Series
 
 # Zones are a quarter of an hour apart, from UTC-12 to UTC+14.
 _QUARTER_NS = 900 * 10**9
@@ -89,6 +89,20 @@ def with_input_times(runs: Iterable[Run], measured: Sequence[MeasuredInput]) -> 
             f"measured on {one.size} rank(s), and no run of as many ranks is beside it; left alone"
         )
         runs = [_with_problem(run, one.path, what) for run in runs]
+    return runs
+
+
+def with_network_checks(runs: Iterable[Run], checks: Sequence[NetworkCheck]) -> list[Run]:
+    """Add to each run the measurements of its network.
+
+    A measurement is for the run of its id, or otherwise for the newest run in its folder.
+    """
+    runs = list(runs)
+    for one in checks:
+        own = [number for number, run in enumerate(runs) if run.id == one.run_id]
+        newest = sorted(own or _beside(one.path, runs), key=lambda number: -_began(runs[number]))
+        for number in newest[:1]:
+            runs[number] = replace(runs[number], network_checks=(*runs[number].network_checks, one))
     return runs
 
 

@@ -7,10 +7,18 @@ from dataclasses import dataclass, field
 
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.formatting.lists import capitalised
-from stallscope.run import Event, MeasuredInput, Problem, Run, Series, newest_first
+from stallscope.run import (
+    Event,
+    MeasuredInput,
+    NetworkCheck,
+    Problem,
+    Run,
+    Series,
+    newest_first,
+)
 
 from .base import Contents, Format, Parsed, Parser
-from .companion_records import with_events, with_input_times, with_series
+from .companion_records import with_events, with_input_times, with_network_checks, with_series
 from .epochs_only import as_runs, beside_steps, named_by_place
 from .flight_recorder import Compared, Dump, compare
 from .grouping import group
@@ -47,6 +55,7 @@ class Reading:
     failures: list[StallscopeError] = field(default_factory=list)
     records: LogRecords = field(default_factory=LogRecords)
     measured: list[MeasuredInput] = field(default_factory=list)
+    network_checks: list[NetworkCheck] = field(default_factory=list)
     #: Dumps of PyTorch's Flight Recorder.
     dumps: list[Dump] = field(default_factory=list)
     #: What they show where no log is next to them, in a sentence.
@@ -116,6 +125,8 @@ class Reading:
         self.problems += contents.problems
         if contents.measured_input is not None:
             self.measured.append(contents.measured_input)
+        if contents.network_check is not None:
+            self.network_checks.append(contents.network_check)
         if contents.dump is not None:
             self.dumps.append(contents.dump)
         if contents.records is not None:
@@ -179,7 +190,7 @@ class Reading:
         runs = newest_first(group(where, parsed, self.problems)) if parsed else []
         events = (*self.events, *compared.events)
         runs = with_events(with_input_times(runs, self.measured), events)
-        return with_series(runs, self.series)
+        return with_series(with_network_checks(runs, self.network_checks), self.series)
 
     def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
         """Return the logs that were only printed: ``sink="both"`` also writes them into files."""

@@ -14,6 +14,7 @@ from .keras_output import KerasOutputParser
 from .kineto import KinetoParser
 from .log_records import LogRecordsFormat
 from .mlflow_metrics import MlflowMetricsParser
+from .network_check import NetworkCheckFormat
 from .spark_events import SparkEventsFormat
 from .spark_output import SparkOutputFormat
 from .step_log import StepLogParser
@@ -42,6 +43,7 @@ EMBEDDED: tuple[EmbeddedFormat, ...] = (
 
 FORMATS: tuple[Format, ...] = (
     InputTimesFormat(),
+    NetworkCheckFormat(),
     FlightRecorderFormat(),
     *PARSERS,
     *EMBEDDED,

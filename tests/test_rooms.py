@@ -64,7 +64,16 @@ ANALYSIS = (
     "views",
     "analyse",
 )
-COLLECTOR = ("recorder", "safe_names", "sources", "mlflow", "registry", "address", "store")
+COLLECTOR = (
+    "recorder",
+    "netcheck",
+    "safe_names",
+    "sources",
+    "mlflow",
+    "registry",
+    "address",
+    "store",
+)
 
 
 def modules() -> dict[str, Path]:

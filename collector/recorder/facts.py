@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import os
 import platform
@@ -9,7 +10,7 @@ import re
 import socket
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar
 
 _RECORDED_SETTINGS = re.compile(
     r"^_?(HOROVOD|NCCL|TF|OMP|MKL|GLOO|TORCH|KERAS)_|^CUDA_LAUNCH_BLOCKING$"
@@ -71,7 +72,7 @@ def timeline_is_on(env: Mapping[str, str]) -> bool:
 
 def horovod_transports() -> Optional[List[str]]:
     """Return the libraries that this process's Horovod can reduce with; None where unknown."""
-    for module in ("horovod.tensorflow", "horovod.torch"):
+    for module in ("horovod.tensorflow", "horovod.torch", "horovod.mxnet"):
         horovod = sys.modules.get(module)
         if horovod is None:
             continue
@@ -119,6 +120,32 @@ def largest_gathered(found: List[Dict[str, Any]]) -> Dict[str, Any]:
 
 # More names and sizes add no information.
 _MOST_GATHERED = 4
+
+
+def size_counts(sizes: Iterable[int]) -> List[List[int]]:
+    """Return how many tensors have which bytes: ``[bytes, tensors]``, ascending, 200 pairs at most.
+
+    In a greater variety, rare sizes become the mean of similar ones. The bytes and the number of all
+    tensors stay the same.
+    """
+    counts = collections.Counter(sizes)
+    if len(counts) > _MOST_SIZES:
+        # Half of the pairs are the most frequent sizes; each group of the others becomes two pairs.
+        frequent = sorted(counts, key=lambda size: (-counts[size], size))[: _MOST_SIZES // 2]
+        binned = collections.Counter({size: counts[size] for size in frequent})
+        rare = sorted(set(counts) - set(frequent))
+        per_group = -(-len(rare) // (_MOST_SIZES // 4))
+        for start in range(0, len(rare), per_group):
+            group = rare[start : start + per_group]
+            tensors = sum(counts[size] for size in group)
+            mean, larger = divmod(sum(size * counts[size] for size in group), tensors)
+            binned.update({mean: tensors - larger, mean + 1: larger})
+        counts = binned
+    return [[size, count] for size, count in sorted(counts.items()) if count]
+
+
+# More pairs would make the log's facts long.
+_MOST_SIZES = 200
 
 
 def clock_domain() -> Optional[str]:

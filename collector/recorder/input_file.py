@@ -71,7 +71,7 @@ def _write(folder: Path, measured: Dict[str, Any]) -> Path:
         for number in itertools.count():
             path = folder / ("rank-%05d.%d%s" % (measured["rank"], number, SUFFIX))
             with contextlib.suppress(FileExistsError):
-                _link(unfinished, path)
+                link_new(unfinished, path)
                 upload_companion_file(path)
                 return path
         raise AssertionError("unreachable: itertools.count() does not end")
@@ -80,7 +80,7 @@ def _write(folder: Path, measured: Dict[str, Any]) -> Path:
             unfinished.unlink()
 
 
-def _link(unfinished: Path, path: Path) -> None:
+def link_new(unfinished: Path, path: Path) -> None:
     """Give a file its final name.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,9 @@ from stallscope.run import (
     INTERVALS_SCHEMA,
     STEPS_SCHEMA,
     Event,
-    InputStage,
-    LoaderTrial,
     Log,
     MeasuredInput,
+    NetworkCheck,
     Problem,
     Run,
     Series,
@@ -32,6 +31,8 @@ from .layout import MANIFEST
 from .manifests import ListedFile
 from .mirror import Mirror
 from .reading_steps import read_steps
+
+T = TypeVar("T")
 
 #: The version of the format of a collected run.
 VERSION = 2
@@ -155,32 +156,18 @@ def _fields_without_tables(manifest: dict[str, Any]) -> dict[str, Any]:
         "source": manifest["source"],
         "logs": tuple(Log(**log) for log in manifest["logs"]),
         "problems": tuple(Problem(**problem) for problem in manifest["problems"]),
-        "input_times": tuple(map(_measured, manifest.get("input_times", []))),
-        "events": tuple(map(_event, manifest.get("events", []))),
+        "input_times": _objects(MeasuredInput, manifest.get("input_times", [])),
+        "network_checks": _objects(NetworkCheck, manifest.get("network_checks", [])),
+        "events": _objects(Event, manifest.get("events", [])),
     }
 
 
-def _measured(content: dict[str, Any]) -> MeasuredInput:
-    stages = tuple(
-        InputStage(**{**stage, "ci95_ms": _pair(stage["ci95_ms"])}) for stage in content["stages"]
-    )
-    # Older stores have no trials.
-    trials = tuple(
-        LoaderTrial(**{**trial, "ci95_ms": _pair(trial["ci95_ms"])})
-        for trial in content.get("trials", ())
-    )
-    changed = {"ci95_ms": _pair(content["ci95_ms"]), "stages": stages, "trials": trials}
-    return MeasuredInput(**{**content, **changed})
+def _objects(kind: type[T], contents: Sequence[dict[str, Any]]) -> tuple[T, ...]:
+    """Make objects of a manifest's; what older stores lack has its default."""
+    # Executors of Spark, which have no cattrs, load steps only.
+    from cattrs import structure
 
-
-def _event(content: dict[str, Any]) -> Event:
-    # Older stores have no process numbers.
-    places = {name: tuple(content.get(name, ())) for name in ("ranks", "pids", "hosts")}
-    return Event(**{**content, **places})
-
-
-def _pair(ci95: list[float] | None) -> tuple[float, float] | None:
-    return None if ci95 is None else (ci95[0], ci95[1])
+    return tuple(structure(content, kind) for content in contents)
 
 
 def _read_intervals(path: Path, files: dict[str, Any]) -> pa.Table:

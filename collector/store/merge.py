@@ -49,6 +49,7 @@ def merge_runs(new: Run, old: Run, completions: CompletionsReader) -> Run:
     new = replace(
         new,
         input_times=_joined(new.input_times, old.input_times, lambda one: (one.rank, one.began)),
+        network_checks=_joined(new.network_checks, old.network_checks, lambda one: one.began),
         # Logs with events are read completely, so the new run has all events of its logs.
         events=_joined(new.events, old.events, lambda one: one.where),
         series=_joined(new.series, old.series, lambda one: one.where),

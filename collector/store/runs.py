@@ -248,6 +248,7 @@ def _manifest(written: WrittenSteps, files: Mapping[str, ListedFile]) -> dict[st
         "rows": written.rows,
         "problems": [asdict(problem) for problem in run.problems],
         "input_times": [asdict(measured) for measured in run.input_times],
+        "network_checks": [asdict(check) for check in run.network_checks],
         "events": [asdict(event) for event in run.events],
         "series": [
             {name: getattr(series, name) for name in ("name", "unit", "node", "rank", "where")}

@@ -83,10 +83,16 @@ def data_card(
         emphasised: rows that stand out if there are few rows.
     """
     words = frozenset(range(text_columns))
-    if len(rows) > _MOST_NAMED_ROWS:
-        return card(title, data_table(title, head, rows, words), note=note)
     cells = tuple(tuple(row) for row in rows)
-    return words_card(Table(title, tuple(head), cells, words, frozenset(emphasised), note))
+    return table_card(Table(title, tuple(head), cells, words, frozenset(emphasised), note))
+
+
+def table_card(table: Table) -> Any:
+    """Make a card with a table of a report, of any number of rows."""
+    if len(table.rows) <= _MOST_NAMED_ROWS:
+        return words_card(table)
+    body = data_table(table.title, table.columns, table.rows, table.words)
+    return card(table.title, body, note=table.note)
 
 
 def data_table(

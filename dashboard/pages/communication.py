@@ -12,12 +12,12 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc
 
 from stallscope.analysis import Analysis
-from stallscope.charts.charts import Chart, step_time_chart
+from stallscope.charts.charts import Chart, network_chart, step_time_chart
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, amount, interval, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.reports.run.tables import links_table
+from stallscope.reports.run.network_tables import network_tables
 from stallscope.text.figures import bytes_in_words
 
 from ..companion_files import (
@@ -30,7 +30,7 @@ from ..components.autotune_card import autotune_cards
 from ..components.basics import card, code_block, sentence_card
 from ..components.chart_card import chart_card
 from ..components.notices import warnings_card
-from ..components.tables import data_card
+from ..components.tables import data_card, table_card
 from ..components.tensor_cards import (
     fusion_card,
     late_card,
@@ -70,7 +70,8 @@ class CommunicationPage(RunPage):
                 chart_card("exposed", exposed_chart(analysis)),
                 _reduced(analysis),
             ),
-            _links(analysis),
+            chart_card("network", network_chart(analysis)),
+            *map(table_card, network_tables(analysis)),
             *_timeline_parts(timeline, request),
             *([] if autotune is None else autotune_cards(autotune)),
             _howto(
@@ -87,13 +88,6 @@ class CommunicationPage(RunPage):
         )
         def update(_ticks: int | None, run_id: str) -> Any:
             return timeline_update(store.analysis(run_id))
-
-
-def _links(analysis: Analysis) -> Any:
-    table = links_table(analysis)
-    if table is None:
-        return None
-    return data_card(table.title, table.note, table.columns, table.rows, 2, table.emphasised)
 
 
 def timeline_update(analysis: Analysis) -> tuple[list[Any], bool]:

@@ -197,6 +197,61 @@ class MeasuredInput:
 
 
 @dataclass(frozen=True)
+class Rounds:
+    """Repetitions of one measurement on the network: of so many bytes in so many messages."""
+
+    bytes: int
+    messages: int
+    #: Microseconds of each repetition.
+    us: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PairRounds:
+    """Exchanges between two hosts, which send each other so many bytes at once."""
+
+    hosts: tuple[str, str]
+    bytes: int
+    #: Microseconds of each exchange, and of each exchange of a few bytes.
+    us: tuple[float, ...]
+    small_us: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class NetworkCheck:
+    """What a network gives, as ``stallscope netcheck`` measured it while nothing trained."""
+
+    path: str
+    #: The run whose gradients were reduced, and the launch that measured; None if unknown.
+    run_id: str | None
+    launch: str | None
+    #: Wall time, nanoseconds, and the seconds of all measurements together.
+    began: int
+    seconds: float
+    #: What reduced: ``horovod`` or ``torch.distributed``, and the libraries that they used.
+    reduced_by: str
+    reduces_with: tuple[str, ...]
+    device: str
+    size: int
+    #: The host of each rank.
+    hosts: tuple[str, ...]
+    settings: Mapping[str, str]
+    #: Whether the run's logs gave the ``sizes`` of its gradients, or only their ``totals``; None without
+    #: a run.
+    gradients_from: str | None
+    #: All gradients at once, as the run reduces them; and as one message. None without a run.
+    as_run: Rounds | None
+    together: Rounds | None
+    #: One message of each of several sizes.
+    sweep: tuple[Rounds, ...]
+    #: One message of a few bytes, and several at once that cannot be fused.
+    tiny: tuple[Rounds, ...]
+    pairs: tuple[PairRounds, ...]
+    #: What was not measured, and why.
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Event:
     """Something that happened while a job ran, reported by another log than the step logs."""
 
@@ -255,6 +310,8 @@ class Run:
     problems: tuple[Problem, ...] = field(default=())
     #: Measurements of the loaders of this job; a rank may have measured more than once.
     input_times: tuple[MeasuredInput, ...] = field(default=())
+    #: Measurements of the network on which this job ran.
+    network_checks: tuple[NetworkCheck, ...] = field(default=())
     #: Events of other logs during the run.
     events: tuple[Event, ...] = field(default=())
     #: Measurements of machines during the run. A default_factory, because a class attribute would

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from simulator import Clocks, Fault, Job, simulate
+from simulator import Bursts, Clocks, Fault, Job, simulate
 
 from stallscope.analysis import Analysis, analyse
+from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run, Series
 from stallscope.text.why import why
 
@@ -41,6 +43,7 @@ def measured(
     faults: tuple[Fault, ...] = (Fault("compute", 20.0, ranks=(3,)),),
     spread: float = 0.1,
     steps: int = 1200,
+    while_late: Mapping[str, float] | None = None,
 ) -> Run:
     """A job of four ranks on two hosts, with figures of each second.
 
@@ -51,6 +54,7 @@ def measured(
         faults: of the job.
         spread: the coefficient of variation of all figures.
         steps: how many.
+        while_late: what rank 3 has in seconds with one of its late steps.
     """
     job = Job(
         ranks=RANKS,
@@ -74,13 +78,22 @@ def measured(
         figures = {**USUAL, **(of_all or {}), **(on_rank or {})}
         if log.host == "beta":
             figures |= of_beta or {}
-        for name, value in figures.items():
+        late = late_seconds(own, walls - log.wall_minus_monotonic) & (log.rank == 3)
+        for name, usual in figures.items():
             if name.startswith("host_") and log.rank % 2:
                 continue
+            value = np.where(late, (while_late or {}).get(name, usual), usual)
             values = np.maximum(value * (1 + spread * random.standard_normal(len(walls))), 0.0)
             rank = None if name.startswith("host_") else log.rank
             found.append(Series(name, UNITS.get(name, ""), log.host, rank, log.path, walls, values))
     return replace(run, series=tuple(found))
+
+
+def late_seconds(steps: pa.Table, seconds: Ints) -> Bools:
+    """Return whether one of a rank's steps was late in the second before each time."""
+    ready, data = (steps[name].to_numpy() for name in ("ready", "data"))
+    late = ready[ready - data > 1.5 * np.median(ready - data)]
+    return np.searchsorted(late, seconds) > np.searchsorted(late, seconds - S)
 
 
 def codes(analysis: Analysis) -> list[str]:
@@ -190,3 +203,36 @@ def test_a_clean_run_has_no_reasons() -> None:
     analysis = analyse(measured(of_all={"cgroup_io_pressure": 55.0}, faults=()))
     assert not analysis.bottleneck.ranks
     assert analysis.bottleneck.why == ()
+
+
+BURSTS = (Fault("compute", 40.0, ranks=(3,), when=Bursts(300, 40)),)
+
+
+def test_a_rank_that_is_late_at_times_is_explained_by_what_happens_then() -> None:
+    run = measured(faults=BURSTS, steps=3000, while_late={"cgroup_throttled_periods": 0.9})
+    analysis = analyse(run)
+    assert [one.pattern for one in analysis.stragglers] == ["bursts"]
+    (reason,) = analysis.bottleneck.why
+    assert (reason.code, reason.ranks, reason.while_late) == ("throttled", (3,), True)
+    assert reason.peers is not None
+    assert reason.value > 5 > reason.peers
+    assert "of its periods while late (otherwise: " in reason.text
+
+
+def test_what_is_the_same_while_a_rank_is_late_explains_nothing() -> None:
+    analysis = analyse(measured(faults=BURSTS, steps=3000))
+    assert [one.pattern for one in analysis.stragglers] == ["bursts"]
+    assert codes(analysis) == []
+
+
+def test_what_happens_on_all_ranks_while_one_is_late_explains_nothing() -> None:
+    run = measured(faults=BURSTS, steps=3000, while_late={"cgroup_io_pressure": 40.0})
+    of_late = next(one for one in run.series if (one.name, one.rank) == ("cgroup_io_pressure", 3))
+    everywhere = [
+        replace(one, value=np.resize(of_late.value, len(one.value)))
+        if one.name == "cgroup_io_pressure"
+        else one
+        for one in run.series
+    ]
+    assert codes(analyse(run)) == ["disk"]
+    assert codes(analyse(replace(run, series=tuple(everywhere)))) == []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import simulator
+from support.network_checks import pair, write_network_check
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse, ask
@@ -89,6 +90,11 @@ def _torn_in_a_hostile_file(folder: Path) -> None:
     log.rename(log.with_name("<img src=x onerror=alert(2)>.steps.csv"))
 
 
+def _with_measured_network(folder: Path) -> None:
+    pairs = [pair("alpha", "beta", 900), pair("alpha", SCRIPT, 40), pair("beta", "gamma", 880)]
+    write_network_check(folder, pairs=pairs, left_out=[f"{IMAGE}: no time was left"])
+
+
 AnyJob = Job | simulator.Job | Printed
 
 
@@ -125,6 +131,8 @@ CASES = {
     "no steps": Case(replace(TWO, steps=0)),
     "a missing rank": Case(FOUR, damage=_without(1)),
     "rank 0 only": Case(TWO, damage=_without(1)),
+    "a measured network": Case(replace(TWO, hosts=("alpha",)), damage=_with_measured_network),
+    "another network": Case(replace(TWO, ranks=3), damage=_with_measured_network),
     "a torn line": Case(TWO, damage=_torn),
     "hostile names": Case(HOSTILE, damage=_torn_in_a_hostile_file),
     "hostile names with stages": Case(

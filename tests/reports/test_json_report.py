@@ -24,8 +24,8 @@ SCHEMA = json.loads(
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
     "": "schema_version run baseline job_s goodput generations step_ms ledger by_cause ranks steps "
-    "epoch_times clocks communication links input bottleneck stopped stragglers what_if predicted_from "
-    "changes findings events machines warnings",
+    "epoch_times clocks communication links network_check input bottleneck stopped stragglers what_if "
+    "predicted_from changes findings events machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
     "baseline": "id match gap gap_ci95 single decomposition",
@@ -52,6 +52,12 @@ KEYS = {
     "clocks.jumps": "clock step ms",
     "communication": "gradient_bytes exposed_ms exposed_ci95_ms bus_bandwidth_gb_s "
     "network_bandwidth_gb_s whole_ms hidden_ms",
+    "network_check": "measured_at seconds reduced_by reduces_with device size hosts gradients_from "
+    "gradient_bytes gradient_tensors differs gradients_ms gradients_ci95_ms exposed_ms exposed_ci95_ms "
+    "excess_ms excess_ci95_ms parts sweep pairs left_out",
+    "network_check.parts": "bandwidth latency negotiation fusion",
+    "network_check.sweep": "bytes ms ci95_ms bus_bandwidth_gb_s",
+    "network_check.pairs": "hosts mbit_s ci95_mbit_s is_slow small_ms small_ci95_ms",
     "bottleneck": "kind cause ranks hosts evidence advice fault links why",
     "stragglers": "pattern ranks hosts stage excess_ms excess_ci95_ms late_share cost_ms cost_ci95_ms "
     "work",
@@ -65,6 +71,10 @@ KEYS = {
 SHOWN_BY = {
     "epoch_times": "epochs only",
     "epoch_times.epochs": "epochs only",
+    "network_check": "a measured network",
+    "network_check.parts": "a measured network",
+    "network_check.sweep": "a measured network",
+    "network_check.pairs": "a measured network",
     "clocks.jumps": "a clock that was set",
     "stragglers": "uneven work",
     "changes": "slower from a step on",

@@ -60,7 +60,7 @@ def test_unmeasured_stages_are_marked(page: Callable[[str], str]) -> None:
 def test_names_from_logs_are_neither_html_nor_links_nor_mentions(
     page: Callable[[str], str],
 ) -> None:
-    for name in ("hostile names", "hostile names with stages"):
+    for name in ("hostile names", "hostile names with stages", "a measured network"):
         text = page(name)
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
         assert set(re.findall(r"<[^>]*>", text)) == {"<sub>", "</sub>"} | (

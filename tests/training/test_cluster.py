@@ -93,6 +93,7 @@ def test_a_slow_rank_on_a_host_with_wrong_clocks_is_named(
     assert slope == pytest.approx(DRIFT, rel=0.5)
 
 
+@pytest.mark.unmeasured
 def test_ranks_of_torchrun_that_share_no_folder_are_one_run(hosts: Lab, tmp_path: Path) -> None:
     torchrun = ["torchrun", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d"]
     torchrun += ["--rdzv-endpoint", "h1:29411", "--rdzv-id", "seven"]
@@ -119,6 +120,7 @@ def steps_in(logs: Path) -> int:
     return min((file.read_text().count("\nstep,") for file in logs.glob("*.csv")), default=0)
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("loss", ["power", "suspended"])
 def test_a_host_that_is_lost_is_named(
     hosts: Lab, tmp_path: Path, request: pytest.FixtureRequest, loss: str

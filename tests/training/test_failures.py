@@ -86,6 +86,7 @@ def test_after_kill_9_the_log_holds_all_but_the_last_flush(
     assert len(fits_of(run)[1 - rank].steps) > 10
 
 
+@pytest.mark.unmeasured
 def test_slow_steps_and_bad_disks(start: Starter, tmp_path: Path) -> None:
     (tmp_path / "a file").write_text("no folder can be made below this\n")
     launched = start("failures.py", "disk", str(tmp_path), ranks=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from training.recorded import Recorded, check_steps, record_cases
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 240.0
 

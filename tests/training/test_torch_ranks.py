@@ -19,7 +19,7 @@ from training.recorded import (
 from stallscope.analysis import analyse
 from stallscope.parsers import read
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 480.0
 ALL = {"placed": ["data", "ready", "reduced"], "reason": None}

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional
 
 import keras
 
-from ..facts import known, module_version
+from ..facts import known, module_version, size_counts
 from ..learning_rate import optimizer_facts
 
 # The frameworks' names in reports.
@@ -47,17 +47,17 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
 def weights(model: Any) -> Dict[str, Any]:
     """Return the numbers of parameters and gradients; None before the model is built."""
     trained = known(lambda: list(model.trainable_variables) if model.built else None)
+    sizes = None if trained is None else known(lambda: list(map(_bytes, trained)))
     return {
         "parameters": known(lambda: int(model.count_params()) if model.built else None),
         "gradient_tensors": None if trained is None else len(trained),
-        "gradient_bytes": known(
-            lambda: (
-                sum(_BYTES[str(one.dtype)] * math.prod(one.shape) for one in trained or [])
-                if trained is not None
-                else None
-            )
-        ),
+        "gradient_bytes": None if sizes is None else sum(sizes),
+        "gradient_sizes": None if sizes is None else size_counts(sizes),
     }
+
+
+def _bytes(variable: Any) -> int:
+    return _BYTES[str(variable.dtype)] * math.prod(map(int, variable.shape))
 
 
 def innermost(optimizer: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 
 import mxnet as mx
 
-from ..facts import known, module_version
+from ..facts import known, module_version, size_counts
 from ..learning_rate import optimizer_facts
 
 
@@ -37,15 +37,18 @@ def weights(trainer: Any) -> Dict[str, Any]:
     return {
         "parameters": known(lambda: sum(_numbers(one) for one in trainer._params)),
         "gradient_tensors": len(trained),
-        "gradient_bytes": known(
-            lambda: sum(_numbers(one) * one.data().dtype().itemsize for one in trained)
-        ),
+        "gradient_bytes": known(lambda: sum(map(_bytes, trained))),
+        "gradient_sizes": known(lambda: size_counts(map(_bytes, trained))),
     }
 
 
 def steps_counted(trainer: Any) -> int:
     """Return the updates that the optimizer has ever counted."""
     return int(getattr(trainer._optimizer, "num_update", 0))
+
+
+def _bytes(parameter: Any) -> int:
+    return int(_numbers(parameter) * parameter.data().dtype().itemsize)
 
 
 def _numbers(parameter: Any) -> int:

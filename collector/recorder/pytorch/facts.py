@@ -6,7 +6,14 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-from ..facts import compression_name, horovod_transports, known, largest_gathered, module_version
+from ..facts import (
+    compression_name,
+    horovod_transports,
+    known,
+    largest_gathered,
+    module_version,
+    size_counts,
+)
 from ..identity import torch_distributed
 from ..learning_rate import optimizer_facts
 from .reductions import Reductions, without_compiler
@@ -61,7 +68,8 @@ def model_facts(
         "compression": known(lambda: _compression(optimizer, model)),
         "bucket_bytes": known(lambda: int(without_compiler(model).bucket_bytes_cap)),
         "gradient_tensors": len(training),
-        "gradient_bytes": known(lambda: sum(one.numel() * one.element_size() for one in training)),
+        "gradient_bytes": known(lambda: sum(map(_bytes, training))),
+        "gradient_sizes": known(lambda: size_counts(map(_bytes, training))),
         "threads": {
             "inter_op": torch.get_num_interop_threads(),
             "intra_op": torch.get_num_threads(),
@@ -177,6 +185,10 @@ def _names(optimizer: Any, model: Any) -> Dict[int, str]:
     if _is_horovod_optimizer(optimizer):
         return {id(one): str(name) for one, name in optimizer._parameter_names.items()}
     return {} if model is None else {id(one): name for name, one in model.named_parameters()}
+
+
+def _bytes(parameter: torch.Tensor) -> int:
+    return int(parameter.numel() * parameter.element_size())
 
 
 def device_types(parameters: List[torch.Tensor]) -> List[str]:

@@ -23,7 +23,7 @@ try:
 except ImportError:  # not public: without it only Keras' own use of XLA is detected
     control_flow_util = None
 
-from ..facts import known, largest_gathered
+from ..facts import known, largest_gathered, size_counts
 from ..patching import patch
 from .optimizers import innermost, reductions_of
 from .timestamp_ring import DONE, READY, REDUCED, TimestampRing
@@ -310,30 +310,35 @@ def _gathered(reduced: Any, gradients: Any, variables: Any) -> Dict[str, Any]:
 def gradient_facts(gradients: Any, variables: Any) -> Dict[str, Any]:
     """Return the number of gradients and their bytes."""
     gradients = list(gradients)
+    sizes = _sizes(gradients, variables)
     return {
         "gradient_tensors": len([gradient for gradient in gradients if gradient is not None]),
-        "gradient_bytes": _bytes(gradients, variables),
+        "gradient_bytes": None if sizes is None else sum(sizes),
+        "gradient_sizes": None if sizes is None else size_counts(sizes),
     }
 
 
-def _bytes(gradients: Any, variables: Any) -> Optional[int]:
-    """Return the bytes of all gradients; None where a shape is unknown while tracing.
+def _sizes(gradients: Any, variables: Any) -> Optional[List[int]]:
+    """Return the bytes of each gradient; None where a shape is unknown while tracing.
 
     A dense gradient has its variable's shape, known or not.
     """
     variables = list(variables) if variables is not None else []
     if len(variables) != len(gradients):
         variables = [None] * len(gradients)
-    total = 0
+    found = []
     for gradient, variable in zip(gradients, variables):
+        size = 0
         for tensor in tensors_of(gradient):
             elements = tensor.shape.num_elements()
             if elements is None and tensor is gradient and variable is not None:
                 elements = variable.shape.num_elements()
             if elements is None:
                 return None
-            total += elements * tensor.dtype.size
-    return total
+            size += elements * tensor.dtype.size
+        if gradient is not None:
+            found.append(size)
+    return found
 
 
 def in_xla() -> bool:

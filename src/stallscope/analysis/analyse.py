@@ -15,6 +15,7 @@ from .findings.clocks import clock_findings
 from .findings.finding import Finding
 from .findings.imbalance import rank_0_extra_work, ranks_starve_in_turn
 from .findings.loader_rates import input_too_slow_alone, loader_rate_sentence, longest_stage
+from .findings.network_use import network_sentence
 from .findings.slow_steps import step_findings
 from .gains.attribution import Attribution, attribute
 from .gains.baseline import (
@@ -48,6 +49,7 @@ from .ledger.job_time import JobTime, sum_of, world_times
 from .ledger.ledger import Ledger
 from .ledger.sampled import unlike_the_rest
 from .network.communication import Communication, communication
+from .network.network_check import NetworkUse, network_use
 from .result import Analysis
 from .settings.cores import CoreUse
 from .settings.setup import Setup
@@ -144,6 +146,14 @@ class _Analyser:
         return communication(self.steady, size, gradient_bytes, self.network_bandwidth)
 
     @cached_property
+    def network_use(self) -> NetworkUse | None:
+        """Compare exposed allreduce with what the network gave while nothing trained."""
+        known = self.steady is not None and not self.run.missing_ranks and self.run.size > 1
+        return network_use(
+            self.run, self.steady.mean_ms("allreduce") if self.steady and known else None
+        )
+
+    @cached_property
     def input_rates(self) -> InputRates | None:
         base = self.baseline
         same_size = base is not None and base.run.size == self.run.size
@@ -197,6 +207,9 @@ class _Analyser:
         if verdict.kind == "input" and rates is not None:
             evidence = f"{verdict.evidence} {loader_rate_sentence(rates)}".rstrip()
             verdict = replace(verdict, evidence=evidence)
+        if verdict.kind == "allreduce" and self.network_use is not None:
+            evidence = f"{verdict.evidence} {network_sentence(self.network_use)}"
+            verdict = replace(verdict, evidence=evidence)
         verdict = replace(
             verdict,
             advice=advise(
@@ -212,7 +225,9 @@ class _Analyser:
         verdict = with_slow_links(verdict, slow_links(self.links))
         world = self.generations.last_world
         counted = count(run, world, steady) if world and may_have_reasons(verdict) else None
-        return verdict if counted is None else with_reasons(verdict, counted, found.stragglers)
+        return (
+            verdict if counted is None else with_reasons(verdict, counted, found.stragglers, steady)
+        )
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -299,6 +314,7 @@ class _Analyser:
             changes=self.changes,
             communication=self.communication,
             links=self.links,
+            network_use=self.network_use,
             ledger=generations.ledger,
             warm_up=generations.warm_up,
             steady=steady,

@@ -25,6 +25,7 @@ from .ledger.figures import Coverage, RankSummary, StepTime
 from .ledger.job_time import JobTime
 from .ledger.ledger import Ledger
 from .network.communication import Communication
+from .network.network_check import NetworkUse
 from .steps.clocks import ClockSummary
 from .steps.links import Link
 from .stopped.stopped import Stopped
@@ -57,6 +58,8 @@ class Analysis:
     communication: Communication | None
     #: The links between hosts that carry gradients; empty where they were not recorded.
     links: tuple[Link, ...]
+    #: What the network gives when nothing trains; None if ``netcheck`` has not measured it.
+    network_use: NetworkUse | None
     #: All steps in the ledger, including warm-up; None without timestamps.
     ledger: Ledger | None = field(repr=False)
     #: Whether each step of the ledger is warm-up.

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.analysis.ledger.figures import RankSummary
@@ -65,6 +66,10 @@ TITLES = {
     "other_waiting": "Waiting for work between steps",
     "input_stall": "Input stall",
     "scale": "Scale",
+    "bandwidth": "Bandwidth",
+    "latency": "Latency",
+    "negotiation": "Negotiation",
+    "fusion": "Fusion",
 }
 
 
@@ -382,6 +387,19 @@ def baseline_chart(analysis: Analysis) -> Waterfall | None:
     )
 
 
+def network_chart(analysis: Analysis) -> StackedBars | None:
+    """Chart what the gradients take on the network, above what the run exposes. None if unknown."""
+    use = analysis.network_use
+    if use is None or use.parts is None or use.differs or use.exposed_ms is None:
+        return None
+    parts = {name: mean for name, mean in vars(use.parts).items() if mean is not None}
+    alone = tuple(Segment(name, mean.value, mean.ci95) for name, mean in parts.items())
+    exposed = Segment("allreduce", use.exposed_ms.value, use.exposed_ms.ci95)
+    bars = (Bar("nothing trains", alone), Bar("this run", (exposed,)))
+    sentence = network_sentence(use)
+    return StackedBars("Gradients on this network", sentence, "ms", bars)
+
+
 def job_chart(analysis: Analysis) -> StackedBars | None:
     """Chart goodput and what each cause takes from it. None without stages of steps."""
     goodput = analysis.goodput
@@ -406,6 +424,7 @@ def charts_of(analysis: Analysis) -> Sequence[Chart]:
         baseline_chart(analysis),
         ranks_chart(analysis),
         step_time_chart(analysis),
+        network_chart(analysis),
         machine_chart(analysis),
         job_chart(analysis),
     )

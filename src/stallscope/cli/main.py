@@ -21,6 +21,7 @@ COMMANDS = {
     "inspect": "list what is in logs, file by file, and which runs they make up",
     "export": "export a run as a trace for Perfetto or chrome://tracing, or as Parquet or CSV",
     "watch": "follow runs, and say when a job stands still or another condition holds",
+    "netcheck": "measure what this network gives, under the launcher of the training",
     "dashboard": "show runs in the browser",
     "collect": "copy logs from where they are into a store",
     "runs": "list the runs of a store, with their throughput and their slow ranks",

@@ -22,8 +22,10 @@ class Reason:
     #: The name of the series that shows it over time.
     series: str
     #: The mean over the steady steps, of these ranks or hosts and of the median peer; None if there are
-    #: no peers, and the value alone is too large.
+    #: no peers, and the value alone is too large. Of ranks that are late at times: the mean while they
+    #: are late, and at other times.
     value: float
     peers: float | None
     #: The 95 % interval of the difference, or of the value where there are no peers.
     ci95: tuple[float, float]
+    while_late: bool = False

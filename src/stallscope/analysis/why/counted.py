@@ -50,14 +50,13 @@ class Counted:
     of: Mapping[str, Floats]
     #: The mean step, seconds.
     step_s: float
+    #: The piece in which each steady step ended.
+    piece: Ints
 
-    def rows(self, name: str, ranks: Sequence[int]) -> Floats | None:
-        """Return a quantity of some ranks, or None if it was not counted on any of them."""
-        values = self.of.get(name)
-        if values is None:
-            return None
-        own = values[[self.ranks.index(rank) for rank in ranks]]
-        return None if np.isnan(own).all() else own
+    @property
+    def pieces(self) -> int:
+        """The number of pieces."""
+        return int(next(iter(self.of.values())).shape[1])
 
     def on(self, host: str) -> list[int]:
         """Return the ranks on a host."""
@@ -92,7 +91,8 @@ def count(run: Run, world: AlignedSteps, steady: Ledger) -> Counted | None:
         inside, piece = pieces.of(series, log.wall_minus_monotonic + int(offsets[at]))
         sums.add(rows, piece, series.value[inside])
     means = {name: sums.means() for name, sums in found.items()}
-    return Counted(world.ranks, world.hosts, means, float(steady.total.mean()) / _SECOND)
+    step_s = float(steady.total.mean()) / _SECOND
+    return Counted(world.ranks, world.hosts, means, step_s, pieces.at(steady.reduced))
 
 
 def _usual_interval(series: Sequence[Series]) -> int:
@@ -127,10 +127,14 @@ class _Pieces:
         at = series.wall_ns - ahead
         middle = at - np.diff(at, prepend=at[:1] - int(_interval(at))) / 2
         inside = (middle >= self._begin) & (middle < self._end)
-        share = (middle[inside] - self._begin) / (self._end - self._begin)
-        piece = (share * self.count).astype(np.int64)
+        piece = self.at(middle[inside])
         self._last = series.wall_ns, ahead, inside, piece
         return inside, piece
+
+    def at(self, times: Ints | Floats) -> Ints:
+        """Return the pieces of some times that lie within."""
+        share = (times - self._begin) / (self._end - self._begin)
+        return np.minimum((share * self.count).astype(np.int64), self.count - 1)
 
 
 class _Sums:

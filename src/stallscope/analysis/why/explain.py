@@ -10,12 +10,13 @@ from statistics import median
 import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
-from stallscope.arrays.types import Floats
+from stallscope.arrays.types import Bools, Floats
 from stallscope.formatting.lists import capitalised
 from stallscope.formatting.numbers import amount, significant
 
 from ..gains.bottleneck import Bottleneck
 from ..gains.reason import Reason
+from ..ledger.ledger import Ledger
 from ..steps.links import Link, SlowLinks
 from ..stragglers.straggler import Straggler
 from .counted import Counted
@@ -27,6 +28,8 @@ _MOST_REASONS = 3
 _FEWEST_VALUES = 8
 # More CPU time explains a slow rank if it is at least this share of what the rank is slower by.
 _SHARE_OF_EXCESS = 0.5
+# A step is late if it is longer than usual by at least this share of the excess of late steps.
+_LATE = 0.5
 # What slows down all ranks is seen on so many of them.
 _NEARLY_ALL = 0.9
 _STAGES = ("input", "compute", "other")
@@ -70,7 +73,7 @@ def may_have_reasons(verdict: Bottleneck) -> bool:
 
 
 def with_reasons(
-    verdict: Bottleneck, counted: Counted, stragglers: Sequence[Straggler]
+    verdict: Bottleneck, counted: Counted, stragglers: Sequence[Straggler], steady: Ledger
 ) -> Bottleneck:
     """Return a verdict with what explains it, and with what to do about that first.
 
@@ -78,22 +81,35 @@ def with_reasons(
         verdict: the verdict; its ranks are stragglers, if it names any.
         counted: what machines counted.
         stragglers: the run's stragglers.
+        steady: the steady steps.
     """
-    own = _of_stragglers(counted, stragglers) if verdict.ranks else _of_all(counted, verdict)
+    own = (
+        _of_stragglers(counted, stragglers, steady) if verdict.ranks else _of_all(counted, verdict)
+    )
     found = tuple(own)
     todo = [advice(one.code, whom(one.ranks, one.hosts)) for one in found]
     first = dict.fromkeys(text for text in todo if text is not None)
     return replace(verdict, why=found, advice=(*first, *verdict.advice))
 
 
-def _of_stragglers(counted: Counted, stragglers: Sequence[Straggler]) -> Iterator[Reason]:
+def _of_stragglers(
+    counted: Counted, stragglers: Sequence[Straggler], steady: Ledger
+) -> Iterator[Reason]:
     slow = {rank for one in stragglers for rank in one.ranks}
     for one in stragglers:
         own = [rank for rank in one.ranks if rank in counted.ranks]
         peers = [rank for rank in counted.ranks if rank not in slow]
         if not own or not peers or one.work is not None:
             continue
-        found = [reason for sign in SIGNS for reason in _compared(counted, sign, own, peers)]
+        found = []
+        if one.pattern == "bursts":
+            late = _late_pieces(counted, one, steady)
+            found = [
+                reason for sign in SIGNS for reason in _while_late(counted, sign, own, peers, late)
+            ]
+        found = found or [
+            reason for sign in SIGNS for reason in _compared(counted, sign, own, peers)
+        ]
         found = _without_consequences(found, one.stage)
         yield from (reason for _, reason in found[:_MOST_REASONS])
         if not found:
@@ -142,28 +158,85 @@ def _compared(
     least: float | None = None,
 ) -> Iterator[_Weighed]:
     """Yield a reason, with its weight, if a sign is larger on some ranks than on their peers."""
-    values = sign.of(counted)
-    if values is None:
+    both = _own_and_peers(counted, sign, own, peers)
+    if both is None:
         return
-    hosts: tuple[str, ...] = ()
-    if sign.of_host:
-        hosts = tuple(dict.fromkeys(counted.hosts[counted.ranks.index(rank)] for rank in own))
-        # What is counted of a host explains nothing if other ranks there are not slow.
-        peers = [rank for rank in peers if counted.hosts[counted.ranks.index(rank)] not in hosts]
-        if not peers or any(set(counted.on(host)) - set(own) for host in hosts):
-            return
-    of_own, of_peers = (
-        _middle(values[[counted.ranks.index(rank) for rank in some]]) for some in (own, peers)
-    )
-    both = ~np.isnan(of_own) & ~np.isnan(of_peers)
-    difference = _mean((of_own - of_peers)[both])
+    of_own, of_peers = both
+    difference = _mean(of_own - of_peers)
     least = sign.least if least is None else least
     if difference.ci95 is None or difference.value < least or difference.ci95[0] <= least / 2:
         return
-    value, usual = _mean(of_own[both]), float(of_peers[both].mean())
-    ranks = () if sign.of_host else tuple(own)
-    reason = _reason(sign, ranks, hosts, value, usual, difference.ci95)
+    value, usual = _mean(of_own), float(np.nanmean(of_peers))
+    reason = _reason(sign, *_whose(counted, sign, own), value, usual, difference.ci95)
     yield difference.value / max(least, 1e-9), reason
+
+
+def _while_late(
+    counted: Counted, sign: Sign, own: Sequence[int], peers: Sequence[int], late: Bools
+) -> Iterator[_Weighed]:
+    """Yield a reason, with its weight, if a sign is larger on some ranks while they are late.
+
+    What also changes on their peers is no reason: the differences from them are compared.
+    """
+    both = _own_and_peers(counted, sign, own, peers)
+    if both is None:
+        return
+    of_own, excess = both[0], both[0] - both[1]
+    difference = _mean(excess[late]).minus(_mean(excess[~late]))
+    least = sign.least
+    if difference.ci95 is None or difference.value < least or difference.ci95[0] <= least / 2:
+        return
+    value, usual = _mean(of_own[late]), float(np.nanmean(of_own[~late]))
+    whose = _whose(counted, sign, own)
+    reason = _reason(sign, *whose, value, usual, difference.ci95, while_late=True)
+    yield difference.value / least, reason
+
+
+def _late_pieces(counted: Counted, straggler: Straggler, steady: Ledger) -> Bools:
+    """Return the pieces with a step in which one of the straggler's ranks is late."""
+    pieces = np.zeros(counted.pieces, bool)
+    for rank in straggler.ranks:
+        at = np.full(len(steady), steady.ranks.index(rank))
+        stage = steady.of(straggler.stage, at)
+        late = stage - np.median(stage) > _LATE * straggler.excess_ms.value * 1e6
+        pieces[counted.piece[late]] = True
+    return pieces
+
+
+def _own_and_peers(
+    counted: Counted, sign: Sign, own: Sequence[int], peers: Sequence[int]
+) -> tuple[Floats, Floats] | None:
+    """Return a sign of some ranks and of their peers, NaN where one of both is unknown.
+
+    None where nothing was counted, or it is of hosts on which other ranks are not slow: what is counted
+    of a host explains nothing then.
+    """
+    values = sign.of(counted)
+    if values is None:
+        return None
+    if sign.of_host:
+        hosts = _hosts(counted, own)
+        peers = [rank for rank in peers if counted.hosts[counted.ranks.index(rank)] not in hosts]
+        if not peers or any(set(counted.on(host)) - set(own) for host in hosts):
+            return None
+    of_own, of_peers = (
+        _middle(values[[counted.ranks.index(rank) for rank in some]]) for some in (own, peers)
+    )
+    unknown = np.isnan(of_own) | np.isnan(of_peers)
+    if unknown.all():
+        return None
+    return np.where(unknown, np.nan, of_own), np.where(unknown, np.nan, of_peers)
+
+
+def _whose(
+    counted: Counted, sign: Sign, own: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the ranks that a sign is about, or the hosts."""
+    return ((), _hosts(counted, own)) if sign.of_host else (tuple(own), ())
+
+
+def _hosts(counted: Counted, ranks: Sequence[int]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(counted.hosts[counted.ranks.index(rank)] for rank in ranks))
 
 
 def _middle(values: Floats, share: float = 0.5) -> Floats:
@@ -187,10 +260,12 @@ def _reason(
     ranks: tuple[int, ...],
     hosts: tuple[str, ...],
     value: Mean,
-    peers: float | None,
+    usual: float | None,
     ci95: tuple[float, float],
+    *,
+    while_late: bool = False,
 ) -> Reason:
-    text = sentence(sign.code, whom(ranks, hosts), value.value, peers, sign.unit)
+    text = sentence(sign.code, whom(ranks, hosts), value.value, usual, sign.unit, while_late)
     return Reason(
         sign.code,
         text,
@@ -200,6 +275,7 @@ def _reason(
         sign.unit,
         sign.series,
         value.value,
-        peers,
+        usual,
         ci95,
+        while_late,
     )

@@ -41,9 +41,14 @@ _LINK = (
 _UNITS = {"cores": "core", "threads": "thread"}
 
 
-def sentence(code: str, who: str, value: float, peers: float | None, unit: str) -> str:
-    """Say what was counted on slow ranks and on their peers."""
-    than = "" if peers is None else f" (peers: {_with_unit(peers, unit)})"
+def sentence(
+    code: str, who: str, value: float, usual: float | None, unit: str, while_late: bool
+) -> str:
+    """Say what was counted on slow ranks, and on their peers or at other times."""
+    than = ""
+    if usual is not None:
+        otherwise = "otherwise" if while_late else "peers"
+        than = f"{' while late' * while_late} ({otherwise}: {_with_unit(usual, unit)})"
     return _SENTENCES[code].format(who=capitalised(who), value=_with_unit(value, unit), than=than)
 
 

@@ -87,7 +87,7 @@ def _table(table: Table) -> Iterator[str]:
     """Write the title, the rows as far as people read them, and the note."""
     columns, rows = table.shown_columns(_NAME), table.shown_rows(_NAME, _MOST_ROWS)
     lines = [
-        _row(table.columns[at] for at in columns),
+        _row(escaped(table.columns[at]) for at in columns),
         _row("---" if at in table.words else "---:" for at in columns),
     ]
     for at in rows:
@@ -100,7 +100,7 @@ def _table(table: Table) -> Iterator[str]:
     if len(table.rows) > len(rows):
         yield f"And {len(table.rows) - len(rows):,} more."
     if table.note:
-        yield table.note
+        yield escaped(table.note)
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.analysis.gains.baseline import BaselineMatch
 from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.charts.charts import TITLES, charts_of, waiting_part
@@ -41,6 +42,7 @@ from ..document import (
 )
 from . import contents, tables
 from .loader_tables import rates_table, stages_table, trials_table
+from .network_tables import network_tables
 from .tables import cause_table, step_unit
 from .verdict import verdict_section
 
@@ -115,7 +117,7 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
         rates_table(analysis),
         stages_table(analysis),
         trials_table(analysis),
-        tables.links_table(analysis),
+        *network_tables(analysis),
         tables.generations_table(analysis),
         tables.job_table(analysis) if analysis.goodput is not None else None,
     )
@@ -188,9 +190,7 @@ def _figures(analysis: Analysis) -> Iterator[Block]:
     ranks = tables.ranks_table(analysis)
     if ranks.rows:
         yield _counted(ranks.title, ranks)
-    links = tables.links_table(analysis)
-    if links is not None:
-        yield _counted(links.title, links)
+    yield from (_counted(one.title, one) for one in network_tables(analysis))
     step = tables.step_table(analysis)
     if step is not None:
         yield Fold(step.title, (step,), is_open=analysis.ledger is None)
@@ -244,6 +244,8 @@ def _job(analysis: Analysis) -> Section:
     moved = communication(analysis)
     if moved:
         lines.append(Text(moved, lead="Communication: "))
+    if analysis.network_use is not None:
+        lines.append(Text(network_sentence(analysis.network_use), lead="Network: "))
     return Section("", lines)
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.gains.baseline import Decomposition
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.analysis.network.network_check import NetworkUse, Parts
 from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.analysis.views.machines import between, figures_of
 from stallscope.analysis.views.utc import steady_wall
 from stallscope.analysis.worlds import WorldSummary
+from stallscope.arrays.stats import Mean
 from stallscope.catalogue.values import moment
 from stallscope.run import Event, Run, Series
 from stallscope.text.events import since_start_s, worst
@@ -53,6 +57,7 @@ def json_content(analysis: Analysis) -> Content:
         clocks=_clocks(analysis),
         communication=moved and fields_of(moved, _COMMUNICATION),
         links=analysis.links,
+        network_check=_network_check(analysis.network_use),
         input=_input(analysis),
         bottleneck=analysis.bottleneck,
         stopped=stopped_content(analysis.stopped),
@@ -135,7 +140,7 @@ def _baseline(analysis: Analysis) -> dict[str, Any] | None:
         "match": analysis.match,
         **fields_of(analysis, "gap gap_ci95"),
         "single": _single(analysis),
-        "decomposition": _decomposition(analysis),
+        "decomposition": _means(analysis.decomposition),
     }
 
 
@@ -146,14 +151,14 @@ def _single(analysis: Analysis) -> dict[str, Any] | None:
     return {"id": analysis.single.run.id, "match": match}
 
 
-def _decomposition(analysis: Analysis) -> dict[str, Any] | None:
-    parts = analysis.decomposition
+def _means(parts: Decomposition | Parts | None) -> dict[str, Any] | None:
     if parts is None:
         return None
-    return {
-        name: None if mean is None else {"ms": mean.value, "ci95_ms": mean.ci95}
-        for name, mean in vars(parts).items()
-    }
+    return {name: None if mean is None else _mean(mean) for name, mean in vars(parts).items()}
+
+
+def _mean(mean: Mean) -> dict[str, Any]:
+    return {"ms": mean.value, "ci95_ms": mean.ci95}
 
 
 def _entry(analysis: Analysis, ledger: str, name: str) -> LedgerEntry | dict[str, Any]:
@@ -195,6 +200,37 @@ def _input(analysis: Analysis) -> dict[str, Any] | None:
         "needed_samples_per_second": found.needed,
         **fields_of(found, "enough at_once proposed"),
         "ranks": [fields_of(one, _LOADER) for one in found.ranks],
+    }
+
+
+def _network_check(use: NetworkUse | None) -> dict[str, Any] | None:
+    if use is None:
+        return None
+    check, gradients = use.check, use.check.as_run
+    return {
+        "measured_at": moment(datetime.fromtimestamp(check.began / 1e9, UTC)),
+        **fields_of(check, "seconds reduced_by reduces_with device size hosts gradients_from"),
+        "gradient_bytes": None if gradients is None else gradients.bytes,
+        "gradient_tensors": None if gradients is None else gradients.messages,
+        "differs": use.differs,
+        **mean_fields("gradients_ms", use.gradients_ms),
+        **mean_fields("exposed_ms", use.exposed_ms),
+        **mean_fields("excess_ms", use.excess_ms),
+        "parts": _means(use.parts),
+        "sweep": [
+            {**fields_of(one, "bytes bus_bandwidth_gb_s=bus_bandwidth"), **_mean(one.ms)}
+            for one in use.sweep
+        ],
+        "pairs": [
+            {
+                **fields_of(one, "hosts is_slow"),
+                "mbit_s": one.mbit_s.value,
+                "ci95_mbit_s": one.mbit_s.ci95,
+                **mean_fields("small_ms", one.small_ms),
+            }
+            for one in use.pairs
+        ],
+        "left_out": check.left_out,
     }
 
 

@@ -59,12 +59,6 @@ _MOST_EVENTS = 50
 _MOST_EPOCHS = 10
 _MOST_RANKS = 8
 _MOST_STRAGGLERS = 5
-_MOST_LINKS = 10
-_LINKS_NOTE = (
-    "What the kernel counted of the ranks' own connections: the rate while there was something to send, "
-    "medians over time. A late rank acknowledges late, which lowers rates to it; a slow link has long "
-    "round trips as well."
-)
 
 
 def cause_table(analysis: Analysis) -> Table:
@@ -217,29 +211,6 @@ def stragglers_table(analysis: Analysis) -> Table | None:
         words=frozenset({0, 1, 2}),
         note=stragglers.NOTE,
         most={"terminal": _MOST_STRAGGLERS},
-    )
-
-
-def links_table(analysis: Analysis) -> Table | None:
-    """Return the table of links between hosts, the slowest first; None if they were not recorded."""
-    found = sorted(analysis.links, key=lambda link: link.mbit_s[1])
-    if not found:
-        return None
-    slow = set(analysis.bottleneck.links)
-    return Table.of(
-        "Links between hosts",
-        {
-            "From": [f"{link.sender} (rank {link.rank})" for link in found],
-            "To": [link.receiver for link in found],
-            "Rate, Mbit/s": [significant(link.mbit_s[1]) for link in found],
-            "Round trip, ms": [significant(link.round_trip_ms[1]) for link in found],
-            "Sent again": [percent(link.retransmitted) for link in found],
-            "Sent, MB": [significant(link.sent_mb) for link in found],
-        },
-        words=frozenset({0, 1}),
-        emphasised=frozenset(at for at, link in enumerate(found) if link in slow),
-        note=_LINKS_NOTE,
-        most={"md": _MOST_LINKS},
     )
 
 

@@ -1,0 +1,126 @@
+"""The whole check: find the run, measure, and store what was measured."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from stallscope.errors import StallscopeError
+
+from .measuring import measure
+from .ranks import Ranks
+from .recorded_run import RecordedRun, find_run, folder_of
+from .result_file import check_writable, document, save
+from .sizes import Gradients, gradients_of
+
+
+class Check(NamedTuple):
+    """What was measured, on the first rank."""
+
+    path: Path
+    content: Dict[str, Any]
+    #: Sentences.
+    warnings: List[str]
+
+
+class RefusedError(Exception):
+    """The first rank cannot go on, and has told the others; it alone says why."""
+
+
+class _Plan(NamedTuple):
+    """What the first rank has found before measuring."""
+
+    folder: Path
+    run: Optional[RecordedRun]
+    gradients: Optional[Gradients]
+    bucket_bytes: Optional[int]
+
+
+def check(
+    ranks: Ranks,
+    logs: Optional[str],
+    out: Optional[str],
+    seconds: float,
+    env: Mapping[str, str] = os.environ,
+) -> Optional[Check]:
+    """Measure on all ranks.
+
+    Args:
+        ranks: all ranks.
+        logs: ``LOGS`` or ``LOGS#RUN_ID`` on the first rank's host; None without a run.
+        out: the folder for the result; None for the logs' folder, or the current one without logs.
+        seconds: the time for all measurements.
+        env: the variables of this process.
+
+    Returns:
+        What was measured on the first rank, None on the others.
+
+    Raises:
+        StallscopeError: on the first rank, if the logs cannot be read or the result cannot be written.
+        RefusedError: on the others then.
+    """
+    plan = _shared_plan(ranks, logs, out)
+    hosts = ranks.hosts()
+    began, begin = time.time_ns(), time.monotonic()
+    measured = measure(ranks, hosts, plan.gradients, plan.bucket_bytes, seconds)
+    took = time.monotonic() - begin
+    # No rank leaves while another still has something to share with it.
+    ranks.barrier()
+    if ranks.rank:
+        return None
+    if plan.run is not None and plan.gradients is None:
+        measured.left_out.append("the run's gradients: its logs do not say how large they are")
+    run_id = None if plan.run is None else plan.run.run_id
+    content = document(ranks, hosts, run_id, plan.gradients, measured, began, took, env)
+    warnings = [] if plan.run is None else other_network(plan.run, ranks.size, hosts)
+    return Check(save(content, plan.folder), content, warnings)
+
+
+def _shared_plan(ranks: Ranks, logs: Optional[str], out: Optional[str]) -> _Plan:
+    """Return the first rank's plan on all ranks: only the first one needs to see the logs."""
+    plan, failure = None, None
+    if ranks.rank == 0:
+        try:
+            plan = _plan(logs, out)
+        except StallscopeError as error:
+            failure = error
+    told = ranks.tell(None if plan is None else [plan.gradients, plan.bucket_bytes])
+    if failure is not None:
+        raise failure
+    if told is None:
+        raise RefusedError
+    if plan is not None:
+        return plan
+    gradients, bucket_bytes = told
+    return _Plan(Path(), None, None if gradients is None else Gradients(*gradients), bucket_bytes)
+
+
+def _plan(logs: Optional[str], out: Optional[str]) -> _Plan:
+    run = None if logs is None else find_run(logs)
+    beside = Path() if logs is None else folder_of(logs)
+    folder = (beside if out is None else Path(out)).absolute()
+    check_writable(folder)
+    facts = {} if run is None else run.facts
+    bucket = facts.get("bucket_bytes")
+    return _Plan(
+        folder, run, gradients_of(facts), bucket if isinstance(bucket, int) and bucket > 0 else None
+    )
+
+
+def other_network(run: RecordedRun, size: int, hosts: Sequence[str]) -> List[str]:
+    """Say in what these ranks and hosts differ from those of the run."""
+    found = []
+    recorded = run.facts.get("size")
+    if isinstance(recorded, int) and recorded != size:
+        found.append(
+            "this is another network than the run's: %d ranks, and the run had %d"
+            % (size, recorded)
+        )
+    missing = sorted(set(run.hosts) - set(hosts))
+    if missing:
+        found.append(
+            "this is another network than the run's: it also ran on %s" % ", ".join(missing)
+        )
+    return found

@@ -1,0 +1,97 @@
+"""The ranks of a launch, whatever library connects them."""
+
+from __future__ import annotations
+
+import socket
+from abc import ABC, abstractmethod
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+#: Two ranks that exchange data, and the bytes that each sends to the other.
+Exchange = Tuple[int, int, int]
+#: Start something on this rank, and wait until it is done.
+Run = Callable[[], None]
+
+_FLOAT_BYTES = 4
+
+
+class Ranks(ABC):
+    """One rank among all, with what it can do together with the others.
+
+    All ranks call the same methods in the same order with the same arguments, except for the values
+    that they share.
+    """
+
+    rank: int
+    size: int
+    #: ``torch``, ``tensorflow`` or ``mxnet``.
+    framework: str
+    #: ``horovod`` or ``torch.distributed``.
+    reduced_by: str
+    #: Libraries that may carry the data: ``gloo``, ``nccl``, ``mpi``, ``ccl``.
+    reduces_with: List[str]
+    #: ``cpu`` or ``cuda``.
+    device: str = "cpu"
+    versions: Dict[str, Optional[str]]
+
+    @abstractmethod
+    def allreduce(self, name: str, sizes: Sequence[int], apart: bool = False) -> Run:
+        """Return a function that starts the allreduces of all tensors at once, and waits for all.
+
+        Args:
+            name: names the tensors, the same way in each run of the function.
+            sizes: the tensors' bytes.
+            apart: let no two tensors be reduced as one message.
+        """
+
+    @abstractmethod
+    def exchange(self, exchanges: Sequence[Exchange]) -> Run:
+        """Return a function that exchanges data within each pair; no rank is in two of them.
+
+        It returns when this rank has sent and received; ranks in no pair need not wait.
+        """
+
+    @abstractmethod
+    def tell(self, value: Any) -> Any:
+        """Return the first rank's value on all ranks. A value is what JSON can represent."""
+
+    @abstractmethod
+    def collect(self, value: Any) -> List[Any]:
+        """Return the values of all ranks, in their order, on all of them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the other ranks."""
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        if self._barrier is None:
+            self._barrier = self.allreduce("barrier", [_FLOAT_BYTES])
+        self._barrier()
+
+    _barrier: Optional[Run] = None
+
+    def messages(self, gradients: Sequence[int], bucket_bytes: Optional[int]) -> List[int]:
+        """Return the bytes of the tensors whose allreduces a step starts.
+
+        Args:
+            gradients: the gradients' bytes.
+            bucket_bytes: the run's own size of buckets, for libraries that have them.
+        """
+        return list(gradients)
+
+    def hosts(self) -> List[str]:
+        """Return the host of each rank."""
+        return [str(host) for host in self.collect(socket.gethostname())]
+
+
+def numbers_in(size: int) -> int:
+    """Return how many floats have at least so many bytes."""
+    return max(1, -(-size // _FLOAT_BYTES))
+
+
+def partner_in(exchanges: Sequence[Exchange], rank: int) -> Optional[Tuple[int, int]]:
+    """Return the rank that this one exchanges data with, and the bytes; None without one."""
+    for first, second, size in exchanges:
+        if rank in (first, second):
+            return (second if rank == first else first), size
+    return None

@@ -1,0 +1,119 @@
+"""The file of what was measured, stored beside the logs of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional
+
+from stallscope import __version__
+from stallscope.collector.recorder.facts import settings
+from stallscope.collector.recorder.identity import launch_name
+from stallscope.collector.recorder.input_file import link_new
+from stallscope.errors import UnwritableError
+
+from .measuring import Measured
+from .ranks import Ranks
+from .sizes import Gradients
+
+VERSION = 1
+SUFFIX = ".netcheck.json"
+
+
+def document(
+    ranks: Ranks,
+    hosts: Any,
+    run_id: Optional[str],
+    gradients: Optional[Gradients],
+    measured: Measured,
+    began_wall_ns: int,
+    seconds: float,
+    env: Mapping[str, str],
+) -> Dict[str, Any]:
+    """Return the file's content."""
+    return {
+        "stallscope_netcheck": VERSION,
+        "stallscope": __version__,
+        "run_id": run_id,
+        "launch": launch_name(env, ranks.size),
+        "began_wall_ns": began_wall_ns,
+        "seconds": round(seconds, 3),
+        "framework": ranks.framework,
+        "reduced_by": ranks.reduced_by,
+        "reduces_with": ranks.reduces_with,
+        "device": ranks.device,
+        "size": ranks.size,
+        "hosts": list(hosts),
+        "settings": settings(env),
+        "versions": ranks.versions,
+        "gradients": _gradients(gradients, measured),
+        "sweep": [one._asdict() for one in measured.sweep],
+        "tiny": [one._asdict() for one in measured.tiny],
+        "pairs": [one._asdict() for one in measured.pairs],
+        "left_out": measured.left_out,
+    }
+
+
+def _gradients(gradients: Optional[Gradients], measured: Measured) -> Optional[Dict[str, Any]]:
+    if gradients is None:
+        return None
+    return {
+        "from": gradients.source,
+        "sizes": gradients.sizes,
+        "as_run_us": measured.as_run_us,
+        "together_us": measured.together_us,
+    }
+
+
+def check_writable(folder: Path) -> None:
+    """Make the folder, and check that files can be written there.
+
+    Raises:
+        UnwritableError: if they cannot: better now than after measuring.
+    """
+    probe = folder / (".netcheck.%d.unfinished" % os.getpid())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        raise UnwritableError(
+            "cannot write to %s (%s): pass --out FOLDER for another place"
+            % (folder, error.strerror)
+        ) from None
+
+
+def save(content: Dict[str, Any], folder: Path) -> Path:
+    """Write a file as a whole; an existing one is never overwritten.
+
+    Raises:
+        UnwritableError: if writing fails.
+    """
+    began = time.gmtime(content["began_wall_ns"] / 1e9)
+    text = json.dumps(content, separators=(",", ":")) + "\n"
+    try:
+        return _write(folder, time.strftime("%Y%m%dT%H%M%SZ", began), text)
+    except OSError as error:
+        raise UnwritableError(
+            "cannot write the result to %s (%s): pass --out FOLDER for another place"
+            % (folder, error.strerror)
+        ) from None
+
+
+def _write(folder: Path, name: str, text: str) -> Path:
+    unfinished = folder / (".netcheck.%d.unfinished" % os.getpid())
+    unfinished.write_text(text)
+    try:
+        for number in itertools.count():
+            path = folder / ("%s.%d%s" % (name, number, SUFFIX))
+            with contextlib.suppress(FileExistsError):
+                link_new(unfinished, path)
+                return path
+        raise AssertionError("unreachable: itertools.count() does not end")
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            unfinished.unlink()

@@ -1,0 +1,107 @@
+"""What is measured: the run's gradients, and how they are put into messages."""
+
+from __future__ import annotations
+
+import collections
+import math
+from typing import Any, Counter, Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+#: Bytes of the tensors that are reduced whatever the run is.
+SWEEP = (4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
+
+# DistributedDataParallel's: a small first bucket, so that reducing starts early.
+_FIRST_BUCKET_BYTES = 1 << 20
+_BUCKET_BYTES = 25 << 20
+# TensorFlow's rows of sparse gradients have 64-bit numbers.
+_INDEX_BYTES = 8
+
+
+class Gradients(NamedTuple):
+    """The gradients that every step of the run reduces."""
+
+    #: ``sizes`` if the log says how large each is, ``totals`` for equal parts of what all have.
+    source: str
+    #: Pairs of bytes and how many tensors have them.
+    sizes: List[List[int]]
+
+    @property
+    def bytes(self) -> int:
+        return sum(size * count for size, count in self.sizes)
+
+    @property
+    def tensors(self) -> int:
+        return sum(count for _, count in self.sizes)
+
+    def mixed(self) -> List[int]:
+        """Return the bytes of each tensor, with large and small ones mixed as in a model."""
+        # Each kind of tensor is spread evenly over the whole.
+        placed = [
+            ((number + 0.5) / count, size) for size, count in self.sizes for number in range(count)
+        ]
+        return [size for _, size in sorted(placed)]
+
+
+def gradients_of(facts: Dict[str, Any]) -> Optional[Gradients]:
+    """Return what a run reduces; None where its log does not say how large it is.
+
+    Gradients that the run compresses to 16 bits have half of their bytes. Sparse ones are left out where
+    the log describes them: the run gathers them.
+    """
+    recorded = facts.get("gradient_sizes")
+    if isinstance(recorded, list) and recorded and all(map(_is_pair, recorded)):
+        source, counts = "sizes", collections.Counter(dict(map(tuple, recorded)))
+        for possible in _gathered(facts.get("sparse_gradients")):
+            counts.subtract([size for size in possible if counts[size]][:1])
+    else:
+        total, tensors = _count(facts.get("gradient_bytes")), _count(facts.get("gradient_tensors"))
+        source, counts = "totals", _equal_parts(total, tensors or 1)
+    if "16" in str(facts.get("compression")):
+        halves: Counter[int] = collections.Counter()
+        for size, count in counts.items():
+            halves[-(-size // 2)] += count
+        counts = halves
+    sizes = [[size, count] for size, count in sorted(counts.items()) if size and count > 0]
+    return Gradients(source, sizes) if sizes else None
+
+
+def _gathered(sparse: Any) -> Iterator[List[int]]:
+    """Yield the bytes that each known sparse gradient may have in a log: as rows, or as a whole."""
+    largest = sparse.get("largest") if isinstance(sparse, dict) else None
+    for one in largest if isinstance(largest, list) else []:
+        try:
+            row = math.prod(one["shape"][1:]) * one["itemsize"]
+            yield [(one["rows"] or 0) * (row + _INDEX_BYTES), one["shape"][0] * row]
+        except (TypeError, KeyError, IndexError):
+            continue
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and all(map(_count, pair))
+
+
+def _count(value: Any) -> int:
+    """Return a positive number; 0 for anything else."""
+    return max(value, 0) if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _equal_parts(total: int, count: int) -> Counter[int]:
+    size, larger = divmod(total, count)
+    return collections.Counter({size: count - larger, size + 1: larger} if total else {})
+
+
+def buckets(gradients: Sequence[int], bucket_bytes: Optional[int]) -> List[int]:
+    """Return the bytes of the buckets that DistributedDataParallel puts gradients into.
+
+    Args:
+        gradients: the gradients' bytes.
+        bucket_bytes: the largest bucket; None for the default.
+    """
+    found: List[int] = []
+    limit, filled = _FIRST_BUCKET_BYTES, 0
+    for size in gradients:
+        filled += size
+        # A gradient is never split: the one that reaches the limit ends its bucket.
+        if filled >= limit:
+            found.append(filled)
+            limit, filled = bucket_bytes or _BUCKET_BYTES, 0
+    return [*found, filled] if filled else found

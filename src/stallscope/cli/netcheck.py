@@ -1,0 +1,118 @@
+"""Measure what this network gives, under the launcher of the training."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import socket
+import sys
+import threading
+import time
+
+from stallscope.collector.netcheck.check import Check, RefusedError, check
+from stallscope.collector.netcheck.joining import LIBRARIES, join
+from stallscope.collector.netcheck.summary import lines_of
+from stallscope.collector.recorder.identity import world_from_environment
+from stallscope.errors import StallscopeError, UsageError
+
+# Workers have any Python from 3.8 on, without the app: this file and all that it imports use the
+# standard library only.
+from .main import FAILED, SUCCESS
+
+_EXAMPLES = """examples:
+  horovodrun -np 4 stallscope netcheck logs/run-42
+  torchrun --nproc-per-node 4 -m stallscope netcheck logs/run-42
+"""
+# When one rank ends, the launcher ends the others, so that they do not say the same.
+_OTHERS_WAIT_SECONDS = 3.0
+# Starting and joining may take so long, and each measurement longer than predicted.
+_PATIENCE_SECONDS = 120.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "logs",
+        nargs="?",
+        metavar="LOGS",
+        help="a folder with step logs, or LOGS#RUN_ID: measure this run's gradients too, and store the "
+        "result there; without it, the result goes into the current folder",
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="N",
+        type=float,
+        default=40.0,
+        help="the time for all measurements (%(default)g)",
+    )
+    parser.add_argument(
+        "--with",
+        dest="library",
+        choices=LIBRARIES,
+        help="the library that connects the ranks, if the launcher does not show it",
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="the folder for the result, instead of the logs' folder"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    if not 0 < options.seconds < math.inf:
+        raise UsageError(f"--seconds {options.seconds:g}: give a number of seconds above 0")
+    rank = world_from_environment(os.environ).rank
+    _end_without_answer(options.seconds, rank)
+    try:
+        ranks = join(os.environ, options.library)
+        rank = ranks.rank
+        found = check(ranks, options.logs, options.out, options.seconds)
+        ranks.close()
+    except RefusedError:
+        time.sleep(_OTHERS_WAIT_SECONDS)
+        return FAILED
+    except Exception as error:
+        raise _failure(error, rank) from error
+    if found is not None:
+        _print(found)
+    return SUCCESS
+
+
+def _failure(error: Exception, rank: int) -> StallscopeError:
+    """Return the error for the user, after the rank that failed first has had the time to say it."""
+    ours = isinstance(error, StallscopeError)
+    if rank or not ours:
+        time.sleep(_OTHERS_WAIT_SECONDS)
+    if ours and not rank:
+        return error  # type: ignore[return-value]
+    first = (str(error).strip().splitlines() or [""])[0]
+    reason = first if ours else f"{type(error).__name__}: {first}"
+    return StallscopeError(
+        f"netcheck ended on rank {rank} (host {socket.gethostname()}), and nothing was stored: {reason}"
+    )
+
+
+def _end_without_answer(seconds: float, rank: int) -> None:
+    """End this process if the other ranks never answer: the libraries would wait for ever."""
+    limit = 2 * seconds + _PATIENCE_SECONDS + (_OTHERS_WAIT_SECONDS if rank else 0.0)
+
+    def end() -> None:
+        print(
+            f"stallscope: rank {rank} on {socket.gethostname()} got no answer from the other ranks for "
+            f"{limit:.0f} s: check that all of them run, and that their hosts reach each other",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(FAILED)
+
+    timer = threading.Timer(limit, end)
+    timer.daemon = True
+    timer.start()
+
+
+def _print(found: Check) -> None:
+    for warning in found.warnings:
+        print(f"stallscope: {warning}", file=sys.stderr)
+    for line in lines_of(found.content):
+        print(line)
+    print(f"stored in {found.path}")

@@ -1,0 +1,151 @@
+"""What a network gives for a run's gradients, next to what the run exposes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import simulator
+from jsonschema import Draft202012Validator
+from support.network_checks import around, network_check, pair
+from support.step_logs import Job, simulated_job
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.findings.network_use import network_sentence
+from stallscope.analysis.network.network_check import median_ms
+from stallscope.parsers.network_check import parse_network_check
+from stallscope.reports.run import json_content
+from stallscope.reports.run.network_tables import network_tables
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
+JOB = Job(ranks=2, compute_ms=20, allreduce_ms=30, hosts=("alpha",), facts={"settings": {}})
+
+
+def analysed(*checks: dict[str, Any], job: Job = JOB) -> Analysis:
+    run = simulator.simulate(simulated_job(job)).run
+    found = [
+        parse_network_check("x.netcheck.json", json.dumps(network_check(**one)).encode())
+        for one in checks
+    ]
+    return analyse(replace(run, network_checks=tuple(found)))
+
+
+def test_without_a_measurement_there_is_no_result() -> None:
+    found = analysed()
+    assert found.network_use is None
+    assert json_content(found)["network_check"] is None
+    assert network_tables(found) == []
+
+
+def test_what_gradients_take_is_split_into_its_parts() -> None:
+    use = analysed({}).network_use
+    assert use is not None
+    assert use.gradients_ms is not None
+    assert use.parts is not None
+    assert use.gradients_ms.value == pytest.approx(12)
+    parts = {name: mean.value for name, mean in vars(use.parts).items()}
+    expected = {"bandwidth": 8, "latency": 0.5, "negotiation": 1.5, "fusion": 2}
+    assert parts == pytest.approx(expected)
+    assert sum(parts.values()) == pytest.approx(use.gradients_ms.value)
+
+
+def test_where_nothing_is_negotiated_a_small_message_is_latency() -> None:
+    check = {"reduced_by": "torch.distributed"}
+    use = analysed(check).network_use
+    assert use is not None
+    assert use.parts is not None
+    assert use.parts.negotiation is None
+    assert use.parts.latency.value == pytest.approx(2)
+
+
+def test_exposed_allreduce_that_the_network_does_not_explain_is_said() -> None:
+    found = analysed({})
+    use, entry = found.network_use, found.entry("allreduce")
+    assert use is not None
+    assert entry is not None
+    assert use.excess_ms is not None
+    assert use.excess_ms.value == pytest.approx(entry.ms - 12)
+    assert "more than the network needs while nothing trains" in network_sentence(use)
+    assert found.bottleneck.kind == "allreduce"
+    assert network_sentence(use) in found.bottleneck.evidence
+
+
+def test_exposed_allreduce_below_what_gradients_take_is_hidden() -> None:
+    slow = {**network_check()["gradients"], "as_run_us": around(90_000)}
+    use = analysed({"gradients": slow}).network_use
+    assert use is not None
+    assert network_sentence(use).endswith("as backward hides the rest.")
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"size": 3, "hosts": ["alpha"] * 3}, "measured on 3 rank(s), and the run has 2"),
+        (
+            {"hosts": ["alpha", "beta"]},
+            "measured on alpha (1), beta (1), and the run was on alpha (2)",
+        ),
+        (
+            {"settings": {"HOROVOD_FUSION_THRESHOLD": "0"}},
+            "HOROVOD_FUSION_THRESHOLD was 0, and in the run it was not set",
+        ),
+    ],
+)
+def test_another_network_is_said_and_explains_nothing(
+    change: dict[str, Any], difference: str
+) -> None:
+    use = analysed(change).network_use
+    assert use is not None
+    assert use.differs == (difference,)
+    assert use.excess_ms is None
+    assert difference in network_sentence(use)
+
+
+def test_the_newest_measurement_of_the_same_network_counts() -> None:
+    later = 1_800_000_000_000_000_000
+    use = analysed({}, {"hosts": ["beta", "beta"], "began_wall_ns": later}).network_use
+    assert use is not None
+    assert use.differs == ()
+    use = analysed({}, {"began_wall_ns": later}).network_use
+    assert use is not None
+    assert use.check.began == later
+
+
+def test_a_slow_pair_of_hosts_is_marked() -> None:
+    pairs = [
+        pair("h1", "h2", 900),
+        pair("h1", "h3", 40),
+        pair("h2", "h3", 42),
+        pair("h1", "h4", 880),
+    ]
+    more = [pair("h2", "h4", 910), pair("h3", "h4", 39)]
+    found = analysed({"pairs": [*pairs, *more]})
+    use = found.network_use
+    assert use is not None
+    slow = [one.hosts for one in use.pairs if one.is_slow]
+    assert slow == [("h3", "h4"), ("h1", "h3"), ("h2", "h3")]
+    assert use.pairs[0].mbit_s.value == pytest.approx(39)
+    table = next(one for one in network_tables(found) if one.title.startswith("Pairs"))
+    assert table.emphasised == {0, 1, 2}
+
+
+def test_two_pairs_do_not_tell_which_one_is_slow() -> None:
+    use = analysed({"pairs": [pair("h1", "h2", 900), pair("h1", "h3", 40)]}).network_use
+    assert use is not None
+    assert not any(one.is_slow for one in use.pairs)
+
+
+def test_json_keeps_its_schema() -> None:
+    for changes in ({}, {"gradients": None}, {"pairs": [pair("a", "b", 10)]}, {"tiny": []}):
+        content = json_content(analysed(changes))
+        Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(content)))
+
+
+def test_the_interval_of_a_median_is_exact() -> None:
+    """Of eleven values the second and the tenth, by the binomial law: 97.7 % of all cases."""
+    found = median_ms([1000.0 * number for number in range(1, 12)])
+    assert (found.value, found.ci95) == (6.0, (2.0, 10.0))
+    assert median_ms([1000.0] * 3).ci95 is None
