@@ -78,7 +78,8 @@ def page(content: dict[str, Any]) -> str:
     if not runs:
         return texts.NO_HOSTS
     bars = host_bars(runs)
-    missed = [f"- {miss}" for bar in bars for miss in bar.misses]
+    # A run may miss several bars.
+    missed = dict.fromkeys(f"- {miss}" for bar in bars for miss in bar.misses)
     parts = [
         texts.HOSTS.format(runs=len(runs), cores=content["made_on"]["cores"]),
         table(

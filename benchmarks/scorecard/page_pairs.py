@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from page_bars import Bar, bar_table, misses
 from page_tables import NOTHING, percent, table
-from pairs_scoring import Row, Score, read_scores, repeat_differences, row, rows
-from score_lines import write_together
+from pairs_scoring import Row, Score, repeat_differences, row, rows
+from score_lines import read_scores, write_together
 
 #: Targets: errors as shares of the faulty run's step, and the share of predictions that hold.
 MEDIAN, P90, HELD = 0.02, 0.05, 0.90

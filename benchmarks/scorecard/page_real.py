@@ -14,7 +14,7 @@ import page_texts as texts
 from page_bars import CV, FALSE_ALARMS, PERCENT, RIGHT, Bar, misses, too_many_alarms
 from page_tables import NOTHING, percent, ratio, table
 from score_lines import write_together
-from scoring import Score, read_scores
+from scoring import Score, scores_in
 
 Run = dict[str, Any]
 
@@ -37,7 +37,7 @@ _CLEARLY = 1.25
 
 def bring_together(scores: Path, out: Path) -> None:
     """Write the page's data from all scores."""
-    runs = [_run(one) for one in read_scores(scores)]
+    runs = [_run(one) for one in scores_in(scores)]
     write_together(out, "runs", runs)
 
 

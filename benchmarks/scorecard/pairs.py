@@ -37,15 +37,14 @@ from pairs_plan import (
 from pairs_scoring import (
     Row,
     Score,
-    append_score,
     line,
     predict,
-    read_scores,
     repeat_differences,
     rows,
 )
 from rich.console import Console
 from rich.table import Table
+from score_lines import append_score, read_scores
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.errors import StallscopeError

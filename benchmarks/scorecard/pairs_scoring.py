@@ -6,11 +6,9 @@ Pure functions of analyses: of a faulty run, with or without a baseline, and of 
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,17 +141,6 @@ def line(prediction: Prediction, where: Mapping[str, Any]) -> Score:
     """Format one prediction as a line of scores; ``where`` describes its pair."""
     derived = {"error": prediction.error, "held": prediction.held}
     return {**where, **asdict(prediction), **derived}
-
-
-def append_score(path: Path, score: Score) -> None:
-    """Append a score to the file."""
-    with path.open("a") as file:
-        file.write(json.dumps(score) + "\n")
-
-
-def read_scores(path: Path) -> list[Score]:
-    """Read all scores of a file."""
-    return [json.loads(one) for one in path.read_text().splitlines()]
 
 
 @dataclass(frozen=True)

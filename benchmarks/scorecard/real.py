@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ from launching import HERE, ROOT, horovodrun, launch, require_training_environme
 from options import numbers, words
 from rich.console import Console
 from rich.table import Table
-from scoring import Injected, Row, append_score, read_scores, score, table
+from score_lines import append_score
+from scoring import Injected, Row, score, scores_in, table
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.steps.alignment import align
@@ -126,7 +128,7 @@ def _score_one(out: Path, cell: Cell, scores: Path) -> None:
         "misplaced": misplaced(out, cell, run),
         "cpu_wait_ms": cpu_wait_ms(out, cell),
     }
-    append_score(scores, score(analysis, measured(out, cell, analysis), where))
+    append_score(scores, asdict(score(analysis, measured(out, cell, analysis), where)))
 
 
 def measured(out: Path, cell: Cell, analysis: Analysis) -> Injected:
@@ -269,7 +271,7 @@ def main() -> None:
             print(f"{len(cells)} cells in {(time.monotonic() - began) / 60:.1f} minutes")
     score_all(out)
     by = ("framework", "ranks", "who", "percent")
-    scores = read_scores(out / SCORES)
+    scores = scores_in(out / SCORES)
     rows = table(scores, by)
     show(sorted(rows, key=lambda row: row.cell), by)
     short = sum(one.cell["misplaced"] for one in scores)

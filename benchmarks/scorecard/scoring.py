@@ -7,15 +7,15 @@ that the rank that is last most often is the straggler.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from score_lines import read_scores
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import STAGES, Ledger
@@ -263,21 +263,17 @@ def _consecutive(
 # -- many scores ---------------------------------------------------------------------------------
 
 
-def append_score(path: Path, one: Score) -> None:
-    """Add a score to a file of JSON lines."""
-    with path.open("a") as file:
-        file.write(json.dumps(asdict(one)) + "\n")
+def scores_in(path: Path) -> list[Score]:
+    """Read all scores of a file."""
+    return [_score_of(content) for content in read_scores(path)]
 
 
-def read_scores(path: Path) -> list[Score]:
-    scores = []
-    for line in path.read_text().splitlines():
-        content = json.loads(line)
-        content["injected"] = Injected(**content["injected"])
-        for name in ("named", "latest", "cv"):
-            content[name] = None if content[name] is None else tuple(content[name])
-        scores.append(Score(**content))
-    return scores
+def _score_of(content: dict[str, Any]) -> Score:
+    tuples = {
+        name: None if content[name] is None else tuple(content[name])
+        for name in ("named", "latest", "cv")
+    }
+    return Score(**{**content, **tuples, "injected": Injected(**content["injected"])})
 
 
 @dataclass(frozen=True)

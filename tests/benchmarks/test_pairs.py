@@ -22,6 +22,7 @@ from stallscope.parsers import read
 plan = benchmark("pairs_plan", "scorecard")
 turns = benchmark("pairs_turns", "scorecard")
 scoring = benchmark("pairs_scoring", "scorecard")
+lines = benchmark("score_lines", "scorecard")
 page = benchmark("page_pairs", "scorecard")
 
 CLEAN = Job(ranks=4, steps=300, allreduce_ms=1.0)
@@ -324,8 +325,8 @@ def test_equal_fixed_runs_show_how_much_trainings_differ() -> None:
 def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
     scores = [scoring.line(prediction(), where(name)) for name in "ab"]
     for one in scores:
-        scoring.append_score(tmp_path / "scores.jsonl", one)
-    again = scoring.read_scores(tmp_path / "scores.jsonl")
+        lines.append_score(tmp_path / "scores.jsonl", one)
+    again = lines.read_scores(tmp_path / "scores.jsonl")
     assert again == json.loads(json.dumps(scores))
 
 
@@ -334,7 +335,7 @@ def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
 
 def content(tmp_path: Path, *scores: dict[str, Any]) -> dict[str, Any]:
     for one in scores:
-        scoring.append_score(tmp_path / "scores.jsonl", one)
+        lines.append_score(tmp_path / "scores.jsonl", one)
     page.bring_together(tmp_path / "scores.jsonl", tmp_path / "pairs.json")
     return dict(json.loads((tmp_path / "pairs.json").read_text()))
 

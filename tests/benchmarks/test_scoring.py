@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ CLEAN = Job(ranks=4, steps=300, allreduce_ms=1.0)
 
 
 scoring = benchmark("scoring", "scorecard")
+lines = benchmark("score_lines", "scorecard")
 
 
 def analysis_of(folder: Path, job: Job) -> Analysis:
@@ -133,9 +134,9 @@ def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
     )
     quiet = scored(analysis_of(tmp_path / "clean", CLEAN), "none", None)
     file = tmp_path / "scores.jsonl"
-    scoring.append_score(file, slow)
-    scoring.append_score(file, quiet)
-    assert scoring.read_scores(file) == [slow, quiet]
+    lines.append_score(file, asdict(slow))
+    lines.append_score(file, asdict(quiet))
+    assert scoring.scores_in(file) == [slow, quiet]
 
 
 def test_rows_contain_shares_and_medians(tmp_path: Path) -> None:
