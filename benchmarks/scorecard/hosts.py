@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shlex
 import shutil
@@ -18,9 +19,21 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from hosts_plan import FAULTS, FRAMEWORKS, Case, data_path, log_dir, plan, write_case
-from hosts_scoring import Score, host_right, score
-from lab import Lab, why_impossible
+from hosts_plan import (
+    AHEAD_SECONDS,
+    CLEAN,
+    CLOCK,
+    FAULTS,
+    FRAMEWORKS,
+    Case,
+    clock_path,
+    data_path,
+    log_dir,
+    plan,
+    write_case,
+)
+from hosts_scoring import Score, clock_errors_ms, host_right, score
+from lab import Clock, Lab, why_impossible
 from launching import (
     HERE,
     ROOT,
@@ -34,6 +47,7 @@ from options import at_least, words
 from score_lines import append_score, read_scores
 
 from stallscope.analysis import analyse
+from stallscope.analysis.steps.alignment import align
 from stallscope.errors import StallscopeError
 from stallscope.parsers import read
 
@@ -54,7 +68,7 @@ def hosts_of(case: Case) -> Iterator[Lab]:
     passed["GLOO_SOCKET_IFNAME"] = "eth0"
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory())
-        lab = stack.enter_context(Lab(Path(place) / "lab", case.hosts, passed))
+        lab = stack.enter_context(Lab(Path(place) / "lab", case.hosts, passed, _clocks(case)))
         # The pressure in each host's own groups.
         for host in lab.hosts:
             _ = host.limits
@@ -74,6 +88,13 @@ def hosts_of(case: Case) -> Iterator[Lab]:
                     process = subprocess.Popen(slow.words(busy))
                     stack.callback(process.kill)
         yield lab
+
+
+def _clocks(case: Case) -> dict[str, Clock]:
+    """Return the host whose clocks are wrong, if there is one."""
+    if case.what != CLOCK or case.rank is None:
+        return {}
+    return {f"h{case.rank + 1}": Clock(ahead_s=AHEAD_SECONDS, drift=case.size * 1e-6)}
 
 
 def train(case: Case, folder: Path) -> int:
@@ -142,7 +163,9 @@ def score_logs(case: Case, folder: Path) -> Score | None:
     """Score what a training left; None if it cannot be read."""
     try:
         (run,) = read(str(log_dir(folder)))
-        return score(case, analyse(run))
+        paths = [clock_path(folder, rank) for rank in range(case.hosts)]
+        clocks = [json.loads(path.read_text()) for path in paths if path.exists()]
+        return score(case, analyse(run), clock_errors_ms(align(run, 0), clocks) if clocks else None)
     except (StallscopeError, ValueError) as error:
         print(error)
         return None
@@ -152,7 +175,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = (*FAULTS, "clean")
+    kinds = (*FAULTS, CLOCK, CLEAN)
     parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
     parser.add_argument("--runs", type=at_least(1), default=100, help="runs of all frameworks")
     parser.add_argument("--what", type=words(kinds), default=kinds, help="train only these")

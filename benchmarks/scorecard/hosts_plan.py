@@ -24,14 +24,21 @@ FAULTS = {
 }
 CLEAN = "clean"
 CLEAN_HOSTS = (2, 3, 4)
-#: The least and the greatest size of a fault: cores, busy processes, MB/s, MB, Mbit/s.
+#: One host's clocks are wrong, and run too fast; nothing is slow.
+CLOCK = "clock"
+CLOCK_HOSTS = (2, 3)
+#: The least and the greatest size of a fault: cores, busy processes, MB/s, MB, Mbit/s, ppm.
 SIZES = {
     "throttled": (0.2, 0.4),
     "neighbour": (1, 2),
     "disk": (2.0, 6.0),
     "memory": (30.0, 60.0),
     "link": (20.0, 60.0),
+    CLOCK: (50.0, 300.0),
 }
+_HOSTS = {**FAULTS, CLEAN: CLEAN_HOSTS, CLOCK: CLOCK_HOSTS}
+#: By how much the wrong wall clock is ahead.
+AHEAD_SECONDS = 7.3
 #: The reasons that are right.
 REASONS = {
     "throttled": {"throttled"},
@@ -52,7 +59,7 @@ class Case:
     hosts: int
     seed: int
     number: int
-    #: One of ``FAULTS``, or ``CLEAN``.
+    #: One of ``FAULTS``, ``CLOCK`` or ``CLEAN``.
     what: str
     #: The rank of the host; None in a clean run.
     rank: int | None
@@ -73,18 +80,31 @@ def cases(framework: str, seed: int) -> Iterator[Case]:
         round_ = [*FAULTS, CLEAN]
         chosen.shuffle(round_)
         for what in round_:
-            hosts = chosen.choice(FAULTS.get(what, CLEAN_HOSTS))
-            low, high = SIZES.get(what, (0, 0))
-            size = chosen.randint(low, high) if isinstance(low, int) else chosen.uniform(low, high)
-            rank = None if what == CLEAN else chosen.randrange(hosts)
-            yield Case(framework, hosts, seed, next(numbers), what, rank, round(size, 2))
+            yield _case(framework, seed, next(numbers), what, chosen)
+
+
+def clock_cases(framework: str, seed: int) -> Iterator[Case]:
+    """All cases of a framework with a wrong clock, without end."""
+    chosen = random.Random(f"{seed} {framework} {CLOCK}")
+    return (_case(framework, seed, number, CLOCK, chosen) for number in itertools.count())
+
+
+def _case(framework: str, seed: int, number: int, what: str, chosen: random.Random) -> Case:
+    hosts = chosen.choice(_HOSTS[what])
+    low, high = SIZES.get(what, (0, 0))
+    size = chosen.randint(low, high) if isinstance(low, int) else chosen.uniform(low, high)
+    rank = None if what == CLEAN else chosen.randrange(hosts)
+    return Case(framework, hosts, seed, number, what, rank, round(size, 2))
 
 
 def plan(frameworks: tuple[str, ...], runs: int, seed: int) -> list[Case]:
-    """Choose so many runs, equally many of each framework."""
-    endless = {name: cases(name, seed) for name in frameworks}
-    turns = itertools.islice(itertools.cycle(frameworks), runs)
-    return [next(endless[name]) for name in turns]
+    """Choose so many runs, equally many of each framework, and one with a wrong clock per eight."""
+    chosen = []
+    for of, count in ((cases, runs), (clock_cases, runs // 8)):
+        endless = {name: of(name, seed) for name in frameworks}
+        turns = itertools.islice(itertools.cycle(frameworks), count)
+        chosen += [next(endless[name]) for name in turns]
+    return chosen
 
 
 def write_case(folder: Path, case: Case) -> None:
@@ -102,3 +122,8 @@ def log_dir(folder: Path) -> Path:
 def data_path(folder: Path, rank: int) -> Path:
     """Return the file that a rank's loader reads."""
     return folder / f"data-{rank}"
+
+
+def clock_path(folder: Path, rank: int) -> Path:
+    """Return the file in which a rank writes what its clock shows, and what a right one does."""
+    return folder / f"clock-{rank}.json"

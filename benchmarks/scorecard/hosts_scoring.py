@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hosts_plan import CLEAN, REASONS, Case
+import numpy as np
+from hosts_plan import CLEAN, CLOCK, REASONS, Case
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.steps.alignment import AlignedSteps
+from stallscope.arrays.blocks import NULL
 
 #: A line of the scores: the case, and what was found.
 Score = dict[str, Any]
@@ -16,11 +20,21 @@ Score = dict[str, Any]
 _APART_MS = 86_400_000.0
 
 
-def score(case: Case, analysis: Analysis) -> Score:
-    """Score one run."""
+def score(case: Case, analysis: Analysis, clock_errors: Sequence[float] | None = None) -> Score:
+    """Score one run.
+
+    Args:
+        case: what is wrong with which host.
+        analysis: what was found.
+        clock_errors: the errors of the estimated clocks, if the trainings measured the true ones;
+            otherwise the clocks are a day apart.
+    """
     verdict = analysis.bottleneck
     clocks = [
-        [rank.clock_offset_ms - at * _APART_MS, rank.clock_uncertainty_ms]
+        [
+            rank.clock_offset_ms - at * _APART_MS if clock_errors is None else clock_errors[at],
+            rank.clock_uncertainty_ms,
+        ]
         for at, rank in enumerate(analysis.ranks)
         if at and rank.clock_offset_ms is not None and rank.clock_uncertainty_ms is not None
     ]
@@ -37,9 +51,32 @@ def score(case: Case, analysis: Analysis) -> Score:
     }
 
 
+def clock_errors_ms(
+    aligned: AlignedSteps, clocks: Sequence[Sequence[Sequence[int]]]
+) -> list[float]:
+    """Return the mean error of each rank's estimated clock over the steps.
+
+    Args:
+        aligned: the steps, on one clock.
+        clocks: by rank: nanoseconds of its own monotonic clock and of its machine's, twice.
+    """
+    known = (aligned.begin != NULL).all(axis=1)
+    ahead = []
+    for rank, pairs in enumerate(clocks):
+        own, machine = np.array(pairs, np.int64).T
+        true = machine - rank * int(_APART_MS * 1e6)
+        begin = aligned.begin[known, rank]
+        # In floats, nanoseconds since 1970 have too few digits.
+        slope = float((own - true)[1] - (own - true)[0]) / float(own[1] - own[0])
+        ahead.append((own - true)[0] + (slope * (begin - own[0])).astype(np.int64))
+    estimated = aligned.clocks.offset[known][:, aligned.clocks.of_rank].astype(np.int64)
+    found = [estimated[:, rank] - (ahead[rank] - ahead[0]) for rank in range(len(clocks))]
+    return [float(errors.mean()) / 1e6 for errors in found]
+
+
 def host_right(one: Score) -> bool:
-    """Whether this host alone is named, by its rank or its name. In a clean run: whether no host is."""
-    if one["what"] == CLEAN:
+    """Whether this host alone is named, by its rank or its name; where none is slow, whether none is."""
+    if one["what"] in (CLEAN, CLOCK):
         return not one["ranks"] and not one["on_hosts"]
     host = f"h{one['rank'] + 1}"
     if one["what"] == "link":

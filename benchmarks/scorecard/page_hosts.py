@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import page_texts as texts
-from hosts_plan import CLEAN, FAULTS, FRAMEWORKS, REASONS
+from hosts_plan import CLEAN, CLOCK, FAULTS, FRAMEWORKS, REASONS
 from hosts_scoring import Score, clocks_within, host_right, why_right
 from page_bars import RIGHT, Bar
 from page_tables import NOTHING, percent, table
@@ -24,6 +24,7 @@ _FAULTS = {
     "disk": "its disk gives {size:g} MB/s",
     "memory": "its loader's file does not fit into its memory",
     "link": "its link has {size:g} Mbit/s",
+    CLOCK: "its clocks are 7.3 s ahead, and {size:g} ppm fast",
     CLEAN: "no fault",
 }
 _TITLES = {
@@ -32,6 +33,7 @@ _TITLES = {
     "disk": "a disk of 2 to 6 MB/s",
     "memory": "too little memory for the loader's file",
     "link": "a link of 20 to 60 Mbit/s",
+    CLOCK: "clocks that are 7.3 s ahead, and 50 to 300 ppm fast: no host is named",
     CLEAN: "nothing: no host is named",
 }
 _WHY_RIGHT = 0.9
@@ -49,7 +51,7 @@ def host_bars(runs: Sequence[Score]) -> list[Bar]:
         return []
     slow = [run for run in runs if run["what"] in REASONS]
     links = [run for run in runs if run["what"] == "link"]
-    clean = [run for run in runs if run["what"] == CLEAN]
+    clean = [run for run in runs if run["what"] in (CLEAN, CLOCK)]
     clocks = [within for run in runs for within in clocks_within(run)]
     return [
         _bar("A host of real jobs is slow: its rank or the host right", slow, host_right, RIGHT),
@@ -90,7 +92,10 @@ def page(content: dict[str, Any]) -> str:
         "## By what is wrong with the host",
         table(
             ("One host has …", *_FRAMEWORKS.values(), "first reason right"),
-            [_row(what, [run for run in runs if run["what"] == what]) for what in (*FAULTS, CLEAN)],
+            [
+                _row(what, [run for run in runs if run["what"] == what])
+                for what in (*FAULTS, CLOCK, CLEAN)
+            ],
         ),
     ]
     if missed:

@@ -223,8 +223,10 @@ HOW_HOSTS = """\
 A slow host is right if its rank (or the host) is the verdict's, and no other one. The first reason in
 `bottleneck.why` must be what was done to the host: throttling, cores that other processes take, the
 disk, or memory. A slow link is right if the verdict's cause is `network` and its host is named. The
-clocks' true offsets are known, because the kernel sets them. Hosts share this machine's disk and cores,
-so that figures of whole hosts are the same for all of them and explain nothing here.
+clocks of hosts are a day apart. Where one of them is also wrong and too fast, by `faketime`, its ranks
+read the true clock by a system call before and after training, and the error is the mean over the
+steps. Hosts share this machine's disk and cores, so that figures of whole hosts are the same for all of
+them and explain nothing here.
 
 `make hosts` trains all of this, in about 70 minutes. It continues where it was interrupted.
 [hosts.json](hosts.json) has every run.

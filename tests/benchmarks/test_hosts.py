@@ -6,13 +6,16 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import simulator
 from support.benchmarks import benchmark
+
+from stallscope.analysis.steps.alignment import align
 
 planning = benchmark("hosts_plan", "scorecard")
 scoring = benchmark("hosts_scoring", "scorecard")
 page_hosts = benchmark("page_hosts", "scorecard")
 
-CLEAN, REASONS = planning.CLEAN, planning.REASONS
+CLEAN, CLOCK, REASONS = planning.CLEAN, planning.CLOCK, planning.REASONS
 RIGHT = {"rank": 1, "ranks": [1], "on_hosts": [], "cause": "compute", "why": ["throttled"]}
 
 
@@ -36,13 +39,15 @@ CLEAN_RUN = {"rank": None, "ranks": [], "on_hosts": [], "why": []}
 def test_every_fault_comes_equally_often_with_sizes_in_its_range() -> None:
     cases = planning.plan(planning.FRAMEWORKS, 120, seed=1)
     assert cases == planning.plan(planning.FRAMEWORKS, 120, seed=1)
-    assert len({case.name for case in cases}) == 120
-    assert set(Counter(case.what for case in cases).values()) == {20}
+    assert len({case.name for case in cases}) == 135
+    numbers = Counter(case.what for case in cases)
+    assert numbers.pop(CLOCK) == 15
+    assert set(numbers.values()) == {20}
     for case in cases:
         if case.what == CLEAN:
             assert case.rank is None
             continue
-        assert case.hosts in planning.FAULTS[case.what]
+        assert case.hosts in {**planning.FAULTS, CLOCK: planning.CLOCK_HOSTS}[case.what]
         assert case.rank in range(case.hosts)
         low, high = planning.SIZES[case.what]
         assert low <= case.size <= high
@@ -64,6 +69,8 @@ def test_every_fault_comes_equally_often_with_sizes_in_its_range() -> None:
         (run(CLEAN, **CLEAN_RUN), True),
         (run(CLEAN, **{**CLEAN_RUN, "ranks": [0]}), False),
         (run(CLEAN, **{**CLEAN_RUN, "on_hosts": ["h1"]}), False),
+        (run(CLOCK, **{**CLEAN_RUN, "rank": 1}), True),
+        (run(CLOCK, **{**CLEAN_RUN, "rank": 1, "ranks": [1]}), False),
     ],
 )
 def test_a_host_is_right_if_it_alone_is_named(one: dict[str, Any], right: bool) -> None:
@@ -84,6 +91,26 @@ def test_clocks_are_within_their_bounds_or_not() -> None:
         False,
         True,
     ]
+
+
+def test_the_error_of_a_clock_is_its_mean_over_the_steps() -> None:
+    """Rank 1's clock is 5 s ahead, and its machine was started a day earlier."""
+    clocks = simulator.Clocks(offsets_ms=[0.0, 5_000.0])
+    job = simulator.Job(ranks=2, ranks_per_host=1, steps=300, clocks=clocks)
+    aligned = align(simulator.simulate(job).run, 0)
+    begin, end = int(aligned.begin[0, 0]), int(aligned.begin[-1, 0])
+
+    def errors(ahead_at_begin_ms: float, ahead_at_end_ms: float) -> list[float]:
+        moments = ((begin, ahead_at_begin_ms), (end, ahead_at_end_ms))
+        own = [[at + round(ms * 1e6), at + 86_400 * 10**9] for at, ms in moments]
+        found: list[float] = scoring.clock_errors_ms(aligned, [[[begin] * 2, [end] * 2], own])
+        return found
+
+    assert errors(5_000, 5_000) == [0.0, pytest.approx(0.0, abs=0.2)]
+    assert errors(5_000, 5_000)[1] - errors(5_020, 5_020)[1] == pytest.approx(20.0)
+    # It is estimated not to drift.
+    drifts = errors(5_000, 5_000)[1] - errors(5_000, 5_010)[1]
+    assert drifts == pytest.approx(5.0, rel=0.02)
 
 
 def test_the_page_has_the_misses() -> None:
