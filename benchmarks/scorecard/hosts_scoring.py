@@ -61,17 +61,17 @@ def clock_errors_ms(
         clocks: by rank: nanoseconds of its own monotonic clock and of its machine's, twice.
     """
     known = (aligned.begin != NULL).all(axis=1)
+    estimated = aligned.clocks.offset[known][:, aligned.clocks.of_rank].astype(np.int64)
     ahead = []
     for rank, pairs in enumerate(clocks):
         own, machine = np.array(pairs, np.int64).T
-        true = machine - rank * int(_APART_MS * 1e6)
-        begin = aligned.begin[known, rank]
+        moments = own - machine + rank * int(_APART_MS * 1e6)
+        slope = float(moments[1] - moments[0]) / float(own[1] - own[0])
+        begin = aligned.begin[known, rank] + estimated[:, rank]
         # In floats, nanoseconds since 1970 have too few digits.
-        slope = float((own - true)[1] - (own - true)[0]) / float(own[1] - own[0])
-        ahead.append((own - true)[0] + (slope * (begin - own[0])).astype(np.int64))
-    estimated = aligned.clocks.offset[known][:, aligned.clocks.of_rank].astype(np.int64)
-    found = [estimated[:, rank] - (ahead[rank] - ahead[0]) for rank in range(len(clocks))]
-    return [float(errors.mean()) / 1e6 for errors in found]
+        ahead.append(moments[0] + (slope * (begin - own[0])).astype(np.int64))
+    errors = [estimated[:, rank] - ahead[rank] + ahead[0] for rank in range(len(clocks))]
+    return [float(of_rank.mean()) / 1e6 for of_rank in errors]
 
 
 def host_right(one: Score) -> bool:
