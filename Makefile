@@ -62,7 +62,8 @@ test-unmeasured-side: services-side $(SIDES)
 	$(MAKE_QUIETLY) test-unmeasured
 
 test-unmeasured: $(VENV)/.ready-dev
-	$(BIN)/pytest -m "($(RANKS)) and unmeasured" $(OF_RANKS)
+	@# Ranks start and wait for seconds: two trainings at once take little longer than one.
+	$(BIN)/pytest -n $(CORES) $(IN_GROUPS) -m "($(RANKS)) and unmeasured" $(OF_RANKS)
 
 # Without these the tests that need them say so at the end; in CI that is an error.
 horovod-side: $(VENV)/.ready

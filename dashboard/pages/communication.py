@@ -200,9 +200,12 @@ def _bandwidth(analysis: Analysis) -> str:
 
 
 def _hidden(analysis: Analysis) -> str:
-    found = analysis.communication
+    found, use = analysis.communication, analysis.network_use
+    if use is not None and use.gradients_ms is not None and use.excess_ms is not None:
+        hidden, whole = max(0.0, -use.excess_ms.value), use.gradients_ms.value
+        return f"{amount(hidden, 'ms')} of {amount(whole, 'ms')}, as measured while nothing trains"
     if found is None or found.network_bandwidth is None:
-        return "not known without the network's own bandwidth"
+        return "not known without stallscope netcheck, or the network's own bandwidth"
     return (
         f"{amount(found.hidden_ms, 'ms')} of {amount(found.whole_ms, 'ms')}, at "
         f"{significant(found.network_bandwidth)} GB/s"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 from support.links import run_with_links
+from support.network_checks import pair, write_network_check
 from support.step_logs import write_job
 
 from stallscope.analysis import analyse
@@ -122,7 +123,7 @@ def test_from_step_logs_alone(folder: Path) -> None:
     assert rows["Gradient tensors"] == "162"
     # 12 MB in about 3 ms.
     assert re.fullmatch(r"[34]\.\d+ GB/s", rows["Effective bus bandwidth"])
-    assert rows["Hidden"] == "not known without the network's own bandwidth"
+    assert rows["Hidden"] == "not known without stallscope netcheck, or the network's own bandwidth"
     (layer,) = charts(content)["exposed"].data
     assert layer.y.mean() == pytest.approx(3, rel=0.1)
 
@@ -433,3 +434,18 @@ def test_the_links_between_hosts_are_there_the_slow_ones_first() -> None:
         ["h3 (rank 2)", "h2", "36.0"],
         ["h2 (rank 1)", "h1", "800"],
     ]
+
+
+def test_a_measured_network_is_drawn_above_what_the_run_exposes(tmp_path: Path) -> None:
+    write_job(tmp_path, replace(JOB, hosts=("alpha",)))
+    pairs = [pair("alpha", "beta", 900), pair("alpha", SCRIPT, 40), pair("beta", "gamma", 880)]
+    write_network_check(tmp_path, pairs=pairs)
+    (run,) = read(str(tmp_path))
+    content = _content(run)
+    assert "Gradients on this network" in texts(content)
+    assert any(text.startswith("These gradients take 12.0 ± 0.5 ms") for text in texts(content))
+    _, slowest, *others = table_rows(content, "Pairs of hosts while nothing trains")
+    assert slowest == [f"alpha and {SCRIPT}", "40.0", "0.800 ms"]
+    assert others[-1] == ["alpha and beta", "900", "0.800 ms"]
+    rows = dict(table_rows(content, "Reduced per step")[1:])
+    assert rows["Hidden"] == "9.00 ms of 12.0 ms, as measured while nothing trains"
