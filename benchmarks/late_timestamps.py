@@ -31,7 +31,7 @@ CONDITIONS = {
     "mixed precision": (["--mixed"], 0),
     "mixed precision, a busy process per core": (["--mixed"], 1),
 }
-STAMPS = ("data", "ready", "reduced")
+TIMESTAMPS = ("data", "ready", "reduced")
 _LATE_MS = 0.5
 
 
@@ -52,7 +52,7 @@ def busy(processes: int) -> Iterator[None]:
 def rows(condition: str, folder: Path) -> Iterator[str]:
     """Return one row of the table per timestamp."""
     of_ranks = [json.loads((folder / f"late-{rank}.json").read_text()) for rank in (0, 1)]
-    for stamp in STAMPS:
+    for stamp in TIMESTAMPS:
         late = np.concatenate([found[stamp] for found in of_ranks])
         p50, p99 = np.percentile(late, (50, 99))
         yield (

@@ -108,7 +108,7 @@ def read_autotune(path: str | Path) -> AutotuneLog:
         with Path(path).open("rb") as file:
             data = file.read(MOST_BYTES)
     except FileNotFoundError:
-        raise NotFoundError(f"{path}: there is no such file") from None
+        raise NotFoundError(f"{path}: no such file") from None
     except OSError as error:
         raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
     if is_packed(data):

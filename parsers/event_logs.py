@@ -21,7 +21,7 @@ from stallscope.run import Event, Problem
 
 from .ranges import opened
 from .spark_events import BEGINNING, ApplicationEvents
-from .unpacking import BROKE_OFF, Unpacking, readable
+from .unpacking import TRUNCATED, Unpacking, readable
 
 #: Bytes of one application that are read, unpacked: some ten seconds.
 MOST_BYTES = 4 << 30
@@ -105,8 +105,8 @@ def read_event_log(parts: Sequence[SourceFile], most: int = MOST_BYTES) -> Event
             found.problems.append(Problem(part.name, what))
         if lines.count:
             found.files.append(part.name)
-        if lines.broke_off:
-            found.problems.append(Problem(part.name, BROKE_OFF))
+        if lines.truncated:
+            found.problems.append(Problem(part.name, TRUNCATED))
         left -= lines.count
         if left < 0 or len(found.events) > _MOST_EVENTS:
             amount = _amount(most) if left < 0 else f"{_MOST_EVENTS:,} events"
@@ -127,7 +127,7 @@ class _Lines:
 
     def __init__(self, file: SourceFile, most: int) -> None:
         self.count = 0
-        self.broke_off = False
+        self.truncated = False
         self._file = file
         self._most = most
 
@@ -158,7 +158,7 @@ class _Lines:
             yield piece[mark:]
             mark = 0
             piece = stream.read(min(_PIECE, self._most + 1 - self.count))
-        self.broke_off = packed is not None and packed.broke_off
+        self.truncated = packed is not None and packed.truncated
 
 
 def _amount(count: int) -> str:

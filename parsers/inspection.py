@@ -31,7 +31,7 @@ from .spark_output import SparkOutputFormat
 from .step_log import is_joined
 from .summaries import PRECISION, Summary, iso, key_of, span_of, steps_of, summary_of
 from .unknown_files import likely_content
-from .unpacking import BROKE_OFF, is_packed, unpacked_up_to
+from .unpacking import TRUNCATED, is_packed, unpacked_up_to
 
 #: Bytes of a file to read: half of them at its start, half at its end.
 MOST_BYTES = 64 << 20
@@ -217,9 +217,9 @@ class _Inspector:
         data = file.read() if whole else file.read(0, self._most // 2)
         if is_packed(data):
             packed = data if whole else data + file.read(self._most // 2, self._most)
-            data, broke_off = unpacked_up_to(file.where, packed, self._most)
+            data, truncated = unpacked_up_to(file.where, packed, self._most)
             if len(data) <= self._most and whole:
-                return data, (BROKE_OFF,) if broke_off else ()
+                return data, (TRUNCATED,) if truncated else ()
             self._cut.add(file.name)
             return _whole_lines(data), (f"only its first {_size(self._most)} were looked at",)
         if whole:

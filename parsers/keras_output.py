@@ -204,7 +204,7 @@ class _Output:
         validated = _VALIDATION in text
         self.epochs.append(_Printed(*place, count, of_samples, times, validated, line.timestamp))
 
-    def broke_off(self) -> str | None:
+    def truncated(self) -> str | None:
         """Describe where an epoch broke off, None if none did."""
         found = _PART.search(_plain(self.last_bar))
         if self._announced is None or found is None:
@@ -268,16 +268,16 @@ def _logs(
     path: str, found: dict[int, _Output], ranks: Iterable[int]
 ) -> Iterator[tuple[Parsed, list[Epoch]]]:
     """Make one log for each fit of each rank, still without its epochs, and return both."""
-    timed = all(_stamps_hold(output.epochs) for output in found.values())
+    timed = all(_timestamps_agree(output.epochs) for output in found.values())
     known = max(ranks, default=-1) + 1
     begins = {rank: _begins(output.epochs, timed) for rank, output in found.items()}
     first = min(own[0] for own in begins.values())
     for rank, output in found.items():
         problems = [] if output.announced else [Problem(path, _NOT_ANNOUNCED)]
-        broke_off = output.broke_off()
-        if broke_off is not None:
+        truncated = output.truncated()
+        if truncated is not None:
             whose = f"rank {rank}: " if len(found) > 1 else ""
-            problems.append(Problem(path, whose + broke_off))
+            problems.append(Problem(path, whose + truncated))
         rows = zip(output.epochs, begins[rank], strict=True)
         for fit, own in groupby(rows, key=lambda row: row[0].fit):
             epochs = [(epoch, begin - first) for epoch, begin in own]
@@ -362,7 +362,7 @@ def _begins(epochs: Sequence[_Printed], timed: bool) -> list[int]:
     return begins
 
 
-def _stamps_hold(epochs: Sequence[_Printed]) -> bool:
+def _timestamps_agree(epochs: Sequence[_Printed]) -> bool:
     """Whether every epoch has a timestamp, and none ends sooner after another than it took.
 
     Buffered output gets the time at which it was read, and clocks are set.

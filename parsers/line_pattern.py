@@ -80,7 +80,7 @@ class _Values:
         return len(self.ns)
 
     @property
-    def first_stamp(self) -> Timestamp | None:
+    def first_timestamp(self) -> Timestamp | None:
         if not self.timed.any():
             return None
         at = int(self.timed.argmax())
@@ -246,7 +246,7 @@ def _split_pattern(pattern: str) -> tuple[list[str], list[str]]:
     names = [name for name in between if name]
     unknown = [name for name in names if name not in _FIELDS]
     if unknown or len(set(names)) < len(names):
-        what = f"{{{unknown[0]}}} is no field" if unknown else "a field occurs twice"
+        what = f"{{{unknown[0]}}} is not a field" if unknown else "a field occurs twice"
         known = ", ".join(f"{{{name}}}" for name in _FIELDS)
         raise UsageError(f"{PREFIX}{pattern}: {what}; there are {known} and {{}} for anything")
     if not {"epoch", "step"} & set(names):
@@ -406,7 +406,7 @@ def _facts(values: _Values, times: _RankTimes, zero: int, ranks: int) -> dict[st
         facts |= {"step_ms": times.step_ms, "step_precision_ms": times.step_half_ms}
     if ranks > 1:
         facts["size"] = ranks
-    return facts | clock_facts(values.first_stamp, zero)
+    return facts | clock_facts(values.first_timestamp, zero)
 
 
 def _precision(times: _RankTimes) -> str:

@@ -50,7 +50,7 @@ def _imported(name: str) -> Parser:
         raise UsageError(f"--read-as {name}: {module_name} has no {class_name!r}")
     if not isinstance(found, type) or not issubclass(found, Parser):
         raise UsageError(
-            f"--read-as {name}: {class_name} is no class derived from stallscope.parsers.Parser"
+            f"--read-as {name}: {class_name} is not a class derived from stallscope.parsers.Parser"
         )
     try:
         return found()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from stallscope.run import NetworkCheck, PairRounds, Rounds
 
 from .base import Contents, Format
@@ -13,7 +15,8 @@ from .measurement_files import finite, has_suffix, parse_measurement, text_or_no
 SUFFIX = ".netcheck.json"
 
 _MOST_ROUNDS = 10_000
-_MOST_PAIRS = 10_000
+_MOST_PAIRS = 100_000
+_REDUCERS = ("horovod", "torch.distributed")
 _GRADIENTS_FROM = ("sizes", "totals")
 
 
@@ -41,22 +44,22 @@ def parse_network_check(path: str, data: bytes) -> NetworkCheck:
 
 def _check(path: str, content: Mapping[str, Any]) -> NetworkCheck:
     gradients = content["gradients"] or {}
-    sizes = [(int(size), int(tensors)) for size, tensors in gradients.get("sizes", ())]
+    sizes = [(_count(size), _count(tensors)) for size, tensors in gradients.get("sizes", ())]
     total = sum(size * tensors for size, tensors in sizes)
     messages = sum(tensors for _, tensors in sizes)
     return NetworkCheck(
         path=path,
         run_id=text_or_none(content.get("run_id")),
-        launch=text_or_none(content.get("launch")),
-        began=int(content["began_wall_ns"]),
+        began=_wall(content["began_wall_ns"]),
         seconds=_time(content["seconds"]),
-        reduced_by=str(content["reduced_by"]),
+        framework=str(content["framework"]),
+        reduced_by=_one_of(_REDUCERS, content["reduced_by"]),
         reduces_with=_texts(content["reduces_with"] or ()),
         device=str(content["device"]),
         size=_count(content["size"]),
         hosts=_texts(content["hosts"]),
         settings={str(name): str(value) for name, value in content["settings"].items()},
-        gradients_from=_source(gradients["from"]) if gradients else None,
+        gradients_from=_one_of(_GRADIENTS_FROM, gradients["from"]) if gradients else None,
         as_run=_rounds(total, messages, gradients["as_run_us"]) if gradients else None,
         together=_rounds(total, 1, gradients["together_us"]) if gradients else None,
         sweep=_measured(_rounds(_count(one["bytes"]), 1, one["us"]) for one in content["sweep"]),
@@ -104,9 +107,16 @@ def _count(value: Any) -> int:
     return number
 
 
-def _source(value: Any) -> str:
-    if value not in _GRADIENTS_FROM:
-        raise ValueError("no source of gradients")
+def _wall(value: Any) -> int:
+    """Return nanoseconds since 1970; refuse moments that no date has."""
+    if not 0 <= int(value) <= np.iinfo(np.int64).max:
+        raise ValueError("no time")
+    return int(value)
+
+
+def _one_of(known: tuple[str, ...], value: Any) -> str:
+    if value not in known:
+        raise ValueError("not one of the known words")
     return str(value)
 
 

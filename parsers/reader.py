@@ -144,8 +144,8 @@ def read_in_order(
         try:
             whole, parsed = found()
             reading.add_file(file.name, file.where, whole.data, parsed)
-            if whole.broke_off:
-                reading.broke_off(file.name)
+            if whole.truncated:
+                reading.truncated(file.name)
         except (UnreadableError, NotFoundError) as error:
             reading.failed(file.name, error)
 

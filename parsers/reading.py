@@ -25,7 +25,7 @@ from .grouping import group
 from .log_records import LogRecords
 from .registry import EMBEDDED, HEAD_BYTES, recognise
 from .step_log import StepLogParser
-from .unpacking import BROKE_OFF, in_utf8
+from .unpacking import TRUNCATED, in_utf8
 
 # Collectives that are named where dumps have no logs next to them.
 _MOST_STALLS = 3
@@ -138,9 +138,9 @@ class Reading:
             if isinstance(own, list):
                 own += getattr(other, name)
 
-    def broke_off(self, name: str) -> None:
+    def truncated(self, name: str) -> None:
         """Report a compressed file that is incomplete."""
-        self.problems.append(Problem(name, BROKE_OFF))
+        self.problems.append(Problem(name, TRUNCATED))
 
     def failed(self, name: str, error: StallscopeError) -> None:
         """Report a file that is damaged, or gone since the files were listed."""

@@ -163,7 +163,7 @@ def torn_lines(log: Log) -> tuple[Problem, ...]:
 def _header(path: str, line: bytes) -> dict[str, Any]:
     version, _, text = line.removeprefix(MAGIC).partition(b" ")
     if _VERSION.fullmatch(version) is None:
-        raise UnreadableError(f"{path}: the first line is no step log's header")
+        raise UnreadableError(f"{path}: the first line is not a step log's header")
     if int(version) > _KNOWN_VERSION:
         raise UnknownVersionError(
             f"{path}: step log format {int(version)} is newer than this Stallscope, which knows "

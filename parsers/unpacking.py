@@ -30,7 +30,7 @@ _KINDS: dict[bytes, Callable[[BinaryIO], Any]] = {
 #: How names of compressed files end, as a regular expression has it.
 ENDING = r"\.(?:gz|bz2|xz|zst|lz4)"
 #: The message about a truncated file.
-BROKE_OFF = "the compressed file breaks off or is damaged: what comes after that is missing"
+TRUNCATED = "the compressed file is truncated or damaged; the rest is missing"
 
 # Python allocates as much as is requested, however little there is.
 _PIECE = 1 << 20
@@ -56,7 +56,7 @@ class Unpacked(NamedTuple):
 
     data: bytes
     #: Whether there was more, which damage has cost.
-    broke_off: bool
+    truncated: bool
 
 
 class Unpacking:
@@ -66,7 +66,7 @@ class Unpacking:
         self._file = file
         self._over = False
         #: Whether damage was met, so that there is less than was put in.
-        self.broke_off = False
+        self.truncated = False
 
     def read(self, size: int, /) -> bytes:
         # Gives its bytes away without a copy of them.
@@ -76,7 +76,7 @@ class Unpacking:
                 # One piece at a time, so that nothing before damage is lost.
                 piece = self._file.read1(min(size - whole.tell(), _PIECE))
             except _DAMAGE:
-                piece, self.broke_off = b"", True
+                piece, self.truncated = b"", True
             self._over = not piece
             whole.write(piece)
         return whole.getvalue()
@@ -134,7 +134,9 @@ def unpacked_whole(where: str, data: bytes) -> Unpacked:
     most = min(_MOST_BYTES, max(_FEWEST_BYTES, _MOST_TIMES * len(data)))
     whole = unpacked_up_to(where, data, most)
     if len(whole.data) > most:
-        raise UnreadableError(f"{where}: unpacks to more than {most >> 20:,} MiB: this is no log")
+        raise UnreadableError(
+            f"{where}: unpacks to more than {most >> 20:,} MiB: this is not a log"
+        )
     return whole
 
 
@@ -148,7 +150,7 @@ def unpacked_up_to(where: str, data: bytes, most: int) -> Unpacked:
     whole = stream.read(most + 1)
     if not whole:
         raise UnreadableError(f"{where}: the compressed file is empty or damaged")
-    return Unpacked(whole, stream.broke_off)
+    return Unpacked(whole, stream.truncated)
 
 
 def in_utf8(data: bytes) -> bytes:

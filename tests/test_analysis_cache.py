@@ -17,7 +17,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.ledger import ENTRIES, Ledger
 from stallscope.catalogue import analysis_cache
 from stallscope.catalogue.analysis_cache import StoredRun, cached_analysis
-from stallscope.catalogue.analysis_table import recalled, table_of
+from stallscope.catalogue.analysis_table import from_cache, table_of
 from stallscope.catalogue.checking import check_run
 from stallscope.catalogue.collecting import list_runs
 from stallscope.charts.charts import charts_of
@@ -61,7 +61,7 @@ def test_cached_analyses_equal_fresh_ones(name: str, tmp_path: Path) -> None:
     for others in ((None, None), (synthetic, None), (synthetic, single)):
         made = analyse(run, *others)
         table = _written(table_of(made), tmp_path)
-        _assert_same(recalled(table, run, made.baseline, made.single), made)
+        _assert_same(from_cache(table, run, made.baseline, made.single), made)
 
 
 def test_a_run_of_epochs_is_cached(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_run_of_epochs_is_cached(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("".join(lines))
     (run,) = read(str(tmp_path / "train.log"))
     made = analyse(run)
-    _assert_same(recalled(_written(table_of(made), tmp_path), run, None, None), made)
+    _assert_same(from_cache(_written(table_of(made), tmp_path), run, None, None), made)
 
 
 @pytest.fixture

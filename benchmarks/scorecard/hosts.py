@@ -85,7 +85,8 @@ def hosts_of(case: Case) -> Iterator[Lab]:
             elif case.what == "neighbour":
                 for _ in range(int(case.size)):
                     busy = ["taskset", "-c", str(case.rank), "sh", "-c", "while :; do :; done"]
-                    process = subprocess.Popen(slow.words(busy))
+                    # The kernel shares a core among sessions: each gets as much as the rank.
+                    process = subprocess.Popen(slow.words(busy), start_new_session=True)
                     stack.callback(process.kill)
         yield lab
 

@@ -30,7 +30,7 @@ CLOCK_HOSTS = (2, 3)
 #: The least and the greatest size of a fault: cores, busy processes, MB/s, MB, Mbit/s, ppm.
 SIZES = {
     "throttled": (0.2, 0.4),
-    "neighbour": (1, 2),
+    "neighbour": (2, 3),
     "disk": (2.0, 6.0),
     "memory": (30.0, 60.0),
     "link": (20.0, 60.0),

@@ -29,7 +29,7 @@ _FAULTS = {
 }
 _TITLES = {
     "throttled": "a cgroup of 0.2 to 0.4 cores",
-    "neighbour": "one or two busy processes on its core",
+    "neighbour": "two or three busy processes on its core",
     "disk": "a disk of 2 to 6 MB/s",
     "memory": "too little memory for the loader's file",
     "link": "a link of 20 to 60 Mbit/s",

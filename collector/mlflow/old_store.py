@@ -77,7 +77,7 @@ def _run(store: Path, run_id: str) -> tuple[Path, dict[str, Any]]:
         meta = _yaml(folder / _META) if (folder / _META).is_file() else {}
         if "run_id" in meta and meta.get("lifecycle_stage") != "deleted":
             return folder, meta
-    raise NotFoundError(f"mlflow:{run_id}: there is no such run in {store}")
+    raise NotFoundError(f"mlflow:{run_id}: no such run in {store}")
 
 
 def _texts(folder: Path) -> dict[str, str]:

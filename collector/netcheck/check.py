@@ -15,6 +15,9 @@ from .recorded_run import RecordedRun, find_run, folder_of
 from .result_file import check_writable, document, save
 from .sizes import Gradients, gradients_of
 
+# Their names in step logs.
+_FRAMEWORKS = {"pytorch": "torch", "tensorflow": "tensorflow", "mxnet": "mxnet"}
+
 
 class Check(NamedTuple):
     """What was measured, on the first rank."""
@@ -26,7 +29,7 @@ class Check(NamedTuple):
 
 
 class RefusedError(Exception):
-    """The first rank cannot go on, and has told the others; it alone says why."""
+    """The first rank stopped the check; it alone prints the reason."""
 
 
 class _Plan(NamedTuple):
@@ -74,7 +77,7 @@ def check(
         measured.left_out.append("the run's gradients: its logs do not say how large they are")
     run_id = None if plan.run is None else plan.run.run_id
     content = document(ranks, hosts, run_id, plan.gradients, measured, began, took, env)
-    warnings = [] if plan.run is None else other_network(plan.run, ranks.size, hosts)
+    warnings = [] if plan.run is None else differences(plan.run, ranks, hosts)
     return Check(save(content, plan.folder), content, warnings)
 
 
@@ -86,21 +89,21 @@ def _shared_plan(ranks: Ranks, logs: Optional[str], out: Optional[str]) -> _Plan
             plan = _plan(logs, out)
         except StallscopeError as error:
             failure = error
-    told = ranks.tell(None if plan is None else [plan.gradients, plan.bucket_bytes])
+    shared = ranks.broadcast(None if plan is None else [plan.gradients, plan.bucket_bytes])
     if failure is not None:
         raise failure
-    if told is None:
+    if shared is None:
         raise RefusedError
     if plan is not None:
         return plan
-    gradients, bucket_bytes = told
+    gradients, bucket_bytes = shared
     return _Plan(Path(), None, None if gradients is None else Gradients(*gradients), bucket_bytes)
 
 
 def _plan(logs: Optional[str], out: Optional[str]) -> _Plan:
     run = None if logs is None else find_run(logs)
-    beside = Path() if logs is None else folder_of(logs)
-    folder = (beside if out is None else Path(out)).absolute()
+    default_folder = Path() if logs is None else folder_of(logs)
+    folder = (default_folder if out is None else Path(out)).absolute()
     check_writable(folder)
     facts = {} if run is None else run.facts
     bucket = facts.get("bucket_bytes")
@@ -109,18 +112,24 @@ def _plan(logs: Optional[str], out: Optional[str]) -> _Plan:
     )
 
 
-def other_network(run: RecordedRun, size: int, hosts: Sequence[str]) -> List[str]:
-    """Say in what these ranks and hosts differ from those of the run."""
+def differences(run: RecordedRun, ranks: Ranks, hosts: Sequence[str]) -> List[str]:
+    """Say in what these ranks differ from those of the run."""
     found = []
     recorded = run.facts.get("size")
-    if isinstance(recorded, int) and recorded != size:
+    if isinstance(recorded, int) and recorded != ranks.size:
         found.append(
             "this is another network than the run's: %d ranks, and the run had %d"
-            % (size, recorded)
+            % (ranks.size, recorded)
         )
     missing = sorted(set(run.hosts) - set(hosts))
     if missing:
         found.append(
             "this is another network than the run's: it also ran on %s" % ", ".join(missing)
+        )
+    framework = _FRAMEWORKS.get(str(run.facts.get("framework")))
+    if framework not in (None, ranks.framework):
+        found.append(
+            "the run trained with %s, and this was measured with %s: pass --framework %s if it is "
+            "installed for Horovod" % (framework, ranks.framework, framework)
         )
     return found

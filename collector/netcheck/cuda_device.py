@@ -1,4 +1,4 @@
-"""Which CUDA device a rank may use."""
+"""Choose the CUDA device of a rank."""
 
 from __future__ import annotations
 

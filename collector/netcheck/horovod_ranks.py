@@ -54,8 +54,8 @@ class HorovodRanks(Ranks):
             splits[found[0]] = numbers_in(found[1])
         return self._exchange(self._new_name("exchange"), sum(splits), splits)
 
-    def tell(self, value: Any) -> Any:
-        return self._horovod.broadcast_object(value, root_rank=0, name=self._new_name("tell"))
+    def broadcast(self, value: Any) -> Any:
+        return self._horovod.broadcast_object(value, root_rank=0, name=self._new_name("broadcast"))
 
     def collect(self, value: Any) -> List[Any]:
         return list(self._horovod.allgather_object(value, name=self._new_name("collect")))
@@ -66,7 +66,7 @@ class HorovodRanks(Ranks):
     def _new_name(self, what: str) -> str:
         """Return a name that is the same on all ranks.
 
-        No name comes twice: with MXNet, the first rank does not wait until it has told its value.
+        No name comes twice: with MXNet, the first rank does not wait until it has sent its value.
         """
         return "netcheck.%s.%d" % (what, next(self._names))
 
@@ -205,7 +205,7 @@ class _WithMxnet(HorovodRanks):
         return run
 
     def close(self) -> None:
-        # MXNet's engine may still hold what this rank has told the others.
+        # MXNet's engine may still hold what this rank has sent to the others.
         self._mx.nd.waitall()
         super().close()
 
@@ -222,6 +222,11 @@ def _names_and_factors(name: str, count: int, apart: bool) -> Tuple[List[str], L
     return names, [1.0 + number if apart else 1.0 for number in range(count)]
 
 
+#: What ``--framework`` accepts.
+FRAMEWORKS = ("torch", "tensorflow", "mxnet")
+# With these the training's own Timeline and autotune log would be overwritten.
+_WRITTEN_BY_HOROVOD = ("HOROVOD_TIMELINE", "HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_LOG")
+
 _KINDS: Dict[str, Type[HorovodRanks]] = {
     "torch": _WithTorch,
     "tensorflow": _WithTensorFlow,
@@ -230,25 +235,28 @@ _KINDS: Dict[str, Type[HorovodRanks]] = {
 
 
 def join_with_horovod(
+    framework: Optional[str] = None,
     import_module: Callable[[str], Any] = importlib.import_module,
 ) -> HorovodRanks:
-    """Start Horovod with the first framework that it was built for.
+    """Start Horovod with a framework, by default the first one that it was built for.
 
     Raises:
         UsageError: if Horovod cannot be imported with any framework.
     """
     reasons = []
+    for name in _WRITTEN_BY_HOROVOD:
+        os.environ.pop(name, None)
     # TensorFlow's own messages would cover the results.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    for framework, kind in _KINDS.items():
+    for name in _KINDS if framework is None else [framework]:
         try:
             # Without its framework, Horovod prints how to build it.
-            import_module(framework)
-            horovod = import_module("horovod.%s" % framework)
+            import_module(name)
+            horovod = import_module("horovod.%s" % name)
         except Exception as error:  # broken installations raise anything
-            reasons.append("%s: %s" % (framework, _first_line(error)))
+            reasons.append("%s: %s" % (name, _first_line(error)))
             continue
-        return kind(horovod)
+        return _KINDS[name](horovod)
     raise UsageError(
         "Horovod can be imported with no framework here (%s): run netcheck in the Python environment of "
         "the training, or pass --with torch under torchrun" % "; ".join(reasons)

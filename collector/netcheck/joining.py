@@ -42,21 +42,25 @@ def library_of(env: Mapping[str, str], has_horovod: bool) -> Optional[str]:
     return None
 
 
-def join(env: Mapping[str, str], asked: Optional[str] = None) -> Ranks:
+def join(
+    env: Mapping[str, str], library: Optional[str] = None, framework: Optional[str] = None
+) -> Ranks:
     """Join the other ranks.
 
     Args:
         env: the launcher's variables.
-        asked: one of ``LIBRARIES``; None for what the variables mean.
+        library: one of ``LIBRARIES``; None for what the variables mean.
+        framework: one of ``FRAMEWORKS``, for Horovod; None for the first that it was built for.
 
     Raises:
         UsageError: if there are no other ranks, or the framework is missing.
     """
-    library = asked or library_of(env, importlib.util.find_spec("horovod") is not None)
-    # Horovod asked for by name may find its ranks by MPI, without any variables that are known here.
-    if library is None or (asked != HOROVOD and world_from_environment(env).size < 2):
+    # Horovod that is named may find its ranks by MPI, without any variables that are known here.
+    may_be_alone = library != HOROVOD and world_from_environment(env).size < 2
+    library = library or library_of(env, importlib.util.find_spec("horovod") is not None)
+    if library is None or may_be_alone:
         raise UsageError(_ALONE)
-    ranks = join_with_horovod() if library == HOROVOD else _join_with_torch(env)
+    ranks = join_with_horovod(framework) if library == HOROVOD else _join_with_torch(env)
     if ranks.size < 2:
         ranks.close()
         raise UsageError(_ALONE)

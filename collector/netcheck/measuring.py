@@ -11,14 +11,13 @@ from time import monotonic_ns
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .pairs import Pair, first_ranks, turns_of
-from .ranks import Ranks, Run
+from .ranks import FLOAT_BYTES, Ranks, Run
 from .sizes import SWEEP, Gradients
 
 _WARM_UP = 2
 # Fewer values than six give a median without an interval.
 _FEWEST_ROUNDS, _MOST_ROUNDS = 6, 50
 _MESSAGES = (1, 8)
-_FLOAT_BYTES = 4
 # Larger tensors have more numbers than the libraries count.
 _MOST_BYTES_AT_ONCE = 4 << 30
 
@@ -137,13 +136,13 @@ class _Timing:
         """
         expected = self._expected_us(sum(sizes))
         enough = self.left_us > expected * (_WARM_UP + _FEWEST_ROUNDS)
-        if not self.ranks.tell(enough):
+        if not self.ranks.broadcast(enough):
             self._leave_out(what, expected)
             return None
         run = self.ranks.allreduce(name, sizes, apart)
         warm_up = self.times(run, _WARM_UP)
         # The first round also connects ranks and fills caches.
-        count = self.ranks.tell(self._rounds(min(warm_up), share))
+        count = self.ranks.broadcast(self._rounds(min(warm_up), share))
         if not count:
             self._leave_out(what, min(warm_up))
             return None
@@ -189,9 +188,7 @@ class _Timing:
 
 def _tiny(timing: _Timing, count: int) -> Optional[Times]:
     what = "allreduces of %d numbers that are messages of their own" % count
-    return timing.allreduce(
-        "tiny.%d" % count, what, [_FLOAT_BYTES] * count, _TINY_SHARE, apart=True
-    )
+    return timing.allreduce("tiny.%d" % count, what, [FLOAT_BYTES] * count, _TINY_SHARE, apart=True)
 
 
 def _sized(timing: _Timing, size: int, share: float) -> List[Sized]:
@@ -237,7 +234,7 @@ class _Pairs:
         until_us = self._timing.left_us * (1 - _PAIRS_SHARE)
         for done, turn in enumerate(self._turns):
             left_us = self._timing.left_us
-            if not self._ranks.tell(left_us > self._least_us):
+            if not self._ranks.broadcast(left_us > self._least_us):
                 self._leave_out(done)
                 break
             part_us = (left_us - until_us) / (len(self._turns) - done)
@@ -253,15 +250,15 @@ class _Pairs:
         """Measure pairs that exchange data at the same time, until so many µs are left."""
         begin_us = self._timing.left_us
         # The first exchange connects the two ranks.
-        self._exchange(turn, dict.fromkeys(turn, _FLOAT_BYTES), 1)
-        small = self._exchange(turn, dict.fromkeys(turn, _FLOAT_BYTES), _SMALL_ROUNDS)
+        self._exchange(turn, dict.fromkeys(turn, FLOAT_BYTES), 1)
+        small = self._exchange(turn, dict.fromkeys(turn, FLOAT_BYTES), _SMALL_ROUNDS)
         least = {pair: min(small[pair]) for pair in turn}
         sizes, us = self._sizes(turn, least)
         left_us = self._timing.left_us
         self._least_us = max(self._least_us, begin_us - left_us + us * _FEWEST_ROUNDS)
         count = int((left_us - until_us) / max(us, 1.0))
         count = max(_FEWEST_ROUNDS, min(_MOST_PAIR_ROUNDS, count))
-        large = self._exchange(turn, sizes, self._ranks.tell(count))
+        large = self._exchange(turn, sizes, self._ranks.broadcast(count))
         return [
             MeasuredPair(self._names(pair), sizes[pair], large[pair], small[pair]) for pair in turn
         ]

@@ -11,7 +11,8 @@ Exchange = Tuple[int, int, int]
 #: Start something on this rank, and wait until it is done.
 Run = Callable[[], None]
 
-_FLOAT_BYTES = 4
+#: Bytes of the numbers that are sent.
+FLOAT_BYTES = 4
 
 
 class Ranks(ABC):
@@ -51,7 +52,7 @@ class Ranks(ABC):
         """
 
     @abstractmethod
-    def tell(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Return the first rank's value on all ranks. A value is what JSON can represent."""
 
     @abstractmethod
@@ -65,7 +66,7 @@ class Ranks(ABC):
     def barrier(self) -> None:
         """Wait until all ranks are here."""
         if self._barrier is None:
-            self._barrier = self.allreduce("barrier", [_FLOAT_BYTES])
+            self._barrier = self.allreduce("barrier", [FLOAT_BYTES])
         self._barrier()
 
     _barrier: Optional[Run] = None
@@ -86,7 +87,7 @@ class Ranks(ABC):
 
 def numbers_in(size: int) -> int:
     """Return how many floats have at least so many bytes."""
-    return max(1, -(-size // _FLOAT_BYTES))
+    return max(1, -(-size // FLOAT_BYTES))
 
 
 def partner_in(exchanges: Sequence[Exchange], rank: int) -> Optional[Tuple[int, int]]:

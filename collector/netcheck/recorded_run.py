@@ -42,7 +42,7 @@ def folder_of(place: str) -> Path:
     """Return the folder that a place ``LOGS`` or ``LOGS#RUN_ID`` names.
 
     Raises:
-        NotFoundError: if there is no such folder.
+        NotFoundError: if no such folder.
     """
     path = Path(place.partition("#")[0])
     folder = path.parent if path.is_file() else path
@@ -120,8 +120,8 @@ def _described(run_id: str, logs: List[_Log]) -> RecordedRun:
             newest, facts = log, found
             break
     generation = newest.order[0]
-    hosts = {str(log.header.get("host")) for log in logs if log.order[0] == generation}
-    return RecordedRun(run_id, facts, sorted(hosts))
+    own = (log.header.get("host") for log in logs if log.order[0] == generation)
+    return RecordedRun(run_id, facts, sorted({host for host in own if isinstance(host, str)}))
 
 
 def _facts(log: _Log) -> Dict[str, Any]:

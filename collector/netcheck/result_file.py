@@ -1,9 +1,7 @@
-"""The file of what was measured, stored beside the logs of the run."""
+"""Write the file with the measurement, next to the logs of the run."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import os
 import time
@@ -13,7 +11,7 @@ from typing import Any, Dict, Mapping, Optional
 from stallscope import __version__
 from stallscope.collector.recorder.facts import settings
 from stallscope.collector.recorder.identity import launch_name
-from stallscope.collector.recorder.input_file import link_new
+from stallscope.collector.recorder.new_files import write_new
 from stallscope.errors import UnwritableError
 
 from .measuring import Measured
@@ -96,24 +94,9 @@ def save(content: Dict[str, Any], folder: Path) -> Path:
     began = time.gmtime(content["began_wall_ns"] / 1e9)
     text = json.dumps(content, separators=(",", ":")) + "\n"
     try:
-        return _write(folder, time.strftime("%Y%m%dT%H%M%SZ", began), text)
+        return write_new(folder, time.strftime("%Y%m%dT%H%M%SZ", began), SUFFIX, text)
     except OSError as error:
         raise UnwritableError(
             "cannot write the result to %s (%s): pass --out FOLDER for another place"
             % (folder, error.strerror)
         ) from None
-
-
-def _write(folder: Path, name: str, text: str) -> Path:
-    unfinished = folder / (".netcheck.%d.unfinished" % os.getpid())
-    unfinished.write_text(text)
-    try:
-        for number in itertools.count():
-            path = folder / ("%s.%d%s" % (name, number, SUFFIX))
-            with contextlib.suppress(FileExistsError):
-                link_new(unfinished, path)
-                return path
-        raise AssertionError("unreachable: itertools.count() does not end")
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            unfinished.unlink()

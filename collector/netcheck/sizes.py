@@ -1,4 +1,4 @@
-"""What is measured: the run's gradients, and how they are put into messages."""
+"""Describe the run's gradients, and group them into messages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SWEEP = (4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
 # DistributedDataParallel's: a small first bucket, so that reducing starts early.
 _FIRST_BUCKET_BYTES = 1 << 20
 _BUCKET_BYTES = 25 << 20
-# TensorFlow's rows of sparse gradients have 64-bit numbers.
-_INDEX_BYTES = 8
+# Of the numbers of rows.
+_INDEX_BYTES = (8, 4)
 
 
 class Gradients(NamedTuple):
@@ -27,10 +27,6 @@ class Gradients(NamedTuple):
     @property
     def bytes(self) -> int:
         return sum(size * count for size, count in self.sizes)
-
-    @property
-    def tensors(self) -> int:
-        return sum(count for _, count in self.sizes)
 
     def mixed(self) -> List[int]:
         """Return the bytes of each tensor, with large and small ones mixed as in a model."""
@@ -69,8 +65,11 @@ def _gathered(sparse: Any) -> Iterator[List[int]]:
     largest = sparse.get("largest") if isinstance(sparse, dict) else None
     for one in largest if isinstance(largest, list) else []:
         try:
-            row = math.prod(one["shape"][1:]) * one["itemsize"]
-            yield [(one["rows"] or 0) * (row + _INDEX_BYTES), one["shape"][0] * row]
+            row, rows = math.prod(one["shape"][1:]) * one["itemsize"], one["rows"] or 0
+            # TensorFlow's rows have indices, and the shape of the whole.
+            shapes = [0, *(size * len(one["shape"]) for size in _INDEX_BYTES)]
+            as_rows = [rows * (row + size) + shape for size in _INDEX_BYTES for shape in shapes]
+            yield [*as_rows, one["shape"][0] * row]
         except (TypeError, KeyError, IndexError):
             continue
 
@@ -97,7 +96,9 @@ def buckets(gradients: Sequence[int], bucket_bytes: Optional[int]) -> List[int]:
         bucket_bytes: the largest bucket; None for the default.
     """
     found: List[int] = []
-    limit, filled = _FIRST_BUCKET_BYTES, 0
+    usual = bucket_bytes in (None, _BUCKET_BYTES)
+    # A size that the user gives holds for the first bucket, too.
+    limit, filled = _FIRST_BUCKET_BYTES if usual else bucket_bytes or 0, 0
     for size in gradients:
         filled += size
         # A gradient is never split: the one that reaches the limit ends its bucket.

@@ -1,9 +1,11 @@
-"""What was measured, as a few lines of text."""
+"""Summarise a measurement as a few lines of text."""
 
 from __future__ import annotations
 
 from statistics import median
 from typing import Any, Dict, List
+
+from .parts import mbit_s, parts_of
 
 _MOST_PAIRS = 3
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -47,26 +49,12 @@ def _gradients(content: Dict[str, Any]) -> List[str]:
     ]
     tiny = {one["messages"]: median(one["us"]) for one in content["tiny"]}
     if len(tiny) > 1 and found["together_us"]:
-        lines.append("  of which %s" % _split(as_run, median(found["together_us"]), tiny))
+        count = max(tiny)
+        together, negotiates = median(found["together_us"]), content["reduced_by"] == "horovod"
+        parts = parts_of(as_run, together, tiny[1], tiny[count], count, negotiates)
+        named = [(name, us) for name, us in parts._asdict().items() if us is not None]
+        lines.append("  of which %s ms" % ", ".join("%s %.2f" % (n, us / 1e3) for n, us in named))
     return lines
-
-
-def _split(as_run: float, together: float, tiny: Dict[int, float]) -> str:
-    """Split the gradients' time, all in µs.
-
-    More messages at once add their latencies. The rest of one small message is negotiation. One large
-    tensor adds its bandwidth, and many tensors add fusion.
-    """
-    fewest, most = min(tiny), max(tiny)
-    latency = max(0.0, (tiny[most] - tiny[fewest]) / (most - fewest))
-    latency = min(latency, tiny[fewest])
-    parts = {
-        "bandwidth": together - tiny[fewest],
-        "latency": latency,
-        "negotiation": tiny[fewest] - latency,
-        "fusion": as_run - together,
-    }
-    return ", ".join("%s %.2f" % (name, max(0.0, us) / 1e3) for name, us in parts.items()) + " ms"
 
 
 def _sweep(content: Dict[str, Any]) -> List[str]:
@@ -83,16 +71,14 @@ def _sweep(content: Dict[str, Any]) -> List[str]:
 
 
 def _pairs(content: Dict[str, Any]) -> List[str]:
-    rates = sorted((mbit_s(one), " and ".join(one["hosts"])) for one in content["pairs"])
+    rates = sorted((rate_of(one), " and ".join(one["hosts"])) for one in content["pairs"])
     shown = ["%s %s" % (name, _rate(rate)) for rate, name in rates[:_MOST_PAIRS]]
     return ["slowest pairs of hosts: %s" % ", ".join(shown)] if shown else []
 
 
-def mbit_s(pair: Dict[str, Any]) -> float:
-    """Return the rate of a pair in one direction, without what starting an exchange takes."""
-    us = float(median(pair["us"]))
-    sending = us - float(median(pair["small_us"]))
-    return 8.0 * int(pair["bytes"]) / (sending if sending > 0 else us)
+def rate_of(pair: Dict[str, Any]) -> float:
+    """Return the Mbit/s of a pair of hosts, each way."""
+    return mbit_s(int(pair["bytes"]), median(pair["us"]), median(pair["small_us"]))
 
 
 def _rate(value: float) -> str:

@@ -74,7 +74,7 @@ class TorchRanks(Ranks):
 
         return run
 
-    def tell(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         values = [value]
         self._distributed.broadcast_object_list(values, src=0)
         return values[0]

@@ -198,5 +198,5 @@ def _limit_ns(usual_ns: Optional[float]) -> float:
 
 
 def overdue_ns(usual_ns: float) -> float:
-    """Return the time after which a job stands still in a step, from the usual time of a step."""
+    """Return the time after which a job hangs in a step, from the usual time of a step."""
     return max(_OVERDUE_NS, _TIMES_MEDIAN * usual_ns)

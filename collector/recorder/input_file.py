@@ -7,14 +7,12 @@ first one. Where the run's logs are uploaded to MLflow during training, so are t
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from .new_files import write_new
 from .upload import upload_companion_file
 
 logger = logging.getLogger("stallscope")
@@ -65,33 +63,7 @@ def save(measured: Dict[str, Any], folder: Optional[Path]) -> Optional[Path]:
 
 def _write(folder: Path, measured: Dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / (".rank-%05d.%d.unfinished" % (measured["rank"], os.getpid()))
-    unfinished.write_text(json.dumps(measured, separators=(",", ":")) + "\n")
-    try:
-        for number in itertools.count():
-            path = folder / ("rank-%05d.%d%s" % (measured["rank"], number, SUFFIX))
-            with contextlib.suppress(FileExistsError):
-                link_new(unfinished, path)
-                upload_companion_file(path)
-                return path
-        raise AssertionError("unreachable: itertools.count() does not end")
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            unfinished.unlink()
-
-
-def link_new(unfinished: Path, path: Path) -> None:
-    """Give a file its final name.
-
-    Raises:
-        FileExistsError: if the name is taken.
-    """
-    try:
-        os.link(str(unfinished), str(path))
-    except FileExistsError:
-        raise
-    except OSError:
-        # A file system without hard links; no other process has this rank.
-        if path.exists():
-            raise FileExistsError(str(path)) from None
-        unfinished.replace(path)
+    text = json.dumps(measured, separators=(",", ":")) + "\n"
+    path = write_new(folder, "rank-%05d" % measured["rank"], SUFFIX, text)
+    upload_companion_file(path)
+    return path

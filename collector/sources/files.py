@@ -160,7 +160,7 @@ class Files(Source):
         except (FileNotFoundError, NotADirectoryError):
             if has_magic(path):
                 return self._glob(file_system, path)
-            raise NotFoundError(f"{self.where}: there is no such file or folder") from None
+            raise NotFoundError(f"{self.where}: no such file or folder") from None
         if info["type"] == "directory" or self._is_placeholder(file_system, path, info):
             return [*self._files_below(file_system, path, PurePosixPath(path))]
         return [self._file(file_system, PurePosixPath(path).name, path, info)]

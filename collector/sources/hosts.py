@@ -68,6 +68,6 @@ def _lines(hostfile: Path) -> list[str]:
     try:
         return hostfile.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError as error:
-        raise NotFoundError(f"{hostfile}: there is no such hostfile") from error
+        raise NotFoundError(f"{hostfile}: no such hostfile") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableError(f"{hostfile}: cannot be read as a hostfile: {error}") from error

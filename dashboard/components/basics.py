@@ -1,4 +1,4 @@
-"""What all components are made of: cards, links, lists, code, and the colours of stages."""
+"""Parts of all components: cards, links, lists, code, and the colours of stages."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from stallscope.reports.comparison.histories import (
 from .basics import outcome_card
 from .chart_card import chart_card
 from .notices import warnings_card
-from .tables import words_card
+from .tables import text_table_card
 
 
 def history_cards(history: History, index: int, addresses: Sequence[str]) -> list[Any]:
@@ -39,9 +39,9 @@ def history_cards(history: History, index: int, addresses: Sequence[str]) -> lis
             chart_card(f"over-runs-{index}-{at}", chart)
             for at, chart in enumerate(figure_charts(history))
         ),
-        words_card(figures_table(history)),
-        words_card(changes_table(history)),
+        text_table_card(figures_table(history)),
+        text_table_card(changes_table(history)),
         chart_card(f"ledgers-{index}", runs_chart(history)),
-        words_card(runs_table(history), addresses),
+        text_table_card(runs_table(history), addresses),
         warnings_card([plain(one) for one in history.warnings]),
     ]

@@ -58,7 +58,7 @@ def rate_inputs(query: Mapping[str, str]) -> Any:
                 allowNegative=False,
                 hideControls=True,
                 debounce=True,
-                error="This is no number above 0." if wrong else None,
+                error="Enter a number above 0." if wrong else None,
                 # The kit's red text is too pale; the message says it, too.
                 withErrorStyles=False,
                 w=220,

@@ -24,26 +24,26 @@ _LOOK = {
 }
 
 
-def words_card(
-    words: Table | None, addresses: Sequence[str] = (), stages: Sequence[str] = ()
+def text_table_card(
+    table: Table | None, addresses: Sequence[str] = (), stages: Sequence[str] = ()
 ) -> Any:
-    """Make a card with a table of the reports, like ``words_table``; None without one."""
-    if words is None:
+    """Make a card with a table of the reports, like ``text_table``; None without one."""
+    if table is None:
         return None
-    return card(words.title, words_table(words, addresses, stages), note=words.note)
+    return card(table.title, text_table(table, addresses, stages), note=table.note)
 
 
-def words_table(words: Table, addresses: Sequence[str] = (), stages: Sequence[str] = ()) -> Any:
+def text_table(table: Table, addresses: Sequence[str] = (), stages: Sequence[str] = ()) -> Any:
     """Make a table of the reports, without its card.
 
     Args:
-        words: the table.
+        table: the table.
         addresses: of what each row is about; its second column leads there.
         stages: of the first rows, which are shown in the stages' colours.
     """
     rows: list[Sequence[Any]] = [
-        [html.Strong(cell) for cell in row] if index in words.emphasised else row
-        for index, row in enumerate(words.rows)
+        [html.Strong(cell) for cell in row] if index in table.emphasised else row
+        for index, row in enumerate(table.rows)
     ]
     for index, address in enumerate(addresses):
         number, name, *rest = rows[index]
@@ -51,11 +51,11 @@ def words_table(words: Table, addresses: Sequence[str] = (), stages: Sequence[st
     for index, stage in enumerate(stages):
         name, *rest = rows[index]
         rows[index] = [labelled_swatch(stage, name), *rest]
-    head = [dmc.TableTh(title, tableProps={"scope": "col"}) for title in words.columns]
-    table = dmc.Table(
+    head = [dmc.TableTh(title, tableProps={"scope": "col"}) for title in table.columns]
+    body = dmc.Table(
         [dmc.TableThead(dmc.TableTr(head)), dmc.TableTbody([_row(*row) for row in rows])], **_LOOK
     )
-    return _scroller(words.title, table, words.words)
+    return _scroller(table.title, body, table.words)
 
 
 def _row(name: Any, *cells: Any) -> Any:
@@ -90,7 +90,7 @@ def data_card(
 def table_card(table: Table) -> Any:
     """Make a card with a table of a report, of any number of rows."""
     if len(table.rows) <= _MOST_NAMED_ROWS:
-        return words_card(table)
+        return text_table_card(table)
     body = data_table(table.title, table.columns, table.rows, table.words)
     return card(table.title, body, note=table.note)
 

@@ -16,7 +16,7 @@ from ..components.baseline_howto import choices_card, howto_card
 from ..components.baseline_tables import facts_card, jobs_card, throughput_card
 from ..components.basics import sentence_card
 from ..components.chart_card import chart_card
-from ..components.tables import words_card
+from ..components.tables import text_table_card
 from ..store import RunStore
 from .run_page import RunPage, RunRequest, side_by_side
 
@@ -37,9 +37,9 @@ class BaselinePage(RunPage):
             *(_comparison(analysis) if has_baseline else _no_baseline(request, store)),
             chart_card("stages", stages_chart(analysis)),
             throughput_card(analysis),
-            words_card(rates_table(analysis)),
-            words_card(stages_table(analysis)),
-            words_card(trials_table(analysis)),
+            text_table_card(rates_table(analysis)),
+            text_table_card(stages_table(analysis)),
+            text_table_card(trials_table(analysis)),
             side_by_side(chart_card("jobs", jobs_chart(analysis)), jobs_card(analysis)),
             facts_card(analysis),
         ]
@@ -52,7 +52,7 @@ def _comparison(analysis: Analysis) -> list[Any]:
             chart_card("baseline", baseline_chart(analysis)),
             chart_card("decomposition", decomposition_chart(analysis)),
         ),
-        words_card(baselines_table(analysis)),
+        text_table_card(baselines_table(analysis)),
     ]
 
 

@@ -12,6 +12,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.charts.charts import Chart, network_chart, step_time_chart
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted, listed
@@ -127,6 +128,8 @@ def exposed(analysis: Analysis) -> tuple[str, str]:
     if run.missing_ranks:
         missing = listed("rank", run.missing_ranks)
         text += f" There is no log of {missing}, so it includes waiting for them."
+    if analysis.network_use is not None:
+        text += f" {network_sentence(analysis.network_use)}"
     return title, text
 
 

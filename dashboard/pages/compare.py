@@ -29,7 +29,7 @@ from ..components.basics import labelled_swatch, link, outcome_card
 from ..components.chart_card import chart_card
 from ..components.history_cards import history_cards
 from ..components.notices import notice
-from ..components.tables import words_card
+from ..components.tables import text_table_card
 from ..store import RunStore
 from .base import Page, View
 from .run_page import side_by_side
@@ -57,7 +57,7 @@ def _pair(first: str, second: str, store: RunStore) -> View:
             chart_card("ledgers", ledgers_chart(found)),
             chart_card("changes", changes_chart(found)),
         ),
-        side_by_side(words_card(changes_table(found)), words_card(facts_table(found))),
+        side_by_side(text_table_card(changes_table(found)), text_table_card(facts_table(found))),
         None if found.differences else dmc.Text(NOTHING_ELSE, size="sm"),
     ]
     names = f"{found.first.run.name} and {found.second.run.name}"

@@ -11,9 +11,9 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.views.log_health import (
     RankLogs,
+    missing_timestamps,
     rank_logs,
-    stamps_measured,
-    unplaced_stamps,
+    timestamps_measured,
 )
 from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import share
@@ -127,7 +127,7 @@ def clocks_card(analysis: Analysis) -> Any:
 
 def timestamps_card(run: Run) -> Any:
     """Tabulate in how many steps each timestamp was taken, and why not in all."""
-    reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in unplaced_stamps(run)]
+    reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in missing_timestamps(run)]
     why = (
         f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder had to leave one out."
     )
@@ -137,7 +137,7 @@ def timestamps_card(run: Run) -> Any:
         ("Timestamp", "Taken in"),
         [
             (_TIMESTAMPS[name], NOTHING if part is None else f"{share(part)} of steps")
-            for name, part in stamps_measured(run).items()
+            for name, part in timestamps_measured(run).items()
         ],
     )
 

@@ -129,7 +129,7 @@ def _status(live: LiveState, ended: bool) -> Any:
 
 
 def _stop(analysis: Analysis) -> Any:
-    """Say since when the job stands still, where, and what to do; None if it makes progress."""
+    """Say since when the job hangs, where, and what to do; None if it makes progress."""
     stopped = analysis.stopped
     if stopped is None:
         return None
@@ -139,7 +139,7 @@ def _stop(analysis: Analysis) -> Any:
     ]
     return dmc.Alert(
         [dmc.Text(coded_words(stopped.evidence), size="sm"), *advice],
-        title=f"The job stands still{since}",
+        title=f"The job hangs{since}",
         color="red",
     )
 

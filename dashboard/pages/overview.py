@@ -33,7 +33,7 @@ from stallscope.text.why import TITLE, why
 from ..components.basics import coded_words, points, sentence_card
 from ..components.chart_card import chart_card
 from ..components.notices import findings_card, warnings_card
-from ..components.tables import data_card, words_card
+from ..components.tables import data_card, text_table_card
 from ..store import RunStore
 from .run_page import RunPage, RunRequest, side_by_side
 
@@ -48,22 +48,22 @@ class OverviewPage(RunPage):
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         analysis = request.analysis
         return [
-            side_by_side(verdict_card(analysis), words_card(gains_table(analysis))),
+            side_by_side(verdict_card(analysis), text_table_card(gains_table(analysis))),
             figures_row(analysis),
             side_by_side(
                 chart_card("by-cause", cause_chart(analysis)),
                 chart_card("baseline", baseline_chart(analysis)),
             ),
-            words_card(generations_table(analysis)),
+            text_table_card(generations_table(analysis)),
             chart_card("ranks", ranks_chart(analysis)),
-            words_card(stragglers_table(analysis)),
+            text_table_card(stragglers_table(analysis)),
             chart_card("step-time", step_time_chart(analysis)),
             side_by_side(
                 chart_card("job", job_chart(analysis)),
                 findings_card(analysis.findings, request.run_id, request.baseline_id),
             ),
             *_ledgers(analysis),
-            words_card(baselines_table(analysis)),
+            text_table_card(baselines_table(analysis)),
             _ranks(analysis),
             warnings_card(analysis.warnings),
         ]
@@ -77,7 +77,7 @@ def _ledgers(analysis: Analysis) -> list[Any]:
     if not analysis.by_cause:
         return []
     return [
-        words_card(table, stages=[entry_name(name, analysis) for name in names])
+        text_table_card(table, stages=[entry_name(name, analysis) for name in names])
         for table, names in ((cause_table(analysis), CAUSES), (ledger_table(analysis), ENTRIES))
     ]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output
 
-from stallscope.analysis.scaling import FACTS, Series, scaling, untimed
+from stallscope.analysis.scaling import FACTS, ScalingSeries, scaling, untimed
 from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
@@ -26,7 +26,7 @@ from ..addresses import ADDRESS, SCALING, Address, run_address
 from ..components.basics import add_script, aria, outcome_card
 from ..components.chart_card import chart_card
 from ..components.notices import notice, warnings_card
-from ..components.tables import words_card
+from ..components.tables import text_table_card
 from ..store import RunStore
 from .base import Page, View
 from .run_page import side_by_side
@@ -67,7 +67,7 @@ class ScalingPage(Page):
             ],
             None if found else dmc.Text(_NOTHING_SCALES),
             warnings_card([plain(text) for text in untimed(analyses)]),
-            words_card(published_table()) if found else None,
+            text_table_card(published_table()) if found else None,
         ]
         return View.of("Scaling", content)
 
@@ -116,7 +116,7 @@ def _head(number: int, by: str | None) -> Any:
     )
 
 
-def _series(series: Series, index: int, addresses: Mapping[int, str]) -> list[Any]:
+def _series(series: ScalingSeries, index: int, addresses: Mapping[int, str]) -> list[Any]:
     """Return the cards of a series.
 
     Args:
@@ -134,8 +134,8 @@ def _series(series: Series, index: int, addresses: Mapping[int, str]) -> list[An
             chart_card(f"efficiency-{index}", efficiency_chart(series)),
         ),
         chart_card(f"steps-{index}", steps_chart(series)),
-        words_card(rates_table(series)),
-        words_card(lost_table(series)),
-        words_card(runs_table(series), [addresses[id(run)] for run in runs]),
+        text_table_card(rates_table(series)),
+        text_table_card(lost_table(series)),
+        text_table_card(runs_table(series), [addresses[id(run)] for run in runs]),
         warnings_card([plain(warning) for warning in series.warnings]),
     ]

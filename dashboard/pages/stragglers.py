@@ -26,7 +26,7 @@ from ..addresses import run_address
 from ..components.basics import aria, card, link, link_in_text, points, sentence_card
 from ..components.chart_card import chart_card
 from ..components.rate_inputs import Rate, add_rate_callbacks, rate_inputs, read_rate
-from ..components.tables import data_card, words_table
+from ..components.tables import data_card, text_table
 from ..store import RunStore
 from .run_page import RunPage, RunRequest
 
@@ -84,7 +84,7 @@ def _stragglers(request: RunRequest) -> Any:
         return None
     rate = read_rate(request.query)
     table = _table(analysis, rate)
-    return card(table.title, rate_inputs(request.query), words_table(table), note=_NOTE)
+    return card(table.title, rate_inputs(request.query), text_table(table), note=_NOTE)
 
 
 def _table(analysis: Analysis, rate: Rate | None) -> Table:

@@ -10,7 +10,7 @@ from threading import Thread
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.bottleneck import Bottleneck
-from stallscope.analysis.ledger.recalled import RecalledLedger
+from stallscope.analysis.ledger.cached import CachedLedger
 from stallscope.catalogue.analysis_cache import Analyse, StoredRun, cached_analysis
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.errors import NotFoundError, StallscopeError
@@ -133,7 +133,7 @@ class RunStore:
             made = cached_analysis(own, next(iter(baseline), None), single, self._analyse)
             self._refresher.add_cost(run_id, self._clock() - start)
             give_back()
-            if isinstance(made.ledger, RecalledLedger):
+            if isinstance(made.ledger, CachedLedger):
                 # The overview does not need the arrays, but users open ranks and steps next.
                 Thread(target=_preload, args=(made.ledger,), daemon=True).start()
             return made
@@ -196,7 +196,7 @@ class RunStore:
         return summary
 
 
-def _preload(ledger: RecalledLedger) -> None:
+def _preload(ledger: CachedLedger) -> None:
     # A page that needs the arrays shows the error.
     with suppress(StallscopeError):
         _ = ledger.arrival

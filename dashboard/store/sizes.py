@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.recalled import BYTES_PER_RANK, RecalledLedger
+from stallscope.analysis.ledger.cached import BYTES_PER_RANK, CachedLedger
 from stallscope.arrays.blocks import LocalMatrix
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.run import STEPS_SCHEMA, Run
@@ -40,7 +40,7 @@ def _on_demand(analysis: Analysis) -> int:
         return 0
     if len(analysis.worlds) > 1:
         return analysis.run.rows * (BYTES_PER_RANK + _BYTES_PER_CELL)
-    per_rank = ledger.to_come if isinstance(ledger, RecalledLedger) else 0
+    per_rank = ledger.pending_bytes if isinstance(ledger, CachedLedger) else 0
     return per_rank + len(ledger) * len(ledger.ranks) * _BYTES_PER_CELL
 
 

@@ -257,7 +257,7 @@ def open_timeline(path: str | Path) -> Iterator[TimelineReader]:
         with Path(path).open("rb") as file:
             yield timeline_reader(str(path), file)
     except FileNotFoundError:
-        raise NotFoundError(f"{path}: there is no such file") from None
+        raise NotFoundError(f"{path}: no such file") from None
     except OSError as error:
         raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
 

@@ -222,13 +222,14 @@ class NetworkCheck:
     """What a network gives, as ``stallscope netcheck`` measured it while nothing trained."""
 
     path: str
-    #: The run whose gradients were reduced, and the launch that measured; None if unknown.
+    #: The run whose gradients were reduced; None if unknown.
     run_id: str | None
-    launch: str | None
     #: Wall time, nanoseconds, and the seconds of all measurements together.
     began: int
     seconds: float
-    #: What reduced: ``horovod`` or ``torch.distributed``, and the libraries that they used.
+    #: ``torch``, ``tensorflow`` or ``mxnet``.
+    framework: str
+    #: ``horovod`` or ``torch.distributed``, and the libraries that they used.
     reduced_by: str
     reduces_with: tuple[str, ...]
     device: str

@@ -299,7 +299,7 @@ def test_nccl_is_advised_on_accelerators_only(ledger: Ledger) -> None:
 
 def test_an_unknown_network_is_to_be_measured(ledger: Ledger) -> None:
     two = replace(KERAS, hosts={"alpha": 2, "beta": 2})
-    assert "Compare the 1.5 GB/s" in text(for_allreduce(two, ledger, moved(100.0)))
+    assert "horovodrun … stallscope netcheck RUN" in text(for_allreduce(two, ledger, moved(100.0)))
     assert "--network-bandwidth" not in text(for_allreduce(two, ledger, moved(100.0, network=1.6)))
     assert "--network-bandwidth" not in text(for_allreduce(KERAS, ledger, moved(100.0)))
 

@@ -59,14 +59,14 @@ def test_results_per_rank_come_in_the_requested_order(
     own = VALUES["input"] if ranks is None else VALUES["input"][:, list(ranks)]
     found = np.concatenate(cells.by_ranks(_sums, "input", ranks=ranks))
     np.testing.assert_array_equal(found, own.sum(axis=0))
-    made = cells.made_by_ranks(_sorted, ranks=ranks)
+    made = cells.compute_by_ranks(_sorted, ranks=ranks)
     np.testing.assert_array_equal(made.whole("sorted"), np.sort(own, axis=0))
 
 
 @pytest.mark.parametrize("allocate", [in_memory, on_disk])
 def test_results_of_a_kernel_can_be_read_with_the_rest(cells: Matrix, allocate: Allocator) -> None:
     cells = LocalMatrix.of(VALUES, allocate)
-    made, found = cells.made_by_steps(_plus_steps, 5)
+    made, found = cells.compute_by_steps(_plus_steps, 5)
     np.testing.assert_array_equal(np.concatenate(found), VALUES["input"].sum(axis=1))
     both = cells.merged_with(made)
     np.testing.assert_array_equal(both.whole("more"), VALUES["input"] + 5)
@@ -135,5 +135,5 @@ def test_blocks_at_once_fill_the_same_arrays(
 ) -> None:
     monkeypatch.setattr(blocks, "CELLS", RANKS)
     for _ in range(20):
-        made, _ = LocalMatrix.of(VALUES, allocate).made_by_steps(_plus_steps, 5)
+        made, _ = LocalMatrix.of(VALUES, allocate).compute_by_steps(_plus_steps, 5)
         np.testing.assert_array_equal(made.whole("more"), VALUES["input"] + 5)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import simulator
 from jsonschema import Draft202012Validator
@@ -16,6 +17,7 @@ from support.step_logs import Job, simulated_job
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.analysis.network.network_check import median_ms
+from stallscope.collector.netcheck.parts import parts_of
 from stallscope.parsers.network_check import parse_network_check
 from stallscope.reports.run import json_content
 from stallscope.reports.run.network_tables import network_tables
@@ -132,6 +134,53 @@ def test_a_slow_pair_of_hosts_is_marked() -> None:
     assert table.emphasised == {0, 1, 2}
 
 
+def test_the_slow_host_of_three_is_in_all_marked_pairs() -> None:
+    pairs = [pair("h1", "h2", 900), pair("h1", "h3", 40), pair("h2", "h3", 42)]
+    use = analysed({"pairs": pairs}).network_use
+    assert use is not None
+    assert [one.hosts for one in use.pairs if one.is_slow] == [("h1", "h3"), ("h2", "h3")]
+
+
+def test_parts_add_up_whatever_noise_does() -> None:
+    for as_run, together, small, eight in ((5, 9, 2, 30), (9, 5, 2, 1), (1, 5, 2, 3)):
+        parts = parts_of(as_run, together, small, eight, 8, negotiates=True)
+        assert sum(part or 0.0 for part in parts) == pytest.approx(as_run)
+        assert min(part or 0.0 for part in parts) >= 0
+
+
+@pytest.mark.parametrize(
+    ("built", "measured", "same"),
+    [
+        (["nccl", "gloo"], ["gloo"], True),
+        (["cpu:gloo,cuda:nccl"], ["gloo"], True),
+        (["undefined"], ["gloo"], True),
+        (["mpi"], ["gloo"], False),
+    ],
+)
+def test_libraries_are_those_that_the_runs_device_uses(
+    built: list[str], measured: list[str], same: bool
+) -> None:
+    job = replace(JOB, facts={**JOB.facts, "reduces_with": built, "devices": ["CPU"]})
+    use = analysed({"reduces_with": measured}, job=job).network_use
+    assert use is not None
+    assert (use.differs == ()) is same
+
+
+def test_gradients_of_another_run_are_said() -> None:
+    job = replace(JOB, facts={**JOB.facts, "gradient_bytes": 1_000_000})
+    use = analysed({"run_id": "another"}, job=job).network_use
+    assert use is not None
+    expected = "measured for run another, with 9.64 MB of gradients, and this run has 1 MB"
+    assert use.differs == (expected,)
+    assert analysed({"run_id": "another"}).network_use.differs == ()  # type: ignore[union-attr]
+
+
+def test_advice_follows_what_the_network_gives() -> None:
+    alone, measured = analysed(), analysed({})
+    assert any("16-bit" in one or "larger batch" in one for one in alone.bottleneck.advice)
+    assert measured.bottleneck.advice[0].startswith("Look for what delays the allreduce")
+
+
 def test_two_pairs_do_not_tell_which_one_is_slow() -> None:
     use = analysed({"pairs": [pair("h1", "h2", 900), pair("h1", "h3", 40)]}).network_use
     assert use is not None
@@ -144,8 +193,11 @@ def test_json_keeps_its_schema() -> None:
         Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(content)))
 
 
-def test_the_interval_of_a_median_is_exact() -> None:
+def test_the_interval_of_a_median_is_that_of_its_independent_values() -> None:
     """Of eleven values the second and the tenth, by the binomial law: 97.7 % of all cases."""
-    found = median_ms([1000.0 * number for number in range(1, 12)])
+    shuffled = [6, 1, 9, 4, 11, 2, 8, 5, 10, 3, 7]
+    found = median_ms([1000.0 * number for number in shuffled])
     assert (found.value, found.ci95) == (6.0, (2.0, 10.0))
     assert median_ms([1000.0] * 3).ci95 is None
+    slow_waves = np.repeat([1.0, 2.0, 1.0, 2.0, 1.5, 1.0], 8)
+    assert median_ms(1000 * slow_waves).ci95 is None

@@ -13,7 +13,7 @@ import pytest
 from simulator import Fault, Job, Noise, Ring, simulate
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.scaling import Series, held_out, scaling, track_record
+from stallscope.analysis.scaling import ScalingSeries, held_out, scaling, track_record
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.runs import open_run
 
@@ -32,7 +32,7 @@ def _run(job: Job, seed: int) -> Analysis:
 
 
 @cache
-def healthy() -> Series:
+def healthy() -> ScalingSeries:
     (series,) = scaling([run(ranks) for ranks in SIZES])
     return series
 

@@ -10,7 +10,7 @@ from support.epoch_logs import WRITERS, EpochJob, write_ehealth, write_keras, wr
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.scaling import Series, scaling, untimed
+from stallscope.analysis.scaling import ScalingSeries, scaling, untimed
 from stallscope.analysis.scaling.published import CURVES, Curve
 from stallscope.analysis.scaling.warnings import fault_of
 from stallscope.parsers import read
@@ -159,7 +159,7 @@ def test_the_program_without_a_launcher_is_not_a_repeat_of_one_process(tmp_path:
     alone = write_ehealth(tmp_path, EpochJob(1, 80.0))
     alone.rename(tmp_path / alone.name.replace("HOROVOD_CLUSTER", "SINGLE_NODE"))
     write_ehealth(tmp_path, EpochJob(1, 100.0))
-    series: Series
+    series: ScalingSeries
     (series,) = scaling(analyses([tmp_path]))
     assert len(launched) == len(series.points) == 2
     assert series.alone is not None

@@ -1,4 +1,4 @@
-"""A job that stands still: since when, who is missing, and where those ranks are."""
+"""A job that hangs: since when, who is missing, and where those ranks are."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_where_all_wait_in_one_collective_the_network_stands() -> None:
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("stopped", "network", ())
     assert (
         "All ranks with a log wait in `barrier`, in `main` at `train.py:90`: the network or the "
-        "reduction itself stands still." in verdict.evidence
+        "reduction itself hangs." in verdict.evidence
     )
 
 

@@ -52,7 +52,7 @@ def test_parallel_runs_give_the_reports_of_sequential_ones(
         words = ["report", "1", "nowhere", "base", "2", "--format", "json", "--jobs", jobs]
         assert main(words) == 2
         printed = capsys.readouterr()
-        assert "nowhere: there is no such file or folder" in printed.err
+        assert "nowhere: no such file or folder" in printed.err
         documents.append(json.loads(printed.out))
     assert [one["run"]["id"] for one in documents[0]] == ["run-1", "base", "run-2"]
     assert [one["baseline"] and one["baseline"]["id"] for one in documents[0]] == [
@@ -81,7 +81,7 @@ def test_an_unchanged_batch_is_not_written_again(
     capsys.readouterr()
     assert main(words) == 0
     printed = capsys.readouterr()
-    assert "3 of 3 are there already; --force writes them again" in printed.err
+    assert "3 of 3 already exist; --force writes them again" in printed.err
     after = written(logs / "reports")
     assert {name for name in before if before[name] != after[name]} == {
         f"index.{suffix}" for suffix in ("html", "md", "json", "csv")
@@ -96,7 +96,7 @@ def test_changed_runs_are_reported_again(logs: Path, capsys: pytest.CaptureFixtu
     before = written(logs / "out")
     write_job(logs / "1", replace(JOB, run_id="run-1", steps=80))
     assert main(words) == 0
-    assert "2 of 3 are there already" in capsys.readouterr().err
+    assert "2 of 3 already exist" in capsys.readouterr().err
     after = written(logs / "out")
     assert [name for name in before if before[name] != after[name]] != []
     assert json.loads((logs / "out" / "run-1.json").read_text())["run"]["steps"] == 80
@@ -104,7 +104,7 @@ def test_changed_runs_are_reported_again(logs: Path, capsys: pytest.CaptureFixtu
     # The baseline of both runs has changed.
     write_job(logs / "base", replace(JOB, run_id="base", facts={"synthetic": True}, seed=7))
     assert main(words) == 0
-    assert "are there already" not in capsys.readouterr().err
+    assert "already exist" not in capsys.readouterr().err
     assert written(logs / "out")["run-2.json"] > before["run-2.json"]
 
 
@@ -112,7 +112,7 @@ def test_other_options_make_other_reports(logs: Path, capsys: pytest.CaptureFixt
     words = ["report", "1", "2", "--format", "md", "--out", "out"]
     assert main(words) == 0
     assert main([*words, "--what-if", "bandwidth:2"]) == 0
-    assert "are there already" not in capsys.readouterr().err
+    assert "already exist" not in capsys.readouterr().err
     assert "With 2× the bandwidth" in (logs / "out" / "run-1.md").read_text()
     # The batch still owns a format that is no longer requested.
     assert main([*words[:3], "--format", "csv", "--out", "out"]) == 0
@@ -124,7 +124,7 @@ def test_a_deleted_report_is_written_again(logs: Path, capsys: pytest.CaptureFix
     assert main(words) == 0
     (logs / "out" / "run-2.md").unlink()
     assert main(words) == 0
-    assert "1 of 2 are there already" in capsys.readouterr().err
+    assert "1 of 2 already exist" in capsys.readouterr().err
     assert (logs / "out" / "run-2.md").is_file()
 
 
@@ -136,7 +136,7 @@ def test_foreign_files_are_replaced_only_on_request(
     (logs / "out" / name).write_text("mine")
     words = ["report", "1", "2", "--format", "md", "--out", "out"]
     assert main(words) == 2
-    assert f"{name} is there already: add --force" in capsys.readouterr().err
+    assert f"{name} already exists: add --force" in capsys.readouterr().err
     assert list(written(logs / "out")) == [name]
     assert (logs / "out" / name).read_text() == "mine"
 
@@ -147,7 +147,7 @@ def test_an_edited_report_is_not_replaced(logs: Path, capsys: pytest.CaptureFixt
     (logs / "out" / "run-1.md").write_text("my notes")
     write_job(logs / "1", replace(JOB, run_id="run-1", steps=80))
     assert main(words) == 2
-    assert "run-1.md is there already" in capsys.readouterr().err
+    assert "run-1.md already exists" in capsys.readouterr().err
     assert (logs / "out" / "run-1.md").read_text() == "my notes"
 
 
@@ -190,7 +190,7 @@ def test_a_complete_batch_starts_no_processes(
     words += ["--jobs", "2"]
     monkeypatch.setattr(Workers, "_submit", None)
     assert main(words) == 0
-    assert "2 of 2 are there already" in capsys.readouterr().err
+    assert "2 of 2 already exist" in capsys.readouterr().err
     # A changed baseline is read again.
     write_job(logs / "base", replace(JOB, run_id="base", steps=80, facts={"synthetic": True}))
     monkeypatch.setenv("STALLSCOPE_DEBUG", "1")
@@ -232,7 +232,7 @@ def test_a_damaged_state_does_no_harm(logs: Path, capsys: pytest.CaptureFixture[
     capsys.readouterr()
     # The lost line's report is unowned now.
     assert main(words) == 2
-    assert "is there already: add --force" in capsys.readouterr().err
+    assert "already exists: add --force" in capsys.readouterr().err
     assert main([*words, "--force"]) == 0
 
 
@@ -278,7 +278,7 @@ def test_a_stopped_batch_says_how_to_resume_and_resumes(
         [*program, "1"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert again.returncode == 0, again.stderr
-    assert f"{done} of 40 are there already" in again.stderr
+    assert f"{done} of 40 already exist" in again.stderr
     assert len(list(tmp_path.glob("reports/run-*.html"))) == 40
 
 
@@ -294,7 +294,7 @@ def test_a_killed_batch_resumes_too(logs: Path, capsys: pytest.CaptureFixture[st
     state.write_text("\n".join([*kept, begun]) + "\n")
     os.utime(logs / "out" / "run-2.html", (0, 0))
     assert main(words) == 0
-    assert "1 of 2 are there already" in capsys.readouterr().err
+    assert "1 of 2 already exist" in capsys.readouterr().err
     assert (logs / "out" / "run-2.html").stat().st_mtime > 0
 
 

@@ -176,7 +176,7 @@ def test_files_are_written_once_and_not_overwritten(stallscope: Command, logs: P
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("report", "nowhere"), "nowhere: there is no such file or folder"),
+        (("report", "nowhere"), "nowhere: no such file or folder"),
         (("report",), "name a RUN to report on, or an --experiment"),
         (("report", "slow", "--filter", "x"), "--filter needs --experiment"),
         (("report", "slow", "--to", "mlflow:x"), "give mlflow, or mlflow:RUN_ID"),
@@ -188,9 +188,9 @@ def test_files_are_written_once_and_not_overwritten(stallscope: Command, logs: P
         (("report", "slow", "--out", "x"), "--out needs --format"),
         (("report", "slow#nonsense"), "there is no run nonsense; there are run-a"),
         (("report", "nonsense://bucket"), "cannot be opened: Protocol not known"),
-        (("dashboard", "nowhere"), "nowhere: there is no such file or folder"),
+        (("dashboard", "nowhere"), "nowhere: no such file or folder"),
         (("dashboard", "slow", "--host", "0.0.0.0"), "0.0.0.0"),
-        (("collect", "nowhere", "--to", "store"), "nowhere: there is no such file or folder"),
+        (("collect", "nowhere", "--to", "store"), "nowhere: no such file or folder"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_status_2(

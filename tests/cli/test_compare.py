@@ -98,7 +98,7 @@ def test_files_are_written_once_and_not_overwritten(
     # Reported before anything is read.
     assert main([*words, "nowhere"]) == 2
     (message,) = capsys.readouterr().err.splitlines()
-    assert "out/comparison.html is there already (and 3 more): add --force" in message
+    assert "out/comparison.html already exists (and 3 more): add --force" in message
     assert main([*words, "--force"]) == 0
 
 

@@ -65,7 +65,7 @@ def test_logs_and_stores_are_shown_together(here: Path) -> None:
 def test_unreadable_runs_are_reported_and_the_others_shown(here: Path) -> None:
     store, failures = open_store(["nowhere", "store#nobody", "store#slow"])
     assert [run.id for run in store.runs()] == ["slow"]
-    assert any("nowhere: there is no such file or folder" in one for one in failures)
+    assert any("nowhere: no such file or folder" in one for one in failures)
     assert any(
         "there is no run nobody; stallscope runs store lists them" in one for one in failures
     )
@@ -76,7 +76,7 @@ def test_with_nothing_to_show_there_is_no_dashboard(
 ) -> None:
     with pytest.raises(UsageError, match="none of the runs can be shown"):
         open_store(["nowhere"])
-    assert "nowhere: there is no such file or folder" in capsys.readouterr().err
+    assert "nowhere: no such file or folder" in capsys.readouterr().err
 
 
 def test_without_a_run_and_without_a_store_it_says_what_to_do(

@@ -313,10 +313,10 @@ def test_an_error_in_a_users_parser_is_reported_for_the_file(own: Path, capsys: 
         ("broken_parsers:Own", "'broken_parsers' cannot be imported: ZeroDivisionError"),
         ("our_parsers:Other", "our_parsers has no 'Other'"),
         ("our_parsers:", "our_parsers has no ''"),
-        ("json:loads", "loads is no class derived from stallscope.parsers.Parser"),
+        ("json:loads", "loads is not a class derived from stallscope.parsers.Parser"),
         ("our_parsers:Abstract", "Abstract() cannot be made: TypeError"),
         (":Own", "cannot be imported"),
-        ("pattern:{when} x", "{when} is no field"),
+        ("pattern:{when} x", "{when} is not a field"),
     ],
 )
 def test_a_bad_name_of_a_parser_is_one_sentence(

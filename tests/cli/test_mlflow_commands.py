@@ -28,9 +28,9 @@ def run_ids(client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         job = replace(JOB, run_id=f"job-{len(slow)}", steps=300, slow=slow)
         write_job(tmp_path / run_id, job)
         assert main(["collect", str(tmp_path / run_id), "--to", f"mlflow:{run_id}"]) == 0
-        assert "3 log(s), 0 of them there already" in capsys.readouterr().out
+        assert "3 log(s), 0 of them already collected" in capsys.readouterr().out
     assert main(["collect", str(tmp_path / ids[0]), "--to", f"mlflow:{ids[0]}"]) == 0
-    assert "3 of them there already, 0 byte(s) uploaded" in capsys.readouterr().out
+    assert "3 of them already collected, 0 byte(s) uploaded" in capsys.readouterr().out
     return ids
 
 

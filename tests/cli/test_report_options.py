@@ -48,7 +48,7 @@ def test_a_condition_is_checked_for_existing_reports_too(
     capsys.readouterr()
     assert main(words) == 1
     errors = capsys.readouterr().err
-    assert "2 of 2 are there already" in errors
+    assert "2 of 2 already exist" in errors
     assert "--fail-if held in slow" in errors
 
 
@@ -90,7 +90,7 @@ def test_a_job_summary_is_appended_to(logs: Path, monkeypatch: pytest.MonkeyPatc
     text = summary.read_text()
     assert text.startswith("before\n## Rank 1 holds this run back")
     assert "rank time could be won back in 2 runs" in text
-    assert "- nowhere: there is no such file or folder" in text
+    assert "- nowhere: no such file or folder" in text
 
 
 def test_options_come_from_a_file_which_is_named(

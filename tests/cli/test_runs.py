@@ -154,7 +154,7 @@ def test_filter_order_and_limit(stallscope: Commands) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("nowhere",), "nowhere: there is no such folder"),
+        (("nowhere",), "nowhere: no such folder"),
         (("store/slow",), "store/slow: this is one collected run; its store is "),
         (("store", "--where", "rank=3"), "there is no field 'rank'"),
         (("store", "--where", "x"), "'x' is not a condition"),
@@ -227,7 +227,7 @@ def test_a_run_is_removed_with_its_row(stallscope: Commands) -> None:
     [
         (("store",), "store: this is a whole store; name a run: store#RUN_ID"),
         (("store#nonsense",), "there is no run nonsense; stallscope runs store lists them"),
-        (("nowhere#slow",), "nowhere: there is no such folder"),
+        (("nowhere#slow",), "nowhere: no such folder"),
         (("nowhere",), "this is not a collected run: it has no manifest.json"),
         (("plain",), "this is not a collected run: it has no manifest.json"),
         (("foreign",), "damaged, or of another program"),

@@ -167,7 +167,7 @@ def test_conditions_may_compare_with_a_baseline(
         (["--interval", "0"], "--interval 0: give a number of seconds above 0"),
         (["--format", "html"], "there is no format 'html'"),
         (["--notify", "no-such-command"], "--notify: there is no command 'no-such-command'"),
-        (["nowhere"], "nowhere: there is no such file or folder"),
+        (["nowhere"], "nowhere: no such file or folder"),
     ],
 )
 def test_an_unwatchable_place_is_an_error(

@@ -137,7 +137,7 @@ def test_a_whole_bucket_is_a_place(logs: Path, bucket: Bucket) -> None:
 @pytest.mark.parametrize("place", ["nothing", "logs/run", "logs/run-a/rank-00009.0.0.steps.csv"])
 def test_a_missing_folder_is_named(logs: Path, bucket: Bucket, place: str) -> None:
     url = bucket.url(place)
-    assert refusal(url) == f"{url}: there is no such file or folder"
+    assert refusal(url) == f"{url}: no such file or folder"
 
 
 @pytest.mark.parametrize("path", ["", "/logs", "/logs/*.csv"])
@@ -149,7 +149,7 @@ def test_a_missing_bucket_is_named(bucket: Bucket, path: str) -> None:
 def test_a_missing_bucket_ends_the_command(bucket: Bucket) -> None:
     url = f"{bucket.store.scheme}://stallscope-nothing/logs"
     message = message_of_the_command(["report", url])
-    assert message == f"stallscope: {url}: there is no such file or folder\n"
+    assert message == f"stallscope: {url}: no such file or folder\n"
 
 
 def test_a_file_deleted_since_is_named(logs: Path, bucket: Bucket) -> None:

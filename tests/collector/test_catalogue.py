@@ -379,7 +379,7 @@ def test_a_run_with_a_damaged_manifest_is_named_and_the_others_are_listed(store:
 
 
 def test_a_missing_store_is_not_created(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="there is no such folder"):
+    with pytest.raises(NotFoundError, match="no such folder"):
         Catalogue.open(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 

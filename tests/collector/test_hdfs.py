@@ -115,7 +115,7 @@ def test_patterns_name_files_and_folders(logs: Path, fake_cluster: Cluster) -> N
 
 def test_a_missing_folder_is_named(logs: Path, fake_cluster: Cluster) -> None:
     place = url(fake_cluster, "/nothing")
-    assert refusal(place) == f"{place}: there is no such file or folder"
+    assert refusal(place) == f"{place}: no such file or folder"
     file = first(url(fake_cluster))
     fake_cluster.files.clear()
     with pytest.raises(NotFoundError, match="the file was removed"):

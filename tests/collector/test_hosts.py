@@ -84,7 +84,7 @@ def test_a_hostfile_without_hosts_says_so(tmp_path: Path) -> None:
 
 
 def test_a_hostfile_that_is_missing_or_binary_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="there is no such hostfile"):
+    with pytest.raises(NotFoundError, match="no such hostfile"):
         expand_hosts("/logs", tmp_path / "nothing")
     with pytest.raises(UnreadableError, match="cannot be read as a hostfile"):
         expand_hosts("/logs", tmp_path)

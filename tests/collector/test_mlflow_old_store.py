@@ -116,7 +116,7 @@ def test_deleted_and_unknown_runs_are_not_found(client: Any, mlruns: Path) -> No
     with pytest.raises(NotFoundError, match="no step log in this run"):
         open_run(kept)
     for run_id in (deleted, "0" * 32):
-        with pytest.raises(NotFoundError, match=r"there is no such run in .*mlruns"):
+        with pytest.raises(NotFoundError, match=r"no such run in .*mlruns"):
             open_run(run_id)
     with pytest.raises(NotFoundError, match="no such run"):
         open_run("mlflow:../../etc")

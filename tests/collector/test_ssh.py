@@ -120,7 +120,7 @@ def test_all_hosts_of_a_hostfile_are_collected_into_one_run(
 
 def test_a_missing_folder_is_named(logs: Path) -> None:
     url = f"ssh://alpha{logs}/nothing"
-    assert refusal(url) == f"{url}: there is no such file or folder"
+    assert refusal(url) == f"{url}: no such file or folder"
     assert refusal(f"{url}*").endswith("nothing matches")
 
 

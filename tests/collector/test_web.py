@@ -217,7 +217,7 @@ def test_an_endless_file_is_refused(
 
 def test_refusing_and_unreachable_servers_are_distinguished(files: dict[str, bytes]) -> None:
     with web(files=files) as server:
-        with pytest.raises(NotFoundError, match="there is no such file or folder"):
+        with pytest.raises(NotFoundError, match="no such file or folder"):
             open_source(f"{server.url}/nothing").files()
         server.refuses = 403
         with pytest.raises(UnreadableError, match=r"cannot be opened: 403, message='Forbidden'"):

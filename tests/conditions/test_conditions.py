@@ -175,7 +175,7 @@ def test_the_outcome_shows_the_deciding_parts() -> None:
         ("samples_per_second<0.9*baseline", "there is no baseline; --baseline names one"),
         ("what_if.rank:9.speedup>1", "the run has no log of rank 9"),
         ("what_if.'host:no.where'.speedup>1", "the run has no log of host no.where"),
-        ("what_if.ranks:64.speedup>1", "it was not asked; --what-if ranks:64 asks it"),
+        ("what_if.ranks:64.speedup>1", "it was not computed; add --what-if ranks:64"),
         ("what_if.compute.speedup>1", "it needs a baseline of the same job (--baseline)"),
         ("epoch_times.mean_s>1", "only logs that know epochs and no steps have it"),
     ],

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from support.late_timestamps import made_late
 from support.step_logs import run_of_job, write_job
 
-from stallscope.analysis.views.log_health import rank_logs, stamps_measured, unplaced_stamps
+from stallscope.analysis.views.log_health import missing_timestamps, rank_logs, timestamps_measured
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
@@ -140,8 +140,8 @@ def test_stamps_that_were_not_placed_have_their_reason(store: RunStore) -> None:
     assert any(f"ranks 0, 1, 2 and 3: the model runs eagerly {SCRIPT}" in text for text in said)
     assert [row[1] for row in table_rows(content, "Stages")[1:]] == ["0.0% of steps"] * 3
     run = store.analysis("without-stamps").run
-    assert unplaced_stamps(run)[0].ranks == (0, 1, 2, 3)
-    assert set(stamps_measured(run).values()) == {0.0}
+    assert missing_timestamps(run)[0].ranks == (0, 1, 2, 3)
+    assert set(timestamps_measured(run).values()) == {0.0}
 
 
 def test_what_the_logs_do_not_say_of_the_recorder_is_not_made_up(store: RunStore) -> None:

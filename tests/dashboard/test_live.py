@@ -111,7 +111,7 @@ def test_a_job_that_stands_still_is_reported_with_its_ranks(tmp_path: Path) -> N
     assert of_type(live_update(store, live_runs, shown)[0], "Alert") == []
     job.wait_for_rank_1()
     (alert,) = of_type(live_update(store, LiveRuns(), shown)[0], "Alert")
-    assert alert.title.startswith("The job stands still since ")
+    assert alert.title.startswith("The job hangs since ")
     sentence = "".join(texts(alert))
     assert "since step 150. Rank 1 on" in sentence
     assert "waits for its batch, in batches at train.py:12" in sentence

@@ -25,7 +25,7 @@ def test_a_job_that_stands_still_shows_it_and_goes_on(browser: Browser, tmp_path
         expect(page.get_by_text("recording", exact=True)).to_be_visible()
         expect(alert).to_have_count(0)
         job.wait_for_rank_1()
-        expect(alert).to_contain_text("The job stands still since")
+        expect(alert).to_contain_text("The job hangs since")
         expect(alert).to_contain_text("waits for its batch, in batches at train.py:12")
         job.go_on()
         expect(alert).to_have_count(0)

@@ -295,7 +295,7 @@ def test_equal_runs_differ_by_no_more_than_noise(jobs: RunStore) -> None:
     [
         ("without-stamps", None),
         ("few", "Too few steps to tell"),
-        ("none", "These logs cannot tell"),
+        ("none", "Not comparable"),
         ("slow", None),
     ],
 )

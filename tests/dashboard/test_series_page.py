@@ -100,7 +100,7 @@ def test_a_run_that_is_named_twice_counts_once(series: RunStore) -> None:
 
 def test_a_run_without_steps_is_left_out_and_said(series: RunStore) -> None:
     said = said_of(series, *FEW, "nothing")
-    assert "nothing is left out: it has no step with a length" in said
+    assert "nothing is left out: it has no measured steps" in said
 
 
 def test_nothing_that_could_be_compared_is_said() -> None:

@@ -70,7 +70,7 @@ def test_parquet_has_a_row_group_per_rank_and_documents_its_zero(tmp_path: Path)
     ]
     assert file.metadata.row_group(0).column(0).compression == "ZSTD"
     facts = json.loads(file.schema_arrow.metadata[b"stallscope"])
-    assert facts["times"].startswith("time 0 is the begin of the run's first step, 2026-")
+    assert facts["times"].startswith("time 0 is the start of the run's first step, 2026-")
     assert facts["wall_ns_at_0"] > 0
 
 

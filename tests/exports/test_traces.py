@@ -182,7 +182,7 @@ def test_chrome_is_the_object_form_with_units_and_orders(tmp_path: Path) -> None
     path = exported(simulated(), "chrome", tmp_path)
     document = json.loads(path.read_text("ascii"))
     assert document["displayTimeUnit"] == "ms"
-    assert "time 0 is the begin of the run's first step" in document["otherData"]["times"]
+    assert "time 0 is the start of the run's first step" in document["otherData"]["times"]
     events = document["traceEvents"]
     orders = [e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"]
     assert orders == [0, 1, 2]

@@ -245,7 +245,7 @@ def test_missing_facts_of_lines_are_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "says"),
     [
-        ("{when} {step}", "{when} is no field; there are {time}, {rank}"),
+        ("{when} {step}", "{when} is not a field; there are {time}, {rank}"),
         ("{step} {step}", "a field occurs twice"),
         ("{time}", "a pattern needs {epoch} or {step}"),
         ("", "a pattern needs {epoch} or {step}"),

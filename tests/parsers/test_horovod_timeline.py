@@ -385,7 +385,7 @@ def test_other_files_are_refused_in_one_sentence(tmp_path: Path, data: bytes) ->
 
 
 def test_a_missing_file_is_not_found_and_a_folder_not_readable(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="there is no such file"):
+    with pytest.raises(NotFoundError, match="no such file"):
         read(tmp_path / "nothing.json")
     with pytest.raises(UnreadableError, match="cannot be read"):
         read(tmp_path)

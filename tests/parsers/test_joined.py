@@ -70,7 +70,7 @@ def test_a_name_with_a_headers_words_is_not_a_header(tmp_path: Path) -> None:
 def test_a_truncated_compressed_log_is_reported(tmp_path: Path, logs: list[bytes]) -> None:
     whole = gzip.compress(logs[0])
     (tmp_path / "torn.gz").write_bytes(whole[: len(whole) // 2])
-    messages = "the compressed file breaks off or is damaged: what comes after that is missing"
+    messages = "the compressed file is truncated or damaged; the rest is missing"
     (run,) = read(str(tmp_path / "torn.gz"))
     assert 0 < run.steps.num_rows < 200
     assert messages in [problem.what for problem in run.problems]

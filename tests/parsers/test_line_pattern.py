@@ -29,7 +29,7 @@ PATTERNS = (
     r"{}\d{step}",
     "{}é {epoch}",
 )
-STAMPS = (
+TIMESTAMPS = (
     "2026-11-21 02:28:01",
     "2026-11-21T02:28:01.123456",
     "2026-11-21 02:28:01,12 34",
@@ -66,7 +66,7 @@ BEHIND = ("", "]", ",5", ".123456789", ", 5", ",5 5", " 5", "Z", " +05:45", "+1"
 numbers = st.one_of(
     st.integers(0, 10**14).map(str), st.sampled_from(["0", "00012345678", "999999999999"])
 )
-stamps = st.sampled_from(STAMPS).flatmap(
+stamps = st.sampled_from(TIMESTAMPS).flatmap(
     lambda stamp: st.sampled_from([stamp, f"[{stamp}]", f"[{stamp}", f"{stamp}]", f" [{stamp}"])
 )
 noise = st.one_of(
@@ -158,7 +158,7 @@ def test_lines_read_at_once_equal_lines_read_one_by_one(log: tuple[str, bytes]) 
     )
 
 
-@pytest.mark.parametrize("stamp", STAMPS)
+@pytest.mark.parametrize("stamp", TIMESTAMPS)
 @pytest.mark.parametrize("pattern", ["{time} step {step}", "{}step {step}"])
 def test_timestamps_of_every_form_are_read_at_once(pattern: str, stamp: str) -> None:
     parser = LinePatternParser(pattern)

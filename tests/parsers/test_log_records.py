@@ -183,10 +183,10 @@ def test_an_unreadable_compressed_file_is_an_error_of_one_sentence(
             unpacked("x.zst", b"\x28\xb5\x2f\xfd")
     with monkeypatch.context() as little:
         little.setattr(unpacking, "_MOST_BYTES", 1 << 20)
-        with pytest.raises(UnreadableError, match="more than 1 MiB: this is no log"):
+        with pytest.raises(UnreadableError, match="more than 1 MiB: this is not a log"):
             unpacked("x.gz", gzip.compress(bytes(50 << 20)))
     # A few kilobytes get less memory than a long log.
     monkeypatch.setattr(unpacking, "_FEWEST_BYTES", 2 << 20)
-    with pytest.raises(UnreadableError, match=r"more than [0-9]{1,2} MiB: this is no log"):
+    with pytest.raises(UnreadableError, match=r"more than [0-9]{1,2} MiB: this is not a log"):
         unpacked("x.gz", gzip.compress(bytes(50 << 20)))
     assert len(unpacked("x.gz", gzip.compress(bytes(2 << 20)))) == 2 << 20

@@ -68,6 +68,9 @@ def test_what_was_left_out_is_missing() -> None:
         json.dumps(network_check(pairs=[{"hosts": ["one"]}])).encode(),
         json.dumps(network_check(tiny=[{"messages": 1, "us": [-1.0]}])).encode(),
         json.dumps(network_check(seconds="NaN")).encode(),
+        json.dumps(network_check(began_wall_ns=10**30)).encode(),
+        json.dumps(network_check(reduced_by="pigeons")).encode(),
+        json.dumps(network_check(gradients={"from": "sizes", "sizes": [[-1, 2]]})).encode(),
     ],
 )
 def test_a_damaged_file_affects_no_other(tmp_path: Path, data: bytes) -> None:

@@ -213,7 +213,7 @@ def test_ranks_that_share_no_folder_are_joined_by_their_launch(tmp_path: Path) -
     ("make", "words"),
     [
         (lambda path: path.mkdir(), "no logs in an empty folder; looked for: step logs"),
-        (lambda path: None, "there is no such file or folder"),
+        (lambda path: None, "no such file or folder"),
         (lambda path: path.write_text("hello"), "no logs in 1 file"),
         (lambda path: path.write_bytes(b""), "no logs in 1 file"),
     ],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from recorder.test_python_versions import interpreter
 
-from stallscope.collector.netcheck.check import RefusedError, check, other_network
+from stallscope.collector.netcheck.check import RefusedError, check, differences
 from stallscope.collector.netcheck.horovod_ranks import join_with_horovod
 from stallscope.collector.netcheck.joining import join, library_of
 from stallscope.collector.netcheck.measuring import Measured, MeasuredPair, measure
@@ -70,7 +70,7 @@ class PretendedRanks(Ranks):
         us = [size / rate for (_, _, size), rate in zip(exchanges, rates, strict=True)]
         return lambda: self._pass(LATENCY + max(us))
 
-    def tell(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         return json.loads(json.dumps(value))
 
     def collect(self, value: Any) -> list[Any]:
@@ -132,7 +132,7 @@ def test_gradients_are_those_of_the_log_or_equal_parts_of_all() -> None:
     assert gradients_of({"gradient_sizes": [[8, 1], [4, 2]]}) == ("sizes", [[4, 2], [8, 1]])
     totals = gradients_of({"gradient_bytes": 11, "gradient_tensors": 3})
     assert totals == ("totals", [[3, 1], [4, 2]])
-    assert (totals.bytes, totals.tensors) == (11, 3)
+    assert totals.bytes == 11
     assert gradients_of({"gradient_bytes": 11, "gradient_sizes": [[1]]}) == ("totals", [[11, 1]])
     for unknown in ({}, {"gradient_bytes": None}, {"gradient_bytes": 0}, {"gradient_bytes": True}):
         assert gradients_of(unknown) is None
@@ -145,7 +145,9 @@ def test_compressed_gradients_have_half_of_their_bytes() -> None:
     assert gradients_of(facts) == ("totals", [[4, 2]])
 
 
-@pytest.mark.parametrize("recorded", [4000 * 64 * 4, 32 * (64 * 4 + 8)])
+@pytest.mark.parametrize(
+    "recorded", [4000 * 64 * 4, 32 * (64 * 4 + 8), 32 * (64 * 4 + 8) + 2 * 4, 32 * (64 * 4 + 4) + 8]
+)
 def test_gathered_gradients_are_left_out(recorded: int) -> None:
     embedding = {"name": "embedding", "shape": [4000, 64], "itemsize": 4, "rows": 32}
     sparse = {"count": 3, "largest": [embedding, {"shape": None}, {}]}
@@ -266,7 +268,7 @@ def test_horovod_without_a_framework_is_refused() -> None:
         raise ImportError(f"no {name}\nfor some reason")
 
     with pytest.raises(UsageError, match=r"torch: no torch; tensorflow: no tensorflow; mxnet: no"):
-        join_with_horovod(refuse)
+        join_with_horovod(import_module=refuse)
 
 
 def test_a_check_without_logs_writes_what_it_prints(
@@ -293,10 +295,25 @@ def test_a_check_of_a_run_measures_its_gradients(tmp_path: Path) -> None:
     assert len(found.warnings) == 2
     assert "2 ranks, and the run had 3" in found.warnings[0]
     assert "it also ran on h1" in found.warnings[1]
-    assert other_network(find_run(str(tmp_path)), 3, ["h1", "h2", "h3"]) == []
+    run, hosts = find_run(str(tmp_path)), ["h1", "h2", "h3"]
+    assert differences(run, PretendedRanks(hosts), hosts) == []
+    with_tensorflow = run._replace(facts={**run.facts, "framework": "tensorflow"})
+    (warning,) = differences(with_tensorflow, PretendedRanks(hosts), hosts)
+    assert "pass --framework tensorflow" in warning
     lines = lines_of(found.content)
     assert "7.812 KiB in 2 tensors" in lines[1]
     assert "negotiation" in lines[2]
+
+
+def test_nothing_is_negotiated_without_horovod(tmp_path: Path) -> None:
+    write_log(tmp_path, 0, size=2, late={"gradient_sizes": [[4000, 2]]})
+    ranks = PretendedRanks(["h1", "h2"])
+    ranks.reduced_by = "torch.distributed"
+    found = check(ranks, str(tmp_path), None, 1.0, {})
+    assert found is not None
+    (parts,) = [line for line in lines_of(found.content) if "of which" in line]
+    assert "latency" in parts
+    assert "negotiation" not in parts
 
 
 def test_the_other_ranks_do_not_wait_for_a_first_one_that_fails(tmp_path: Path) -> None:

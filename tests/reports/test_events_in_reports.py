@@ -77,7 +77,7 @@ def test_problems_come_before_other_events(with_events: Told) -> None:
     assert len(found) == 50
     table = events_table(analysis)
     assert table is not None
-    assert table.note.endswith("32 more of 82 are left out, those that are no trouble first.")
+    assert table.note.endswith("32 more of 82 are left out, the harmless ones first.")
 
 
 def test_without_events_there_is_no_section(with_events: Told, options: ReportOptions) -> None:

@@ -274,7 +274,7 @@ def test_a_run_on_one_rank_is_shown_without_another_baseline(page: Callable[[str
 def test_answers_are_marked_as_extrapolated(page: Callable[[str], Page]) -> None:
     text = page("everything").visible
     first = text[: text.index("Step time: ")]
-    assert re.search(r"What was asked With 2× the bandwidth \(extrapolated\) 1\.0\d+×", first)
+    assert re.search(r"What-if With 2× the bandwidth \(extrapolated\) 1\.0\d+×", first)
     assert re.search(r"On 64 ranks \(extrapolated\) 7\.\d\d× throughput [45]\.\d\d–7\.\d\d×", first)
     # No step saves time on more ranks.
     assert re.search(r"On 64 ranks \(extrapolated\) – 7\.\d\d× throughput", text)

@@ -48,7 +48,7 @@ def lines(case: Callable[[str], Analysis]) -> list[Line]:
 @pytest.fixture
 def index(lines: list[Line]) -> Index:
     files = frozenset(f"{line.stem}{end}" for line in lines for end in (".html", ".md"))
-    return Index(lines, ["<img src=x>: there is no such file"], files - {"run-1.html"})
+    return Index(lines, ["<img src=x>: no such file"], files - {"run-1.html"})
 
 
 def test_time_lost_is_the_gain_of_the_fix_times_steps_and_ranks(

@@ -29,7 +29,7 @@ def opened(
     days = [replace(lines[0], started_at=f"2026-11-0{day}T01:00:00.000Z") for day in (1, 2)]
     files = frozenset(f"{line.stem}.html" for line in lines)
     path = tmp_path / "index.html"
-    index = Index([*lines, *days], ["nowhere: there is no such file"], files)
+    index = Index([*lines, *days], ["nowhere: no such file"], files)
     path.write_text(render("html", parts(index), options))
     pages: list[Page] = []
 
@@ -74,7 +74,7 @@ def test_without_scripts_everything_is_there(opened: Callable[..., Page]) -> Non
     page = opened(scripts=False)
     assert len(column(page, 1)) == len(NAMES) + 2
     assert page.locator("thead button").count() == 0
-    assert page.get_by_text("nowhere: there is no such file").is_visible()
+    assert page.get_by_text("nowhere: no such file").is_visible()
     assert page.locator("figure svg:visible").count() == 1
 
 

@@ -52,9 +52,9 @@ KEYS = {
     "clocks.jumps": "clock step ms",
     "communication": "gradient_bytes exposed_ms exposed_ci95_ms bus_bandwidth_gb_s "
     "network_bandwidth_gb_s whole_ms hidden_ms",
-    "network_check": "measured_at seconds reduced_by reduces_with device size hosts gradients_from "
-    "gradient_bytes gradient_tensors differs gradients_ms gradients_ci95_ms exposed_ms exposed_ci95_ms "
-    "excess_ms excess_ci95_ms parts sweep pairs left_out",
+    "network_check": "measured_at seconds framework reduced_by reduces_with device size hosts "
+    "gradients_from gradient_bytes gradient_tensors differs gradients_ms gradients_ci95_ms exposed_ms "
+    "exposed_ci95_ms excess_ms excess_ci95_ms parts sweep pairs left_out",
     "network_check.parts": "bandwidth latency negotiation fusion",
     "network_check.sweep": "bytes ms ci95_ms bus_bandwidth_gb_s",
     "network_check.pairs": "hosts mbit_s ci95_mbit_s is_slow small_ms small_ci95_ms",

@@ -21,7 +21,7 @@ from simulator import Job, Noise, Ring, simulate
 from support.epoch_logs import EpochJob, write_keras
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.scaling import Series, scaling
+from stallscope.analysis.scaling import ScalingSeries, scaling
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.charts.charts import TITLES, Chart
 from stallscope.charts.plotly_figures import figure
@@ -43,7 +43,7 @@ JOB = Job(steps=120, communication=RING, noise=Noise(cv=0.05))
 HOSTILE = '<script>alert(1)</script>|"=1+1'
 
 
-def render(name: str, series: list[Series]) -> str:
+def render(name: str, series: list[ScalingSeries]) -> str:
     return rendered(name, parts(series), OPTIONS)
 
 
@@ -53,7 +53,7 @@ def analysed(ranks: int, seed: int = 1, **more: Any) -> Analysis:
     return analyse(simulate(job).run)
 
 
-def series_of(case: str) -> list[Series]:
+def series_of(case: str) -> list[ScalingSeries]:
     runs = {
         "from one rank on": [analysed(ranks) for ranks in (1, 2, 4)],
         "repeated": [analysed(ranks, seed) for ranks in (1, 4) for seed in (1, 2)],

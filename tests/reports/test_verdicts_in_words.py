@@ -250,7 +250,7 @@ def test_a_verdict_without_advice_uses_that_of_the_severest_finding(
 def test_reports_state_what_figures_are_based_on(case: Callable[[str], Analysis]) -> None:
     assert basis(case("one rank")) == "199 steady steps of 1 rank"
     assert basis(case("a missing rank")) == "199 steady steps of 3 of 4 ranks"
-    assert basis(case("host stamps only")) == "200 unstamped steps of 2 ranks"
+    assert basis(case("host stamps only")) == "200 steps without timestamps of 2 ranks"
 
 
 def test_every_format_says_why_and_which_link_is_slow(

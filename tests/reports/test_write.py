@@ -84,7 +84,7 @@ def test_nothing_is_written_if_anything_would_be_overwritten(
 ) -> None:
     (tmp_path / "second.csv").write_text("mine")
     runs = [called(analysis, "first"), called(analysis, "second")]
-    with pytest.raises(WouldOverwriteError, match=r"second\.csv is there already: add --force"):
+    with pytest.raises(WouldOverwriteError, match=r"second\.csv already exists: add --force"):
         write_reports(runs, ["csv"], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["second.csv"]
     assert (tmp_path / "second.csv").read_text() == "mine"

@@ -1,4 +1,4 @@
-"""Wait until a job stands still."""
+"""Wait until a job hangs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .waiting import wait_until
 
 
 def wait_for_stopped(logs: Path, seconds: float) -> Stopped:
-    """Return how a job stands still, once its logs show who is missing and who waits."""
+    """Return how a job hangs, once its logs show who is missing and who waits."""
     found: list[Stopped] = []
 
     def is_seen() -> bool:

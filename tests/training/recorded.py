@@ -16,7 +16,7 @@ from stallscope.analysis.steps.alignment import align
 from stallscope.parsers import read
 from stallscope.run import Log, Run
 
-STAMPS = ("data", "ready", "reduced")
+TIMESTAMPS = ("data", "ready", "reduced")
 #: Timestamps have microseconds, and two clocks are read one after the other.
 RESOLUTION_NS = 100_000
 
@@ -145,10 +145,10 @@ def record_cases(
     return Recorded(folder / "cases", started.output)
 
 
-def check_steps(fit: Fit, first: int, count: int, stamps: tuple[str, ...] = STAMPS) -> None:
+def check_steps(fit: Fit, first: int, count: int, stamps: tuple[str, ...] = TIMESTAMPS) -> None:
     """Every step has its row, in order, with the timestamps that must be there and no others."""
     assert fit.numbers == list(range(first, first + count))
-    for stamp in STAMPS:
+    for stamp in TIMESTAMPS:
         missing = int(fit.steps[stamp].isna().sum())
         assert missing == (0 if stamp in stamps else count), (
             f"{stamp}: {missing} of {count} missing"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from training.launching import launch
-from training.recorded import STAMPS, fits_of
+from training.recorded import TIMESTAMPS, fits_of
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
@@ -77,7 +77,7 @@ def test_what_was_flushed_before_the_kill_is_there(job: Path, run: Run) -> None:
     assert survivor.numbers[:FATAL_STEP] == failed.numbers
     assert len([step for _, size, step in worked if size == 1]) == len(alone.numbers)
     assert alone.numbers == list(range(len(alone.numbers)))
-    assert not failed.steps[list(STAMPS)].isna().any(axis=None)
+    assert not failed.steps[list(TIMESTAMPS)].isna().any(axis=None)
 
 
 def test_the_report_says_that_the_job_began_anew(run: Run) -> None:

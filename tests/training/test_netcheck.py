@@ -13,7 +13,7 @@ from support.lab import LabStarter
 from training.environments import MXNET, needs
 from training.launching import ENVIRONMENT, SECRET, Launch, launch, launch_words
 
-from stallscope.collector.netcheck.summary import mbit_s
+from stallscope.collector.netcheck.summary import rate_of
 from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
@@ -148,7 +148,7 @@ def test_the_host_with_the_slow_link_is_in_all_slow_pairs(
     content = result(launched, tmp_path)
     assert content["hosts"] == ["h1", "h2", "h3"]
     assert (content["run_id"], content["gradients"]) == (None, None)
-    rates = {tuple(pair["hosts"]): mbit_s(pair) for pair in content["pairs"]}
+    rates = {tuple(pair["hosts"]): rate_of(pair) for pair in content["pairs"]}
     slow = [rates[("h1", "h3")], rates[("h2", "h3")]]
     assert all(5 < rate < 60 for rate in slow)
     assert rates[("h1", "h2")] > 5 * max(slow)

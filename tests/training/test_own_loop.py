@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from training.recorded import STAMPS, Recorded, check_ranks_together, check_steps, record_cases
+from training.recorded import TIMESTAMPS, Recorded, check_ranks_together, check_steps, record_cases
 
 pytestmark = pytest.mark.horovod
 
@@ -29,7 +29,7 @@ def test_every_stage_of_every_step_is_there(ranks: Recorded, case: str) -> None:
     for fit in ranks.fits(case):
         check_steps(fit, 0, STEPS)
         assert set(fit.steps["samples"]) == {16}
-        assert fit.facts["stamps"] == {"placed": list(STAMPS), "reason": None}
+        assert fit.facts["stamps"] == {"placed": list(TIMESTAMPS), "reason": None}
         assert (fit.facts["gradients_reduced"], fit.facts["gradient_tensors"]) == (True, 2)
         assert (fit.facts["optimizer"], fit.facts["parameters"]) == ("SGD", 36)
         assert fit.kinds == ["epoch", "validation", "epoch", "validation", "checkpoint", "end"]
@@ -59,7 +59,7 @@ def test_who_reduces_himself_marks_himself(ranks: Recorded, alone: Recorded) -> 
     for recorded, count in ((ranks, 2), (alone, 1)):
         for fit in recorded.fits("marked_by_hand", ranks=count):
             check_steps(fit, 0, 12)
-            assert fit.facts["stamps"] == {"placed": list(STAMPS), "reason": None}
+            assert fit.facts["stamps"] == {"placed": list(TIMESTAMPS), "reason": None}
 
 
 def test_one_process_has_reduced_what_is_ready(alone: Recorded) -> None:

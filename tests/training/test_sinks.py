@@ -9,7 +9,7 @@ import pytest
 from stallscope.parsers import read
 from stallscope.run import Run
 
-from .recorded import STAMPS, Recorded
+from .recorded import TIMESTAMPS, Recorded
 
 pytestmark = pytest.mark.horovod
 
@@ -38,5 +38,5 @@ def test_ranks_without_a_folder_are_one_run_with_all_stages(
     assert run.ranks == [0, 1]
     assert run.status == "completed"
     assert run.steps.num_rows == 24
-    assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
+    assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
     assert not list(Path(recorded.out / "only_records").glob("**/*.csv"))

@@ -15,7 +15,7 @@ from support.needing import need
 from support.services import tool
 from support.spark import JAVA_OPTIONS
 from training.launching import ENVIRONMENT, PROGRAMS, Launch
-from training.recorded import STAMPS, check_ranks_together
+from training.recorded import TIMESTAMPS, check_ranks_together
 
 from stallscope.cli.main import main
 from stallscope.errors import NotFoundError
@@ -116,7 +116,7 @@ def test_ranks_of_spark_record_into_a_shared_folder(applications: Applications) 
     assert run.ranks == [0, 1]
     assert run.status == "completed"
     assert run.steps.num_rows == 2 * 2 * STEPS
-    assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
+    assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
     check_ranks_together(run)
     assert applications.result("one", "shared_folder") == [{"rank": 0}, {"rank": 1}]
 
@@ -138,7 +138,7 @@ def test_ranks_that_share_nothing_are_one_run_per_launch(applications: Applicati
         assert run.ranks == [0, 1]
         assert run.status == "completed"
         assert run.steps.num_rows == 2 * STEPS
-        assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
+        assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
         check_ranks_together(run)
 
 
@@ -177,7 +177,7 @@ def test_the_rank_is_horovods_and_not_the_number_of_the_task(local: Path) -> Non
     (run,) = read(str(local / "captured"))
     assert run.ranks == [0, 1, 2]
     assert run.steps.num_rows == 3 * STEPS
-    assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
+    assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
     check_ranks_together(run)
 
 
@@ -189,7 +189,7 @@ def test_ranks_of_sparks_torch_distributor_are_one_run_in_their_folder_and_in_th
     assert run.ranks == [0, 1]
     assert run.status == "completed"
     assert run.steps.num_rows == 2 * 1500
-    assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
+    assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
     check_ranks_together(run)
     printed = local / "distributor" / "printed.txt"
     # Spark cuts lines, and does not say whose they are.

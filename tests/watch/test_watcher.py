@@ -65,7 +65,7 @@ def test_it_reports_that_the_job_resumes_and_completes(job: RunningJob) -> None:
     job.go_on()
     (event,) = watcher.look()
     assert event.kind == "ceased"
-    assert "goes on. It stood still for at least 6.00 s at step 150." in event.text
+    assert "goes on. It hung for at least 6.00 s at step 150." in event.text
     assert not watcher.all_completed
     job.end()
     assert kinds(watcher.look()) == ["completed"]
@@ -122,7 +122,7 @@ def test_an_unreadable_place_is_reported_once_and_read_again(job: RunningJob) ->
     assert watcher.look() == []
     (event,) = watcher.look()
     assert event.kind == "unreadable"
-    assert "there is no such file or folder" in event.text
+    assert "no such file or folder" in event.text
     assert watcher.look() == []
     assert not watcher.all_completed
     shutil.move(elsewhere, job.folder)

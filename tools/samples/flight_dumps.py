@@ -32,7 +32,7 @@ STEPS = 6
 #: The step with the fault.
 AT = 3
 CASES = ("uneven", "skip", "sleep", "sigstop", "order", "subgroup", "none")
-# A rank stands still if this many dumps in succession are equal.
+# A rank hangs if this many dumps in succession are equal.
 _LOOK_EVERY_S = 0.5
 _STILL = 6
 _PATIENCE_S = 120.0
@@ -69,7 +69,7 @@ def train(case: str) -> None:
 
 
 def run_rank(folder: Path, case: str, ending: str) -> None:
-    """Train, and write the dump of this rank once it stands still."""
+    """Train, and write the dump of this rank once it hangs."""
     from torch import distributed
     from torch._C import _distributed_c10d as c10d
 

@@ -1,4 +1,4 @@
-"""What the kernel knows of this process's TCP connections to other hosts: which link is slow.
+"""Read the kernel's counts of this process's TCP connections to other hosts, which tell slow links.
 
 How long a connection had bytes to deliver, and how many the peer has acknowledged, give the rate of the
 link between the two hosts, without sending anything. Gloo's, NCCL's and MPI's sockets are the process's

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver tells of the rank's own GPU, where its library is there.
+"""Read the figures of the rank's own GPU from NVIDIA's driver, where its library is installed.
 
 A driver whose GPU hangs may not answer, and the log must be written all the same: a thread of its own
 asks it.

@@ -1,4 +1,4 @@
-"""What the whole host, and the process's cgroup, do: cores, pressure, throttling, network, clock."""
+"""Read the figures of the host and of the process's cgroup: cores, pressure, throttling, network."""
 
 from __future__ import annotations
 

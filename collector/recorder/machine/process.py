@@ -1,4 +1,4 @@
-"""What this process got: time on cores, memory, faults, reads and writes."""
+"""Read the figures of this process: time on cores, memory, faults, reads and writes."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class DeviceSteps:
         if len(self._waiting) > _MOST_WAITING:
             with self._lock:
                 self._advance()
-                self._give_up_but(_MOST_WAITING)
+                self._drop_all_but(_MOST_WAITING)
 
     def settle(self, last: bool = False) -> None:
         """Emit the rows of all iterations that the device has finished; the ``last`` time, of all.
@@ -106,7 +106,7 @@ class DeviceSteps:
                 while self._waiting and self._now() < deadline:
                     self._sleep(_PAUSE_SECONDS)
                     self._advance()
-                self._give_up_but(0)
+                self._drop_all_but(0)
         finally:
             self._lock.release()
 
@@ -135,7 +135,7 @@ class DeviceSteps:
             self._device.broken = repr(error)
         return found
 
-    def _give_up_but(self, most: int) -> None:
+    def _drop_all_but(self, most: int) -> None:
         if len(self._waiting) > most and not self._warned:
             self._warned = True
             logger.warning(

@@ -38,7 +38,7 @@ from .ledger.figures import (
     clock_summary,
     count_epochs,
     coverage,
-    lacks_most,
+    least_complete_rank,
     rank_summaries,
     step_time,
     throughput,
@@ -47,7 +47,7 @@ from .ledger.figures import (
 from .ledger.generations import Generations
 from .ledger.job_time import JobTime, sum_of, world_times
 from .ledger.ledger import Ledger
-from .ledger.sampled import unlike_the_rest
+from .ledger.sampled import sampling_bias_warning
 from .network.communication import Communication, communication
 from .network.network_check import NetworkUse, network_use
 from .result import Analysis
@@ -218,6 +218,7 @@ class _Analyser:
                 steady,
                 found,
                 self.communication,
+                self.network_use,
                 longest_stage(rates),
                 None if rates is None else rates.proposed,
             ),
@@ -369,7 +370,7 @@ class _Analyser:
                 "timestamps in them, or the previous step is missing"
             )
         if covered.partial:
-            rank, lacking = lacks_most(self.generations.ledgers)
+            rank, lacking = least_complete_rank(self.generations.ledgers)
             yield (
                 f"in {covered.partial} of {covered.steps} steps a few ranks' timestamps are missing "
                 f"(rank {rank}'s in {lacking}): waiting for these ranks counts as allreduce there"
@@ -385,7 +386,7 @@ class _Analyser:
                 "steps that were trained twice are not known, and count twice. With PyTorch, "
                 "log.watch(…, first_step=…) gives the number of the first step"
             )
-        unlike = None if steady is None else unlike_the_rest(self.run, steady)
+        unlike = None if steady is None else sampling_bias_warning(self.run, steady)
         if unlike is not None:
             yield unlike
         if self.match is not None and self.match.differs:

@@ -80,7 +80,7 @@ def _in_steps(generations: Generations, index: int) -> Mapping[str, float]:
     """Return the entries' shares of a world's steps that count; all compute without such a step."""
     ledger, warm = generations.ledgers[index], generations.warm[index]
     counted = ~warm & ~generations.repeated(index)
-    # Of a step in which the job stood still, the usual time counts.
+    # Of a step in which the job hung, the usual time counts.
     moving = ledger.total - stood_still(ledger.total, warm)
     weight = (moving / np.maximum(ledger.total, 1))[counted]
     sums = {name: float((ledger.entry(name)[counted] * weight).sum()) for name in ENTRIES}

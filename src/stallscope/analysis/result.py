@@ -78,7 +78,7 @@ class Analysis:
     epoch_times: EpochTimes | None = None
     #: Rates of loaders run alone, and the rate that the run needs; None if no loader was measured.
     input_rates: InputRates | None = None
-    #: How the job stands still; None if it does not.
+    #: How the job hangs; None if it does not.
     stopped: Stopped | None = None
     #: What went into steps that count; None without stages.
     goodput: Goodput | None = None

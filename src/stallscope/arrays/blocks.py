@@ -96,7 +96,7 @@ class Matrix(ABC):
         """
 
     @abstractmethod
-    def made_by_steps(
+    def compute_by_steps(
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
     ) -> tuple[Matrix, list[T]]:
         """Compute new quantities step by step.
@@ -112,7 +112,7 @@ class Matrix(ABC):
         """Return this matrix with quantities that a kernel computes by name whenever they are read."""
 
     @abstractmethod
-    def made_by_ranks(
+    def compute_by_ranks(
         self,
         kernel: Callable[..., dict[str, Array]],
         *args: Any,
@@ -244,7 +244,7 @@ class LocalMatrix(Matrix):
     ) -> list[T]:
         return on_all_cores(lambda block: kernel(block, *args), list(self._ranks(ranks)))
 
-    def made_by_steps(
+    def compute_by_steps(
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
     ) -> tuple[Matrix, list[T]]:
         made = _Made(self._shape, self._allocate)
@@ -257,7 +257,7 @@ class LocalMatrix(Matrix):
         found = on_all_cores(one, list(self._steps()))
         return LocalMatrix.of(made.arrays, self._allocate), found
 
-    def made_by_ranks(
+    def compute_by_ranks(
         self,
         kernel: Callable[..., dict[str, Array]],
         *args: Any,
@@ -310,7 +310,7 @@ class LocalMatrix(Matrix):
             return _with_other(name, self.whole)
         if not self._held[name].lies_whole:
             # Keep the joined array: callers that need all of it need it again.
-            made, _ = self.made_by_steps(_same, name)
+            made, _ = self.compute_by_steps(_same, name)
             self._held[name] = _Rows.of(made.whole(name))
         return self._held[name].read(slice(0, self._shape[0]))
 

@@ -16,7 +16,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.collector.store.layout import ANALYSIS, written_whole
 from stallscope.run import Run
 
-from .analysis_table import code_state, recalled, table_of
+from .analysis_table import code_state, from_cache, table_of
 
 #: Analyses a run with its baseline and its run on one rank.
 Analyse = Callable[[Run, Run | Analysis | None, Run | Analysis | None], Analysis]
@@ -74,7 +74,7 @@ def cached_analysis(
     )
     if table is not None:
         with suppress(*_MALFORMED):
-            return recalled(table, own.run, baseline_analysis, single_analysis)
+            return from_cache(table, own.run, baseline_analysis, single_analysis)
     result = analyse(own.run, baseline_analysis, single_analysis)
     if own.run.rows >= _FEWEST_ROWS:
         _save(result, _identity(own, baseline, single), own.folder)

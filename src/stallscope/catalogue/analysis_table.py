@@ -21,9 +21,9 @@ import pyarrow as pa
 from cattrs.preconf.json import make_converter
 
 from stallscope import analysis, arrays
+from stallscope.analysis.ledger.cached import PER_RANK, CachedLedger, causes_of, entries_of
 from stallscope.analysis.ledger.generations import Generations
 from stallscope.analysis.ledger.ledger import CAUSES, ENTRIES, GAPS, Ledger
-from stallscope.analysis.ledger.recalled import PER_RANK, RecalledLedger, causes_of, entries_of
 from stallscope.analysis.result import Analysis
 from stallscope.run import Run
 
@@ -69,7 +69,7 @@ def table_of(analysis: Analysis) -> pa.Table:
     )
 
 
-def recalled(
+def from_cache(
     table: pa.Table, run: Run, baseline: Analysis | None, single: Analysis | None
 ) -> Analysis:
     """Return the analysis of a run from its table.
@@ -143,13 +143,13 @@ class _Ledgers:
 
 def _ledger(
     columns: Mapping[str, Any], chosen: Any, constants: Mapping[str, Any], rebuild: Any
-) -> RecalledLedger:
+) -> CachedLedger:
     own = {name: values[chosen] for name, values in columns.items()}
     gaps = np.stack([own[f"gap_{name}"] for name in GAPS], axis=1)
     per_step = {name: own[name] for name in _PER_STEP}
     entries = {name: own[f"entry_{name}"] for name in ENTRIES}
     causes = {name: own[f"cause_{name}"] for name in CAUSES}
-    return RecalledLedger.recalled(
+    return CachedLedger.from_cache(
         {**constants, **per_step, "gaps": gaps}, entries, causes, rebuild
     )
 

@@ -40,12 +40,12 @@ class Catalogue:
         """Open the catalogue of a store; update it from the folders if ``follow`` is true.
 
         Raises:
-            NotFoundError: if there is no such folder.
+            NotFoundError: if no such folder.
             UnknownVersionError: if a newer Stallscope has written the catalogue.
             UnreadableError: if the file is not a catalogue.
         """
         if not store.is_dir():
-            raise NotFoundError(f"{store}: there is no such folder")
+            raise NotFoundError(f"{store}: no such folder")
         catalogue = cls(store)
         try:
             if follow:

@@ -101,7 +101,7 @@ def _remove_row(store: Path, run: Removable) -> None:
 
 def _folder_with_id(store: Path, run_id: str) -> Path:
     if not store.is_dir():
-        raise NotFoundError(f"{store}: there is no such folder")
+        raise NotFoundError(f"{store}: no such folder")
     with Catalogue.open(store) as catalogue:
         found = [entry.folder for entry in catalogue.find_all(run_id)]
     if not found:

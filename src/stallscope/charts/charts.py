@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.analysis.ledger.figures import RankSummary
@@ -59,7 +58,7 @@ TITLES = {
     "checkpoint": "Checkpoints",
     "restart": "Restarts",
     "repeated": "Repeated steps",
-    "stopped": "Standing still",
+    "stopped": "Hanging",
     "epoch_gap": "Between epochs",
     "input_waiting": "Waiting for slow input",
     "compute_waiting": "Waiting for slow compute",
@@ -396,7 +395,7 @@ def network_chart(analysis: Analysis) -> StackedBars | None:
     alone = tuple(Segment(name, mean.value, mean.ci95) for name, mean in parts.items())
     exposed = Segment("allreduce", use.exposed_ms.value, use.exposed_ms.ci95)
     bars = (Bar("nothing trains", alone), Bar("this run", (exposed,)))
-    sentence = network_sentence(use)
+    sentence = "All gradients of a step, reduced while nothing trains, and what this run waits for."
     return StackedBars("Gradients on this network", sentence, "ms", bars)
 
 

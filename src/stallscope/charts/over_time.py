@@ -1,4 +1,4 @@
-"""What machines measured over a run's time."""
+"""Charts of what machines measured over a run's time."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallscope.analysis import ENTRIES
-from stallscope.analysis.scaling import Point, Series
+from stallscope.analysis.scaling import Point, ScalingSeries
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted
@@ -14,7 +14,7 @@ from .curves import EfficiencyLine, EfficiencyLines
 from .rates import RateBar, RateBars
 
 
-def rate_chart(series: Series) -> RateBars:
+def rate_chart(series: ScalingSeries) -> RateBars:
     """Chart throughput over ranks, with the ideal."""
     first = series.points[0].point
     unit, factor = rate_scale(series.unit)
@@ -47,7 +47,7 @@ def rate_chart(series: Series) -> RateBars:
     return RateBars("Throughput over ranks", f"{sentence}. {key}", unit, tuple(bars))
 
 
-def efficiency_chart(series: Series) -> EfficiencyLines:
+def efficiency_chart(series: ScalingSeries) -> EfficiencyLines:
     """Chart efficiency over ranks, its projection, and published curves."""
     own = tuple((one.point.ranks, one.efficiency or one.relative) for one in series.points)
     lines = [EfficiencyLine("this job", own)]
@@ -74,7 +74,7 @@ def efficiency_chart(series: Series) -> EfficiencyLines:
     )
 
 
-def steps_chart(series: Series) -> StackedBars | None:
+def steps_chart(series: ScalingSeries) -> StackedBars | None:
     """Chart the step by entry at every size. None where no size has measured stages."""
     bars = [
         Bar(
@@ -97,7 +97,7 @@ def steps_chart(series: Series) -> StackedBars | None:
     )
 
 
-def _rate(series: Series, point: Point) -> str:
+def _rate(series: ScalingSeries, point: Point) -> str:
     if series.unit == "samples":
         return rate(point.rate.value)
     unit, factor = rate_scale(series.unit)

@@ -1,4 +1,4 @@
-"""How wide a text will be, before anything draws it."""
+"""Estimate how wide a text is drawn."""
 
 from __future__ import annotations
 

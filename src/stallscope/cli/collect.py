@@ -161,7 +161,7 @@ def _upload(sources: Sequence[str], run_id: str) -> int:
         place = open_source(source)
         done = upload_files(place.where, place.files(), run_id)
         print(
-            f"{place.where}: {done.logs} log(s), {done.unchanged} of them there already, "
+            f"{place.where}: {done.logs} log(s), {done.unchanged} of them already collected, "
             f"{done.size} byte(s) uploaded to mlflow:{run_id}"
         )
     return SUCCESS

@@ -20,7 +20,7 @@ COMMANDS = {
     "tune": "recommend Horovod settings, from autotune logs, Timelines and step logs",
     "inspect": "list what is in logs, file by file, and which runs they make up",
     "export": "export a run as a trace for Perfetto or chrome://tracing, or as Parquet or CSV",
-    "watch": "follow runs, and say when a job stands still or another condition holds",
+    "watch": "follow runs, and say when a job hangs or another condition holds",
     "netcheck": "measure what this network gives, under the launcher of the training",
     "dashboard": "show runs in the browser",
     "collect": "copy logs from where they are into a store",

@@ -11,10 +11,12 @@ import threading
 import time
 
 from stallscope.collector.netcheck.check import Check, RefusedError, check
+from stallscope.collector.netcheck.horovod_ranks import FRAMEWORKS
 from stallscope.collector.netcheck.joining import LIBRARIES, join
 from stallscope.collector.netcheck.summary import lines_of
 from stallscope.collector.recorder.identity import world_from_environment
 from stallscope.errors import StallscopeError, UsageError
+from stallscope.formatting.plain import plain
 
 # Workers have any Python from 3.8 on, without the app: this file and all that it imports use the
 # standard library only.
@@ -54,6 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the library that connects the ranks, if the launcher does not show it",
     )
     parser.add_argument(
+        "--framework",
+        choices=FRAMEWORKS,
+        help="the framework that Horovod reduces with; by default the first that it was built for",
+    )
+    parser.add_argument(
         "--out", metavar="FOLDER", help="the folder for the result, instead of the logs' folder"
     )
 
@@ -64,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     rank = world_from_environment(os.environ).rank
     _end_without_answer(options.seconds, rank)
     try:
-        ranks = join(os.environ, options.library)
+        ranks = join(os.environ, options.library, options.framework)
         rank = ranks.rank
         found = check(ranks, options.logs, options.out, options.seconds)
         ranks.close()
@@ -112,7 +119,7 @@ def _end_without_answer(seconds: float, rank: int) -> None:
 
 def _print(found: Check) -> None:
     for warning in found.warnings:
-        print(f"stallscope: {warning}", file=sys.stderr)
+        print(f"stallscope: {plain(warning)}", file=sys.stderr)
     for line in lines_of(found.content):
-        print(line)
-    print(f"stored in {found.path}")
+        print(plain(line))
+    print(f"stored in {plain(str(found.path))}")

@@ -145,7 +145,7 @@ def _show(batch: Batch, done: Sequence[ReportResult]) -> None:
     else:
         if batch.already:
             print(
-                f"stallscope: {batch.already} of {batch.planned} are there already; --force writes them "
+                f"stallscope: {batch.already} of {batch.planned} already exist; --force writes them "
                 "again",
                 file=sys.stderr,
             )

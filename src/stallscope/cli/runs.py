@@ -135,7 +135,7 @@ def _no_runs(store: Path) -> str:
     if "://" in address(store):
         return f"{where_is(store)}: no runs were collected to this URL"
     if not store.is_dir():
-        return f"{store}: there is no such folder"
+        return f"{store}: no such folder"
     if (store / MANIFEST).is_file():
         return f"{store}: this is one collected run; its store is {store.absolute().parent}"
     near = [folder for folder in sorted(_near(store)) if is_store(folder)][:_PLACES_SHOWN]

@@ -51,7 +51,7 @@ class Condition:
         return not all(map(is_of_stop, names))
 
     def check_stopped(self, stopped: Stopped | None) -> Outcome:
-        """Evaluate a condition on nothing but whether the job stands still."""
+        """Evaluate a condition on nothing but whether the job hangs."""
         return self._outcome(partial(read_of_stop, stopped))
 
     def _outcome(self, lookup: Lookup) -> Outcome:

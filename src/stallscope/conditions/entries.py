@@ -55,7 +55,7 @@ def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
     if steady is None or step is None or not step.mean:
         return Mean(share, None)
     rest = mean_with_interval(_per_step(steady, name) - share * steady.total)
-    rest = steady.as_sure_as_clocks(name, rest).scaled(1e-6 / step.mean)
+    rest = steady.widened_by_clocks(name, rest).scaled(1e-6 / step.mean)
     if rest.ci95 is None:
         return Mean(share, None)
     below, above = rest.value - rest.ci95[0], rest.ci95[1] - rest.value

@@ -107,9 +107,9 @@ def _value(node: Node, lookup: Lookup) -> Quantity | Word:
     left, right = _amount(node.left, lookup), _amount(node.right, lookup)
     result = _OPERATIONS[node.word](left, right)
     if result is None:
-        raise _UnknownError(f"{node} cannot be told: {node.right} is 0")
+        raise _UnknownError(f"{node} is undefined: {node.right} is 0")
     if not is_finite(result):
-        raise _UnknownError(f"{node} cannot be told: it is too large a number")
+        raise _UnknownError(f"{node} is too large")
     return result
 
 

@@ -59,7 +59,7 @@ def _not_offered(fix: str, analysis: Analysis) -> str:
     kind, _, value = fix.partition(":")
     run = analysis.run
     if kind in ("bandwidth", "ranks"):
-        return f"it was not asked; --what-if {fix} asks it"
+        return f"it was not computed; add --what-if {fix}"
     if fix == "compute" and analysis.predicted_from == "run":
         return "it needs a baseline of the same job (--baseline)"
     if kind == "rank" and value not in map(str, run.ranks):

@@ -1,4 +1,4 @@
-"""Figures of a job that stands still; they need no analysis of the steps."""
+"""Figures of a job that hangs; they need no analysis of the steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .quantities import Missing, Quantity
 
 def _stopped(stopped: Stopped | None) -> Truth:
     if stopped is None:
-        return Truth(False, "the job does not stand still")
+        return Truth(False, "the job does not hang")
     return Truth(True, stopped.evidence.rstrip("."))
 
 

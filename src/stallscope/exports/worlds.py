@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from stallscope.analysis.ledger.change_points import ChangePoint, change_points
-from stallscope.analysis.ledger.generations import like_the_last
+from stallscope.analysis.ledger.generations import same_ranks_as_last
 from stallscope.analysis.ledger.ledger import Ledger, build_ledger, concatenated
 from stallscope.analysis.ledger.warmup import warm_up_steps
 from stallscope.analysis.steps.alignment import AlignedSteps, align
@@ -112,7 +112,7 @@ class Worlds:
         began = ""
         if self.wall_ns is not None:
             began = f", {datetime.fromtimestamp(self.wall_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
-        return f"time 0 is the begin of the run's first step{began}; {self.clocks}"
+        return f"time 0 is the start of the run's first step{began}; {self.clocks}"
 
 
 def worlds_of(run: Run, selection: Selection) -> Worlds:
@@ -173,7 +173,7 @@ def _one_after_the_other(run: Run, worlds: Sequence[World]) -> tuple[tuple[World
 def _changes(worlds: Sequence[World]) -> tuple[Change, ...]:
     """Find change points of the steady steps of generations with the same ranks as the last."""
     ledgers = [world.ledger for world in worlds]
-    kept = like_the_last([world.aligned for world in worlds], ledgers)
+    kept = same_ranks_as_last([world.aligned for world in worlds], ledgers)
     warm = [warm_up_steps(ledgers[index]) for index in kept]
     steady = concatenated([ledgers[i].take(~own) for i, own in zip(kept, warm, strict=True)])
     if steady is None or not len(steady):

@@ -33,7 +33,7 @@ def check_path(export: Export, path: Path, force: bool) -> None:
         raise UsageError(f"{path}: this is a folder; name a file in it with --out")
     if not force and os.path.lexists(path):
         raise WouldOverwriteError(
-            f"{path} is there already: add --force to replace it, or name another file with --out; "
+            f"{path} already exists: add --force to replace it, or name another file with --out; "
             "nothing was written"
         )
 

@@ -1,4 +1,4 @@
-"""What a report consists of: a document, JSON, rows for spreadsheets, and metrics."""
+"""The parts of a report: a document, JSON, rows for spreadsheets, and metrics."""
 
 from __future__ import annotations
 

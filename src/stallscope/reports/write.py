@@ -146,6 +146,6 @@ def refuse_to_overwrite(paths: Sequence[Path]) -> None:
     if existing:
         more = f" (and {len(existing) - 1} more)" if len(existing) > 1 else ""
         raise WouldOverwriteError(
-            f"{existing[0]} is there already{more}: add --force to replace it, or name another folder "
+            f"{existing[0]} already exists{more}: add --force to replace it, or name another folder "
             "with --out; nothing was written"
         )

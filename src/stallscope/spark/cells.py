@@ -182,16 +182,16 @@ class SparkMatrix(Matrix):
     ) -> list[T]:
         return each(self._cluster.spark, _run_kernel, list(self._ranks(ranks)), kernel, args)
 
-    def made_by_steps(
+    def compute_by_steps(
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
     ) -> tuple[Matrix, list[T]]:
         found = each(
-            *(self._cluster.spark, _made_of_steps, list(self._steps())),
+            *(self._cluster.spark, _computed_of_steps, list(self._steps())),
             *(kernel, args, self._cluster.folder),
         )
         return self._of([made for made, _ in found], self._shape), [one for _, one in found]
 
-    def made_by_ranks(
+    def compute_by_ranks(
         self,
         kernel: Callable[..., dict[str, Array]],
         *args: Any,
@@ -199,7 +199,7 @@ class SparkMatrix(Matrix):
     ) -> Matrix:
         blocks = list(self._ranks(ranks))
         found = each(
-            *(self._cluster.spark, _made_of_ranks, blocks),
+            *(self._cluster.spark, _computed_of_ranks, blocks),
             *(kernel, args, self._cluster.folder),
         )
         return self._of(found, (self._shape[0], sum(len(block.ranks) for block in blocks)))
@@ -208,7 +208,7 @@ class SparkMatrix(Matrix):
         self, names: Sequence[str], kernel: Callable[..., Array], *args: Any
     ) -> Matrix:
         # Writing the result once costs less than computing it twice.
-        made, _ = self.made_by_steps(_computed_quantities, tuple(names), kernel, args)
+        made, _ = self.compute_by_steps(_computed_quantities, tuple(names), kernel, args)
         return self.merged_with(made)
 
     def only(self, *names: str) -> Matrix:
@@ -291,7 +291,7 @@ def _run_kernel(remote: _RemoteBlock, kernel: Callable[..., T], args: tuple[Any,
     return kernel(remote.block(), *args)
 
 
-def _made_of_steps(
+def _computed_of_steps(
     remote: _RemoteBlock,
     kernel: Callable[..., tuple[dict[str, Array], T]],
     args: tuple[Any, ...],
@@ -306,7 +306,7 @@ def _made_of_steps(
     }, found
 
 
-def _made_of_ranks(
+def _computed_of_ranks(
     remote: _RemoteBlock,
     kernel: Callable[..., dict[str, Array]],
     args: tuple[Any, ...],

@@ -231,8 +231,8 @@ def _read_file(file: SourceFile, task: _Task) -> _FileResult:
         whole = unpacked_whole(file.where, file.read())
         parsed = reading.read_ahead(file.name, whole.data)
         identified = reading.add_file(file.name, file.where, whole.data, parsed)
-        if whole.broke_off:
-            reading.broke_off(file.name)
+        if whole.truncated:
+            reading.truncated(file.name)
         if isinstance(identified.format, LogRecordsFormat):
             # A record may be incomplete, with the rest in another file of the folder.
             records = {*reading.records.pieces, ("", _folder(file))}

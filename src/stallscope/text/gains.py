@@ -24,7 +24,7 @@ _NO_RANK_LATE = "no rank late at times"
 # Smaller gains round to nothing.
 _WORTH_MENTIONING = 1.005
 # These are answers to the user's questions.
-_ASKED = ("bandwidth:", "ranks:")
+_WHAT_IF = ("bandwidth:", "ranks:")
 
 
 def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
@@ -109,7 +109,7 @@ def gains(analysis: Analysis) -> list[Gain]:
     """Return the gains, faults first and the largest first; none where the logs cannot tell."""
     if analysis.bottleneck.kind == "insufficient_data":
         return []
-    fixes = [one for one in analysis.what_if if not one.fix.startswith(_ASKED)]
+    fixes = [one for one in analysis.what_if if not one.fix.startswith(_WHAT_IF)]
     slow = [one.fix for one in fixes if one.fix.startswith(("rank:", "host:"))]
     in_turn = any(one.counts_as_imbalance and not one.ranks for one in analysis.stragglers)
     # With a single slow rank, fixing it and fixing all slow ranks are the same.
@@ -129,7 +129,7 @@ def _order(one: WhatIf) -> tuple[int, float]:
 
 def answers(analysis: Analysis) -> list[Gain]:
     """Return the answers to the user's questions: another bandwidth or number of ranks."""
-    asked = [one for one in analysis.what_if if one.fix.startswith(_ASKED)]
+    asked = [one for one in analysis.what_if if one.fix.startswith(_WHAT_IF)]
     return [
         Gain(fix_title(one.fix, ()) + (" (extrapolated)" if one.extrapolated else ""), one)
         for one in asked

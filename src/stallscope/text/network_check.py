@@ -20,7 +20,7 @@ PARTS = {
 def measured(use: NetworkUse) -> str:
     """Say what was measured, when, and what was not."""
     check = use.check
-    with_what = joined([check.reduced_by, *check.reduces_with])
+    with_what = joined([check.reduced_by, check.framework, *check.reduces_with])
     size = (
         ""
         if check.as_run is None

@@ -26,7 +26,7 @@ _HEADLINES = {
     "other": "Work between steps holds this run back",
     "allreduce": "Exposed allreduce holds this run back",
     "balanced": "Two faults cost about the same",
-    "stopped": "The job stands still",
+    "stopped": "The job hangs",
     "insufficient_data": "These logs cannot show what holds the run back",
 }
 _NO_FAULT = "No fault found"
@@ -112,7 +112,9 @@ def basis(analysis: Analysis) -> str:
         epochs = f"{counted(analysis.epochs, 'epoch')}: " if analysis.epochs else ""
         return f"{epochs}{known.known_from}"
     steady = analysis.steady
-    steps = counted(len(steady), "steady step") if steady else f"{analysis.steps:,} unstamped steps"
+    steps = f"{analysis.steps:,} steps without timestamps"
+    if steady:
+        steps = counted(len(steady), "steady step")
     recorded, size = len(analysis.run.last_logs), analysis.run.size
     ranks = counted(size, "rank") if recorded == size else f"{recorded} of {size} ranks"
     for_all = f", standing for {analysis.steps:,}" if analysis.coverage.sampled_out else ""

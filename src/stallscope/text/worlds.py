@@ -11,7 +11,7 @@ _ENDS = {
     "resized": "then the number of ranks changed",
     "restarted": "then the ranks restarted",
     "killed": "then a rank ended without closing its log",
-    "stopped": "and stands still",
+    "stopped": "and hangs",
 }
 
 

@@ -26,7 +26,7 @@ class Event:
     run_id: str | None = None
     run_name: str | None = None
     condition: str | None = None
-    #: How the job stands still, as in the JSON report.
+    #: How the job hangs, as in the JSON report.
     stopped: dict[str, Any] | None = None
     #: Unique, so that a receiver can drop what it gets twice.
     id: str = field(default_factory=lambda: uuid.uuid4().hex)

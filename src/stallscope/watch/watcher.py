@@ -32,7 +32,7 @@ class _WatchedRun:
     held: set[str] = field(default_factory=set)
     undecided: set[str] = field(default_factory=set)
     completed: bool = False
-    #: How the job stood still when it was last seen so.
+    #: How the job hung when it was last seen so.
     stopped: Stopped | None = None
 
 
@@ -196,4 +196,4 @@ def _stands_still(stopped: Stopped) -> str:
 def _goes_on(stopped: Stopped, *, ended: bool) -> str:
     what = "ended" if ended else "goes on"
     duration = amount(stopped.seconds, "s")
-    return f"{what}. It stood still for at least {duration} at step {stopped.step}."
+    return f"{what}. It hung for at least {duration} at step {stopped.step}."

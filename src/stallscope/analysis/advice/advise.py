@@ -11,6 +11,7 @@ from ..gains.attribution import Attribution
 from ..gains.bottleneck import Bottleneck
 from ..ledger.ledger import Ledger
 from ..network.communication import Communication
+from ..network.network_check import NetworkUse
 from ..settings.cores import CpuLoad, crowded_cores
 from ..settings.setup import Setup
 from .communication import for_allreduce
@@ -25,6 +26,7 @@ def advise(
     ledger: Ledger,
     found: Attribution,
     communication: Communication | None = None,
+    network: NetworkUse | None = None,
     longest_stage: str | None = None,
     proposed: LoaderTrial | None = None,
 ) -> tuple[str, ...]:
@@ -36,6 +38,7 @@ def advise(
         ledger: steady steps.
         found: the run's stragglers.
         communication: the run's communication, if known.
+        network: what the network gives while nothing trains, if measured.
         longest_stage: the kind of the input's longest stage, if measured.
         proposed: a setting of the loader that keeps up, if one was tried.
     """
@@ -48,7 +51,7 @@ def advise(
     elif verdict.kind == "other":
         pieces = between_steps(setup)
     elif verdict.kind == "allreduce":
-        pieces = for_allreduce(setup, ledger, communication)
+        pieces = for_allreduce(setup, ledger, communication, network)
     elif verdict.kind == "compute":
         crowded = crowded_cores(run) if verdict.cause == "cores" else None
         if crowded is not None:

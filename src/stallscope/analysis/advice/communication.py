@@ -10,6 +10,7 @@ from stallscope.formatting.numbers import between
 from ..gains.what_if import WhatIf
 from ..ledger.ledger import Ledger
 from ..network.communication import Communication, bus_bytes, with_bandwidth
+from ..network.network_check import NetworkUse
 from ..settings.setup import Setup
 from .piece import Advice
 
@@ -37,7 +38,10 @@ _ONE_EACH = "Not if several ranks share an accelerator: NCCL needs one for each 
 
 
 def for_allreduce(
-    setup: Setup, ledger: Ledger, communication: Communication | None
+    setup: Setup,
+    ledger: Ledger,
+    communication: Communication | None,
+    network: NetworkUse | None = None,
 ) -> Iterator[Advice]:
     """Return advice that shortens exposed allreduce, the most certain first.
 
@@ -45,18 +49,32 @@ def for_allreduce(
         setup: the run's setup.
         ledger: steady steps, on which gains are replayed.
         communication: the run's communication, if known.
+        network: what the network gives while nothing trains, if measured.
     """
+    unexplained = network is not None and network.excess_share > _MOSTLY
+    if unexplained:
+        yield _not_the_network()
     half = _gain_sentence(with_bandwidth(ledger, 2))
     if setup.library == "ddp":
         yield from _buckets(setup)
     elif setup.library == "horovod":
         yield from _autotuner(setup)
         yield from _cycle_by_sizes(setup, ledger)
-    yield from _compression(setup, communication, half)
+    if not unexplained:
+        yield from _compression(setup, communication, half)
     yield _less_often(setup, half)
     yield from _hierarchy(setup)
     yield from _transport(setup)
-    yield from _network(setup, communication)
+    if network is None:
+        yield from _network(setup, communication)
+
+
+def _not_the_network() -> Advice:
+    return Advice(
+        "Look for what delays the allreduce while training, as more bandwidth would not help: leave a "
+        "CPU core per rank to the threads that reduce (fewer threads for compute, fewer loader "
+        "workers), and look for other traffic on the network"
+    )
 
 
 def _gain_sentence(gain: WhatIf) -> str:
@@ -247,12 +265,11 @@ def _network(setup: Setup, communication: Communication | None) -> Iterator[Advi
         return
     bus, network = communication.bus_bandwidth, communication.network_bandwidth
     if network is None:
+        launcher = "torchrun … -m" if setup.library == "ddp" else "horovodrun …"
         yield Advice(
-            f"Compare the {bus:.2g} GB/s of bus bandwidth during the exposed time with the bus "
-            "bandwidth that nccl-tests measures",
-            "stallscope report RUN --network-bandwidth 12.5",
-            unless="If the network is many times faster, latency dominates: use larger fusion or fewer "
-            "tensors.",
+            "Measure what the network gives for these gradients, launched like the training",
+            f"{launcher} stallscope netcheck RUN",
+            unless="Or give the network's known bus bandwidth: --network-bandwidth 12.5.",
         )
     elif bus < _MOSTLY * network:
         yield Advice(

@@ -13,13 +13,13 @@ def network_sentence(use: NetworkUse) -> str:
     """Say in one or two sentences what the network gives, and what of the exposed time it explains."""
     if use.differs:
         return (
-            f"stallscope netcheck measured another network, or with other settings: {use.differs[0]}. "
-            "Launch it like the training."
+            "stallscope netcheck measured another network, or with other settings: "
+            f"{'; '.join(use.differs)}. Launch it like the training."
         )
     if use.gradients_ms is None:
         return f"The network was measured {measured_at(use)}, without the run's gradients."
     whole = amount(use.gradients_ms.value, "ms", use.gradients_ms.ci95)
-    parts = "" if use.parts is None else f" ({_longest(use.parts)})"
+    parts = "" if use.parts is None else f" ({_largest_first(use.parts)})"
     return f"These gradients take {whole} on this network{parts}; {_exposed(use)}."
 
 
@@ -45,7 +45,7 @@ def _exposed(use: NetworkUse) -> str:
     return exposed
 
 
-def _longest(parts: Parts) -> str:
+def _largest_first(parts: Parts) -> str:
     known = {name: mean.value for name, mean in vars(parts).items() if mean is not None}
     named = sorted(known, key=lambda name: -known[name])
     return ", ".join(f"{amount(known[name], 'ms')} {name}" for name in named)

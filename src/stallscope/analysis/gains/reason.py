@@ -26,6 +26,7 @@ class Reason:
     #: are late, and at other times.
     value: float
     peers: float | None
-    #: The 95 % interval of the difference, or of the value where there are no peers.
+    #: The 95 % interval of the difference, or of the value where there are no peers. Of ranks that are
+    #: late at times: of the change of their difference from their peers.
     ci95: tuple[float, float]
     while_late: bool = False

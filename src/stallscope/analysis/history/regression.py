@@ -120,7 +120,7 @@ def regression(analyses: Iterable[Analysis]) -> list[History]:
     for analysis in analyses:
         job = _job(analysis.run)
         if analysis.step is None:
-            dropped[job].append(f"{analysis.run.name} is left out: it has no step with a length")
+            dropped[job].append(f"{analysis.run.name} is left out: it has no measured steps")
         elif any(one.run.id == analysis.run.id for one in jobs[job]):
             dropped[job].append(f"{analysis.run.name} is left out: it is there twice")
         else:

@@ -1,1 +1,1 @@
-"""Where the time of steps, epochs and the whole job goes."""
+"""Account for the time of steps, epochs and the whole job."""

@@ -121,7 +121,7 @@ def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | 
     mean, half = float(np.mean([one.s for one in steady])), _number(run, "epoch_precision_ms")
     if half is None:
         return mean, None
-    found = _between_stamps(run, steady)
+    found = _between_timestamps(run, steady)
     # Where epochs follow each other, the timestamps of their ends give a more precise mean than the
     # logged durations.
     if (
@@ -133,7 +133,7 @@ def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | 
     return mean, half / 1e3
 
 
-def _between_stamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, float] | None:
+def _between_timestamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, float] | None:
     """Return the mean time between the ends of epochs and its half width, seconds.
 
     None where lines have no timestamps, or an epoch is missing.

@@ -20,7 +20,7 @@ from ..steps.clocks import ClockSummary
 from .generations import Generations
 from .job_time import host_step_times
 from .ledger import Ledger
-from .sampled import set_aside, skipped_steps
+from .sampled import count_sampled_out, skipped_steps
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,9 @@ def coverage(run: Run, generations: Generations) -> Coverage:
     steps = sum(len(world.steps) for world in worlds) + skipped
     used = sum(len(ledger) for ledger in ledgers)
     complete = sum(int(ledger.cells.summed(_complete)) for ledger in ledgers)
-    return Coverage(steps, complete, used - complete, skipped + set_aside(run, worlds, ledgers))
+    return Coverage(
+        steps, complete, used - complete, skipped + count_sampled_out(run, worlds, ledgers)
+    )
 
 
 def _complete(block: Block) -> int:
@@ -203,7 +205,7 @@ def _complete(block: Block) -> int:
     return int(block["measured"].all(axis=1).sum())
 
 
-def lacks_most(ledgers: Sequence[Ledger]) -> tuple[int, int]:
+def least_complete_rank(ledgers: Sequence[Ledger]) -> tuple[int, int]:
     """Find the rank without timestamps in most steps; return it and the number of these steps."""
     lacking: dict[int, int] = {}
     for ledger in ledgers:

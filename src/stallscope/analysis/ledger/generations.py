@@ -46,7 +46,7 @@ class Generations:
         ledgers = [build_ledger(world) for world in worlds]
         warm = [warm_up_steps(ledger) for ledger in ledgers]
         to_wall = [first_log(run, world).wall_minus_monotonic for world in worlds]
-        kept = like_the_last(worlds, ledgers)
+        kept = same_ranks_as_last(worlds, ledgers)
         ledger = concatenated([ledgers[index] for index in kept])
         warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
         steady = steady_of(ledger, warm_up)
@@ -77,7 +77,7 @@ class Generations:
         return any(int(world.steps[0]) == 0 for world in self.worlds[index + 1 :])
 
 
-def like_the_last(worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
+def same_ranks_as_last(worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
     """Return the indices of the generations with the same ranks on the same hosts as the last one.
 
     Across other changes, a job has no figures per rank.

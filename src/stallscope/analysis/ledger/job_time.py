@@ -1,4 +1,4 @@
-"""Where the whole job's time went: steps, and everything else."""
+"""Split the job's wall time into steps and everything else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JobTime:
     restart: float
     #: Steps that a later world trained again.
     repeated: float
-    #: The job stood still: a step that took very long, or that never ended.
+    #: The job hung: a step that took very long, or that never ended.
     stopped: float
     validation: float
     checkpoint: float
@@ -64,7 +64,7 @@ def world_times(run: Run, generations: Generations, stands_still_s: float) -> li
     Args:
         run: the run.
         generations: its ledgers.
-        stands_still_s: how long the job has been standing still at the end, seconds.
+        stands_still_s: how long the job has been hanging at the end, seconds.
     """
     began, ended = _span(run, generations)
     filled = generations.filled
@@ -123,7 +123,7 @@ def _of_world(
 
 
 def stood_still(total: Ints, warm: Bools) -> Ints:
-    """Return per step its time above the usual, if it took so long that the job stood still."""
+    """Return per step its time above the usual, if it took so long that the job hung."""
     settled = total[~warm]
     if not len(settled):
         return np.zeros(len(total), np.int64)

@@ -169,9 +169,9 @@ class Ledger:
     def mean_ms(self, name: str, by_cause: bool = False) -> Mean:
         """Return the mean of an entry in milliseconds, with its interval."""
         per_step = self.by_cause(name) if by_cause else self.entry(name)
-        return self.as_sure_as_clocks(name, mean_with_interval(per_step)).scaled(1e-6)
+        return self.widened_by_clocks(name, mean_with_interval(per_step)).scaled(1e-6)
 
-    def as_sure_as_clocks(self, name: str, mean: Mean) -> Mean:
+    def widened_by_clocks(self, name: str, mean: Mean) -> Mean:
         """Widen a mean in nanoseconds by the errors of clocks and late timestamps."""
         if name in ("other", "allreduce"):
             mean = mean.minus(Mean(0.0, (-2 * self.boundary_sd, 2 * self.boundary_sd)))
@@ -208,7 +208,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
     cuts = _cuts(aligned, ended).of(chosen)
     stamps = aligned.cells.take(chosen)
     start, reduced = origin[chosen], ended[chosen]
-    made, parts = stamps.made_by_steps(_taken_apart, start, cuts)
+    made, parts = stamps.compute_by_steps(_taken_apart, start, cuts)
     of_steps = (np.concatenate(own) for own in zip(*parts, strict=True))
     reference, second, critical, last, last_ready, latest = of_steps
     allreduce = reduced - last_ready

@@ -69,7 +69,7 @@ def skipped_steps(run: Run) -> int:
     return int(pc.sum(most["steps_sum_max"]).as_py() or 0)
 
 
-def set_aside(run: Run, worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> int:
+def count_sampled_out(run: Run, worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> int:
     """Mark steps that are recorded only to time the next one, and are in no ledger."""
     sampling = sampling_of(run)
     if sampling is None:
@@ -92,7 +92,7 @@ def skipped_time(run: Run, world: AlignedSteps) -> tuple[int, int, int]:
     at = np.flatnonzero((np.diff(world.steps) > 1) & known)
     begin, end = ended[at], ended[at + 1]
     between = [_within(world, kind, begin, end) for kind in _PAUSES]
-    steps = int((end - begin).sum()) - sum(between) + _behind_the_last(run, world, int(ended[-1]))
+    steps = int((end - begin).sum()) - sum(between) + _after_last_step(run, world, int(ended[-1]))
     return steps, between[0], between[1]
 
 
@@ -100,7 +100,7 @@ def _reduced_first(block: Block) -> Ints:
     return earliest(block["reduced"])
 
 
-def _behind_the_last(run: Run, world: AlignedSteps, last: int) -> int:
+def _after_last_step(run: Run, world: AlignedSteps, last: int) -> int:
     """Return the nanoseconds of steps after the last recorded one, on the first rank's clock."""
     table = run.intervals
     own = pc.and_(pc.equal(table["kind"], SKIPPED), pc.equal(table["rank"], world.ranks[0]))
@@ -125,7 +125,7 @@ def _within(world: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:
     return int(spent.max(initial=0))
 
 
-def unlike_the_rest(run: Run, steady: Ledger) -> str | None:
+def sampling_bias_warning(run: Run, steady: Ledger) -> str | None:
     """Return the stage in which the sampled steps differ from the others by more than chance.
 
     The sums of the others are in the logs, so the mean over all steps is known exactly.
@@ -148,7 +148,7 @@ def unlike_the_rest(run: Run, steady: Ledger) -> str | None:
         if abs(mean.value - rest) > max(far, _NEGLIGIBLE * rest):
             return (
                 f"{name} took {mean.value / 1e6:.3g} ms on average in the steps that were recorded in "
-                f"full and {rest / 1e6:.3g} ms in the others: what is said of the former may not hold "
+                f"full and {rest / 1e6:.3g} ms in the others: their figures may not hold "
                 "of all"
             )
     return None

@@ -1,9 +1,9 @@
 """Compare a run's exposed allreduce with what its network gives, as ``stallscope netcheck`` measured it.
 
 A message of n bytes takes negotiation + latency + n / bandwidth. One message of a few bytes gives the
-first two together, several of them at once, which cannot be fused, tell them apart, and one message
-with all bytes of the gradients gives the third. What the gradients take beyond that, reduced as the run
-does it, is the cost of fusion: of copies, and of more messages than one.
+first two together. Several of them at once, which are not fused, separate the two, and one message with
+all bytes of the gradients gives the third. What the gradients take beyond that, reduced as the run does
+it, is the cost of fusion: of copies, and of more messages than one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallscope.arrays.lazy_scipy import scipy_stats
-from stallscope.arrays.stats import Mean
+from stallscope.arrays.stats import Mean, autocorrelation_time
+from stallscope.collector.netcheck.parts import mbit_s, parts_of
 from stallscope.formatting.lists import joined
 from stallscope.run import NetworkCheck, PairRounds, Rounds, Run
 
@@ -26,18 +27,24 @@ from .communication import bus_bytes
 # Settings that change what an allreduce takes.
 _SETTINGS = (
     *("HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME", "HOROVOD_HIERARCHICAL_ALLREDUCE"),
+    *("HOROVOD_CACHE_CAPACITY", "HOROVOD_TORUS_ALLREDUCE", "HOROVOD_NUM_NCCL_STREAMS"),
     *("HOROVOD_GLOO_IFACE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE"),
     *("HOROVOD_CPU_OPERATIONS", "HOROVOD_CONTROLLER", "NCCL_ALGO", "NCCL_PROTO"),
 )
 _REDUCERS = {"ddp": "torch.distributed"}
-# A pair of hosts is slow if its rate is less than this share of the median pair's.
-_SLOW_SHARE = 0.5
+# A pair of hosts is slow if its rate is less than this share of the faster pairs' (the upper quartile):
+# all pairs of a slow host are slow, which may be most of them.
+_SLOW_SHARE, _FASTER = 0.5, 0.75
+# Gradients of another run are these if their bytes differ by no more than this share.
+_SAME_BYTES = 0.05
+# The fewest independent values of which a median has an interval.
+_FEWEST_VALUES = 6
 _FEWEST_PAIRS = 3
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What the milliseconds of a step's gradients consist of; None where they cannot be told apart."""
+    """What the milliseconds of a step's gradients consist of; they add up."""
 
     bandwidth: Mean
     latency: Mean
@@ -94,6 +101,14 @@ class NetworkUse:
             return None
         return self.exposed_ms.minus(self.gradients_ms)
 
+    @property
+    def excess_share(self) -> float:
+        """Return the least share of exposed allreduce that the network alone does not explain."""
+        excess, exposed = self.excess_ms, self.exposed_ms
+        if excess is None or excess.ci95 is None or exposed is None or exposed.value <= 0:
+            return 0.0
+        return max(0.0, excess.ci95[0]) / exposed.value
+
 
 def network_use(run: Run, exposed_ms: Mean | None) -> NetworkUse | None:
     """Compare a run with the newest measurement of its network, otherwise of any; None without one.
@@ -120,34 +135,67 @@ def network_use(run: Run, exposed_ms: Mean | None) -> NetworkUse | None:
 
 
 def median_ms(us: Sequence[float]) -> Mean:
-    """Return the median of some microseconds, in milliseconds, with its exact interval for any law.
+    """Return the median of consecutive microseconds, in milliseconds, with its interval for any law.
 
-    The interval is that of the binomial test (``scipy.stats.quantile_test``): None below six values.
+    The interval is that of the binomial test (``scipy.stats.quantile_test``), of so many of the values
+    as are independent; None below six of them.
     """
     values = np.asarray(us, np.float64) / 1e3
-    interval = scipy_stats.quantile_test(values, p=0.5).confidence_interval(0.95)
-    ends = float(interval.low), float(interval.high)
-    return Mean(float(np.median(values)), ends if all(map(math.isfinite, ends)) else None)
+    apart = math.ceil(autocorrelation_time(values))
+    independent = values[::apart]
+    if len(independent) < _FEWEST_VALUES:
+        return Mean(float(np.median(values)), None)
+    interval = scipy_stats.quantile_test(independent, p=0.5).confidence_interval(0.95)
+    return Mean(float(np.median(values)), (float(interval.low), float(interval.high)))
 
 
 def _differences(run: Run, check: NetworkCheck) -> Iterator[str]:
+    setup = Setup.of(run)
     if check.size != run.size:
         yield f"measured on {check.size:,} rank(s), and the run has {run.size:,}"
     elif not run.missing_ranks:
         own = Counter(log.host for log in run.last_logs.values())
         if own != Counter(check.hosts):
             yield f"measured on {_places(Counter(check.hosts))}, and the run was on {_places(own)}"
-    setup = Setup.of(run)
     reducer = _REDUCERS.get(setup.library or "", setup.library)
     if reducer is not None and reducer != check.reduced_by:
         yield f"measured with {check.reduced_by}, and the run reduces with {reducer}"
-    then, now = check.reduces_with, setup.reduces_with
+    then, now = check.reduces_with, _libraries(setup)
     if then and now and then != now:
         yield f"reduced by {joined(then)}, and in the run by {joined(now)}"
+    yield from _of_other_gradients(run, setup, check)
     for name in _SETTINGS:
         was, is_now = (one.get(name, "not set") for one in (check.settings, setup.settings))
         if was != is_now:
             yield f"{name} was {was}, and in the run it was {is_now}"
+
+
+def _libraries(setup: Setup) -> tuple[str, ...]:
+    """Return the libraries that carry the run's gradients; nothing if they are not known.
+
+    Horovod that was built with NCCL reduces without it on CPUs. PyTorch names libraries by device, as in
+    ``cpu:gloo,cuda:nccl``, or ``undefined`` where it chooses one itself.
+    """
+    found = []
+    for name in ",".join(setup.reduces_with or ()).split(","):
+        device, _, library = name.rpartition(":")
+        if library == "undefined":
+            return ()
+        other_device = bool(device) and (device == "cuda") is not bool(setup.gpu)
+        if library and not other_device and (setup.gpu or library != "nccl"):
+            found.append(library)
+    return tuple(found)
+
+
+def _of_other_gradients(run: Run, setup: Setup, check: NetworkCheck) -> Iterator[str]:
+    """Yield that the measurement was made for another run, with more or fewer bytes."""
+    total = setup.gradient_bytes
+    if check.run_id in (None, run.id) or check.as_run is None or not total:
+        return
+    expected = total / 2 if "16" in (setup.compression or "") else total
+    if abs(check.as_run.bytes - expected) > _SAME_BYTES * expected:
+        theirs, own = (f"{size / 1e6:,.3g} MB" for size in (check.as_run.bytes, expected))
+        yield f"measured for run {check.run_id}, with {theirs} of gradients, and this run has {own}"
 
 
 def _places(hosts: Counter[str]) -> str:
@@ -159,21 +207,30 @@ def _parts(check: NetworkCheck) -> Parts | None:
     several = next((rounds for rounds in check.tiny if rounds.messages > 1), None)
     if check.as_run is None or check.together is None or one is None or several is None:
         return None
-    together, small = median_ms(check.together.us), median_ms(one.us)
-    more = median_ms(several.us).minus(small).scaled(1 / (several.messages - 1))
-    negotiated = check.reduced_by == "horovod"
+    rounds = (check.as_run, check.together, one, several)
+    as_run, together, small, more = (median_ms(found.us) for found in rounds)
+    count, negotiates = several.messages, check.reduced_by == "horovod"
+    values = parts_of(
+        as_run.value, together.value, small.value, more.value, count, negotiates=negotiates
+    )
+    of_one = 1 / (count - 1)
+    latency = more.minus(small).scaled(of_one) if negotiates else small
+    negotiation = small.scaled(1 + of_one).minus(more.scaled(of_one))
     return Parts(
-        bandwidth=_not_negative(together.minus(small)),
-        latency=_not_negative(more) if negotiated else small,
-        negotiation=_not_negative(small.minus(more)) if negotiated else None,
-        fusion=_not_negative(median_ms(check.as_run.us).minus(together)),
+        bandwidth=_around(values.bandwidth, together.minus(small)),
+        latency=_around(values.latency, latency),
+        negotiation=None
+        if values.negotiation is None
+        else _around(values.negotiation, negotiation),
+        fusion=_around(values.fusion, as_run.minus(together)),
     )
 
 
-def _not_negative(part: Mean) -> Mean:
-    """Return the part without what only noise makes negative."""
-    ends = None if part.ci95 is None else (max(0.0, part.ci95[0]), max(0.0, part.ci95[1]))
-    return Mean(max(0.0, part.value), ends)
+def _around(value: float, found: Mean) -> Mean:
+    """Return a part with the interval that was found, which noise may let begin below zero."""
+    if found.ci95 is None:
+        return Mean(value, None)
+    return Mean(value, (max(0.0, min(found.ci95[0], value)), max(found.ci95[1], value)))
 
 
 def _message(rounds: Rounds, ranks: int) -> MessageTime:
@@ -184,14 +241,14 @@ def _message(rounds: Rounds, ranks: int) -> MessageTime:
 def _pairs(check: NetworkCheck) -> tuple[PairRate, ...]:
     measured = [pair for pair in check.pairs if pair.us and min(pair.us) > 0]
     rates = [_rate(pair) for pair in measured]
-    usual = float(np.median([rate.value for rate in rates])) if rates else 0.0
-    told_apart = len(rates) >= _FEWEST_PAIRS
+    faster = float(np.quantile([rate.value for rate in rates], _FASTER)) if rates else 0.0
+    comparable = len(rates) >= _FEWEST_PAIRS
     found = [
         PairRate(
             pair.hosts,
             rate,
             median_ms(pair.small_us) if pair.small_us else None,
-            told_apart and rate.value < _SLOW_SHARE * usual,
+            comparable and rate.value < _SLOW_SHARE * faster,
         )
         for pair, rate in zip(measured, rates, strict=True)
     ]
@@ -200,10 +257,10 @@ def _pairs(check: NetworkCheck) -> tuple[PairRate, ...]:
 
 def _rate(pair: PairRounds) -> Mean:
     """Return Mbit/s each way, without what starting an exchange takes."""
-    ms, small = median_ms(pair.us), median_ms(pair.small_us or (0.0,)).value
-    start = small if small < ms.value else 0.0
-    mbit = pair.bytes * 8 / 1e3
-    ends = None
-    if ms.ci95 is not None and ms.ci95[0] > start:
-        ends = (mbit / (ms.ci95[1] - start), mbit / (ms.ci95[0] - start))
-    return Mean(mbit / (ms.value - start), ends)
+    ms = median_ms(pair.us)
+    small_ms = median_ms(pair.small_us).value if pair.small_us else 0.0
+    rates = [
+        mbit_s(pair.bytes, 1e3 * value, 1e3 * small_ms)
+        for value in (ms.value, *(ms.ci95 or ())[::-1])
+    ]
+    return Mean(rates[0], None if ms.ci95 is None else (rates[1], rates[2]))

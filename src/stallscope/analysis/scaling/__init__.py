@@ -4,7 +4,7 @@ from .held_out import HeldOut, TrackRecord, held_out, track_record
 from .jobs import FACTS, untimed
 from .points import Point, Scaled
 from .projection import Projected
-from .series import Series, SizeTest, scaling
+from .series import ScalingSeries, SizeTest, scaling
 
 __all__ = [
     "FACTS",
@@ -12,7 +12,7 @@ __all__ = [
     "Point",
     "Projected",
     "Scaled",
-    "Series",
+    "ScalingSeries",
     "SizeTest",
     "TrackRecord",
     "held_out",

@@ -132,7 +132,7 @@ def _ratio_of_rounded(one: Mean, other: Mean) -> Mean:
     return Mean(value, (one.ci95[0] / other.ci95[1], one.ci95[1] / other.ci95[0]))
 
 
-def held_against(point: Point, single: Point | None, alone: Point | None, first: Point) -> Scaled:
+def compare_sizes(point: Point, single: Point | None, alone: Point | None, first: Point) -> Scaled:
     """Compare a point with one rank, the program without a launcher, and the smallest size."""
     return Scaled(
         point,

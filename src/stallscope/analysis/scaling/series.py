@@ -21,7 +21,7 @@ from ..network.communication import CommunicationModel, fit_communication
 from ..result import Analysis
 from .jobs import alike, jobs_of, value_of
 from .pace import FEWEST_REPEATS, Pace, Unit, pace_of
-from .points import Point, Scaled, held_against, points_of
+from .points import Point, Scaled, compare_sizes, points_of
 from .projection import Projected, communication_of, projection
 from .warnings import fault_of, warnings_of
 
@@ -45,7 +45,7 @@ class SizeTest:
 
 
 @dataclass(frozen=True)
-class Series:
+class ScalingSeries:
     """One job on several numbers of ranks, ascending.
 
     ``weak``: the work per rank is constant; ``strong``: the work of all ranks together is.
@@ -69,7 +69,7 @@ class Series:
 
 def scaling(
     analyses: Iterable[Analysis], by: str | None = None, *, one_per_size: bool = False
-) -> list[Series]:
+) -> list[ScalingSeries]:
     """Group runs by job, and show how each job scales; the largest job first.
 
     Runs without times or without a known number of processes are left out; ``untimed`` lists them.
@@ -100,7 +100,7 @@ def _rank_as_stand_in(pace: Pace) -> tuple[bool, str]:
     return fault_of(pace.analysis) is None, str(when or "")
 
 
-def _series_of(job: Sequence[Pace], by: str | None) -> list[Series]:
+def _series_of(job: Sequence[Pace], by: str | None) -> list[ScalingSeries]:
     """Make the job's series; runs without a common unit become separate series."""
     unit = _unit(job)
     if unit is not None:
@@ -129,7 +129,7 @@ def _one_data_set(runs: Sequence[Pace]) -> bool:
     return least < most and max(totals) < _SAME_STEPS * min(totals)
 
 
-def _series(runs: Sequence[Pace], unit: Unit, by: str | None) -> Series:
+def _series(runs: Sequence[Pace], unit: Unit, by: str | None) -> ScalingSeries:
     alone = [run for run in runs if _without_launcher(run)]
     launched = [run for run in runs if not _without_launcher(run)]
     # Without a run of the launcher on one rank, use the program without a launcher.
@@ -145,13 +145,13 @@ def _series(runs: Sequence[Pace], unit: Unit, by: str | None) -> Series:
     # A projection starts from steady steps, and is compared with those of one rank.
     from_steps = points[-1].from_steps and (single is None or single.from_steps)
     first = runs[0].analysis
-    return Series(
+    return ScalingSeries(
         name=_name(first) if by is None else value_of(first.run, by),
         kind=kind,
         synthetic=first.run.synthetic,
         data_known=any(run.from_steps for run in runs),
         unit=unit,
-        points=tuple(held_against(point, single, by_itself, points[0]) for point in points),
+        points=tuple(compare_sizes(point, single, by_itself, points[0]) for point in points),
         alone=by_itself,
         model=model,
         projection=projection(points, single, model) if kind == "weak" and from_steps else (),

@@ -20,7 +20,7 @@ from .clocks import Clocks, align_clocks
 from .link_delays import corrected_by_links
 
 #: Timestamps of a step, in their order.
-STAMPS = ("begin", "data", "ready", "reduced", "end")
+TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
 
 _BETWEEN_STEPS = pa.array(["validation", "checkpoint"])
 
@@ -90,7 +90,7 @@ def align(run: Run, generation: int) -> AlignedSteps:
     """Pivot one generation's steps and align the hosts' clocks."""
     table = of_generation(run.steps, generation)
     sessions = np.array(run.sessions) if any(log.continues for log in run.logs) else None
-    dense = pivot(table, (*STAMPS, "samples"), run.allocate, sessions)
+    dense = pivot(table, (*TIMESTAMPS, "samples"), run.allocate, sessions)
     last_log = run.last_logs_of(generation)
     logs = [last_log[rank] for rank in dense.ranks]
     clocks = align_clocks(
@@ -123,9 +123,9 @@ def on_one_clock(cells: Matrix, clocks: Clocks, complete: bool = False) -> Matri
         clocks: their offsets.
         complete: whether it is known that no timestamp is missing.
     """
-    made, _ = cells.made_by_steps(_measured, clocks, () if complete else STAMPS)
+    made, _ = cells.compute_by_steps(_measured, clocks, () if complete else TIMESTAMPS)
     cells = cells.merged_with(made)
-    return cells.with_computed(STAMPS, _shifted, clocks) if len(clocks.names) > 1 else cells
+    return cells.with_computed(TIMESTAMPS, _shifted, clocks) if len(clocks.names) > 1 else cells
 
 
 def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict[str, Array], None]:

@@ -22,7 +22,7 @@ from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from .causality import UNBROKEN, Bounds
-from .completions import OfClocks
+from .completions import ClockCompletions
 
 # Long enough to average over completion jitter, short enough to follow slewed clocks.
 _WINDOW = 51
@@ -169,7 +169,7 @@ def align_clocks(
     names = tuple(dict.fromkeys(domains))
     index = {name: at for at, name in enumerate(names)}
     of_rank = np.array([index[name] for name in domains])
-    seen = OfClocks.of(stamps, of_rank, len(names))
+    seen = ClockCompletions.of(stamps, of_rank, len(names))
     skew = seen.skew(of_rank)
     if len(names) == 1:
         clocks = Clocks(

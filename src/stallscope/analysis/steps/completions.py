@@ -12,7 +12,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
-class OfClocks:
+class ClockCompletions:
     """S steps × C clocks, nanoseconds on each clock."""
 
     #: The last of a clock's ranks to be ready, ``NULL`` where none was.
@@ -25,7 +25,7 @@ class OfClocks:
     apart: Ints
 
     @classmethod
-    def of(cls, stamps: Matrix, of_rank: Ints, clocks: int) -> OfClocks:
+    def of(cls, stamps: Matrix, of_rank: Ints, clocks: int) -> ClockCompletions:
         """Summarise ``ready`` and ``reduced`` of all ranks.
 
         Args:
@@ -33,7 +33,7 @@ class OfClocks:
             of_rank: per rank, the index of its clock.
             clocks: how many there are.
         """
-        found = stamps.by_steps(_of_clocks, of_rank, clocks)
+        found = stamps.by_steps(_clock_completions, of_rank, clocks)
         return cls(*(np.concatenate(parts, axis=1).T for parts in zip(*found, strict=True)))
 
     def skew(self, of_rank: Ints) -> Floats:
@@ -52,8 +52,8 @@ def _median(apart: Ints) -> float:
     return float(np.median(known)) if len(known) else float("nan")
 
 
-def _of_clocks(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Compute the fields of OfClocks for a block of steps, C × steps each."""
+def _clock_completions(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Compute the fields of ClockCompletions for a block of steps, C × steps each."""
     order = np.argsort(of_rank, kind="stable")
     starts = np.searchsorted(of_rank[order], np.arange(clocks))
     ready, reduced = (_in_order(block[name].T, order) for name in ("ready", "reduced"))

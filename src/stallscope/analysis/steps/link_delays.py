@@ -1,4 +1,4 @@
-"""How far links between hosts may delay completions, and so how wrong clocks may be that rest on them.
+"""Bound the errors of clocks by how far links between hosts may delay completions.
 
 Completions of one allreduce differ by no more than about a round trip: that is part of a clock's error,
 and cannot be told from an offset. Behind a slow link the last piece of every allreduce arrives late, by
@@ -51,7 +51,7 @@ def corrected_by_links(run: Run, logs: Sequence[Log]) -> Callable[[Clocks], Cloc
         # In most of the time.
         trip = max(link.round_trip_ms[2] for link in found)
         return partial(_delayed, delay=trip * 1e6)
-    delay = _delay_behind(slow, run)
+    delay = _delay_of_link(slow, run)
     if walls is None:
         return partial(_delayed, delay=delay)
     return partial(_on_wall_clocks, delay=delay, walls=walls)
@@ -78,7 +78,7 @@ def _on_wall_clocks(clocks: Clocks, delay: float, walls: _WallClocks) -> Clocks:
     return replace(clocks, method="wall clocks", offset=offset, link_delay=own)
 
 
-def _delay_behind(slow: SlowLinks, run: Run) -> float:
+def _delay_of_link(slow: SlowLinks, run: Run) -> float:
     """Return how late a piece of an allreduce is behind slow links, nanoseconds."""
     gradients = run.fact("gradient_bytes")
     # In a ring each rank has one piece per rank.

@@ -1,4 +1,4 @@
-"""Which link is slow, from what the kernel counted of the ranks' own connections."""
+"""Find slow links, from what the kernel counted of the ranks' own connections."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def slow_links(found: Sequence[Link]) -> SlowLinks | None:
         # The quartiles must not overlap.
         apart = max(link.mbit_s[2] for link in slow) < min(link.mbit_s[0] for link in others)
         much = slow[-1].mbit_s[1] < _SLOW_SHARE * others[0].mbit_s[1]
-        if apart and much and all(_is_in_the_way(link, others) for link in slow):
+        if apart and much and all(_is_congested(link, others) for link in slow):
             own, usual = (median(link.mbit_s[1] for link in some) for some in (slow, others))
             return SlowLinks(tuple(slow), _common_host(slow, others), own, usual)
     return None
 
 
-def _is_in_the_way(link: Link, others: Sequence[Link]) -> bool:
+def _is_congested(link: Link, others: Sequence[Link]) -> bool:
     """Whether bytes queue before a link, or are lost there, more than on others."""
     usual = median(other.round_trip_ms[1] for other in others)
     queues = link.round_trip_ms[0] > max(_LONGER_TRIPS * usual, _LEAST_QUEUE_MS)

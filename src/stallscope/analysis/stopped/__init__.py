@@ -1,1 +1,1 @@
-"""Whether a job stands still, and which ranks the others wait for."""
+"""Find out whether a job hangs, and which ranks the others wait for."""

@@ -1,4 +1,4 @@
-"""Say how a job stands still: which ranks are missing, where they are, and who waits."""
+"""Say how a job hangs: which ranks are missing, where they are, and who waits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def evidence(
     waiting: Sequence[Position],
     seen: Sequence[Position],
 ) -> Iterator[str]:
-    """Yield the sentences about a job that stands still.
+    """Yield the sentences about a job that hangs.
 
     Args:
         seconds: for how long no step has finished.
@@ -168,7 +168,7 @@ def _all_wait(run: Run, waiting: Sequence[Position]) -> str:
     if run.missing_ranks:
         cause = f"{listed('rank', run.missing_ranks)} left no log here and may be missing there."
     else:
-        cause = "the network or the reduction itself stands still."
+        cause = "the network or the reduction itself hangs."
     if first.waits_in_reduction:
         return f"All ranks with a log wait in the same allreduce: {cause}"
     return f"All ranks with a log {_doing(first, True)}: {cause}"

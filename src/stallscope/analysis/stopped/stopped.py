@@ -1,4 +1,4 @@
-"""Find out whether a job stands still, which ranks the others wait for, and where those are.
+"""Find out whether a job hangs, which ranks the others wait for, and where those are.
 
 A collective needs all ranks. So ranks whose gradients are ready wait, as do those whose stack shows
 another collective, and those that have come less far are missing. Where all ranks wait in the same
@@ -56,11 +56,11 @@ class StoppedRank:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A job that stands still."""
+    """A job that hangs."""
 
     #: When the last rank made progress, in UTC; None if unknown.
     since: datetime | None
-    #: How long it had been standing still when a rank was last seen.
+    #: How long it had been hanging when a rank was last seen.
     seconds: float
     step: int
     #: The ranks that have not arrived; empty if all ranks wait.
@@ -72,7 +72,7 @@ class Stopped:
 
 
 def find_stopped(run: Run) -> Stopped | None:
-    """Return how a run stands still; None if it makes progress, has ended, or was not seen waiting."""
+    """Return how a run hangs; None if it makes progress, has ended, or was not seen waiting."""
     logs = list(run.last_logs.values())
     seen = [rank for rank in map(Position.of, logs) if rank is not None]
     if not seen:
@@ -148,7 +148,7 @@ def _last_step(part: pa.Table, generation: int) -> int:
 
 
 def stopped_verdict(stopped: Stopped) -> Bottleneck:
-    """Return the verdict on a run that stands still."""
+    """Return the verdict on a run that hangs."""
     stages = {rank.stage for rank in stopped.ranks}
     stage = stages.pop() if len(stages) == 1 else None
     return Bottleneck(

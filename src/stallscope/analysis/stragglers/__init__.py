@@ -1,1 +1,1 @@
-"""Which ranks and hosts are slow, and in which stage."""
+"""Find slow ranks and hosts, and the stage in which they are slow."""

@@ -43,7 +43,7 @@ _RANKS_FOR_TAU = 64
 
 
 @dataclass(frozen=True)
-class SlowOnes:
+class LapTestResult:
     """Positions of the slow ones; ``too_few_steps`` if there are too few steps to name any."""
 
     named: tuple[int, ...]
@@ -57,7 +57,7 @@ def indifference(ranks: int) -> float:
     return INDIFFERENCE if ranks >= _SPREAD_RANKS else _INDIFFERENCE_OF_FEW
 
 
-def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> SlowOnes:
+def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> LapTestResult:
     """Find persistently slow ranks among those at the positions ``tested``.
 
     Args:
@@ -76,7 +76,7 @@ def _measured(block: Block, ranks: Ints) -> Ints:
 
 def slow_hosts(
     ledger: Ledger, hosts: Sequence[str], blind_ns: float = 0.0
-) -> tuple[tuple[str, ...], SlowOnes | None]:
+) -> tuple[tuple[str, ...], LapTestResult | None]:
     """Find persistently slow hosts, by the same test on the medians over each host's ranks."""
     names = list(dict.fromkeys(hosts))
     # A host with one rank is that rank: do not name it twice.
@@ -99,7 +99,7 @@ def slow_hosts(
     return slow, found
 
 
-def _slow_medians(cells: Matrix, columns: Sequence[Ints], blind_ns: float) -> SlowOnes:
+def _slow_medians(cells: Matrix, columns: Sequence[Ints], blind_ns: float) -> LapTestResult:
     """Run the test on the medians over each host's ranks."""
     medians = np.concatenate(cells.by_steps(_medians, columns), axis=1)
     of_hosts = LocalMatrix.of({"arrival": medians.T})
@@ -141,7 +141,7 @@ def _most_are_slow(means: Floats, own: Bools) -> bool:
     return bool((over > np.log1p(INDIFFERENCE)).mean() >= _MOST_OF_A_HOST)
 
 
-def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
+def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> LapTestResult:
     """Run the test.
 
     Args:
@@ -151,7 +151,7 @@ def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> SlowO
     """
     n, ranks = cells.shape[0], len(tested)
     if ranks < 2 or n < FEWEST_INDEPENDENT:
-        return SlowOnes((), 1.0, too_few_steps=True)
+        return LapTestResult((), 1.0, too_few_steps=True)
     of_steps, of_ranks = zip(*cells.by_steps(_moments, tested), strict=True)
     step_mean, (sums, squares) = np.concatenate(of_steps), added(of_ranks)
     means = sums / n / shares
@@ -164,7 +164,7 @@ def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> SlowO
     independent = n / tau
     if independent < FEWEST_INDEPENDENT:
         glaring = _glaring(cells, tested, means)
-        return SlowOnes(glaring, tau, too_few_steps=not glaring)
+        return LapTestResult(glaring, tau, too_few_steps=not glaring)
     excess = means - _median_of_others(means)
     scatter = sigma * np.sqrt(tau / (n * shares)) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
     freedom = 0.6 * (ranks - 1) * (independent - 1)
@@ -173,7 +173,7 @@ def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> SlowO
     slow = (excess - indifferent) > limit * np.maximum(scatter, 1e-12)
     slow &= _stand_out(means)
     named = tuple(np.flatnonzero(slow).tolist())
-    return SlowOnes(named, tau, too_few_steps=False)
+    return LapTestResult(named, tau, too_few_steps=False)
 
 
 def _moments(block: Block, tested: Ints) -> tuple[Floats, Floats]:

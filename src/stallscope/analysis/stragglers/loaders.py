@@ -53,7 +53,9 @@ def with_loaders_at_work(ledger: Ledger) -> Ledger:
         return ledger
     # Full queues make the first steps of an epoch short, so they do not show the loader's pace.
     step = float(max(ledger.total.mean(), np.median(ledger.total)))
-    made = ledger.cells.made_by_ranks(_held_to_pace, _Steps.of(ledger), starving, ledger.last, step)
+    made = ledger.cells.compute_by_ranks(
+        _held_to_pace, _Steps.of(ledger), starving, ledger.last, step
+    )
     cells = ledger.cells.merged_with(made)
     reference, second, last = cells.gathered(_order)
     # The last rank stays the last, although others may now be as late.

@@ -131,7 +131,7 @@ def without_faulty(ledger: Ledger, faulty: Sequence[int]) -> Replay:
     quantiles = np.concatenate(
         [_quantiles(peers[begin:end], end - begin) for begin, end in pairwise(edges)]
     )
-    as_healthy = ledger.cells.made_by_ranks(_as_healthy, quantiles, edges, ranks=list(faulty))
+    as_healthy = ledger.cells.compute_by_ranks(_as_healthy, quantiles, edges, ranks=list(faulty))
     latest, who = as_healthy.gathered(_latest, "arrival")
     last = np.maximum(last_without(ledger, faulty), latest)
     decides = _shares(who[latest == last], len(faulty), len(ledger))

@@ -18,7 +18,7 @@ from stallscope.arrays.stats import mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
-from .lap_test import SlowOnes, indifference, slow_hosts, slow_ranks
+from .lap_test import LapTestResult, indifference, slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
 from .replay import mean_saved, others, some_of, without_faulty, without_lateness
 from .straggler import Straggler
@@ -96,25 +96,27 @@ def find_stragglers(
 
 def _slow_hosts(
     ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float
-) -> tuple[list[str], SlowOnes | None]:
+) -> tuple[list[str], LapTestResult | None]:
     """Find hosts that the lap test names and that do not only wait for their own loaders."""
     named, test = slow_hosts(ledger, hosts, blind_ns)
-    own = _their_own(ledger, replayed, [_of(hosts, name) for name in named])
+    own = _cost_on_their_own(ledger, replayed, [_of(hosts, name) for name in named])
     return [named[index] for index in own], test
 
 
 def _slow_ranks(
     ledger: Ledger, replayed: Ledger, tested: Sequence[int], blind_ns: float
-) -> tuple[list[int], SlowOnes]:
+) -> tuple[list[int], LapTestResult]:
     """Find ranks that the lap test names and that do not only wait for their own loaders."""
     test = slow_ranks(ledger, tested, blind_ns)
     named = [tested[index] for index in test.named]
     return [
-        named[index] for index in _their_own(ledger, replayed, [[rank] for rank in named])
+        named[index] for index in _cost_on_their_own(ledger, replayed, [[rank] for rank in named])
     ], test
 
 
-def _their_own(ledger: Ledger, replayed: Ledger, slow: Sequence[Sequence[int]]) -> list[int]:
+def _cost_on_their_own(
+    ledger: Ledger, replayed: Ledger, slow: Sequence[Sequence[int]]
+) -> list[int]:
     """Find the (groups of) ranks whose fix saves time even if others wait for their own loaders.
 
     With all other groups fixed, such a group still costs something.

@@ -21,7 +21,7 @@ _OWN_CAPACITY = 1024
 
 
 @dataclass(frozen=True)
-class TimelineSays:
+class TimelineAdvice:
     """Figures of a Timeline, and recommendations; None for what it does not show."""
 
     #: Allreduces, where fused tensors count once, and the mean number of tensors in each.
@@ -46,7 +46,7 @@ class TimelineSays:
     advice: tuple[Advice, ...]
 
 
-def timeline_says(found: Tensors) -> TimelineSays:
+def timeline_says(found: Tensors) -> TimelineAdvice:
     """Evaluate fusion, cycles and the response cache of a Timeline."""
     gradients = [one for one in found.tensors if one.operation == "ALLREDUCE"]
     steps = int(np.median([one.operations for one in gradients])) if gradients else 0
@@ -54,7 +54,7 @@ def timeline_says(found: Tensors) -> TimelineSays:
     sizes = found.fusion.bytes[found.fusion.bytes > 0]
     in_full = found.ticked / found.negotiations if found.negotiations else None
     small = float(np.mean(sizes < _SMALL_BYTES)) if len(sizes) else None
-    return TimelineSays(
+    return TimelineAdvice(
         reductions=len(fused),
         tensors_each=float(fused.mean()) if len(fused) else None,
         steps=steps,

@@ -16,7 +16,7 @@ from ..network.tensors import Tensors
 from ..result import Analysis
 from ..settings.setup import Setup
 from .during import Rounds, Tried, steps_of
-from .timelines import TimelineSays, timeline_says
+from .timelines import TimelineAdvice, timeline_says
 
 _ON = "HOROVOD_AUTOTUNE"
 # Switches without effect on one host; those of allreduce also need accelerators.
@@ -89,7 +89,7 @@ class Tuning:
     """The results of all logs."""
 
     tuned: tuple[Tuned, ...]
-    timelines: tuple[tuple[str, TimelineSays], ...]
+    timelines: tuple[tuple[str, TimelineAdvice], ...]
     warnings: tuple[str, ...]
 
 
@@ -222,9 +222,9 @@ def _why_not(
     if run.steady is None:
         return "the run's steps have no stages on every rank, or there are none"
     if settled is None:
-        return "the run ended before a step that surely had what it settled on"
+        return "the run ended before a step that certainly ran with the final setting"
     if settled.ci95 is None:
-        return "too few independent steps ran with what it settled on; train some hundred more"
+        return "too few independent steps ran with the final setting; train a few hundred more"
     if not compared:
         return (
             "no run of the same job without the autotuner is here to compare with, and the tuner itself "

@@ -16,7 +16,7 @@ from stallscope.run import Log, Run
 from ..settings.setup import number
 
 #: Timestamps within a step, in order.
-STAMPS = ("data", "ready", "reduced")
+TIMESTAMPS = ("data", "ready", "reduced")
 # A damaged log with numbers further apart must not cost memory.
 _FURTHEST_APART = 10_000_000
 
@@ -47,7 +47,7 @@ class RankLogs:
 
 
 @dataclass(frozen=True)
-class Unplaced:
+class MissingTimestamps:
     """Why timestamps could not be placed, and on which ranks."""
 
     reason: str
@@ -74,20 +74,20 @@ def rank_logs(run: Run) -> tuple[RankLogs, ...]:
     )
 
 
-def stamps_measured(run: Run) -> dict[str, float | None]:
+def timestamps_measured(run: Run) -> dict[str, float | None]:
     """Return the share of recorded steps that have each timestamp; None without steps."""
     rows = run.steps.num_rows
-    return {name: 1 - run.steps[name].null_count / rows if rows else None for name in STAMPS}
+    return {name: 1 - run.steps[name].null_count / rows if rows else None for name in TIMESTAMPS}
 
 
-def unplaced_stamps(run: Run) -> tuple[Unplaced, ...]:
+def missing_timestamps(run: Run) -> tuple[MissingTimestamps, ...]:
     """Return the recorders' reasons for timestamps that they could not place."""
     ranks: dict[str, set[int]] = {}
     for log in run.logs:
         reason = _reason(log)
         if reason:
             ranks.setdefault(reason, set()).add(log.rank)
-    return tuple(Unplaced(reason, tuple(sorted(own))) for reason, own in ranks.items())
+    return tuple(MissingTimestamps(reason, tuple(sorted(own))) for reason, own in ranks.items())
 
 
 def _amount(value: object) -> float | None:

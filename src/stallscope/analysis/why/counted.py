@@ -1,4 +1,4 @@
-"""What machines counted during the steady steps, per rank and piece of time."""
+"""Average what machines counted during the steady steps, per rank and piece of time."""
 
 from __future__ import annotations
 
@@ -50,13 +50,10 @@ class Counted:
     of: Mapping[str, Floats]
     #: The mean step, seconds.
     step_s: float
-    #: The piece in which each steady step ended.
-    piece: Ints
-
-    @property
-    def pieces(self) -> int:
-        """The number of pieces."""
-        return int(next(iter(self.of.values())).shape[1])
+    #: The number of pieces, and per steady step those in which it began and ended.
+    pieces: int
+    began: Ints
+    ended: Ints
 
     def on(self, host: str) -> list[int]:
         """Return the ranks on a host."""
@@ -92,7 +89,8 @@ def count(run: Run, world: AlignedSteps, steady: Ledger) -> Counted | None:
         sums.add(rows, piece, series.value[inside])
     means = {name: sums.means() for name, sums in found.items()}
     step_s = float(steady.total.mean()) / _SECOND
-    return Counted(world.ranks, world.hosts, means, step_s, pieces.at(steady.reduced))
+    began, ended = (pieces.at(at) for at in (steady.reduced - steady.total, steady.reduced))
+    return Counted(world.ranks, world.hosts, means, step_s, pieces.count, began, ended)
 
 
 def _usual_interval(series: Sequence[Series]) -> int:

@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
-from stallscope.arrays.types import Bools, Floats
+from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import capitalised
 from stallscope.formatting.numbers import amount, significant
 
@@ -20,7 +20,7 @@ from ..ledger.ledger import Ledger
 from ..steps.links import Link, SlowLinks
 from ..stragglers.straggler import Straggler
 from .counted import Counted
-from .signs import CPU_TIME, SIGNS, Sign
+from .symptoms import CPU_TIME, SYMPTOMS, Symptom
 from .words import advice, advice_on_link, sentence, whom
 
 _MOST_REASONS = 3
@@ -30,6 +30,8 @@ _FEWEST_VALUES = 8
 _SHARE_OF_EXCESS = 0.5
 # A step is late if it is longer than usual by at least this share of the excess of late steps.
 _LATE = 0.5
+# So many peers tell what a step took elsewhere.
+_SOME_PEERS = 16
 # What slows down all ranks is seen on so many of them.
 _NEARLY_ALL = 0.9
 _STAGES = ("input", "compute", "other")
@@ -101,15 +103,14 @@ def _of_stragglers(
         peers = [rank for rank in counted.ranks if rank not in slow]
         if not own or not peers or one.work is not None:
             continue
-        found = []
+        found: list[_Weighed] = []
         if one.pattern == "bursts":
             late = _late_pieces(counted, one, steady)
-            found = [
-                reason for sign in SIGNS for reason in _while_late(counted, sign, own, peers, late)
-            ]
-        found = found or [
-            reason for sign in SIGNS for reason in _compared(counted, sign, own, peers)
-        ]
+            for symptom in SYMPTOMS:
+                found += _while_late(counted, symptom, own, peers, late)
+        if not found:
+            for symptom in SYMPTOMS:
+                found += _compared(counted, symptom, own, peers)
         found = _without_consequences(found, one.stage)
         yield from (reason for _, reason in found[:_MOST_REASONS])
         if not found:
@@ -120,15 +121,15 @@ def _of_stragglers(
 def _of_all(counted: Counted, verdict: Bottleneck) -> Iterator[Reason]:
     """Yield what is too much on all ranks together."""
     found = []
-    for sign in SIGNS:
-        values = sign.of(counted)
-        if values is None or sign.most is None:
+    for symptom in SYMPTOMS:
+        values = symptom.of(counted)
+        if values is None or symptom.most is None:
             continue
         least, mean = _mean(_middle(values, _NEARLY_ALL)), _mean(_middle(values))
-        if mean.ci95 is not None and least.ci95 is not None and least.ci95[0] > sign.most:
-            hosts = tuple(dict.fromkeys(counted.hosts)) if sign.of_host else ()
-            reason = _reason(sign, (), hosts, mean, None, mean.ci95)
-            found.append((mean.value / sign.most, reason))
+        if mean.ci95 is not None and least.ci95 is not None and least.ci95[0] > symptom.most:
+            hosts = tuple(dict.fromkeys(counted.hosts)) if symptom.of_host else ()
+            reason = _reason(symptom, (), hosts, mean, None, mean.ci95)
+            found.append((mean.value / symptom.most, reason))
     found = _without_consequences(found, verdict.cause)
     yield from (reason for _, reason in found[:_MOST_REASONS])
 
@@ -152,69 +153,82 @@ def _without_consequences(found: Sequence[_Weighed], stage: str | None) -> list[
 
 def _compared(
     counted: Counted,
-    sign: Sign,
+    symptom: Symptom,
     own: Sequence[int],
     peers: Sequence[int],
     least: float | None = None,
 ) -> Iterator[_Weighed]:
-    """Yield a reason, with its weight, if a sign is larger on some ranks than on their peers."""
-    both = _own_and_peers(counted, sign, own, peers)
+    """Yield a reason, with its weight, if a symptom is larger on some ranks than on their peers."""
+    both = _own_and_peers(counted, symptom, own, peers)
     if both is None:
         return
     of_own, of_peers = both
     difference = _mean(of_own - of_peers)
-    least = sign.least if least is None else least
+    least = symptom.least if least is None else least
     if difference.ci95 is None or difference.value < least or difference.ci95[0] <= least / 2:
         return
     value, usual = _mean(of_own), float(np.nanmean(of_peers))
-    reason = _reason(sign, *_whose(counted, sign, own), value, usual, difference.ci95)
+    reason = _reason(symptom, *_whose(counted, symptom, own), value, usual, difference.ci95)
     yield difference.value / max(least, 1e-9), reason
 
 
 def _while_late(
-    counted: Counted, sign: Sign, own: Sequence[int], peers: Sequence[int], late: Bools
+    counted: Counted, symptom: Symptom, own: Sequence[int], peers: Sequence[int], late: Bools
 ) -> Iterator[_Weighed]:
-    """Yield a reason, with its weight, if a sign is larger on some ranks while they are late.
+    """Yield a reason, with its weight, if a symptom is larger on some ranks while they are late.
 
     What also changes on their peers is no reason: the differences from them are compared.
     """
-    both = _own_and_peers(counted, sign, own, peers)
+    both = _own_and_peers(counted, symptom, own, peers)
     if both is None:
         return
     of_own, excess = both[0], both[0] - both[1]
-    difference = _mean(excess[late]).minus(_mean(excess[~late]))
-    least = sign.least
-    if difference.ci95 is None or difference.value < least or difference.ci95[0] <= least / 2:
+    then, otherwise = _mean(excess[late]), _mean(excess[~late])
+    if then.ci95 is None or otherwise.ci95 is None:
+        return
+    difference, least = then.value - otherwise.value, symptom.least
+    # Of few values the interval is their range: then no value may lie among the others.
+    ends = (then.ci95[0] - otherwise.ci95[1], then.ci95[1] - otherwise.ci95[0])
+    if difference < least or ends[0] <= least / 2:
         return
     value, usual = _mean(of_own[late]), float(np.nanmean(of_own[~late]))
-    whose = _whose(counted, sign, own)
-    reason = _reason(sign, *whose, value, usual, difference.ci95, while_late=True)
-    yield difference.value / least, reason
+    reason = _reason(symptom, *_whose(counted, symptom, own), value, usual, ends, while_late=True)
+    yield difference / least, reason
 
 
 def _late_pieces(counted: Counted, straggler: Straggler, steady: Ledger) -> Bools:
-    """Return the pieces with a step in which one of the straggler's ranks is late."""
+    """Return the pieces with a part of a step in which one of the straggler's ranks is late."""
+    own = [steady.ranks.index(rank) for rank in straggler.ranks]
+    others = [at for at in range(len(steady.ranks)) if at not in own]
+    some = others[:: max(1, len(others) // _SOME_PEERS)]
+    peers = np.median([_stage_of(steady, straggler.stage, at) for at in some], axis=0)
     pieces = np.zeros(counted.pieces, bool)
-    for rank in straggler.ranks:
-        at = np.full(len(steady), steady.ranks.index(rank))
-        stage = steady.of(straggler.stage, at)
-        late = stage - np.median(stage) > _LATE * straggler.excess_ms.value * 1e6
-        pieces[counted.piece[late]] = True
+    for at in own:
+        # What all ranks are slow at in a step is not this rank's lateness.
+        excess = _stage_of(steady, straggler.stage, at) - peers
+        late = excess - np.median(excess) > _LATE * straggler.excess_ms.value * 1e6
+        for first, last in zip(counted.began[late], counted.ended[late], strict=True):
+            pieces[first : last + 1] = True
     return pieces
 
 
+def _stage_of(steady: Ledger, stage: str, at: int) -> Ints:
+    """Return a stage of the rank at a position, per step."""
+    return steady.of(stage, np.full(len(steady), at))
+
+
 def _own_and_peers(
-    counted: Counted, sign: Sign, own: Sequence[int], peers: Sequence[int]
+    counted: Counted, symptom: Symptom, own: Sequence[int], peers: Sequence[int]
 ) -> tuple[Floats, Floats] | None:
-    """Return a sign of some ranks and of their peers, NaN where one of both is unknown.
+    """Return a symptom of some ranks and of their peers, NaN where one of both is unknown.
 
     None where nothing was counted, or it is of hosts on which other ranks are not slow: what is counted
     of a host explains nothing then.
     """
-    values = sign.of(counted)
+    values = symptom.of(counted)
     if values is None:
         return None
-    if sign.of_host:
+    if symptom.of_host:
         hosts = _hosts(counted, own)
         peers = [rank for rank in peers if counted.hosts[counted.ranks.index(rank)] not in hosts]
         if not peers or any(set(counted.on(host)) - set(own) for host in hosts):
@@ -229,10 +243,10 @@ def _own_and_peers(
 
 
 def _whose(
-    counted: Counted, sign: Sign, own: Sequence[int]
+    counted: Counted, symptom: Symptom, own: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the ranks that a sign is about, or the hosts."""
-    return ((), _hosts(counted, own)) if sign.of_host else (tuple(own), ())
+    """Return the ranks that a symptom is about, or the hosts."""
+    return ((), _hosts(counted, own)) if symptom.of_host else (tuple(own), ())
 
 
 def _hosts(counted: Counted, ranks: Sequence[int]) -> tuple[str, ...]:
@@ -256,7 +270,7 @@ def _mean(values: Floats) -> Mean:
 
 
 def _reason(
-    sign: Sign,
+    symptom: Symptom,
     ranks: tuple[int, ...],
     hosts: tuple[str, ...],
     value: Mean,
@@ -265,15 +279,15 @@ def _reason(
     *,
     while_late: bool = False,
 ) -> Reason:
-    text = sentence(sign.code, whom(ranks, hosts), value.value, usual, sign.unit, while_late)
+    text = sentence(symptom.code, whom(ranks, hosts), value.value, usual, symptom.unit, while_late)
     return Reason(
-        sign.code,
+        symptom.code,
         text,
         ranks,
         hosts,
-        sign.quantity,
-        sign.unit,
-        sign.series,
+        symptom.quantity,
+        symptom.unit,
+        symptom.series,
         value.value,
         usual,
         ci95,

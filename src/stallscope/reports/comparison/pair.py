@@ -54,7 +54,7 @@ def outcome(found: Comparison) -> tuple[str, str]:
         return _SAME_RUN, "A and B are one run: nothing can differ."
     step = found.step
     if step is None:
-        return "These logs cannot tell", "One of the runs has no step with a length."
+        return "Not comparable", "One run has no measured steps."
     by = step.by
     first, second = (exact(one.value, "ms", one.ci95) for one in (step.first, step.second))
     times = f"{first} in A, {second} in B"

@@ -166,11 +166,11 @@ class Index:
         """Say how much time the fixes would have saved, over the runs for which it is known."""
         known = [line.lost_h for line in self.lines if line.lost_h is not None]
         if not known:
-            return "Of none of these runs is it known what could be won back"
+            return "No run here shows a potential gain"
         worst = self.ranked[0]
         total = sum(known)
         if not total:
-            return "Nothing could be won back in these runs"
+            return "No time to gain in these runs"
         of = counted(len(self.lines), "run")
         of = of if len(known) == len(self.lines) else f"{len(known)} of {of}"
         most = "Up to " if any(line.bound for line in self.lines) else ""

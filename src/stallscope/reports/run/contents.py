@@ -1,10 +1,11 @@
-"""What a report takes from an analysis: advice, ranks that matter, facts."""
+"""Select what a report shows of an analysis: advice, ranks that matter, facts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.analysis.gains.baseline import BaselineMatch, match_single
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.formatting.lists import listed
@@ -125,11 +126,18 @@ def context(analysis: Analysis) -> list[tuple[str, str]]:
     """Return what the figures depend on: communication, clocks, and steps outside the ledger."""
     known = [
         ("Communication", communication(analysis)),
+        ("Network", network(analysis)),
         ("Clocks", clocks(analysis)),
         ("Steps in the ledger", coverage(analysis)),
         ("On one rank", "" if analysis.single is None else analysis.single.run.name),
     ]
     return [(title, text) for title, text in known if text]
+
+
+def network(analysis: Analysis) -> str:
+    """Return what the network gives; empty if unknown, or if the verdict says it already."""
+    use = analysis.network_use
+    return "" if use is None or analysis.bottleneck.kind == "allreduce" else network_sentence(use)
 
 
 def gap(analysis: Analysis) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.analysis.gains.baseline import BaselineMatch
 from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.charts.charts import TITLES, charts_of, waiting_part
@@ -244,8 +243,8 @@ def _job(analysis: Analysis) -> Section:
     moved = communication(analysis)
     if moved:
         lines.append(Text(moved, lead="Communication: "))
-    if analysis.network_use is not None:
-        lines.append(Text(network_sentence(analysis.network_use), lead="Network: "))
+    if contents.network(analysis):
+        lines.append(Text(contents.network(analysis), lead="Network: "))
     return Section("", lines)
 
 

@@ -88,7 +88,7 @@ def _run(analysis: Analysis) -> dict[str, Any]:
 
 
 def stopped_content(stopped: Stopped | None) -> dict[str, Any] | None:
-    """Return how a job stands still, as a value for JSON; None if it does not."""
+    """Return how a job hangs, as a value for JSON; None if it does not."""
     if stopped is None:
         return None
     return {
@@ -209,7 +209,9 @@ def _network_check(use: NetworkUse | None) -> dict[str, Any] | None:
     check, gradients = use.check, use.check.as_run
     return {
         "measured_at": moment(datetime.fromtimestamp(check.began / 1e9, UTC)),
-        **fields_of(check, "seconds reduced_by reduces_with device size hosts gradients_from"),
+        **fields_of(
+            check, "seconds framework reduced_by reduces_with device size hosts gradients_from"
+        ),
         "gradient_bytes": None if gradients is None else gradients.bytes,
         "gradient_tensors": None if gradients is None else gradients.messages,
         "differs": use.differs,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.formatting.numbers import amount, percent, significant
 from stallscope.text import network_check
 from stallscope.text.cells import Cells
@@ -73,7 +72,7 @@ def network_check_table(analysis: Analysis) -> Table | None:
             "": [text for _, _, text in rows],
         },
         words=frozenset({0, 2}),
-        note=f"{network_sentence(use)} {network_check.measured(use)}",
+        note=network_check.measured(use),
     )
 
 
@@ -111,7 +110,6 @@ def pairs_table(analysis: Analysis) -> Table | None:
         },
         words=frozenset({0}),
         emphasised=frozenset(at for at, pair in enumerate(use.pairs) if pair.is_slow),
-        note="Both send at once, one pair at a time. Marked are those with less than half of the median "
-        "pair's rate.",
+        note="Both send at once. Marked are pairs with less than half of the faster pairs' rate.",
         most={"md": _MOST_LINKS},
     )

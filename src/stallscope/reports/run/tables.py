@@ -347,9 +347,7 @@ def events_table(analysis: Analysis) -> Table | None:
     note = "Times count from the start of the first log, by the wall clocks of the logs' writers."
     more = len(run.events) - len(listed)
     if more:
-        note += (
-            f" {more:,} more of {len(run.events):,} are left out, those that are no trouble first."
-        )
+        note += f" {more:,} more of {len(run.events):,} are left out, the harmless ones first."
     columns = {
         "When": [events.when(one, run) for one in listed],
         "What happened": map(events.what, listed),

@@ -94,7 +94,7 @@ def _aside(analysis: Analysis) -> Iterator[Block]:
         yield Text(nothing, title="Potential gains")
     asked = answers(analysis)
     if asked:
-        yield _key_figures("What was asked", asked)
+        yield _key_figures("What-if", asked)
     step = analysis.step
     takes = "" if step is None else f"A step takes {amount(step.mean, 'ms', step.ci95)}. "
     yield Text(f"{takes}From {basis(analysis)}.", note=True)

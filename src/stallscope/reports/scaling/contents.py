@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import itemgetter
 
 from stallscope.analysis import ENTRIES
-from stallscope.analysis.scaling import Scaled, Series, TrackRecord, track_record
+from stallscope.analysis.scaling import Scaled, ScalingSeries, TrackRecord, track_record
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.analysis.scaling.warnings import fault_of
 from stallscope.arrays.stats import Mean
@@ -32,14 +32,14 @@ _INTERVALS = (
 _TIMES = {1: "twice the size", 2: "four times", 3: "eight times"}
 
 
-def title(series: Series) -> str:
+def title(series: ScalingSeries) -> str:
     """Name the job and its data."""
     if not series.data_known:
         return series.name
     return f"{series.name}, {'synthetic' if series.synthetic else 'real'} data"
 
 
-def headline(series: Series) -> str:
+def headline(series: ScalingSeries) -> str:
     """Say how well the job scales to its largest size, and what costs most."""
     last = series.points[-1]
     if len(series.points) == 1:
@@ -69,7 +69,7 @@ def _exactly(share: Mean) -> str:
     return exact_percent(share.value, share.ci95)
 
 
-def difference(series: Series) -> str:
+def difference(series: ScalingSeries) -> str:
     """Say whether sizes differ by more than repeats do."""
     found = series.difference
     if found is None:
@@ -83,7 +83,7 @@ def difference(series: Series) -> str:
     return f"Throughput per rank {word} between sizes by more than between repeats ({p})."
 
 
-def how_far_off(series: Series) -> str:
+def how_far_off(series: ScalingSeries) -> str:
     """Say how far such projections were off for published curves; empty without a projection."""
     several = sum(one.point.ranks > 1 for one in series.points)
     records = {doublings: track_record(several, doublings) for doublings in _TIMES}
@@ -107,7 +107,7 @@ def _off(times: str, record: TrackRecord) -> str:
     return f"a median of {percent(record.median)} at {times} (at most {most})"
 
 
-def rates_table(series: Series) -> Table:
+def rates_table(series: ScalingSeries) -> Table:
     """Return throughput and efficiency, size by size; projected sizes last."""
     unit, factor = rate_scale(series.unit)
     measured, projected = series.points, series.projection
@@ -135,7 +135,7 @@ def rates_table(series: Series) -> Table:
     return Table.of("Throughput and efficiency", columns, note=note)
 
 
-def _rounded(series: Series) -> str:
+def _rounded(series: ScalingSeries) -> str:
     if all(one.point.from_steps for one in series.points):
         return ""
     return (
@@ -144,7 +144,7 @@ def _rounded(series: Series) -> str:
     )
 
 
-def lost_table(series: Series, *, intervals: bool = True) -> Table | None:
+def lost_table(series: ScalingSeries, *, intervals: bool = True) -> Table | None:
     """Return where efficiency is lost, size by size; None if no size was compared with one rank."""
     compared = [one for one in series.points if one.lost and one.point.ranks > 1]
     rows = [_lost_row(one, intervals) for one in compared]
@@ -172,7 +172,7 @@ def _lost_row(one: Scaled, intervals: bool) -> tuple[str, ...]:
     return (f"{one.point.ranks:,}", *cells)
 
 
-def runs_table(series: Series) -> Table:
+def runs_table(series: ScalingSeries) -> Table:
     """Return the runs of each size with their faults."""
     rows = [
         (f"{one.point.ranks:,}", run.run.name, fault_of(run) or NOTHING)

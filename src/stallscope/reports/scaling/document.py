@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stallscope.analysis.scaling import Series
+from stallscope.analysis.scaling import ScalingSeries
 from stallscope.arrays.stats import Mean
 from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.formatting.numbers import percent, rate_scale, significant
@@ -34,14 +34,14 @@ from .contents import (
 )
 
 
-def document(series: Sequence[Series], form: str) -> Document:
+def document(series: Sequence[ScalingSeries], form: str) -> Document:
     """Build the document for a format; published curves come last."""
     sections = [section for one in series for section in _series(one, form)]
     published = None if form == "terminal" else published_table()
     return Document("Scaling", [*sections, *sections_of(published)], "series")
 
 
-def _series(series: Series, form: str) -> Iterator[Section]:
+def _series(series: ScalingSeries, form: str) -> Iterator[Section]:
     blocks: list[Block] = [Text(text) for text in (difference(series),) if text]
     if series.warnings:
         blocks.append(Listing(series.warnings, role="caveats"))
@@ -59,7 +59,7 @@ def _series(series: Series, form: str) -> Iterator[Section]:
     yield from sections_of(lost_table(series, intervals=False))
 
 
-def _short_rates_table(series: Series) -> Table:
+def _short_rates_table(series: ScalingSeries) -> Table:
     """Return the rates as bars, for formats without charts."""
     unit, factor = rate_scale(series.unit)
     measured, projected = series.points, series.projection

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stallscope.analysis import ENTRIES
-from stallscope.analysis.scaling import Point, Projected, Scaled, Series
+from stallscope.analysis.scaling import Point, Projected, Scaled, ScalingSeries
 
 from ..base import Content, Records, Row, content_of, fields_of, mean_cells, mean_fields, value_of
 
@@ -29,12 +29,12 @@ COLUMNS = (
 )
 
 
-def json_content(series: Sequence[Series]) -> Content:
+def json_content(series: Sequence[ScalingSeries]) -> Content:
     """Return all series as one object; unknown values are None."""
     return content_of(series=[_series(one) for one in series])
 
 
-def _series(one: Series) -> dict[str, Any]:
+def _series(one: ScalingSeries) -> dict[str, Any]:
     return {
         **fields_of(one, "name kind synthetic unit"),
         "points": [_point(scaled) for scaled in one.points],
@@ -76,12 +76,12 @@ def _projected(one: Projected) -> dict[str, Any]:
     }
 
 
-def records(series: Sequence[Series]) -> Records:
+def records(series: Sequence[ScalingSeries]) -> Records:
     """List every size, the projected ones last."""
     return Records(COLUMNS, (row for one in series for row in _series_rows(one)))
 
 
-def _series_rows(series: Series) -> Iterator[Row]:
+def _series_rows(series: ScalingSeries) -> Iterator[Row]:
     named: Row = {"series": series.name, "synthetic": series.synthetic}
     for scaled in series.points:
         yield {**named, **_measured_row(scaled)}

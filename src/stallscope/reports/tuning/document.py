@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from stallscope.analysis.tuning import Compared, TimelineSays, Tuned, Tuning
+from stallscope.analysis.tuning import Compared, TimelineAdvice, Tuned, Tuning
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, between, percent, plus_minus, significant
@@ -52,7 +52,7 @@ def _tuned(one: Tuned) -> Iterator[Section]:
     yield from sections_of(tried_table(one))
 
 
-def _timeline(name: str, says: TimelineSays) -> Section:
+def _timeline(name: str, says: TimelineAdvice) -> Section:
     blocks: list[Block] = [KeyFigures.of(timeline_figures(says))]
     if says.advice:
         blocks.append(Listing([str(piece) for piece in says.advice], role="steps"))
@@ -192,7 +192,7 @@ def _time(mean: Mean | None) -> str:
     return plus_minus(mean.value, mean.ci95)
 
 
-def timeline_figures(says: TimelineSays) -> list[tuple[str, str]]:
+def timeline_figures(says: TimelineAdvice) -> list[tuple[str, str]]:
     """Return the known figures of a Timeline with their names."""
     found = [
         ("Reductions", f"{says.reductions:,}" if says.reductions else ""),

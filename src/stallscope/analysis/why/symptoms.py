@@ -1,4 +1,4 @@
-"""What makes ranks slow, and how it shows in what the kernel counts."""
+"""Symptoms of slow ranks in what the kernel counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .counted import Counted
 
 
 @dataclass(frozen=True)
-class Sign:
+class Symptom:
     """A quantity that tells why ranks are slow.
 
     ``least`` is the smallest difference from the peers that matters, ``most`` the largest value that
@@ -87,9 +87,9 @@ def _cpu_time_per_step(counted: Counted) -> Floats | None:
     return None if cores is None else 1000.0 * cores * counted.step_s
 
 
-#: In the order in which they are told.
-SIGNS = (
-    Sign(
+#: In the order in which they are reported.
+SYMPTOMS = (
+    Symptom(
         "throttled",
         "share of throttled periods",
         "cgroup_throttled_periods",
@@ -98,7 +98,7 @@ SIGNS = (
         10.0,
         _throttled_share,
     ),
-    Sign(
+    Symptom(
         "gpu_power_cap",
         "power cap",
         "gpu_power_capped",
@@ -107,8 +107,8 @@ SIGNS = (
         None,
         _named("gpu_power_capped"),
     ),
-    Sign("gpu_heat", "slowdown by heat", "gpu_too_hot", "%", 5.0, 20.0, _named("gpu_too_hot")),
-    Sign(
+    Symptom("gpu_heat", "slowdown by heat", "gpu_too_hot", "%", 5.0, 20.0, _named("gpu_too_hot")),
+    Symptom(
         "gpu_clock",
         "GPU clock below the fastest rank's",
         "gpu_clock",
@@ -117,7 +117,7 @@ SIGNS = (
         None,
         _slower_clock,
     ),
-    Sign(
+    Symptom(
         "other_processes",
         "cores busy with other processes",
         "host_cpu",
@@ -127,7 +127,7 @@ SIGNS = (
         _other_processes,
         of_host=True,
     ),
-    Sign(
+    Symptom(
         "stolen_cores",
         "cores taken by the hypervisor",
         "host_stolen",
@@ -137,7 +137,7 @@ SIGNS = (
         _named("host_stolen"),
         of_host=True,
     ),
-    Sign(
+    Symptom(
         "major_faults",
         "major page faults",
         "process_major_faults",
@@ -146,7 +146,7 @@ SIGNS = (
         100.0,
         _named("process_major_faults"),
     ),
-    Sign(
+    Symptom(
         "memory_pressure",
         "memory pressure",
         "cgroup_memory_pressure",
@@ -155,7 +155,7 @@ SIGNS = (
         10.0,
         _pressure("memory"),
     ),
-    Sign(
+    Symptom(
         "disk",
         "io pressure",
         "cgroup_io_pressure",
@@ -164,7 +164,7 @@ SIGNS = (
         25.0,
         _pressure("io"),
     ),
-    Sign(
+    Symptom(
         "waits_for_cores",
         "threads that wait for a core",
         "process_waiting_for_cores",
@@ -175,6 +175,6 @@ SIGNS = (
     ),
 )
 #: More of it says that a rank works more, or on slower cores.
-CPU_TIME = Sign(
+CPU_TIME = Symptom(
     "more_cpu_time", "CPU time per step", "process_cpu", "ms", 0.0, None, _cpu_time_per_step
 )

@@ -18,17 +18,17 @@ PER_RANK = ("cells",)
 BYTES_PER_RANK = 4 * 8 + 1
 
 
-class RecalledLedger(Ledger):
+class CachedLedger(Ledger):
     """A ledger that was stored."""
 
     @classmethod
-    def recalled(
+    def from_cache(
         cls,
         per_step: Mapping[str, Any],
         entries: Mapping[str, Ints],
         causes: Mapping[str, Ints],
         make: Callable[[], Ledger | None],
-    ) -> RecalledLedger:
+    ) -> CachedLedger:
         """Make a ledger from stored figures per step.
 
         Args:
@@ -54,7 +54,7 @@ class RecalledLedger(Ledger):
         return vars(self)[name]
 
     @property
-    def to_come(self) -> int:
+    def pending_bytes(self) -> int:
         """Bytes of the fields that are made on demand."""
         return len(self.steps) * len(self.ranks) * BYTES_PER_RANK
 

@@ -1,0 +1,55 @@
+"""Split the time of a run's gradients into its parts, and compute the rate of an exchange."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+
+class Parts(NamedTuple):
+    """Parts that add up to the time of the gradients, in its unit."""
+
+    #: One message of all bytes, without what a message of a few bytes takes.
+    bandwidth: float
+    #: One message of a few bytes on its way.
+    latency: float
+    #: The rest of a small message; None where nothing is negotiated.
+    negotiation: Optional[float]
+    #: What many tensors take beyond one message of all bytes.
+    fusion: float
+
+
+def parts_of(
+    as_run: float, together: float, small: float, several: float, count: int, negotiates: bool
+) -> Parts:
+    """Split the time of a run's gradients.
+
+    Several small messages at once, which are not fused, add their latencies to one negotiation. Parts
+    that noise makes negative are 0, and the others are smaller by that.
+
+    Args:
+        as_run: all gradients at once.
+        together: one message of all bytes.
+        small: one message of a few bytes.
+        several: so many of them at once.
+        count: how many, at least two.
+        negotiates: whether ranks first agree on what is ready, as with Horovod.
+    """
+    small = min(small, as_run)
+    together = min(max(together, small), as_run)
+    latency = small
+    if negotiates:
+        latency = min(max((several - small) / (count - 1), 0.0), small)
+    negotiation = small - latency if negotiates else None
+    return Parts(together - small, latency, negotiation, as_run - together)
+
+
+def mbit_s(size: int, us: float, small_us: float) -> float:
+    """Return the rate of an exchange each way, without what starting it takes.
+
+    Args:
+        size: the bytes that each of both sends.
+        us: what that takes.
+        small_us: what an exchange of a few bytes takes.
+    """
+    sending = us - small_us
+    return 8.0 * size / (sending if sending > 0 else us)
