@@ -133,7 +133,7 @@ MEASURED: Mapping[str, str] = {
     r"^Augmentation takes longest": "the stages of the loader that ran alone",
     r"Give every rank its share of the CPU cores": "threads and cores: threads_oversubscribed",
     r"Start no more than \d+ ranks?": "threads and cores: threads_oversubscribed",
-    r"^Compare the .* of bus bandwidth": "only without --network-bandwidth",
+    r"^Measure what the network gives": "only without a measurement of netcheck, or --network-bandwidth",
     r"^Check whether traffic between hosts is encrypted": "half of --network-bandwidth is not reached",
     r"^Make each batch cheaper": "input is late although nothing else is left to do",
 }
@@ -141,6 +141,7 @@ MEASURED: Mapping[str, str] = {
 #: Pieces that no fact shows to be followed. Their words state when they apply.
 NO_FACT_TELLS: Mapping[str, str] = {
     r"^(Otherwise l|L)ook at": "it names places to look at, and changes no setting",
+    r"^Look for what delays the allreduce": "it names places to look at, and changes no setting",
     r"^Make epochs longer, or check": "how long an epoch should be depends on the data",
     r"a larger batch per rank, as far as memory": "nothing records how much memory a batch leaves free",
     r"a larger batch, or faster devices": "nothing records which devices there are to have",

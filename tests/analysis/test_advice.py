@@ -37,7 +37,7 @@ TF_FACTS: dict[str, Any] = {
     "cpus_allowed": 16,
 }
 SHELL = re.compile(
-    r"(HOROVOD_\w+=\S+|OMP_NUM_THREADS=\d+|unset |horovodrun |stallscope |python -c |sudo ip )"
+    r"(HOROVOD_\w+=\S+|OMP_NUM_THREADS=\d+|unset |horovodrun |torchrun |stallscope |python -c |sudo ip )"
 )
 
 

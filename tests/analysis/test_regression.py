@@ -188,7 +188,7 @@ def test_runs_left_out_of_a_history_are_reported() -> None:
     (history,) = regression(runs)
     assert [run.analysis.run.id for run in history.runs] == ["night-0", "night-1"]
     assert any("night-1 is left out: it is there twice" in text for text in history.warnings)
-    assert any("night-2 is left out: it has no step" in text for text in history.warnings)
+    assert any("night-2 is left out: it has no measured steps" in text for text in history.warnings)
 
 
 def test_runs_without_a_start_time_stay_in_the_given_order() -> None:

@@ -22,7 +22,7 @@ from stallscope.collector.netcheck.ranks import Exchange, Ranks, Run
 from stallscope.collector.netcheck.recorded_run import find_run
 from stallscope.collector.netcheck.result_file import document, save
 from stallscope.collector.netcheck.sizes import Gradients, buckets, gradients_of
-from stallscope.collector.netcheck.summary import lines_of, mbit_s
+from stallscope.collector.netcheck.summary import lines_of, rate_of
 from stallscope.collector.recorder.facts import size_counts
 from stallscope.collector.recorder.format import facts_line, file_name, header
 from stallscope.errors import NotFoundError, UnwritableError, UsageError
@@ -162,7 +162,9 @@ def test_large_and_small_gradients_are_mixed() -> None:
 
 def test_buckets_end_with_the_gradient_that_reaches_their_size() -> None:
     mib = 1 << 20
-    assert buckets([mib // 2] * 5, 2 * mib) == [mib, 3 * mib // 2]
+    assert buckets([mib // 2] * 5, 25 * mib) == [mib, 3 * mib // 2]
+    # A size that the user has set holds for the first one, too.
+    assert buckets([mib // 2] * 5, 2 * mib) == [2 * mib, mib // 2]
     assert buckets([100 * mib, 1], None) == [100 * mib, 1]
     assert buckets([mib] * 27, None) == [mib, 25 * mib, mib]
     assert buckets([], None) == []
@@ -204,7 +206,7 @@ def test_all_is_measured_where_there_is_time() -> None:
     assert found.tiny[1].us[0] - found.tiny[0].us[0] == pytest.approx(7 * LATENCY, abs=1)
     for times in (found.as_run_us, found.together_us, *(one.us for one in found.sweep)):
         assert 5 <= len(times) <= 50
-    rates = {one.hosts: mbit_s(one._asdict()) for one in found.pairs}
+    rates = {one.hosts: rate_of(one._asdict()) for one in found.pairs}
     assert rates == {
         ("h1", "h2"): pytest.approx(8 * RATE, rel=0.01),
         ("h1", "h3"): pytest.approx(0.8 * RATE, rel=0.01),

@@ -20,12 +20,14 @@ from stallscope.parsers.flight_recorder import compare, parse_dump
 from stallscope.parsers.horovod_timeline import is_timeline, timeline_reader
 from stallscope.parsers.input_times import parse_input_times
 from stallscope.parsers.named import by_name
+from stallscope.parsers.network_check import parse_network_check
 from stallscope.parsers.reading import Reading
 from stallscope.parsers.registry import EMBEDDED
 from stallscope.parsers.unknown_files import likely_content
 from stallscope.run import Event
 
 from .input_times import measured
+from .network_checks import network_check
 from .parser_contract import HERE, NAMES, PATTERN, SAMPLES, holds
 from .step_logs import Job, write_job
 
@@ -87,6 +89,13 @@ def _input_times(data: bytes) -> object:
     assert one.ended >= one.began
     assert all(math.isfinite(stage.ms) for stage in one.stages)
     return one.batches
+
+
+def _network_check(data: bytes) -> object:
+    one = parse_network_check("some/log", data)
+    assert 0 <= one.began < 2**63
+    assert all(math.isfinite(us) for rounds in (*one.sweep, *one.tiny) for us in rounds.us)
+    return one.size
 
 
 def _records(data: bytes) -> object:
@@ -185,6 +194,12 @@ BESIDE: dict[str, Reader] = {
         _input_times,
         "input-times",
         "rank-00000.0.input.json",
+    ),
+    "netcheck": _beside(
+        lambda _: json.dumps(network_check()).encode() + b"\n",
+        _network_check,
+        "netcheck",
+        "20231114T221320Z.0.netcheck.json",
     ),
     "flight-recorder": _beside(
         lambda _: (HERE / "flight" / "sleep" / "trace_rank_0").read_bytes(),

@@ -22,6 +22,7 @@ _BEGINNINGS = {
     "autotune": b"cycle_time_ms,tensor_fusion_threshold,score\n",
     "flight-recorder": b"\x80\x02}(",
     "input-times": b'{"stallscope_input": ',
+    "netcheck": b'{"stallscope_netcheck": ',
 }
 _FILLINGS = {
     "digits": b"0123456789",

@@ -24,6 +24,7 @@ from stallscope.parsers.launcher_output import (
 )
 from stallscope.parsers.log_records import LogRecords
 from stallscope.parsers.named import by_name
+from stallscope.parsers.network_check import parse_network_check
 from stallscope.parsers.reading import Reading
 from stallscope.parsers.registry import EMBEDDED
 from stallscope.parsers.unpacking import unpacked_whole
@@ -148,6 +149,7 @@ TARGETS: dict[str, Target] = {
     "timeline": _or_unreadable(_timeline),
     "autotune": _or_unreadable(_autotune),
     "flight-recorder": _or_unreadable(_flight_recorder),
+    "netcheck": _or_unreadable(lambda data: parse_network_check("some/log", data)),
     "input-times": _or_unreadable(lambda data: parse_input_times("some/log", data)),
     "whole": whole,
 }
