@@ -95,7 +95,8 @@ def _clocks(case: Case) -> dict[str, Clock]:
     """Return the host whose clocks are wrong, if there is one."""
     if case.what != CLOCK or case.rank is None:
         return {}
-    return {f"h{case.rank + 1}": Clock(ahead_s=AHEAD_SECONDS, drift=case.size * 1e-6)}
+    clock = Clock(case.rank * 86_400, AHEAD_SECONDS, case.size * 1e-6)
+    return {f"h{case.rank + 1}": clock}
 
 
 def train(case: Case, folder: Path) -> int:

@@ -81,7 +81,8 @@ def slow_links(found: Sequence[Link]) -> SlowLinks | None:
 def _is_congested(link: Link, others: Sequence[Link]) -> bool:
     """Whether bytes queue before a link, or are lost there, more than on others."""
     usual = median(other.round_trip_ms[1] for other in others)
-    queues = link.round_trip_ms[0] > max(_LONGER_TRIPS * usual, _LEAST_QUEUE_MS)
+    # Between allreduces the queue is empty: the lower quartile may be of such moments.
+    queues = link.round_trip_ms[1] > max(_LONGER_TRIPS * usual, _LEAST_QUEUE_MS)
     lost = median(other.retransmitted for other in others)
     return queues or link.retransmitted > max(_LONGER_TRIPS * lost, _LEAST_LOST)
 
