@@ -20,7 +20,7 @@ from stallscope.reports.tuning.launch_commands import commands, environment
 pytestmark = pytest.mark.horovod
 
 PATIENCE_SECONDS = 240.0
-SHELL = re.compile(r"HOROVOD_|OMP_|unset |horovodrun |stallscope |python -c |sudo ip ")
+SHELL = re.compile(r"HOROVOD_|OMP_|unset |horovodrun |torchrun |stallscope |python -c |sudo ip ")
 # Petastorm and accelerators are not there, and TensorFlow's threads are set before anything computes.
 NOT_HERE = re.compile(r'reader|"nccl"|set_intra_op')
 HEADER = b"hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,"

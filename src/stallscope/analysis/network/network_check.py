@@ -37,8 +37,6 @@ _REDUCERS = {"ddp": "torch.distributed"}
 _SLOW_SHARE, _FASTER = 0.5, 0.75
 # Gradients of another run are these if their bytes differ by no more than this share.
 _SAME_BYTES = 0.05
-# The fewest independent values of which a median has an interval.
-_FEWEST_VALUES = 6
 _FEWEST_PAIRS = 3
 
 
@@ -137,16 +135,18 @@ def network_use(run: Run, exposed_ms: Mean | None) -> NetworkUse | None:
 def median_ms(us: Sequence[float]) -> Mean:
     """Return the median of consecutive microseconds, in milliseconds, with its interval for any law.
 
-    The interval is that of the binomial test (``scipy.stats.quantile_test``), of so many of the values
-    as are independent; None below six of them.
+    The interval is that of the binomial test, of so many of the values as are independent; None below
+    six of them.
     """
     values = np.asarray(us, np.float64) / 1e3
     apart = math.ceil(autocorrelation_time(values))
-    independent = values[::apart]
-    if len(independent) < _FEWEST_VALUES:
+    independent = np.sort(values[::apart])
+    # That many values or fewer lie below the median in less than 2.5 % of cases.
+    first = int(scipy_stats.binom.ppf(0.025, len(independent), 0.5)) - 1
+    if first < 0:
         return Mean(float(np.median(values)), None)
-    interval = scipy_stats.quantile_test(independent, p=0.5).confidence_interval(0.95)
-    return Mean(float(np.median(values)), (float(interval.low), float(interval.high)))
+    ends = float(independent[first]), float(independent[-1 - first])
+    return Mean(float(np.median(values)), ends)
 
 
 def _differences(run: Run, check: NetworkCheck) -> Iterator[str]:
