@@ -100,9 +100,11 @@ def with_network_checks(runs: Iterable[Run], checks: Sequence[NetworkCheck]) -> 
     runs = list(runs)
     for one in checks:
         own = [number for number, run in enumerate(runs) if run.id == one.run_id]
-        newest = sorted(own or _beside(one.path, runs), key=lambda number: -_began(runs[number]))
-        for number in newest[:1]:
-            runs[number] = replace(runs[number], network_checks=(*runs[number].network_checks, one))
+        own = own or _beside(one.path, runs)
+        newest = max(own, key=lambda number: _began(runs[number]), default=None)
+        if newest is not None:
+            run = runs[newest]
+            runs[newest] = replace(run, network_checks=(*run.network_checks, one))
     return runs
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+from abc import abstractmethod
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type
 
 from stallscope.collector.recorder.facts import horovod_transports, module_version
@@ -38,13 +39,13 @@ class HorovodRanks(Ranks):
             "horovod": module_version("horovod"),
         }
 
+    @abstractmethod
     def _prepare(self) -> None:
         """Choose the device."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _exchange(self, name: str, numbers: int, splits: List[int]) -> Run:
         """Return a function that sends so many floats in total, split over the ranks."""
-        raise NotImplementedError
 
     def exchange(self, exchanges: Sequence[Exchange]) -> Run:
         # Only the pairs send.
@@ -222,8 +223,6 @@ def _names_and_factors(name: str, count: int, apart: bool) -> Tuple[List[str], L
     return names, [1.0 + number if apart else 1.0 for number in range(count)]
 
 
-#: What ``--framework`` accepts.
-FRAMEWORKS = ("torch", "tensorflow", "mxnet")
 # With these the training's own Timeline and autotune log would be overwritten.
 _WRITTEN_BY_HOROVOD = ("HOROVOD_TIMELINE", "HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_LOG")
 
@@ -232,6 +231,8 @@ _KINDS: Dict[str, Type[HorovodRanks]] = {
     "tensorflow": _WithTensorFlow,
     "mxnet": _WithMxnet,
 }
+#: What ``--framework`` accepts.
+FRAMEWORKS = tuple(_KINDS)
 
 
 def join_with_horovod(

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from stallscope import __version__
 from stallscope.collector.recorder.facts import settings
@@ -24,7 +24,7 @@ SUFFIX = ".netcheck.json"
 
 def document(
     ranks: Ranks,
-    hosts: Any,
+    hosts: Sequence[str],
     run_id: Optional[str],
     gradients: Optional[Gradients],
     measured: Measured,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write_new(folder: Path, name: str, suffix: str, text: str) -> Path:
-    """Write ``NAME.NUMBER.SUFFIX``, numbers from 0 on; nobody sees it before it is complete.
+    """Write ``NAME.NUMBER.SUFFIX``, with the first free number from 0 on; readers only see it complete.
 
     Raises:
         OSError: if writing fails.

@@ -164,7 +164,9 @@ def _fields_without_tables(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _objects(kind: type[T], contents: Sequence[dict[str, Any]]) -> tuple[T, ...]:
     """Make objects of a manifest's; what older stores lack has its default."""
-    # Executors of Spark, which have no cattrs, load steps only.
+    if not contents:
+        return ()
+    # Most runs have none; executors of Spark, which have no cattrs, load steps only.
     from cattrs import structure
 
     return tuple(structure(content, kind) for content in contents)

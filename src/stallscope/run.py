@@ -251,6 +251,11 @@ class NetworkCheck:
     #: What was not measured, and why.
     left_out: tuple[str, ...]
 
+    @property
+    def measured_at(self) -> datetime:
+        """Return when it began, in UTC."""
+        return datetime.fromtimestamp(self.began / 1e9, UTC)
+
 
 @dataclass(frozen=True)
 class Event:

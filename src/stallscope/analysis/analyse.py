@@ -148,10 +148,11 @@ class _Analyser:
     @cached_property
     def network_use(self) -> NetworkUse | None:
         """Compare exposed allreduce with what the network gave while nothing trained."""
-        known = self.steady is not None and not self.run.missing_ranks and self.run.size > 1
-        return network_use(
-            self.run, self.steady.mean_ms("allreduce") if self.steady and known else None
-        )
+        if not self.run.network_checks:
+            return None
+        known = not self.run.missing_ranks and self.run.size > 1
+        exposed_ms = self.steady.mean_ms("allreduce") if self.steady is not None and known else None
+        return network_use(self.run, exposed_ms)
 
     @cached_property
     def input_rates(self) -> InputRates | None:

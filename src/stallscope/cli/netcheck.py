@@ -88,10 +88,9 @@ def run(options: argparse.Namespace) -> int:
 def _failure(error: Exception, rank: int) -> StallscopeError:
     """Return the error for the user, after the rank that failed first has had the time to say it."""
     ours = isinstance(error, StallscopeError)
-    if rank or not ours:
-        time.sleep(_OTHERS_WAIT_SECONDS)
-    if ours and not rank:
-        return error  # type: ignore[return-value]
+    if isinstance(error, StallscopeError) and not rank:
+        return error
+    time.sleep(_OTHERS_WAIT_SECONDS)
     first = (str(error).strip().splitlines() or [""])[0]
     reason = first if ours else f"{type(error).__name__}: {first}"
     return StallscopeError(

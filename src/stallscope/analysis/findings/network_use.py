@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from stallscope.formatting.numbers import amount
 
 from ..network.network_check import NetworkUse, Parts
@@ -24,8 +22,8 @@ def network_sentence(use: NetworkUse) -> str:
 
 
 def measured_at(use: NetworkUse) -> str:
-    """Return when the network was measured."""
-    return f"{datetime.fromtimestamp(use.check.began / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
+    """Say when the network was measured."""
+    return f"{use.check.measured_at:%Y-%m-%d %H:%M} UTC"
 
 
 def _exposed(use: NetworkUse) -> str:

@@ -118,14 +118,15 @@ def network_use(run: Run, exposed_ms: Mean | None) -> NetworkUse | None:
     if not run.network_checks:
         return None
     newest = sorted(run.network_checks, key=lambda check: -check.began)
-    found = [(check, tuple(_differences(run, check))) for check in newest]
+    setup = Setup.of(run)
+    found = [(check, tuple(_differences(run, setup, check))) for check in newest]
     check, differs = next((one for one in found if not one[1]), found[0])
     gradients = None if check.as_run is None else median_ms(check.as_run.us)
     return NetworkUse(
         check=check,
         differs=differs,
         gradients_ms=gradients,
-        parts=_parts(check),
+        parts=_parts(check, gradients),
         exposed_ms=exposed_ms,
         sweep=tuple(_message(one, check.size) for one in check.sweep),
         pairs=_pairs(check),
@@ -149,8 +150,7 @@ def median_ms(us: Sequence[float]) -> Mean:
     return Mean(float(np.median(values)), ends)
 
 
-def _differences(run: Run, check: NetworkCheck) -> Iterator[str]:
-    setup = Setup.of(run)
+def _differences(run: Run, setup: Setup, check: NetworkCheck) -> Iterator[str]:
     if check.size != run.size:
         yield f"measured on {check.size:,} rank(s), and the run has {run.size:,}"
     elif not run.missing_ranks:
@@ -202,13 +202,12 @@ def _places(hosts: Counter[str]) -> str:
     return ", ".join(f"{host} ({ranks})" for host, ranks in sorted(hosts.items()))
 
 
-def _parts(check: NetworkCheck) -> Parts | None:
+def _parts(check: NetworkCheck, as_run: Mean | None) -> Parts | None:
     one = next((rounds for rounds in check.tiny if rounds.messages == 1), None)
     several = next((rounds for rounds in check.tiny if rounds.messages > 1), None)
-    if check.as_run is None or check.together is None or one is None or several is None:
+    if as_run is None or check.together is None or one is None or several is None:
         return None
-    rounds = (check.as_run, check.together, one, several)
-    as_run, together, small, more = (median_ms(found.us) for found in rounds)
+    together, small, more = (median_ms(found.us) for found in (check.together, one, several))
     count, negotiates = several.messages, check.reduced_by == "horovod"
     values = parts_of(
         as_run.value, together.value, small.value, more.value, count, negotiates=negotiates
@@ -240,27 +239,22 @@ def _message(rounds: Rounds, ranks: int) -> MessageTime:
 
 def _pairs(check: NetworkCheck) -> tuple[PairRate, ...]:
     measured = [pair for pair in check.pairs if pair.us and min(pair.us) > 0]
-    rates = [_rate(pair) for pair in measured]
+    small = [median_ms(pair.small_us) if pair.small_us else None for pair in measured]
+    rates = [_rate(pair, own) for pair, own in zip(measured, small, strict=True)]
     faster = float(np.quantile([rate.value for rate in rates], _FASTER)) if rates else 0.0
     comparable = len(rates) >= _FEWEST_PAIRS
     found = [
-        PairRate(
-            pair.hosts,
-            rate,
-            median_ms(pair.small_us) if pair.small_us else None,
-            comparable and rate.value < _SLOW_SHARE * faster,
-        )
-        for pair, rate in zip(measured, rates, strict=True)
+        PairRate(pair.hosts, rate, own, comparable and rate.value < _SLOW_SHARE * faster)
+        for pair, rate, own in zip(measured, rates, small, strict=True)
     ]
     return tuple(sorted(found, key=lambda pair: pair.mbit_s.value))
 
 
-def _rate(pair: PairRounds) -> Mean:
+def _rate(pair: PairRounds, small_ms: Mean | None) -> Mean:
     """Return Mbit/s each way, without what starting an exchange takes."""
     ms = median_ms(pair.us)
-    small_ms = median_ms(pair.small_us).value if pair.small_us else 0.0
+    small_us = 0.0 if small_ms is None else 1e3 * small_ms.value
     rates = [
-        mbit_s(pair.bytes, 1e3 * value, 1e3 * small_ms)
-        for value in (ms.value, *(ms.ci95 or ())[::-1])
+        mbit_s(pair.bytes, 1e3 * value, small_us) for value in (ms.value, *(ms.ci95 or ())[::-1])
     ]
     return Mean(rates[0], None if ms.ci95 is None else (rates[1], rates[2]))

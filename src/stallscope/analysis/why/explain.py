@@ -128,7 +128,7 @@ def _of_all(counted: Counted, verdict: Bottleneck) -> Iterator[Reason]:
         least, mean = _mean(_middle(values, _NEARLY_ALL)), _mean(_middle(values))
         if mean.ci95 is not None and least.ci95 is not None and least.ci95[0] > symptom.most:
             hosts = tuple(dict.fromkeys(counted.hosts)) if symptom.of_host else ()
-            reason = _reason(symptom, (), hosts, mean, None, mean.ci95)
+            reason = _reason(symptom, (), hosts, mean, None, mean)
             found.append((mean.value / symptom.most, reason))
     found = _without_consequences(found, verdict.cause)
     yield from (reason for _, reason in found[:_MOST_REASONS])
@@ -165,10 +165,10 @@ def _compared(
     of_own, of_peers = both
     difference = _mean(of_own - of_peers)
     least = symptom.least if least is None else least
-    if difference.ci95 is None or difference.value < least or difference.ci95[0] <= least / 2:
+    if not _matters(difference, least):
         return
     value, usual = _mean(of_own), float(np.nanmean(of_peers))
-    reason = _reason(symptom, *_whose(counted, symptom, own), value, usual, difference.ci95)
+    reason = _reason(symptom, *_whose(counted, symptom, own), value, usual, difference)
     yield difference.value / max(least, 1e-9), reason
 
 
@@ -186,14 +186,22 @@ def _while_late(
     then, otherwise = _mean(excess[late]), _mean(excess[~late])
     if then.ci95 is None or otherwise.ci95 is None:
         return
-    difference, least = then.value - otherwise.value, symptom.least
     # Of few values the interval is their range: then no value may lie among the others.
     ends = (then.ci95[0] - otherwise.ci95[1], then.ci95[1] - otherwise.ci95[0])
-    if difference < least or ends[0] <= least / 2:
+    difference = Mean(then.value - otherwise.value, ends)
+    if not _matters(difference, symptom.least):
         return
     value, usual = _mean(of_own[late]), float(np.nanmean(of_own[~late]))
-    reason = _reason(symptom, *_whose(counted, symptom, own), value, usual, ends, while_late=True)
-    yield difference / least, reason
+    whose = _whose(counted, symptom, own)
+    reason = _reason(symptom, *whose, value, usual, difference, while_late=True)
+    yield difference.value / symptom.least, reason
+
+
+def _matters(difference: Mean, least: float) -> bool:
+    """Whether a difference is large enough, and its interval far from zero."""
+    if difference.ci95 is None:
+        return False
+    return difference.value >= least and difference.ci95[0] > least / 2
 
 
 def _late_pieces(counted: Counted, straggler: Straggler, steady: Ledger) -> Bools:
@@ -275,10 +283,11 @@ def _reason(
     hosts: tuple[str, ...],
     value: Mean,
     usual: float | None,
-    ci95: tuple[float, float],
+    difference: Mean,
     *,
     while_late: bool = False,
 ) -> Reason:
+    assert difference.ci95 is not None
     text = sentence(symptom.code, whom(ranks, hosts), value.value, usual, symptom.unit, while_late)
     return Reason(
         symptom.code,
@@ -290,6 +299,6 @@ def _reason(
         symptom.series,
         value.value,
         usual,
-        ci95,
+        difference.ci95,
         while_late,
     )

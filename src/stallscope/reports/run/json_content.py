@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from datetime import UTC, datetime
 from typing import Any
 
 from stallscope.analysis import ENTRIES, Analysis
@@ -208,7 +207,7 @@ def _network_check(use: NetworkUse | None) -> dict[str, Any] | None:
         return None
     check, gradients = use.check, use.check.as_run
     return {
-        "measured_at": moment(datetime.fromtimestamp(check.began / 1e9, UTC)),
+        "measured_at": moment(check.measured_at),
         **fields_of(
             check, "seconds framework reduced_by reduces_with device size hosts gradients_from"
         ),
