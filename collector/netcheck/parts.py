@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Sequence
 
 
 class Parts(NamedTuple):
@@ -43,13 +43,15 @@ def parts_of(
     return Parts(together - small, latency, negotiation, as_run - together)
 
 
-def mbit_s(size: int, us: float, small_us: float) -> float:
+def mbit_s(size: int, us: float, small_us: Sequence[float]) -> float:
     """Return the rate of an exchange each way, without what starting it takes.
+
+    The shortest small exchange tells that: the longer ones waited for a core that was busy as well.
 
     Args:
         size: the bytes that each of both sends.
         us: what that takes.
-        small_us: what an exchange of a few bytes takes.
+        small_us: what exchanges of a few bytes take.
     """
-    sending = us - small_us
+    sending = us - min(small_us, default=0.0)
     return 8.0 * size / (sending if sending > 0 else us)

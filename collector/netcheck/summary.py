@@ -78,7 +78,7 @@ def _pairs(content: Dict[str, Any]) -> List[str]:
 
 def rate_of(pair: Dict[str, Any]) -> float:
     """Return the Mbit/s of a pair of hosts, each way."""
-    return mbit_s(int(pair["bytes"]), median(pair["us"]), median(pair["small_us"]))
+    return mbit_s(int(pair["bytes"]), median(pair["us"]), pair["small_us"])
 
 
 def _rate(value: float) -> str:

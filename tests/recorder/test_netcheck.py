@@ -18,6 +18,7 @@ from stallscope.collector.netcheck.horovod_ranks import join_with_horovod
 from stallscope.collector.netcheck.joining import join, library_of
 from stallscope.collector.netcheck.measuring import Measured, MeasuredPair, measure
 from stallscope.collector.netcheck.pairs import first_ranks, turns_of
+from stallscope.collector.netcheck.parts import mbit_s
 from stallscope.collector.netcheck.ranks import Exchange, Ranks, Run
 from stallscope.collector.netcheck.recorded_run import find_run
 from stallscope.collector.netcheck.result_file import document, save
@@ -214,6 +215,12 @@ def test_all_is_measured_where_there_is_time() -> None:
     }
     assert all(20_000 < one.us[0] < 50_000 for one in found.pairs if "h3" not in one.hosts)
     assert ranks.now_ns < 40e9
+
+
+def test_a_rate_is_not_that_of_exchanges_that_waited_for_a_core() -> None:
+    assert mbit_s(1_000_000, 90_000.0, [9_000.0, 10_000.0, 80_000.0, 95_000.0]) == pytest.approx(
+        8e6 / 81_000
+    )
 
 
 def test_what_does_not_fit_the_time_is_left_out() -> None:

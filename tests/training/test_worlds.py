@@ -91,8 +91,8 @@ class Elastic:
         horovodrun += ["--min-np", "2", "--max-np", "3", "--network-interfaces", interface]
         horovodrun += ["--blacklist-cooldown-range", *COOLDOWN_SECONDS]
         horovodrun += ["--host-discovery-script", str(discovery), "python"]
-        # The survivors of a killed rank notice it after this time.
-        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=8"]
+        # For so long survivors wait for a killed rank, and ranks for one that starts on a busy machine.
+        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=20"]
         words = [*login, *variables, *horovodrun]
         self.launched: Launch = launch_words(out / "printed.txt", words, *program)
 

@@ -240,7 +240,7 @@ def _message(rounds: Rounds, ranks: int) -> MessageTime:
 def _pairs(check: NetworkCheck) -> tuple[PairRate, ...]:
     measured = [pair for pair in check.pairs if pair.us and min(pair.us) > 0]
     small = [median_ms(pair.small_us) if pair.small_us else None for pair in measured]
-    rates = [_rate(pair, own) for pair, own in zip(measured, small, strict=True)]
+    rates = [_rate(pair) for pair in measured]
     faster = float(np.quantile([rate.value for rate in rates], _FASTER)) if rates else 0.0
     comparable = len(rates) >= _FEWEST_PAIRS
     found = [
@@ -250,11 +250,9 @@ def _pairs(check: NetworkCheck) -> tuple[PairRate, ...]:
     return tuple(sorted(found, key=lambda pair: pair.mbit_s.value))
 
 
-def _rate(pair: PairRounds, small_ms: Mean | None) -> Mean:
+def _rate(pair: PairRounds) -> Mean:
     """Return Mbit/s each way, without what starting an exchange takes."""
     ms = median_ms(pair.us)
-    small_us = 0.0 if small_ms is None else 1e3 * small_ms.value
-    rates = [
-        mbit_s(pair.bytes, 1e3 * value, small_us) for value in (ms.value, *(ms.ci95 or ())[::-1])
-    ]
+    times = (ms.value, *(ms.ci95 or ())[::-1])
+    rates = [mbit_s(pair.bytes, 1e3 * value, pair.small_us) for value in times]
     return Mean(rates[0], None if ms.ci95 is None else (rates[1], rates[2]))
