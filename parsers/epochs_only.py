@@ -33,6 +33,8 @@ _RANK_IN_PATH = re.compile(
     r"(?:^|(?<=/))rank[._-]?(\d{1,6})(?=[/._-]|$)|(?<=@1\.)(\d{1,6})(?=\.)"
     r"|(?:(?<=/attempt_\d/)|(?<=^attempt_\d/))(\d{1,6})(?=/std(?:out|err)\.log$)"
 )
+#: Where a file's rank is known from, if only its lines say it.
+RANK_FROM_WORDS = "what the log says"
 # Facts about a run that MLflow has for printed logs, too.
 _OF_THE_RUN = (
     "run_name",
@@ -132,6 +134,34 @@ def epochs_table(rank: int, number: Ints, begin: Ints, end: Ints) -> pa.Table:
     return _table_of(np.full(len(number), rank), kind, number, begin, end)
 
 
+def windows_table(
+    rank: int,
+    step: Ints,
+    epoch: Ints | None,
+    begin: Ints,
+    end: Ints,
+    steps: Ints,
+    data: Ints | None,
+) -> pa.Table:
+    """Make the intervals of a rank's windows of steps from columns.
+
+    Args:
+        rank: the rank.
+        step: the step after each window.
+        epoch: the epoch that it is of, as printed.
+        begin: its start, nanoseconds on the log's clock.
+        end: its end.
+        steps: its number of steps.
+        data: the nanoseconds for which its steps waited for data.
+    """
+    count = len(step)
+    known = {"epoch": epoch, "data": data}
+    kind = pa.repeat(pa.scalar("window", _INTERVALS.field("kind").type), count)
+    columns = {"rank": np.full(count, rank), "kind": kind, "step": step, "steps": steps}
+    columns |= {"generation": np.zeros(count, np.int64), "begin": begin, "end": end}
+    return _filled(columns | {name: own for name, own in known.items() if own is not None}, count)
+
+
 def _rows(rank: int, epochs: Sequence[Epoch]) -> list[_Row]:
     return [(rank, "epoch", *epoch) for epoch in epochs]
 
@@ -144,9 +174,12 @@ def _table(rows: Sequence[_Row]) -> pa.Table:
 def _table_of(rank: Any, kind: Any, epoch: Any, begin: Any, end: Any) -> pa.Table:
     count = len(rank)
     columns = {"generation": np.zeros(count, np.int64), "rank": rank, "kind": kind}
-    columns |= {"epoch": epoch, "begin": begin, "end": end}
+    return _filled(columns | {"epoch": epoch, "begin": begin, "end": end}, count)
+
+
+def _filled(columns: Mapping[str, Any], count: int) -> pa.Table:
     nulls = {one.name: pa.nulls(count, one.type) for one in _INTERVALS if one.name not in columns}
-    return pa.table(columns | nulls).select(_INTERVALS.names).cast(_INTERVALS)
+    return pa.table({**columns, **nulls}).select(_INTERVALS.names).cast(_INTERVALS)
 
 
 @cache

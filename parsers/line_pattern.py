@@ -8,97 +8,42 @@ A pattern describes the start of a line. Letters stand for themselves, blanks fo
     {rank}       the rank, if no launcher has labelled the line
     {epoch}      the epoch that the line is of
     {step}       the step, counted over the job or over the epoch
-    {seconds}    how long the epoch took, or the step where there is no {epoch}
+    {steps}      how many steps an epoch has
+    {seconds}    how long the step took; the epoch, where there is no {step}
+    {data}       for how many seconds of that the step waited for its data
+    {rate}       samples per second
     {}           anything
 
-Without ``{seconds}`` an epoch lasts from its first line to the first line of the next one, and no
-timestamp is more precise than it looks: whole seconds give a step's time only over many steps.
+With ``{step}``, lines become a series of step times: as printed, else by rates and batch sizes, else
+between timestamps, which are no more precise than they look. Without it, an epoch lasts from its first
+line to the first line of the next one, unless ``{seconds}`` says it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from stallscope.errors import UnreadableError, UsageError
+from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .blocks import Block, Bools, Ints
 from .epochs_only import clock_facts, epochs_log, epochs_table, in_one_file, rank_in, rounded_to
-from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, line_blocks
-from .pattern_columns import (
-    MOST_DIGITS,
-    MOST_FRACTION_DIGITS,
-    MOST_PADDING,
-    Column,
-    Part,
-    Walk,
-    having,
-)
-from .timestamp_columns import line_starts
-from .timestamps import MOMENT, Timestamp, read_moment, read_timestamp
+from .pattern import Pattern, by_rank
+from .pattern_columns import Column
+from .printed_steps import UNLABELLED, logs_of
+from .printed_steps.epochs import Epochs, epochs_between_lines
+from .timestamps import Timestamp
 
-#: The start of a pattern's name.
-PREFIX = "pattern:"
 KNOWN_FROM = "lines of the given pattern"
 
-_FIELDS = {
-    "time": MOMENT,
-    **{name: rf"\d{{1,{most}}}" for name, most in MOST_DIGITS.items()},
-}
-_FIELDS["seconds"] += rf"(?:\.\d{{1,{MOST_FRACTION_DIGITS}}})?"
-_PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in _FIELDS}
-_FIELD = re.compile(r"\{(\w*)\}")
+#: What a user's pattern may have.
+_FIELDS = ("time", "rank", "epoch", "step", "steps", "seconds", "data", "rate")
 # Later times after the first epoch are damage.
 _LATEST_NS = 2**62
-# Columns with whether there is a ``Timestamp``, and its value.
-_TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns")
-
-
-@dataclass(frozen=True)
-class _Values:
-    """The values of matching lines, one entry per line; None for fields that the pattern does not
-    have.
-    """
-
-    timed: Bools
-    #: As a ``Timestamp`` has them.
-    ns: Ints
-    zone_known: Bools
-    resolution_ns: Ints
-    epoch: Ints | None = None
-    step: Ints | None = None
-    seconds: npt.NDArray[np.float64] | None = None
-
-    def __len__(self) -> int:
-        return len(self.ns)
-
-    @property
-    def first_timestamp(self) -> Timestamp | None:
-        if not self.timed.any():
-            return None
-        at = int(self.timed.argmax())
-        return Timestamp(int(self.ns[at]), bool(self.zone_known[at]), int(self.resolution_ns[at]))
-
-
-@dataclass
-class _RankTimes:
-    """The times in a rank's lines."""
-
-    #: By columns as those of ``Epoch``: every line may have one.
-    number: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    begin: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    end: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    #: Half of what they are rounded to, in milliseconds.
-    half_ms: float = 0.0
-    step_ms: float | None = None
-    step_half_ms: float = 0.0
 
 
 class LinePatternParser(Parser):
@@ -115,303 +60,82 @@ class LinePatternParser(Parser):
     certain: ClassVar[bool] = False
 
     def __init__(self, pattern: str) -> None:
-        texts, names = _split_pattern(pattern)
-        self._line = _compiled(texts, names)
-        self._parts = _parts(texts, names)
-        self._is_timed = "time" in names
-        self._pattern = pattern
+        self.pattern = Pattern(pattern, _FIELDS)
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return any(len(found["timed"]) for found in self.columns(head, 0))
+        return self.pattern.matches_any(head)
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        found = [one for one in self.columns(data, rank_in(path)[0] or 0) if len(one["timed"])]
-        if not found:
-            raise UnreadableError(f"{path}: no line matches the pattern: {self._pattern!r}")
-        columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-        return in_one_file(_logs(path, _by_rank(columns)), len(data))
-
-    def columns(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
-        """Return the values of matching lines, block by block.
-
-        Args:
-            of_the_file: the rank of unlabelled lines.
-
-        Returns:
-            columns of equal length: ``rank``, what the pattern has, and ``timed``; where a line is
-            that, also what a ``Timestamp`` has.
-        """
-        for lines in line_blocks(data):
-            line, fields = self._lines(lines)
-            if "rank" not in fields:
-                rank = lines.rank[line]
-                fields["rank"] = np.where(rank < 0, of_the_file, rank)
-            if self._is_timed:
-                fields["timed"] = np.ones(len(line), bool)
-            else:
-                fields |= _stamps(lines.block, lines.time_start[line], lines.time_end[line])
-            yield fields
-
-    def _lines(self, lines: Lines) -> tuple[Ints, dict[str, Column]]:
-        """Return the matching lines, in order, and their values."""
-        block, starts = lines.block, lines.start
-        line = having(block, self._parts)
-        line = line[line < len(starts)]
-        ends = np.minimum(lines.end[line], starts[line] + LONGEST_LINE)
-        known, fields = Walk(block, line, starts[line], ends).along(self._parts)
-        rest = ~np.isin(line, known, assume_unique=True)
-        others: list[int] = []
-        rows: list[Mapping[str, float]] = []
-        for one, start, end in zip(
-            line[rest].tolist(), starts[line[rest]].tolist(), ends[rest].tolist(), strict=True
-        ):
-            row = self.one(block.bytes[start:end].tobytes())
-            if row is not None:
-                others.append(one)
-                rows.append(row)
-        if not rows:
-            return known, fields
-        order = np.argsort(np.append(known, others), kind="stable")
-        return np.append(known, others)[order], {
-            name: np.append(column, np.array([row[name] for row in rows], column.dtype))[order]
-            for name, column in fields.items()
-        }
-
-    def one(self, text: bytes) -> Mapping[str, float] | None:
-        """Return the values of one line, None if it does not match: the reference for other ways."""
-        found = self._line.match(text)
-        if found is None:
-            return None
-        parts = found.groupdict()
-        row: dict[str, float] = {
-            name: float(part) if name == "seconds" else int(part)
-            for name, part in parts.items()
-            if name != "time"
-        }
-        if "time" in parts:
-            timestamp = read_moment(parts["time"])
-            if timestamp is None:
-                return None
-            row |= {
-                "ns": timestamp.ns,
-                "zone_known": timestamp.zone_known,
-                "resolution_ns": timestamp.resolution_ns,
-            }
-        return row
+        has_steps = "step" in self.pattern.names
+        own_rank = UNLABELLED if has_steps else rank_in(path)[0] or 0
+        columns = self.pattern.all_columns(data, own_rank)
+        if columns is None:
+            raise UnreadableError(f"{path}: no line matches the pattern: {self.pattern.text!r}")
+        if has_steps:
+            return in_one_file(logs_of(path, data, columns, "step", KNOWN_FROM), len(data))
+        return in_one_file(_epoch_logs(path, by_rank(columns)), len(data))
 
 
-def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
-    """Read the timestamps of lines when the pattern has none.
-
-    Args:
-        start: where what may hold their timestamps begins.
-        end: where that ends.
-    """
-    found = line_starts(block, start)
-    columns = dict(
-        zip(_TIMESTAMP, (found.there, found.ns, found.zone_known, found.resolution_ns), strict=True)
-    )
-    unclear = np.flatnonzero(found.unclear)
-    if len(unclear):
-        end = np.minimum(end, start + LONGEST_PREFIX)
-        places = zip(start[unclear].tolist(), end[unclear].tolist(), strict=True)
-        texts = [block.bytes[first:last].tobytes() for first, last in places]
-        _put(columns, unclear, [read_timestamp(text) for text in texts])
-    return columns
-
-
-def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Timestamp | None]) -> None:
-    rows = [
-        (False, 0, False, 1) if one is None else (True, one.ns, one.zone_known, one.resolution_ns)
-        for one in stamps
-    ]
-    for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
-        column[at] = values
-
-
-def _by_rank(columns: Mapping[str, Column]) -> dict[int, _Values]:
-    order = np.argsort(columns["rank"], kind="stable")
-    ranks, firsts = np.unique(columns["rank"][order], return_index=True)
-    pieces = np.split(order, firsts[1:])
-    return {
-        rank: _Values(**{name: all_[own] for name, all_ in columns.items() if name != "rank"})
-        for rank, own in zip(ranks.tolist(), pieces, strict=True)
-    }
-
-
-def _split_pattern(pattern: str) -> tuple[list[str], list[str]]:
-    """Split a pattern into its texts and the names of the fields between them, empty for anything."""
-    *parts, last = _FIELD.split(pattern)
-    texts, between = [*parts[0::2], last], parts[1::2]
-    names = [name for name in between if name]
-    unknown = [name for name in names if name not in _FIELDS]
-    if unknown or len(set(names)) < len(names):
-        what = f"{{{unknown[0]}}} is not a field" if unknown else "a field occurs twice"
-        known = ", ".join(f"{{{name}}}" for name in _FIELDS)
-        raise UsageError(f"{PREFIX}{pattern}: {what}; there are {known} and {{}} for anything")
-    if not {"epoch", "step"} & set(names):
-        raise UsageError(f"{PREFIX}{pattern}: a pattern needs {{epoch}} or {{step}}")
-    for name, text in zip(between, texts[1:], strict=True):
-        if not name and not text and (between[-1] or between.count(name) > 1):
-            raise UsageError(f"{PREFIX}{pattern}: text has to follow {{}}, to know where it ends")
-    return texts, between
-
-
-def _compiled(texts: Sequence[str], names: Sequence[str]) -> re.Pattern[bytes]:
-    made = _literal(texts[0])
-    for name, text in zip(names, texts[1:], strict=True):
-        if name:
-            made += _PADDING[name] + f"(?P<{name}>{_FIELDS[name]})" + _literal(text)
-        elif text:
-            # What was skipped is not tried again: any line takes one pass.
-            made += f"(?>.*?{_literal(text)})"
-    return re.compile(made.encode(), re.DOTALL)
-
-
-def _literal(text: str) -> str:
-    return re.sub(r"(?:\\\s|\s)+", r"\\s+", re.escape(text))
-
-
-def _parts(texts: Sequence[str], names: Sequence[str]) -> list[Part]:
-    """Convert a pattern to the parts that ``Walk`` follows."""
-    parts = _parts_of(texts[0])
-    for name, text in zip(names, texts[1:], strict=True):
-        parts_of_text = _parts_of(text)
-        if name:
-            parts.append(Part(name))
-        elif text:
-            blank, *rest = parts_of_text
-            if blank.kind == "text":
-                parts_of_text = [Part("skip", blank.text), *rest]
-            elif rest:
-                parts_of_text = [Part("skip", rest[0].text, blank_before=True), *rest[1:]]
-            else:
-                parts_of_text = [Part("skip"), blank]
-        parts += parts_of_text
-    return parts
-
-
-def _parts_of(text: str) -> list[Part]:
-    return [
-        Part("blanks") if piece.isspace() else Part("text", piece.encode())
-        for piece in re.split(r"(\s+)", text)
-        if piece
-    ]
-
-
-def _logs(path: str, values: Mapping[int, _Values]) -> list[Parsed]:
-    stamps = [own.ns[own.timed] for own in values.values()]
+def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Parsed]:
+    stamps = [own["ns"][own["timed"]] for own in ranks.values()]
     zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)
-    firsts = {int(own.epoch.min()) for own in values.values() if own.epoch is not None}
-    base = 1 if firsts and min(firsts) == 1 else 0
+    first = 1 if min(int(own["epoch"].min()) for own in ranks.values()) == 1 else 0
     logs: list[Parsed] = []
-    for rank, own in values.items():
-        times = _times(own, zero, base)
-        if times.end.max(initial=0) > _LATEST_NS:
+    for rank, own in ranks.items():
+        if "seconds" in own:
+            epochs = _as_printed(own, zero, first)
+        else:
+            epochs = epochs_between_lines(own, zero, first)
+        if epochs.end.max(initial=0) > _LATEST_NS:
             raise UnreadableError(
                 f"{path}: epochs that take a century: {{seconds}} in the pattern matches something else"
             )
-        problems = (
-            [] if len(times.number) or times.step_ms is not None else [Problem(path, _NO_TIMES)]
-        )
         log = epochs_log(
             path,
             rank=rank,
-            facts=_facts(own, times, zero, len(values)),
+            facts=_facts(own, epochs, zero, len(ranks)),
             epochs=(),
             # Whether the job was complete is unknown.
             ended=False,
-            problems=problems,
+            problems=[] if len(epochs.number) else [Problem(path, _NO_TIMES)],
         )
-        epochs = epochs_table(rank, times.number, times.begin, times.end)
-        logs.append(replace(log, intervals=epochs))
+        table = epochs_table(rank, epochs.number, epochs.begin, epochs.end)
+        logs.append(replace(log, intervals=table))
     return logs
 
 
 _NO_TIMES = "the pattern's lines have no times: they have no timestamps, or there is only one line"
 
 
-def _times(values: _Values, zero: int, base: int) -> _RankTimes:
-    times = _RankTimes()
-    if values.epoch is not None and values.seconds is not None:
-        _epochs_as_printed(times, values, values.epoch - base, values.seconds, zero)
-    elif values.epoch is not None:
-        _epochs_between_lines(times, values, values.epoch - base, zero)
-    if values.seconds is not None and values.epoch is None:
-        times.step_ms = 1e3 * sum(values.seconds.tolist()) / len(values)
-        times.step_half_ms = _half_ms(values.seconds)
-    elif values.step is not None:
-        _steps_between_lines(times, values, values.step)
-    return times
-
-
-def _epochs_as_printed(
-    times: _RankTimes, values: _Values, epoch: Ints, seconds: npt.NDArray[np.float64], zero: int
-) -> None:
+def _as_printed(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
+    seconds, timed = columns["seconds"], columns["timed"]
     took = np.rint(seconds * 1e9).astype(np.int64)
     # Without a timestamp of its end, it follows the one before it.
     since = np.cumsum(took)
-    timed_at = np.maximum.accumulate(np.where(values.timed, np.arange(len(values)), -1))
+    timed_at = np.maximum.accumulate(np.where(timed, np.arange(len(timed)), -1))
     end = since.copy()
     known = timed_at >= 0
     at = timed_at[known]
-    end[known] += values.ns[at] - zero - since[at]
-    times.number, times.begin, times.end = epoch, end - took, end
-    times.half_ms = _half_ms(seconds)
+    end[known] += columns["ns"][at] - zero - since[at]
+    half_ms = 0.5 if np.any(seconds % 1) else 500.0
+    return Epochs(columns["epoch"] - first, end - took, end, half_ms)
 
 
-def _half_ms(seconds: npt.NDArray[np.float64]) -> float:
-    return 0.5 if np.any(seconds % 1) else 500.0
-
-
-def _epochs_between_lines(times: _RankTimes, values: _Values, epoch: Ints, zero: int) -> None:
-    """Measure epochs from their first line to the next one's; the last epoch's end is unknown."""
-    timed = np.flatnonzero(values.timed)
-    number = epoch[timed]
-    first = timed[np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])]
-    begin, end = first[:-1], first[1:]
-    fits = (epoch[end] > epoch[begin]) & (values.ns[end] >= values.ns[begin])
-    begin, end = begin[fits], end[fits]
-    since = values.ns - zero
-    times.number, times.begin, times.end = epoch[begin], since[begin], since[end]
-    # Both timestamps are rounded down: the difference is wrong by less than one of them either way.
-    rounded = values.resolution_ns[np.append(begin, end)]
-    times.half_ms = int(rounded.max(initial=0)) / 1e6
-
-
-def _steps_between_lines(times: _RankTimes, values: _Values, step: Ints) -> None:
-    step, ns = step[values.timed], values.ns[values.timed]
-    more, later = step[1:] > step[:-1], ns[1:] >= ns[:-1]
-    both = more & later
-    steps = int((step[1:] - step[:-1])[both].sum())
-    if not steps:
-        return
-    took = (ns[1:] - ns[:-1])[both]
-    # A clock that was set time and again may have gone through more centuries than an integer holds.
-    time = int((took // 10**9).sum()) * 10**9 + int((took % 10**9).sum())
-    # Each restart of steps, and each clock that was set, adds two rounded timestamps.
-    pieces = 1 + int(np.count_nonzero(~both))
-    wrong = int(values.resolution_ns[values.timed].max()) * pieces
-    times.step_ms, times.step_half_ms = time / steps / 1e6, wrong / steps / 1e6
-
-
-def _facts(values: _Values, times: _RankTimes, zero: int, ranks: int) -> dict[str, Any]:
-    facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": _precision(times)}
-    if len(times.number):
+def _facts(columns: Mapping[str, Column], epochs: Epochs, zero: int, ranks: int) -> dict[str, Any]:
+    facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": "nothing of times"}
+    if len(epochs.number):
         facts |= {
-            "epoch_precision_ms": times.half_ms,
-            "first_epoch": int(times.number.min()),
+            "precision": f"epochs, to {rounded_to(epochs.half_ms)}",
+            "epoch_precision_ms": epochs.half_ms,
+            "first_epoch": int(epochs.number.min()),
         }
-    if times.step_ms is not None:
-        facts |= {"step_ms": times.step_ms, "step_precision_ms": times.step_half_ms}
     if ranks > 1:
         facts["size"] = ranks
-    return facts | clock_facts(values.first_timestamp, zero)
-
-
-def _precision(times: _RankTimes) -> str:
-    if len(times.number):
-        return f"epochs, to {rounded_to(times.half_ms)}"
-    if times.step_ms is not None:
-        return f"a mean over steps, to {rounded_to(times.step_half_ms)}"
-    return "nothing of times"
+    timed = np.flatnonzero(columns["timed"])
+    if not len(timed):
+        return facts | clock_facts(None, zero)
+    at = timed[0]
+    first = Timestamp(
+        int(columns["ns"][at]), bool(columns["zone_known"][at]), int(columns["resolution_ns"][at])
+    )
+    return facts | clock_facts(first, zero)

@@ -9,7 +9,8 @@ from pathlib import Path
 from stallscope.errors import StallscopeError, UnreadableError, UsageError
 
 from .base import Parsed, Parser
-from .line_pattern import PREFIX, LinePatternParser
+from .line_pattern import LinePatternParser
+from .pattern import PREFIX
 from .registry import PARSERS
 
 

@@ -19,13 +19,28 @@ Column = npt.NDArray[Any]
 
 #: Numbers are printed as wide as the largest one: ``[  0/500]``.
 MOST_PADDING = 12
-#: How many digits fields have that are numbers, and those after the decimal point of ``seconds``.
-MOST_DIGITS: Mapping[str, int] = {"rank": 6, "epoch": 9, "step": 12, "seconds": 9}
-MOST_FRACTION_DIGITS = 12
-# Up to so many digits, quotients of whole numbers and powers of ten are exact.
-_MOST_EXACT_DIGITS = 15
+#: How many digits fields have that are whole numbers, and how many before the point those that are not.
+MOST_DIGITS: Mapping[str, int] = {
+    "rank": 6,
+    "epoch": 9,
+    "step": 12,
+    "steps": 12,
+    "seconds": 9,
+    "mean_seconds": 9,
+    "ms": 12,
+    "data": 9,
+    "mean_data": 9,
+    "rate": 12,
+    "mean_rate": 12,
+}
+#: Fields with a fraction or an exponent.
+FLOATS = frozenset({"seconds", "mean_seconds", "ms", "data", "mean_data", "rate", "mean_rate"})
+MOST_FRACTION_DIGITS, MOST_EXPONENT_DIGITS = 12, 2
+# Up to so many digits and such powers of ten, quotients and products of them are exact.
+_MOST_EXACT_DIGITS, _MOST_EXACT_POWER = 15, 22
 # Lines with more blanks are left to the expression.
 _MOST_BLANKS = 64
+_EXPONENTS = np.frombuffer(b"eE", np.uint8)
 
 
 class Part(NamedTuple):
@@ -79,7 +94,7 @@ class Walk:
     def along(self, parts: Sequence[Part]) -> tuple[Ints, dict[str, Column]]:
         """Follow a pattern; return the lines known to match, and their values.
 
-        Fields are columns of whole numbers, ``seconds`` of floats; of the time, it is those that a
+        Fields are columns of whole numbers or of floats (``FLOATS``); of the time, it is those that a
         ``Timestamp`` has.
         """
         for part in parts:
@@ -153,16 +168,30 @@ class Walk:
         self._fields[name] = value
         self._at = self._at + count
         self._keep(count > 0)
-        if name == "seconds":
-            self._fraction(count[count > 0])
+        if name in FLOATS:
+            self._fraction(name, count[count > 0])
 
-    def _fraction(self, before: Ints) -> None:
-        """Read the fraction of seconds, whose integer part has so many digits."""
+    def _fraction(self, name: str, before: Ints) -> None:
+        """Read the fraction and the exponent of a number whose integer part has so many digits."""
         value, count = self._block.numbers(self._at + 1, MOST_FRACTION_DIGITS)
         count = np.where(self._block.bytes[self._at] == ord("."), count, 0)
-        unit = 10**count
-        self._fields["seconds"] = (
-            self._fields["seconds"] * unit + np.where(count > 0, value, 0)
-        ) / unit
+        whole = self._fields[name] * 10**count + np.where(count > 0, value, 0)
         self._at = self._at + np.where(count > 0, count + 1, 0)
-        self._keep(before + count <= _MOST_EXACT_DIGITS)
+        power = self._exponent() - count
+        exact = (before + count <= _MOST_EXACT_DIGITS) & (np.abs(power) <= _MOST_EXACT_POWER)
+        unit = 10.0 ** np.minimum(np.abs(power), _MOST_EXACT_POWER)
+        self._fields[name] = np.where(power < 0, whole / unit, whole * unit)
+        self._keep(exact)
+
+    def _exponent(self) -> Ints:
+        """Read the exponents that follow numbers, 0 where there is none."""
+        byte = self._block.bytes
+        there = np.isin(byte[self._at], _EXPONENTS)
+        if not there.any():
+            return np.zeros(len(self._at), np.int64)
+        sign = byte[self._at + 1]
+        signed = (sign == ord("+")) | (sign == ord("-"))
+        value, count = self._block.numbers(self._at + 1 + signed, MOST_EXPONENT_DIGITS + 1)
+        there &= (count > 0) & (count <= MOST_EXPONENT_DIGITS)
+        self._at = self._at + np.where(there, 1 + signed + count, 0)
+        return np.where(there, np.where(sign == ord("-"), -value, value), 0)

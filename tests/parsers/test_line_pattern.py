@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallscope.parsers.launcher_output import LONGEST_LINE, rank_lines
-from stallscope.parsers.line_pattern import LinePatternParser
+from stallscope.parsers.pattern import Pattern
+from stallscope.parsers.pattern_columns import FLOATS
 from stallscope.parsers.timestamps import Timestamp
 
 PATTERNS = (
@@ -26,6 +27,8 @@ PATTERNS = (
     "{}rank {rank} {} epoch  {epoch}",
     "{} {step} {seconds}",
     "{step}{epoch}",
+    "epoch {epoch} {step}/{steps}] took {seconds} ({mean_seconds})",
+    "step {step}{} took {data} {rate}",
     r"{}\d{step}",
     "{}é {epoch}",
 )
@@ -88,8 +91,9 @@ def lines_of(draw: st.DrawFn, pattern: str) -> str:
             line += draw(stamps)
         elif part == "{}":
             line += "".join(draw(st.lists(noise, max_size=2)))
-        elif part == "{seconds}":
+        elif part.strip("{}") in FLOATS:
             line += draw(numbers) + draw(st.sampled_from(["", ".", ".5", ".1234567890123"]))
+            line += draw(st.sampled_from(["", "", "e-04", "E+2", "e3", "e-123", "e", "e+", "e-23"]))
         elif part.startswith("{"):
             line += draw(st.sampled_from(["", "", " ", " " * 13])) + draw(numbers)
         else:
@@ -115,11 +119,11 @@ def logs(draw: st.DrawFn) -> tuple[str, bytes]:
     return pattern, (whole + draw(st.sampled_from(["", "\n"]))).encode()
 
 
-def one_by_one(parser: LinePatternParser, data: bytes) -> list[dict[str, object]]:
+def one_by_one(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
     """Return the content of the lines, read one by one."""
     found: list[dict[str, object]] = []
     for line in rank_lines(data):
-        row = parser.one(line.text)
+        row = pattern.one(line.text)
         if row is not None:
             stamp = (
                 line.timestamp
@@ -136,9 +140,9 @@ def as_columns(stamp: Timestamp | None) -> dict[str, object]:
     return {"timed": True, **{name: getattr(stamp, name) for name in STAMP}}
 
 
-def at_once(parser: LinePatternParser, data: bytes) -> list[dict[str, object]]:
+def at_once(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
-    for columns in parser.columns(data):
+    for columns in pattern.columns(data):
         names = list(columns)
         for values in zip(*(columns[name].tolist() for name in names), strict=True):
             row = dict(zip(names, values, strict=True))
@@ -149,23 +153,23 @@ def at_once(parser: LinePatternParser, data: bytes) -> list[dict[str, object]]:
 
 @given(logs())
 def test_lines_read_at_once_equal_lines_read_one_by_one(log: tuple[str, bytes]) -> None:
-    pattern, data = log
-    parser = LinePatternParser(pattern)
+    text, data = log
+    pattern = Pattern(text)
     # Interleaved ranks are read rank by rank.
     by_rank = itemgetter("rank")
-    assert sorted(at_once(parser, data), key=by_rank) == sorted(
-        one_by_one(parser, data), key=by_rank
+    assert sorted(at_once(pattern, data), key=by_rank) == sorted(
+        one_by_one(pattern, data), key=by_rank
     )
 
 
 @pytest.mark.parametrize("stamp", TIMESTAMPS)
-@pytest.mark.parametrize("pattern", ["{time} step {step}", "{}step {step}"])
-def test_timestamps_of_every_form_are_read_at_once(pattern: str, stamp: str) -> None:
-    parser = LinePatternParser(pattern)
+@pytest.mark.parametrize("text", ["{time} step {step}", "{}step {step}"])
+def test_timestamps_of_every_form_are_read_at_once(text: str, stamp: str) -> None:
+    pattern = Pattern(text)
     data = "".join(f"{stamp}{behind} step {number}\n" for number, behind in enumerate(BEHIND))
-    found = at_once(parser, data.encode())
-    assert found == one_by_one(parser, data.encode())
-    if pattern.startswith("{}"):
+    found = at_once(pattern, data.encode())
+    assert found == one_by_one(pattern, data.encode())
+    if text.startswith("{}"):
         assert len(found) == len(BEHIND)
 
 
@@ -182,17 +186,17 @@ def test_timestamps_of_every_form_are_read_at_once(pattern: str, stamp: str) -> 
     ids=["too far", "cut", "in time", "written over", "ends of Windows", "blanks before"],
 )
 def test_the_visible_text_of_a_line_counts(line: str, step: int | None) -> None:
-    parser = LinePatternParser("{} step {step}")
+    pattern = Pattern("{} step {step}")
     data = f"{line}\n".encode()
-    assert at_once(parser, data) == one_by_one(parser, data)
-    assert [row["step"] for row in at_once(parser, data)] == [step] * (step is not None)
+    assert at_once(pattern, data) == one_by_one(pattern, data)
+    assert [row["step"] for row in at_once(pattern, data)] == [step] * (step is not None)
 
 
 def test_lines_of_a_file_of_many_blocks_are_read_in_order() -> None:
-    parser = LinePatternParser("{time} {}step {step}")
+    pattern = Pattern("{time} {}step {step}")
     line = "[{}]<stdout>:2026-11-21 02:{:02}:{:02},250 INFO train: step {} of many\n"
     data = "".join(line.format(n % 3, *divmod(n // 50, 60), n) for n in range(150_000)).encode()
-    found = at_once(parser, data)
+    found = at_once(pattern, data)
     for rank in range(3):
         assert [row["step"] for row in found if row["rank"] == rank] == list(
             range(rank, 150_000, 3)

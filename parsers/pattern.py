@@ -1,0 +1,248 @@
+"""A pattern of lines, matched against whole files at once.
+
+A pattern describes the start of a line. Letters stand for themselves, blanks for any blanks, ``{name}``
+for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from stallscope.errors import UsageError
+
+from .blocks import Block, Ints
+from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, line_blocks
+from .pattern_columns import (
+    FLOATS,
+    MOST_DIGITS,
+    MOST_EXPONENT_DIGITS,
+    MOST_FRACTION_DIGITS,
+    MOST_PADDING,
+    Column,
+    Part,
+    Walk,
+    having,
+)
+from .timestamp_columns import line_starts
+from .timestamps import MOMENT, Timestamp, read_moment, read_timestamp
+
+#: The start of a pattern's name.
+PREFIX = "pattern:"
+
+_FRACTION = (
+    rf"(?:\.\d{{1,{MOST_FRACTION_DIGITS}}})?(?:[eE][-+]?\d{{1,{MOST_EXPONENT_DIGITS}}}(?!\d))?"
+)
+#: Fields and the regular expressions of their texts.
+FIELDS = {
+    "time": MOMENT,
+    **{
+        name: rf"\d{{1,{most}}}" + (_FRACTION if name in FLOATS else "")
+        for name, most in MOST_DIGITS.items()
+    },
+}
+_PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in FIELDS}
+_FIELD = re.compile(r"\{(\w*)\}")
+# Columns with whether there is a ``Timestamp``, and its value.
+_TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns")
+
+
+class Pattern:
+    """A pattern of the lines of a format.
+
+    Args:
+        text: the pattern.
+        known: the fields that it may have.
+
+    Raises:
+        UsageError: if it is none.
+    """
+
+    def __init__(self, text: str, known: Sequence[str] = tuple(FIELDS)) -> None:
+        texts, names = _split(text, known)
+        self.text = text
+        self.names = frozenset(name for name in names if name)
+        self._line = _compiled(texts, names)
+        self._parts = _parts(texts, names)
+
+    def matches_any(self, data: bytes) -> bool:
+        """Whether any line matches."""
+        return any(len(found["timed"]) for found in self.columns(data))
+
+    def columns(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
+        """Return the values of matching lines, block by block.
+
+        Args:
+            data: the output of one or of all ranks.
+            of_the_file: the rank of unlabelled lines.
+
+        Returns:
+            columns of equal length: ``rank``, what the pattern has, and ``timed``; where a line is
+            that, also what a ``Timestamp`` has.
+        """
+        for lines in line_blocks(data):
+            line, fields = self._lines(lines)
+            if "rank" not in fields:
+                rank = lines.rank[line]
+                fields["rank"] = np.where(rank < 0, of_the_file, rank)
+            if "time" in self.names:
+                fields["timed"] = np.ones(len(line), bool)
+            else:
+                fields |= _stamps(lines.block, lines.time_start[line], lines.time_end[line])
+            yield fields
+
+    def all_columns(self, data: bytes, of_the_file: int = 0) -> Mapping[str, Column] | None:
+        """Return the values of all matching lines; None if no line matches."""
+        found = [one for one in self.columns(data, of_the_file) if len(one["timed"])]
+        if not found:
+            return None
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+    def _lines(self, lines: Lines) -> tuple[Ints, dict[str, Column]]:
+        """Return the matching lines, in order, and their values."""
+        block, starts = lines.block, lines.start
+        line = having(block, self._parts)
+        line = line[line < len(starts)]
+        ends = np.minimum(lines.end[line], starts[line] + LONGEST_LINE)
+        known, fields = Walk(block, line, starts[line], ends).along(self._parts)
+        rest = ~np.isin(line, known, assume_unique=True)
+        others: list[int] = []
+        rows: list[Mapping[str, float]] = []
+        for one, start, end in zip(
+            line[rest].tolist(), starts[line[rest]].tolist(), ends[rest].tolist(), strict=True
+        ):
+            row = self.one(block.bytes[start:end].tobytes())
+            if row is not None:
+                others.append(one)
+                rows.append(row)
+        if not rows:
+            return known, fields
+        order = np.argsort(np.append(known, others), kind="stable")
+        return np.append(known, others)[order], {
+            name: np.append(column, np.array([row[name] for row in rows], column.dtype))[order]
+            for name, column in fields.items()
+        }
+
+    def one(self, text: bytes) -> Mapping[str, float] | None:
+        """Return the values of one line, None if it does not match: the reference for other ways."""
+        found = self._line.match(text)
+        if found is None:
+            return None
+        parts = found.groupdict()
+        row: dict[str, float] = {
+            name: float(part) if name in FLOATS else int(part)
+            for name, part in parts.items()
+            if name != "time"
+        }
+        if "time" in parts:
+            timestamp = read_moment(parts["time"])
+            if timestamp is None:
+                return None
+            row |= {
+                "ns": timestamp.ns,
+                "zone_known": timestamp.zone_known,
+                "resolution_ns": timestamp.resolution_ns,
+            }
+        return row
+
+
+def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
+    """Split columns by rank, each rank's lines in their order."""
+    order = np.argsort(columns["rank"], kind="stable")
+    ranks, firsts = np.unique(columns["rank"][order], return_index=True)
+    pieces = np.split(order, firsts[1:])
+    return {
+        rank: {name: column[own] for name, column in columns.items() if name != "rank"}
+        for rank, own in zip(ranks.tolist(), pieces, strict=True)
+    }
+
+
+def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
+    """Read the timestamps of lines when the pattern has none.
+
+    Args:
+        start: where what may hold their timestamps begins.
+        end: where that ends.
+    """
+    found = line_starts(block, start)
+    columns = dict(
+        zip(_TIMESTAMP, (found.there, found.ns, found.zone_known, found.resolution_ns), strict=True)
+    )
+    unclear = np.flatnonzero(found.unclear)
+    if len(unclear):
+        end = np.minimum(end, start + LONGEST_PREFIX)
+        places = zip(start[unclear].tolist(), end[unclear].tolist(), strict=True)
+        texts = [block.bytes[first:last].tobytes() for first, last in places]
+        _put(columns, unclear, [read_timestamp(text) for text in texts])
+    return columns
+
+
+def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Timestamp | None]) -> None:
+    rows = [
+        (False, 0, False, 1) if one is None else (True, one.ns, one.zone_known, one.resolution_ns)
+        for one in stamps
+    ]
+    for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
+        column[at] = values
+
+
+def _split(pattern: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a pattern into its texts and the names of the fields between them, empty for anything."""
+    *parts, last = _FIELD.split(pattern)
+    texts, between = [*parts[0::2], last], parts[1::2]
+    names = [name for name in between if name]
+    unknown = [name for name in names if name not in known]
+    if unknown or len(set(names)) < len(names):
+        what = f"{{{unknown[0]}}} is not a field" if unknown else "a field occurs twice"
+        fields = ", ".join(f"{{{name}}}" for name in known)
+        raise UsageError(f"{PREFIX}{pattern}: {what}; there are {fields} and {{}} for anything")
+    if not {"epoch", "step"} & set(names):
+        raise UsageError(f"{PREFIX}{pattern}: a pattern needs {{epoch}} or {{step}}")
+    for name, text in zip(between, texts[1:], strict=True):
+        if not name and not text and (between[-1] or between.count(name) > 1):
+            raise UsageError(f"{PREFIX}{pattern}: text has to follow {{}}, to know where it ends")
+    return texts, between
+
+
+def _compiled(texts: Sequence[str], names: Sequence[str]) -> re.Pattern[bytes]:
+    made = _literal(texts[0])
+    for name, text in zip(names, texts[1:], strict=True):
+        if name:
+            made += _PADDING[name] + f"(?P<{name}>{FIELDS[name]})" + _literal(text)
+        elif text:
+            # What was skipped is not tried again: any line takes one pass.
+            made += f"(?>.*?{_literal(text)})"
+    return re.compile(made.encode(), re.DOTALL)
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"(?:\\\s|\s)+", r"\\s+", re.escape(text))
+
+
+def _parts(texts: Sequence[str], names: Sequence[str]) -> list[Part]:
+    """Convert a pattern to the parts that ``Walk`` follows."""
+    parts = _parts_of(texts[0])
+    for name, text in zip(names, texts[1:], strict=True):
+        parts_of_text = _parts_of(text)
+        if name:
+            parts.append(Part(name))
+        elif text:
+            blank, *rest = parts_of_text
+            if blank.kind == "text":
+                parts_of_text = [Part("skip", blank.text), *rest]
+            elif rest:
+                parts_of_text = [Part("skip", rest[0].text, blank_before=True), *rest[1:]]
+            else:
+                parts_of_text = [Part("skip"), blank]
+        parts += parts_of_text
+    return parts
+
+
+def _parts_of(text: str) -> list[Part]:
+    return [
+        Part("blanks") if piece.isspace() else Part("text", piece.encode())
+        for piece in re.split(r"(\s+)", text)
+        if piece
+    ]

@@ -1,0 +1,252 @@
+"""How long the steps of windows took, from what is most precise in their lines.
+
+Lines may have the mean over all steps so far: the difference of two such sums is exact but for their
+rounding, which grows with the steps so far. Where that is too coarse, the value of the window counts,
+which may be that of one step only. Where lines have no times, their timestamps tell, and windows are
+joined until these are precise enough.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..blocks import Bools, Ints
+from .lines import StepLines
+
+Floats = npt.NDArray[np.float64]
+
+#: What a printed time is of: the one step that the line is about, the last step of its window, the mean
+#: over the window, or its median.
+Value = Literal["step", "last", "mean", "median"]
+
+# A window's time shall be known to this share of it.
+_PRECISE = 0.05
+# Joining lines for that leaves at least so many windows, each time that steps begin from the start.
+_FEWEST = 5
+# Lines are about single steps if that many of them are.
+_MOST = 0.5
+_MOST_DECIMALS = 6
+_IN_WORDS = {
+    "step": "each step",
+    "last": "the last of",
+    "mean": "means of",
+    "median": "medians of",
+    "differences": "means of",
+    "stamps": "between timestamps of lines,",
+}
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Windows of one rank; the arrays have an entry each."""
+
+    #: Where in the lines each window ends.
+    at: Ints
+    steps: Ints
+    #: Seconds per step, and of these the seconds of waiting for data; None if lines do not say.
+    step_s: Floats
+    data_s: Floats | None
+    #: How the times were found: a ``Value``, ``differences`` of means so far, or ``stamps``.
+    found: str
+    #: Half of what a typical window's time per step is rounded to, seconds.
+    half_s: float
+    #: The mean over all steps, its half width, and of these the wait for data, seconds.
+    mean_s: float
+    mean_half_s: float
+    mean_data_s: float | None = None
+
+    @property
+    def precision(self) -> str:
+        """Describe what the times are, in words."""
+        steps = int(np.median(self.steps))
+        words = _IN_WORDS["step" if steps == 1 and self.found != "stamps" else self.found]
+        return (
+            words if words == "each step" else f"{words} {steps:,} step{'' if steps == 1 else 's'}"
+        )
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Seconds per step, one of each line, and half of what they are rounded to."""
+
+    seconds: Floats
+    half_s: float
+
+    @classmethod
+    def of(cls, lines: StepLines, seconds: str, rate: str, samples: float | None) -> _Times | None:
+        """Return what lines have as seconds, or as a rate; None if they have neither."""
+        found, printed_rate = lines.of(seconds), lines.of(rate)
+        if found is not None:
+            return cls(found, half_unit(found))
+        if printed_rate is None or samples is None:
+            return None
+        found = samples / np.maximum(printed_rate, 1e-9)
+        half = half_unit(printed_rate) * float(np.median(found / np.maximum(printed_rate, 1e-9)))
+        return cls(found, half)
+
+
+def durations(lines: StepLines, value: Value, samples: float | None) -> Durations | None:
+    """Find how long the steps of the lines took; None if lines have no times.
+
+    Args:
+        lines: the lines of one rank.
+        value: what their ``seconds`` and ``data`` are of.
+        samples: samples per step in the lines' rates; None if unknown.
+    """
+    if value == "step" and (lines.since == 1).mean() < _MOST:
+        value = "last"
+    printed = _Times.of(lines, "seconds", "rate", samples)
+    so_far = _Times.of(lines, "mean_seconds", "mean_rate", samples)
+    if so_far is None:
+        return _between_stamps(lines) if printed is None else _as_printed(lines, printed, value)
+    found = _differences(lines, so_far)
+    if found is None:
+        found = _as_printed(lines, printed or so_far, value)
+    data = lines.of("mean_data")
+    return replace(
+        found,
+        mean_s=_sums(lines, so_far.seconds),
+        mean_half_s=so_far.half_s,
+        mean_data_s=found.mean_data_s if data is None else _sums(lines, data),
+    )
+
+
+def _as_printed(lines: StepLines, times: _Times, value: Value) -> Durations:
+    steps, data = lines.since, lines.of("data")
+    return Durations(
+        at=np.arange(len(lines)),
+        steps=steps,
+        step_s=times.seconds,
+        data_s=data,
+        found=value,
+        half_s=times.half_s,
+        mean_s=float(np.average(times.seconds, weights=steps)),
+        mean_half_s=times.half_s,
+        mean_data_s=None if data is None else float(np.average(data, weights=steps)),
+    )
+
+
+def _differences(lines: StepLines, mean: _Times) -> Durations | None:
+    """Return windows as differences of means so far, with as many lines in each as make them precise.
+
+    None where these are rounded too much for that.
+    """
+    data = lines.of("mean_data")
+    half_s = mean.half_s if data is None else max(mean.half_s, half_unit(data))
+    at = np.arange(len(lines))
+    for joined in (1, *_joined(lines, mean, half_s)):
+        at = _every(lines, joined)
+        steps, step_s, half = _differences_at(lines, mean.seconds, half_s, at)
+        if np.median(half) <= _PRECISE * np.median(step_s):
+            break
+    else:
+        return None
+    # Sums that go down are no means over all steps so far.
+    if (step_s < -2 * half).any():
+        return None
+    data_s = None if data is None else _differences_at(lines, data, half_s, at)[1]
+    return Durations(
+        at=at,
+        steps=steps,
+        step_s=np.maximum(step_s, 0.0),
+        data_s=None if data_s is None else np.maximum(data_s, 0.0),
+        found="differences",
+        half_s=float(np.median(half)),
+        mean_s=0.0,
+        mean_half_s=0.0,
+    )
+
+
+def _joined(lines: StepLines, mean: _Times, half_s: float) -> list[int]:
+    """Return how many lines to join so that a window is precise; nothing where too few are left."""
+    _, step_s, half = _differences_at(lines, mean.seconds, half_s, np.arange(len(lines)))
+    joined = math.ceil(float(np.median(half)) / max(_PRECISE * float(np.median(step_s)), 1e-12))
+    return [joined] if joined * _FEWEST * int(lines.begins.sum()) <= len(lines) else []
+
+
+def _every(lines: StepLines, joined: int) -> Ints:
+    """Return every so many lines since steps began from the start."""
+    starts = np.flatnonzero(lines.begins)
+    place = np.arange(len(lines)) - starts[np.cumsum(lines.begins) - 1]
+    return np.flatnonzero(place % joined == joined - 1)
+
+
+def _differences_at(
+    lines: StepLines, mean: Floats, half_s: float, at: Ints
+) -> tuple[Ints, Floats, Floats]:
+    """Return the steps of windows that end at these lines, their means, and the half widths of these."""
+    counted, piece = lines.counted, np.cumsum(lines.begins)[at]
+    sums = (mean * counted)[at]
+    goes_on = np.append(False, piece[1:] == piece[:-1])[: len(at)]
+    before = np.where(goes_on, np.roll(counted[at], 1), 0)
+    steps = counted[at] - before
+    step_s = (sums - np.where(goes_on, np.roll(sums, 1), 0.0)) / steps
+    return steps, np.asarray(step_s), np.asarray(half_s * (counted[at] + before) / steps)
+
+
+def _sums(lines: StepLines, mean: Floats) -> float:
+    """Return the mean over all steps, from the last means before steps begin again."""
+    lasts = np.append(np.flatnonzero(lines.begins)[1:], len(lines)) - 1
+    return float(np.average(mean[lasts], weights=lines.counted[lasts]))
+
+
+def half_unit(values: Floats) -> float:
+    """Return half of what numbers are rounded to, by the decimals that they have."""
+    for decimals in range(_MOST_DECIMALS):
+        scaled = values * 10.0**decimals
+        if np.all(np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(np.abs(scaled), 1.0)):
+            return float(0.5 * 10.0**-decimals)
+    return float(0.5 * 10.0**-_MOST_DECIMALS)
+
+
+def _between_stamps(lines: StepLines) -> Durations | None:
+    """Return windows between timestamps, with as many lines in each as make their times precise."""
+    ns, unit = lines.stamps_ns, lines.stamp_unit_ns
+    if ns is None:
+        return None
+    begin, at = _stretches(ns, lines.breaks, unit)
+    steps, took = lines.counted[at] - lines.counted[begin], (ns[at] - ns[begin]) / 1e9
+    if not len(at) or not took.sum():
+        return None
+    total = int(steps.sum())
+    return Durations(
+        at=at,
+        steps=steps,
+        step_s=took / steps,
+        data_s=None,
+        found="stamps",
+        half_s=unit / 1e9 / float(np.median(steps)),
+        mean_s=float(took.sum()) / total,
+        mean_half_s=unit / 1e9 * int(np.count_nonzero(lines.breaks)) / total,
+    )
+
+
+def _stretches(ns: Ints, breaks: Bools, unit: int) -> tuple[Ints, Ints]:
+    """Return the first and the last line of stretches that are long enough for their timestamps.
+
+    What lies before steps begin again may be more than steps, as a validation, and is in none.
+    """
+    enough = int(unit / _PRECISE)
+    inside = np.flatnonzero(~breaks)
+    if not len(inside) or np.median(ns[inside] - ns[inside - 1]) >= enough:
+        return inside - 1, inside
+    first: list[int] = []
+    last: list[int] = []
+    for start, end in pairwise([*np.flatnonzero(breaks).tolist(), len(ns)]):
+        at = start
+        while at < end - 1:
+            later = max(int(np.searchsorted(ns[at:end], ns[at] + enough)) + at, at + 1)
+            # What is left over at the end counts only where it is all there is.
+            if later >= end and at > start:
+                break
+            later = min(later, end - 1)
+            first.append(at)
+            last.append(later)
+            at = later
+    return np.array(first, np.int64), np.array(last, np.int64)

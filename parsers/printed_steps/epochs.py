@@ -1,0 +1,42 @@
+"""Epochs from the timestamps of their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ..blocks import Ints
+from ..pattern_columns import Column
+
+
+class Epochs(NamedTuple):
+    """Epochs as columns, in nanoseconds on the log's clock."""
+
+    #: Counted from 0.
+    number: Ints
+    begin: Ints
+    end: Ints
+    #: Half of what their durations are rounded to, milliseconds.
+    half_ms: float
+
+
+def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
+    """Measure epochs from their first line to the next one's; the last epoch's end is unknown.
+
+    Args:
+        columns: fields of a rank's lines, ``epoch`` among them.
+        zero: the timestamp at which the log's clock is 0.
+        first: the number of the first epoch, as printed.
+    """
+    timed = np.flatnonzero(columns["timed"])
+    number, ns = columns["epoch"][timed], columns["ns"][timed]
+    at = np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])
+    begin, end = at[:-1], at[1:]
+    fits = (number[end] > number[begin]) & (ns[end] >= ns[begin])
+    begin, end = begin[fits], end[fits]
+    # Both timestamps are rounded down: the difference is wrong by less than one of them either way.
+    rounded = columns["resolution_ns"][timed][np.append(begin, end)]
+    half_ms = int(rounded.max(initial=0)) / 1e6
+    return Epochs(number[begin] - first, ns[begin] - zero, ns[end] - zero, half_ms)

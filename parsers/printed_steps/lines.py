@@ -1,0 +1,111 @@
+"""Number the steps that lines are about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..blocks import Bools, Ints
+from ..pattern_columns import Column
+
+
+@dataclass(frozen=True)
+class StepLines:
+    """Lines of one rank, in their order; no two of them are about the same step."""
+
+    columns: Mapping[str, Column]
+    #: Whether a line is the first one after steps have begun again from the start, as in each epoch.
+    begins: Bools
+    #: Steps so far since then, and steps since the line before; of a first line, as many as it is about.
+    so_far: Ints
+    since: Ints
+    #: The last step that a line is about, counted from 0 over the job.
+    last_step: Ints
+    #: Lines that were left out because the line before is about the same step.
+    repeated: int
+
+    def __len__(self) -> int:
+        return len(self.last_step)
+
+    def of(self, name: str) -> Column | None:
+        """Return a field of the lines; None if the format does not have it."""
+        return self.columns.get(name)
+
+    @cached_property
+    def counted(self) -> Ints:
+        """Count the steps that lines have been about since steps began from the start."""
+        total = np.cumsum(self.since)
+        starts = np.flatnonzero(self.begins)
+        before = total[starts] - self.since[starts]
+        return np.asarray(total - before[np.cumsum(self.begins) - 1])
+
+    @property
+    def stamps_ns(self) -> Ints | None:
+        """Return the timestamps of the lines; None unless all of them have one."""
+        return self.columns["ns"] if len(self) and self.columns["timed"].all() else None
+
+    @property
+    def breaks(self) -> Bools:
+        """Mark lines whose timestamps say nothing of the steps since the line before.
+
+        Steps have begun again from the start, with what a program does between epochs, or a clock was
+        set back.
+        """
+        ns = self.columns["ns"]
+        return np.asarray(self.begins | np.append(True, ns[1:] < ns[:-1])[: len(ns)])
+
+    @property
+    def stamp_unit_ns(self) -> int:
+        """Return what timestamps are rounded down to, nanoseconds."""
+        return int(self.columns["resolution_ns"].max(initial=1))
+
+
+def step_lines(columns: Mapping[str, Column]) -> StepLines:
+    """Number the steps of one rank's lines.
+
+    Args:
+        columns: fields of the lines, ``step`` among them.
+    """
+    columns, repeated = _without_repeated(columns)
+    step = columns["step"]
+    first = 0 if (step == 0).any() else 1
+    so_far = step - first + 1
+    begins = np.append(True, step[1:] <= step[:-1])[: len(step)]
+    since = np.diff(so_far, prepend=0)
+    since[begins] = so_far[begins]
+    if not begins.all():
+        # A job that goes on from a checkpoint has not made all steps up to its first line.
+        since[begins] = np.minimum(since[begins], int(np.median(since[~begins])))
+    return StepLines(
+        columns,
+        begins,
+        so_far,
+        np.maximum(since, 1),
+        _over_the_job(columns, begins, so_far),
+        repeated,
+    )
+
+
+def _without_repeated(columns: Mapping[str, Column]) -> tuple[Mapping[str, Column], int]:
+    """Leave out lines about the step of the line before: other ranks print into the same file."""
+    step = columns["step"]
+    same = np.append(False, step[1:] == step[:-1])[: len(step)]
+    if "epoch" in columns:
+        same[1:] &= columns["epoch"][1:] == columns["epoch"][:-1]
+    if not same.any():
+        return columns, 0
+    return {name: column[~same] for name, column in columns.items()}, int(same.sum())
+
+
+def _over_the_job(columns: Mapping[str, Column], begins: Bools, so_far: Ints) -> Ints:
+    """Return the last step of each line, counted on where steps begin again."""
+    starts = np.flatnonzero(begins)
+    lasts = np.append(starts[1:], len(begins)) - 1
+    lengths = so_far[lasts].copy()
+    if "steps" in columns:
+        lengths = np.maximum(lengths, columns["steps"][lasts])
+    offsets = np.cumsum(lengths) - lengths
+    return np.asarray(offsets[np.cumsum(begins) - 1] + so_far - 1)

@@ -1,0 +1,81 @@
+"""Tell whether printed rates are those of one rank or of all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from .lines import StepLines
+from .printed_settings import PrintedSettings
+
+# Timestamps and rates tell the samples of a step to this factor.
+_ABOUT = 1.25
+
+
+@dataclass(frozen=True)
+class RateSamples:
+    """The samples that a step has in printed rates."""
+
+    #: None if unknown: then rates do not tell how long steps took.
+    per_step: float | None
+    #: Whose they are; None if unknown.
+    of: Literal["one rank", "all ranks"] | None
+    #: How that is known, or why it is not; a sentence.
+    why: str
+
+
+def rate_samples(lines: StepLines, settings: PrintedSettings) -> RateSamples:
+    """Find the samples of a step in the lines' rates.
+
+    With timestamps, a rate times the time of a step tells them: those of one rank's batch or of all
+    ranks' batches. Without timestamps, one of both is known only where there is one rank.
+    """
+    counted = _counted(lines)
+    one, every = settings.rank_batch, settings.whole_batch
+    if counted is None:
+        if one is not None and one == every:
+            return RateSamples(one, "all ranks", f"a step has {one:,} samples on its only rank")
+        if one is None and every is None:
+            return RateSamples(
+                None, None, "neither a batch size nor timestamps tell how many samples a step has"
+            )
+        return RateSamples(
+            None,
+            None,
+            "without timestamps it is not known whether they are rates of one rank or of all ranks",
+        )
+    found = f"rates and timestamps agree on {counted:,.0f} samples per step"
+    if one is not None and one == every and _about(counted, one):
+        return RateSamples(one, "all ranks", f"{found}: the batch of its only rank")
+    for whose, batch in (("one rank", one), ("all ranks", every)):
+        if batch is not None and _about(counted, batch):
+            return RateSamples(batch, whose, f"{found}: the batch of {whose}")  # type: ignore[arg-type]
+    known = [
+        f"{batch:,} of {whose}"
+        for whose, batch in (("one rank", one), ("all ranks", every))
+        if batch
+    ]
+    unlike = f", unlike the batch sizes ({', '.join(known)})" if known else ""
+    return RateSamples(counted, None, f"{found}{unlike}: whose they are is not known")
+
+
+def _counted(lines: StepLines) -> float | None:
+    """Return samples per step by rates and timestamps; None where they do not tell."""
+    rate, ns = lines.of("rate"), lines.stamps_ns
+    if rate is None:
+        rate = lines.of("mean_rate")
+    inside = np.flatnonzero(~lines.breaks)
+    if rate is None or ns is None or len(inside) < 3:
+        return None
+    took = (ns[inside] - ns[inside - 1]) / 1e9
+    samples = float(np.median(rate[inside])) * float(took.sum()) / int(lines.since[inside].sum())
+    # Pauses between lines make the mean too large; the median does not have them.
+    if np.median(took) > 20 * lines.stamp_unit_ns / 1e9:
+        samples = float(np.median(rate[inside] * took / lines.since[inside]))
+    return samples if samples > 0 else None
+
+
+def _about(one: float, other: float) -> bool:
+    return 1 / _ABOUT < one / other < _ABOUT
