@@ -16,6 +16,7 @@ from .findings.finding import Finding
 from .findings.imbalance import rank_0_extra_work, ranks_starve_in_turn
 from .findings.loader_rates import input_too_slow_alone, loader_rate_sentence, longest_stage
 from .findings.network_use import network_sentence
+from .findings.printed_steps import printed_step_findings
 from .findings.slow_steps import step_findings
 from .gains.attribution import Attribution, attribute
 from .gains.baseline import (
@@ -47,6 +48,7 @@ from .ledger.figures import (
 from .ledger.generations import Generations
 from .ledger.job_time import JobTime, sum_of, world_times
 from .ledger.ledger import Ledger
+from .ledger.printed_steps import printed_steps
 from .ledger.sampled import sampling_bias_warning
 from .network.communication import Communication, communication
 from .network.network_check import NetworkUse, network_use
@@ -408,12 +410,17 @@ def _why_not_measured(run: Run) -> str:
 
 
 def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
-    """Return the analysis of a run without steps; findings about steps do not apply."""
+    """Return the analysis of a run without recorded steps; findings about stages do not apply."""
+    printed, setup = printed_steps(analysis.run), Setup.of(analysis.run)
+    found = () if printed is None else tuple(printed_step_findings(printed, setup))
     return replace(
         analysis,
-        bottleneck=without_steps(times),
-        findings=(),
+        bottleneck=without_steps(times, printed, setup),
+        findings=by_severity(found),
         samples_per_second=samples_of_all_ranks(analysis.run, times),
         epochs=len({(one.fit, one.epoch) for one in times.epochs}),
         epoch_times=times,
+        printed=printed,
+        step=None if printed is None else printed.step,
+        changes=() if printed is None else printed.changes,
     )

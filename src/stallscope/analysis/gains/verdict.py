@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import capitalised, counted
-from stallscope.formatting.numbers import amount, exact, ratio
+from stallscope.formatting.numbers import amount, exact, percent, ratio
 from stallscope.run import Run
 
+from ..advice.input import for_late_input
 from ..ledger.epochs import EpochTimes
 from ..ledger.ledger import STAGES, Ledger
+from ..ledger.printed_steps import PrintedSteps
 from ..settings.cores import CpuLoad, crowded_cores
 from ..settings.setup import Setup
 from ..stragglers.replay import ASSUMED_MS
@@ -268,16 +270,43 @@ def _allreduce_unknown(run: Run) -> Bottleneck:
     )
 
 
-def without_steps(times: EpochTimes) -> Bottleneck:
-    """Return the verdict on logs without steps: what they record, and how to record more."""
-    what = "how long epochs took" if times.epochs else "how long a step took on average"
-    if not times.epochs and times.step_ms is None:
-        what = "how often a metric was logged"
+def without_steps(times: EpochTimes, printed: PrintedSteps | None, setup: Setup) -> Bottleneck:
+    """Return the verdict on logs without recorded steps: what they tell, and how to record more."""
+    share = None if printed is None else printed.input_share
+    if printed is not None and printed.input_ms is not None and share is not None:
+        if share.value >= WORTHWHILE:
+            return _input_of_lines(times, printed.input_ms, share, setup)
+        what = (
+            f"steps wait for data {percent(share.value)} of their time, and nothing of other stages"
+        )
+    elif printed is not None:
+        what = "how long steps took, but not their stages"
+    elif times.epochs:
+        what = "how long epochs took, but not the stages of a step"
+    elif times.step_ms is not None:
+        what = "how long a step took on average, but not its stages"
+    else:
+        what = "how often a metric was logged, but not the stages of a step"
     reason = _insufficient(
-        f"these logs record {what}, but not the stages of a step: they are {times.known_from} "
-        f"({times.precision})"
+        f"these logs record {what}: they are {times.known_from} ({times.precision})"
     )
     return replace(reason, advice=_ADVICE_WITHOUT_STEPS)
+
+
+def _input_of_lines(times: EpochTimes, wait: Mean, share: Mean, setup: Setup) -> Bottleneck:
+    interval = share.ci95
+    sure = f" (95% interval: {percent(interval[0])} to {percent(interval[1])})" if interval else ""
+    step = "" if times.step_ms is None else f" of {amount(times.step_ms, 'ms')}"
+    most = f"at most {1 / max(1 - share.value, 0.01):.2f}×"
+    return Bottleneck(
+        "input",
+        None,
+        f"Steps wait {amount(wait.value, 'ms', wait.ci95)}{step} for their data, {percent(share.value)}"
+        f"{sure}, by {times.known_from}. Without that wait they would be {most} as fast. What the rest "
+        "of a step is, these logs do not record.",
+        advice=(*map(str, for_late_input(setup)), *_ADVICE_WITHOUT_STEPS),
+        fault=True,
+    )
 
 
 def _insufficient(reason: str) -> Bottleneck:
