@@ -60,6 +60,8 @@ class Durations:
     mean_s: float
     mean_half_s: float
     mean_data_s: float | None = None
+    #: Whether these two means are over all steps, and not over those that lines have the times of.
+    of_all_steps: bool = False
 
     @property
     def precision(self) -> str:
@@ -110,6 +112,7 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
         mean_s=_sums(lines, so_far.seconds),
         mean_half_s=so_far.half_s,
         mean_data_s=found.mean_data_s if data is None else _sums(lines, data),
+        of_all_steps=True,
     )
 
 

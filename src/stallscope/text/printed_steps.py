@@ -15,7 +15,7 @@ _WINDOWS = {
     "mean": "with the mean of {steps}",
     "median": "with the median of {steps}",
     "differences": "with the mean of {steps}, from means over all steps so far",
-    "stamps": "with the mean of {steps}, by their timestamps",
+    "stamps": "with the mean of {steps}",
 }
 
 
@@ -35,9 +35,12 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
 
 def printed_lines(printed: PrintedSteps) -> str:
     """Say what the lines are about: 240 lines with the mean of 20 steps."""
-    steps = printed.whole.steps
-    of = _WINDOWS[printed.found].format(steps=counted(int(np.median(steps)), "step"))
-    return f"{counted(len(steps), 'line')} {of}"
+    steps = int(np.median(printed.whole.steps))
+    stamps = ", by their timestamps" if printed.found == "stamps" else ""
+    what = _WINDOWS[printed.found].format(steps=counted(steps, "step"))
+    if steps == 1:
+        what = "about one step each"
+    return f"{counted(len(printed.whole), 'line')} {what}{stamps}"
 
 
 def _input(printed: PrintedSteps) -> str:

@@ -274,7 +274,7 @@ def without_steps(times: EpochTimes, printed: PrintedSteps | None, setup: Setup)
     """Return the verdict on logs without recorded steps: what they tell, and how to record more."""
     share = None if printed is None else printed.input_share
     if printed is not None and printed.input_ms is not None and share is not None:
-        if share.value >= WORTHWHILE:
+        if (share.ci95 or (share.value,))[0] >= WORTHWHILE:
             return _input_of_lines(times, printed.input_ms, share, setup)
         what = (
             f"steps wait for data {percent(share.value)} of their time, and nothing of other stages"

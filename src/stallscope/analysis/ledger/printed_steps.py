@@ -221,7 +221,8 @@ def _step(whole: RankWindows, steady: Bools) -> StepTime:
 def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
     """Return the mean wait for data and its share, over all steps that lines are about.
 
-    What lines say of all steps so far is more precise than the windows, which give the interval.
+    What lines say of all steps so far is more precise than the windows. Their spread gives the interval;
+    where windows have the times of a few steps only, it is the rounding of the means of all steps.
     """
     waits, steps = _means_of_logs(run, "data_ms"), _means_of_logs(run, "step_ms")
     if whole.input_ms is None or not waits or not steps:
@@ -230,9 +231,13 @@ def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
     spread = mean_with_interval(whole.input_ms)
     if step <= 0:
         return None, None
-    if spread.ci95 is None:
+    if run.fact("means_of_all_steps") and run.fact("windows") == "last":
+        half = float(run.fact("step_precision_ms") or 0.0)
+        low, high = -half, half
+    elif spread.ci95 is None:
         return Mean(wait, None), Mean(wait / step, None)
-    low, high = (edge - spread.value for edge in spread.ci95)
+    else:
+        low, high = (edge - spread.value for edge in spread.ci95)
     ci95 = max(wait + low, 0.0), wait + high
     return Mean(wait, ci95), Mean(wait / step, (ci95[0] / step, min(ci95[1] / step, 1.0)))
 
