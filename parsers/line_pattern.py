@@ -18,6 +18,7 @@ timestamp is more precise than it looks: whole seconds give a step's time only o
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -41,7 +42,7 @@ from .pattern_columns import (
     Walk,
     having,
 )
-from .timestamp_columns import line_starts
+from .timestamp_columns import in_assumed_years, line_starts
 from .timestamps import MOMENT, Timestamp, read_moment, read_timestamp
 
 #: The start of a pattern's name.
@@ -58,7 +59,7 @@ _FIELD = re.compile(r"\{(\w*)\}")
 # Later times after the first epoch are damage.
 _LATEST_NS = 2**62
 # Columns with whether there is a ``Timestamp``, and its value.
-_TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns")
+_TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class _Values:
     ns: Ints
     zone_known: Bools
     resolution_ns: Ints
+    year_known: Bools
     epoch: Ints | None = None
     step: Ints | None = None
     seconds: npt.NDArray[np.float64] | None = None
@@ -84,7 +86,8 @@ class _Values:
         if not self.timed.any():
             return None
         at = int(self.timed.argmax())
-        return Timestamp(int(self.ns[at]), bool(self.zone_known[at]), int(self.resolution_ns[at]))
+        known = bool(self.zone_known[at]), int(self.resolution_ns[at]), bool(self.year_known[at])
+        return Timestamp(int(self.ns[at]), *known)
 
 
 @dataclass
@@ -129,6 +132,7 @@ class LinePatternParser(Parser):
         if not found:
             raise UnreadableError(f"{path}: no line matches the pattern: {self._pattern!r}")
         columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        _assume_years(columns)
         return in_one_file(_logs(path, _by_rank(columns)), len(data))
 
     def columns(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
@@ -196,8 +200,16 @@ class LinePatternParser(Parser):
                 "ns": timestamp.ns,
                 "zone_known": timestamp.zone_known,
                 "resolution_ns": timestamp.resolution_ns,
+                "year_known": timestamp.year_known,
             }
         return row
+
+
+def _assume_years(columns: Mapping[str, Column]) -> None:
+    """Move timestamps without a year into the latest years in which they are not in the future."""
+    without = ~columns["year_known"]
+    if without.any():
+        columns["ns"][without] = in_assumed_years(columns["ns"][without], time.time_ns())
 
 
 def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
@@ -208,9 +220,8 @@ def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
         end: where that ends.
     """
     found = line_starts(block, start)
-    columns = dict(
-        zip(_TIMESTAMP, (found.there, found.ns, found.zone_known, found.resolution_ns), strict=True)
-    )
+    known = (found.there, found.ns, found.zone_known, found.resolution_ns, found.year_known)
+    columns = dict(zip(_TIMESTAMP, known, strict=True))
     unclear = np.flatnonzero(found.unclear)
     if len(unclear):
         end = np.minimum(end, start + LONGEST_PREFIX)
@@ -222,7 +233,9 @@ def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
 
 def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Timestamp | None]) -> None:
     rows = [
-        (False, 0, False, 1) if one is None else (True, one.ns, one.zone_known, one.resolution_ns)
+        (False, 0, False, 1, True)
+        if one is None
+        else (True, one.ns, one.zone_known, one.resolution_ns, one.year_known)
         for one in stamps
     ]
     for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
