@@ -254,10 +254,14 @@ def clock_facts(timestamp: Timestamp | None, zero: int) -> dict[str, Any]:
             "anchor": {"monotonic_ns": 0, "wall_ns": zero},
         }
     began = Timestamp(zero, False, timestamp.resolution_ns)
-    return known | {
+    local = {
         "clock": f"stamps of the lines, from {began.text} of an unknown zone",
         "began_local": began.text,
     }
+    if timestamp.year_known:
+        return known | local
+    clock = f"{local['clock']}; the year is assumed, the lines have none"
+    return known | local | {"clock": clock, "year_assumed": True}
 
 
 def beside_steps(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:

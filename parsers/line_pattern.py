@@ -34,11 +34,10 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .epochs_only import clock_facts, epochs_log, epochs_table, in_one_file, rank_in, rounded_to
-from .pattern import Pattern, by_rank
+from .pattern import Pattern, by_rank, timestamp_at
 from .pattern_columns import Column
 from .printed_steps import UNLABELLED, logs_of
 from .printed_steps.epochs import Epochs, epochs_between_lines
-from .timestamps import Timestamp
 
 KNOWN_FROM = "lines of the given pattern"
 
@@ -140,7 +139,4 @@ def _facts(columns: Mapping[str, Column], epochs: Epochs, zero: int, ranks: int)
     if not len(timed):
         return facts | clock_facts(None, zero)
     at = timed[0]
-    first = Timestamp(
-        int(columns["ns"][at]), bool(columns["zone_known"][at]), int(columns["resolution_ns"][at])
-    )
-    return facts | clock_facts(first, zero)
+    return facts | clock_facts(timestamp_at(columns, at), zero)

@@ -7,6 +7,7 @@ for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -26,7 +27,7 @@ from .pattern_columns import (
     Walk,
     having,
 )
-from .timestamp_columns import line_starts
+from .timestamp_columns import in_assumed_years, line_starts
 from .timestamps import MOMENT, Timestamp, read_moment, read_timestamp
 
 #: The start of a pattern's name.
@@ -46,7 +47,7 @@ FIELDS = {
 _PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in FIELDS}
 _FIELD = re.compile(r"\{(\w*)\}")
 # Columns with whether there is a ``Timestamp``, and its value.
-_TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns")
+_TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
 
 
 class Pattern:
@@ -100,7 +101,9 @@ class Pattern:
         found = [one for one in self.columns(data, of_the_file) if len(one["timed"])]
         if not found:
             return None
-        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        _assume_years(columns)
+        return columns
 
     def _lines(self, lines: Lines) -> tuple[Ints, dict[str, Column]]:
         """Return the matching lines, in order, and their values."""
@@ -146,6 +149,7 @@ class Pattern:
                 "ns": timestamp.ns,
                 "zone_known": timestamp.zone_known,
                 "resolution_ns": timestamp.resolution_ns,
+                "year_known": timestamp.year_known,
             }
         return row
 
@@ -161,6 +165,19 @@ def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
     }
 
 
+def timestamp_at(columns: Mapping[str, Column], at: int) -> Timestamp:
+    """Return the timestamp of one line, which has one."""
+    known = (columns[name][at].item() for name in _TIMESTAMP[1:])
+    return Timestamp(*known)
+
+
+def _assume_years(columns: Mapping[str, Column]) -> None:
+    """Move timestamps without a year into the latest years in which they are not in the future."""
+    without = ~columns["year_known"]
+    if without.any():
+        columns["ns"][without] = in_assumed_years(columns["ns"][without], time.time_ns())
+
+
 def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
     """Read the timestamps of lines when the pattern has none.
 
@@ -169,9 +186,8 @@ def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
         end: where that ends.
     """
     found = line_starts(block, start)
-    columns = dict(
-        zip(_TIMESTAMP, (found.there, found.ns, found.zone_known, found.resolution_ns), strict=True)
-    )
+    known = (found.there, found.ns, found.zone_known, found.resolution_ns, found.year_known)
+    columns = dict(zip(_TIMESTAMP, known, strict=True))
     unclear = np.flatnonzero(found.unclear)
     if len(unclear):
         end = np.minimum(end, start + LONGEST_PREFIX)
@@ -183,7 +199,9 @@ def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
 
 def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Timestamp | None]) -> None:
     rows = [
-        (False, 0, False, 1) if one is None else (True, one.ns, one.zone_known, one.resolution_ns)
+        (False, 0, False, 1, True)
+        if one is None
+        else (True, one.ns, one.zone_known, one.resolution_ns, one.year_known)
         for one in stamps
     ]
     for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):

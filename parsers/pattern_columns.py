@@ -154,6 +154,7 @@ class Walk:
             "ns": found.ns,
             "zone_known": found.zone_known,
             "resolution_ns": found.resolution_ns,
+            "year_known": found.year_known,
         }
         self._keep(found.there & ~found.unclear)
 

@@ -7,8 +7,10 @@ digits. Rare forms are marked as unclear, and the caller reads them one by one.
 from __future__ import annotations
 
 import string
+from calendar import isleap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,7 +28,7 @@ from .blocks import (
     others_among,
     word,
 )
-from .timestamps import LATEST_SECOND, read_moment
+from .timestamps import LATEST_SECOND, LEAP_YEAR, Timestamp, assumed_year, read_moment
 
 _SECOND_NS = 10**9
 _CLOCK = b"00:00:00"
@@ -37,25 +39,42 @@ _CLOCK_S = {0: 36_000, 1: 3_600, 3: 600, 4: 60, 6: 10, 7: 1}
 _MOST_DIGITS = 9
 _POWERS = 10 ** np.arange(_MOST_DIGITS + 1)
 _MOST_SECOND_DIGITS, _MOST_FRACTION_DIGITS = 10, 12
+_MILLISECOND_DIGITS = 3
 # The most blanks and brackets before the timestamp at the start of a line.
 _MOST_BEFORE = 8
 _DAY_MINUTES = 1440
+_DAY_NS = 86_400 * _SECOND_NS
 _GOES_ON = np.isin(np.arange(256), list((string.ascii_letters + string.digits + "_.,").encode()))
 
 
+def _start_of(year: int, month: int = 1) -> int:
+    return int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * _SECOND_NS
+
+
 class _Form(NamedTuple):
-    """A form of timestamps of whole seconds: a date, a clock, and sometimes a year after it."""
+    """A form of timestamps: a date, a clock, and sometimes a fraction or a year after it."""
 
     #: Bytes among the first eight.
     known_by: tuple[tuple[int, bytes], ...]
     clock_at: int
+    #: Without what may follow.
     length: int
+    has_fraction: bool = False
+    has_zone: bool = False
+    has_year: bool = True
 
 
-_ISO = _Form(((4, b"-"), (7, b"-")), 11, 19)
+_ISO = _Form(((4, b"-"), (7, b"-")), 11, 19, has_fraction=True, has_zone=True)
+_SLASHES = _ISO._replace(known_by=((4, b"/"), (7, b"/")))
 _MONTH_FIRST = _Form(((2, b"/"), (5, b"/")), 11, 19)
 _LOG4J = _Form(((2, b"/"), (5, b"/")), 9, 17)
 _IN_WORDS = _Form(((3, b" "), (7, b" ")), 11, 24)
+_GLOG = _Form(((5, b" "),), 6, 14, has_fraction=True, has_year=False)
+_SYSLOG = _Form(((3, b" "), (6, b" ")), 7, 15, has_fraction=True, has_year=False)
+# More years than any log has.
+_MOST_YEARS = 50
+_HALF_A_YEAR_NS = 183 * _DAY_NS
+_MARCH_NS = _start_of(LEAP_YEAR, 3)
 
 
 @dataclass
@@ -71,12 +90,13 @@ class Moments:
     ns: Ints
     zone_known: Bools
     resolution_ns: Ints
+    year_known: Bools
 
 
 def moments(block: Block, at: Ints) -> Moments:
     """Read the timestamps at these places, as ``MOMENT`` finds and ``read_moment`` reads them."""
     at = at + (block.bytes[at] == ord("["))
-    found = _read(block, at, (_ISO, _MONTH_FIRST, _LOG4J, _IN_WORDS))
+    found = _read(block, at, (_ISO, _SLASHES, _MONTH_FIRST, _LOG4J, _IN_WORDS, _GLOG, _SYSLOG))
     _read_seconds(block, at, found)
     found.end += block.bytes[found.end] == ord("]")
     return found
@@ -91,7 +111,39 @@ def line_starts(block: Block, at: Ints) -> Moments:
         if not more.any():
             break
         at += more
-    return _read(block, at, (_ISO, _LOG4J, _IN_WORDS), padded=True)
+    return _read(block, at, (_ISO, _SLASHES, _LOG4J, _IN_WORDS), padded=True)
+
+
+def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
+    """Move timestamps without a year into the years in which they are assumed to be.
+
+    The last one is in its latest year that is not in the future. Where others before it go back by
+    more than half a year, a year has begun.
+
+    Args:
+        ns: as read in ``LEAP_YEAR``, in the order of their lines.
+        now_ns: when the file was last written, or now.
+    """
+    years = _years_begun(ns)
+    last = years.max(initial=0)
+    latest = Timestamp(int(ns[years == last].max(initial=0)), False)
+    leap = years[(ns >= _MARCH_NS - _DAY_NS) & (ns < _MARCH_NS)]
+    first = assumed_year(latest, now_ns) - int(last)
+    # No file has 29 February of two years that are not four years apart.
+    first -= next((back for back in range(8) if all(map(isleap, leap[:1] + first - back))), 0)
+    starts = np.array([_start_of(first + year) for year in range(int(last) + 1)])
+    short = np.array([not isleap(first + year) for year in range(int(last) + 1)])
+    moved = ns - _start_of(LEAP_YEAR) + starts[years]
+    return np.asarray(moved - np.where(short[years] & (ns >= _MARCH_NS), _DAY_NS, 0))
+
+
+def _years_begun(ns: Ints) -> Ints:
+    """Return for each timestamp without a year how many years have begun before it."""
+    change = np.diff(ns, prepend=ns[:1])
+    # Ranks' lines may be out of order: a year that has begun may also end.
+    walked = np.cumsum((change < -_HALF_A_YEAR_NS).astype(int) - (change > _HALF_A_YEAR_NS))
+    years = walked - np.minimum(np.minimum.accumulate(walked), 0)
+    return np.asarray(years if years.max(initial=0) <= _MOST_YEARS else np.zeros_like(years))
 
 
 def is_blank(byte: Bytes) -> Bools:
@@ -113,6 +165,7 @@ def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = Fals
         ns=np.zeros(count, np.int64),
         zone_known=np.zeros(count, bool),
         resolution_ns=np.full(count, _SECOND_NS),
+        year_known=np.ones(count, bool),
     )
     first = block.words[at]
     for form in forms:
@@ -127,10 +180,12 @@ def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = Fals
         found.there[own], found.unclear[own] = True, False
         found.ns[own] = day[fits] + second[fits] * _SECOND_NS
         found.end[own] += form.length
-        if form is _ISO:
+        found.year_known[own] = form.has_year
+        if form.has_fraction:
             _read_fractions(block, found, own, padded=padded)
+        if form.has_zone:
             _read_zones(block, found, own)
-        elif form is _LOG4J:
+        if form is _LOG4J:
             # With anything after it, it is another timestamp or none.
             after = found.end[own]
             found.unclear[own] = _GOES_ON[block.bytes[after]] | (_zones(block, after)[0] > 0)
@@ -161,7 +216,9 @@ def _clock(words: Words) -> tuple[Ints, Bools]:
 def _days(block: Block, at: Ints, form: _Form) -> tuple[Ints, Bools]:
     """Return when days start, in nanoseconds since 1970, and which days exist."""
     after = form.clock_at + len(_CLOCK)
-    keys = [block.words_at(at), block.words_at(at + 8) & mask(form.clock_at - 8)]
+    keys = [block.words_at(at) & mask(min(form.clock_at, 8))]
+    if form.clock_at > 8:
+        keys.append(block.words_at(at + 8) & mask(form.clock_at - 8))
     if form.length > after:
         keys.append(block.words_at(at + after) & mask(form.length - after))
     changed = np.arange(len(at)) == 0
@@ -180,7 +237,8 @@ def _days(block: Block, at: Ints, form: _Form) -> tuple[Ints, Bools]:
 
 @lru_cache(maxsize=1024)
 def _day(midnight: bytes) -> int | None:
-    timestamp = read_moment(midnight)
+    # " [26/11/21" would be a short date after what may stand before one.
+    timestamp = read_moment(midnight) if midnight[:1].isalnum() else None
     return None if timestamp is None else timestamp.ns
 
 
@@ -235,21 +293,25 @@ def _zones(block: Block, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _read_seconds(block: Block, at: Ints, found: Moments) -> None:
-    """Read seconds since 1970; those of nine digits are older than any log."""
+    """Read seconds or milliseconds since 1970; seconds of nine digits are older than any log."""
     second, count = block.numbers(at, _MOST_SECOND_DIGITS)
     found.unclear |= (count >= _MOST_SECOND_DIGITS - 1) & ~found.there
     own = np.flatnonzero((count == _MOST_SECOND_DIGITS) & ~found.there)
     if not len(own):
         return
     end = at[own] + _MOST_SECOND_DIGITS
+    thousandth, more = block.numbers(end, _MILLISECOND_DIGITS + 1)
+    in_ms = more == _MILLISECOND_DIGITS
     fraction, digits = block.numbers(end + 1, _MOST_FRACTION_DIGITS)
     digits = np.where(block.bytes[end] == ord("."), digits, 0)
     counted = np.minimum(digits, _MOST_DIGITS)
     fraction = np.where(digits > 0, fraction // 10 ** (digits - counted), 0)
-    unit = _POWERS[_MOST_DIGITS - counted]
+    fraction = np.where(in_ms, thousandth, fraction)
+    unit = _POWERS[_MOST_DIGITS - np.where(in_ms, _MILLISECOND_DIGITS, counted)]
     early = second[own] < LATEST_SECOND
     found.there[own], found.unclear[own] = early, ~early
     found.ns[own] = np.where(early, second[own], 0) * _SECOND_NS + fraction * unit
     found.resolution_ns[own] = unit
     found.zone_known[own] = True
     found.end[own] = end + np.where(digits > 0, digits + 1, 0)
+    found.end[own] += np.where(in_ms, _MILLISECOND_DIGITS, 0)

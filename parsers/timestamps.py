@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from calendar import isleap
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 
 # Other years are damage.
@@ -19,8 +21,9 @@ CTIME = (
 _STAMPS = (
     re.compile(rb"[\s\[]{0,8}" + CTIME),
     re.compile(
-        rb"[\s\[]{0,8}(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<time>\d\d:\d\d:\d\d)"
-        rb"(?:[.,](?P<fraction>[ \d]{0,8}\d))?(?: ?(?P<zone>Z|[+-]\d\d:?\d\d))?"
+        rb"[\s\[]{0,8}(?P<year>\d{4})(?P<dash>[-/])(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
+        rb"[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>[ \d]{0,8}\d))?"
+        rb"(?: ?(?P<zone>Z|[+-]\d\d:?\d\d))?"
     ),
     # Spark's log4j.
     re.compile(
@@ -28,18 +31,33 @@ _STAMPS = (
     ),
 )
 
-#: A timestamp of any of these forms, or seconds since 1970, in the middle of a line.
+#: A timestamp of any of these forms or those below, or seconds or milliseconds since 1970, in the
+#: middle of a line.
 MOMENT = (
     r"\[?(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+    r"|(?:[A-Z](?:\d{4})?\d{4}|[A-Z][a-z]{2} [ \d]\d) \d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"|\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"
     r"|(?:\d\d)?\d\d[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d))?"
-    r"|\d{9,10}(?:\.\d{1,12})?)\]?"
+    r"|\d{13}(?!\d)|\d{9,10}(?:\.\d{1,12})?)\]?"
 )
 # As Hugging Face's examples log; no launcher puts it before lines.
 _MONTH_FIRST = re.compile(
     rb"\[?(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)\b"
 )
+# As glog and absl log, the year from glog 0.5 on.
+_GLOG = re.compile(
+    rb"\[?[IWEFCVD](?P<year>\d{4})?(?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)"
+    rb"(?:[.,](?P<fraction>\d{1,9}))?"
+)
+_SYSLOG = re.compile(
+    rb"\[?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<day>[ \d]\d) "
+    rb"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+)
 _SECONDS = re.compile(rb"(\d{9,10})(?:\.(\d{1,12}))?")
+_MILLISECONDS = re.compile(rb"(\d{10})(\d{3})")
+#: The year of timestamps without one, as long as none is assumed: it has a 29 February.
+LEAP_YEAR = 1972
+_DAY_NS = 86_400 * 10**9
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,8 @@ class Timestamp:
     zone_known: bool
     #: What it is rounded down to: whole seconds, or as many digits as it has.
     resolution_ns: int = 10**9
+    #: False if the text has no year.
+    year_known: bool = True
 
     @property
     def text(self) -> str:
@@ -67,21 +87,68 @@ def read_timestamp(text: bytes) -> Timestamp | None:
 
 
 def read_moment(text: bytes) -> Timestamp | None:
-    """Read a text that is a timestamp: as in ``read_timestamp``, month first, or seconds since
-    1970.
+    """Read a text that is a timestamp: as in ``read_timestamp``, month first, without a year, or
+    seconds or milliseconds since 1970.
     """
-    seconds = _SECONDS.fullmatch(text.strip(b" []"))
-    if seconds is None:
-        month_first = _MONTH_FIRST.match(text)
-        return read_timestamp(text) if month_first is None else _stamp(month_first.groupdict())
-    if int(seconds[1]) >= LATEST_SECOND:
+    digits = text.strip(b" []")
+    since_1970 = _SECONDS.fullmatch(digits) or _MILLISECONDS.fullmatch(digits)
+    if since_1970 is not None:
+        return _since_1970(int(since_1970[1]), since_1970[2] or b"")
+    month_first = _MONTH_FIRST.match(text)
+    if month_first is not None:
+        return _stamp(month_first.groupdict())
+    return read_without_year(text) or read_timestamp(text)
+
+
+def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
+    """Read the timestamp of glog, absl or syslog at the start of a text.
+
+    Args:
+        text: such as ``I0906 02:52:05.102637 4758 main.cc:93]`` or ``Nov 21 02:28:01``.
+        year: the year to read it in, if it has none, as with ``assumed_year``.
+
+    Returns:
+        None if there is no timestamp, or the year does not have its day.
+    """
+    found = _GLOG.match(text) or _SYSLOG.match(text)
+    if found is None:
         return None
-    fraction = (seconds[2] or b"")[:9]
-    ns = int(seconds[1]) * 10**9 + int(fraction.ljust(9, b"0"))
+    parts = found.groupdict()
+    if parts.get("year"):
+        return _stamp(parts)
+    timestamp = _stamp(parts | {"year": b"%d" % year})
+    return None if timestamp is None else replace(timestamp, year_known=False)
+
+
+def assumed_year(last: Timestamp, now_ns: int) -> int:
+    """Return the latest year in which a timestamp without a year is not in the future.
+
+    Args:
+        last: the last timestamp of a file, as ``read_without_year`` reads it.
+        now_ns: when the file was last written, or now; nanoseconds since 1970.
+    """
+    # Local times are up to 14 hours ahead.
+    latest = datetime.fromtimestamp((now_ns + _DAY_NS) // 10**9, UTC)
+    moment = datetime.fromtimestamp(last.ns // 10**9, UTC)
+    year = latest.year
+    while not _has_day(year, moment) or moment.replace(year=year) > latest:
+        year -= 1
+    return year
+
+
+def _has_day(year: int, moment: datetime) -> bool:
+    return isleap(year) or (moment.month, moment.day) != (2, 29)
+
+
+def _since_1970(seconds: int, fraction: bytes) -> Timestamp | None:
+    if seconds >= LATEST_SECOND:
+        return None
+    fraction = fraction[:9]
+    ns = seconds * 10**9 + int(fraction.ljust(9, b"0"))
     return Timestamp(ns, True, 10 ** (9 - len(fraction)))
 
 
-def _stamp(parts: dict[str, bytes]) -> Timestamp | None:
+def _stamp(parts: Mapping[str, bytes]) -> Timestamp | None:
     month = parts.get("month")
     year = int(parts["year"]) + (2000 if len(parts["year"]) == 2 else 0)
     if year not in _YEARS:

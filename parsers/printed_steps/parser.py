@@ -24,9 +24,8 @@ from ..epochs_only import (
     rounded_to,
     windows_table,
 )
-from ..pattern import Pattern, by_rank
+from ..pattern import Pattern, by_rank, timestamp_at
 from ..pattern_columns import Column
-from ..timestamps import Timestamp
 from ..world_size import in_words
 from .durations import Durations, Value, durations
 from .epochs import epochs_between_lines
@@ -179,8 +178,8 @@ def _clock_facts(lines: StepLines, zero: int) -> dict[str, Any]:
     ns = lines.stamps_ns
     if ns is None:
         return clock_facts(None, zero)
-    zone_known = bool(lines.columns["zone_known"][0])
-    return clock_facts(Timestamp(int(ns[0]), zone_known, lines.stamp_unit_ns), zero)
+    first = replace(timestamp_at(lines.columns, 0), resolution_ns=lines.stamp_unit_ns)
+    return clock_facts(first, zero)
 
 
 def _rate_facts(lines: StepLines, samples: RateSamples) -> dict[str, Any]:

@@ -53,6 +53,19 @@ TIMESTAMPS = (
     "1790000000",
     "1790000000.1234567890123",
     "9999999999.5",
+    "1790000000123",
+    "17900000001234",
+    "9999999999123",
+    "I0906 02:52:05.102637",
+    "W1121 02:28:01",
+    "E1321 02:28:01.5",
+    "X0906 02:52:05.1",
+    "I20200906 02:52:05.102637",
+    "Nov 21 02:28:01",
+    "Feb 29 02:28:01,250",
+    "Feb 30 02:28:01",
+    "Nov  1 24:28:01",
+    "Now  1 02:28:01",
 )
 LABELS = (
     "",
@@ -63,7 +76,7 @@ LABELS = (
 )
 
 #: Known parts of a timestamp.
-STAMP = ("ns", "zone_known", "resolution_ns")
+STAMP = ("ns", "zone_known", "resolution_ns", "year_known")
 BEHIND = ("", "]", ",5", ".123456789", ", 5", ",5 5", " 5", "Z", " +05:45", "+1", "x", ",250Z")
 
 numbers = st.one_of(
@@ -126,9 +139,7 @@ def one_by_one(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
         row = pattern.one(line.text)
         if row is not None:
             stamp = (
-                line.timestamp
-                if "ns" not in row
-                else Timestamp(int(row["ns"]), bool(row["zone_known"]), int(row["resolution_ns"]))
+                line.timestamp if "ns" not in row else Timestamp(*(row[name] for name in STAMP))  # type: ignore[arg-type]
             )
             found.append({"rank": line.rank or 0, **row, **as_columns(stamp)})
     return found

@@ -1,0 +1,122 @@
+"""Timestamps without a year are in the latest year in which they are not in the future."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from stallscope.parsers.line_pattern import LinePatternParser
+from stallscope.parsers.timestamp_columns import in_assumed_years
+from stallscope.parsers.timestamps import Timestamp, assumed_year, read_moment, read_without_year
+
+
+def ns_of(text: str) -> int:
+    return round(datetime.fromisoformat(f"{text}+00:00").timestamp() * 1e6) * 1000
+
+
+def without_year(text: str) -> Timestamp:
+    found = read_without_year(text.encode())
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "moment", "resolution_ns"),
+    [
+        ("I0906 02:52:05.102637 4758 main.cc:93] x", "2023-09-06 02:52:05.102637", 1000),
+        ("[W1121 02:28:01", "2023-11-21 02:28:01", 10**9),
+        ("Nov 21 02:28:01 host kernel: x", "2023-11-21 02:28:01", 10**9),
+        ("Nov  1 02:28:01.250", "2023-11-01 02:28:01.250", 10**6),
+    ],
+)
+def test_stamps_of_glog_and_syslog_are_read_in_a_given_year(
+    text: str, moment: str, resolution_ns: int
+) -> None:
+    assert read_without_year(text.encode(), 2023) == Timestamp(
+        ns_of(moment), False, resolution_ns, year_known=False
+    )
+
+
+@pytest.mark.parametrize("text", ["I1306 02:52:05", "Nov 31 02:28:01", "Feb 29 02:28:01", "Nov 1"])
+def test_days_that_the_year_does_not_have_are_no_stamps(text: str) -> None:
+    assert read_without_year(text.encode(), 2023) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("I20210906 02:52:05.102637", "2021-09-06 02:52:05.102637"),
+        ("2021/09/06 02:52:05.5", "2021-09-06 02:52:05.500"),
+        ("1593140782.28", "2020-06-26 03:06:22.280"),
+        ("1593140782282", "2020-06-26 03:06:22.282"),
+    ],
+)
+def test_stamps_with_a_year_need_no_assumption(text: str, moment: str) -> None:
+    found = read_moment(text.encode())
+    assert found is not None
+    assert (found.ns, found.year_known) == (ns_of(moment), True)
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "year"),
+    [
+        ("Nov 21 02:28:01", "2026-11-26 00:00:00", 2026),
+        ("Nov 28 02:28:01", "2026-11-26 00:00:00", 2025),
+        ("Jan  1 08:00:00", "2026-12-31 20:00:00", 2027),
+        ("Feb 29 08:00:00", "2026-11-26 00:00:00", 2024),
+        ("Feb 29 08:00:00", "2103-11-26 00:00:00", 2096),
+    ],
+    ids=["this year", "last year", "a zone ahead", "a leap year", "eight years ago"],
+)
+def test_the_latest_year_that_is_not_in_the_future_is_assumed(
+    last: str, now: str, year: int
+) -> None:
+    assert assumed_year(without_year(last), ns_of(now)) == year
+
+
+@pytest.mark.parametrize(
+    ("stamps", "moments"),
+    [
+        (("Nov 21", "Nov 22"), ("2026-11-21", "2026-11-22")),
+        (("Dec 31", "Jan 01"), ("2025-12-31", "2026-01-01")),
+        (("Dec 31", "Jan 01", "Dec 31", "Jan 02"), ("2025-12-31", "2026-01-01") * 2),
+        (("Mar 03", "Nov 04", "Nov 03"), ("2026-03-03", "2026-11-04", "2026-11-03")),
+        (("Feb 28", "Feb 29", "Mar 01"), ("2024-02-28", "2024-02-29", "2024-03-01")),
+        (("Dec 31", "Feb 29"), ("2023-12-31", "2024-02-29")),
+        (("Feb 29", "Dec 31", "Mar 01"), ("2024-02-29", "2024-12-31", "2025-03-01")),
+        ((), ()),
+    ],
+)
+def test_a_year_begins_where_stamps_go_back_by_months(
+    stamps: tuple[str, ...], moments: tuple[str, ...]
+) -> None:
+    ns = np.array([without_year(f"{one} 08:00:00").ns for one in stamps], np.int64)
+    moved = in_assumed_years(ns, ns_of("2026-11-26 00:00:00"))
+    expected = list(moments)
+    if len(stamps) == 4:
+        expected[-1] = "2026-01-02"
+    assert moved.tolist() == [ns_of(f"{one} 08:00:00") for one in expected]
+
+
+def test_a_clock_that_jumps_about_keeps_one_year() -> None:
+    months = ("Jan", "Jun", "Dec") * 60
+    ns = np.array([without_year(f"{month} 05 08:00:00").ns for month in months])
+    moved = in_assumed_years(ns, ns_of("2026-11-26 00:00:00"))
+    assert {datetime.fromtimestamp(one // 10**9, UTC).year for one in moved.tolist()} == {2025}
+
+
+def test_a_pattern_reads_stamps_without_a_year_and_says_that_it_is_assumed() -> None:
+    line = "I{}0{} 02:52:05.102637 47580729335424 loop.py:93] step = {}\n"
+    data = "".join(
+        line.format(month, day, step)
+        for step, (month, day) in enumerate([("12", 8), ("12", 9), ("01", 1), ("01", 2)])
+    )
+    log = LinePatternParser("{time} {}step = {step}").parse("run.log", data.encode()).log
+    began = datetime.fromisoformat(str(log.facts["began_local"]))
+    assert began <= datetime.now(UTC).replace(tzinfo=None)
+    assert (began.month, began.day) == (12, 8)
+    assert log.facts["year_assumed"] is True
+    assert "the year is assumed, the lines have none" in str(log.facts["clock"])
+    assert log.facts["step_ms"] == pytest.approx(25 * 86_400_000 / 3)
