@@ -28,7 +28,8 @@ from .gains.baseline import (
 )
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
-from .gains.verdict import ComparableRuns, decide, without_steps
+from .gains.printed_steps import gains_of_lines, without_steps
+from .gains.verdict import ComparableRuns, decide
 from .goodput import goodput
 from .ledger.change_points import ChangePoint, change_points
 from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
@@ -412,15 +413,22 @@ def _why_not_measured(run: Run) -> str:
 def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
     """Return the analysis of a run without recorded steps; findings about stages do not apply."""
     printed, setup = printed_steps(analysis.run), Setup.of(analysis.run)
-    found = () if printed is None else tuple(printed_step_findings(printed, setup))
-    return replace(
+    known = replace(
         analysis,
         bottleneck=without_steps(times, printed, setup),
-        findings=by_severity(found),
         samples_per_second=samples_of_all_ranks(analysis.run, times),
+        findings=(),
         epochs=len({(one.fit, one.epoch) for one in times.epochs}),
         epoch_times=times,
+    )
+    if printed is None:
+        return known
+    return replace(
+        known,
+        what_if=gains_of_lines(known.bottleneck, printed),
+        findings=by_severity(printed_step_findings(printed, setup)),
+        epochs=max(known.epochs, printed.epochs),
         printed=printed,
-        step=None if printed is None else printed.step,
-        changes=() if printed is None else printed.changes,
+        step=printed.step,
+        changes=printed.changes,
     )

@@ -121,6 +121,9 @@ def ranks_and_hosts(analysis: Analysis) -> str:
 def steps_and_epochs(analysis: Analysis) -> str:
     """Write ``200 steps in 2 epochs``; ``2 epochs`` if their steps are unknown."""
     epochs = counted(analysis.epochs, "epoch")
+    if analysis.printed is not None:
+        steps = counted(analysis.printed.steps, "step")
+        return f"{steps} in {epochs}" if analysis.epochs else steps
     if analysis.epoch_times is not None:
         return epochs if analysis.epochs else "no separate epochs"
     return f"{counted(analysis.steps, 'step')} in {epochs}"

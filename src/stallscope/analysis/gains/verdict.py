@@ -11,13 +11,10 @@ from dataclasses import dataclass, replace
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import capitalised, counted
-from stallscope.formatting.numbers import amount, exact, percent, ratio
+from stallscope.formatting.numbers import amount, exact, ratio
 from stallscope.run import Run
 
-from ..advice.input import for_late_input
-from ..ledger.epochs import EpochTimes
 from ..ledger.ledger import STAGES, Ledger
-from ..ledger.printed_steps import PrintedSteps
 from ..settings.cores import CpuLoad, crowded_cores
 from ..settings.setup import Setup
 from ..stragglers.replay import ASSUMED_MS
@@ -49,11 +46,6 @@ _POLLING = (
     " Waiting ranks keep their cores busy, because Horovod polls while it waits under PyTorch."
 )
 
-_ADVICE_WITHOUT_STEPS = (
-    'Train with StepLogger on every rank: model.fit(data, callbacks=[StepLogger("logs/run-42")]), or '
-    "stallscope.torch's. A few hundred steps separate input, compute, slow ranks and allreduce.",
-)
-
 
 @dataclass(frozen=True)
 class ComparableRuns:
@@ -71,7 +63,7 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRun
         # No rank can be named, but a fault of all ranks may still be clear.
         faults = [gain for gain in faults if _certainly_worthwhile(gain, step_ms)]
         if len(ledger) < _FEWEST_STEPS or not faults:
-            return _insufficient(
+            return insufficient(
                 f"{len(ledger)} steady steps, each much like the one before, are too few to distinguish "
                 "a fault from chance; a few hundred are enough in most runs"
             )
@@ -265,51 +257,13 @@ def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableR
 
 
 def _allreduce_unknown(run: Run) -> Bottleneck:
-    return _insufficient(
+    return insufficient(
         f"logs of {_ranks(run.missing_ranks)} are missing: allreduce may contain waiting for them"
     )
 
 
-def without_steps(times: EpochTimes, printed: PrintedSteps | None, setup: Setup) -> Bottleneck:
-    """Return the verdict on logs without recorded steps: what they tell, and how to record more."""
-    share = None if printed is None else printed.input_share
-    if printed is not None and printed.input_ms is not None and share is not None:
-        if (share.ci95 or (share.value,))[0] >= WORTHWHILE:
-            return _input_of_lines(times, printed.input_ms, share, setup)
-        what = (
-            f"steps wait for data {percent(share.value)} of their time, and nothing of other stages"
-        )
-    elif printed is not None:
-        what = "how long steps took, but not their stages"
-    elif times.epochs:
-        what = "how long epochs took, but not the stages of a step"
-    elif times.step_ms is not None:
-        what = "how long a step took on average, but not its stages"
-    else:
-        what = "how often a metric was logged, but not the stages of a step"
-    reason = _insufficient(
-        f"these logs record {what}: they are {times.known_from} ({times.precision})"
-    )
-    return replace(reason, advice=_ADVICE_WITHOUT_STEPS)
-
-
-def _input_of_lines(times: EpochTimes, wait: Mean, share: Mean, setup: Setup) -> Bottleneck:
-    interval = share.ci95
-    sure = f" (95% interval: {percent(interval[0])} to {percent(interval[1])})" if interval else ""
-    step = "" if times.step_ms is None else f" of {amount(times.step_ms, 'ms')}"
-    most = f"at most {1 / max(1 - share.value, 0.01):.2f}×"
-    return Bottleneck(
-        "input",
-        None,
-        f"Steps wait {amount(wait.value, 'ms', wait.ci95)}{step} for their data, {percent(share.value)}"
-        f"{sure}, by {times.known_from}. Without that wait they would be {most} as fast. What the rest "
-        "of a step is, these logs do not record.",
-        advice=(*map(str, for_late_input(setup)), *_ADVICE_WITHOUT_STEPS),
-        fault=True,
-    )
-
-
-def _insufficient(reason: str) -> Bottleneck:
+def insufficient(reason: str) -> Bottleneck:
+    """Return the verdict on logs that cannot tell, and why."""
     return Bottleneck("insufficient_data", None, capitalised(reason) + ".")
 
 

@@ -136,6 +136,18 @@ class PrintedSteps:
     epoch_starts: SlowWindows | None
     bursts: SlowWindows | None
 
+    @property
+    def epochs(self) -> int:
+        """Count the epochs of which there are lines; 0 if lines do not name epochs."""
+        epoch = self.whole.epoch
+        return 0 if epoch is None else len(np.unique(epoch))
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps from the first to the last one that lines are about."""
+        whole = self.whole
+        return int(whole.step[-1] + whole.steps[-1] - whole.step[0])
+
     @cached_property
     def whole(self) -> RankWindows:
         """Return the mean over the ranks whose windows are the same; else the lowest rank's windows."""

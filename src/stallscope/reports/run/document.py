@@ -110,8 +110,8 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
     yield from sections_of(
         tables.epochs_table(analysis),
         tables.printed_ranks_table(analysis),
-        tables.cause_table(analysis),
-        tables.ledger_table(analysis),
+        tables.cause_table(analysis) if analysis.printed is None else None,
+        tables.ledger_table(analysis) if analysis.printed is None else None,
         tables.stragglers_table(analysis),
         tables.gains_table(analysis),
         tables.baselines_table(analysis),
@@ -181,9 +181,10 @@ def _figures(analysis: Analysis) -> Iterator[Block]:
     epochs = tables.epochs_table(analysis)
     if epochs is not None:
         yield _counted(epochs.title, epochs)
-    by_cause, ledger = tables.cause_table(analysis), tables.ledger_table(analysis)
-    yield Fold(by_cause.title, (by_cause,), is_open=True)
-    yield Fold(ledger.title, (ledger,))
+    if analysis.printed is None:
+        by_cause, ledger = tables.cause_table(analysis), tables.ledger_table(analysis)
+        yield Fold(by_cause.title, (by_cause,), is_open=True)
+        yield Fold(ledger.title, (ledger,))
     optional = (
         tables.baselines_table(analysis),
         rates_table(analysis),
