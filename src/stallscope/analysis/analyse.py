@@ -10,6 +10,7 @@ from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
 from .advice.advise import advise
+from .advice.input import for_late_input
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
 from .findings.finding import Finding
@@ -415,7 +416,7 @@ def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
     printed, setup = printed_steps(analysis.run), Setup.of(analysis.run)
     known = replace(
         analysis,
-        bottleneck=without_steps(times, printed, setup),
+        bottleneck=without_steps(times, printed),
         samples_per_second=samples_of_all_ranks(analysis.run, times),
         findings=(),
         epochs=len({(one.fit, one.epoch) for one in times.epochs}),
@@ -423,9 +424,13 @@ def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
     )
     if printed is None:
         return known
+    verdict = known.bottleneck
+    if verdict.kind == "input":
+        verdict = replace(verdict, advice=(*map(str, for_late_input(setup)), *verdict.advice))
     return replace(
         known,
-        what_if=gains_of_lines(known.bottleneck, printed),
+        bottleneck=verdict,
+        what_if=gains_of_lines(verdict, printed),
         findings=by_severity(printed_step_findings(printed, setup)),
         epochs=max(known.epochs, printed.epochs),
         printed=printed,

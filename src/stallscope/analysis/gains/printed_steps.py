@@ -7,10 +7,8 @@ from dataclasses import replace
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import amount, percent
 
-from ..advice.input import for_late_input
 from ..ledger.epochs import EpochTimes
 from ..ledger.printed_steps import PrintedSteps
-from ..settings.setup import Setup
 from .bottleneck import Bottleneck
 from .verdict import WORTHWHILE, insufficient
 from .what_if import WhatIf, saving
@@ -21,7 +19,7 @@ _ADVICE = (
 )
 
 
-def without_steps(times: EpochTimes, printed: PrintedSteps | None, setup: Setup) -> Bottleneck:
+def without_steps(times: EpochTimes, printed: PrintedSteps | None) -> Bottleneck:
     """Return the verdict on logs without recorded steps: what they tell, and how to record more.
 
     The wait for data is a fault where the low end of its interval is worth it.
@@ -29,7 +27,7 @@ def without_steps(times: EpochTimes, printed: PrintedSteps | None, setup: Setup)
     share = None if printed is None else printed.input_share
     if printed is not None and printed.input_ms is not None and share is not None:
         if (share.ci95 or (share.value,))[0] >= WORTHWHILE:
-            return _input(times, printed.input_ms, share, setup)
+            return _input(times, printed.input_ms, share)
         wait = percent(share.value)
         what = f"that steps wait for data {wait} of their time, and nothing of other stages"
     elif printed is not None:
@@ -55,7 +53,7 @@ def gains_of_lines(bottleneck: Bottleneck, printed: PrintedSteps) -> tuple[WhatI
     return (saving(gain, printed.input_ms, printed.step.mean),)
 
 
-def _input(times: EpochTimes, wait: Mean, share: Mean, setup: Setup) -> Bottleneck:
+def _input(times: EpochTimes, wait: Mean, share: Mean) -> Bottleneck:
     interval = share.ci95
     sure = f" (95% interval: {percent(interval[0])} to {percent(interval[1])})" if interval else ""
     step = "" if times.step_ms is None else f" of {amount(times.step_ms, 'ms')}"
@@ -64,6 +62,6 @@ def _input(times: EpochTimes, wait: Mean, share: Mean, setup: Setup) -> Bottlene
         None,
         f"Steps wait {amount(wait.value, 'ms', wait.ci95)}{step} for their data, {percent(share.value)}"
         f"{sure}, by {times.known_from}. These logs do not record what the rest of a step is.",
-        advice=(*map(str, for_late_input(setup)), *_ADVICE),
+        advice=_ADVICE,
         fault=True,
     )
