@@ -11,6 +11,7 @@ import pytest
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
+from stallscope.analysis.scaling import scaling
 from stallscope.parsers import read
 
 METERS = (
@@ -224,3 +225,21 @@ def test_a_log_that_goes_on_from_a_checkpoint_has_its_own_steps_only(tmp_path: P
     assert set(printed.whole.steps.tolist()) == {20}
     assert printed.whole.step[0] == 5000
     assert printed.step.mean == pytest.approx(250)
+
+
+@pytest.mark.parametrize("kind", ["weak", "strong"])
+def test_scaling_is_told_from_what_ranks_printed(tmp_path: Path, kind: str) -> None:
+    """One file for each number of ranks, which says it in words; batch sizes tell the kind."""
+    runs = []
+    for ranks, ms in ((1, 300), (2, 310), (4, 330)):
+        batch = 64 if kind == "weak" else 64 // ranks
+        times = step_times(200, ms / 1e3 * batch / 64)
+        times[:3] *= 10
+        lines = [f"batch_size={batch}, I am rank 0 of {ranks}", *single_steps(times)]
+        runs.append(analysis_of(tmp_path, lines, TOOK))
+    (found,) = scaling(runs)
+    assert found.kind == kind
+    efficiencies = [one.efficiency for one in found.points]
+    assert [one.value for one in efficiencies if one] == pytest.approx(
+        [1, 300 / 310, 300 / 330], rel=0.02
+    )
