@@ -2,12 +2,13 @@
 
 A step starts where tensors with more than half of the bytes of the step before begin to repeat. So
 tensors of few bytes make no steps, such as metrics that are averaged over an evaluation. Tensors that
-repeat within steps make none either.
+repeat within steps make none either. Tensors without names are recognised by their sizes.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,17 +18,22 @@ from stallscope.arrays.types import Bools, Floats, Ints
 
 from .segment import by_tensor
 
-# Names that Horovod makes up: they differ in every step.
+# Names that PyTorch's and MXNet's ranks make up: they differ in every step. TensorFlow's eager mode
+# gives all tensors one name.
 _UNNAMED = re.compile(r"\.noname\.\d+")
 _FEWEST_PERIODS = 3
-# Gaps before the steps of unnamed tensors, as a ratio of the longer to the shorter ones. A larger ratio
-# means that a step consists of several periods.
-_EVEN = 4.0
+# Metrics are numbers of up to 16 bytes. A step has more than this share of all tensors' bytes.
+_METRIC_BYTES = 16
+_NEGLIGIBLE = 1e-4
+_LAST_STEPS = 5
+# Where a step consists of several periods, the gap before every second (third, …) one is longer by this.
+_LONGER = 4.0
+_FEWEST_GAPS = 5
 _MOST_PERIODS_TRIED = 4096
 # The share of a tensor's repetitions that may lie within steps: damaged ones.
 _WITHIN = 0.01
-# A set of tensors with this share of the bytes, once every few steps, makes steps ambiguous.
-_SUBSTANTIAL = 0.2
+# Tensors with this share of a step's bytes make steps ambiguous, if they repeat at another rate.
+_SUBSTANTIAL = 0.3
 _EVERY_FEW = 10
 
 SINGLE = (
@@ -68,11 +74,14 @@ def step_positions(found: Negotiations, size: Floats, names: Sequence[str]) -> t
     none = np.zeros(0, np.int64)
     if not len(found.tensor):
         return none, NOTHING
-    weight = _weights(size)
-    count = np.bincount(found.tensor, minlength=len(weight))
+    count = np.bincount(found.tensor, minlength=len(size))
+    weight = _weights(size, count)
     once = count == 1
+    unnamed = _unnamed(names, count)
+    if weight[unnamed] @ count[unnamed] > weight @ count / 2:
+        return _by_size(found, unnamed & (weight > 0), size)
     if weight[once].sum() > weight @ count / 2:
-        return _unnamed(found, once, size, names)
+        return none, SINGLE
     starts = [
         first + _steps(found.tensor[first:last], weight)
         for first, last in zip(
@@ -85,12 +94,13 @@ def step_positions(found: Negotiations, size: Floats, names: Sequence[str]) -> t
     return positions, ""
 
 
-def _weights(size: Floats) -> Floats:
-    """Return the tensors' bytes; those of unknown size count as usual ones."""
-    known = np.isfinite(size)
-    usual = float(np.median(size[known])) if known.any() else 1.0
+def _weights(size: Floats, count: Ints) -> Floats:
+    """Return the tensors' bytes: of metrics 0, of tensors of unknown size those of usual ones."""
+    known = np.isfinite(size) & (count > 0)
+    usual = float(np.median(size[known])) if known.any() else 0.0
     weight = np.where(known, size, usual)
-    return weight if weight.any() else np.ones(len(weight))
+    weight[(weight <= _METRIC_BYTES) | (count == 0)] = 0
+    return weight if weight.any() else np.where(count > 0, 1.0, 0.0)
 
 
 # -- tensors with names ---------------------------------------------------------------------------
@@ -98,12 +108,14 @@ def _weights(size: Floats) -> Floats:
 
 def _steps(tensor: Ints, weight: Floats) -> Ints:
     """Return the positions at which the steps of one job start."""
+    if not weight[tensor].any():
+        return np.zeros(0, np.int64)
     before = _previous(tensor)
     starts = _greedy(before)
-    if not _repeat_most(tensor, before, starts, weight):
-        starts = _heavy(tensor, before, weight)
-        starts = _without_repetitions_within(tensor, before, starts, weight)
-    return starts
+    if _repeat_most(tensor, before, starts, weight):
+        return starts
+    starts = _heavy(tensor, before, weight)
+    return _without_repetitions_within(tensor, before, starts, weight)
 
 
 def _previous(tensor: Ints) -> Ints:
@@ -125,32 +137,42 @@ def _greedy(before: Ints) -> Ints:
 
 
 def _repeat_most(tensor: Ints, before: Ints, starts: Ints, weight: Floats) -> bool:
-    """Whether each step, except for the last one, repeats most bytes of the step before."""
+    """Whether each step repeats most bytes of the step before; the last one, which may be cut, some."""
     step = _step_of(starts, len(tensor))
     own = weight[tensor]
     repeats = (before >= 0) & (step[before] == step - 1)
     whole = np.bincount(step, own)
     repeated = np.bincount(step, own * repeats, minlength=len(whole))
-    return bool(np.all(repeated[1:-1] > whole[:-2] / 2))
+    return bool(np.all(repeated[1:-1] > whole[:-2] / 2) and (len(starts) < 2 or repeated[-1] > 0))
 
 
 def _step_of(starts: Ints, count: int) -> Ints:
-    return np.repeat(np.arange(len(starts)), np.diff(np.append(starts, count)))
+    """Return the step of each position; -1 before the first one."""
+    return np.searchsorted(starts, np.arange(count), "right") - 1
 
 
 def _heavy(tensor: Ints, before: Ints, weight: Floats) -> Ints:
-    """Start a step at the first repetition, once most bytes of the step before have repeated."""
+    """Start a step where tensors repeat, once most bytes of one of the last steps have repeated.
+
+    It starts at the first tensor that has not repeated twice by then.
+    """
     own = weight[tensor]
-    earlier = np.where(before >= 0, before[before], -1)
+    least = _NEGLIGIBLE * weight.sum()
     starts, window = [0], 256
+    usual: deque[float] = deque(maxlen=_LAST_STEPS)
     while True:
         first = starts[-1]
         here = slice(first, first + window)
         repeats = before[here] >= first
-        repeated = np.cumsum(own[here] * (repeats & (earlier[here] < first)))
-        most = repeated > np.cumsum(own[here] * ~repeats) / 2
-        if most.any():
-            length = int(np.argmax(repeats))
+        once = repeats & (before[before[here]] < first)
+        repeated, whole = np.cumsum(own[here] * once), np.cumsum(own[here] * ~repeats)
+        # A step may have more tensors than usual, such as an average of the model.
+        enough = repeated > np.maximum(np.minimum(whole, max(usual, default=np.inf)) / 2, least)
+        if enough.any():
+            until = int(np.argmax(enough)) + 1
+            twice = tensor[here][:until][(repeats & ~once)[:until]]
+            length = int(np.argmax(once[:until] & ~np.isin(tensor[here][:until], twice)))
+            usual.append(float(whole[length - 1]))
             starts.append(first + length)
             window = 4 * length + 64
         elif first + window >= len(tensor):
@@ -165,58 +187,78 @@ def _without_repetitions_within(tensor: Ints, before: Ints, starts: Ints, weight
     count = np.bincount(tensor, minlength=len(weight))
     within = (before >= 0) & (step[before] == step)
     repeated = np.bincount(tensor[within], minlength=len(weight))
-    single = (repeated <= _WITHIN * count) & (count > 0)
-    if weight[single].sum() <= weight[count > 0].sum() / 2:
+    single = (repeated <= _WITHIN * count) & (weight > 0)
+    if weight[single & (count > 0)].sum() <= weight[count > 0].sum() / 2:
         return starts
     chosen = np.flatnonzero(single[tensor])
-    found = chosen[_greedy(_previous(tensor[chosen]))]
-    found[0] = 0
+    found: Ints = chosen[_greedy(_previous(tensor[chosen]))]
     return found
 
 
 def _several_sets(tensor: Ints, starts: Ints, weight: Floats) -> bool:
-    """Whether tensors with many bytes are absent from steps, and return every few steps."""
+    """Whether tensors with many bytes repeat within steps, or every few steps only."""
     step, before = _step_of(starts, len(tensor)), _previous(tensor)
     again = before >= 0
-    gap = step[again] - step[before[again]]
-    repeats = np.bincount(tensor[again], minlength=len(weight))
-    next_step = np.bincount(tensor[again][gap <= 1], minlength=len(weight))
-    soon = np.bincount(tensor[again][gap <= _EVERY_FEW], minlength=len(weight))
-    skips = (repeats > 1) & (next_step < repeats / 2) & (soon > repeats / 2)
-    if not skips.any():
+    own, gap = tensor[again], step[again] - step[before[again]]
+    repeats, within, soon, next_step = (
+        np.bincount(own[chosen], minlength=len(weight))
+        for chosen in (gap >= 0, gap == 0, gap <= _EVERY_FEW, gap == 1)
+    )
+    often = within > repeats / _EVERY_FEW
+    seldom = (repeats > 1) & (next_step < repeats / 2) & (soon > repeats / 2)
+    if not (often | seldom).any():
         return False
-    usual = float(np.median(np.bincount(step, weight[tensor])))
-    return bool(weight[skips].sum() > _SUBSTANTIAL * usual)
+    first = np.ones(len(tensor), bool)
+    first[again] = gap > 0
+    usual = float(np.median(np.bincount(step[first] + 1, weight[tensor[first]])[1:]))
+    return max(weight[often].sum(), weight[seldom].sum()) > _SUBSTANTIAL * usual
 
 
 # -- tensors without names ------------------------------------------------------------------------
 
 
-def _unnamed(
-    found: Negotiations, once: Bools, size: Floats, names: Sequence[str]
-) -> tuple[Ints, str]:
-    """Find the period with which the sizes of unnamed tensors repeat."""
+def _unnamed(names: Sequence[str], count: Ints) -> Bools:
+    """Mark tensors whose name occurs once, or is that of tensors of other sizes, too."""
+    sizes = Counter(name for name, often in zip(names, count.tolist(), strict=True) if often)
+    own = [
+        sizes[name] > 1 or (often == 1 and _UNNAMED.search(name) is not None)
+        for name, often in zip(names, count.tolist(), strict=True)
+    ]
+    return np.array(own, bool)
+
+
+def _by_size(found: Negotiations, unnamed: Bools, size: Floats) -> tuple[Ints, str]:
+    """Start steps with the period at which the sizes of unnamed tensors repeat."""
     none = np.zeros(0, np.int64)
-    unnamed = np.array([bool(_UNNAMED.search(name)) for name in names], bool)
-    chosen = np.flatnonzero((once & unnamed)[found.tensor])
-    if len(chosen) <= np.count_nonzero(once) / 2:
-        return none, SINGLE
-    sizes = np.nan_to_num(size[found.tensor[chosen]], nan=-1)
+    chosen = np.flatnonzero(unnamed[found.tensor])
+    sizes = size[found.tensor[chosen]]
     jobs = np.searchsorted(chosen, found.jobs)
     period = _period(sizes, jobs)
     if period < 2:
         return none, UNNAMED
     job = np.searchsorted(jobs, np.arange(len(chosen)), "right") - 1
     first = chosen[(np.arange(len(chosen)) - jobs[job]) % period == 0]
-    gaps = found.idle_us[first[1:]]
-    short, long = np.percentile(gaps, [25, 90])
-    if long > _EVEN * max(short, 1):
+    if _several_in_a_step(found.idle_us[first[1:]]):
         return none, UNNAMED
     return first, ""
 
 
+def _several_in_a_step(gaps: Ints) -> bool:
+    """Whether the gaps before periods are longer at every second one, or every third one, and so on."""
+    for several in range(2, max(2, len(gaps) // _FEWEST_GAPS) + 1):
+        medians = sorted(
+            float(np.median(gaps[at::several])) for at in range(min(several, len(gaps)))
+        )
+        if len(medians) > 1 and medians[-1] > _LONGER * max(medians[-2], 1):
+            return True
+    return False
+
+
 def _period(sizes: Floats, jobs: Ints) -> int:
-    """Return the smallest period of the sizes of all jobs; 0 if there is none."""
+    """Return the smallest period of the sizes of all jobs; 0 if there is none.
+
+    Tensors of unknown size, as at the end of a killed job, fit any size.
+    """
     ends = np.append(jobs[1:], len(sizes))
     longest = int(np.argmax(ends - jobs))
     own = sizes[jobs[longest] : ends[longest]]
@@ -226,7 +268,7 @@ def _period(sizes: Floats, jobs: Ints) -> int:
     ].tolist():
         start = own[:period]
         if all(
-            np.array_equal(part, np.resize(start, len(part)))
+            np.all((part == np.resize(start, len(part))) | np.isnan(part))
             for part in (sizes[first:last] for first, last in zip(jobs, ends, strict=True))
         ):
             return int(period)

@@ -116,7 +116,10 @@ class _Tally:
         self._settle(len(rows), burst_starts(rows, self._reader.activity_names), None)
 
     def _settle(self, count: int, starts: Ints, until: int | None) -> None:
-        """Pass the first rows, in which bursts start at some, to the tallies; drop what is before a time."""
+        """Pass the first rows, with the starts of their bursts, to the tallies, and drop them.
+
+        Ticks are dropped if they are before ``until``.
+        """
         rows, ticks = self._rows, self._ticks
         settled, names = rows.take(slice(count)), self._reader.activity_names
         segment = Segment(settled, ticks, names, settled.begin[starts], self._restarted)
