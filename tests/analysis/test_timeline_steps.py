@@ -162,8 +162,8 @@ def several_times(job: Job) -> None:
 
 def unfreezing(job: Job) -> None:
     """Train the last layer, then all of them, then all but the last one."""
-    for tensors in (GRADIENTS[:2], GRADIENTS, GRADIENTS[2:]):
-        train(job, 10, tensors)
+    for trained in (GRADIENTS[:2], GRADIENTS, GRADIENTS[2:]):
+        train(job, 10, trained)
 
 
 def two_networks(job: Job) -> None:
@@ -299,6 +299,14 @@ def two_optimizers(job: Job) -> None:
             job.reduce(other)
 
 
+def large_embedding(job: Job) -> None:
+    """Reduce the tensor with most bytes twice in every step, as the network's input and output."""
+    embedding = ("allreduce.embedding", (1000, 1000))
+    for _ in range(20):
+        job.step([*GRADIENTS, embedding])
+        job.reduce([embedding])
+
+
 def nothing(job: Job) -> None:
     del job
 
@@ -310,9 +318,10 @@ def nothing(job: Job) -> None:
         (alike, "sizes do not show"),
         (alike_halves, "sizes do not show"),
         (alike_with_one_name, "sizes do not show"),
-        (one_step, "less than two steps"),
+        (one_step, "fewer than two steps"),
         (new_names, "names differ"),
         (two_optimizers, "two optimizers"),
+        (large_embedding, "different rates"),
         (nothing, "no reduction"),
     ],
 )

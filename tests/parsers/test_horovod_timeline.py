@@ -399,11 +399,18 @@ def test_a_restarted_job_continues_in_the_same_file(old: bool, block_bytes: int,
         allreduce(again, tensor, 500)
     first = job(2, old).data
     second = again.data.replace(b'micros":1600000000000000', b'micros":1600000007000000')
-    timeline = parsed(first[: len(first) - cut] + second, block_bytes)
+    whole = first[: len(first) - cut] + second
+    timeline = parsed(whole, block_bytes)
     alone = parsed(first[: len(first) - cut])
     assert timeline.restarts == 1
+    batches = list(TimelineReader("", io.BytesIO(whole), block_bytes).batches())
+    restarted = [number for number, batch in enumerate(batches) if batch.restarted]
+    assert len(restarted) == 1
+    assert Batch.joined(batches[: restarted[0]]).restarted is False
+    earlier = sum(len(batch.activities) for batch in batches[: restarted[0]])
     assert timeline.tensors == {1: "grads_0", 2: "grads_1", 3: "grads_2", 4: "new"}
     assert timeline.rows[: len(alone.rows)] == alone.rows
+    assert earlier == len(alone.rows)
     later = timeline.rows[len(alone.rows) :]
     assert [row[0] for row in later] == [3] * 4 + [4] * 4 + [1] * 4
     # By both start times; before 0.20.1 from where the first job was last seen.

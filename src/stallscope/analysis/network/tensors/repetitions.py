@@ -30,14 +30,16 @@ _LAST_STEPS = 5
 _LONGER = 4.0
 _FEWEST_GAPS = 5
 _MOST_PERIODS_TRIED = 4096
+_EARLY = 4096
 # The share of a tensor's repetitions that may lie within steps: damaged ones.
 _WITHIN = 0.01
-# Tensors with this share of a step's bytes make steps ambiguous, if they repeat at another rate.
-_SUBSTANTIAL = 0.3
+# Tensors with this share of a step's bytes, or most of all tensors, make steps ambiguous if they repeat
+# at another rate.
+_SUBSTANTIAL = 0.2
 _EVERY_FEW = 10
 
 SINGLE = (
-    "too few tensors are negotiated twice; either it has less than two steps, or names differ from step "
+    "most tensors are negotiated once: the timeline has fewer than two steps, or names differ from step "
     "to step"
 )
 UNNAMED = (
@@ -211,7 +213,11 @@ def _several_sets(tensor: Ints, starts: Ints, weight: Floats) -> bool:
     first = np.ones(len(tensor), bool)
     first[again] = gap > 0
     usual = float(np.median(np.bincount(step[first] + 1, weight[tensor[first]])[1:]))
-    return max(weight[often].sum(), weight[seldom].sum()) > _SUBSTANTIAL * usual
+    return bool(
+        weight[often].sum() > _SUBSTANTIAL * usual
+        or weight[seldom].sum() > _SUBSTANTIAL * usual
+        or np.count_nonzero(seldom & (weight > 0)) > np.count_nonzero(weight) / 2
+    )
 
 
 # -- tensors without names ------------------------------------------------------------------------
@@ -259,17 +265,21 @@ def _period(sizes: Floats, jobs: Ints) -> int:
 
     Tensors of unknown size, as at the end of a killed job, fit any size.
     """
-    ends = np.append(jobs[1:], len(sizes))
-    longest = int(np.argmax(ends - jobs))
-    own = sizes[jobs[longest] : ends[longest]]
-    candidates = np.flatnonzero(own == own[:1])[1:]
-    for period in candidates[candidates <= len(own) // _FEWEST_PERIODS][
-        :_MOST_PERIODS_TRIED
-    ].tolist():
-        start = own[:period]
-        if all(
-            np.all((part == np.resize(start, len(part))) | np.isnan(part))
-            for part in (sizes[first:last] for first, last in zip(jobs, ends, strict=True))
+    parts = np.split(sizes, jobs[1:])
+    longest = max(parts, key=len)
+    candidates = np.flatnonzero(longest == longest[:1])[1:]
+    candidates = candidates[candidates <= len(longest) // _FEWEST_PERIODS][:_MOST_PERIODS_TRIED]
+    for period in candidates.tolist():
+        # Most candidates fail early.
+        if _fit(longest[period:][:_EARLY], longest[:_EARLY]) and all(
+            _fit(part[period:], part) and _fit(part, longest[:period]) for part in parts
         ):
             return int(period)
     return 0
+
+
+def _fit(some: Floats, others: Floats) -> bool:
+    """Whether sizes are the same as far as both are known, up to the end of the shorter ones."""
+    shorter = min(len(some), len(others))
+    one, other = some[:shorter], others[:shorter]
+    return bool(np.all((one == other) | np.isnan(one) | np.isnan(other)))

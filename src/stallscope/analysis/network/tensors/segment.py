@@ -84,9 +84,10 @@ class Segment:
         """Return the number of each allreduce's reduction, counted from 0 by start."""
         operations = self.allreduces
         parts, owner = self.allreduce_parts
-        # When the first part of each operation starts, or else when the operation ends.
+        # When the first part of each operation starts, or else when the operation ends. Parts are sorted
+        # by their start: the first one of each operation is assigned last.
         active = operations.end.copy()
-        np.minimum.at(active, owner, parts.begin)
+        active[owner[::-1]] = parts.begin[::-1]
         return np.cumsum(np.append(True, active[:-1] < operations.begin[1:])[: len(active)]) - 1
 
     def of(self, rows: Activities, chosen: Callable[[str], bool]) -> Bools:
