@@ -193,8 +193,8 @@ def _without_repetitions_within(tensor: Ints, before: Ints, starts: Ints, weight
     if weight[single & (count > 0)].sum() <= weight[count > 0].sum() / 2:
         return starts
     chosen = np.flatnonzero(single[tensor])
-    found: Ints = chosen[_greedy(_previous(tensor[chosen]))]
-    return found
+    moved: Ints = chosen[_greedy(_previous(tensor[chosen]))]
+    return moved
 
 
 def _several_sets(tensor: Ints, starts: Ints, weight: Floats) -> bool:
