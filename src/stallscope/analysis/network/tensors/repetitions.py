@@ -11,6 +11,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -29,8 +30,7 @@ _LAST_STEPS = 5
 # Where a step consists of several periods, the gap before every second (third, …) one is longer by this.
 _LONGER = 4.0
 _FEWEST_GAPS = 5
-_MOST_PERIODS_TRIED = 4096
-_EARLY = 4096
+_MOST_PERIODS, _MOST_WHOLE, _EARLY = 4096, 64, 4096
 # The share of a tensor's repetitions that may lie within steps: damaged ones.
 _WITHIN = 0.01
 # Tensors with this share of a step's bytes, or most of all tensors, make steps ambiguous if they repeat
@@ -84,14 +84,15 @@ def step_positions(found: Negotiations, size: Floats, names: Sequence[str]) -> t
         return _by_size(found, unnamed & (weight > 0), size)
     if weight[once].sum() > weight @ count / 2:
         return none, SINGLE
-    starts = [
-        first + _steps(found.tensor[first:last], weight)
-        for first, last in zip(
-            found.jobs, np.append(found.jobs[1:], len(found.tensor)), strict=True
-        )
-    ]
-    positions = np.concatenate(starts)
-    if _several_sets(found.tensor, positions, weight):
+    before = _previous(found.tensor)
+    positions = np.concatenate(
+        [
+            first
+            + _steps(found.tensor[first:last], np.maximum(before[first:last] - first, -1), weight)
+            for first, last in pairwise([*found.jobs.tolist(), len(found.tensor)])
+        ]
+    )
+    if _several_sets(found.tensor, before, positions, weight):
         return none, SEVERAL_SETS
     return positions, ""
 
@@ -108,11 +109,16 @@ def _weights(size: Floats, count: Ints) -> Floats:
 # -- tensors with names ---------------------------------------------------------------------------
 
 
-def _steps(tensor: Ints, weight: Floats) -> Ints:
-    """Return the positions at which the steps of one job start."""
+def _steps(tensor: Ints, before: Ints, weight: Floats) -> Ints:
+    """Return the positions at which the steps of one job start.
+
+    Args:
+        tensor: the tensor of each negotiation.
+        before: the position of its previous negotiation; -1 for the first one.
+        weight: the tensors' bytes.
+    """
     if not weight[tensor].any():
         return np.zeros(0, np.int64)
-    before = _previous(tensor)
     starts = _greedy(before)
     if _repeat_most(tensor, before, starts, weight):
         return starts
@@ -150,7 +156,7 @@ def _repeat_most(tensor: Ints, before: Ints, starts: Ints, weight: Floats) -> bo
 
 def _step_of(starts: Ints, count: int) -> Ints:
     """Return the step of each position; -1 before the first one."""
-    return np.searchsorted(starts, np.arange(count), "right") - 1
+    return np.repeat(np.arange(-1, len(starts)), np.diff([0, *starts.tolist(), count]))
 
 
 def _heavy(tensor: Ints, before: Ints, weight: Floats) -> Ints:
@@ -176,7 +182,7 @@ def _heavy(tensor: Ints, before: Ints, weight: Floats) -> Ints:
             length = int(np.argmax(once[:until] & ~np.isin(tensor[here][:until], twice)))
             usual.append(float(whole[length - 1]))
             starts.append(first + length)
-            window = 4 * length + 64
+            window = 2 * length + 64
         elif first + window >= len(tensor):
             return np.array(starts)
         else:
@@ -193,15 +199,16 @@ def _without_repetitions_within(tensor: Ints, before: Ints, starts: Ints, weight
     if weight[single & (count > 0)].sum() <= weight[count > 0].sum() / 2:
         return starts
     chosen = np.flatnonzero(single[tensor])
-    found: Ints = chosen[_greedy(_previous(tensor[chosen]))]
-    return found
+    moved: Ints = chosen[_greedy(_previous(tensor[chosen]))]
+    return moved
 
 
-def _several_sets(tensor: Ints, starts: Ints, weight: Floats) -> bool:
+def _several_sets(tensor: Ints, before: Ints, starts: Ints, weight: Floats) -> bool:
     """Whether tensors with many bytes repeat within steps, or every few steps only."""
-    step, before = _step_of(starts, len(tensor)), _previous(tensor)
-    again = before >= 0
+    step, again = _step_of(starts, len(tensor)), before >= 0
     own, gap = tensor[again], step[again] - step[before[again]]
+    if np.all(gap == 1):
+        return False
     repeats, within, soon, next_step = (
         np.bincount(own[chosen], minlength=len(weight))
         for chosen in (gap >= 0, gap == 0, gap <= _EVERY_FEW, gap == 1)
@@ -268,12 +275,15 @@ def _period(sizes: Floats, jobs: Ints) -> int:
     parts = np.split(sizes, jobs[1:])
     longest = max(parts, key=len)
     candidates = np.flatnonzero(longest == longest[:1])[1:]
-    candidates = candidates[candidates <= len(longest) // _FEWEST_PERIODS][:_MOST_PERIODS_TRIED]
-    for period in candidates.tolist():
-        # Most candidates fail early.
-        if _fit(longest[period:][:_EARLY], longest[:_EARLY]) and all(
-            _fit(part[period:], part) and _fit(part, longest[:period]) for part in parts
-        ):
+    candidates = candidates[candidates <= len(longest) // _FEWEST_PERIODS][:_MOST_PERIODS]
+    # Most candidates fail early; the others take the time of the whole timeline.
+    early = [
+        period
+        for period in candidates.tolist()
+        if _fit(longest[period:][:_EARLY], longest[:_EARLY])
+    ]
+    for period in early[:_MOST_WHOLE]:
+        if all(_fit(part[period:], part) and _fit(part, longest[:period]) for part in parts):
             return int(period)
     return 0
 

@@ -33,7 +33,7 @@ class Segment:
     #: Microseconds at which the segment's bursts start.
     burst_starts: Ints
     #: Whether the segment is the first one of a job that was started again.
-    restarted: bool = False
+    restarted: bool
 
     @cached_property
     def negotiated(self) -> Activities:

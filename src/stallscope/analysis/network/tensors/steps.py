@@ -69,7 +69,10 @@ class StepTally:
         if not len(positions):
             return _none(), unknown
         starts = np.concatenate(self._starts)
-        burst = np.searchsorted(np.concatenate(self._first), positions, "right") - 1
+        first = np.concatenate(self._first)
+        # In a damaged timeline several steps may seem to start in one burst.
+        burst, kept = np.unique(np.searchsorted(first, positions, "right") - 1, return_index=True)
+        positions = positions[kept]
         start_us = starts[burst]
         step_ms = np.append(np.diff(start_us), 0) / 1e3
         # The last step before a restart has no next one, and neither has the very last one.

@@ -74,11 +74,8 @@ class _Tally:
         rows = Activities.joined([self._rows, new])
         self._ticks = Ticks.joined([self._ticks, batch.ticks])
         self._rows = rows.take(np.argsort(rows.begin, kind="stable"))
-        names, settled = (
-            self._reader.activity_names,
-            int(self._rows.begin.searchsorted(batch.settled)),
-        )
-        complete = self._rows.take(slice(settled))
+        names = self._reader.activity_names
+        complete = self._rows.take(slice(int(self._rows.begin.searchsorted(batch.settled))))
         starts = burst_starts(complete, names)
         idle = last_idle(complete, starts, names)
         if idle:
