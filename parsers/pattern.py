@@ -15,7 +15,7 @@ import numpy as np
 from stallscope.errors import UsageError
 
 from .blocks import Block, Ints
-from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, line_blocks
+from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, labels_of, line_blocks
 from .pattern_columns import (
     FLOATS,
     MOST_DIGITS,
@@ -70,7 +70,11 @@ class Pattern:
 
     def matches_any(self, data: bytes) -> bool:
         """Whether any line matches."""
-        return any(len(found["timed"]) for found in self.columns(data))
+        return first_in([self], data) is not None
+
+    def matches(self, lines: Lines) -> bool:
+        """Whether any of these lines matches."""
+        return len(self._lines(lines)[0]) > 0
 
     def columns(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
         """Return the values of matching lines, block by block.
@@ -81,13 +85,17 @@ class Pattern:
 
         Returns:
             columns of equal length: ``rank``, what the pattern has, and ``timed``; where a line is
-            that, also what a ``Timestamp`` has.
+            that, also what a ``Timestamp`` has. A launcher knows ranks better than the lines do, unless
+            its numbers are those within a host.
         """
+        labels = labels_of(data) if "rank" in self.names else None
         for lines in line_blocks(data):
             line, fields = self._lines(lines)
+            rank = lines.rank[line]
             if "rank" not in fields:
-                rank = lines.rank[line]
                 fields["rank"] = np.where(rank < 0, of_the_file, rank)
+            elif labels is not None and not labels.local:
+                fields["rank"] = np.where(rank < 0, fields["rank"], rank)
             if "time" in self.names:
                 fields["timed"] = np.ones(len(line), bool)
             else:
@@ -150,6 +158,15 @@ class Pattern:
                 "year_known": timestamp.year_known,
             }
         return row
+
+
+def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
+    """Return the pattern that matches first in a file; of several in the same part of it, the first."""
+    for lines in line_blocks(data):
+        found = next((one for one in patterns if one.matches(lines)), None)
+        if found is not None:
+            return found
+    return None
 
 
 def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:

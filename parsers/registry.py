@@ -15,6 +15,14 @@ from .kineto import KinetoParser
 from .log_records import LogRecordsFormat
 from .mlflow_metrics import MlflowMetricsParser
 from .network_check import NetworkCheckFormat
+from .printed_steps.detectron2 import Detectron2Parser
+from .printed_steps.maskrcnn_benchmark import MaskrcnnBenchmarkParser
+from .printed_steps.mxnet_speedometer import MxnetSpeedometerParser
+from .printed_steps.nvidia_bert import NvidiaBertParser
+from .printed_steps.openmmlab import OpenmmlabParser
+from .printed_steps.pytorch_meters import PytorchMetersParser
+from .printed_steps.tensorflow_steps import TensorflowStepsParser
+from .printed_steps.tf_cnn_benchmarks import TfCnnBenchmarksParser
 from .spark_events import SparkEventsFormat
 from .spark_output import SparkOutputFormat
 from .step_log import StepLogParser
@@ -30,6 +38,14 @@ PARSERS: tuple[Parser, ...] = (
     EhealthParser(),
     HorovodRunnerParser(),
     TimeHistoryParser(),
+    MxnetSpeedometerParser(),
+    TensorflowStepsParser(),
+    TfCnnBenchmarksParser(),
+    PytorchMetersParser(),
+    MaskrcnnBenchmarkParser(),
+    Detectron2Parser(),
+    OpenmmlabParser(),
+    NvidiaBertParser(),
     KerasOutputParser(),
 )
 
