@@ -26,6 +26,7 @@ from .pattern_columns import (
     Part,
     Walk,
     having,
+    having_all,
 )
 from .timestamp_columns import in_assumed_years, line_starts
 from .timestamps import MOMENT, Timestamp, read_moment, read_timestamp
@@ -118,11 +119,12 @@ class Pattern:
         line = line[line < len(starts)]
         ends = np.minimum(lines.end[line], starts[line] + LONGEST_LINE)
         known, fields = Walk(block, line, starts[line], ends).along(self._parts)
-        rest = ~np.isin(line, known, assume_unique=True)
+        rest = having_all(block, self._parts, np.setdiff1d(line, known, assume_unique=True))
+        ends = np.minimum(lines.end[rest], starts[rest] + LONGEST_LINE)
         others: list[int] = []
         rows: list[Mapping[str, float]] = []
         for one, start, end in zip(
-            line[rest].tolist(), starts[line[rest]].tolist(), ends[rest].tolist(), strict=True
+            rest.tolist(), starts[rest].tolist(), ends.tolist(), strict=True
         ):
             row = self.one(block.bytes[start:end].tobytes())
             if row is not None:

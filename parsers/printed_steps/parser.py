@@ -275,7 +275,8 @@ def _windows(
     # Timestamps coarser than a window say less than the windows' own times.
     if ns is not None and lines.stamp_unit_ns <= np.median(took):
         ends = (ns[found.at] - zero).astype(np.float64)
-    if not np.isfinite(ends).all() or np.abs(ends).max(initial=0) > _LATEST_NS:
+    furthest = np.abs(ends).max(initial=0) + took.max(initial=0)
+    if not np.isfinite(furthest) or furthest > _LATEST_NS:
         raise UnreadableError(f"{path}: its steps take a century: these are no times of steps")
     end = ends.astype(np.int64)
     epoch, data = lines.of("epoch"), found.data_s

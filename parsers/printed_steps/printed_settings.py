@@ -6,8 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..world_size import lines_with
+
 # Programs print their settings at the start, sometimes after long summaries of the model.
 _HEAD_BYTES = 1 << 20
+# No line without one of these says anything of batch sizes.
+_WORDS = (b"size", b"per device")
 _IS = rb"[\"']?\]?\s{0,40}(?:[:=]|is|\|)\s{0,40}[\"']?(\d{1,8})\b(?!\.\d)"
 _WHOLE = (
     re.compile(rb"(?:global|total|effective)[_ -]?(?:train[_ -]?)?batch[_ -]?size" + _IS, re.I),
@@ -45,7 +49,7 @@ def printed_settings(data: bytes, ranks: int | None) -> PrintedSettings:
         data: the log.
         ranks: the number of ranks, where it is known.
     """
-    head = data[:_HEAD_BYTES]
+    head = lines_with(data[:_HEAD_BYTES], _WORDS)
     own, whole = _first(_OF_A_RANK, head), _first(_WHOLE, head)
     either = _first((_EITHER,), head)
     if own is None and either != whole:

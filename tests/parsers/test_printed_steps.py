@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
 from support.parser_contract import holds
-from support.printed_steps import LABELS, PROGRAMS, SIZE, Program, Truth, labelled
+from support.printed_steps import BATCH, LABELS, PROGRAMS, SIZE, Program, Truth, labelled
 
+from stallscope.errors import UnreadableError
 from stallscope.parsers import PARSERS, Parsed, read
+from stallscope.parsers.launcher_output import output_by_rank
 from stallscope.parsers.named import by_name
 
 # The last line of an epoch counts twice as many steps as a line in the middle.
@@ -110,3 +113,139 @@ def test_files_of_ranks_are_one_run(name: str, tmp_path: Path) -> None:
         step_s, _ = program.timed(program.truth(1 + rank))
         facts = by_rank[rank].facts
         assert facts["step_ms"] == pytest.approx(1e3 * step_s.mean(), rel=0.002)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Validations.
+        "Test: [ 10/98]\tTime  0.353 ( 0.623)\tLoss 6.9e+00 (7.0e+00)\tAcc@1   0.10 (  0.11)",
+        "0: VALIDATION [0][10/320]\tTime 0.120 (0.153)\tData 1.76e-04 (1.20e-03)\tTok/s 9 (9)",
+        "0: TRAIN [0][10/1938]\tBLEU: 21.05",
+        "Epoch(val) [1][50/5000]  eta: 0:01:11  time: 0.0532  data_time: 0.0054  memory: 3820",
+        "Epoch[0] Validation-accuracy=0.4009",
+        "10\t123.4 examples/sec",
+        # Other programs.
+        "Epoch[0] Rank[1] Batch[20]\taccuracy=0.000906\tlr=0.1",
+        "Iter #0: 213.4 img/sec per GPU",
+        "total images/sec: 323.20",
+        "Epoch: [0][10/5005]\tData Time 0.353 (0.623)\tLoss 6.9 (7.0)",
+        "Epoch [1/90], Step [100/600], Loss: 0.2184",
+        "iter: 20  loss: 1.7  lr: 0.007173",
+        "TimeHistory: 12.34 seconds, 829.82 examples/second between steps 0 and 100",
+        "step = 35, loss = 6.9 (0.353 sec)",
+        "{'training_steps': 20, 'final_loss': 2.1}",
+        "Speed: 1284.10 samples/sec",
+        # Numbers that are none.
+        "Epoch[0] Batch [20]\tSpeed: inf samples/sec\taccuracy=0.4009",
+        "Epoch: [0][1/5]\tTime nan (nan)\tData nan (nan)",
+    ],
+)
+def test_similar_lines_are_not_read(text: str) -> None:
+    names = {program.parser for program in PROGRAMS.values()}
+    data = f"{text}\n".encode() * 3
+    assert not [one.name for one in PARSERS if one.name in names and one.recognises("log", data)]
+
+
+def test_lines_in_the_middle_of_a_log_are_found() -> None:
+    program = PROGRAMS["ImageNet"]
+    noise = b"".join(b"[%d] building layer %d of 90, 4096 units\n" % (n % 7, n) for n in range(900))
+    (log,) = parsed(program, noise + program.text().replace(b"\n", b"\nskipping a step\n"))
+    (alone,) = parsed(program, program.text())
+    assert log.intervals.equals(alone.intervals)
+
+
+@pytest.mark.parametrize("name", ["speedometer of a node", "speedometer"])
+def test_epochs_take_what_the_speedometer_says(name: str) -> None:
+    program = PROGRAMS[name]
+    truth = program.truth()
+    (log,) = parsed(program, program.text())
+    found = [row for row in log.intervals.to_pylist() if row["kind"] == "epoch"]
+    assert [row["epoch"] for row in found] == [0, 1]
+    for row in found:
+        took = truth.step_s[row["epoch"]].sum()
+        assert (row["end"] - row["begin"]) * _NS == pytest.approx(took, abs=0.0005)
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "whose"),
+    [
+        ("speedometer of a node", SIZE * BATCH, "all ranks"),
+        ("tf_cnn_benchmarks", BATCH, "one rank"),
+    ],
+)
+def test_it_is_known_whose_rates_are_printed(name: str, samples: int, whose: str) -> None:
+    program = PROGRAMS[name]
+    (log,) = parsed(program, program.text())
+    assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (samples, whose)
+    assert log.log.facts["batch_size"] == BATCH
+
+
+def test_a_process_with_several_devices_has_the_batches_of_all_of_them() -> None:
+    program = PROGRAMS["tf_cnn_benchmarks"]
+    text = program.text().replace(b"horovod/gpu", b"/gpu").replace(b"64 per", b"32 per")
+    (log,) = parsed(program, text)
+    assert log.log.facts["batch_size"] == BATCH
+    assert log.log.facts["step_ms"] == pytest.approx(1e3 * program.truth().step_s.mean(), rel=0.002)
+
+
+def test_rates_without_a_batch_size_and_timestamps_are_no_times() -> None:
+    program = PROGRAMS["tf_cnn_benchmarks"]
+    text = program.text().replace(b"per device", b"")
+    with pytest.raises(UnreadableError, match="no two of its lines tell how long steps took"):
+        parsed(program, text)
+
+
+def test_ranks_that_call_themselves_0_are_those_of_the_launcher() -> None:
+    program = PROGRAMS["GNMT"]
+    logs = parsed(program, labelled(program, LABELS["openmpi4"], rank_zero=True))
+    assert [log.log.rank for log in logs] == list(range(SIZE))
+
+
+def test_nodes_are_ranks_where_no_launcher_says_more() -> None:
+    program = PROGRAMS["speedometer of a node"]
+    logs = parsed(program, labelled(program, lambda *_: ""))
+    assert [log.log.rank for log in logs] == list(range(SIZE))
+    # Numbers within a host say less.
+    local = labelled(program, lambda *_: "[default0]:")
+    assert [log.log.rank for log in parsed(program, local)] == list(range(SIZE))
+
+
+def test_a_number_after_a_word_is_no_label_of_mpich() -> None:
+    line = b"Node[1] Epoch[0] Batch [20]\tSpeed\n"
+    text = b"".join(b"[%d] " % rank + line for rank in (0, 1, 0, 1))
+    assert output_by_rank(text) == {(0, ""): line * 2, (1, ""): line * 2}
+
+
+def test_the_year_of_glog_is_assumed_and_said() -> None:
+    program = PROGRAMS["steps of TensorFlow"]
+    (log,) = parsed(program, program.text())
+    assert log.log.facts["year_assumed"] is True
+    assert log.log.facts["stamp_precision_ms"] == 0.001
+
+
+def test_timestamps_without_their_last_zeros_do_not_make_others_coarse() -> None:
+    program = PROGRAMS["BERT"]
+    lines = program.text().splitlines()
+    lines[7] = lines[7].partition(b"'timestamp': ")[0] + b"'timestamp': 1795228133.0}"
+    (log,) = parsed(program, b"\n".join(lines))
+    assert log.log.facts["stamp_precision_ms"] <= 0.001
+
+
+def test_a_job_that_goes_on_from_a_checkpoint_has_the_steps_that_it_made() -> None:
+    program = PROGRAMS["detectron2"]
+    truth = program.truth()
+    text = re.sub(
+        rb"iter: (\d+)", lambda found: b"iter: %d" % (5000 + int(found[1])), program.text()
+    )
+    (log,) = parsed(program, text)
+    assert sum(row["steps"] for row in windows(log)) == program.timed(truth)[0].size
+    assert log.log.facts["step_ms"] == pytest.approx(
+        1e3 * program.timed(truth)[0].mean(), abs=log.log.facts["step_precision_ms"]
+    )
+
+
+def test_times_that_no_step_takes_are_an_error_in_words() -> None:
+    text = PROGRAMS["mmcv"].text().replace(b"time: 0.", b"time: 99999999.")
+    with pytest.raises(UnreadableError, match="its steps take a century"):
+        parsed(PROGRAMS["mmcv"], text * 9)
