@@ -27,6 +27,7 @@ from .pattern_columns import (
     Walk,
     having,
     having_all,
+    longest_text,
 )
 from .timestamp_columns import in_assumed_years, line_starts
 from .timestamps import MOMENT, Timestamp, read_moment, read_timestamp
@@ -68,6 +69,8 @@ class Pattern:
         self.names = frozenset(name for name in names if name)
         self._line = _compiled(texts, names)
         self._parts = _parts(texts, names)
+        #: A text that every matching line contains, without blanks; empty if there is none.
+        self.longest_text = longest_text(self._parts)
 
     def matches_any(self, data: bytes) -> bool:
         """Whether any line matches."""
@@ -164,8 +167,10 @@ class Pattern:
 
 def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
     """Return the pattern that matches first in a file; of several in the same part of it, the first."""
-    for lines in line_blocks(data):
-        found = next((one for one in patterns if one.matches(lines)), None)
+    # Labels may cut some of the lines, and not all of them.
+    possible = [one for one in patterns if one.longest_text in data]
+    for lines in line_blocks(data) if possible else ():
+        found = next((one for one in possible if one.matches(lines)), None)
         if found is not None:
             return found
     return None

@@ -56,9 +56,14 @@ class Part(NamedTuple):
     blank_before: bool = False
 
 
+def longest_text(parts: Sequence[Part]) -> bytes:
+    """Return a pattern's longest text."""
+    return max((part.text for part in parts), key=len, default=b"")
+
+
 def having(block: Block, parts: Sequence[Part]) -> Ints:
     """Return the lines that contain the pattern's longest text; no other line can match."""
-    longest = max((part.text for part in parts), key=len, default=b"")
+    longest = longest_text(parts)
     if not longest:
         return np.arange(len(block.ends))
     line = block.lines_of(_places(block, longest))

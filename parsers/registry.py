@@ -68,14 +68,18 @@ FORMATS: tuple[Format, ...] = (
     SparkOutputFormat(),
 )
 
-#: How much of a file's start a format may look at to recognise it. Before the first epoch, programs
+#: How much of a file's start formats may look at to recognise it. Before the first epoch, programs
 #: print what they have found, and the summary of a model has hundreds of lines.
-HEAD_BYTES = 256 << 10
+START_BYTES = 256 << 10
+#: The same for formats that look further: each of a thousand ranks may have printed its settings.
+HEAD_BYTES = 4 << 20
 
 
 def recognise(file_name: str, head: bytes) -> Format | None:
     """Find the format of a whole file by its name and first bytes, None if it is unknown."""
+    start = head[:START_BYTES]
     for one in FORMATS:
-        if one not in EMBEDDED and one.recognises(file_name, head[:HEAD_BYTES]):
+        seen = head[:HEAD_BYTES] if one.looks_further else start
+        if one not in EMBEDDED and one.recognises(file_name, seen):
             return one
     return None

@@ -65,6 +65,7 @@ class PrintedStepsParser(Parser):
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
     certain: ClassVar[bool] = False
+    looks_further: ClassVar[bool] = True
     #: Patterns of the lines about steps; the first one that a file has counts.
     patterns: ClassVar[Sequence[str]]
     #: Those of lines that say how long an epoch took, with ``epoch`` and ``seconds``.
