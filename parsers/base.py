@@ -107,6 +107,9 @@ class Format(ABC):
     #: Whether it is more precise than a log of epochs in the same file, which is then not read.
     replaces_epochs: ClassVar[bool] = False
 
+    #: Whether its lines may come late in a file, and its first bytes are searched fast.
+    looks_further: ClassVar[bool] = False
+
     @abstractmethod
     def recognises(self, file_name: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes has this format."""

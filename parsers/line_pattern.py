@@ -36,10 +36,12 @@ from .base import Parsed, Parser
 from .epochs_only import clock_facts, epochs_log, epochs_table, in_one_file, rank_in, rounded_to
 from .pattern import Pattern, by_rank, timestamp_at
 from .pattern_columns import Column
-from .printed_steps import UNLABELLED, logs_of
-from .printed_steps.epochs import Epochs, epochs_between_lines
+from .printed_steps import UNLABELLED, Meaning, logs_of
+from .printed_steps.epochs import Epochs, epochs_as_printed, epochs_between_lines
 
 KNOWN_FROM = "lines of the given pattern"
+
+_MEANING = Meaning(KNOWN_FROM, "step")
 
 #: What a user's pattern may have.
 _FIELDS = (
@@ -76,7 +78,7 @@ class LinePatternParser(Parser):
         if columns is None:
             raise UnreadableError(f"{path}: no line matches the pattern: {self.pattern.text!r}")
         if has_steps:
-            return in_one_file(logs_of(path, data, columns, "step", KNOWN_FROM), len(data))
+            return in_one_file(logs_of(path, data, columns, _MEANING), len(data))
         return in_one_file(_epoch_logs(path, by_rank(columns)), len(data))
 
 
@@ -87,7 +89,7 @@ def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Pa
     logs: list[Parsed] = []
     for rank, own in ranks.items():
         if "seconds" in own:
-            epochs = _as_printed(own, zero, first)
+            epochs = epochs_as_printed(own, zero, first)
         else:
             epochs = epochs_between_lines(own, zero, first)
         if epochs.end.max(initial=0) > _LATEST_NS:
@@ -109,20 +111,6 @@ def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Pa
 
 
 _NO_TIMES = "the pattern's lines have no times: they have no timestamps, or there is only one line"
-
-
-def _as_printed(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
-    seconds, timed = columns["seconds"], columns["timed"]
-    took = np.rint(seconds * 1e9).astype(np.int64)
-    # Without a timestamp of its end, it follows the one before it.
-    since = np.cumsum(took)
-    timed_at = np.maximum.accumulate(np.where(timed, np.arange(len(timed)), -1))
-    end = since.copy()
-    known = timed_at >= 0
-    at = timed_at[known]
-    end[known] += columns["ns"][at] - zero - since[at]
-    half_ms = 0.5 if np.any(seconds % 1) else 500.0
-    return Epochs(columns["epoch"] - first, end - took, end, half_ms)
 
 
 def _facts(columns: Mapping[str, Column], epochs: Epochs, zero: int, ranks: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from stallscope.errors import UsageError
 
 from .blocks import Block, Ints
-from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, line_blocks
+from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, labels_of, line_blocks
 from .pattern_columns import (
     FLOATS,
     MOST_DIGITS,
@@ -26,6 +26,8 @@ from .pattern_columns import (
     Part,
     Walk,
     having,
+    having_all,
+    longest_text,
 )
 from .timestamp_columns import in_assumed_years, line_starts
 from .timestamps import MOMENT, Timestamp, read_moment, read_timestamp
@@ -67,10 +69,16 @@ class Pattern:
         self.names = frozenset(name for name in names if name)
         self._line = _compiled(texts, names)
         self._parts = _parts(texts, names)
+        #: A text that every matching line contains, without blanks; empty if there is none.
+        self.longest_text = longest_text(self._parts)
 
     def matches_any(self, data: bytes) -> bool:
         """Whether any line matches."""
-        return any(len(found["timed"]) for found in self.columns(data))
+        return first_in([self], data) is not None
+
+    def matches(self, lines: Lines) -> bool:
+        """Whether any of these lines matches."""
+        return len(self._lines(lines)[0]) > 0
 
     def columns(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
         """Return the values of matching lines, block by block.
@@ -81,13 +89,17 @@ class Pattern:
 
         Returns:
             columns of equal length: ``rank``, what the pattern has, and ``timed``; where a line is
-            that, also what a ``Timestamp`` has.
+            that, also what a ``Timestamp`` has. A launcher knows ranks better than the lines do, unless
+            its numbers are those within a host.
         """
+        labels = labels_of(data) if "rank" in self.names else None
         for lines in line_blocks(data):
             line, fields = self._lines(lines)
+            rank = lines.rank[line]
             if "rank" not in fields:
-                rank = lines.rank[line]
                 fields["rank"] = np.where(rank < 0, of_the_file, rank)
+            elif labels is not None and not labels.local:
+                fields["rank"] = np.where(rank < 0, fields["rank"], rank)
             if "time" in self.names:
                 fields["timed"] = np.ones(len(line), bool)
             else:
@@ -112,11 +124,12 @@ class Pattern:
         line = line[line < len(starts)]
         ends = np.minimum(lines.end[line], starts[line] + LONGEST_LINE)
         known, fields = Walk(block, line, starts[line], ends).along(self._parts)
-        rest = ~np.isin(line, known, assume_unique=True)
+        rest = having_all(block, self._parts, np.setdiff1d(line, known, assume_unique=True))
+        ends = np.minimum(lines.end[rest], starts[rest] + LONGEST_LINE)
         others: list[int] = []
         rows: list[Mapping[str, float]] = []
         for one, start, end in zip(
-            line[rest].tolist(), starts[line[rest]].tolist(), ends[rest].tolist(), strict=True
+            rest.tolist(), starts[rest].tolist(), ends.tolist(), strict=True
         ):
             row = self.one(block.bytes[start:end].tobytes())
             if row is not None:
@@ -152,6 +165,17 @@ class Pattern:
                 "year_known": timestamp.year_known,
             }
         return row
+
+
+def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
+    """Return the pattern that matches first in a file; of several in the same part of it, the first."""
+    # Labels may cut some of the lines, and not all of them.
+    possible = [one for one in patterns if one.longest_text in data]
+    for lines in line_blocks(data) if possible else ():
+        found = next((one for one in possible if one.matches(lines)), None)
+        if found is not None:
+            return found
+    return None
 
 
 def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:

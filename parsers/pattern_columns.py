@@ -40,7 +40,7 @@ MOST_FRACTION_DIGITS, MOST_EXPONENT_DIGITS = 12, 2
 _MOST_EXACT_DIGITS, _MOST_EXACT_POWER = 15, 22
 # Lines with more blanks are left to the expression.
 _MOST_BLANKS = 64
-_EXPONENTS = np.frombuffer(b"eE", np.uint8)
+_LOWER_CASE = np.uint8(0x20)
 
 
 class Part(NamedTuple):
@@ -56,13 +56,26 @@ class Part(NamedTuple):
     blank_before: bool = False
 
 
+def longest_text(parts: Sequence[Part]) -> bytes:
+    """Return a pattern's longest text."""
+    return max((part.text for part in parts), key=len, default=b"")
+
+
 def having(block: Block, parts: Sequence[Part]) -> Ints:
     """Return the lines that contain the pattern's longest text; no other line can match."""
-    longest = max((part.text for part in parts), key=len, default=b"")
+    longest = longest_text(parts)
     if not longest:
         return np.arange(len(block.ends))
     line = block.lines_of(_places(block, longest))
     return line[np.flatnonzero(np.append(True, line[1:] != line[:-1])[: len(line)])]
+
+
+def having_all(block: Block, parts: Sequence[Part], line: Ints) -> Ints:
+    """Return which of these lines contain all texts of the pattern; no other one can match."""
+    for text in {part.text for part in parts if part.text}:
+        if len(line):
+            line = line[np.isin(line, block.lines_of(_places(block, text)))]
+    return line
 
 
 def _places(block: Block, text: bytes) -> Ints:
@@ -187,7 +200,7 @@ class Walk:
     def _exponent(self) -> Ints:
         """Read the exponents that follow numbers, 0 where there is none."""
         byte = self._block.bytes
-        there = np.isin(byte[self._at], _EXPONENTS)
+        there = (byte[self._at] | _LOWER_CASE) == ord("e")
         if not there.any():
             return np.zeros(len(self._at), np.int64)
         sign = byte[self._at + 1]

@@ -20,7 +20,7 @@ from .horovod_timeline import is_timeline
 from .named import by_name
 from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
 from .reading import Reading
-from .registry import HEAD_BYTES, PARSERS
+from .registry import PARSERS, START_BYTES
 from .unpacking import ENDING, Unpacked, is_packed, unpacked_up_to, unpacked_whole
 
 _TIMELINE_HEAD = 4096
@@ -172,10 +172,10 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
 
 def is_long_timeline(file: SourceFile) -> bool:
     """Whether it is a Horovod Timeline; those have gigabytes, and are not read to be left alone."""
-    if not _TIMELINE_NAME.search(file.name) or file.size <= HEAD_BYTES:
+    if not _TIMELINE_NAME.search(file.name) or file.size <= START_BYTES:
         return False
     try:
-        head = file.read(0, HEAD_BYTES)
+        head = file.read(0, START_BYTES)
         if is_packed(head):
             head = unpacked_up_to(file.where, head, _TIMELINE_HEAD).data
         return is_timeline(head)

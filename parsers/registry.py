@@ -15,6 +15,14 @@ from .kineto import KinetoParser
 from .log_records import LogRecordsFormat
 from .mlflow_metrics import MlflowMetricsParser
 from .network_check import NetworkCheckFormat
+from .printed_steps.detectron2 import Detectron2Parser
+from .printed_steps.maskrcnn_benchmark import MaskrcnnBenchmarkParser
+from .printed_steps.mxnet_speedometer import MxnetSpeedometerParser
+from .printed_steps.nvidia_bert import NvidiaBertParser
+from .printed_steps.openmmlab import OpenmmlabParser
+from .printed_steps.pytorch_meters import PytorchMetersParser
+from .printed_steps.tensorflow_steps import TensorflowStepsParser
+from .printed_steps.tf_cnn_benchmarks import TfCnnBenchmarksParser
 from .spark_events import SparkEventsFormat
 from .spark_output import SparkOutputFormat
 from .step_log import StepLogParser
@@ -30,6 +38,14 @@ PARSERS: tuple[Parser, ...] = (
     EhealthParser(),
     HorovodRunnerParser(),
     TimeHistoryParser(),
+    MxnetSpeedometerParser(),
+    TensorflowStepsParser(),
+    TfCnnBenchmarksParser(),
+    PytorchMetersParser(),
+    MaskrcnnBenchmarkParser(),
+    Detectron2Parser(),
+    OpenmmlabParser(),
+    NvidiaBertParser(),
     KerasOutputParser(),
 )
 
@@ -52,14 +68,18 @@ FORMATS: tuple[Format, ...] = (
     SparkOutputFormat(),
 )
 
-#: How much of a file's start a format may look at to recognise it. Before the first epoch, programs
+#: How much of a file's start formats may look at to recognise it. Before the first epoch, programs
 #: print what they have found, and the summary of a model has hundreds of lines.
-HEAD_BYTES = 256 << 10
+START_BYTES = 256 << 10
+#: The same for formats that look further: each of a thousand ranks may have printed its settings.
+HEAD_BYTES = 4 << 20
 
 
 def recognise(file_name: str, head: bytes) -> Format | None:
     """Find the format of a whole file by its name and first bytes, None if it is unknown."""
+    start = head[:START_BYTES]
     for one in FORMATS:
-        if one not in EMBEDDED and one.recognises(file_name, head[:HEAD_BYTES]):
+        seen = head[:HEAD_BYTES] if one.looks_further else start
+        if one not in EMBEDDED and one.recognises(file_name, seen):
             return one
     return None

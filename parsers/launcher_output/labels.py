@@ -20,6 +20,8 @@ _TAG_LITERAL = b"]<std"
 _TORCHRUN = re.compile(rb"\[[A-Za-z][A-Za-z_.-]{0,40}(\d{1,6})\]:()")
 _TORCHRUN_DEFAULT = re.compile(rb"^\[default\d{1,6}\]:", re.MULTILINE)
 _MPICH = re.compile(rb"\[(\d{1,6})\] ()")
+# As MXNet's "Epoch[0] Batch [20]".
+_NOT_BEFORE_MPICH = (b"Epoch", b"Iter", b"Node")
 # A number and a colon are in many lines: only at their starts.
 _SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
 # Slurm's own messages have no label, for example about a cancelled job.
@@ -66,6 +68,11 @@ class Labels:
     def second_bytes(self) -> bytes:
         """The bytes that may follow a label's opening bracket."""
         return (string.ascii_letters if self.tag is _TORCHRUN else string.digits).encode()
+
+    @property
+    def not_after(self) -> tuple[bytes, ...]:
+        """The words after which the same bytes are no label, but a number that a program prints."""
+        return _NOT_BEFORE_MPICH if self.tag is _MPICH else ()
 
     def stream_of(self, label: bytes) -> Stream:
         """Read the rank and the stream of a label."""

@@ -116,6 +116,8 @@ class Splitter:
             may_follow = np.zeros(256, bool)
             may_follow[list(labels.second_bytes)] = True
             at = at[may_follow[block.bytes[at + 1]]]
+            for word in labels.not_after:
+                at = at[~block.has(np.maximum(at - len(word), 0), word)]
         known = [*self._known]
         number = _known(block, at, {label: place for place, label in enumerate(known, 1)})
         length = np.array([0, *map(len, known)])[number]

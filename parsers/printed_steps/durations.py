@@ -106,12 +106,12 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
     found = _differences(lines, so_far)
     if found is None:
         found = _as_printed(lines, printed or so_far, value)
-    data = lines.of("mean_data")
+    data = _data_so_far(lines)
     return replace(
         found,
         mean_s=_sums(lines, so_far.seconds),
         mean_half_s=so_far.half_s,
-        mean_data_s=found.mean_data_s if data is None else _sums(lines, data),
+        mean_data_s=None if data is None else _sums(lines, data),
         of_all_steps=True,
     )
 
@@ -136,8 +136,8 @@ def _differences(lines: StepLines, mean: _Times) -> Durations | None:
 
     None where these are rounded too much for that.
     """
-    data = lines.of("mean_data")
-    half_s = mean.half_s if data is None else max(mean.half_s, half_unit(data))
+    data, printed_data = _data_so_far(lines), lines.of("mean_data")
+    half_s = mean.half_s if printed_data is None else max(mean.half_s, half_unit(printed_data))
     at = np.arange(len(lines))
     for joined in (1, *_joined(lines, mean, half_s)):
         at = _every(lines, joined)
@@ -162,6 +162,17 @@ def _differences(lines: StepLines, mean: _Times) -> Durations | None:
     )
 
 
+def _data_so_far(lines: StepLines) -> Floats | None:
+    """Return means so far of the waits for data, computed from those of windows if need be."""
+    mean, data = lines.of("mean_data"), lines.of("data")
+    if mean is not None or data is None:
+        return mean
+    steps = lines.in_means - np.where(lines.begins, 0, np.roll(lines.in_means, 1))
+    total = np.cumsum(data * steps)
+    before = (total - data * steps)[lines.begins]
+    return np.asarray((total - before[np.cumsum(lines.begins) - 1]) / lines.in_means)
+
+
 def _joined(lines: StepLines, mean: _Times, half_s: float) -> list[int]:
     """Return how many lines to join so that a window is precise; nothing where too few are left."""
     _, step_s, half = _differences_at(lines, mean.seconds, half_s, np.arange(len(lines)))
@@ -180,7 +191,7 @@ def _differences_at(
     lines: StepLines, mean: Floats, half_s: float, at: Ints
 ) -> tuple[Ints, Floats, Floats]:
     """Return the steps of windows that end at these lines, their means, and the half widths of these."""
-    counted, piece = lines.counted, np.cumsum(lines.begins)[at]
+    counted, piece = lines.in_means, np.cumsum(lines.begins)[at]
     sums = (mean * counted)[at]
     goes_on = np.append(False, piece[1:] == piece[:-1])[: len(at)]
     before = np.where(goes_on, np.roll(counted[at], 1), 0)
@@ -192,7 +203,7 @@ def _differences_at(
 def _sums(lines: StepLines, mean: Floats) -> float:
     """Return the mean over all steps, from the last means before steps begin again."""
     lasts = np.append(np.flatnonzero(lines.begins)[1:], len(lines)) - 1
-    return float(np.average(mean[lasts], weights=lines.counted[lasts]))
+    return float(np.average(mean[lasts], weights=lines.in_means[lasts]))
 
 
 def half_unit(values: Floats) -> float:

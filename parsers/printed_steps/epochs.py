@@ -1,4 +1,4 @@
-"""Epochs from the timestamps of their lines."""
+"""Epochs from their lines: between timestamps, or as printed."""
 
 from __future__ import annotations
 
@@ -40,3 +40,24 @@ def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -
     rounded = columns["resolution_ns"][timed][np.append(begin, end)]
     half_ms = int(rounded.max(initial=0)) / 1e6
     return Epochs(number[begin] - first, ns[begin] - zero, ns[end] - zero, half_ms)
+
+
+def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
+    """Return epochs whose durations lines say: each ends when its line was printed.
+
+    Args:
+        columns: fields of a rank's lines, ``epoch`` and ``seconds`` among them.
+        zero: the timestamp at which the log's clock is 0.
+        first: the number of the first epoch, as printed.
+    """
+    seconds, timed = columns["seconds"], columns["timed"]
+    took = np.rint(seconds * 1e9).astype(np.int64)
+    # Without a timestamp of its end, it follows the one before it.
+    since = np.cumsum(took)
+    timed_at = np.maximum.accumulate(np.where(timed, np.arange(len(timed)), -1))
+    end = since.copy()
+    known = timed_at >= 0
+    at = timed_at[known]
+    end[known] += columns["ns"][at] - zero - since[at]
+    half_ms = 0.5 if np.any(seconds % 1) else 500.0
+    return Epochs(columns["epoch"] - first, end - took, end, half_ms)

@@ -26,6 +26,8 @@ class StepLines:
     last_step: Ints
     #: Lines that were left out because the line before is about the same step.
     repeated: int
+    #: The first steps that means so far leave out.
+    untimed: int = 0
 
     def __len__(self) -> int:
         return len(self.last_step)
@@ -41,6 +43,12 @@ class StepLines:
         starts = np.flatnonzero(self.begins)
         before = total[starts] - self.since[starts]
         return np.asarray(total - before[np.cumsum(self.begins) - 1])
+
+    @cached_property
+    def in_means(self) -> Ints:
+        """Count the steps that means so far are of."""
+        left_out = np.minimum(self.untimed, self.counted[self.begins] - 1)
+        return np.asarray(self.counted - left_out[np.cumsum(self.begins) - 1])
 
     @property
     def stamps_ns(self) -> Ints | None:
@@ -59,19 +67,29 @@ class StepLines:
 
     @property
     def stamp_unit_ns(self) -> int:
-        """Return what timestamps are rounded down to, nanoseconds."""
-        return int(self.columns["resolution_ns"].max(initial=1))
+        """Return what timestamps are rounded down to, nanoseconds.
+
+        Some programs leave out zeros at the end of a fraction: few timestamps have fewer digits.
+        """
+        units = np.sort(self.columns["resolution_ns"])
+        return int(units[len(units) // 2]) if len(units) else 1
 
 
-def step_lines(columns: Mapping[str, Column]) -> StepLines:
+def step_lines(
+    columns: Mapping[str, Column], first_step: int | None = None, untimed: int = 0
+) -> StepLines:
     """Number the steps of one rank's lines.
 
     Args:
         columns: fields of the lines, ``step`` among them.
+        first_step: the number of the first step, as printed; None if lines tell.
+        untimed: the first steps that means so far leave out.
     """
     columns, repeated = _without_repeated(columns)
     step = columns["step"]
-    first = 0 if (step == 0).any() else 1
+    first = first_step
+    if first is None:
+        first = 0 if (step == 0).any() else 1
     so_far = step - first + 1
     begins = np.append(True, step[1:] <= step[:-1])[: len(step)]
     since = np.diff(so_far, prepend=0)
@@ -86,6 +104,7 @@ def step_lines(columns: Mapping[str, Column]) -> StepLines:
         np.maximum(since, 1),
         _over_the_job(columns, begins, so_far),
         repeated,
+        untimed,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -24,14 +24,14 @@ from ..epochs_only import (
     rounded_to,
     windows_table,
 )
-from ..pattern import Pattern, by_rank, timestamp_at
+from ..pattern import Pattern, by_rank, first_in, timestamp_at
 from ..pattern_columns import Column
 from ..world_size import in_words
 from .durations import Durations, Value, durations
-from .epochs import epochs_between_lines
+from .epochs import Epochs, epochs_as_printed, epochs_between_lines
 from .lines import StepLines, step_lines
-from .printed_settings import printed_settings
-from .rates import RateSamples, rate_samples
+from .printed_settings import PrintedSettings, printed_settings
+from .rates import RateOf, RateSamples, rate_samples
 
 # Later times after the first step are damage.
 _LATEST_NS = 2**62
@@ -41,63 +41,99 @@ UNLABELLED = -1
 _MOST_REPEATED = 0.5
 
 
+@dataclass(frozen=True)
+class Meaning:
+    """What the lines of a format mean."""
+
+    #: Who prints them.
+    known_from: str
+    #: What their times are of.
+    value: Value
+    #: Whose their rates are; None if timestamps have to tell.
+    rate_of: RateOf | None = None
+    #: The number of the first step, as printed; None if lines have to tell.
+    first_step: int | None = None
+    #: The first steps that means so far leave out.
+    untimed: int = 0
+    #: Reads batch sizes from a log whose number of ranks may be known.
+    settings: Callable[[bytes, int | None], PrintedSettings] = printed_settings
+
+
 class PrintedStepsParser(Parser):
     """A format whose lines tell how long steps take."""
 
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
     certain: ClassVar[bool] = False
-    #: Patterns of its lines; the first one that a file has counts.
+    looks_further: ClassVar[bool] = True
+    #: Patterns of the lines about steps; the first one that a file has counts.
     patterns: ClassVar[Sequence[str]]
-    #: Who prints them.
-    known_from: ClassVar[str]
-    #: What their times are of.
-    value: ClassVar[Value]
+    #: Those of lines that say how long an epoch took, with ``epoch`` and ``seconds``.
+    epoch_patterns: ClassVar[Sequence[str]] = ()
+    #: What the lines mean.
+    meaning: ClassVar[Meaning]
 
     @cached_property
     def _patterns(self) -> list[Pattern]:
         return [Pattern(text) for text in self.patterns]
 
+    @cached_property
+    def _epoch_patterns(self) -> list[Pattern]:
+        return [Pattern(text) for text in self.epoch_patterns]
+
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return any(pattern.matches_any(head) for pattern in self._patterns)
+        return first_in(self._patterns, head) is not None
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        for pattern in self._patterns:
-            columns = pattern.all_columns(data, UNLABELLED)
-            if columns is not None:
-                logs = logs_of(path, data, columns, self.value, self.known_from)
-                if any(log.intervals.num_rows for log in logs):
-                    return in_one_file(logs, len(data))
-        raise UnreadableError(
-            f"{path}: this looks like {self.title}, and no two of its lines tell how long steps took"
-        )
+        columns = _columns(self._patterns, data)
+        logs = []
+        if columns is not None:
+            logs = logs_of(path, data, columns, self.meaning, _columns(self._epoch_patterns, data))
+        if not any(log.intervals.num_rows for log in logs):
+            raise UnreadableError(
+                f"{path}: this looks like {self.title}, and no two of its lines tell how long steps took"
+            )
+        return in_one_file(logs, len(data))
+
+
+def _columns(patterns: Sequence[Pattern], data: bytes) -> Mapping[str, Column] | None:
+    found = first_in(patterns, data) if patterns else None
+    return None if found is None else found.all_columns(data, UNLABELLED)
 
 
 def logs_of(
-    path: str, data: bytes, columns: Mapping[str, Column], value: Value, known_from: str
+    path: str,
+    data: bytes,
+    columns: Mapping[str, Column],
+    meaning: Meaning,
+    epochs: Mapping[str, Column] | None = None,
 ) -> list[Parsed]:
-    """Make a log of each rank: the times of steps, and of epochs where lines have timestamps.
+    """Make a log of each rank: the times of steps, and of epochs where lines tell.
 
     Args:
         path: the file.
         data: its content, for what it says of ranks and batches.
         columns: fields of its lines, ``step`` among them; the rank is -1 where no launcher says it.
-        value: what their times are of.
-        known_from: who prints them.
+        meaning: what they mean.
+        epochs: fields of lines that say how long an epoch took, with ``seconds``.
 
     Raises:
         UnreadableError: if their times are none of steps.
     """
-    printed_by = _Ranks.of(path, data, columns)
-    lines = {rank: step_lines(own) for rank, own in printed_by.columns.items()}
+    ranks = _Ranks.of(path, data, columns)
+    lines = {
+        rank: step_lines(own, meaning.first_step, meaning.untimed)
+        for rank, own in ranks.split(columns).items()
+    }
     zero = min(
         (int(ns[0]) for one in lines.values() if (ns := one.stamps_ns) is not None), default=0
     )
-    settings = printed_settings(data, printed_by.size)
-    known = {"known_from": known_from, "batch_size": settings.rank_batch, **printed_by.facts}
+    settings = meaning.settings(data, ranks.size)
+    known = {"known_from": meaning.known_from, "batch_size": settings.rank_batch, **ranks.facts}
     facts = {name: value for name, value in known.items() if value is not None}
+    took = {} if epochs is None else ranks.split(epochs)
     return [
-        _log(path, rank, own, value, rate_samples(own, settings), zero, facts)
+        _log(path, rank, own, took.get(rank), meaning, settings, zero, facts)
         for rank, own in lines.items()
     ]
 
@@ -106,21 +142,25 @@ def _log(
     path: str,
     rank: int,
     lines: StepLines,
-    value: Value,
-    samples: RateSamples,
+    epoch_lines: Mapping[str, Column] | None,
+    meaning: Meaning,
+    settings: PrintedSettings,
     zero: int,
     facts: Mapping[str, Any],
 ) -> Parsed:
-    found = durations(lines, value, samples.per_step)
-    first_epoch = 1 if lines.of("epoch") is not None and lines.columns["epoch"].min() == 1 else 0
+    samples = rate_samples(lines, settings, meaning.rate_of)
+    found = durations(lines, meaning.value, samples.per_step)
+    first_epoch = _first_epoch(lines.columns, epoch_lines or {})
     tables, facts = [], {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
     if found is not None:
         facts |= _step_facts(found)
         tables.append(_windows(path, rank, lines, found, zero, first_epoch))
-    epochs = None
-    if lines.of("epoch") is not None:
-        epochs = epochs_between_lines(lines.columns, zero, first_epoch)
+    epochs = _epochs(lines, epoch_lines, zero, first_epoch)
     if epochs is not None and len(epochs.number):
+        if epochs.end.max() > _LATEST_NS:
+            raise UnreadableError(
+                f"{path}: its epochs take a century: these are no times of epochs"
+            )
         facts |= {"epoch_precision_ms": epochs.half_ms, "first_epoch": int(epochs.number.min())}
         tables.append(epochs_table(rank, epochs.number, epochs.begin, epochs.end))
     problems = [Problem(path, what) for what in _problems(rank, lines, samples, bool(tables))]
@@ -128,35 +168,58 @@ def _log(
     return replace(log, intervals=pa.concat_tables(tables)) if tables else log
 
 
+def _first_epoch(*columns: Mapping[str, Column]) -> int:
+    """Return the number of the first epoch: programs count from 0 or from 1."""
+    lowest = min((int(own["epoch"].min()) for own in columns if "epoch" in own), default=0)
+    return 1 if lowest == 1 else 0
+
+
+def _epochs(
+    lines: StepLines, epoch_lines: Mapping[str, Column] | None, zero: int, first: int
+) -> Epochs | None:
+    if epoch_lines is not None:
+        return epochs_as_printed(epoch_lines, zero, first)
+    if lines.of("epoch") is not None:
+        return epochs_between_lines(lines.columns, zero, first)
+    return None
+
+
 @dataclass(frozen=True)
 class _Ranks:
     """The ranks whose lines a file has, and what it says of them."""
 
-    columns: Mapping[int, Mapping[str, Column]]
+    #: The rank of all lines; None where lines have their own.
+    only: int | None
     #: The number of ranks that trained; None if the file does not say it.
     size: int | None
     facts: Mapping[str, Any]
+
+    def split(self, columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
+        """Split columns by rank."""
+        if self.only is not None:
+            columns = {**columns, "rank": np.full(len(columns["rank"]), self.only)}
+        # What no launcher has labelled among labelled lines is the launcher's own.
+        return {rank: own for rank, own in by_rank(columns).items() if rank != UNLABELLED}
 
     @classmethod
     def of(cls, path: str, data: bytes, columns: Mapping[str, Column]) -> _Ranks:
         """Find the ranks by launchers' labels, else by the path, else by what the program says."""
         said, by_path = in_words(data), rank_in(path)[0]
-        found = by_rank(columns)
-        labelled = [rank for rank in found if rank >= 0]
-        size = said.size
+        labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != UNLABELLED]
+        size, only = said.size, None
         facts: dict[str, Any] = {} if size is None else {"size_from": "what the log says"}
-        if labelled:
-            # What no launcher has labelled is the launcher's own.
-            found.pop(UNLABELLED, None)
-            if size is None and len(labelled) > 1:
+        if len(labelled) > 1:
+            if size is None:
                 size = max(labelled) + 1
                 facts["size_from"] = "ranks of the lines"
-        else:
-            own = by_path if by_path is not None else said.rank
-            found = {own or 0: found[UNLABELLED]}
-            if by_path is None and said.rank is not None:
+        elif by_path is not None:
+            # Programs that do not know of the other ranks print 0.
+            only = by_path
+        elif not labelled:
+            only = said.rank or 0
+            if said.rank is not None:
                 facts["rank_from"] = RANK_FROM_WORDS
-        return cls(found, size, facts if size is None else {"size": size, **facts})
+        return cls(only, size, facts if size is None else {"size": size, **facts})
 
 
 def _step_facts(found: Durations) -> dict[str, Any]:
@@ -215,7 +278,8 @@ def _windows(
     # Timestamps coarser than a window say less than the windows' own times.
     if ns is not None and lines.stamp_unit_ns <= np.median(took):
         ends = (ns[found.at] - zero).astype(np.float64)
-    if not np.isfinite(ends).all() or np.abs(ends).max(initial=0) > _LATEST_NS:
+    furthest = np.abs(ends).max(initial=0) + took.max(initial=0)
+    if not np.isfinite(furthest) or furthest > _LATEST_NS:
         raise UnreadableError(f"{path}: its steps take a century: these are no times of steps")
     end = ends.astype(np.int64)
     epoch, data = lines.of("epoch"), found.data_s

@@ -10,6 +10,8 @@ import numpy as np
 from .lines import StepLines
 from .printed_settings import PrintedSettings
 
+RateOf = Literal["one rank", "all ranks"]
+
 # Timestamps and rates tell the samples of a step to this factor.
 _ABOUT = 1.25
 
@@ -21,19 +23,29 @@ class RateSamples:
     #: None if unknown: then rates do not tell how long steps took.
     per_step: float | None
     #: Whose they are; None if unknown.
-    of: Literal["one rank", "all ranks"] | None
+    of: RateOf | None
     #: How that is known, or why it is not; a sentence.
     why: str
 
 
-def rate_samples(lines: StepLines, settings: PrintedSettings) -> RateSamples:
+def rate_samples(
+    lines: StepLines, settings: PrintedSettings, known: RateOf | None = None
+) -> RateSamples:
     """Find the samples of a step in the lines' rates.
 
     With timestamps, a rate times the time of a step tells them: those of one rank's batch or of all
     ranks' batches. Without timestamps, one of both is known only where there is one rank.
+
+    Args:
+        lines: the lines of one rank.
+        settings: the batch sizes that the log says.
+        known: whose rates they are, where the program prints no others.
     """
-    counted = _counted(lines)
     one, every = settings.rank_batch, settings.whole_batch
+    batch = one if known == "one rank" else every
+    if known is not None and batch is not None:
+        return RateSamples(batch, known, f"a step has {batch:,} samples, the batch of {known}")
+    counted = _counted(lines)
     if counted is None:
         if one is not None and one == every:
             return RateSamples(one, "all ranks", f"a step has {one:,} samples on its only rank")
@@ -52,12 +64,12 @@ def rate_samples(lines: StepLines, settings: PrintedSettings) -> RateSamples:
     for whose, batch in (("one rank", one), ("all ranks", every)):
         if batch is not None and _about(counted, batch):
             return RateSamples(batch, whose, f"{found}: the batch of {whose}")  # type: ignore[arg-type]
-    known = [
+    printed = [
         f"{batch:,} of {whose}"
         for whose, batch in (("one rank", one), ("all ranks", every))
         if batch
     ]
-    unlike = f", unlike the batch sizes ({', '.join(known)})" if known else ""
+    unlike = f", unlike the batch sizes ({', '.join(printed)})" if printed else ""
     return RateSamples(counted, None, f"{found}{unlike}: whose they are is not known")
 
 

@@ -15,6 +15,7 @@ from stallscope.errors import UnreadableError
 from stallscope.parsers import PARSERS, Parsed, Parser
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA
 
+from .printed_steps import PROGRAMS
 from .step_logs import Job, write_job
 
 HERE = Path(__file__).parents[1] / "parsers"
@@ -103,6 +104,10 @@ SAMPLES: dict[str, Callable[[Path], bytes]] = {
     "ehealth": _ehealth,
     "horovod-runner": _horovod_runner,
     "time-history": _time_history,
+    **{
+        program.parser: lambda _, program=program: program.text()  # type: ignore[misc]
+        for program in PROGRAMS.values()
+    },
     "keras-output": lambda _: (HERE / "printed" / "horovodrun-stamped.txt").read_bytes(),
     "kineto": _kineto,
     "tensorboard": lambda _: _neighbour("tfevents-keras.gz"),

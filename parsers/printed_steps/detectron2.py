@@ -1,0 +1,27 @@
+"""Times that detectron2 logs.
+
+    eta: 0:10:11  iter: 19  total_loss: 1.9  time: 0.2153  data_time: 0.0131  lr: 0.00019981
+
+``time`` is the mean over all steps so far but the first two, ``data_time`` the mean over the last 20
+steps, each with the longest wait of any rank. Newer versions add both of the last step. Steps are
+counted from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from .parser import Meaning, PrintedStepsParser
+
+_START = "{} iter: {step} {} time: {mean_seconds}"
+
+
+class Detectron2Parser(PrintedStepsParser):
+    name: ClassVar[str] = "detectron2"
+    title: ClassVar[str] = "what detectron2 logs"
+    patterns: ClassVar[Sequence[str]] = (
+        f"{_START} last_time: {{seconds}} data_time: {{data}} last_data_time: ",
+        f"{_START} data_time: {{data}} lr: ",
+    )
+    meaning: ClassVar[Meaning] = Meaning("what detectron2 logged", "last", first_step=0, untimed=2)

@@ -1,0 +1,34 @@
+"""Rates that MXNet's Speedometer logs.
+
+    Epoch[0] Batch [0-20]  Speed: 1284.10 samples/sec  accuracy=0.4009
+    2026-11-21 02:28:01,250 Node[3] Epoch[0] Batch [20]  Speed: 1284.10 samples/sec  accuracy=0.4009
+    Epoch[0] Time cost=12.345
+
+A rate is the mean over the batches since the last line; the second number is the last of them.
+Scripts may give it the batch size of one rank or of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from .parser import Meaning, PrintedStepsParser
+
+_SPEED = "Speed: {rate} samples/sec"
+_EPOCH = ("Epoch[{epoch}] Batch [{}-{step}]", "Epoch[{epoch}] Batch [{step}]")
+# Without a metric.
+_ITERATION = "Iter[{epoch}] Batch [{step}]"
+_PLACES = ("{}Node[{rank}] ", "{}")
+
+
+class MxnetSpeedometerParser(PrintedStepsParser):
+    name: ClassVar[str] = "mxnet-speedometer"
+    title: ClassVar[str] = "what MXNet's Speedometer logs"
+    patterns: ClassVar[Sequence[str]] = tuple(
+        f"{place}{batches} {_SPEED}" for place in _PLACES for batches in (*_EPOCH, _ITERATION)
+    )
+    epoch_patterns: ClassVar[Sequence[str]] = tuple(
+        f"{place}Epoch[{{epoch}}] Time cost={{seconds}}" for place in _PLACES
+    )
+    meaning: ClassVar[Meaning] = Meaning("what MXNet's Speedometer logged", "mean")

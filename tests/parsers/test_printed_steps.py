@@ -1,0 +1,259 @@
+"""Times of steps that programs print are read as they were, whoever printed and labelled them."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+from support.parser_contract import holds
+from support.printed_steps import BATCH, LABELS, PROGRAMS, SIZE, Program, Truth, labelled
+
+from stallscope.errors import UnreadableError
+from stallscope.parsers import PARSERS, Parsed, read
+from stallscope.parsers.launcher_output import output_by_rank
+from stallscope.parsers.named import by_name
+from stallscope.parsers.registry import START_BYTES, recognise
+
+# The last line of an epoch counts twice as many steps as a line in the middle.
+_MOST_TIMES_THE_TYPICAL = 3
+_NS = 1e-9
+
+
+def parsed(program: Program, data: bytes, path: str = "run.log") -> list[Parsed]:
+    first = by_name(program.parser).parse(path, data)
+    return [first, *first.more]
+
+
+def windows(log: Parsed) -> list[dict[str, int]]:
+    return [row for row in log.intervals.to_pylist() if row["kind"] == "window"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_its_lines_are_recognised(name: str) -> None:
+    program = PROGRAMS[name]
+    data = program.text()
+    assert next(one for one in PARSERS if one.recognises("log", data)).name == program.parser
+    assert holds(by_name(program.parser), data)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_steps_take_what_they_took(name: str) -> None:
+    program = PROGRAMS[name]
+    truth = program.truth()
+    (log,) = parsed(program, program.text())
+    facts = log.log.facts
+    step_s, data_s = program.timed(truth)
+    half_ms = facts["step_precision_ms"]
+    assert facts["step_ms"] == pytest.approx(1e3 * step_s.mean(), abs=half_ms + 1e-6)
+    # Rounding is all that is lost.
+    assert half_ms < 0.002 * facts["step_ms"]
+    assert ("data_ms" in facts) == program.has_data
+    if program.has_data:
+        share = data_s.sum() / step_s.sum()
+        assert facts["data_ms"] / facts["step_ms"] == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_windows_are_those_of_their_steps(name: str) -> None:
+    program = PROGRAMS[name]
+    truth = program.truth()
+    (log,) = parsed(program, program.text())
+    half_s = _MOST_TIMES_THE_TYPICAL * log.log.facts["window_precision_ms"] / 1e3
+    found = windows(log)
+    assert len(found) >= 8
+    for row in found:
+        own = steps_of(program, truth, row)
+        step_s, data_s = truth.step_s[own], truth.data_s[own]
+        assert (row["end"] - row["begin"]) * _NS == pytest.approx(
+            step_s.sum(), abs=half_s * len(step_s) + 1e-6
+        )
+        # Waits of the first window may be means over steps that are not timed, too.
+        if program.has_data and not (program.untimed and own[1].start == program.untimed):
+            assert row["data"] * _NS == pytest.approx(data_s.sum(), abs=half_s * len(step_s) + 1e-6)
+    assert sum(row["steps"] for row in found) <= program.timed(truth)[0].size
+
+
+def steps_of(program: Program, truth: Truth, row: dict[str, int]) -> tuple[int, slice]:
+    """Return which steps a window has, by its number and its count of steps."""
+    length, before = truth.step_s.shape[1], 0
+    if program.parser == "mxnet-speedometer":
+        # It does not say how many steps an epoch has, and leaves the first one out.
+        length, before = program.printed_at(truth)[-1] - program.untimed, program.untimed
+    epoch, done = divmod(row["step"] - 1, length)
+    done += 1 + before
+    return epoch, slice(done - row["steps"], done)
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ranks_are_those_of_the_launcher(name: str, label: str) -> None:
+    program = PROGRAMS[name]
+    logs = parsed(program, labelled(program, LABELS[label]))
+    assert [log.log.rank for log in logs] == list(range(SIZE))
+    for log in logs:
+        (alone,) = parsed(program, program.text(1 + log.log.rank, log.log.rank))
+        assert log.log.facts["step_ms"] == pytest.approx(alone.log.facts["step_ms"], rel=0.02)
+        assert log.log.facts.get("data_ms") == alone.log.facts.get("data_ms")
+        assert [row["steps"] for row in windows(log)] == [row["steps"] for row in windows(alone)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_files_of_ranks_are_one_run(name: str, tmp_path: Path) -> None:
+    program = PROGRAMS[name]
+    for rank in range(SIZE):
+        folder = tmp_path / f"rank.{rank}"
+        folder.mkdir()
+        # Programs that do not know of each other call themselves 0.
+        (folder / "stdout").write_bytes(gzip.compress(program.text(1 + rank, rank=0)))
+    (run,) = read(str(tmp_path))
+    assert sorted(log.rank for log in run.logs) == list(range(SIZE))
+    by_rank = {log.rank: log for log in run.logs}
+    for rank in range(SIZE):
+        step_s, _ = program.timed(program.truth(1 + rank))
+        facts = by_rank[rank].facts
+        assert facts["step_ms"] == pytest.approx(1e3 * step_s.mean(), rel=0.002)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Validations.
+        "Test: [ 10/98]\tTime  0.353 ( 0.623)\tLoss 6.9e+00 (7.0e+00)\tAcc@1   0.10 (  0.11)",
+        "0: VALIDATION [0][10/320]\tTime 0.120 (0.153)\tData 1.76e-04 (1.20e-03)\tTok/s 9 (9)",
+        "0: TRAIN [0][10/1938]\tBLEU: 21.05",
+        "Epoch(val) [1][50/5000]  eta: 0:01:11  time: 0.0532  data_time: 0.0054  memory: 3820",
+        "Epoch[0] Validation-accuracy=0.4009",
+        "10\t123.4 examples/sec",
+        # Other programs.
+        "Epoch[0] Rank[1] Batch[20]\taccuracy=0.000906\tlr=0.1",
+        "Iter #0: 213.4 img/sec per GPU",
+        "total images/sec: 323.20",
+        "Epoch: [0][10/5005]\tData Time 0.353 (0.623)\tLoss 6.9 (7.0)",
+        "Epoch [1/90], Step [100/600], Loss: 0.2184",
+        "iter: 20  loss: 1.7  lr: 0.007173",
+        "TimeHistory: 12.34 seconds, 829.82 examples/second between steps 0 and 100",
+        "step = 35, loss = 6.9 (0.353 sec)",
+        "{'training_steps': 20, 'final_loss': 2.1}",
+        "Speed: 1284.10 samples/sec",
+        # Numbers that are none.
+        "Epoch[0] Batch [20]\tSpeed: inf samples/sec\taccuracy=0.4009",
+        "Epoch: [0][1/5]\tTime nan (nan)\tData nan (nan)",
+    ],
+)
+def test_similar_lines_are_not_read(text: str) -> None:
+    names = {program.parser for program in PROGRAMS.values()}
+    data = f"{text}\n".encode() * 3
+    assert not [one.name for one in PARSERS if one.name in names and one.recognises("log", data)]
+
+
+def test_lines_late_in_a_log_are_found() -> None:
+    program = PROGRAMS["GNMT's file"]
+    # As on a thousand nodes, whose programs say a lot.
+    said = b"rank %d: arguments Namespace(gpu='%d', num_layers=50" + b", x=0.1" * 200
+    start = b"".join(said % (n, n) + b")\n" for n in range(1000))
+    data = start + program.text().replace(b"\n", b"\nskipping a step\n")
+    assert len(start) > START_BYTES
+    found = recognise("log", data)
+    assert found is not None
+    assert found.name == program.parser
+    (log,) = parsed(program, data)
+    (alone,) = parsed(program, program.text())
+    assert windows(log) == windows(alone)
+
+
+@pytest.mark.parametrize("name", ["speedometer of a node", "speedometer"])
+def test_epochs_take_what_the_speedometer_says(name: str) -> None:
+    program = PROGRAMS[name]
+    truth = program.truth()
+    (log,) = parsed(program, program.text())
+    found = [row for row in log.intervals.to_pylist() if row["kind"] == "epoch"]
+    assert [row["epoch"] for row in found] == [0, 1]
+    for row in found:
+        took = truth.step_s[row["epoch"]].sum()
+        assert (row["end"] - row["begin"]) * _NS == pytest.approx(took, abs=0.0005)
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "whose"),
+    [
+        ("speedometer of a node", SIZE * BATCH, "all ranks"),
+        ("tf_cnn_benchmarks", BATCH, "one rank"),
+    ],
+)
+def test_it_is_known_whose_rates_are_printed(name: str, samples: int, whose: str) -> None:
+    program = PROGRAMS[name]
+    (log,) = parsed(program, program.text())
+    assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (samples, whose)
+    assert log.log.facts["batch_size"] == BATCH
+
+
+def test_a_process_with_several_devices_has_the_batches_of_all_of_them() -> None:
+    program = PROGRAMS["tf_cnn_benchmarks"]
+    text = program.text().replace(b"horovod/gpu", b"/gpu").replace(b"64 per", b"32 per")
+    (log,) = parsed(program, text)
+    assert log.log.facts["batch_size"] == BATCH
+    assert log.log.facts["step_ms"] == pytest.approx(1e3 * program.truth().step_s.mean(), rel=0.002)
+
+
+def test_rates_without_a_batch_size_and_timestamps_are_no_times() -> None:
+    program = PROGRAMS["tf_cnn_benchmarks"]
+    text = program.text().replace(b"per device", b"")
+    with pytest.raises(UnreadableError, match="no two of its lines tell how long steps took"):
+        parsed(program, text)
+
+
+def test_ranks_that_call_themselves_0_are_those_of_the_launcher() -> None:
+    program = PROGRAMS["GNMT"]
+    logs = parsed(program, labelled(program, LABELS["openmpi4"], rank_zero=True))
+    assert [log.log.rank for log in logs] == list(range(SIZE))
+
+
+def test_nodes_are_ranks_where_no_launcher_says_more() -> None:
+    program = PROGRAMS["speedometer of a node"]
+    logs = parsed(program, labelled(program, lambda *_: ""))
+    assert [log.log.rank for log in logs] == list(range(SIZE))
+    # Numbers within a host say less.
+    local = labelled(program, lambda *_: "[default0]:")
+    assert [log.log.rank for log in parsed(program, local)] == list(range(SIZE))
+
+
+def test_a_number_after_a_word_is_no_label_of_mpich() -> None:
+    line = b"Node[1] Epoch[0] Batch [20]\tSpeed\n"
+    text = b"".join(b"[%d] " % rank + line for rank in (0, 1, 0, 1))
+    assert output_by_rank(text) == {(0, ""): line * 2, (1, ""): line * 2}
+
+
+def test_the_year_of_glog_is_assumed_and_said() -> None:
+    program = PROGRAMS["steps of TensorFlow"]
+    (log,) = parsed(program, program.text())
+    assert log.log.facts["year_assumed"] is True
+    assert log.log.facts["stamp_precision_ms"] == 0.001
+
+
+def test_timestamps_without_their_last_zeros_do_not_make_others_coarse() -> None:
+    program = PROGRAMS["BERT"]
+    lines = program.text().splitlines()
+    lines[7] = lines[7].partition(b"'timestamp': ")[0] + b"'timestamp': 1795228133.0}"
+    (log,) = parsed(program, b"\n".join(lines))
+    assert log.log.facts["stamp_precision_ms"] <= 0.001
+
+
+def test_a_job_that_goes_on_from_a_checkpoint_has_the_steps_that_it_made() -> None:
+    program = PROGRAMS["detectron2"]
+    truth = program.truth()
+    text = re.sub(
+        rb"iter: (\d+)", lambda found: b"iter: %d" % (5000 + int(found[1])), program.text()
+    )
+    (log,) = parsed(program, text)
+    assert sum(row["steps"] for row in windows(log)) == program.timed(truth)[0].size
+    assert log.log.facts["step_ms"] == pytest.approx(
+        1e3 * program.timed(truth)[0].mean(), abs=log.log.facts["step_precision_ms"]
+    )
+
+
+def test_times_that_no_step_takes_are_an_error_in_words() -> None:
+    text = PROGRAMS["mmcv"].text().replace(b"time: 0.", b"time: 99999999.")
+    with pytest.raises(UnreadableError, match="its steps take a century"):
+        parsed(PROGRAMS["mmcv"], text * 9)
