@@ -68,6 +68,24 @@ def _fit(epochs: int, rank: str = "", line: str = "78/78 - {} - 218ms/step - los
     )
 
 
+def _meters(ranks: int, epochs: int = 4, steps: int = 200) -> str:
+    """Print meters of ranks that wait for data, with slow starts of epochs and a change for good."""
+    lines = ["world_size: 8, batch_size: 64"]
+    waited = took = 0.0
+    for epoch in range(epochs):
+        for step in range(steps):
+            data = 2.0 if step == 0 else 0.06 * (step % 4 == 0)
+            time = data + (0.1 if epoch < 2 else 0.13) + step % 7 / 1000
+            waited, took = (waited, took) if step else (0.0, 0.0)
+            waited, took = waited + data, took + time
+            means = took / (step + 1), waited / (step + 1)
+            values = f"Time {time:.4f} ({means[0]:.4f})\tData {data:.4f} ({means[1]:.4f})"
+            if step % 10 == 0:
+                place = f"Epoch: [{epoch}][{step:3d}/{steps}]\t{values}"
+                lines += [f"[{rank}]<stdout>:{place}\tLoss 6.9 (6.9)" for rank in range(ranks)]
+    return "\n".join(lines) + "\n"
+
+
 Damage = Callable[[Path], None]
 
 
@@ -169,6 +187,7 @@ CASES = {
         faults=[simulator.Fault("compute", 30, when=simulator.Between(200, 399))]
     ),
     "rows lost": _simulated(lost_rows=0.01),
+    "printed steps": Case(Printed(_meters(2))),
     "epochs only": Case(Printed(_fit(3))),
     "many epochs only": Case(Printed(_fit(300))),
     "epochs of two ranks only": Case(Printed(_fit(2, "[0]<stdout>:") + _fit(2, "[1]<stdout>:"))),

@@ -48,6 +48,10 @@ KEYS = {
     "epoch_times": "known_from precision epochs mean_s precision_s step_ms step_precision_ms "
     "metric_step_ms samples_per_second_per_rank",
     "epoch_times.epochs": "rank fit epoch s precision_s",
+    "printed_steps": "found precision_ms warm_up_steps input_ms input_ci95_ms input_share "
+    "input_share_ci95 epoch_starts bursts ranks",
+    "printed_steps.epoch_starts": "windows of longer_ms cost",
+    "printed_steps.ranks": "rank lines mean_ms step steps ms input_ms",
     "clocks": "method skew_ms skew_bound_ms jumps violations late late_ms late_by_rank",
     "clocks.jumps": "clock step ms",
     "communication": "gradient_bytes exposed_ms exposed_ci95_ms bus_bandwidth_gb_s "
@@ -70,6 +74,9 @@ KEYS = {
 #: The runs that have something under a key, if not all have.
 SHOWN_BY = {
     "epoch_times": "epochs only",
+    "printed_steps": "printed steps",
+    "printed_steps.epoch_starts": "printed steps",
+    "printed_steps.ranks": "printed steps",
     "epoch_times.epochs": "epochs only",
     "network_check": "a measured network",
     "network_check.parts": "a measured network",
