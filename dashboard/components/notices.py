@@ -16,8 +16,8 @@ from .run_tabs import PAGE_OF, TABS
 _COLOURS = {"error": "red", "warning": "orange", "info": "blue"}
 
 
-def findings_card(findings: Sequence[Finding], run_id: str, baseline_id: str | None) -> Any:
-    """List findings, with links to the pages that show them."""
+def findings_card(findings: Sequence[Finding], run_id: str | None, baseline_id: str | None) -> Any:
+    """List findings, with links to the pages of a run that show them; without links if it is None."""
     nothing = dmc.Text("No findings in these logs.", size="sm", c="dimmed")
     content = [_finding(finding, run_id, baseline_id) for finding in findings] or [nothing]
     return card("Findings", dmc.Stack(content, gap="md"))
@@ -37,9 +37,11 @@ def notice(title: str, text: str) -> Any:
     )
 
 
-def _finding(finding: Finding, run_id: str, baseline_id: str | None) -> Any:
+def _finding(finding: Finding, run_id: str | None, baseline_id: str | None) -> Any:
     page = PAGE_OF.get(finding.code)
-    address = None if page is None else run_address(run_id, baseline_id, page=TABS[page])
+    address = None
+    if page is not None and run_id is not None:
+        address = run_address(run_id, baseline_id, page=TABS[page])
     return dmc.Box(
         [
             dmc.Group(

@@ -23,6 +23,8 @@ from stallscope.reports.run.tables import (
     gains_table,
     generations_table,
     ledger_table,
+    printed_ranks_table,
+    printed_steps_table,
     ranks_table,
     stragglers_table,
 )
@@ -59,8 +61,12 @@ class OverviewPage(RunPage):
             text_table_card(stragglers_table(analysis)),
             chart_card("step-time", step_time_chart(analysis)),
             side_by_side(
+                text_table_card(printed_steps_table(analysis)),
+                text_table_card(printed_ranks_table(analysis)),
+            ),
+            side_by_side(
                 chart_card("job", job_chart(analysis)),
-                findings_card(analysis.findings, request.run_id, request.baseline_id),
+                _findings(analysis, request),
             ),
             *_ledgers(analysis),
             text_table_card(baselines_table(analysis)),
@@ -82,8 +88,16 @@ def _ledgers(analysis: Analysis) -> list[Any]:
     ]
 
 
+def _findings(analysis: Analysis, request: RunRequest) -> Any:
+    """List findings; the other pages show recorded steps only."""
+    linked = None if analysis.printed is not None else request.run_id
+    return findings_card(analysis.findings, linked, request.baseline_id)
+
+
 def _ranks(analysis: Analysis) -> Any:
-    """Return the table of all ranks, stragglers first."""
+    """Return the table of all ranks, stragglers first; nothing where steps were not recorded."""
+    if not analysis.ranks:
+        return None
     named = set(analysis.bottleneck.ranks)
     ordered = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
     table = ranks_table(analysis, ranks=ordered)
@@ -98,7 +112,8 @@ def _ranks(analysis: Analysis) -> Any:
 def verdict_card(analysis: Analysis) -> Any:
     """Make the verdict's card, the first on the page."""
     bottleneck = analysis.bottleneck
-    stage = bottleneck.kind if analysis.entry(bottleneck.kind) else _QUIET
+    measured = analysis.entry(bottleneck.kind) is not None or analysis.printed is not None
+    stage = bottleneck.kind if measured and bottleneck.kind in ENTRIES else _QUIET
     return sentence_card(
         headline(bottleneck, analysis.stragglers),
         bottleneck.evidence,

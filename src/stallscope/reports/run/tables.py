@@ -36,6 +36,7 @@ from stallscope.text.job import (
     goodput_sentence,
     job_total,
 )
+from stallscope.text.printed_steps import printed_figures
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import headline
 
@@ -307,6 +308,16 @@ def epochs_table(analysis: Analysis) -> Table | None:
     )
 
 
+def printed_steps_table(analysis: Analysis) -> Table | None:
+    """Return what lines about steps tell; None without such lines."""
+    figures = printed_figures(analysis.printed)
+    if not figures:
+        return None
+    names, texts = zip(*figures, strict=True)
+    columns = {"Figure": names, "Value": texts}
+    return Table.of("Steps by printed lines", columns, words=frozenset({0, 1}))
+
+
 def printed_ranks_table(analysis: Analysis) -> Table | None:
     """Return what each rank printed of its steps; None unless several ranks did."""
     printed = analysis.printed
@@ -338,7 +349,10 @@ def gains_table(analysis: Analysis, most: int | None = None) -> Table | None:
     found = [*gains(analysis)[:most], *answers(analysis)]
     if not found:
         return None
-    note = f"{GAINS_FROM[analysis.predicted_from]} Gains do not add up."
+    source = GAINS_FROM[analysis.predicted_from]
+    if analysis.printed is not None:
+        source = "The wait for data that lines have; other ranks may be what a step waits for then."
+    note = f"{source} Gains do not add up."
     if is_extrapolated(analysis):
         note = f"{note} {EXTRAPOLATED}"
     fixes = [gain.what_if for gain in found]
