@@ -9,9 +9,10 @@ A pattern describes the start of a line. Letters stand for themselves, blanks fo
     {epoch}      the epoch that the line is of
     {step}       the step, counted over the job or over the epoch
     {seconds}    how long the epoch took, or the step where there is no {epoch}
+    {ms}         the same in milliseconds
     {}           anything
 
-Without ``{seconds}`` an epoch lasts from its first line to the first line of the next one, and no
+Without a duration an epoch lasts from its first line to the first line of the next one, and no
 timestamp is more precise than it looks: whole seconds give a step's time only over many steps.
 """
 
@@ -21,6 +22,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,6 +36,7 @@ from .blocks import Block, Bools, Ints
 from .epochs_only import clock_facts, epochs_log, epochs_table, in_one_file, rank_in, rounded_to
 from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, line_blocks
 from .pattern_columns import (
+    DURATIONS,
     MOST_DIGITS,
     MOST_FRACTION_DIGITS,
     MOST_PADDING,
@@ -53,7 +56,8 @@ _FIELDS = {
     "time": MOMENT,
     **{name: rf"\d{{1,{most}}}" for name, most in MOST_DIGITS.items()},
 }
-_FIELDS["seconds"] += rf"(?:\.\d{{1,{MOST_FRACTION_DIGITS}}})?"
+for _duration in DURATIONS:
+    _FIELDS[_duration] += rf"(?:\.\d{{1,{MOST_FRACTION_DIGITS}}})?"
 _PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in _FIELDS}
 _FIELD = re.compile(r"\{(\w*)\}")
 # Later times after the first epoch are damage.
@@ -128,12 +132,19 @@ class LinePatternParser(Parser):
         return any(len(found["timed"]) for found in self.columns(head, 0))
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        found = [one for one in self.columns(data, rank_in(path)[0] or 0) if len(one["timed"])]
-        if not found:
+        columns = self.all_columns(path, data)
+        if not len(columns["timed"]):
             raise UnreadableError(f"{path}: no line matches the pattern: {self._pattern!r}")
+        return in_one_file(_logs(path, columns), len(data))
+
+    def all_columns(self, path: str, data: bytes) -> Mapping[str, Column]:
+        """Return the values of all matching lines, as in ``columns``, in assumed years."""
+        found = [*self.columns(data, rank_in(path)[0] or 0)]
+        if not found:
+            return {"timed": np.zeros(0, bool)}
         columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
         _assume_years(columns)
-        return in_one_file(_logs(path, _by_rank(columns)), len(data))
+        return columns
 
     def columns(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
         """Return the values of matching lines, block by block.
@@ -188,10 +199,12 @@ class LinePatternParser(Parser):
             return None
         parts = found.groupdict()
         row: dict[str, float] = {
-            name: float(part) if name == "seconds" else int(part)
+            name: int(part)
             for name, part in parts.items()
-            if name != "time"
+            if name != "time" and name not in DURATIONS
         }
+        for name in DURATIONS.keys() & parts.keys():
+            row["seconds"] = float(parts[name]) / DURATIONS[name]
         if "time" in parts:
             timestamp = read_moment(parts["time"])
             if timestamp is None:
@@ -258,7 +271,8 @@ def _split_pattern(pattern: str) -> tuple[list[str], list[str]]:
     texts, between = [*parts[0::2], last], parts[1::2]
     names = [name for name in between if name]
     unknown = [name for name in names if name not in _FIELDS]
-    if unknown or len(set(names)) < len(names):
+    kinds = ["seconds" if name in DURATIONS else name for name in names]
+    if unknown or len(set(kinds)) < len(kinds):
         what = f"{{{unknown[0]}}} is not a field" if unknown else "a field occurs twice"
         known = ", ".join(f"{{{name}}}" for name in _FIELDS)
         raise UsageError(f"{PREFIX}{pattern}: {what}; there are {known} and {{}} for anything")
@@ -312,7 +326,8 @@ def _parts_of(text: str) -> list[Part]:
     ]
 
 
-def _logs(path: str, values: Mapping[int, _Values]) -> list[Parsed]:
+def _logs(path: str, columns: Mapping[str, Column]) -> list[Parsed]:
+    values = _by_rank(columns)
     stamps = [own.ns[own.timed] for own in values.values()]
     zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)
     firsts = {int(own.epoch.min()) for own in values.values() if own.epoch is not None}
@@ -324,9 +339,9 @@ def _logs(path: str, values: Mapping[int, _Values]) -> list[Parsed]:
             raise UnreadableError(
                 f"{path}: epochs that take a century: {{seconds}} in the pattern matches something else"
             )
-        problems = (
-            [] if len(times.number) or times.step_ms is not None else [Problem(path, _NO_TIMES)]
-        )
+        problems = [] if logs or columns["year_known"].all() else [Problem(path, _year(zero))]
+        if not len(times.number) and times.step_ms is None:
+            problems.append(Problem(path, _NO_TIMES))
         log = epochs_log(
             path,
             rank=rank,
@@ -339,6 +354,11 @@ def _logs(path: str, values: Mapping[int, _Values]) -> list[Parsed]:
         epochs = epochs_table(rank, times.number, times.begin, times.end)
         logs.append(replace(log, intervals=epochs))
     return logs
+
+
+def _year(ns: int) -> str:
+    year = datetime.fromtimestamp(ns // 10**9, UTC).year
+    return f"the timestamps have no year: the first is assumed to be of {year}"
 
 
 _NO_TIMES = "the pattern's lines have no times: they have no timestamps, or there is only one line"
@@ -374,7 +394,12 @@ def _epochs_as_printed(
 
 
 def _half_ms(seconds: npt.NDArray[np.float64]) -> float:
-    return 0.5 if np.any(seconds % 1) else 500.0
+    """Return half of the last printed digit, at best of a millisecond."""
+    for half_ms in (500.0, 50.0, 5.0):
+        digits = seconds * (500.0 / half_ms)
+        if np.all(np.abs(digits - np.rint(digits)) < 1e-6 * half_ms):
+            return half_ms
+    return 0.5
 
 
 def _epochs_between_lines(times: _RankTimes, values: _Values, epoch: Ints, zero: int) -> None:

@@ -19,9 +19,13 @@ Column = npt.NDArray[Any]
 
 #: Numbers are printed as wide as the largest one: ``[  0/500]``.
 MOST_PADDING = 12
-#: How many digits fields have that are numbers, and those after the decimal point of ``seconds``.
-MOST_DIGITS: Mapping[str, int] = {"rank": 6, "epoch": 9, "step": 12, "seconds": 9}
-MOST_FRACTION_DIGITS = 12
+#: How many digits fields have that are numbers, and durations after the decimal point.
+MOST_DIGITS: Mapping[str, int] = {"rank": 6, "epoch": 9, "step": 12, "seconds": 9, "ms": 9}
+#: The fields of durations with how many of their units a second has; both are columns of seconds.
+DURATIONS: Mapping[str, int] = {"seconds": 1, "ms": 1000}
+MOST_FRACTION_DIGITS = 20
+# Durations with more of them are left to the expression.
+_MOST_READ_DIGITS = 12
 # Up to so many digits, quotients of whole numbers and powers of ten are exact.
 _MOST_EXACT_DIGITS = 15
 # Lines with more blanks are left to the expression.
@@ -151,19 +155,21 @@ class Walk:
                 break
             self._at = self._at + blank
         value, count = block.numbers(self._at, MOST_DIGITS[name])
-        self._fields[name] = value
+        self._fields["seconds" if name in DURATIONS else name] = value
         self._at = self._at + count
         self._keep(count > 0)
-        if name == "seconds":
+        if name in DURATIONS:
             self._fraction(count[count > 0])
+            self._fields["seconds"] = self._fields["seconds"] / DURATIONS[name]
 
     def _fraction(self, before: Ints) -> None:
-        """Read the fraction of seconds, whose integer part has so many digits."""
-        value, count = self._block.numbers(self._at + 1, MOST_FRACTION_DIGITS)
+        """Read the fraction of a duration, whose integer part has so many digits."""
+        value, count = self._block.numbers(self._at + 1, _MOST_READ_DIGITS)
         count = np.where(self._block.bytes[self._at] == ord("."), count, 0)
         unit = 10**count
         self._fields["seconds"] = (
             self._fields["seconds"] * unit + np.where(count > 0, value, 0)
         ) / unit
         self._at = self._at + np.where(count > 0, count + 1, 0)
-        self._keep(before + count <= _MOST_EXACT_DIGITS)
+        more = (count == _MOST_READ_DIGITS) & self._block.is_digit(self._at)
+        self._keep((before + count <= _MOST_EXACT_DIGITS) & ~more)

@@ -31,15 +31,18 @@ _STAMPS = (
     ),
 )
 
-#: A timestamp of any of these forms or those below, or seconds or milliseconds since 1970, in the
-#: middle of a line.
-MOMENT = (
-    r"\[?(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
-    r"|(?:[A-Z](?:\d{4})?\d{4}|[A-Z][a-z]{2} [ \d]\d) \d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_DATED = (
+    r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+    r"|(?:[A-Z](?:\d{4})?\d{4}|[A-Z][a-z]{2} [ \d]\d|\d\d/\d\d) \d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"|\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"
     r"|(?:\d\d)?\d\d[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d))?"
-    r"|\d{13}(?!\d)|\d{9,10}(?:\.\d{1,12})?)\]?"
 )
+#: Seconds or milliseconds since 1970.
+SINCE_1970 = r"\d{13}(?!\d)|\d{9,10}(?:\.\d{1,12})?"
+#: A timestamp with a date, of any of these forms or those below, in the middle of a line.
+DATED_MOMENT = rf"\[?(?:{_DATED})\]?"
+#: The same, or seconds or milliseconds since 1970.
+MOMENT = rf"\[?(?:{_DATED}|{SINCE_1970})\]?"
 # As Hugging Face's examples log; no launcher puts it before lines.
 _MONTH_FIRST = re.compile(
     rb"\[?(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)\b"
@@ -53,6 +56,11 @@ _SYSLOG = re.compile(
     rb"\[?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<day>[ \d]\d) "
     rb"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 )
+# As detectron2 logs.
+_MONTH_DAY = re.compile(
+    rb"\[?(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+)
+_WITHOUT_YEAR = (_GLOG, _SYSLOG, _MONTH_DAY)
 _SECONDS = re.compile(rb"(\d{9,10})(?:\.(\d{1,12}))?")
 _MILLISECONDS = re.compile(rb"(\d{10})(\d{3})")
 #: The year of timestamps without one, as long as none is assumed: it has a 29 February.
@@ -101,16 +109,16 @@ def read_moment(text: bytes) -> Timestamp | None:
 
 
 def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
-    """Read the timestamp of glog, absl or syslog at the start of a text.
+    """Read the timestamp of glog, absl or syslog, or one like them, at the start of a text.
 
     Args:
-        text: such as ``I0906 02:52:05.102637 4758 main.cc:93]`` or ``Nov 21 02:28:01``.
+        text: ``I0906 02:52:05.102637 4758 main.cc:93]``, ``Nov 21 02:28:01``, ``11/21 02:28:01``.
         year: the year to read it in, if it has none, as with ``assumed_year``.
 
     Returns:
         None if there is no timestamp, or the year does not have its day.
     """
-    found = _GLOG.match(text) or _SYSLOG.match(text)
+    found = next((form.match(text) for form in _WITHOUT_YEAR if form.match(text)), None)
     if found is None:
         return None
     parts = found.groupdict()

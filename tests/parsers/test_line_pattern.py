@@ -22,6 +22,7 @@ PATTERNS = (
     "{time}{rank}{}x{step}",
     "epoch {epoch} took {seconds}",
     "epoch={epoch} step={step} took {seconds}",
+    "step={step} took {ms}",
     "{}epoch={epoch}{} step {step}",
     "{}rank {rank} {} epoch  {epoch}",
     "{} {step} {seconds}",
@@ -58,6 +59,8 @@ TIMESTAMPS = (
     "E1321 02:28:01.5",
     "X0906 02:52:05.1",
     "I20200906 02:52:05.102637",
+    "11/21 02:28:01",
+    "13/21 02:28:01.5",
     "Nov 21 02:28:01",
     "Feb 29 02:28:01,250",
     "Feb 30 02:28:01",
@@ -101,7 +104,7 @@ def lines_of(draw: st.DrawFn, pattern: str) -> str:
             line += draw(stamps)
         elif part == "{}":
             line += "".join(draw(st.lists(noise, max_size=2)))
-        elif part == "{seconds}":
+        elif part in ("{seconds}", "{ms}"):
             line += draw(numbers) + draw(st.sampled_from(["", ".", ".5", ".1234567890123"]))
         elif part.startswith("{"):
             line += draw(st.sampled_from(["", "", " ", " " * 13])) + draw(numbers)

@@ -1,0 +1,181 @@
+"""Propose a pattern for the output of a program, and what it would read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from stallscope.errors import UnreadableError, UsageError
+
+from ..base import Parsed
+from ..inspected import Proposal, Span
+from ..line_pattern import PREFIX, LinePatternParser
+from ..pattern_columns import DURATIONS, Column
+from ..summaries import iso
+from .choosing import FEWEST_LINES, Choice, choices
+from .lines import SAMPLE_BYTES, Place, SampleLine, sample_lines
+from .writing import patterns_of
+
+# Of the lines that a pattern is made of it has to read most, and few others.
+_MOST_WRONG = 0.05
+_MOST_OTHERS = 0.1
+# So many kinds of lines are tried.
+_MOST_CHOICES = 5
+
+
+# So many bytes are looked at for all files of a place.
+_MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class NoProposal:
+    """Why there is no pattern, as a part of a sentence."""
+
+    reason: str
+
+
+class _Pattern(NamedTuple):
+    """A pattern for ``--read-as``."""
+
+    read_as: str
+    #: Of the lines that it was made of it reads so many.
+    share: float
+    notes: tuple[str, ...]
+
+
+class Proposer:
+    """Proposes patterns for the files of one place, the same one for files of the same kind."""
+
+    def __init__(self) -> None:
+        self._patterns: list[_Pattern] = []
+        self._bytes_left = _MOST_BYTES
+
+    def propose(self, name: str, data: bytes) -> Proposal | NoProposal:
+        """Propose a pattern for a file that no parser knows.
+
+        Args:
+            name: of the file, which may name a rank.
+            data: its bytes, in UTF-8.
+        """
+        for pattern in self._patterns:
+            proposal = _what_is_read(pattern, name, data)
+            if proposal is not None and proposal.lines >= FEWEST_LINES:
+                return proposal
+        if self._bytes_left <= 0:
+            return NoProposal(_TOO_MANY)
+        self._bytes_left -= min(len(data), SAMPLE_BYTES)
+        return self._new(name, data)
+
+    def _new(self, name: str, data: bytes) -> Proposal | NoProposal:
+        lines = sample_lines(data)
+        found, reason = choices(lines)
+        for choice in found[:_MOST_CHOICES]:
+            for text in patterns_of(choice):
+                share = _share(text, choice, lines)
+                if share is None:
+                    continue
+                pattern = _Pattern(f"{PREFIX}{text}", share, choice.notes)
+                proposal = _what_is_read(pattern, name, data)
+                if proposal is not None:
+                    self._patterns.append(pattern)
+                    return proposal
+        return NoProposal(_NOT_APART if found else reason)
+
+
+_NOT_APART = "no text tells its lines with steps or epochs from other lines"
+_TOO_MANY = "many other files were tried first; inspect it alone"
+
+
+def _what_is_read(pattern: _Pattern, name: str, data: bytes) -> Proposal | None:
+    """Describe what a pattern reads in a file, None if that has no times."""
+    parser = LinePatternParser(pattern.read_as.removeprefix(PREFIX))
+    columns = parser.all_columns(name, data)
+    if not len(columns["timed"]):
+        return None
+    try:
+        parsed = parser.parse(name, data)
+    except UnreadableError:
+        return None
+    logs = [parsed, *parsed.more]
+    step_ms = _mean([log.log.facts.get("step_ms") for log in logs])
+    epochs = [took for log in logs for took in _took(log)]
+    if step_ms is None and not epochs:
+        return None
+    return Proposal(
+        read_as=pattern.read_as,
+        lines=len(columns["timed"]),
+        share=pattern.share,
+        ranks=tuple(np.unique(columns["rank"]).tolist()),
+        epochs=_extremes(columns.get("epoch")),
+        steps=_extremes(columns.get("step")),
+        step_ms=step_ms,
+        step_precision_ms=_mean([log.log.facts.get("step_precision_ms") for log in logs]),
+        epoch_s=_mean(epochs),
+        span=_span(columns),
+        notes=(*pattern.notes, *dict.fromkeys(one.what for log in logs for one in log.problems)),
+    )
+
+
+def _took(log: Parsed) -> list[float]:
+    """Return how many seconds the epochs of a log took."""
+    took = pc.subtract(log.intervals["end"], log.intervals["begin"])
+    return [ns / 1e9 for ns in took.to_pylist()]
+
+
+def _share(pattern: str, choice: Choice, lines: Sequence[SampleLine]) -> float | None:
+    """Return the share of a choice's lines that a pattern reads as meant, None if that is too little
+    or it reads other lines.
+    """
+    try:
+        parser = LinePatternParser(pattern)
+    except UsageError:
+        return None
+    right = sum(
+        _is_right(parser.one(line.text.encode()), line.text, choice.names, places)
+        for line, places in zip(choice.lines, choice.places, strict=True)
+    )
+    share = right / len(choice.lines)
+    own = {line.text for line in choice.lines}
+    others = sum(
+        line.text not in own and parser.one(line.text.encode()) is not None for line in lines
+    )
+    if share < 1 - _MOST_WRONG or others > _MOST_OTHERS * max(len(own), FEWEST_LINES):
+        return None
+    return share
+
+
+def _is_right(
+    row: Mapping[str, float] | None, text: str, names: Sequence[str], places: Sequence[Place]
+) -> bool:
+    if row is None:
+        return False
+    for name, place in zip(names, places, strict=True):
+        written = text[place.start : place.end]
+        if name in DURATIONS:
+            if row["seconds"] != float(written) / DURATIONS[name]:
+                return False
+        elif name != "time" and row[name] != int(written):
+            return False
+    return True
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _extremes(column: Column | None) -> tuple[int, int] | None:
+    return None if column is None else (int(column.min()), int(column.max()))
+
+
+def _span(columns: Mapping[str, Column]) -> Span | None:
+    timed = columns["timed"]
+    if not timed.any():
+        return None
+    ns, known = columns["ns"][timed], bool(columns["zone_known"][timed].all())
+    ending = "Z" if known else ""
+    return Span(iso(int(ns.min())) + ending, iso(int(ns.max())) + ending, known)
