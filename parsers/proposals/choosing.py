@@ -25,7 +25,8 @@ _MOST_KINDS = 40
 #: How many parts of a file are to have such lines.
 _PARTS = 10
 _TRAINS = re.compile(
-    r"(?i)loss|epoch|iter|step|batch|train|(?<![a-z])(?:lr|acc|ppl|grad|im(?:a?g)|tok|samples|examples|seq)"
+    r"(?i)loss|epoch|iter|step|batch|update|train|cost"
+    r"|(?<![a-z])(?:lr|acc|ppl|grad|ima?g|tok|word|samples|examples|seq)"
 )
 _SINCE_1970 = re.compile(SINCE_1970)
 _TIME_NAME = re.compile(r"(?i)(?:time(?:_ms|_s|_sec)?|date)\W{0,8}$")
@@ -35,6 +36,15 @@ _ENOUGH_NS = 10 * 10**9
 _LEAST, _MOST = 0.4, 1.6
 _QUALITY = {"step": 1.0, "epoch": 1.0, "count": 0.8, "first": 0.5}
 
+NOTHING_REPEATS = "no kind of line repeats with changing numbers"
+NOTHING_COUNTS = "no number in its repeating lines counts steps or epochs"
+NO_TIMES = (
+    "its lines count steps, and have neither timestamps nor durations of steps; rates become times only "
+    "with the batch size"
+)
+WHOSE_TIMES = "its durations may be of one step, or of all steps since the line before"
+_REASONS = (NOTHING_REPEATS, NOTHING_COUNTS, NO_TIMES, WHOSE_TIMES)
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -42,6 +52,8 @@ Floats = npt.NDArray[np.float64]
 class Choice:
     """The lines that a pattern is to read, and where its fields are in them."""
 
+    #: The numbers of all these lines in the sample, of which ``lines`` are the first.
+    at: Sequence[int]
     lines: Sequence[SampleLine]
     #: The names of fields in the order of the line, and their places in each line.
     names: tuple[str, ...]
@@ -96,6 +108,7 @@ class _Column:
 class _Kind:
     """Lines of one kind, with the numbers in them that may be fields."""
 
+    #: As in ``Choice``.
     at: Sequence[int]
     lines: Sequence[SampleLine]
     columns: Sequence[_Column]
@@ -112,21 +125,14 @@ class _Fields:
     step: Ints | None = None
     epoch: Ints | None = None
     notes: list[str] = field(default_factory=list)
+    #: The reason if no times are found.
+    no_times: str = NO_TIMES
 
     def pairs(self) -> tuple[Ints, Ints]:
         """Return the lines that follow each other in the output of one rank."""
         order = np.argsort(self.stream, kind="stable")
         same = self.stream[order][1:] == self.stream[order][:-1]
         return order[:-1][same], order[1:][same]
-
-
-NOTHING_REPEATS = "no kind of line repeats with changing numbers"
-NOTHING_COUNTS = "no number in its repeating lines counts steps or epochs"
-NO_TIMES = (
-    "its lines count steps, and have neither timestamps nor durations; rates become times only with the "
-    "batch size"
-)
-_REASONS = (NOTHING_REPEATS, NOTHING_COUNTS, NO_TIMES)
 
 
 def choices(lines: Sequence[SampleLine]) -> tuple[list[Choice], str]:
@@ -152,7 +158,7 @@ def _kinds(lines: Sequence[SampleLine]) -> Iterator[_Kind]:
     alike: dict[object, list[int]] = defaultdict(list)
     roles_at: list[tuple[Role, ...]] = []
     for at, line in enumerate(lines):
-        template = template_of(line.text)
+        template = template_of(line.plain)
         roles = roles_by_template.get(template)
         if roles is None:
             roles = roles_by_template[template] = roles_of(template)
@@ -173,7 +179,7 @@ def _kind_of(
     lines: Sequence[SampleLine], at: Sequence[int], roles_at: Sequence[tuple[Role, ...]]
 ) -> _Kind:
     own = [lines[one] for one in at[:_MOST_LINES]]
-    places = [places_in(line.text) for line in own]
+    places = [places_in(line.plain) for line in own]
     fields = [
         [n for n, role in enumerate(roles_at[one]) if role.kind != "other"]
         for one in at[:_MOST_LINES]
@@ -181,10 +187,10 @@ def _kind_of(
     columns = []
     for column in range(len(fields[0])):
         cells = [found[index[column]] for found, index in zip(places, fields, strict=True)]
-        before = own[0].text[: cells[0].start][-40:]
+        before = own[0].plain[: cells[0].start][-40:]
         texts = [line.text[cell.start : cell.end] for line, cell in zip(own, cells, strict=True)]
         columns.append(_Column(roles_at[at[0]][fields[0][column]], before, cells, texts))
-    return _Kind(at, own, columns, own[0].text)
+    return _Kind(at, own, columns, own[0].plain)
 
 
 def _choice(kind: _Kind, lines: int) -> Choice | str:
@@ -198,11 +204,12 @@ def _choice(kind: _Kind, lines: int) -> Choice | str:
         return NOTHING_COUNTS
     _choose_duration(kind, fields)
     if fields.ns is None and "seconds" not in fields.chosen and "ms" not in fields.chosen:
-        return NO_TIMES
+        return fields.no_times
     names = sorted(fields.chosen, key=lambda name: fields.chosen[name].places[0].start)
     places = [*zip(*(fields.chosen[name].places for name in names), strict=True)]
     spread = len({one * _PARTS // lines for one in kind.at}) / _PARTS
     return Choice(
+        kind.at,
         kind.lines,
         tuple(names),
         places,
@@ -260,10 +267,28 @@ def _choose_step(kind: _Kind, fields: _Fields) -> float:
             ):
                 fields.chosen["step"] = column
                 fields.step = steps
+                _choose_outer(kind, fields)
                 return _QUALITY[role]
     if fields.epoch is None or not _counts(fields.epoch, fields):
         return 0.0
     return _QUALITY["epoch"]
+
+
+def _choose_outer(kind: _Kind, fields: _Fields) -> None:
+    """Choose an epoch without a name: a number of so many that rises where steps begin again."""
+    assert fields.step is not None
+    first, then = fields.pairs()
+    begins = fields.step[then] < fields.step[first]
+    for column in _of(kind, "count") if "epoch" not in fields.chosen and begins.any() else ():
+        epochs = column.integers("epoch")
+        if epochs is None:
+            continue
+        fits = (epochs[then] - epochs[first]) == begins
+        # Between the parts of a sample anything may change.
+        if fits.mean() > 0.95 and fits[begins].mean() > 0.5:
+            fields.chosen["epoch"] = column
+            fields.epoch = epochs
+            return
 
 
 def _names_of(column: _Column, fields: _Fields) -> list[str]:
@@ -307,6 +332,10 @@ def _choose_duration(kind: _Kind, fields: _Fields) -> None:
             break
     else:
         return
+    apart = 1 if each_epoch or fields.ns is not None else _lines_apart(fields)
+    if apart > 1 and column.role.order > 1:
+        fields.no_times = WHOSE_TIMES
+        return
     if fields.epoch is not None and not each_epoch:
         # With an epoch, a duration would be the epoch's.
         if fields.ns is not None:
@@ -316,11 +345,10 @@ def _choose_duration(kind: _Kind, fields: _Fields) -> None:
     fields.chosen["ms" if unit == "ms" else "seconds"] = column
     if unit == "unknown":
         fields.notes.append("its durations have no unit: seconds are assumed")
-    lines_apart = _lines_apart(fields)
-    if not each_epoch and column.role.order and fields.ns is None and lines_apart > 1:
+    if apart > 1 and column.role.order:
         fields.notes.append(
-            f"its durations may be of 1 step or of {lines_apart:,}, as its lines are that far apart: "
-            "they are read as of 1"
+            f"its durations may be of 1 step or of {apart:,}, as its lines are that far apart: they are "
+            "read as of 1"
         )
 
 

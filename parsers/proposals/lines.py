@@ -35,6 +35,8 @@ _DATED = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
 _LONGEST_DATE = 12
 _BLANKS = re.compile(r"\s+")
 _DIGIT = re.compile(rb"\d")
+# Colours.
+_ESCAPED = re.compile(r"\x1b\[[\d;]{0,20}[A-Za-z]")
 
 
 class Place(NamedTuple):
@@ -53,6 +55,13 @@ class SampleLine(NamedTuple):
     rank: int | None
     #: What may contain its timestamp, if the text has none.
     before: bytes
+
+    @property
+    def plain(self) -> str:
+        """The text with colours blanked out by signs that are neither letters nor blanks."""
+        if "\x1b" not in self.text:
+            return self.text
+        return _ESCAPED.sub(lambda found: "\x1b" * len(found[0]), self.text)
 
     @property
     def ns(self) -> int | None:

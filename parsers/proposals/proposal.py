@@ -74,15 +74,11 @@ class Proposer:
         lines = sample_lines(data)
         found, reason = choices(lines)
         for choice in found[:_MOST_CHOICES]:
-            for text in patterns_of(choice):
-                share = _share(text, choice, lines)
-                if share is None:
-                    continue
-                pattern = _Pattern(f"{PREFIX}{text}", share, choice.notes)
-                proposal = _what_is_read(pattern, name, data)
-                if proposal is not None:
-                    self._patterns.append(pattern)
-                    return proposal
+            pattern = _pattern_for(choice, lines)
+            proposal = None if pattern is None else _what_is_read(pattern, name, data)
+            if pattern is not None and proposal is not None:
+                self._patterns.append(pattern)
+                return proposal
         return NoProposal(_NOT_APART if found else reason)
 
 
@@ -126,26 +122,32 @@ def _took(log: Parsed) -> list[float]:
     return [ns / 1e9 for ns in took.to_pylist()]
 
 
-def _share(pattern: str, choice: Choice, lines: Sequence[SampleLine]) -> float | None:
-    """Return the share of a choice's lines that a pattern reads as meant, None if that is too little
-    or it reads other lines.
-    """
-    try:
-        parser = LinePatternParser(pattern)
-    except UsageError:
-        return None
+def _pattern_for(choice: Choice, lines: Sequence[SampleLine]) -> _Pattern | None:
+    """Return the pattern for a choice that reads the fewest other lines of the sample."""
+    own = set(choice.at)
+    best, fewest = None, _MOST_OTHERS * len(own)
+    for text in patterns_of(choice):
+        try:
+            parser = LinePatternParser(text)
+        except UsageError:
+            continue
+        share = _share(parser, choice)
+        others = sum(
+            at not in own and parser.one(line.text.encode()) is not None
+            for at, line in enumerate(lines)
+        )
+        if share >= 1 - _MOST_WRONG and (others < fewest if best else others <= fewest):
+            best, fewest = _Pattern(f"{PREFIX}{text}", share, choice.notes), others
+    return best
+
+
+def _share(parser: LinePatternParser, choice: Choice) -> float:
+    """Return the share of a choice's lines that a pattern reads as meant."""
     right = sum(
         _is_right(parser.one(line.text.encode()), line.text, choice.names, places)
         for line, places in zip(choice.lines, choice.places, strict=True)
     )
-    share = right / len(choice.lines)
-    own = {line.text for line in choice.lines}
-    others = sum(
-        line.text not in own and parser.one(line.text.encode()) is not None for line in lines
-    )
-    if share < 1 - _MOST_WRONG or others > _MOST_OTHERS * max(len(own), FEWEST_LINES):
-        return None
-    return share
+    return right / len(choice.lines)
 
 
 def _is_right(

@@ -24,7 +24,7 @@ class Role(NamedTuple):
 
     kind: Kind
     unit: Unit = "unknown"
-    #: Of several durations the one with the lowest figure is a step's, most likely.
+    #: Of a duration: 0 if it is a step's, 1 if most likely, 2 if it may be of several.
     order: int = 0
 
 
@@ -37,7 +37,7 @@ _NEAR = 48
 _WORD = re.compile(r"[A-Za-z]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _STEPS = _words(
-    "step steps iter iters iteration iterations it itr batch batches update updates minibatch "
+    "step steps iter iters iteration iterations it itr batch batches update updates up minibatch "
     "minibatches"
 )
 _EPOCHS = _words("epoch epochs ep")
@@ -69,11 +69,15 @@ _UNIT_BEFORE = re.compile(
 _UNIT_AFTER = re.compile(
     rf"\s?(?:(?P<ms>{_MS})|(?P<seconds>{_SECONDS}))(?![A-Za-z])(?P<step>{_PER_STEP})?(?!\s?[:=])"
 )
+# As in ``12.3s/100 iters``.
+_PER_SEVERAL = re.compile(rf"\s?{_SECONDS}\s?(?:/|per)\s?")
 _TIMES = _words("time took takes elapsed duration dt cost wall latency taken")
 _STEP_TIMES = re.compile(
-    r"(?:step|it|iter|iteration|batch|update)[ _.-]?(?:time|duration|latency|dt|took)"
+    r"(?:step|it|iter|iteration|batch|update)[ _.-]?(?:time|duration|latency|dt|cost|timing)"
     r"|time(?:[ _.-]per[ _.-]|/)(?:step|it|iter|iteration|batch|update)"
 )
+# Those that are not usually of all steps since the line before.
+_EACH = _words("time dt latency")
 # Times of something else, or of more than one step.
 _OTHER_TIMES = _words(
     "eta remaining left data load loading loader wait waiting fetch forward backward fwd bwd fw bw "
@@ -124,6 +128,8 @@ def _named(before: str, after: str) -> Role:
 
 def _duration(before: str, after: str, words: Sequence[str]) -> Role | None:
     """Return the role of a number with a unit of time or a word for durations, None for others."""
+    if _PER_SEVERAL.fullmatch(after):
+        return Role("other")
     unit = _UNIT_AFTER.match(after) or _UNIT_BEFORE.search(before)
     near = words[-4:]
     is_step = bool(unit and unit["step"]) or _STEP_TIMES.search(before) is not None
@@ -134,7 +140,7 @@ def _duration(before: str, after: str, words: Sequence[str]) -> Role | None:
     if _OTHER_TIMES & set(near):
         return Role("other")
     kind: Unit = "unknown" if unit is None else "ms" if unit["ms"] else "seconds"
-    return Role("duration", kind, 0 if is_step else 1 if _TIMES & set(near) else 2)
+    return Role("duration", kind, 0 if is_step else 1 if _EACH & set(near[-2:]) else 2)
 
 
 def _counted(words: Sequence[str]) -> Role:

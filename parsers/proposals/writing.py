@@ -15,12 +15,13 @@ _DIGITS = re.compile(r"\d+")
 # The last word of a text with the signs around it, and the one before if it is in brackets.
 _LAST_WORD = re.compile(r"(?:\S+ (?=\())?[^\s,;|]*\w\W*$")
 _FIRST_SIGNS = re.compile(r"[^\w{}]{0,3}")
-# What tells a whole number from the start of another one.
+# What tells a whole number from the start of another one, and lines that are alike up to it.
 _UNIT = re.compile(r"[^\w\s.{}]|(?:ms|s)(?!\w)")
+_SIGN = re.compile(rf" ?(?:{_UNIT.pattern})")
 
 
 def patterns_of(choice: Choice) -> Iterator[str]:
-    """Yield patterns for the lines of a choice, the one with the least text first."""
+    """Yield patterns for the lines of a choice, those with little text first."""
     gaps = _gaps(choice)
     for is_long in (False, True):
         written = "".join(
@@ -28,7 +29,7 @@ def patterns_of(choice: Choice) -> Iterator[str]:
             + f"{{{name}}}"
             for at, name in enumerate(choice.names)
         )
-        yield written + _end([line[-1] for line in gaps])
+        yield written + _end([line[-1] for line in gaps], _SIGN if is_long else _UNIT)
 
 
 def _gaps(choice: Choice) -> list[list[str]]:
@@ -109,7 +110,7 @@ def _common_start(texts: Sequence[str]) -> str:
     return first
 
 
-def _end(texts: Sequence[str]) -> str:
+def _end(texts: Sequence[str], form: re.Pattern[str]) -> str:
     """Return the sign or the unit after the last field."""
-    found = {one[0] if one else "" for one in map(_UNIT.match, texts)}
+    found = {one[0] if one else "" for one in map(form.match, texts)}
     return found.pop() if len(found) == 1 else ""
