@@ -167,7 +167,8 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
             "StepLogger(None, sink='logging') they are in what executors print"
         )
     known = ", ".join(f"{parser.title} (*{parser.suffix})" for parser in PARSERS)
-    return f"{where}: no logs in {looked}; looked for: {known}"
+    other = "; for logs of other trainers, stallscope inspect proposes a pattern" if files else ""
+    return f"{where}: no logs in {looked}; looked for: {known}{other}"
 
 
 def is_long_timeline(file: SourceFile) -> bool:

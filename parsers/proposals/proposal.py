@@ -16,7 +16,8 @@ from ..inspected import Proposal, Span
 from ..line_pattern import PREFIX, LinePatternParser
 from ..pattern_columns import DURATIONS, Column
 from ..summaries import iso
-from .choosing import FEWEST_LINES, Choice, choices
+from .choosing import Choice, choices
+from .kinds import FEWEST_LINES
 from .lines import SAMPLE_BYTES, Place, SampleLine, sample_lines
 from .writing import patterns_of
 
@@ -27,8 +28,9 @@ _MOST_OTHERS = 0.1
 _MOST_CHOICES = 5
 
 
-# So many bytes are looked at for all files of a place.
+# For all files of a place, so many bytes are looked at, and so many patterns are tried again.
 _MOST_BYTES = 16 << 20
+_MOST_PATTERNS = 4
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Proposer:
             name: of the file, which may name a rank.
             data: its bytes, in UTF-8.
         """
-        for pattern in self._patterns:
+        for pattern in self._patterns[:_MOST_PATTERNS]:
             proposal = _what_is_read(pattern, name, data)
             if proposal is not None and proposal.lines >= FEWEST_LINES:
                 return proposal

@@ -93,7 +93,7 @@ SAMPLES = {
         lambda at: f"iter {at.step}: loss {at.loss:.4f}, time {at.ms:.2f}ms, mfu {at.loss:.2f}%",
         "iter {step}: {}time {ms}ms",
         others=("step 100: train loss 2.3, val loss 2.4", "saving checkpoint to out"),
-        note="its durations may be of 1 step or of 10",
+        note="its lines are 10 steps apart",
     ),
     "Megatron": Sample(
         lambda at: (
@@ -284,6 +284,38 @@ def test_a_duration_of_all_steps_between_lines_is_left_to_the_timestamps() -> No
     assert found.step_ms == pytest.approx(500, rel=0.01)
     without = replace(sample, line=lambda at: f"step {at.step} took {10 * at.took:.3f} s")
     assert "of one step, or of all steps since the line before" in reason_for(printed(without))
+
+
+def test_lines_of_validation_do_not_count_as_those_of_training() -> None:
+    lines = "".join(
+        f"train epoch {n} took {60 + n % 2}.0 s loss 2\nvalid epoch {n} took 5.0 s loss 2\n"
+        for n in range(40)
+    )
+    found = found_in(lines.encode())
+    assert found.read_as == PREFIX + "train epoch {epoch} took {seconds}"
+    assert found.epoch_s == pytest.approx(60.5)
+
+
+def test_a_steps_duration_in_an_epochs_line_is_not_the_epochs() -> None:
+    line = "Epoch {}/40 - loss 0.3 - 152.{} ms/step"
+    text = "".join(line.format(n, n) + "\n" for n in range(40))
+    assert "neither timestamps nor durations" in reason_for(text)
+    found = found_in(
+        "".join(f"2026-11-21 02:{n:02}:01 {line.format(n, n)}\n" for n in range(40)).encode()
+    )
+    assert (found.read_as, found.epoch_s) == (PREFIX + "{time} Epoch {epoch}/", 60)
+
+
+@pytest.mark.parametrize(
+    ("word", "pattern"),
+    [("took", "{time} step {step}"), ("time", "{time} step {step} time {seconds}")],
+)
+def test_timestamps_of_a_few_seconds_say_nothing_about_durations(word: str, pattern: str) -> None:
+    line = "2026-11-21 02:28:0{} step {} {} 0.25 s loss 2"
+    data = "".join(line.format(n // 4, 10 * n, word) + "\n" for n in range(20)).encode()
+    found = found_in(data)
+    assert found.read_as == PREFIX + pattern
+    assert ("its lines are 10 steps apart" in " ".join(found.notes)) == (word == "time")
 
 
 def test_a_duration_without_a_unit_has_the_one_that_fits_the_timestamps() -> None:
