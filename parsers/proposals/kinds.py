@@ -103,7 +103,7 @@ def kinds_of(lines: Sequence[SampleLine]) -> Iterator[Kind]:
     Lines are of one kind if they have the same words up to their last field, or the same fields.
     """
     roles_by_template: dict[Template, tuple[Role, ...]] = {}
-    exact: dict[object, list[int]] = defaultdict(list)
+    exact: dict[Template, list[int]] = defaultdict(list)
     alike: dict[object, list[int]] = defaultdict(list)
     roles_at: list[tuple[Role, ...]] = []
     for at, line in enumerate(lines):
@@ -114,14 +114,29 @@ def kinds_of(lines: Sequence[SampleLine]) -> Iterator[Kind]:
         roles_at.append(roles)
         last = max((n for n, role in enumerate(roles) if role.kind != "other"), default=-1)
         if last >= 0:
-            exact[template.texts[: last + 1], template.is_time[: last + 1]].append(at)
+            exact[_start_of(template, last + 1)].append(at)
             alike[tuple(role for role in roles if role.kind != "other")].append(at)
+    _join_longer(exact)
     own = {tuple(found) for found in exact.values()}
     mixed = [found for found in alike.values() if tuple(found) not in own]
     groups = [(found, False) for found in exact.values()] + [(found, True) for found in mixed]
     enough = [group for group in groups if len(group[0]) >= FEWEST_LINES]
     for found, is_mixed in sorted(enough, key=lambda group: -len(group[0]))[:_MOST_KINDS]:
         yield _kind_of(lines, found, roles_at, is_mixed=is_mixed)
+
+
+def _start_of(template: Template, places: int) -> Template:
+    return Template(template.texts[:places], template.is_time[:places])
+
+
+def _join_longer(exact: dict[Template, list[int]]) -> None:
+    """Add lines that go on with more fields to those of the same words that do not."""
+    for template, at in [*exact.items()]:
+        starts = (_start_of(template, places) for places in range(len(template.texts) - 1, 0, -1))
+        shorter = next((exact[start] for start in starts if start in exact), [])
+        if len(shorter) > len(at):
+            shorter += at
+            shorter.sort()
 
 
 def _kind_of(
@@ -138,7 +153,8 @@ def _kind_of(
         for one in at[:_MOST_LINES]
     ]
     columns = []
-    for column in range(len(fields[0])):
+    # Some lines may go on with more fields.
+    for column in range(min(map(len, fields))):
         cells = [found[index[column]] for found, index in zip(places, fields, strict=True)]
         before = own[0].plain[: cells[0].start][-40:]
         texts = [line.text[cell.start : cell.end] for line, cell in zip(own, cells, strict=True)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from ..launcher_output import rank_lines
+from ..launcher_output import LineFilter, rank_lines
 from ..timestamps import DATED_MOMENT, read_timestamp
 
 #: Bytes of the sample: all of a smaller file, otherwise a part of its start, its middle and its end.
@@ -35,6 +35,7 @@ _DATED = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
 _LONGEST_DATE = 12
 _BLANKS = re.compile(r"\s+")
 _DIGIT = re.compile(rb"\d")
+_NAMED = LineFilter((b"poch", b"EPOCH", b"tep", b"STEP", b"iter", b"Iter", b"atch", b"pdate"))
 # Colours.
 _ESCAPED = re.compile(r"\x1b\[[\d;]{0,20}[A-Za-z]")
 
@@ -88,8 +89,13 @@ def sample_lines(data: bytes) -> list[SampleLine]:
     return [line for part in parts for line in islice(_lines_of(part), most)]
 
 
-def _lines_of(data: bytes) -> Iterator[SampleLine]:
-    for line in rank_lines(data):
+def named_lines(data: bytes) -> list[SampleLine]:
+    """Return the first lines of a file with a number and a word for steps or epochs."""
+    return [*islice(_lines_of(data, _NAMED), _MOST_LINES)]
+
+
+def _lines_of(data: bytes, only: LineFilter | None = None) -> Iterator[SampleLine]:
+    for line in rank_lines(data, only=only):
         if _DIGIT.search(line.text):
             text = line.text[: 4 * _MOST_CHARACTERS].decode("utf-8", "replace")
             yield SampleLine(text[:_MOST_CHARACTERS], line.rank, line.before)

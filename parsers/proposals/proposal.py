@@ -18,7 +18,7 @@ from ..pattern_columns import DURATIONS, Column
 from ..summaries import iso
 from .choosing import Choice, choices
 from .kinds import FEWEST_LINES
-from .lines import SAMPLE_BYTES, Place, SampleLine, sample_lines
+from .lines import SAMPLE_BYTES, Place, SampleLine, named_lines, sample_lines
 from .writing import patterns_of
 
 # Of the lines that a pattern is made of it has to read most, and few others.
@@ -73,7 +73,13 @@ class Proposer:
         return self._new(name, data)
 
     def _new(self, name: str, data: bytes) -> Proposal | NoProposal:
-        lines = sample_lines(data)
+        proposal = self._of(sample_lines(data), name, data)
+        if isinstance(proposal, NoProposal) and len(data) > SAMPLE_BYTES:
+            # A short training may be anywhere in a long output.
+            return self._of(named_lines(data), name, data)
+        return proposal
+
+    def _of(self, lines: Sequence[SampleLine], name: str, data: bytes) -> Proposal | NoProposal:
         found, reason = choices(lines)
         for choice in found[:_MOST_CHOICES]:
             pattern = _pattern_for(choice, lines)

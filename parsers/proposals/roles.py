@@ -76,6 +76,10 @@ _STEP_TIMES = re.compile(
     r"(?:step|it|iter|iteration|batch|update)[ _.-]?(?:time|duration|latency|dt|cost|timing)"
     r"|time(?:[ _.-]per[ _.-]|/)(?:step|it|iter|iteration|batch|update)"
 )
+# Of a step, if they have a unit.
+_STEP_MEANS = re.compile(
+    r"(?:step|it|iter|iteration|batch|update)[ _.-]?(?:avg|average|mean|median)\W*$"
+)
 # Those that are not usually of all steps since the line before.
 _EACH = _words("time dt latency")
 # Times of something else, or of more than one step.
@@ -132,7 +136,8 @@ def _duration(before: str, after: str, words: Sequence[str]) -> Role | None:
         return Role("other")
     unit = _UNIT_AFTER.match(after) or _UNIT_BEFORE.search(before)
     near = words[-4:]
-    is_step = bool(unit and unit["step"]) or _STEP_TIMES.search(before) is not None
+    is_step = unit is not None and (unit["step"] is not None or bool(_STEP_MEANS.search(before)))
+    is_step = is_step or _STEP_TIMES.search(before) is not None
     if unit is None and not is_step and not (_TIMES & set(near[-2:])):
         return None
     if unit is None and near and near[-1] in _STEPS | _EPOCHS and not is_step:
