@@ -31,6 +31,7 @@ from .spark_events import SparkEventsFormat
 from .spark_output import SparkOutputFormat
 from .step_log import is_joined
 from .summaries import PRECISION, Summary, iso, key_of, span_of, steps_of, summary_of
+from .timestamps import written_at
 from .unknown_files import TEXT, likely_content
 from .unpacking import TRUNCATED, in_utf8, is_packed, unpacked_up_to
 
@@ -115,7 +116,8 @@ class _Inspector:
             self._files.append(_certain(file, HorovodTimelineFormat()))
         else:
             try:
-                self._files.append(self._read(file))
+                with written_at(file.modified_ns):
+                    self._files.append(self._read(file))
             except StallscopeError as error:
                 self._reading.failed(file.name, error)
                 what = str(error).removeprefix(f"{file.where}: ").removeprefix(f"{file.name}: ")

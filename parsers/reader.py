@@ -21,6 +21,7 @@ from .named import by_name
 from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
 from .reading import Reading
 from .registry import HEAD_BYTES, PARSERS
+from .timestamps import written_at
 from .unpacking import ENDING, Unpacked, is_packed, unpacked_up_to, unpacked_whole
 
 _TIMELINE_HEAD = 4096
@@ -143,7 +144,8 @@ def read_in_order(
         update(done)
         try:
             whole, parsed = found()
-            reading.add_file(file.name, file.where, whole.data, parsed)
+            with written_at(file.modified_ns):
+                reading.add_file(file.name, file.where, whole.data, parsed)
             if whole.truncated:
                 reading.truncated(file.name)
         except (UnreadableError, NotFoundError) as error:

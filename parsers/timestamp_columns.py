@@ -125,7 +125,7 @@ def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
 
     Args:
         ns: as read in ``LEAP_YEAR``, in the order of their lines.
-        now_ns: when the file was last written, or now.
+        now_ns: as ``latest_ns`` returns it.
     """
     years = _years_begun(ns)
     last = years.max(initial=0)

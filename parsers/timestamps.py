@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from calendar import isleap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -66,6 +69,7 @@ _MILLISECONDS = re.compile(rb"(\d{10})(\d{3})")
 #: The year of timestamps without one, as long as none is assumed: it has a 29 February.
 LEAP_YEAR = 1972
 _DAY_NS = 86_400 * 10**9
+_WRITTEN_NS: ContextVar[int | None] = ContextVar("written_ns", default=None)
 
 
 @dataclass(frozen=True)
@@ -128,12 +132,28 @@ def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
     return None if timestamp is None else replace(timestamp, year_known=False)
 
 
+@contextmanager
+def written_at(ns: int | None) -> Iterator[None]:
+    """Read a file that was last changed then, where that is known: later years are in its future."""
+    token = _WRITTEN_NS.set(ns)
+    try:
+        yield
+    finally:
+        _WRITTEN_NS.reset(token)
+
+
+def latest_ns() -> int:
+    """Return when the file that is being read was last changed, or else now; nanoseconds since 1970."""
+    written = _WRITTEN_NS.get()
+    return time.time_ns() if written is None else written
+
+
 def assumed_year(last: Timestamp, now_ns: int) -> int:
     """Return the latest year in which a timestamp without a year is not in the future.
 
     Args:
         last: the last timestamp of a file, as ``read_without_year`` reads it.
-        now_ns: when the file was last written, or now; nanoseconds since 1970.
+        now_ns: as ``latest_ns`` returns it.
     """
     # Local times are up to 14 hours ahead.
     latest = datetime.fromtimestamp((now_ns + _DAY_NS) // 10**9, UTC)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +306,25 @@ def test_a_file_in_a_folder_is_named_in_its_command(tmp_path: Path, capsys: Capt
     ((_, *words),) = commands_in(capsys.readouterr().out)
     assert words[1] == str(path)
     assert main(words) == 0
+
+
+def test_a_year_that_is_missing_is_that_of_the_file(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "old.log"
+    lines = (
+        f"I1231 23:59:{second}.000000 7 loop.cc:93] step {second}\n" for second in range(10, 60)
+    )
+    path.write_text("".join(lines))
+    written = datetime(2019, 1, 2, tzinfo=UTC).timestamp()
+    os.utime(path, (written, written))
+    (file,) = as_json(capsys, str(path))["files"]
+    proposal = file["proposal"]
+    assert proposal["span"]["begin"] == "2018-12-31T23:59:10"
+    assert "the timestamps have no year: the first is assumed to be of 2018" in proposal["notes"]
+    (file,) = as_json(capsys, str(path), "--read-as", proposal["read_as"])["files"]
+    assert "is assumed to be of 2018" in str(file["notes"])
+    assert main(["report", str(path), "--read-as", proposal["read_as"]]) == 0
+    out, _ = capsys.readouterr()
+    assert "is assumed to be of 2018" in " ".join(out.split())
 
 
 def test_text_in_utf_16_gets_a_pattern_too(tmp_path: Path, capsys: Captured) -> None:
