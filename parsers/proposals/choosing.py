@@ -11,7 +11,7 @@ from .durations import choose_duration
 from .fields import NOTHING_COUNTS, NOTHING_REPEATS, REASONS, Fields
 from .kinds import Kind, kinds_of
 from .lines import Place, SampleLine
-from .roles import Kind as RoleKind
+from .roles import RoleKind
 
 #: How many parts of a file are to have such lines.
 _PARTS = 10

@@ -15,8 +15,7 @@ from ..blocks import Ints
 from ..pattern_columns import MOST_DIGITS, MOST_FRACTION_DIGITS
 from ..timestamps import SINCE_1970, read_moment
 from .lines import Place, SampleLine, Template, places_in, template_of
-from .roles import Kind as RoleKind
-from .roles import Role, roles_of
+from .roles import Role, RoleKind, roles_of
 
 #: Fewer lines show no rhythm.
 FEWEST_LINES = 4
@@ -30,6 +29,8 @@ _TRAINS = re.compile(
     r"|(?<![a-z])(?:lr|acc|ppl|grad|ima?g|tok|word|samples|examples|seq)"
 )
 
+# The texts up to the last field, and what that may be: the text after it may name it.
+_Words = tuple[tuple[str, ...], tuple[bool, ...], Role]
 Floats = npt.NDArray[np.float64]
 
 
@@ -103,7 +104,7 @@ def kinds_of(lines: Sequence[SampleLine]) -> Iterator[Kind]:
     Lines are of one kind if they have the same words up to their last field, or the same fields.
     """
     roles_by_template: dict[Template, tuple[Role, ...]] = {}
-    exact: dict[Template, list[int]] = defaultdict(list)
+    exact: dict[_Words, list[int]] = defaultdict(list)
     alike: dict[object, list[int]] = defaultdict(list)
     roles_at: list[tuple[Role, ...]] = []
     for at, line in enumerate(lines):
@@ -114,9 +115,9 @@ def kinds_of(lines: Sequence[SampleLine]) -> Iterator[Kind]:
         roles_at.append(roles)
         last = max((n for n, role in enumerate(roles) if role.kind != "other"), default=-1)
         if last >= 0:
-            exact[_start_of(template, last + 1)].append(at)
+            exact[_words(template, roles, last)].append(at)
             alike[tuple(role for role in roles if role.kind != "other")].append(at)
-    _join_longer(exact)
+    _join_longer(exact, roles_at)
     own = {tuple(found) for found in exact.values()}
     mixed = [found for found in alike.values() if tuple(found) not in own]
     groups = [(found, False) for found in exact.values()] + [(found, True) for found in mixed]
@@ -125,14 +126,15 @@ def kinds_of(lines: Sequence[SampleLine]) -> Iterator[Kind]:
         yield _kind_of(lines, found, roles_at, is_mixed=is_mixed)
 
 
-def _start_of(template: Template, places: int) -> Template:
-    return Template(template.texts[:places], template.is_time[:places])
+def _words(template: Template, roles: Sequence[Role], last: int) -> _Words:
+    return template.texts[: last + 1], template.is_time[: last + 1], roles[last]
 
 
-def _join_longer(exact: dict[Template, list[int]]) -> None:
+def _join_longer(exact: dict[_Words, list[int]], roles_at: Sequence[tuple[Role, ...]]) -> None:
     """Add lines that go on with more fields to those of the same words that do not."""
-    for template, at in [*exact.items()]:
-        starts = (_start_of(template, places) for places in range(len(template.texts) - 1, 0, -1))
+    for (texts, is_time, _), at in [*exact.items()]:
+        template, roles = Template(texts, is_time), roles_at[at[0]]
+        starts = (_words(template, roles, last) for last in range(len(texts) - 2, -1, -1))
         shorter = next((exact[start] for start in starts if start in exact), [])
         if len(shorter) > len(at):
             shorter += at

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from .lines import Template
 
-Kind = Literal[
+RoleKind = Literal[
     "time", "stamp", "step", "epoch", "rank", "count", "first", "duration", "rate", "other"
 ]
 #: ``unknown`` is a duration without a unit, taken as seconds.
@@ -22,7 +22,7 @@ class Role(NamedTuple):
     ``first`` the first thing in its line.
     """
 
-    kind: Kind
+    kind: RoleKind
     unit: Unit = "unknown"
     #: Of a duration: 0 if it is a step's, 1 if most likely, 2 if it may be of several.
     order: int = 0

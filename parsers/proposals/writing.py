@@ -14,6 +14,8 @@ _FIELD = re.compile(r"\{\w*\}")
 _DIGITS = re.compile(r"\d+")
 # The last word of a text with the signs around it, and the one before if it is in brackets.
 _LAST_WORD = re.compile(r"(?:\S+ (?=\())?[^\s,;|]*\w\W*$")
+# A number right before a field, without a name for that.
+_LAST_NUMBER = re.compile(r"(?<= )[-+.:\w]{0,40}\d[%)\]]? $")
 _FIRST_SIGNS = re.compile(r"[^\w{}]{0,3}")
 # What tells a whole number from the start of another one, and lines that are alike up to it.
 _UNIT = re.compile(r"[^\w\s.{}]|(?:ms|s)(?!\w)")
@@ -60,6 +62,9 @@ def _text_between(texts: Sequence[str], starts_line: bool, *, is_long: bool) -> 
     same = all(text == first for text in texts) and _is_plain(first) and not _DIGITS.search(first)
     if same and (is_long or len(first) <= _SHORT):
         return first
+    if all(_LAST_NUMBER.search(text) for text in texts):
+        shorter = [_LAST_NUMBER.sub("", text) for text in texts]
+        return _text_between(shorter, starts_line, is_long=is_long) + "{} "
     before, after = _kept_start(texts), _kept_end(texts)
     if same:
         before, after = first[: len(first) // 2], first[len(first) // 2 :]

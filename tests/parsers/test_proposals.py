@@ -334,6 +334,14 @@ def test_timestamps_of_a_few_seconds_say_nothing_about_durations(word: str, patt
     assert ("its lines are 10 steps apart" in " ".join(found.notes)) == (word == "time")
 
 
+def test_rates_among_durations_are_not_read_as_such() -> None:
+    words = {0: "1.8it/s", 1: "2.5s/it", 2: "2.5s/it", 3: "2.5s/it"}
+    data = "".join(f"step {n} loss 2 {words[n % 4]}\n" for n in range(100)).encode()
+    found = found_in(data)
+    assert found.read_as == PREFIX + "step {step} loss {} {seconds}s"
+    assert (found.lines, found.step_ms) == (75, 2500)
+
+
 def test_a_duration_without_a_unit_has_the_one_that_fits_the_timestamps() -> None:
     sample = Sample(lambda at: f"{with_ms(at.when)} step {at.step} step_time={at.ms:.1f}", "")
     found = found_in(printed(sample))
