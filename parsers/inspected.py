@@ -18,6 +18,31 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Proposal:
+    """A pattern for the lines of a file that no parser knows, with what it would read. Unknown values
+    are None.
+    """
+
+    #: For ``--read-as``.
+    read_as: str
+    #: How many lines of the file match, and which share of the lines that the pattern was made of.
+    lines: int
+    share: float
+    ranks: tuple[int, ...]
+    #: The first and the last one.
+    epochs: tuple[int, int] | None
+    steps: tuple[int, int] | None
+    #: A step's mean time over the ranks, and by how much each rank's may be wrong.
+    step_ms: float | None
+    step_precision_ms: float | None
+    #: The mean of the epochs whose end is known.
+    epoch_s: float | None
+    span: Span | None
+    #: What it leaves out or takes for granted.
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class InspectedFile:
     """One file. Unknown values are None."""
 
@@ -39,6 +64,8 @@ class InspectedFile:
     used: bool = False
     #: What was skipped and why, and other remarks.
     notes: tuple[str, ...] = ()
+    #: How a pattern could read it, if no parser does.
+    proposal: Proposal | None = None
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,16 @@ from .launcher_output import labels_of, output_by_rank
 from .log_records import LogRecordsFormat
 from .named import by_name
 from .progress import ShowProgress, no_progress
+from .proposals import NoProposal, Proposer
 from .reader import is_long_timeline
 from .reading import Identified, Reading, unknown_file_notes
 from .spark_events import SparkEventsFormat
 from .spark_output import SparkOutputFormat
 from .step_log import is_joined
 from .summaries import PRECISION, Summary, iso, key_of, span_of, steps_of, summary_of
-from .unknown_files import likely_content
-from .unpacking import TRUNCATED, is_packed, unpacked_up_to
+from .timestamps import written_at
+from .unknown_files import TEXT, likely_content
+from .unpacking import TRUNCATED, in_utf8, is_packed, unpacked_up_to
 
 #: Bytes of a file to read: half of them at its start, half at its end.
 MOST_BYTES = 64 << 20
@@ -92,6 +94,7 @@ class _Inspector:
         self._reported: list[Problem] = []
         #: Files of Spark's event logs, each with its problems.
         self._event_logs: dict[str, list[Problem]] = {}
+        self._proposer = Proposer()
 
     def read_event_logs(self, files: Sequence[SourceFile]) -> None:
         """Read what applications of Spark have left, each of them as a whole."""
@@ -113,7 +116,8 @@ class _Inspector:
             self._files.append(_certain(file, HorovodTimelineFormat()))
         else:
             try:
-                self._files.append(self._read(file))
+                with written_at(file.modified_ns):
+                    self._files.append(self._read(file))
             except StallscopeError as error:
                 self._reading.failed(file.name, error)
                 what = str(error).removeprefix(f"{file.where}: ").removeprefix(f"{file.name}: ")
@@ -157,11 +161,12 @@ class _Inspector:
 
     def _read(self, file: SourceFile) -> InspectedFile:
         data, notes = self._bytes(file)
+        data = in_utf8(data)
         found = self._reading.add_file(file.name, file.where, data)
         labels = labels_of(data)
         if _is_unknown(file, found.format):
             notes += unknown_file_notes(file.name, data)
-            seen = _named(file, likely_content(file.name, data), notes)
+            seen = self._with_proposal(_named(file, likely_content(file.name, data), notes), data)
             if labels is None:
                 return seen
             ranks = sorted({rank for rank, _ in output_by_rank(data) if rank is not None})
@@ -172,6 +177,15 @@ class _Inspector:
             notes += _of_labels(labels.local)
             seen = replace(seen, launcher=labels.launcher)
         return replace(seen, notes=(*notes, *seen.notes))
+
+    def _with_proposal(self, seen: InspectedFile, data: bytes) -> InspectedFile:
+        """Add a pattern that could read the text of a file, or why there is none."""
+        if self._reading.forced is not None or seen.title != TEXT:
+            return seen
+        found = self._proposer.propose(seen.path, data)
+        if isinstance(found, NoProposal):
+            return replace(seen, notes=(*seen.notes, f"no pattern is proposed: {found.reason}"))
+        return replace(seen, proposal=found)
 
     def _event_log(self, file: SourceFile) -> InspectedFile:
         events = [one for one in self._reading.events if one.where == file.name]

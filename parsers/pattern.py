@@ -7,7 +7,6 @@ for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -30,7 +29,7 @@ from .pattern_columns import (
     longest_text,
 )
 from .timestamp_columns import in_assumed_years, line_starts
-from .timestamps import MOMENT, Timestamp, read_moment, read_timestamp
+from .timestamps import MOMENT, Timestamp, latest_ns, read_moment, read_timestamp
 
 #: The start of a pattern's name.
 PREFIX = "pattern:"
@@ -199,7 +198,7 @@ def _assume_years(columns: Mapping[str, Column]) -> None:
     """Move timestamps without a year into the latest years in which they are not in the future."""
     without = ~columns["year_known"]
     if without.any():
-        columns["ns"][without] = in_assumed_years(columns["ns"][without], time.time_ns())
+        columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
 
 
 def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:

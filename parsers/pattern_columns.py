@@ -33,6 +33,8 @@ MOST_DIGITS: Mapping[str, int] = {
     "rate": 12,
     "mean_rate": 12,
 }
+#: The fields of durations, with how many of their units a second has.
+DURATIONS: Mapping[str, int] = {"seconds": 1, "ms": 1000}
 #: Fields with a fraction or an exponent.
 FLOATS = frozenset({"seconds", "mean_seconds", "ms", "data", "mean_data", "rate", "mean_rate"})
 MOST_FRACTION_DIGITS, MOST_EXPONENT_DIGITS = 12, 2

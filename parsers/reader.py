@@ -21,6 +21,7 @@ from .named import by_name
 from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
 from .reading import Reading
 from .registry import PARSERS, START_BYTES
+from .timestamps import written_at
 from .unpacking import ENDING, Unpacked, is_packed, unpacked_up_to, unpacked_whole
 
 _TIMELINE_HEAD = 4096
@@ -143,7 +144,8 @@ def read_in_order(
         update(done)
         try:
             whole, parsed = found()
-            reading.add_file(file.name, file.where, whole.data, parsed)
+            with written_at(file.modified_ns):
+                reading.add_file(file.name, file.where, whole.data, parsed)
             if whole.truncated:
                 reading.truncated(file.name)
         except (UnreadableError, NotFoundError) as error:
@@ -167,7 +169,8 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
             "StepLogger(None, sink='logging') they are in what executors print"
         )
     known = ", ".join(f"{parser.title} (*{parser.suffix})" for parser in PARSERS)
-    return f"{where}: no logs in {looked}; looked for: {known}"
+    other = "; for logs of other trainers, stallscope inspect proposes a pattern" if files else ""
+    return f"{where}: no logs in {looked}; looked for: {known}{other}"
 
 
 def is_long_timeline(file: SourceFile) -> bool:

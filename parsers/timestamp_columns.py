@@ -70,6 +70,7 @@ _MONTH_FIRST = _Form(((2, b"/"), (5, b"/")), 11, 19)
 _LOG4J = _Form(((2, b"/"), (5, b"/")), 9, 17)
 _IN_WORDS = _Form(((3, b" "), (7, b" ")), 11, 24)
 _GLOG = _Form(((5, b" "),), 6, 14, has_fraction=True, has_year=False)
+_MONTH_DAY = _GLOG._replace(known_by=((2, b"/"), (5, b" ")))
 _SYSLOG = _Form(((3, b" "), (6, b" ")), 7, 15, has_fraction=True, has_year=False)
 # More years than any log has.
 _MOST_YEARS = 50
@@ -96,7 +97,9 @@ class Moments:
 def moments(block: Block, at: Ints) -> Moments:
     """Read the timestamps at these places, as ``MOMENT`` finds and ``read_moment`` reads them."""
     at = at + (block.bytes[at] == ord("["))
-    found = _read(block, at, (_ISO, _SLASHES, _MONTH_FIRST, _LOG4J, _IN_WORDS, _GLOG, _SYSLOG))
+    found = _read(
+        block, at, (_ISO, _SLASHES, _MONTH_FIRST, _LOG4J, _IN_WORDS, _GLOG, _MONTH_DAY, _SYSLOG)
+    )
     _read_seconds(block, at, found)
     found.end += block.bytes[found.end] == ord("]")
     return found
@@ -122,7 +125,7 @@ def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
 
     Args:
         ns: as read in ``LEAP_YEAR``, in the order of their lines.
-        now_ns: when the file was last written, or now.
+        now_ns: as ``latest_ns`` returns it.
     """
     years = _years_begun(ns)
     last = years.max(initial=0)

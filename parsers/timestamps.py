@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from calendar import isleap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -31,15 +34,18 @@ _STAMPS = (
     ),
 )
 
-#: A timestamp of any of these forms or those below, or seconds or milliseconds since 1970, in the
-#: middle of a line.
-MOMENT = (
-    r"\[?(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
-    r"|(?:[A-Z](?:\d{4})?\d{4}|[A-Z][a-z]{2} [ \d]\d) \d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_DATED = (
+    r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+    r"|(?:[A-Z](?:\d{4})?\d{4}|[A-Z][a-z]{2} [ \d]\d|\d\d/\d\d) \d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"|\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"
     r"|(?:\d\d)?\d\d[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d))?"
-    r"|\d{13}(?!\d)|\d{9,10}(?:\.\d{1,12})?)\]?"
 )
+#: Seconds or milliseconds since 1970.
+SINCE_1970 = r"\d{13}(?!\d)|\d{9,10}(?:\.\d{1,12})?"
+#: A timestamp with a date, of any of these forms or those below, in the middle of a line.
+DATED_MOMENT = rf"\[?(?:{_DATED})\]?"
+#: The same, or seconds or milliseconds since 1970.
+MOMENT = rf"\[?(?:{_DATED}|{SINCE_1970})\]?"
 # As Hugging Face's examples log; no launcher puts it before lines.
 _MONTH_FIRST = re.compile(
     rb"\[?(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)\b"
@@ -53,11 +59,17 @@ _SYSLOG = re.compile(
     rb"\[?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<day>[ \d]\d) "
     rb"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 )
+# As detectron2 logs.
+_MONTH_DAY = re.compile(
+    rb"\[?(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+)
+_WITHOUT_YEAR = (_GLOG, _SYSLOG, _MONTH_DAY)
 _SECONDS = re.compile(rb"(\d{9,10})(?:\.(\d{1,12}))?")
 _MILLISECONDS = re.compile(rb"(\d{10})(\d{3})")
 #: The year of timestamps without one, as long as none is assumed: it has a 29 February.
 LEAP_YEAR = 1972
 _DAY_NS = 86_400 * 10**9
+_WRITTEN_NS: ContextVar[int | None] = ContextVar("written_ns", default=None)
 
 
 @dataclass(frozen=True)
@@ -101,16 +113,16 @@ def read_moment(text: bytes) -> Timestamp | None:
 
 
 def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
-    """Read the timestamp of glog, absl or syslog at the start of a text.
+    """Read the timestamp of glog, absl or syslog, or one like them, at the start of a text.
 
     Args:
-        text: such as ``I0906 02:52:05.102637 4758 main.cc:93]`` or ``Nov 21 02:28:01``.
+        text: ``I0906 02:52:05.102637 4758 main.cc:93]``, ``Nov 21 02:28:01``, ``11/21 02:28:01``.
         year: the year to read it in, if it has none, as with ``assumed_year``.
 
     Returns:
         None if there is no timestamp, or the year does not have its day.
     """
-    found = _GLOG.match(text) or _SYSLOG.match(text)
+    found = next((form.match(text) for form in _WITHOUT_YEAR if form.match(text)), None)
     if found is None:
         return None
     parts = found.groupdict()
@@ -120,12 +132,28 @@ def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
     return None if timestamp is None else replace(timestamp, year_known=False)
 
 
+@contextmanager
+def written_at(ns: int | None) -> Iterator[None]:
+    """Read a file that was last changed then, where that is known: later years are in its future."""
+    token = _WRITTEN_NS.set(ns)
+    try:
+        yield
+    finally:
+        _WRITTEN_NS.reset(token)
+
+
+def latest_ns() -> int:
+    """Return when the file that is being read was last changed, or else now; nanoseconds since 1970."""
+    written = _WRITTEN_NS.get()
+    return time.time_ns() if written is None else written
+
+
 def assumed_year(last: Timestamp, now_ns: int) -> int:
     """Return the latest year in which a timestamp without a year is not in the future.
 
     Args:
         last: the last timestamp of a file, as ``read_without_year`` reads it.
-        now_ns: when the file was last written, or now; nanoseconds since 1970.
+        now_ns: as ``latest_ns`` returns it.
     """
     # Local times are up to 14 hours ahead.
     latest = datetime.fromtimestamp((now_ns + _DAY_NS) // 10**9, UTC)

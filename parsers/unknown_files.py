@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+TEXT = "text"
+
 _BY_START = (
     (b"PAR1", "Parquet"),
     (b"\x89HDF\r\n", "HDF5: weights of a model, most likely"),
@@ -38,4 +40,4 @@ def likely_content(file_name: str, head: bytes) -> str:
             return title
     if _TRACE.search(head):
         return "a trace of a profiler"
-    return "binary" if b"\0" in head else "text"
+    return "binary" if b"\0" in head else TEXT

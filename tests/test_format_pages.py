@@ -13,7 +13,10 @@ from stallscope.parsers import PARSERS
 from stallscope.parsers.autotune import parse_autotune
 from stallscope.parsers.flight_recorder import parse_dump
 from stallscope.parsers.input_times import parse_input_times
+from stallscope.parsers.inspected import Proposal
 from stallscope.parsers.named import by_name
+from stallscope.parsers.proposals import Proposer
+from stallscope.parsers.timestamps import read_moment
 
 DOCS = Path(__file__).parents[1] / "docs"
 LOGS = (DOCS / "logs.md").read_text()
@@ -44,10 +47,23 @@ def test_its_example_is_recognised_and_read(name: str) -> None:
 
 def test_the_example_of_a_pattern_is_read_by_it() -> None:
     text = (DOCS / "formats" / "line-pattern.md").read_text()
-    (pattern,) = re.findall(r"--read-as '(pattern:[^']+)'", text)
-    (log,) = holds(by_name(pattern), examples("formats/line-pattern.md")[0])
-    assert log.log.facts["step_ms"] == 25.0
-    assert log.intervals["kind"].to_pylist() == ["window", "window", "epoch"]
+    data = examples("formats/line-pattern.md")[0]
+    patterns = re.findall(r"--read-as '(pattern:[^']+)'", text)
+    for pattern in patterns:
+        (log,) = holds(by_name(pattern), data)
+        assert log.log.facts["step_ms"] == 25.0
+        assert log.intervals["kind"].to_pylist() == ["window", "window", "epoch"]
+    proposed = Proposer().propose("train.log", data)
+    assert isinstance(proposed, Proposal)
+    assert [proposed.read_as] == patterns[1:]
+
+
+def test_the_timestamps_of_its_page_are_read() -> None:
+    stamps = examples("formats/line-pattern.md")[2].decode().splitlines()
+    read = [read_moment(re.split(r"  +", stamp)[0].encode()) for stamp in stamps]
+    assert len(read) == 10
+    assert all(read)
+    assert [one.year_known for one in read if one] == [True] * 5 + [False] * 3 + [True] * 2
 
 
 def test_examples_of_companion_files_are_read() -> None:

@@ -29,6 +29,8 @@ class SourceFile:
     #: Changes when the file does: an ETag, or the modification time; empty if unknown.
     version: str
     read_range: ReadRange
+    #: When it was last changed, in nanoseconds since 1970; None if unknown.
+    modified_ns: int | None = None
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
         """Read bytes of the file; by default all.

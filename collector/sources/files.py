@@ -220,7 +220,9 @@ class Files(Source):
         size = int(info.get("size") or 0)
         read_range = _FileReader(self, path, where, size, file_system)
         version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
-        return SourceFile(name, where, size, version, read_range)
+        modified = info.get("mtime")
+        modified_ns = int(modified * 1e9) if isinstance(modified, float) else None
+        return SourceFile(name, where, size, version, read_range, modified_ns)
 
     def read_bytes(
         self,

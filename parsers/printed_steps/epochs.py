@@ -9,6 +9,10 @@ import numpy as np
 
 from ..blocks import Ints
 from ..pattern_columns import Column
+from .durations import half_unit
+
+# Durations of epochs are not known to less than a millisecond.
+_LEAST_HALF_MS = 0.5
 
 
 class Epochs(NamedTuple):
@@ -59,5 +63,5 @@ def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> E
     known = timed_at >= 0
     at = timed_at[known]
     end[known] += columns["ns"][at] - zero - since[at]
-    half_ms = 0.5 if np.any(seconds % 1) else 500.0
+    half_ms = max(1e3 * half_unit(seconds), _LEAST_HALF_MS)
     return Epochs(columns["epoch"] - first, end - took, end, half_ms)

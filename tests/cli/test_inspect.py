@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -230,8 +233,104 @@ def test_outputs_are_sparks_only_where_spark_writes(tmp_path: Path) -> None:
         "a.steps.csv": ("empty", ("an empty step log",)),
         "app-20261121132035-0000/0/stderr": ("Spark's own log", ()),
         "rank.0/stderr": ("empty", ()),
-        "rank.0/stdout": ("text", ("no log that Stallscope knows; left alone",)),
+        "rank.0/stdout": (
+            "text",
+            (
+                "no log that Stallscope knows; left alone",
+                "no pattern is proposed: no kind of line repeats with changing numbers",
+            ),
+        ),
     }
+
+
+# Proposed patterns
+
+
+def trained(folder: Path, name: str = "my run.log", rank: int = 0) -> Path:
+    """Write the log of a trainer that no parser knows."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = (f"'step': {step}, 'ms': {500 + rank}.5 ms, loss 2.{step}" for step in range(400))
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def commands_in(printed: str) -> list[list[str]]:
+    lines = [line for line in printed.splitlines() if "stallscope report " in line]
+    return [shlex.split(line) for line in lines]
+
+
+def test_a_pattern_is_proposed_and_its_command_works_at_once(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    path = trained(tmp_path)
+    assert main(["inspect", str(path)]) == 0
+    printed = capsys.readouterr().out
+    text = " ".join(printed.split())
+    assert "would read my run.log: 400 lines (100% of their kind), rank 0, steps 0–399" in text
+    assert "500.5 ± 0.5 ms per step" in text
+    assert "no runs: no file here" in text
+    ((program, *words),) = commands_in(printed)
+    assert (program, words[:2]) == ("stallscope", ["report", str(path)])
+    assert main(words) == 0
+    assert "500.5 ± 0.5 ms" in capsys.readouterr().out
+    (file,) = as_json(capsys, str(path))["files"]
+    proposal = file["proposal"]
+    assert shlex.split(proposal["command"]) == [program, *words]
+    assert proposal["read_as"] == words[-1]
+    assert (proposal["steps"], proposal["epochs"]) == ([0, 399], None)
+    assert proposal["step_ms"] == pytest.approx(500.5)
+    assert (file["format"], file["used"]) == (None, False)
+
+
+def test_ranks_files_get_one_command_for_all_of_them(tmp_path: Path, capsys: Captured) -> None:
+    for rank in range(5):
+        trained(tmp_path / "out", f"rank.{rank}/stdout", rank)
+    (tmp_path / "out" / "notes.txt").write_text("hello\n")
+    assert main(["inspect", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "and 2 more" in printed
+    ((_, *words),) = commands_in(printed)
+    assert words[1] == str(tmp_path / "out")
+    document = as_json(capsys, *words[1:])
+    assert document["runs"][0]["ranks"] == 5
+    # What was named by the user is not proposed again.
+    assert {file["proposal"] for file in document["files"]} == {None}
+
+
+def test_a_file_in_a_folder_is_named_in_its_command(tmp_path: Path, capsys: Captured) -> None:
+    path = trained(tmp_path, "logs/a.log")
+    write_job(tmp_path / "logs", JOB)
+    assert main(["inspect", str(path.parent)]) == 0
+    ((_, *words),) = commands_in(capsys.readouterr().out)
+    assert words[1] == str(path)
+    assert main(words) == 0
+
+
+def test_a_year_that_is_missing_is_that_of_the_file(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "old.log"
+    lines = (
+        f"I1231 23:59:{second}.000000 7 loop.cc:93] step {second}\n" for second in range(10, 60)
+    )
+    path.write_text("".join(lines))
+    written = datetime(2019, 1, 2, tzinfo=UTC).timestamp()
+    os.utime(path, (written, written))
+    (file,) = as_json(capsys, str(path))["files"]
+    proposal = file["proposal"]
+    assert proposal["span"]["begin"] == "2018-12-31T23:59:10"
+    assert "the timestamps have no year: the first is assumed to be of 2018" in proposal["notes"]
+    (file,) = as_json(capsys, str(path), "--read-as", proposal["read_as"])["files"]
+    assert "is assumed to be of 2018" in str(file["notes"])
+    assert main(["report", str(path), "--read-as", proposal["read_as"]]) == 0
+    out, _ = capsys.readouterr()
+    assert "is assumed to be of 2018" in " ".join(out.split())
+
+
+def test_text_in_utf_16_gets_a_pattern_too(tmp_path: Path, capsys: Captured) -> None:
+    path = trained(tmp_path)
+    path.write_text(path.read_text(), encoding="utf-16")
+    assert as_json(capsys, str(path))["files"][0]["proposal"]["lines"] == 400
 
 
 def test_on_a_terminal_it_shows_progress(

@@ -6,7 +6,6 @@ import base64
 import codecs
 import io
 import random
-import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.parser_contract import NAMES, PATTERN, SAMPLES, holds
 from support.step_logs import Job, write_job
+from support.work import calls_of
 
 from stallscope.errors import UnreadableError
 from stallscope.parsers import Parsed, read
@@ -218,22 +218,6 @@ def _lines(name: str, samples: dict[str, bytes], times: int) -> bytes:
     return first + b"\n" + rest * times
 
 
-def _calls(work: Callable[[], object]) -> int:
-    """Count calls of Python and C functions: a measure of time that other processes do not affect."""
-    calls = 0
-
-    def note(_frame: object, event: str, _arg: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("kineto", "tensorboard")])
 def test_four_times_as_much_takes_four_times_the_work_and_memory(
     name: str, samples: dict[str, bytes]
@@ -249,6 +233,6 @@ def test_four_times_as_much_takes_four_times_the_work_and_memory(
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-        work.append(_calls(lambda data=data: holds(parser, data)))
+        work.append(calls_of(lambda data=data: holds(parser, data)))
     assert work[1] < 5 * work[0]
     assert peaks[1] < 5 * peaks[0] + (1 << 20)

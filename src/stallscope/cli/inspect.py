@@ -1,4 +1,4 @@
-"""List what is in logs, file by file, and which runs they make up."""
+"""List what is in logs, file by file, and which runs they make up; propose patterns for others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from itertools import pairwise
+from typing import Any
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -21,7 +21,9 @@ from stallscope.parsers.inspected import InspectedFile, InspectedRun, Inspection
 from stallscope.parsers.inspection import inspect
 
 from .bars import show_progress
+from .inspect_proposals import command_for, print_proposals
 from .main import add_read_as, print_failures
+from .ranges import ranges
 
 # More rows are hard to read; JSON lists all files.
 _MOST_FILES = 40
@@ -65,12 +67,19 @@ def run(options: argparse.Namespace) -> int:
 def _print_json(found: Sequence[tuple[str, Inspection]]) -> None:
     document = {
         "schema_version": 1,
-        "files": [{"place": place, **asdict(one)} for place, seen in found for one in seen.files],
+        "files": [_file(place, seen, one) for place, seen in found for one in seen.files],
         "runs": [{"place": place, **asdict(one)} for place, seen in found for one in seen.runs],
         "warnings": [warning for _, seen in found for warning in seen.warnings],
     }
     json.dump(document, sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
+
+
+def _file(place: str, seen: Inspection, one: InspectedFile) -> dict[str, Any]:
+    file = {"place": place, **asdict(one)}
+    if one.proposal is not None:
+        file["proposal"]["command"] = command_for(place, seen, one.proposal.read_as)
+    return file
 
 
 def _print_seen(place: str, seen: Inspection, several: bool) -> None:
@@ -96,6 +105,7 @@ def _print_seen(place: str, seen: Inspection, several: bool) -> None:
         console.print(
             Text("\nno runs: no file here contains times of steps or epochs", style="dim")
         )
+    print_proposals(console, place, seen)
 
 
 def _table(files: Iterable[InspectedFile]) -> Table:
@@ -127,18 +137,6 @@ def _times(span: Span) -> str:
     start_day, begin = span.begin.rstrip("Z").split("T") if "T" in span.begin else ("", span.begin)
     last, end = span.end.rstrip("Z").split("T") if "T" in span.end else ("", span.end)
     return f"{begin}–{end}" if start_day == last else f"{start_day} {begin} – {last} {end}"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Format sorted numbers as ranges: ``0–3, 8``."""
-    if not numbers:
-        return ""
-    parts, first = [], numbers[0]
-    for number, after in [*pairwise(numbers), (numbers[-1], None)]:
-        if after != number + 1:
-            parts.append(f"{first}" if first == number else f"{first}–{number}")
-            first = after if after is not None else number
-    return ", ".join(parts)
 
 
 def _notes(files: Iterable[InspectedFile]) -> dict[str, list[str]]:

@@ -21,6 +21,7 @@ from stallscope.parsers.base import Parsed
 from stallscope.parsers.log_records import LogRecordsFormat
 from stallscope.parsers.named import by_name
 from stallscope.parsers.reading import Reading
+from stallscope.parsers.timestamps import written_at
 from stallscope.parsers.unpacking import in_utf8, unpacked_whole
 from stallscope.run import STEPS_SCHEMA
 
@@ -230,7 +231,8 @@ def _read_file(file: SourceFile, task: _Task) -> _FileResult:
     try:
         whole = unpacked_whole(file.where, file.read())
         parsed = reading.read_ahead(file.name, whole.data)
-        identified = reading.add_file(file.name, file.where, whole.data, parsed)
+        with written_at(file.modified_ns):
+            identified = reading.add_file(file.name, file.where, whole.data, parsed)
         if whole.truncated:
             reading.truncated(file.name)
         if isinstance(identified.format, LogRecordsFormat):

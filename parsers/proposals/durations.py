@@ -1,0 +1,104 @@
+"""Choose the duration of a step or an epoch among the durations in a line."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..blocks import Bools
+from .fields import WHOSE_TIMES, Fields
+from .kinds import FEWEST_LINES, Column, Floats, Kind
+from .roles import Unit
+
+# Stamps of whole seconds say something about durations only over a longer time.
+_ENOUGH_NS = 10 * 10**9
+# By how much a duration may differ from the time between stamps.
+_LEAST, _MOST = 0.4, 1.6
+
+
+def choose_duration(kind: Kind, fields: Fields) -> None:
+    """Choose the duration of a step, or of an epoch where each line is of another one."""
+    each_epoch = fields.epoch is not None and (fields.step is None or _changes(fields))
+    between = _between_stamps(fields, each_epoch=each_epoch)
+    for column in sorted(kind.having("duration"), key=lambda one: one.role.order):
+        if each_epoch and column.role.order == 0:
+            continue  # a step's
+        unit = _unit_of(column, fields, between)
+        if unit is not None:
+            _add(column, unit, fields, each_epoch=each_epoch, fits=between is not None)
+            return
+
+
+def _add(column: Column, unit: Unit, fields: Fields, *, each_epoch: bool, fits: bool) -> None:
+    """Add a duration to the fields, unless another one is better.
+
+    Args:
+        fits: whether it fits the timestamps.
+    """
+    apart = 1 if each_epoch or fits else fields.steps_apart()
+    if apart > 1 and column.role.order > 1:
+        fields.no_times = WHOSE_TIMES
+        return
+    if fields.epoch is not None and not each_epoch:
+        # With an epoch, a duration would be the epoch's.
+        if fields.ns is not None:
+            return
+        del fields.chosen["epoch"]
+        fields.notes.append("epochs are left out, so that the duration is read as a step's")
+    fields.chosen["ms" if unit == "ms" else "seconds"] = column
+    if unit == "unknown":
+        fields.notes.append("its durations have no unit: seconds are assumed")
+    if apart > 1 and column.role.order:
+        fields.notes.append(
+            f"a duration is read as that of 1 step; its lines are {apart:,} steps apart, and it may be "
+            "that of them all"
+        )
+
+
+def _changes(fields: Fields) -> bool:
+    """Whether nearly each line is of another epoch."""
+    assert fields.epoch is not None
+    first, then = fields.pairs()
+    return int((fields.epoch[then] != fields.epoch[first]).sum()) > 0.8 * len(first)
+
+
+def _unit_of(column: Column, fields: Fields, between: float | None) -> Unit | None:
+    """Return the unit of a column of durations, None if it has others.
+
+    Args:
+        between: the seconds of a step or an epoch by the timestamps.
+    """
+    values = column.floats()
+    if values is None or not (values > 0).any() or _adds_up(values, fields):
+        return None
+    if between is None:
+        return column.role.unit
+    usual = float(np.median(values))
+    units: tuple[Unit, ...] = ("seconds", "ms")
+    for unit in units if column.role.unit == "unknown" else (column.role.unit,):
+        ratio = usual / (1000 if unit == "ms" else 1) / between
+        # An epoch's line may leave out its validation, a step's line what is between steps.
+        if _LEAST <= ratio <= _MOST or (ratio < _LEAST and column.role.order == 0):
+            return unit
+    return None
+
+
+def _adds_up(values: Floats, fields: Fields) -> bool:
+    """Whether values are times since a start."""
+    first, then = fields.pairs()
+    rises: Bools = values[then] >= values[first]
+    grows = values[-1] > 3 * max(values[0], 1e-9)
+    return len(values) > FEWEST_LINES and bool(grows) and float(rises.mean()) > 0.95
+
+
+def _between_stamps(fields: Fields, *, each_epoch: bool) -> float | None:
+    """Return the seconds of a step or an epoch by the timestamps, None if they are too close."""
+    if fields.ns is None:
+        return None
+    number = fields.epoch if each_epoch else fields.step
+    if number is None:
+        return None
+    first, then = fields.pairs()
+    took, steps = fields.ns[then] - fields.ns[first], number[then] - number[first]
+    both = (took >= 0) & (steps > 0)
+    total, count = float(took[both].sum()), int(steps[both].sum())
+    return total / count / 1e9 if total >= _ENOUGH_NS else None
