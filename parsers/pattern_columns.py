@@ -37,7 +37,9 @@ MOST_DIGITS: Mapping[str, int] = {
 DURATIONS: Mapping[str, int] = {"seconds": 1, "ms": 1000}
 #: Fields with a fraction or an exponent.
 FLOATS = frozenset({"seconds", "mean_seconds", "ms", "data", "mean_data", "rate", "mean_rate"})
-MOST_FRACTION_DIGITS, MOST_EXPONENT_DIGITS = 12, 2
+MOST_FRACTION_DIGITS, MOST_EXPONENT_DIGITS = 20, 2
+# Numbers with more digits after the point are left to the expression.
+_MOST_READ_DIGITS = 12
 # Up to so many digits and such powers of ten, quotients and products of them are exact.
 _MOST_EXACT_DIGITS, _MOST_EXACT_POWER = 15, 22
 # Lines with more blanks are left to the expression.
@@ -189,12 +191,17 @@ class Walk:
 
     def _fraction(self, name: str, before: Ints) -> None:
         """Read the fraction and the exponent of a number whose integer part has so many digits."""
-        value, count = self._block.numbers(self._at + 1, MOST_FRACTION_DIGITS)
+        value, count = self._block.numbers(self._at + 1, _MOST_READ_DIGITS)
         count = np.where(self._block.bytes[self._at] == ord("."), count, 0)
         whole = self._fields[name] * 10**count + np.where(count > 0, value, 0)
         self._at = self._at + np.where(count > 0, count + 1, 0)
+        whole_read = (count < _MOST_READ_DIGITS) | ~self._block.is_digit(self._at)
         power = self._exponent() - count
-        exact = (before + count <= _MOST_EXACT_DIGITS) & (np.abs(power) <= _MOST_EXACT_POWER)
+        exact = (
+            whole_read
+            & (before + count <= _MOST_EXACT_DIGITS)
+            & (np.abs(power) <= _MOST_EXACT_POWER)
+        )
         unit = 10.0 ** np.minimum(np.abs(power), _MOST_EXACT_POWER)
         self._fields[name] = np.where(power < 0, whole / unit, whole * unit)
         self._keep(exact)

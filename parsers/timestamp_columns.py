@@ -6,6 +6,7 @@ digits. Rare forms are marked as unclear, and the caller reads them one by one.
 
 from __future__ import annotations
 
+import re
 import string
 from calendar import isleap
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ _MOST_SECOND_DIGITS, _MOST_FRACTION_DIGITS = 10, 12
 _MILLISECOND_DIGITS = 3
 # The most blanks and brackets before the timestamp at the start of a line.
 _MOST_BEFORE = 8
+_BEFORE = re.compile(rb"[\s\[]")
 _DAY_MINUTES = 1440
 _DAY_NS = 86_400 * _SECOND_NS
 _GOES_ON = np.isin(np.arange(256), list((string.ascii_letters + string.digits + "_.,").encode()))
@@ -240,8 +242,8 @@ def _days(block: Block, at: Ints, form: _Form) -> tuple[Ints, Bools]:
 
 @lru_cache(maxsize=1024)
 def _day(midnight: bytes) -> int | None:
-    # " [26/11/21" would be a short date after what may stand before one.
-    timestamp = read_moment(midnight) if midnight[:1].isalnum() else None
+    # What is before a timestamp would make another form of it.
+    timestamp = None if _BEFORE.match(midnight) else read_moment(midnight)
     return None if timestamp is None else timestamp.ns
 
 
