@@ -36,7 +36,7 @@ from .base import Parsed, Parser
 from .epochs_only import clock_facts, epochs_log, epochs_table, in_one_file, rank_in, rounded_to
 from .pattern import Pattern, by_rank, timestamp_at
 from .pattern_columns import Column
-from .printed_steps import UNLABELLED, Meaning, logs_of
+from .printed_steps import UNLABELLED, Meaning, logs_of, with_year_note
 from .printed_steps.epochs import Epochs, epochs_as_printed, epochs_between_lines
 
 KNOWN_FROM = "lines of the given pattern"
@@ -79,7 +79,8 @@ class LinePatternParser(Parser):
             raise UnreadableError(f"{path}: no line matches the pattern: {self.pattern.text!r}")
         if has_steps:
             return in_one_file(logs_of(path, data, columns, _MEANING), len(data))
-        return in_one_file(_epoch_logs(path, by_rank(columns)), len(data))
+        first, *others = _epoch_logs(path, by_rank(columns))
+        return in_one_file([with_year_note(first, columns), *others], len(data))
 
 
 def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Parsed]:

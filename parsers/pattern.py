@@ -188,6 +188,15 @@ def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
     }
 
 
+def year_note(columns: Mapping[str, Column]) -> str | None:
+    """Say which year is assumed for timestamps that have none; None if all have one."""
+    without = np.flatnonzero(columns["timed"] & ~columns["year_known"])
+    if not len(without):
+        return None
+    first = timestamp_at(columns, int(without[0]))
+    return f"the timestamps have no year: the first is assumed to be of {first.text[:4]}"
+
+
 def timestamp_at(columns: Mapping[str, Column], at: int) -> Timestamp:
     """Return the timestamp of one line, which has one."""
     known = (columns[name][at].item() for name in _TIMESTAMP[1:])

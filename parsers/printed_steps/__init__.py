@@ -11,6 +11,6 @@ start and end, and for how long its steps waited for data where lines say that.
 - ``rates`` tells whether a rate is that of one rank or of all ranks.
 """
 
-from .parser import UNLABELLED, Meaning, PrintedStepsParser, logs_of
+from .parser import UNLABELLED, Meaning, PrintedStepsParser, logs_of, with_year_note
 
-__all__ = ["UNLABELLED", "Meaning", "PrintedStepsParser", "logs_of"]
+__all__ = ["UNLABELLED", "Meaning", "PrintedStepsParser", "logs_of", "with_year_note"]

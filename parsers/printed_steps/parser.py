@@ -24,7 +24,7 @@ from ..epochs_only import (
     rounded_to,
     windows_table,
 )
-from ..pattern import Pattern, by_rank, first_in, timestamp_at
+from ..pattern import Pattern, by_rank, first_in, timestamp_at, year_note
 from ..pattern_columns import Column
 from ..world_size import in_words
 from .durations import Durations, Value, durations
@@ -132,10 +132,19 @@ def logs_of(
     known = {"known_from": meaning.known_from, "batch_size": settings.rank_batch, **ranks.facts}
     facts = {name: value for name, value in known.items() if value is not None}
     took = {} if epochs is None else ranks.split(epochs)
-    return [
+    first, *others = (
         _log(path, rank, own, took.get(rank), meaning, settings, zero, facts)
         for rank, own in lines.items()
-    ]
+    )
+    return [with_year_note(first, columns), *others]
+
+
+def with_year_note(log: Parsed, columns: Mapping[str, Column]) -> Parsed:
+    """Say in a log that the year of its lines' timestamps is assumed, if they have none."""
+    note = year_note(columns)
+    if note is None:
+        return log
+    return replace(log, problems=(*log.problems, Problem(log.log.path, note)))
 
 
 def _log(
