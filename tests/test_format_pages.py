@@ -52,7 +52,7 @@ def test_the_example_of_a_pattern_is_read_by_it() -> None:
     for pattern in patterns:
         (log,) = holds(by_name(pattern), data)
         assert log.log.facts["step_ms"] == 25.0
-        assert log.intervals["kind"].to_pylist() == ["window", "window", "epoch"]
+        assert log.intervals["kind"].to_pylist() == ["window", "window", "window", "epoch"]
     proposed = Proposer().propose("train.log", data)
     assert isinstance(proposed, Proposal)
     assert [proposed.read_as] == patterns[1:]

@@ -269,12 +269,12 @@ def test_a_pattern_is_proposed_and_its_command_works_at_once(
     printed = capsys.readouterr().out
     text = " ".join(printed.split())
     assert "would read my run.log: 400 lines (100% of their kind), rank 0, steps 0–399" in text
-    assert "500.5 ± 0.5 ms per step" in text
+    assert "500.50 ± 0.05 ms per step" in text
     assert "no runs: no file here" in text
     ((program, *words),) = commands_in(printed)
     assert (program, words[:2]) == ("stallscope", ["report", str(path)])
     assert main(words) == 0
-    assert "500.5 ± 0.5 ms" in capsys.readouterr().out
+    assert "500.50 ± 0.05 ms" in capsys.readouterr().out
     (file,) = as_json(capsys, str(path))["files"]
     proposal = file["proposal"]
     assert shlex.split(proposal["command"]) == [program, *words]

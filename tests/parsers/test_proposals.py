@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from support.work import calls_of
 
 from stallscope.parsers.inspected import Proposal
-from stallscope.parsers.line_pattern import PREFIX, LinePatternParser
+from stallscope.parsers.line_pattern import LinePatternParser
+from stallscope.parsers.pattern import PREFIX
 from stallscope.parsers.proposals import NoProposal, Proposer
 from stallscope.parsers.proposals.lines import SAMPLE_BYTES
 
@@ -536,8 +537,10 @@ def checked(data: bytes) -> None:
     """Propose a pattern: if there is one, it reads the lines as said."""
     found = Proposer().propose("run.log", data)
     if isinstance(found, Proposal):
-        parser = LinePatternParser(found.read_as.removeprefix(PREFIX))
-        assert len(parser.all_columns("run.log", data)["timed"]) == found.lines > 0
+        pattern = LinePatternParser(found.read_as.removeprefix(PREFIX)).pattern
+        columns = pattern.all_columns(data)
+        assert columns is not None
+        assert len(columns["timed"]) == found.lines > 0
         assert found.step_ms is not None or found.epoch_s is not None
 
 

@@ -171,7 +171,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         precision_ms=float(run.fact("window_precision_ms") or 0.0),
         warm_up_steps=int(whole.steps[is_warm_up].sum()),
         is_warm_up=is_warm_up,
-        step=_step(whole, steady),
+        step=_step(whole, steady, float(run.fact("step_precision_ms") or 0.0)),
         input_ms=input_ms,
         input_share=share,
         changes=_changes(whole, steady),
@@ -219,10 +219,17 @@ def _over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
     )
 
 
-def _step(whole: RankWindows, steady: Bools) -> StepTime:
-    """Return the mean over steps; its interval is that of windows, which are of nearly equal length."""
+def _step(whole: RankWindows, steady: Bools, rounded_ms: float) -> StepTime:
+    """Return the mean over steps; its interval is that of windows, which are of nearly equal length.
+
+    Args:
+        whole: the windows.
+        steady: those without warm-up.
+        rounded_ms: half of what the mean is rounded to, milliseconds.
+    """
     own, weights = whole.ms[steady], whole.steps[steady]
-    mean, windows = float(np.average(own, weights=weights)), mean_with_interval(own)
+    mean = float(np.average(own, weights=weights))
+    windows = mean_with_interval(own).widened(rounded_ms)
     p50, p95, p99 = (float(one) for one in np.percentile(own, (50, 95, 99)))
     ci95 = None
     if windows.ci95 is not None:
