@@ -80,6 +80,7 @@ def epochs_log(
     part: int = 0,
     run_id: str = "",
     end: int | None = None,
+    validations: Iterable[tuple[int | None, int, int]] = (),
     problems: Iterable[Problem] = (),
 ) -> Parsed:
     """Make a log of epochs.
@@ -87,8 +88,10 @@ def epochs_log(
     Args:
         run_id: where the log knows it; otherwise it is made of the place.
         end: nanoseconds on the log's clock at which the job ended, where that is known.
+        validations: the epoch of each, where that is known, its start and its end.
     """
     rows = _rows(rank, epochs)
+    rows += [(rank, "validation", *one) for one in validations]
     if end is not None:
         rows.append((rank, "end", None, end, end))
     return Parsed(

@@ -14,6 +14,7 @@ from .keras_output import KerasOutputParser
 from .kineto import KinetoParser
 from .log_records import LogRecordsFormat
 from .mlflow_metrics import MlflowMetricsParser
+from .mlperf.parser import MlperfParser
 from .network_check import NetworkCheckFormat
 from .spark_events import SparkEventsFormat
 from .spark_output import SparkOutputFormat
@@ -30,6 +31,7 @@ PARSERS: tuple[Parser, ...] = (
     EhealthParser(),
     HorovodRunnerParser(),
     TimeHistoryParser(),
+    MlperfParser(),
     KerasOutputParser(),
 )
 

@@ -21,9 +21,10 @@ from ..epochs_only import (
     epochs_table,
     in_one_file,
     rank_in,
-    rounded_to,
     windows_table,
 )
+from ..mlperf.completing import completed
+from ..mlperf.marks import SIZE_FROM, logged
 from ..pattern import Pattern, by_rank
 from ..pattern_columns import Column
 from ..timestamps import Timestamp
@@ -89,18 +90,25 @@ def logs_of(
     Raises:
         UnreadableError: if their times are none of steps.
     """
-    printed_by = _Ranks.of(path, data, columns)
+    mlperf = logged(data)
+    printed_by = _Ranks.of(path, data, columns, mlperf.settings.size)
     lines = {rank: step_lines(own) for rank, own in printed_by.columns.items()}
     zero = min(
         (int(ns[0]) for one in lines.values() if (ns := one.stamps_ns) is not None), default=0
     )
     settings = printed_settings(data, printed_by.size)
-    known = {"known_from": known_from, "batch_size": settings.rank_batch, **printed_by.facts}
+    known = {
+        "known_from": known_from,
+        "batch_size": settings.rank_batch,
+        **mlperf.settings.facts,
+        **printed_by.facts,
+    }
     facts = {name: value for name, value in known.items() if value is not None}
-    return [
+    logs = [
         _log(path, rank, own, value, rate_samples(own, settings), zero, facts)
         for rank, own in lines.items()
     ]
+    return completed(logs, mlperf, zero)
 
 
 def _log(
@@ -116,7 +124,7 @@ def _log(
     first_epoch = 1 if lines.of("epoch") is not None and lines.columns["epoch"].min() == 1 else 0
     tables, facts = [], {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
     if found is not None:
-        facts |= _step_facts(found)
+        facts |= found.facts
         tables.append(_windows(path, rank, lines, found, zero, first_epoch))
     epochs = None
     if lines.of("epoch") is not None:
@@ -139,8 +147,17 @@ class _Ranks:
     facts: Mapping[str, Any]
 
     @classmethod
-    def of(cls, path: str, data: bytes, columns: Mapping[str, Column]) -> _Ranks:
-        """Find the ranks by launchers' labels, else by the path, else by what the program says."""
+    def of(
+        cls, path: str, data: bytes, columns: Mapping[str, Column], in_mlperf: int | None
+    ) -> _Ranks:
+        """Find the ranks by launchers' labels, else by the path, else by what the program says.
+
+        Args:
+            path: the file.
+            data: its content.
+            columns: fields of its lines.
+            in_mlperf: the number of ranks in MLPerf's metadata.
+        """
         said, by_path = in_words(data), rank_in(path)[0]
         found = by_rank(columns)
         labelled = [rank for rank in found if rank >= 0]
@@ -157,20 +174,10 @@ class _Ranks:
             found = {own or 0: found[UNLABELLED]}
             if by_path is None and said.rank is not None:
                 facts["rank_from"] = RANK_FROM_WORDS
+        if size is None and in_mlperf is not None:
+            size = in_mlperf
+            facts["size_from"] = SIZE_FROM
         return cls(found, size, facts if size is None else {"size": size, **facts})
-
-
-def _step_facts(found: Durations) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "precision": f"{found.precision}, to {rounded_to(1e3 * found.half_s)}",
-        "windows": found.found,
-        "window_precision_ms": 1e3 * found.half_s,
-        "step_ms": 1e3 * found.mean_s,
-        "step_precision_ms": 1e3 * found.mean_half_s,
-    }
-    if found.mean_data_s is not None:
-        facts["data_ms"] = 1e3 * found.mean_data_s
-    return facts
 
 
 def _clock_facts(lines: StepLines, zero: int) -> dict[str, Any]:

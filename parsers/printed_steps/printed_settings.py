@@ -11,6 +11,8 @@ _HEAD_BYTES = 1 << 20
 _IS = rb"[\"']?\]?\s{0,40}(?:[:=]|is|\|)\s{0,40}[\"']?(\d{1,8})\b(?!\.\d)"
 _WHOLE = (
     re.compile(rb"(?:global|total|effective)[_ -]?(?:train[_ -]?)?batch[_ -]?size" + _IS, re.I),
+    # MLPerf's loggers.
+    re.compile(rb'\bglobal_batch_size(?:", |: \{)"value": (\d{1,8})\b(?!\.\d)'),
     # tf_cnn_benchmarks: "Batch size:  256 global".
     re.compile(rb"batch size:\s{0,20}(\d{1,8}) global\b", re.I),
 )

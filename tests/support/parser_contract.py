@@ -103,6 +103,7 @@ SAMPLES: dict[str, Callable[[Path], bytes]] = {
     "ehealth": _ehealth,
     "horovod-runner": _horovod_runner,
     "time-history": _time_history,
+    "mlperf": lambda _: (HERE / "printed" / "mlperf-logging-4.1.68.txt").read_bytes(),
     "keras-output": lambda _: (HERE / "printed" / "horovodrun-stamped.txt").read_bytes(),
     "kineto": _kineto,
     "tensorboard": lambda _: _neighbour("tfevents-keras.gz"),
