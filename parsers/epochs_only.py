@@ -25,14 +25,10 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 
 from .base import Parsed
 from .blocks import Ints
+from .rank_names import rank_in as rank_in
+from .rank_names import ranks_in
 from .timestamps import Timestamp
 
-# The file or folder of a rank: rank.3/stdout (horovodrun, Open MPI 4), F.prterun-host-17@1.3.out (5),
-# attempt_0/3/stdout.log (torchrun).
-_RANK_IN_PATH = re.compile(
-    r"(?:^|(?<=/))rank[._-]?(\d{1,6})(?=[/._-]|$)|(?<=@1\.)(\d{1,6})(?=\.)"
-    r"|(?:(?<=/attempt_\d/)|(?<=^attempt_\d/))(\d{1,6})(?=/std(?:out|err)\.log$)"
-)
 #: Where a file's rank is known from, if only its lines say it.
 RANK_FROM_WORDS = "what the log says"
 # Facts about a run that MLflow has for printed logs, too.
@@ -191,14 +187,6 @@ def _no_rows(schema: pa.Schema) -> pa.Table:
     return schema.empty_table()
 
 
-def rank_in(path: str) -> tuple[int | None, str]:
-    """Return the rank in a path, and the path without it: the same for all ranks of a job."""
-    found = _RANK_IN_PATH.search(path)
-    if found is None:
-        return None, path
-    return int(found[found.lastindex or 0]), path[: found.start()] + path[found.end() :]
-
-
 def size_in(name: str) -> int | None:
     """Return the number of processes in a name (``vgg16-np8``, ``8-ranks``), None without one."""
     found = _SIZE_IN_NAME.search(name)
@@ -253,11 +241,17 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     """
     by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
     by_run: dict[str, list[Parsed]] = defaultdict(list)
+    places = ranks_in(where for where, _ in found)
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for where, log in found:
+        ranks[where].add(log.log.rank)
     for where, log in ((where, _sized(where, log)) for where, log in found):
         if log.run_id:
             by_run[log.run_id].append(log)
         else:
-            by_place[rank_in(where)[1], log.log.facts.get("repeat")].append(log)
+            rank, place = places[where]
+            own = _of_rank(log, rank) if rank is not None and ranks[where] == {0} else log
+            by_place[place, log.log.facts.get("repeat")].append(own)
     runs = [log for logs in by_run.values() for log in logs if "known_from" in log.log.facts]
     if len(by_run) == 1 and by_place:
         ((mlflow, *_),) = by_run.values()
@@ -271,6 +265,19 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     if not runs and not named and by_run:
         raise NotFoundError(next(iter(by_run.values()))[0].problems[0].what)
     return [*runs, *named]
+
+
+def _of_rank(log: Parsed, rank: int) -> Parsed:
+    """Return a log of the rank that its file is of, if only the files next to it tell that."""
+    if rank == log.log.rank or "rank_from" in log.log.facts:
+        return log
+    at = log.intervals.schema.get_field_index("rank")
+    column = pa.repeat(pa.scalar(rank, pa.int32()), log.intervals.num_rows)
+    return replace(
+        log,
+        log=replace(log.log, rank=rank),
+        intervals=log.intervals.set_column(at, "rank", column),
+    )
 
 
 def _sized(where: str, log: Parsed) -> Parsed:
