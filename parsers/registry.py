@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .autotune import AutotuneFormat
 from .base import EmbeddedFormat, Format, Parser
+from .dftracer.parser import DftracerParser
 from .ehealth import EhealthParser
 from .flight_recorder import FlightRecorderFormat
 from .horovod_log import HorovodLogFormat
@@ -27,6 +28,7 @@ PARSERS: tuple[Parser, ...] = (
     StepLogParser(),
     MlflowMetricsParser(),
     KinetoParser(),
+    DftracerParser(),
     TensorboardParser(),
     EhealthParser(),
     HorovodRunnerParser(),

@@ -106,6 +106,7 @@ SAMPLES: dict[str, Callable[[Path], bytes]] = {
     "mlperf": lambda _: (HERE / "printed" / "mlperf-logging-4.1.68.txt").read_bytes(),
     "keras-output": lambda _: (HERE / "printed" / "horovodrun-stamped.txt").read_bytes(),
     "kineto": _kineto,
+    "dftracer": lambda _: (HERE / "dftracer" / "trace-0-of-2.pfw").read_bytes(),
     "tensorboard": lambda _: _neighbour("tfevents-keras.gz"),
     PATTERN: _pattern,
 }
