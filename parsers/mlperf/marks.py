@@ -100,8 +100,8 @@ class Fit:
     blocks: list[Block] = field(default_factory=list)
     steps: list[Point] = field(default_factory=list)
     samples: list[Point] = field(default_factory=list)
-    #: Whether the lines of a throughput are there.
-    has_throughput: bool = False
+    #: Per second, of samples or tokens, on one rank or all.
+    throughputs: list[float] = field(default_factory=list)
     #: Spans that began again before they had ended.
     mixed: int = 0
     _open: dict[tuple[str, int | None], Event] = field(default_factory=dict)
@@ -171,7 +171,9 @@ class Fit:
         elif kind in ("epoch", "block", "eval") and edge in ("start", "stop"):
             self._edge(kind, edge, event)
         elif event.key == "tracked_stats" and isinstance(event.value, dict):
-            self.has_throughput |= "throughput" in event.value
+            rate = event.value.get("throughput")
+            if isinstance(rate, (int, float)) and rate > 0:
+                self.throughputs.append(float(rate))
         self._count(event)
 
     def _stop(self, ns: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from stallscope.errors import UnreadableError
@@ -30,6 +31,11 @@ KNOWN_FROM = "what MLPerf's logger printed"
 
 # Of so few steps an epoch tells too little.
 _FEWEST_STEPS = 5
+# A throughput is that of samples if it is theirs to this factor.
+_ABOUT = 1.25
+_DISAGREE = (
+    "the samples of an epoch and the throughput that are logged disagree; step times are left out"
+)
 _MIXED = (
     "several ranks print into this file without labels: spans are from the first to the last rank"
 )
@@ -100,13 +106,15 @@ def _log(
 ) -> Parsed:
     resolution = max(marks.resolution_ns for marks in found.ranks.values())
     windows = steps.windows(fit, found.settings.global_batch, resolution)
+    timed = windows[0].facts if windows else _sample_facts(fit, found.settings)
     known = {
         **facts,
         **clock_facts(Timestamp(zero, True, resolution), zero),
-        **_precision_facts(fit, found.settings, resolution),
+        **_precision_facts(fit, resolution),
+        **(timed or {}),
     }
-    if windows is not None:
-        known |= windows[0].facts
+    if timed is None:
+        known.pop("training_samples", None)
     if fit.single_epochs:
         known["first_epoch"] = min(fit.single_epochs).number - fit.first
     log = epochs_log(
@@ -118,7 +126,7 @@ def _log(
         ended=fit.stop is not None,
         end=None if fit.stop is None else max(fit.stop - zero, 0),
         validations=fit.validations_since(zero),
-        problems=[Problem(path, what) for what in _problems(fit, windows is not None)],
+        problems=[Problem(path, what) for what in _problems(fit, timed)],
     )
     if windows is None:
         return log
@@ -126,36 +134,56 @@ def _log(
     return replace(log, intervals=pa.concat_tables([log.intervals, table]))
 
 
-def _precision_facts(fit: Fit, settings: Settings, resolution_ns: int) -> dict[str, Any]:
-    """Return the source of times and how precise they are, where no events say numbers of steps."""
+def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:
+    """Return how precise times are where no events say numbers of steps."""
     to = rounded_to(resolution_ns / 1e6)
-    epochs = fit.single_epochs
-    # Epochs of a block follow each other, with evaluations between them.
-    spans = [(one.end - one.begin, 1) for one in epochs]
-    spans = spans or [(block.span.end - block.span.begin, block.epochs) for block in fit.blocks]
-    if not spans:
-        return {"precision": f"the whole run, to {to}"}
-    facts: dict[str, Any] = {
-        "precision": f"epochs, to {to}" if epochs else f"blocks of epochs, to {to}"
-    }
-    if epochs:
-        facts["epoch_precision_ms"] = resolution_ns / 1e6
-    if settings.samples is None or settings.global_batch is None:
-        return facts
+    if fit.single_epochs:
+        return {"precision": f"epochs, to {to}", "epoch_precision_ms": resolution_ns / 1e6}
+    return {"precision": f"blocks of epochs, to {to}" if fit.blocks else f"the whole run, to {to}"}
+
+
+def _epochs_per_ns(fit: Fit, settings: Settings) -> float | None:
+    """Return how many epochs pass in a nanosecond, without evaluations; None where that is unknown."""
+    spans = [(one.end - one.begin, 1) for one in fit.single_epochs]
+    # Some programs count a block's samples and call them epochs.
+    most = settings.samples or 0
+    blocks = [one for one in fit.blocks if one.epochs < most]
+    spans = spans or [(one.span.end - one.span.begin, one.epochs) for one in blocks]
     # The first steps compile and fill caches.
     counted = spans[1:] or spans
-    steps = settings.samples / settings.global_batch
-    step_ms = sum(ns for ns, _ in counted) / 1e6 / sum(count for _, count in counted) / steps
-    if steps >= _FEWEST_STEPS:
-        # The last batch of an epoch is left out or smaller: an epoch has up to one step more or less.
-        facts |= {"step_ms": step_ms, "step_precision_ms": step_ms / steps}
-    return facts
+    took = sum(ns for ns, _ in counted)
+    return sum(count for _, count in counted) / took if took else None
 
 
-def _problems(fit: Fit, has_windows: bool) -> Iterator[str]:
+def _sample_facts(fit: Fit, settings: Settings) -> dict[str, Any] | None:
+    """Return the time of a step by the samples of steps and epochs; None if these cannot be right."""
+    epochs = _epochs_per_ns(fit, settings)
+    if epochs is None or settings.samples is None:
+        return {}
+    rate = settings.samples * epochs * 1e9
+    if fit.throughputs and not 1 / _ABOUT < float(np.median(fit.throughputs)) / rate < _ABOUT:
+        # Some programs log the number of batches as that of samples, or the rate of one rank.
+        return None
+    steps = settings.samples / settings.global_batch if settings.global_batch else 0
+    if steps < _FEWEST_STEPS:
+        return {}
+    # The last batch of an epoch is left out or smaller: an epoch has up to one step more or less.
+    step_ms = 1 / (epochs * steps * 1e6)
+    return {"step_ms": step_ms, "step_precision_ms": step_ms / steps}
+
+
+def _problems(fit: Fit, timed: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield what is not known.
+
+    Args:
+        fit: the training.
+        timed: what is known of its steps; None if samples and throughput disagree.
+    """
     if fit.mixed:
         yield _MIXED
     if fit.blocks and not fit.single_epochs:
-        yield "blocks of several epochs are logged, and not how long each epoch took"
-    if fit.has_throughput and not has_windows:
+        yield "blocks are logged, and not how long each epoch took"
+    if timed is None:
+        yield _DISAGREE
+    elif fit.throughputs and not timed:
         yield _NO_STEPS

@@ -129,11 +129,36 @@ def test_a_block_of_several_epochs_is_not_divided(tmp_path: Path) -> None:
         lines.append(mllog(first * 20_000 + 60_000, "block_stop", first_epoch_num=first))
     run = run_of(tmp_path, "\n".join(lines))
     assert rows(run, "epoch") == []
-    assert "blocks of several epochs" in str(run.problems[0])
+    assert "blocks are logged, and not how long each epoch took" in str(run.problems[0])
     assert epoch_times_of(run).step_ms == pytest.approx(150)
     assert run.status == "open"
     one_each = "\n".join(lines).replace('"epoch_count": 4', '"epoch_count": 1')
     assert seconds(run_of(tmp_path, one_each), "epoch") == [(0, 60.0), (4, 60.0)]
+
+
+def test_samples_that_are_called_epochs_are_none(tmp_path: Path) -> None:
+    """Some programs count the samples of a block in ``epoch_count``."""
+    lines = [mllog(0, "global_batch_size", 28), mllog(0, "train_samples", 168)]
+    for first in (3_360, 6_720):
+        lines.append(mllog(4 * first, "block_start", first_epoch_num=first, epoch_count=3_360))
+        lines.append(mllog(4 * first + 12_000, "block_stop", first_epoch_num=first))
+    run = run_of(tmp_path, "\n".join([mllog(0, "run_start"), *lines]))
+    assert rows(run, "epoch") == []
+    assert epoch_times_of(run).step_ms is None
+
+
+@pytest.mark.parametrize(("rate", "agrees"), [(3_150.0, True), (400.0, False), (9e5, False)])
+def test_a_throughput_confirms_the_samples_of_an_epoch(
+    rate: float, agrees: bool, tmp_path: Path
+) -> None:
+    # 25,600 samples in 8 s.
+    lines = [one.replace(', "step_num"', ', "other"') for one in job(points=False)]
+    lines += [mllog(9_000 + at, "tracked_stats", {"throughput": rate}, step=at) for at in (1, 2)]
+    run = run_of(tmp_path, "\n".join(lines))
+    assert len(rows(run, "epoch")) == 3
+    assert (epoch_times_of(run).step_ms is not None) == agrees
+    assert (run.fact("training_samples") is not None) == agrees
+    assert ["disagree" in str(one) for one in run.problems] == ([] if agrees else [True])
 
 
 @pytest.mark.parametrize(
