@@ -360,12 +360,23 @@ def _fetched(file: SourceFile) -> SourceFile:
     """Return a file of another place in memory, whose parts are read one by one."""
     if file.size > _MOST_REMOTE_BYTES:
         raise UnreadableError("a large archive at another place; collect it first")
-    data = file.read()
-    return replace(file, size=len(data), read_range=partial(_part, data))
+    return replace(file, read_range=_Whole(file))
 
 
-def _part(data: bytes, start: int, end: int | None) -> bytes:
-    return data[start:end]
+@dataclass
+class _Whole:
+    """A file of another place in memory; another machine reads it again."""
+
+    file: SourceFile
+    data: bytes | None = None
+
+    def __call__(self, start: int, end: int | None) -> bytes:
+        if self.data is None:
+            self.data = self.file.read()
+        return self.data[start:end]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file, "data": None}
 
 
 def _unreadable(what: str, _start: int, _end: int | None) -> bytes:

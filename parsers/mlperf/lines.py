@@ -34,8 +34,8 @@ _FORMS = (
         rb"(?P<key>\w{1,80})(?::[ \t]?(?P<value>\S.{0,4000})?)?"
     ),
 )
-#: The start of a line in any of the forms.
-LINE = re.compile(b"|".join(re.sub(rb"\?P<\w+>", b"?:", form.pattern) for form in _FORMS))
+#: A line of a training: other tools log only readings of power in the same form.
+LINE = re.compile(rb":::ML(?:L|LOG|Pv0\.\d\.\d) [^\n]{0,200}?\b(?:%s)\b" % "|".join(_KEYS).encode())
 _WANTED = re.compile(rb"\b(?:%s)\b" % "|".join(_KEYS).encode())
 _FILTER = LineFilter((START,), _WANTED.search)
 _DECODER = json.JSONDecoder()

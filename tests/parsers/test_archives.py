@@ -128,6 +128,12 @@ def test_an_archive_at_another_place_is_read_too(tmp_path: Path) -> None:
     path = packed(tmp_path / "logs.tar.gz", files_in(tree(tmp_path / "plain")))
     members = with_members(Files(str(path)).files(), local=False)
     assert [file.read() for file in members] == [data for _, data in files_in(tmp_path / "plain")]
+    # What executors get is where it is, not what is in it.
+    noise = packed(tmp_path / "noise.tar.gz", [("a.log", os.urandom(1 << 20))])
+    (file,) = with_members(Files(str(noise)).files(), local=False)
+    sent = pickle.dumps(file)
+    assert len(sent) < 10_000
+    assert pickle.loads(sent).read() == file.read()
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

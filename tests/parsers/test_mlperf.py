@@ -278,6 +278,12 @@ def test_steps_that_a_program_prints_get_mlperfs_settings_and_evaluations(
     assert run.status == "completed"
 
 
+def test_readings_of_power_are_no_training() -> None:
+    data = "\n".join(mllog(at, "power_reading", 512.5) for at in range(9)).encode()
+    assert not MlperfParser().recognises("node_0.txt", data)
+    assert MlperfParser().recognises("node_0.txt", data + REAL.encode())
+
+
 def test_lines_without_a_duration_are_reported() -> None:
     with pytest.raises(UnreadableError, match="no start and end of anything"):
         MlperfParser().parse("it", mllog(0, "global_batch_size", 256).encode())
