@@ -34,8 +34,12 @@ _FORMS = (
         rb"(?P<key>\w{1,80})(?::[ \t]?(?P<value>\S.{0,4000})?)?"
     ),
 )
+# What trainings log before that, from every node.
+_BEFORE = ("submission_org", "cache_clear", "seed", "init_start", "init_stop")
 #: A line of a training: other tools log only readings of power in the same form.
-LINE = re.compile(rb":::ML(?:L|LOG|Pv0\.\d\.\d) [^\n]{0,200}?\b(?:%s)\b" % "|".join(_KEYS).encode())
+LINE = re.compile(
+    rb":::ML(?:L|LOG|Pv0\.\d\.\d) [^\n]{0,200}?\b(?:%s)\b" % "|".join((*_KEYS, *_BEFORE)).encode()
+)
 _WANTED = re.compile(rb"\b(?:%s)\b" % "|".join(_KEYS).encode())
 _FILTER = LineFilter((START,), _WANTED.search)
 _DECODER = json.JSONDecoder()
