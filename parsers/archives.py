@@ -41,6 +41,7 @@ _MOST_HELD_BYTES = 64 << 20
 _MOST_REMOTE_BYTES = 1 << 30
 _ENCRYPTED = 1
 _HEAD_BYTES = 16
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SLASHES = re.compile(r"[/\\]")
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError)
 _UNSUPPORTED = (NotImplementedError, RuntimeError)
@@ -342,8 +343,9 @@ def _members(file: SourceFile, local: bool) -> list[SourceFile]:
 
 
 def _named_safely(member: Member) -> Member:
-    """Return a member without what in its name leads out of the archive."""
-    parts = [part for part in _SLASHES.split(member.name) if part not in ("", ".", "..")]
+    """Return a member without what in its name leads out of the archive or is no text."""
+    text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", member.name)
+    parts = [part for part in _SLASHES.split(text) if part not in ("", ".", "..")]
     name = "/".join(parts) or "unnamed"
     if is_archive(name):
         return member._replace(name=name, problem="it is an archive in an archive; unpack it")

@@ -194,10 +194,18 @@ def test_links_and_devices_are_no_files(
 
 @pytest.mark.parametrize("ending", ["tar", "tar.gz", "zip"])
 def test_names_never_lead_out_of_the_archive(ending: str, tmp_path: Path) -> None:
-    names = ["../../up.log", "/etc/passwd", "a/../../b.log", "..\\..\\c.log", "./d.log", ".."]
+    names = [
+        "../../up.log",
+        "/etc/passwd",
+        "a/../../b.log",
+        "..\\..\\c.log",
+        "./d.log",
+        "..",
+        "e\n.log",
+    ]
     path = packed(tmp_path / f"logs.{ending}", [(name, b"text") for name in names])
     assert [file.name.removeprefix(f"{path.name}/") for file in listed(path)] == [
-        *("up.log", "etc/passwd", "a/b.log", "c.log", "d.log", "unnamed")
+        *("up.log", "etc/passwd", "a/b.log", "c.log", "d.log", "unnamed", "e\ufffd.log")
     ]
     assert sorted(one.name for one in tmp_path.iterdir()) == [path.name]
 
