@@ -25,15 +25,11 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 
 from .base import Parsed
 from .blocks import Ints
+from .rank_names import rank_in as rank_in
+from .rank_names import ranks_in
 from .timestamps import Timestamp
 from .world_size import in_words
 
-# The file or folder of a rank: rank.3/stdout (horovodrun, Open MPI 4), F.prterun-host-17@1.3.out (5),
-# attempt_0/3/stdout.log (torchrun).
-_RANK_IN_PATH = re.compile(
-    r"(?:^|(?<=/))rank[._-]?(\d{1,6})(?=[/._-]|$)|(?<=@1\.)(\d{1,6})(?=\.)"
-    r"|(?:(?<=/attempt_\d/)|(?<=^attempt_\d/))(\d{1,6})(?=/std(?:out|err)\.log$)"
-)
 #: Where a file's rank is known from, if only its lines say it.
 RANK_FROM_WORDS = "what the log says"
 # Facts about a run that MLflow has for printed logs, too.
@@ -83,6 +79,7 @@ def epochs_log(
     part: int = 0,
     run_id: str = "",
     end: int | None = None,
+    validations: Iterable[tuple[int | None, int, int]] = (),
     problems: Iterable[Problem] = (),
 ) -> Parsed:
     """Make a log of epochs.
@@ -90,8 +87,10 @@ def epochs_log(
     Args:
         run_id: where the log knows it; otherwise it is made of the place.
         end: nanoseconds on the log's clock at which the job ended, where that is known.
+        validations: the epoch of each, where that is known, its start and its end.
     """
     rows = _rows(rank, epochs)
+    rows += [(rank, "validation", *one) for one in validations]
     if end is not None:
         rows.append((rank, "end", None, end, end))
     return Parsed(
@@ -221,14 +220,6 @@ def _no_rows(schema: pa.Schema) -> pa.Table:
     return schema.empty_table()
 
 
-def rank_in(path: str) -> tuple[int | None, str]:
-    """Return the rank in a path, and the path without it: the same for all ranks of a job."""
-    found = _RANK_IN_PATH.search(path)
-    if found is None:
-        return None, path
-    return int(found[found.lastindex or 0]), path[: found.start()] + path[found.end() :]
-
-
 def size_in(name: str) -> int | None:
     """Return the number of processes in a name (``vgg16-np8``, ``8-ranks``), None without one."""
     found = _SIZE_IN_NAME.search(name)
@@ -288,13 +279,19 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
     by_run: dict[str, list[Parsed]] = defaultdict(list)
     sized = [(where, _sized(where, log)) for where, log in found]
-    families = _families(sized)
+    families, places = _families(sized), ranks_in(where for where, _ in found)
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for where, log in found:
+        ranks[where].add(log.log.rank)
     for where, log in sized:
         if log.run_id:
             by_run[log.run_id].append(log)
-        else:
-            place = families.get(where, rank_in(where)[1])
-            by_place[place, log.log.facts.get("repeat")].append(log)
+            continue
+        rank, place = places[where]
+        # Only the files next to a file may tell its rank.
+        if rank is not None and ranks[where] == {0} and "rank_from" not in log.log.facts:
+            log = _of_rank(log, rank)
+        by_place[families.get(where, place), log.log.facts.get("repeat")].append(log)
     runs = [log for logs in by_run.values() for log in logs if "known_from" in log.log.facts]
     if len(by_run) == 1 and by_place:
         ((mlflow, *_),) = by_run.values()

@@ -16,6 +16,7 @@ from stallscope.collector.sources.spark_layout import is_event_log
 from stallscope.errors import StallscopeError
 from stallscope.run import Event, Log, Problem, Run, Series
 
+from .archives import with_members
 from .base import Format, Parsed, Parser
 from .event_logs import applications, read_event_log
 from .horovod_timeline import HorovodTimelineFormat
@@ -68,7 +69,7 @@ def inspect(
     reading = Reading(by_name(read_as) if read_as else None)
     source = open_source(place)
     inspector = _Inspector(reading, most_bytes)
-    files = source.files()
+    files = with_members(source.files(), local=source.local)
     with show_progress("reading", len(files)) as update:
         inspector.read_event_logs([file for file in files if is_event_log(file.name)])
         for done, file in enumerate(files):

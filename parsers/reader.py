@@ -14,6 +14,7 @@ from stallscope.collector.sources.spark_layout import is_event_log, is_spark_out
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Run
 
+from .archives import with_members
 from .base import Parsed
 from .event_logs import applications, most_bytes, read_event_log
 from .horovod_timeline import is_timeline
@@ -83,7 +84,7 @@ def read(
         UnreadableError: if something is there and none of it can be read.
     """
     place = _opened(source)
-    files = place.files()
+    files = with_members(place.files(), local=place.local)
     logs = [file for file in files if not is_companion_file(file.name)]
     reading = Reading(by_name(read_as) if read_as else None)
     if reading.forced is None and place.local:

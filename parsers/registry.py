@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .autotune import AutotuneFormat
 from .base import EmbeddedFormat, Format, Parser
+from .dftracer.parser import DftracerParser
 from .ehealth import EhealthParser
 from .flight_recorder import FlightRecorderFormat
 from .horovod_log import HorovodLogFormat
@@ -14,6 +15,7 @@ from .keras_output import KerasOutputParser
 from .kineto import KinetoParser
 from .log_records import LogRecordsFormat
 from .mlflow_metrics import MlflowMetricsParser
+from .mlperf.parser import MlperfParser
 from .network_check import NetworkCheckFormat
 from .printed_steps.detectron2 import Detectron2Parser
 from .printed_steps.maskrcnn_benchmark import MaskrcnnBenchmarkParser
@@ -34,6 +36,7 @@ PARSERS: tuple[Parser, ...] = (
     StepLogParser(),
     MlflowMetricsParser(),
     KinetoParser(),
+    DftracerParser(),
     TensorboardParser(),
     EhealthParser(),
     HorovodRunnerParser(),
@@ -46,6 +49,7 @@ PARSERS: tuple[Parser, ...] = (
     Detectron2Parser(),
     OpenmmlabParser(),
     NvidiaBertParser(),
+    MlperfParser(),
     KerasOutputParser(),
 )
 

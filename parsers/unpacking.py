@@ -123,6 +123,11 @@ def readable(where: str, file: BinaryIO) -> Readable:
     return unpacking(where, file, head) if is_packed(head) else file
 
 
+def most_unpacked(size: int) -> int:
+    """Return how many bytes a log or an archive of this compressed size unpacks to at most."""
+    return min(_MOST_BYTES, max(_FEWEST_BYTES, _MOST_TIMES * size))
+
+
 def unpacked_whole(where: str, data: bytes) -> Unpacked:
     """Return the contents of a file, uncompressed if it is compressed.
 
@@ -131,7 +136,7 @@ def unpacked_whole(where: str, data: bytes) -> Unpacked:
     """
     if not is_packed(data):
         return Unpacked(data, False)
-    most = min(_MOST_BYTES, max(_FEWEST_BYTES, _MOST_TIMES * len(data)))
+    most = most_unpacked(len(data))
     whole = unpacked_up_to(where, data, most)
     if len(whole.data) > most:
         raise UnreadableError(

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ..blocks import Bools, Ints
+from ..epochs_only import rounded_to
 from .lines import StepLines
 
 Floats = npt.NDArray[np.float64]
@@ -67,6 +68,22 @@ class Durations:
     def precision(self) -> str:
         """Describe what the times are, in words."""
         return _IN_WORDS[self.found].format(steps=int(np.median(self.steps)))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return what is known of the steps, as facts of their log."""
+        facts: dict[str, Any] = {
+            "precision": f"{self.precision}, to {rounded_to(1e3 * self.half_s)}",
+            "windows": self.found,
+            "window_precision_ms": 1e3 * self.half_s,
+            "step_ms": 1e3 * self.mean_s,
+            "step_precision_ms": 1e3 * self.mean_half_s,
+        }
+        if self.mean_data_s is not None:
+            facts["data_ms"] = 1e3 * self.mean_data_s
+        if self.of_all_steps:
+            facts["means_of_all_steps"] = True
+        return facts
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ from ..epochs_only import (
     epochs_table,
     in_one_file,
     rank_in,
-    rounded_to,
     windows_table,
 )
+from ..mlperf.completing import completed
+from ..mlperf.marks import SIZE_FROM, logged
 from ..pattern import Pattern, by_rank, first_in, timestamp_at, year_note
 from ..pattern_columns import Column
 from ..world_size import in_words
@@ -120,7 +121,8 @@ def logs_of(
     Raises:
         UnreadableError: if their times are none of steps.
     """
-    ranks = _Ranks.of(path, data, columns)
+    mlperf = logged(data)
+    ranks = _Ranks.of(path, data, columns, mlperf.settings.size)
     lines = {
         rank: step_lines(own, meaning.first_step, meaning.untimed)
         for rank, own in ranks.split(columns).items()
@@ -129,14 +131,19 @@ def logs_of(
         (int(ns[0]) for one in lines.values() if (ns := one.stamps_ns) is not None), default=0
     )
     settings = meaning.settings(data, ranks.size)
-    known = {"known_from": meaning.known_from, "batch_size": settings.rank_batch, **ranks.facts}
+    known = {
+        "known_from": meaning.known_from,
+        "batch_size": settings.rank_batch,
+        **mlperf.settings.facts,
+        **ranks.facts,
+    }
     facts = {name: value for name, value in known.items() if value is not None}
     took = {} if epochs is None else ranks.split(epochs)
     first, *others = (
         _log(path, rank, own, took.get(rank), meaning, settings, zero, facts)
         for rank, own in lines.items()
     )
-    return [with_year_note(first, columns), *others]
+    return completed([with_year_note(first, columns), *others], mlperf, zero)
 
 
 def with_year_note(log: Parsed, columns: Mapping[str, Column]) -> Parsed:
@@ -162,7 +169,7 @@ def _log(
     first_epoch = _first_epoch(lines.columns, epoch_lines or {})
     tables, facts = [], {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
     if found is not None:
-        facts |= _step_facts(found)
+        facts |= found.facts
         tables.append(_windows(path, rank, lines, found, zero, first_epoch))
     epochs = _epochs(lines, epoch_lines, zero, first_epoch)
     if epochs is not None and len(epochs.number):
@@ -211,8 +218,17 @@ class _Ranks:
         return {rank: own for rank, own in by_rank(columns).items() if rank != UNLABELLED}
 
     @classmethod
-    def of(cls, path: str, data: bytes, columns: Mapping[str, Column]) -> _Ranks:
-        """Find the ranks by launchers' labels, else by the path, else by what the program says."""
+    def of(
+        cls, path: str, data: bytes, columns: Mapping[str, Column], in_mlperf: int | None
+    ) -> _Ranks:
+        """Find the ranks by launchers' labels, else by the path, else by what the program says.
+
+        Args:
+            path: the file.
+            data: its content.
+            columns: fields of its lines.
+            in_mlperf: the number of ranks in MLPerf's metadata.
+        """
         said, by_path = in_words(data), rank_in(path)[0]
         labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != UNLABELLED]
         size, only = said.size, None
@@ -228,22 +244,10 @@ class _Ranks:
             only = said.rank or 0
             if said.rank is not None:
                 facts["rank_from"] = RANK_FROM_WORDS
+        if size is None and in_mlperf is not None:
+            size = in_mlperf
+            facts["size_from"] = SIZE_FROM
         return cls(only, size, facts if size is None else {"size": size, **facts})
-
-
-def _step_facts(found: Durations) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "precision": f"{found.precision}, to {rounded_to(1e3 * found.half_s)}",
-        "windows": found.found,
-        "window_precision_ms": 1e3 * found.half_s,
-        "step_ms": 1e3 * found.mean_s,
-        "step_precision_ms": 1e3 * found.mean_half_s,
-    }
-    if found.mean_data_s is not None:
-        facts["data_ms"] = 1e3 * found.mean_data_s
-    if found.of_all_steps:
-        facts["means_of_all_steps"] = True
-    return facts
 
 
 def _clock_facts(lines: StepLines, zero: int) -> dict[str, Any]:

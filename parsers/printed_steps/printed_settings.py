@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from ..world_size import HEAD_BYTES
 
-# In lower case. tf_cnn_benchmarks has the number before its unit: "Batch size:  256 global".
+# In lower case. tf_cnn_benchmarks has the number before its unit: "Batch size:  256 global". MLPerf's
+# loggers have it in an object: "global_batch_size: {"value": 256".
 _SIZE = re.compile(
     rb"batch[_ -]?size(?P<per>[_ -]per[_ -](?:gpu|device|rank|replica|worker))?"
-    rb"[\"']?\]?\s{0,40}(?:[:=]|is|\|)\s{0,40}[\"']?(?P<size>\d{1,8})\b(?!\.\d)(?P<all> global\b)?"
+    rb"(?:[\"']?\]?\s{0,40}(?:[:=]|is|\|)\s{0,40}[\"']?|(?:\", |: \{)\"value\": )"
+    rb"(?P<size>\d{1,8})\b(?!\.\d)(?P<all> global\b)?"
 )
 _PER_DEVICE = re.compile(rb"(?<![\d.])(\d{1,8}) per device\b")
 # What stands before a batch size, and says whose it is.

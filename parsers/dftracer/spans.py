@@ -1,0 +1,168 @@
+"""Read the spans of a trace: a regular expression finds all, and those that may make steps are kept.
+
+A trace may have gigabytes, mostly of single reads. Times are microseconds since 1970, or what
+``time_metric`` says.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ..blocks import Ints
+
+# Numbers are texts in version 0; a span is "X", and 1 from version 2 on.
+SPAN = re.compile(
+    rb'"name":"(?P<name>[^"\\\n]{1,200})","cat":"[^"\\\n]{0,100}",(?:"type":\d{1,3},)?'
+    rb'"pid":"?(?P<pid>\d{1,10})"?,"tid":"?(?P<tid>\d{1,12})"?,'
+    rb'"ts":"?(?P<ts>\d{1,19})"?,"dur":"?(?P<dur>\d{1,18})"?,"ph":(?:"X"|1\b)'
+)
+_EPOCH = re.compile(rb'"epoch":"?(\d{1,9})\b')
+_HOST = re.compile(rb'"(?:hostname|hhash)":"([^"\\]{1,255})"')
+_HASHED_HOST = re.compile(
+    rb'"name":"HH"[^\n]{0,200}?"name":"([^"\\\n]{1,255})","value":"(\w{1,64})"'
+)
+_UNIT = re.compile(rb'"time_metric","value":"(NS|US|MS|S)"')
+_NS = {b"NS": 1, b"US": 1_000, b"MS": 10**6, b"S": 10**9}
+# Traces describe themselves at their start.
+_HEAD_BYTES = 1 << 20
+_LATEST_NS = 2**62
+_MOST_ARGUMENTS = 1000
+_MOST_NAMES = 5
+
+#: Names of spans that may make steps.
+LOOP = re.compile(r"(?P<loop>.{1,180})\.(?P<part>iter|block|yield)")
+EPOCH = re.compile(r"(?:.{0,100}\.)?epoch(?:\.(?:block|yield))?", re.IGNORECASE)
+EVALUATION = re.compile(
+    r"(?:.{0,100}[._])?(?:eval|evaluate|validate|validation|test)", re.IGNORECASE
+)
+FETCH = re.compile(
+    r"(?:.{0,100}[._])?(?:fetch|prefetch|next|load_?batch|get_?batch|next_?batch)", re.IGNORECASE
+)
+COMPUTE = re.compile(
+    r"(?:.{0,100}[._])?(?:compute|train_?step|training_?step|train_?batch)", re.IGNORECASE
+)
+
+
+class Stream(NamedTuple):
+    """The spans of one name on one thread."""
+
+    pid: int
+    tid: int
+    name: str
+
+
+@dataclass
+class Spans:
+    """Spans in the order of their starts, in nanoseconds on the trace's clock."""
+
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    lengths: array[int] = field(default_factory=lambda: array("q"))
+    #: -1 where unknown.
+    epochs: array[int] = field(default_factory=lambda: array("q"))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def add(self, start: int, length: int, epoch: int) -> None:
+        """Add a span."""
+        self.starts.append(start)
+        self.lengths.append(length)
+        self.epochs.append(epoch)
+
+    @cached_property
+    def _order(self) -> Ints:
+        return np.argsort(np.asarray(self.starts), kind="stable")
+
+    @cached_property
+    def begin(self) -> Ints:
+        return np.asarray(self.starts, np.int64)[self._order]
+
+    @cached_property
+    def end(self) -> Ints:
+        return self.begin + np.asarray(self.lengths, np.int64)[self._order]
+
+    @cached_property
+    def epoch(self) -> Ints:
+        return np.asarray(self.epochs, np.int64)[self._order]
+
+
+@dataclass
+class Trace:
+    """The spans of a file that may make steps, and how much there is of all."""
+
+    #: Nanoseconds of the trace's unit.
+    unit_ns: int
+    spans: dict[Stream, Spans] = field(default_factory=lambda: defaultdict(Spans))
+    #: The host of each process, where spans name it.
+    hosts: dict[int, str] = field(default_factory=dict)
+    #: How long spans of each name take, in the trace's unit, and how many there are.
+    totals: Counter[bytes] = field(default_factory=Counter)
+    counts: Counter[bytes] = field(default_factory=Counter)
+
+    @property
+    def processes(self) -> list[int]:
+        """Return the processes with spans that may make steps."""
+        return sorted({stream.pid for stream in self.spans})
+
+    def named(self, pid: int, form: re.Pattern[str]) -> dict[Stream, Spans]:
+        """Return the spans of a process whose names match."""
+        return {
+            stream: spans
+            for stream, spans in self.spans.items()
+            if stream.pid == pid and form.fullmatch(stream.name)
+        }
+
+    @property
+    def summary(self) -> str:
+        """Describe what the trace contains: the names with the most time."""
+        names = [
+            f"{name.decode('utf-8', 'replace')} ({self.counts[name]:,} in "
+            f"{total * self.unit_ns / 1e9:.3g} s)"
+            for name, total in self.totals.most_common(_MOST_NAMES)
+        ]
+        rest = len(self.totals) - len(names)
+        return ", ".join(names) + (f" and {rest:,} more" if rest else "")
+
+    def add(self, found: re.Match[bytes]) -> None:
+        """Add a span; what follows it in its line are its arguments."""
+        name, length = found["name"], int(found["dur"])
+        self.totals[name] += length
+        self.counts[name] += 1
+        start = int(found["ts"])
+        if not _matters(name) or (start + length) * self.unit_ns > _LATEST_NS:
+            return
+        pid = int(found["pid"])
+        args = found.string[found.end() : found.end() + _MOST_ARGUMENTS].partition(b"\n")[0]
+        epoch = _EPOCH.search(args)
+        stream = Stream(pid, int(found["tid"]), name.decode("utf-8", "replace"))
+        self.spans[stream].add(
+            start * self.unit_ns, length * self.unit_ns, int(epoch[1]) if epoch else -1
+        )
+        if pid not in self.hosts and (host := _HOST.search(args)):
+            self.hosts[pid] = host[1].decode("utf-8", "replace")
+
+
+def trace_in(data: bytes) -> Trace:
+    """Read the spans in a file."""
+    unit = _UNIT.search(data, 0, _HEAD_BYTES)
+    trace = Trace(_NS[unit[1]] if unit else 1_000)
+    for found in SPAN.finditer(data):
+        trace.add(found)
+    named = {
+        one[2].decode(): one[1].decode("utf-8", "replace") for one in _HASHED_HOST.finditer(data)
+    }
+    trace.hosts = {pid: named.get(host, host) for pid, host in trace.hosts.items()}
+    return trace
+
+
+@lru_cache(maxsize=10_000)
+def _matters(name: bytes) -> bool:
+    text = name.decode("utf-8", "replace")
+    return any(form.fullmatch(text) for form in (LOOP, EPOCH, EVALUATION, FETCH, COMPUTE))

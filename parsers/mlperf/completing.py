@@ -1,0 +1,93 @@
+"""Add what MLPerf's lines say to logs of steps that the same program has printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.run import Log
+
+from ..base import Parsed
+from ..epochs_only import epochs_log
+from .marks import Fit, Logged
+
+# Zones are whole quarters of an hour apart, and at most so many of them from UTC.
+_QUARTER_NS = 15 * 60 * 10**9
+_MOST_QUARTERS = 14 * 4
+# Lines are stamped when a launcher receives them.
+_LATER_NS = 5 * 10**9
+
+
+def completed(logs: Sequence[Parsed], found: Logged, zero: int) -> list[Parsed]:
+    """Add evaluations and the end of the job to logs, and the exact epochs, on their clocks.
+
+    Args:
+        logs: the logs of a file.
+        found: what MLPerf's events in it mark.
+        zero: when their clocks are 0, as their lines are stamped, nanoseconds.
+    """
+    return [_completed(log, found, zero) for log in logs]
+
+
+def _completed(log: Parsed, found: Logged, zero: int) -> Parsed:
+    marks = found.ranks.get(log.log.rank, found.ranks.get(None))
+    if marks is None or len(marks.trainings) != 1 or not log.intervals.num_rows:
+        return log
+    (fit,) = marks.trainings
+    facts = _on_known_clock(log, fit, zero)
+    if facts is None:
+        return log
+    own = log.intervals
+    if fit.single_epochs:
+        # Between lines, epochs have their evaluations in them, and the last one has no end.
+        own = own.filter(pc.not_equal(own["kind"], "epoch"))
+        facts |= {
+            "epoch_precision_ms": 1.0,
+            "first_epoch": min(fit.single_epochs).number - fit.first,
+        }
+    known = replace(log.log, facts=facts, ended=fit.stop is not None)
+    return replace(log, log=known, intervals=pa.concat_tables([own, _intervals(known, fit)]))
+
+
+def _intervals(log: Log, fit: Fit) -> pa.Table:
+    zero = log.wall_minus_monotonic
+    return epochs_log(
+        log.path,
+        rank=log.rank,
+        facts={},
+        epochs=fit.epochs_since(zero),
+        ended=False,
+        end=None if fit.stop is None else fit.stop - zero,
+        validations=fit.validations_since(zero),
+    ).intervals
+
+
+def _on_known_clock(log: Parsed, fit: Fit, zero: int) -> dict[str, Any] | None:
+    """Return a log's facts with the zone of its clock; None where it has no clock or zone.
+
+    Between MLPerf's start and end, lines fit in one zone only.
+    """
+    facts = dict(log.log.facts)
+    if log.log.has_wall_clock:
+        return facts
+    if "began_local" not in facts or fit.start is None or fit.stop is None:
+        return None
+    begin = zero + int(pc.min(log.intervals["begin"]).as_py())
+    end = zero + int(pc.max(log.intervals["end"]).as_py())
+    quarters = [
+        quarter
+        for quarter in range(-_MOST_QUARTERS, _MOST_QUARTERS + 1)
+        if fit.start - _LATER_NS <= begin - quarter * _QUARTER_NS
+        and end - quarter * _QUARTER_NS <= fit.stop + _LATER_NS
+    ]
+    if len(quarters) != 1:
+        return None
+    known = {name: value for name, value in facts.items() if name != "began_local"}
+    return known | {
+        "clock": "stamps of the lines, in the zone that MLPerf's times tell",
+        "anchor": {"monotonic_ns": 0, "wall_ns": zero - quarters[0] * _QUARTER_NS},
+    }

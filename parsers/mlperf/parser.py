@@ -1,0 +1,189 @@
+"""Make a log of each rank from what its events mark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from stallscope.errors import UnreadableError
+from stallscope.run import Problem
+
+from ..base import Parsed, Parser
+from ..epochs_only import (
+    RANK_FROM_WORDS,
+    clock_facts,
+    epochs_log,
+    in_one_file,
+    rank_in,
+    rounded_to,
+)
+from ..timestamps import Timestamp
+from ..world_size import in_words
+from . import steps
+from .lines import LINE
+from .marks import SIZE_FROM, Fit, Logged, Settings, logged
+
+KNOWN_FROM = "what MLPerf's logger printed"
+
+# Of so few steps an epoch tells too little.
+_FEWEST_STEPS = 5
+# A throughput is that of samples if it is theirs to this factor.
+_ABOUT = 1.25
+_DISAGREE = (
+    "the samples of an epoch and the throughput that are logged disagree; step times are left out"
+)
+_MIXED = (
+    "several ranks print into this file without labels: spans are from the first to the last rank"
+)
+_NO_STEPS = "a throughput is logged without numbers of steps or samples; its unit is unknown"
+
+
+class MlperfParser(Parser):
+    name: ClassVar[str] = "mlperf"
+    title: ClassVar[str] = "logs of MLPerf"
+    suffix: ClassVar[str] = ".log"
+    has_steps: ClassVar[bool] = False
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return LINE.search(head) is not None
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        found = logged(data)
+        starts = [fit.first_ns for marks in found.ranks.values() for fit in marks.trainings]
+        zero = min((ns for ns in starts if ns is not None), default=None)
+        if zero is None:
+            raise UnreadableError(f"{path}: MLPerf's lines have no start and end of anything")
+        by_path, said = rank_in(path)[0], in_words(data)
+        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, said.size, found.ranks)}
+        if None in found.ranks and by_path is None and said.rank is not None:
+            facts["rank_from"] = RANK_FROM_WORDS
+        own = by_path if by_path is not None else said.rank or 0
+        logs = [
+            _log(path, own if rank is None else rank, part, fit, zero, facts, found)
+            for rank, marks in sorted(found.ranks.items(), key=lambda one: one[0] or 0)
+            for part, fit in enumerate(marks.trainings)
+        ]
+        return in_one_file(logs, len(data))
+
+
+def _job_facts(
+    settings: Settings, said: int | None, ranks: Collection[int | None]
+) -> dict[str, Any]:
+    """Return what the events say of the job, as facts of its logs.
+
+    Args:
+        settings: what they say.
+        said: the number of ranks that the log says in words.
+        ranks: those that launchers have labelled, and None for lines without labels.
+    """
+    facts: dict[str, Any] = {}
+    labelled = [rank for rank in ranks if rank is not None]
+    for size, source in (
+        (said, "what the log says"),
+        (max(labelled) + 1 if len(labelled) > 1 else None, "ranks of the lines"),
+        (settings.size, SIZE_FROM),
+    ):
+        if size is not None and "size" not in facts:
+            facts |= {"size": size, "size_from": source}
+    batch = settings.global_batch
+    if batch is not None and "size" in facts and batch % facts["size"] == 0:
+        facts["batch_size"] = batch // facts["size"]
+    return facts | settings.facts
+
+
+def _log(
+    path: str,
+    rank: int,
+    part: int,
+    fit: Fit,
+    zero: int,
+    facts: Mapping[str, Any],
+    found: Logged,
+) -> Parsed:
+    resolution = max(marks.resolution_ns for marks in found.ranks.values())
+    windows = steps.windows(fit, found.settings.global_batch, resolution)
+    timed = windows[0].facts if windows else _sample_facts(fit, found.settings)
+    known = {
+        **facts,
+        **clock_facts(Timestamp(zero, True, resolution), zero),
+        **_precision_facts(fit, resolution),
+        **(timed or {}),
+    }
+    if timed is None:
+        known.pop("training_samples", None)
+    if fit.single_epochs:
+        known["first_epoch"] = min(fit.single_epochs).number - fit.first
+    log = epochs_log(
+        path,
+        rank=rank,
+        part=part,
+        facts=known,
+        epochs=fit.epochs_since(zero),
+        ended=fit.stop is not None,
+        end=None if fit.stop is None else max(fit.stop - zero, 0),
+        validations=fit.validations_since(zero),
+        problems=[Problem(path, what) for what in _problems(fit, timed)],
+    )
+    if windows is None:
+        return log
+    table = steps.table_of(rank, *windows, zero)
+    return replace(log, intervals=pa.concat_tables([log.intervals, table]))
+
+
+def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:
+    """Return how precise times are where no events say numbers of steps."""
+    to = rounded_to(resolution_ns / 1e6)
+    if fit.single_epochs:
+        return {"precision": f"epochs, to {to}", "epoch_precision_ms": resolution_ns / 1e6}
+    return {"precision": f"blocks of epochs, to {to}" if fit.blocks else f"the whole run, to {to}"}
+
+
+def _epochs_per_ns(fit: Fit, settings: Settings) -> float | None:
+    """Return how many epochs pass in a nanosecond, without evaluations; None where that is unknown."""
+    spans = [(one.end - one.begin, 1) for one in fit.single_epochs]
+    # Some programs count a block's samples and call them epochs.
+    most = settings.samples or 0
+    blocks = [one for one in fit.blocks if one.epochs < most]
+    spans = spans or [(one.span.end - one.span.begin, one.epochs) for one in blocks]
+    # The first steps compile and fill caches.
+    counted = spans[1:] or spans
+    took = sum(ns for ns, _ in counted)
+    return sum(count for _, count in counted) / took if took else None
+
+
+def _sample_facts(fit: Fit, settings: Settings) -> dict[str, Any] | None:
+    """Return the time of a step by the samples of steps and epochs; None if these cannot be right."""
+    epochs = _epochs_per_ns(fit, settings)
+    if epochs is None or settings.samples is None:
+        return {}
+    rate = settings.samples * epochs * 1e9
+    if fit.throughputs and not 1 / _ABOUT < float(np.median(fit.throughputs)) / rate < _ABOUT:
+        # Some programs log the number of batches as that of samples, or the rate of one rank.
+        return None
+    steps = settings.samples / settings.global_batch if settings.global_batch else 0
+    if steps < _FEWEST_STEPS:
+        return {}
+    # The last batch of an epoch is left out or smaller: an epoch has up to one step more or less.
+    step_ms = 1 / (epochs * steps * 1e6)
+    return {"step_ms": step_ms, "step_precision_ms": step_ms / steps}
+
+
+def _problems(fit: Fit, timed: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield what is not known.
+
+    Args:
+        fit: the training.
+        timed: what is known of its steps; None if samples and throughput disagree.
+    """
+    if fit.mixed:
+        yield _MIXED
+    if fit.blocks and not fit.single_epochs:
+        yield "blocks are logged, and not how long each epoch took"
+    if timed is None:
+        yield _DISAGREE
+    elif fit.throughputs and not timed:
+        yield _NO_STEPS

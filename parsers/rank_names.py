@@ -1,0 +1,107 @@
+"""The rank whose file it is, from the names of files and folders.
+
+1/rank.07/stdout  rank_3.log  log_rank3.txt  worker-3.log     the name says it
+attempt_0/3/stdout.log  F.prterun-host-17@1.3.out             torchrun, Open MPI 5
+slurm-123-3.out  stdout.3                                     if the files of ranks 0, 1, … are there
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+_NAMED = re.compile(
+    # LoRA's rank is none of a process, and a date is no number.
+    r"(?<![a-z0-9])(?<!lora[._-])(?<!low[._-])rank[._-]?(\d{1,6})(?![a-z0-9]|-\d\d-\d\d)"
+    # Workers of loaders are no ranks.
+    r"|(?:^|(?<=[/._-]))(?<!loader[._-])(?:worker|process|proc)[._-]?(\d{1,6})"
+    r"(?=/|$|\.(?:log|txt|out|err|stdout|stderr)\b)"
+    r"|(?<=@1\.)(\d{1,6})(?=\.)"
+    r"|(?:(?<=/attempt_\d/)|(?<=^attempt_\d/))(\d{1,6})(?=/std(?:out|err)\.log)",
+    re.IGNORECASE,
+)
+# One number alone may be anything: that of a restart, of a rotated file.
+_NUMBERED = re.compile(
+    r"(?:^|(?<=/))(?P<kept>slurm-\d{1,12}-|(?:stdout|stderr|output)\.)(\d{1,6})"
+    r"(?=$|\.out$|(?:\.out)?\.(?:gz|bz2|xz|zst|lz4)$)",
+    re.IGNORECASE,
+)
+# The folders of hosts, with those of their ranks in them.
+_HOST = re.compile(r"(?:^|(?<=/))(?:node|host)[._-]?\d{1,6}/", re.IGNORECASE)
+
+
+class Place(NamedTuple):
+    """The rank that a path names, and the path without it: the same for all ranks of a job."""
+
+    rank: int | None
+    place: str
+
+
+def rank_in(path: str) -> Place:
+    """Return the rank in a path whose name says it."""
+    return _without(_NAMED, path) or Place(None, path)
+
+
+def ranks_in(paths: Iterable[str]) -> Mapping[str, Place]:
+    """Return the ranks in paths that are looked at together.
+
+    Numbers are ranks if all from 0 on are there; the ranks of several hosts are of one job unless hosts
+    have the same ones.
+    """
+    found = {path: rank_in(path) for path in paths}
+    return {**found, **_numbered(found), **_of_hosts(found)}
+
+
+def _without(form: re.Pattern[str], path: str) -> Place | None:
+    """Return the first number that a form finds, and the path without all that name the same one."""
+    first = form.search(path)
+    if first is None:
+        return None
+    rank = _number(first)
+
+    def without(one: re.Match[str]) -> str:
+        return one.groupdict().get("kept", "") if _number(one) == rank else one[0]
+
+    return Place(rank, form.sub(without, path))
+
+
+def _number(found: re.Match[str]) -> int:
+    return int(found[found.lastindex or 0])
+
+
+def _numbered(found: Mapping[str, Place]) -> Mapping[str, Place]:
+    numbered = {
+        path: place
+        for path, named in found.items()
+        if named.rank is None and (place := _without(_NUMBERED, path)) is not None
+    }
+    ranks = _ranks_of(numbered)
+    return {
+        path: one
+        for path, one in numbered.items()
+        if len(ranks[one.place]) > 1 and sorted(ranks[one.place]) == [*range(len(ranks[one.place]))]
+    }
+
+
+def _of_hosts(found: Mapping[str, Place]) -> Mapping[str, Place]:
+    on_hosts = {
+        path: Place(one.rank, _HOST.sub("", one.place))
+        for path, one in found.items()
+        if one.rank is not None and _HOST.search(one.place)
+    }
+    ranks = _ranks_of(on_hosts)
+    return {
+        path: one
+        for path, one in on_hosts.items()
+        if len(set(ranks[one.place])) == len(ranks[one.place])
+    }
+
+
+def _ranks_of(places: Mapping[str, Place]) -> Mapping[str, list[int]]:
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for rank, place in places.values():
+        if rank is not None:
+            ranks[place].append(rank)
+    return ranks
