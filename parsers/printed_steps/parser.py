@@ -130,6 +130,8 @@ def logs_of(
     )
     settings = meaning.settings(data, ranks.size)
     known = {"known_from": meaning.known_from, "batch_size": settings.rank_batch, **ranks.facts}
+    if ranks.size is None and settings.ranks is not None:
+        known |= {"size": settings.ranks, "size_from": "what the log says"}
     facts = {name: value for name, value in known.items() if value is not None}
     took = {} if epochs is None else ranks.split(epochs)
     return [

@@ -14,6 +14,8 @@ RateOf = Literal["one rank", "all ranks"]
 
 # Timestamps and rates tell the samples of a step to this factor.
 _ABOUT = 1.25
+# Samples of a step by the batch of one rank are that near to a whole number where ranks are many.
+_WHOLE_RANKS = 0.02
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ def rate_samples(
     for whose, batch in (("one rank", one), ("all ranks", every)):
         if batch is not None and _about(counted, batch):
             return RateSamples(batch, whose, f"{found}: the batch of {whose}")  # type: ignore[arg-type]
+    ranks = 0 if one is None or every is not None else round(counted / one)
+    if one is not None and ranks > 1 and abs(counted / one - ranks) < _WHOLE_RANKS:
+        why = f"{found}: {ranks:,} times the batch of one rank, {one:,}"
+        return RateSamples(ranks * one, "all ranks", why)
     printed = [
         f"{batch:,} of {whose}"
         for whose, batch in (("one rank", one), ("all ranks", every))

@@ -257,3 +257,22 @@ def test_times_that_no_step_takes_are_an_error_in_words() -> None:
     text = PROGRAMS["mmcv"].text().replace(b"time: 0.", b"time: 99999999.")
     with pytest.raises(UnreadableError, match="its steps take a century"):
         parsed(PROGRAMS["mmcv"], text * 9)
+
+
+def test_nodes_that_log_their_settings_tell_the_number_of_ranks() -> None:
+    program = PROGRAMS["speedometer of a node"]
+    nodes = b"".join(b"Node[%d] start with batch_size=%d\n" % (n, BATCH) for n in range(SIZE))
+    (log,) = parsed(program, nodes + program.text().replace(b"I am rank 0 of 2", b""))
+    assert log.log.facts["size"] == SIZE
+    assert log.log.facts["rate_of"] == "all ranks"
+
+
+def test_rates_of_many_batches_are_those_of_all_ranks() -> None:
+    program = PROGRAMS["speedometer of a node"]
+    text = program.text().replace(b"I am rank 0 of 2", b"")
+    (log,) = parsed(program, text)
+    assert "size" not in log.log.facts
+    assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (SIZE * BATCH, "all ranks")
+    # Not of a number of ranks.
+    (other,) = parsed(program, text.replace(b"batch_size=64", b"batch_size=50"))
+    assert "rate_of" not in other.log.facts
