@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate
@@ -26,6 +26,7 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 from .base import Parsed
 from .blocks import Ints
 from .timestamps import Timestamp
+from .world_size import in_words
 
 # The file or folder of a rank: rank.3/stdout (horovodrun, Open MPI 4), F.prterun-host-17@1.3.out (5),
 # attempt_0/3/stdout.log (torchrun).
@@ -54,6 +55,8 @@ _SIZE_IN_NAME = re.compile(
     re.IGNORECASE,
 )
 
+
+_NUMBER = re.compile(r"\d+")
 
 # The columns of an interval in such logs: the rank, the kind, the epoch, its start and its end.
 _Row = tuple[int, str, "int | None", int, int]
@@ -125,6 +128,36 @@ def with_end(log: Parsed, end: int) -> Parsed:
     """Add the end of the job, in nanoseconds on the log's clock."""
     last = _table([(log.log.rank, "end", None, end, end)])
     return replace(log, intervals=pa.concat_tables([log.intervals, last]))
+
+
+def with_words(path: str, logs: Sequence[Parsed], data: bytes) -> list[Parsed]:
+    """Add the number of ranks to a file's logs, and their rank, if the file says them in words.
+
+    What a program says of itself is trusted more than labels, names and numbers of files.
+    """
+    if all("size_from" in one.log.facts for one in logs):
+        return [*logs]
+    said = in_words(data)
+    if said.size is None:
+        return [*logs]
+    facts: dict[str, Any] = {"size": said.size, "size_from": "what the log says"}
+    ranks = {one.log.rank for one in logs}
+    if said.rank is None or ranks != {0} or rank_in(path)[0] is not None:
+        return [_with_facts(one, facts) for one in logs]
+    facts["rank_from"] = RANK_FROM_WORDS
+    return [_of_rank(_with_facts(one, facts), said.rank) for one in logs]
+
+
+def _with_facts(one: Parsed, facts: Mapping[str, Any]) -> Parsed:
+    return replace(one, log=replace(one.log, facts={**one.log.facts, **facts}))
+
+
+def _of_rank(one: Parsed, rank: int) -> Parsed:
+    """Return the log as that of another rank."""
+    column = pa.array(np.full(one.intervals.num_rows, rank, np.int32))
+    at = one.intervals.schema.get_field_index("rank")
+    intervals = one.intervals.set_column(at, "rank", column)
+    return replace(one, log=replace(one.log, rank=rank), intervals=intervals)
 
 
 def epochs_table(rank: int, number: Ints, begin: Ints, end: Ints) -> pa.Table:
@@ -254,11 +287,14 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     """
     by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
     by_run: dict[str, list[Parsed]] = defaultdict(list)
-    for where, log in ((where, _sized(where, log)) for where, log in found):
+    sized = [(where, _sized(where, log)) for where, log in found]
+    families = _families(sized)
+    for where, log in sized:
         if log.run_id:
             by_run[log.run_id].append(log)
         else:
-            by_place[rank_in(where)[1], log.log.facts.get("repeat")].append(log)
+            place = families.get(where, rank_in(where)[1])
+            by_place[place, log.log.facts.get("repeat")].append(log)
     runs = [log for logs in by_run.values() for log in logs if "known_from" in log.log.facts]
     if len(by_run) == 1 and by_place:
         ((mlflow, *_),) = by_run.values()
@@ -272,6 +308,35 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     if not runs and not named and by_run:
         raise NotFoundError(next(iter(by_run.values()))[0].problems[0].what)
     return [*runs, *named]
+
+
+def _families(found: Iterable[tuple[str, Parsed]]) -> dict[str, str]:
+    """Return the common place of files that say in words which rank of one job they are.
+
+    Their names differ in one number only, and each is another rank of as many.
+    """
+    members: dict[tuple[str, object], dict[int, str]] = defaultdict(dict)
+    shared: set[tuple[str, object]] = set()
+    for where, log in found:
+        if log.log.facts.get("rank_from") != RANK_FROM_WORDS:
+            continue
+        for place in _without_a_number(where):
+            family = place, log.log.facts.get("size")
+            if members[family].setdefault(log.log.rank, where) != where:
+                shared.add(family)
+    return {
+        where: family[0]
+        for family, ranks in members.items()
+        if family not in shared and len(ranks) > 1
+        for where in ranks.values()
+    }
+
+
+def _without_a_number(where: str) -> Iterator[str]:
+    """Yield a path without each of the numbers in its last part."""
+    first = where.rfind("/") + 1
+    for number in _NUMBER.finditer(where, first):
+        yield f"{where[: number.start()]}#{where[number.end() :]}"
 
 
 def _sized(where: str, log: Parsed) -> Parsed:

@@ -150,7 +150,7 @@ class _Inspector:
             steps=steps_of(own) if has_steps else None,
             epochs=len(frozenset().union(*(one.epochs for one in own))) or None,
             span=span_of(own),
-            precision=PRECISION if has_steps else str(run.fact("precision") or "no times"),
+            precision=str(run.fact("precision") or (PRECISION if has_steps else "no times")),
             status=run.status,
             problems=tuple(dict.fromkeys(problems)),
         )
@@ -199,7 +199,7 @@ class _Inspector:
             steps=steps_of(own) if has_steps else None,
             epochs=len(frozenset().union(*(one.epochs for one in own))) or None,
             span=span_of(own),
-            precision=PRECISION if has_steps else None if precision is None else str(precision),
+            precision=str(precision) if precision is not None else PRECISION if has_steps else None,
             torn_lines=sum(one.log.torn for one in own),
             # A file with machine metrics needs no note that it has no times.
             notes=_of_series(found.logs[0].series)

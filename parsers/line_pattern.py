@@ -10,8 +10,10 @@ A pattern describes the start of a line. Letters stand for themselves, blanks fo
     {step}       the step, counted over the job or over the epoch
     {steps}      how many steps an epoch has
     {seconds}    how long the step took; the epoch, where there is no {step}
+    {ms}         the same in milliseconds
     {data}       for how many seconds of that the step waited for its data
     {rate}       samples per second
+    {mean_seconds}, {mean_data}    means over all steps of the epoch so far
     {}           anything
 
 With ``{step}``, lines become a series of step times: as printed, else by rates and batch sizes, else
@@ -42,7 +44,10 @@ KNOWN_FROM = "lines of the given pattern"
 _MEANING = Meaning(KNOWN_FROM, "step")
 
 #: What a user's pattern may have.
-_FIELDS = ("time", "rank", "epoch", "step", "steps", "seconds", "data", "rate")
+_FIELDS = (
+    *("time", "rank", "epoch", "step", "steps", "seconds", "ms", "data", "rate"),
+    *("mean_seconds", "mean_data"),
+)
 # Later times after the first epoch are damage.
 _LATEST_NS = 2**62
 

@@ -104,6 +104,8 @@ class Pattern:
                 fields["timed"] = np.ones(len(line), bool)
             else:
                 fields |= _stamps(lines.block, lines.time_start[line], lines.time_end[line])
+            if "ms" in fields:
+                fields["seconds"] = fields.pop("ms") / 1e3
             yield fields
 
     def all_columns(self, data: bytes, of_the_file: int = 0) -> Mapping[str, Column] | None:

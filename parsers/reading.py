@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.formatting.lists import capitalised
@@ -19,7 +19,7 @@ from stallscope.run import (
 
 from .base import Contents, Format, Parsed, Parser
 from .companion_records import with_events, with_input_times, with_network_checks, with_series
-from .epochs_only import as_runs, beside_steps, named_by_place
+from .epochs_only import as_runs, beside_steps, named_by_place, with_words
 from .flight_recorder import Compared, Dump, compare
 from .grouping import group
 from .log_records import LogRecords
@@ -95,6 +95,8 @@ class Reading:
         logs: tuple[Parsed, ...] = ()
         for one in self._formats_in(own):
             contents = Contents.of_logs(parsed) if parsed else one.read(name, data)
+            if contents.logs and not one.has_steps:
+                contents = replace(contents, logs=tuple(with_words(name, contents.logs, data)))
             self._add(where, contents, has_steps=one.has_steps)
             logs += contents.logs
             if not contents.is_empty:

@@ -41,17 +41,24 @@ def summary_of(one: Parsed, *, whole: bool) -> Summary:
         whole: whether all of it was read.
     """
     steps, intervals = one.steps, one.intervals
+    windows = intervals.filter(pc.equal(intervals["kind"], "window"))
     extremes = pc.min_max(steps["step"]).as_py()
     first, last = extremes["min"] or 0, extremes["max"] or 0
+    count = pc.count_distinct(steps["step"]).as_py() if whole else _between(first, last, steps)
+    if windows.num_rows:
+        # The step after each window, and how many it has.
+        last = pc.max(windows["step"]).as_py() - 1
+        first = windows["step"][0].as_py() - windows["steps"][0].as_py()
+        count = pc.sum(windows["steps"]).as_py() if whole else last - first + 1
     epochs = {*pc.unique(steps["epoch"]).to_pylist()}
     ended = intervals.filter(pc.equal(intervals["kind"], "epoch"))
-    epochs |= {*pc.unique(ended["epoch"]).to_pylist()}
+    epochs |= {*pc.unique(ended["epoch"]).to_pylist(), *pc.unique(windows["epoch"]).to_pylist()}
     fit = 0 if steps.num_rows else one.log.part
     begins = [pc.min(table["begin"]).as_py() for table in (steps, intervals)]
     ends = [pc.max(table["end"]).as_py() for table in (steps, intervals)]
     return Summary(
         log=one.log,
-        steps=pc.count_distinct(steps["step"]).as_py() if whole else _between(first, last, steps),
+        steps=count,
         first_step=first,
         last_step=last,
         epochs=frozenset((fit, number) for number in epochs if number is not None),

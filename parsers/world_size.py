@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import NamedTuple
 
-# Programs say it when they start; libraries do so after long summaries.
-_HEAD_BYTES = 1 << 20
+#: Programs say it when they start; libraries do so after long summaries.
+HEAD_BYTES = 1 << 20
 _MOST_RANKS = 1_000_000
-# No line without one of these says anything of ranks.
-_WORDS = (b"rank", b"size", b"num")
+_IS = rb"[\"']?\]?\s{0,10}(?:[:=]|is)\s{0,10}(\d{1,6})\b(?!\.\d)"
+# Searched in lower case, each from the word that it begins with.
 _RANK_OF = re.compile(
-    rb"\brank[ :=#]{0,3}(?P<rank>\d{1,6})[ ,]{0,2}(?: ?(?:of|out of)|/) ?(?P<size>\d{1,6})\b(?!\.\d)",
-    re.I,
+    rb"rank[ :=#]{0,3}(?P<rank>\d{1,6})[ ,]{0,2}(?: ?(?:of|out of)|/) ?(?P<size>\d{1,6})\b(?!\.\d)"
 )
-_SIZE = (
-    re.compile(rb"\bcommunicator \(size ?= ?(\d{1,6})\)"),
-    re.compile(rb"\bworld[_ ]size[\"']?\]?\s{0,10}(?:[:=]|is)\s{0,10}(\d{1,6})\b(?!\.\d)", re.I),
-    re.compile(rb"\bhvd\.size(?:\(\))?\s{0,10}(?:[:=]|is)\s{0,10}(\d{1,6})\b", re.I),
-    re.compile(
-        rb"\bnum(?:ber of)?[_ ](?:devices|gpus|replicas)[\"']?\s{0,10}[:=]\s{0,10}(\d{1,6})\b", re.I
-    ),
+_SIZES = tuple(
+    re.compile(form)
+    for form in (
+        rb"communicator \(size ?= ?(\d{1,6})\)",
+        rb"world[_ ]size" + _IS,
+        rb"hvd\.size(?:\(\))?" + _IS,
+        rb"num[_ ](?:devices|gpus|replicas)" + _IS,
+        rb"number[_ ]of[_ ](?:devices|gpus|replicas)" + _IS,
+    )
 )
-_RANK = re.compile(rb"\bdistributed init \(rank (\d{1,6})\)")
+_RANK = re.compile(rb"distributed init \(rank (\d{1,6})\)")
+_LETTER = re.compile(rb"[a-z0-9]")
 
 
 class InWords(NamedTuple):
@@ -34,27 +35,29 @@ class InWords(NamedTuple):
     size: int | None
 
 
-def lines_with(data: bytes, words: Iterable[bytes]) -> bytes:
-    """Return the lines that have one of these words, in lower case: the expressions take far longer."""
-    lines = data.lower().split(b"\n")
-    return b"\n".join(line for line in lines if any(word in line for word in words))
-
-
 def in_words(data: bytes) -> InWords:
-    """Read the number of ranks that a log says, and the rank whose log it is.
-
-    A rank that only one of several lines names is another one's.
-    """
-    head = lines_with(data[:_HEAD_BYTES], _WORDS)
-    both = [(int(one["rank"]), int(one["size"])) for one in _RANK_OF.finditer(head)]
-    both = [(rank, size) for rank, size in both if rank < size <= _MOST_RANKS]
-    sizes = Counter(size for _, size in both)
-    for form in _SIZE:
+    """Read the number of ranks that a log says, and the rank whose log it is."""
+    head = data[:HEAD_BYTES].lower()
+    both = {(int(one["rank"]), int(one["size"])) for one in words(_RANK_OF, head)}
+    both = {(rank, size) for rank, size in both if rank < size <= _MOST_RANKS}
+    sizes = {size for _, size in both}
+    for form in _SIZES:
         if not sizes:
-            sizes.update(
-                int(one[1]) for one in form.finditer(head) if 0 < int(one[1]) <= _MOST_RANKS
-            )
-    ranks = {rank for rank, _ in both} or {int(one[1]) for one in _RANK.finditer(head)}
-    size = next(iter(sizes)) if len(sizes) == 1 else None
-    rank = next(iter(ranks)) if len(ranks) == 1 else None
-    return InWords(rank, size)
+            sizes = {size for one in words(form, head) if 0 < (size := int(one[1])) <= _MOST_RANKS}
+    ranks = {rank for rank, _ in both} or {int(one[1]) for one in words(_RANK, head)}
+    return InWords(_only(ranks), _only(sizes))
+
+
+def words(form: re.Pattern[bytes], head: bytes) -> Iterator[re.Match[bytes]]:
+    """Find all places of a form that begins with a word, which is no end of a longer one.
+
+    The form itself begins with letters, for which regular expressions search much faster than for the
+    start of a word.
+    """
+    for found in form.finditer(head):
+        if not found.start() or not _LETTER.match(head, found.start() - 1):
+            yield found
+
+
+def _only(found: set[int]) -> int | None:
+    return next(iter(found)) if len(found) == 1 else None

@@ -73,6 +73,7 @@ def timeline_card(timeline: LoadedTimeline, run: Run) -> Any:
         ("Time in which tensors are negotiated", percent(found.negotiating)),
         ("Time in which operations run", percent(found.operating)),
         ("Cycles", _cycles(found)),
+        ("Steps", f"unknown: {found.no_steps}" if found.no_steps else f"{len(found.steps):,}"),
     ]
     if timeline.damaged:
         rows.append(("Damaged", f"{counted(timeline.damaged, 'event')} left out"))

@@ -186,7 +186,8 @@ class TimelineReader:
         self.tensors[array.numbers[number]] = name
 
     def _batch(self, array: _Array, found_there: Future[tuple[Events, int]]) -> Batch:
-        if array is not self._matched_in:
+        restarted = array is not self._matched_in
+        if restarted:
             self._start_again(array)
         own, unreadable = found_there.result()
         found = self._in_common(own)
@@ -204,6 +205,7 @@ class TimelineReader:
             cycles=found.at[found.kind == ord("i")],
             first=first,
             settled=int(self._open.at.min(initial=latest)),
+            restarted=restarted,
         )
 
     def _start_again(self, array: _Array) -> None:

@@ -76,6 +76,8 @@ class Batch:
     #: clocks ran on and nothing is damaged.
     first: int
     settled: int
+    #: Whether a job that was started again begins with this block.
+    restarted: bool = False
 
     @classmethod
     def joined(cls, several: Sequence[Batch]) -> Batch:
@@ -86,4 +88,5 @@ class Batch:
             np.concatenate([one.cycles for one in several]),
             several[0].first,
             several[-1].settled,
+            any(one.restarted for one in several),
         )

@@ -33,12 +33,12 @@ _FEWEST = 5
 _MOST = 0.5
 _MOST_DECIMALS = 6
 _IN_WORDS = {
-    "step": "each step",
-    "last": "the last of",
-    "mean": "means of",
-    "median": "medians of",
-    "differences": "means of",
-    "stamps": "between timestamps of lines,",
+    "step": "times of single steps",
+    "last": "times of the last of {steps:,} steps",
+    "mean": "means of {steps:,} steps",
+    "median": "medians of {steps:,} steps",
+    "differences": "means of {steps:,} steps",
+    "stamps": "timestamps of lines",
 }
 
 
@@ -60,15 +60,13 @@ class Durations:
     mean_s: float
     mean_half_s: float
     mean_data_s: float | None = None
+    #: Whether these two means are over all steps, and not over those that lines have the times of.
+    of_all_steps: bool = False
 
     @property
     def precision(self) -> str:
         """Describe what the times are, in words."""
-        steps = int(np.median(self.steps))
-        words = _IN_WORDS["step" if steps == 1 and self.found != "stamps" else self.found]
-        return (
-            words if words == "each step" else f"{words} {steps:,} step{'' if steps == 1 else 's'}"
-        )
+        return _IN_WORDS[self.found].format(steps=int(np.median(self.steps)))
 
 
 @dataclass(frozen=True)
@@ -114,6 +112,7 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
         mean_s=_sums(lines, so_far.seconds),
         mean_half_s=so_far.half_s,
         mean_data_s=None if data is None else _sums(lines, data),
+        of_all_steps=True,
     )
 
 

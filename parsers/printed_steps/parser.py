@@ -234,6 +234,8 @@ def _step_facts(found: Durations) -> dict[str, Any]:
     }
     if found.mean_data_s is not None:
         facts["data_ms"] = 1e3 * found.mean_data_s
+    if found.of_all_steps:
+        facts["means_of_all_steps"] = True
     return facts
 
 

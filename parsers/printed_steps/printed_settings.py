@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..world_size import lines_with
+from ..world_size import HEAD_BYTES
 
-# Programs print their settings at the start, sometimes after long summaries of the model.
-_HEAD_BYTES = 1 << 20
-# No line without one of these says anything of batch sizes.
-_WORDS = (b"size", b"per device")
-_IS = rb"[\"']?\]?\s{0,40}(?:[:=]|is|\|)\s{0,40}[\"']?(\d{1,8})\b(?!\.\d)"
-_WHOLE = (
-    re.compile(rb"(?:global|total|effective)[_ -]?(?:train[_ -]?)?batch[_ -]?size" + _IS, re.I),
-    # tf_cnn_benchmarks: "Batch size:  256 global".
-    re.compile(rb"batch size:\s{0,20}(\d{1,8}) global\b", re.I),
+# In lower case. tf_cnn_benchmarks has the number before its unit: "Batch size:  256 global".
+_SIZE = re.compile(
+    rb"batch[_ -]?size(?P<per>[_ -]per[_ -](?:gpu|device|rank|replica|worker))?"
+    rb"[\"']?\]?\s{0,40}(?:[:=]|is|\|)\s{0,40}[\"']?(?P<size>\d{1,8})\b(?!\.\d)(?P<all> global\b)?"
 )
-_OF_A_RANK = (
-    re.compile(
-        rb"(?:(?:per[_ -](?:gpu|device|rank|replica|worker)|local|micro)[_ -]?(?:train[_ -]?)?"
-        rb"batch[_ -]?size|batch[_ -]?size[_ -]per[_ -](?:gpu|device|rank|replica|worker))" + _IS,
-        re.I,
-    ),
-    re.compile(rb"\b(\d{1,8}) per device\b"),
+_PER_DEVICE = re.compile(rb"(?<![\d.])(\d{1,8}) per device\b")
+# What stands before a batch size, and says whose it is.
+_BEFORE_BYTES = 24
+_WHOLE = re.compile(rb"(?:global|total|effective)[_ -]?(?:train[_ -]?)?$")
+_OF_A_RANK = re.compile(
+    rb"(?:per[_ -](?:gpu|device|rank|replica|worker)|local|micro)[_ -]?(?:train[_ -]?)?$"
 )
-_EITHER = re.compile(rb"(?<![A-Za-z_-])(?:train[_ -]?)?batch[_ -]?size" + _IS, re.I)
+_OTHER = re.compile(rb"(?:eval|val|valid|validation|test)[_ -]?$")
 
 
 @dataclass(frozen=True)
@@ -49,17 +42,33 @@ def printed_settings(data: bytes, ranks: int | None) -> PrintedSettings:
         data: the log.
         ranks: the number of ranks, where it is known.
     """
-    head = lines_with(data[:_HEAD_BYTES], _WORDS)
-    own, whole = _first(_OF_A_RANK, head), _first(_WHOLE, head)
-    either = _first((_EITHER,), head)
+    found = _batch_sizes(data[:HEAD_BYTES].lower())
+    own, whole, either = (found.get(whose) for whose in ("rank", "whole", "either"))
     if own is None and either != whole:
         own = either
     if ranks is not None:
-        own = own if own is not None or whole is None or whole % ranks else whole // ranks
-        whole = whole if whole is not None or own is None else own * ranks
+        if own is None and whole is not None and whole % ranks == 0:
+            own = whole // ranks
+        if whole is None and own is not None:
+            whole = own * ranks
     return PrintedSettings(own, whole, ranks)
 
 
-def _first(forms: Iterable[re.Pattern[bytes]], head: bytes) -> int | None:
-    found = (form.search(head) for form in forms)
-    return next((int(one[1]) for one in found if one is not None and int(one[1])), None)
+def _batch_sizes(head: bytes) -> dict[str, int]:
+    """Return the first batch sizes of a rank, of all ranks, and of which it is not said."""
+    sizes: dict[str, int] = {}
+    for found in _SIZE.finditer(head):
+        before = head[max(found.start() - _BEFORE_BYTES, 0) : found.start()]
+        size = int(found["size"])
+        if size and not _OTHER.search(before):
+            sizes.setdefault(_whose(found, before), size)
+    of_a_device = _PER_DEVICE.search(head) if b" per device" in head else None
+    if of_a_device is not None:
+        sizes.setdefault("rank", int(of_a_device[1]))
+    return sizes
+
+
+def _whose(found: re.Match[bytes], before: bytes) -> str:
+    if found["all"] or _WHOLE.search(before):
+        return "whole"
+    return "rank" if found["per"] or _OF_A_RANK.search(before) else "either"

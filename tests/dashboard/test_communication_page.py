@@ -177,6 +177,7 @@ def test_a_timeline_beside_the_logs_is_found_and_no_problem(folder: Path) -> Non
     assert rows["Read"].startswith("all of its ")
     assert rows["Begins"].endswith("perhaps of another run")
     assert rows["Cycles"].startswith("not marked")
+    assert rows["Steps"] == "40"
     head, *tensors = table_rows(content, "Tensors")
     assert head[-1] == "NCCL_ALLREDUCE, ms"
     assert [row[:4] for row in tensors] == [

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.timelines import Writer
 
 from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError, UnreadableError
@@ -79,55 +80,6 @@ REAL_ACTIVITIES = [
     (9, "ALLREDUCE", 0, 4433199, 4434174, 5184),
     (8, "ALLREDUCE", 0, 4433200, 4434178, 192),
 ]
-
-
-class Writer:
-    """Writes like timeline.cc; up to 0.20.0 (``old``) without start time and closing bracket."""
-
-    def __init__(self, old: bool = False) -> None:
-        self._old = old
-        self._numbers: dict[str, int] = {}
-        self._text = "[\n"
-        if not old:
-            self._text += (
-                '{"name": "process_name", "ph": "M", "pid": 0, '
-                '"args": {"start_time_since_epoch_in_micros":1600000000000000}},\n'
-                '{"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}},\n'
-            )
-        self._first = True
-
-    def event(self, kind: str, at: int, tensor: str, name: str = "", args: str = "") -> None:
-        self._separate()
-        if tensor not in self._numbers:
-            number = self._numbers[tensor] = len(self._numbers) + 1
-            self._text += (
-                f'{{"name": "process_name", "ph": "M", "pid": {number}, '
-                f'"args": {{"name": "{tensor}"}}}},\n'
-                f'{{"name": "process_sort_index", "ph": "M", "pid": {number}, '
-                f'"args": {{"sort_index": {number}}}}},\n'
-            )
-        self._text += f'{{"ph": "{kind}"' + (f', "name": "{name}"' if kind != "E" else "")
-        self._text += f', "ts": {at}, "pid": {self._numbers[tensor]}'
-        self._text += ', "dur": 0' if kind == "X" else ""
-        self._text += f', "args": {{{args}}}' if args else ""
-        self._close()
-
-    def cycle(self, at: int) -> None:
-        self._separate()
-        self._text += f'{{"ph": "i", "name": "CYCLE_START", "ts": {at}, "s": "g"'
-        self._close()
-
-    def _separate(self) -> None:
-        if not self._old and not self._first:
-            self._text = self._text[:-1] + ","
-        self._first = False
-
-    def _close(self) -> None:
-        self._text += "},\n" if self._old else "}]"
-
-    @property
-    def data(self) -> bytes:
-        return self._text.encode()
 
 
 def allreduce(writer: Writer, tensor: str, at: int, args: str = "") -> None:
@@ -447,11 +399,18 @@ def test_a_restarted_job_continues_in_the_same_file(old: bool, block_bytes: int,
         allreduce(again, tensor, 500)
     first = job(2, old).data
     second = again.data.replace(b'micros":1600000000000000', b'micros":1600000007000000')
-    timeline = parsed(first[: len(first) - cut] + second, block_bytes)
+    whole = first[: len(first) - cut] + second
+    timeline = parsed(whole, block_bytes)
     alone = parsed(first[: len(first) - cut])
     assert timeline.restarts == 1
+    batches = list(TimelineReader("", io.BytesIO(whole), block_bytes).batches())
+    restarted = [number for number, batch in enumerate(batches) if batch.restarted]
+    assert len(restarted) == 1
+    assert Batch.joined(batches[: restarted[0]]).restarted is False
+    earlier = sum(len(batch.activities) for batch in batches[: restarted[0]])
     assert timeline.tensors == {1: "grads_0", 2: "grads_1", 3: "grads_2", 4: "new"}
     assert timeline.rows[: len(alone.rows)] == alone.rows
+    assert earlier == len(alone.rows)
     later = timeline.rows[len(alone.rows) :]
     assert [row[0] for row in later] == [3] * 4 + [4] * 4 + [1] * 4
     # By both start times; before 0.20.1 from where the first job was last seen.

@@ -10,12 +10,14 @@ from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
 from .advice.advise import advise
+from .advice.input import for_late_input
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
 from .findings.finding import Finding
 from .findings.imbalance import rank_0_extra_work, ranks_starve_in_turn
 from .findings.loader_rates import input_too_slow_alone, loader_rate_sentence, longest_stage
 from .findings.network_use import network_sentence
+from .findings.printed_steps import printed_step_findings
 from .findings.slow_steps import step_findings
 from .gains.attribution import Attribution, attribute
 from .gains.baseline import (
@@ -27,7 +29,8 @@ from .gains.baseline import (
 )
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
-from .gains.verdict import ComparableRuns, decide, without_steps
+from .gains.printed_steps import gains_of_lines, without_steps
+from .gains.verdict import ComparableRuns, decide
 from .goodput import goodput
 from .ledger.change_points import ChangePoint, change_points
 from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
@@ -47,6 +50,7 @@ from .ledger.figures import (
 from .ledger.generations import Generations
 from .ledger.job_time import JobTime, sum_of, world_times
 from .ledger.ledger import Ledger
+from .ledger.printed_steps import printed_steps
 from .ledger.sampled import sampling_bias_warning
 from .network.communication import Communication, communication
 from .network.network_check import NetworkUse, network_use
@@ -408,12 +412,28 @@ def _why_not_measured(run: Run) -> str:
 
 
 def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
-    """Return the analysis of a run without steps; findings about steps do not apply."""
-    return replace(
+    """Return the analysis of a run without recorded steps; findings about stages do not apply."""
+    printed, setup = printed_steps(analysis.run), Setup.of(analysis.run)
+    known = replace(
         analysis,
-        bottleneck=without_steps(times),
-        findings=(),
+        bottleneck=without_steps(times, printed),
         samples_per_second=samples_of_all_ranks(analysis.run, times),
+        findings=(),
         epochs=len({(one.fit, one.epoch) for one in times.epochs}),
         epoch_times=times,
+    )
+    if printed is None:
+        return known
+    verdict = known.bottleneck
+    if verdict.kind == "input":
+        verdict = replace(verdict, advice=(*map(str, for_late_input(setup)), *verdict.advice))
+    return replace(
+        known,
+        bottleneck=verdict,
+        what_if=gains_of_lines(verdict, printed),
+        findings=by_severity(printed_step_findings(printed, setup)),
+        epochs=max(known.epochs, printed.epochs),
+        printed=printed,
+        step=printed.step,
+        changes=printed.changes,
     )

@@ -24,6 +24,7 @@ from .ledger.epochs import EpochTimes
 from .ledger.figures import Coverage, RankSummary, StepTime
 from .ledger.job_time import JobTime
 from .ledger.ledger import Ledger
+from .ledger.printed_steps import PrintedSteps
 from .network.communication import Communication
 from .network.network_check import NetworkUse
 from .steps.clocks import ClockSummary
@@ -76,6 +77,8 @@ class Analysis:
     decomposition: Decomposition | None = None
     #: Times of epochs if the logs record no steps; None otherwise.
     epoch_times: EpochTimes | None = None
+    #: The series of step times where lines about steps are all that is known; None otherwise.
+    printed: PrintedSteps | None = None
     #: Rates of loaders run alone, and the rate that the run needs; None if no loader was measured.
     input_rates: InputRates | None = None
     #: How the job hangs; None if it does not.

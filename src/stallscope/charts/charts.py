@@ -16,6 +16,7 @@ from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
+from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.sums import SumColumn
@@ -27,6 +28,7 @@ from stallscope.text.job import (
     goodput_sentence,
     job_column,
 )
+from stallscope.text.printed_steps import printed_lines
 from stallscope.text.step_figures import RANK_PARTS, StepFigures
 
 from .compared_bars import ComparedBars
@@ -54,6 +56,7 @@ TITLES = {
     "startup": "Start-up",
     "warmup": "Warm-up",
     "steps": "Steps",
+    "rest": "Rest of the step",
     "validation": "Validation",
     "checkpoint": "Checkpoints",
     "restart": "Restarts",
@@ -295,8 +298,13 @@ def _rank_bar(
 
 
 def step_time_chart(analysis: Analysis) -> StackedArea | None:
-    """Chart the ledger by cause over the run, without warm-up, averaged to what a screen can show."""
+    """Chart the ledger by cause over the run, without warm-up, averaged to what a screen can show.
+
+    Where lines about steps are all that is known, chart what they say; None without either.
+    """
     ledger = analysis.steady
+    if analysis.printed is not None:
+        return _printed_chart(analysis.printed)
     if ledger is None:
         return None
     n = len(ledger)
@@ -325,6 +333,29 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
     )
 
 
+def _printed_chart(printed: PrintedSteps) -> StackedArea:
+    """Chart the windows of steps that lines are about, without warm-up."""
+    whole = printed.whole.chosen(~printed.is_warm_up)
+    own = whole.joined(MOST_POINTS)
+    parts = [("steps", own.ms)]
+    if own.input_ms is not None:
+        parts = [("input", own.input_ms), ("rest", np.maximum(own.ms - own.input_ms, 0.0))]
+    joined = -(-len(whole) // max(len(own), 1))
+    mean = "" if joined == 1 else f", each point the mean of up to {joined} of them"
+    epoch = np.zeros(0, np.int64) if own.epoch is None else own.epoch
+    marks = np.flatnonzero(own.begins_epoch).tolist()
+    return StackedArea(
+        "Step time over the run",
+        f"{printed_lines(printed)}{mean}.",
+        "ms",
+        "step",
+        own.step.astype(np.float64),
+        tuple(parts),
+        tuple((float(own.step[at]), f"epoch {epoch[at]}") for at in marks[:_MOST_MARKS]),
+        tuple((float(one.step), _change(one)) for one in printed.changes),
+    )
+
+
 def _layers(ledger: Ledger, analysis: Analysis) -> Iterator[tuple[str, Ints]]:
     """Give every cause per step; the part of a stage that others wait for is a separate layer."""
     for name in CAUSES:
@@ -340,7 +371,8 @@ def _layers(ledger: Ledger, analysis: Analysis) -> Iterator[tuple[str, Ints]]:
 def _change(change: ChangePoint) -> str:
     rank = "" if change.rank is None else f" of rank {change.rank}"
     by = f"{change.by_ms:+.1f}".replace("-", "−")
-    return f"{by} ms {TITLES[change.entry].lower()}{rank}"
+    what = "" if change.entry is None else f" {TITLES[change.entry].lower()}"
+    return f"{by} ms{what}{rank}"
 
 
 def _pauses(ledger: Ledger) -> Iterator[tuple[float, str]]:

@@ -26,6 +26,7 @@ COLOURS: dict[str, Colour] = {
     "startup": Colour("#c3c7cd", "#555b64"),
     "warmup": Colour("#a6abb3", "#6d747e"),
     "steps": Colour("#0072b2", "#4ba3d9"),
+    "rest": Colour("#7d9fb5", "#7f9fb3"),
     "validation": Colour("#56b4e9", "#79c6f2"),
     "checkpoint": Colour("#cc79a7", "#dd97bd"),
     "restart": Colour("#a98bd0", "#b79be0"),

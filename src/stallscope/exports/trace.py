@@ -270,9 +270,10 @@ def _mark(change: ChangePoint, begin: int) -> Mark:
         "step": change.step,
         "before_ms": change.before_ms,
         "after_ms": change.after_ms,
-        "changed_most": TITLES[change.entry],
         "by_ms": change.by_ms,
     }
+    if change.entry is not None:
+        args["changed_most"] = TITLES[change.entry]
     if change.rank is not None:
         args["last_rank"] = change.rank
     return Mark(STEPS.id, begin, "Steps became slower" if slower else "Steps became faster", args)

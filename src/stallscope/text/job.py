@@ -73,9 +73,11 @@ def epoch_figures(analysis: Analysis) -> list[tuple[str, str]]:
     known = analysis.epoch_times
     if known is None:
         return []
+    step = _mean(known.step_ms, known.step_precision_ms, "ms")
     written = [
         ("Mean epoch", _mean(known.mean_s, known.precision_s, "s")),
-        ("Mean step", _mean(known.step_ms, known.step_precision_ms, "ms")),
+        # The series of step times has both, without warm-up.
+        ("Mean step", step if analysis.printed is None else ""),
         ("Between steps of the metric", _mean(known.metric_step_ms, None, "ms")),
         (
             "Throughput per rank",
@@ -83,7 +85,7 @@ def epoch_figures(analysis: Analysis) -> list[tuple[str, str]]:
             if known.samples_per_second_per_rank is None
             else rate(known.samples_per_second_per_rank),
         ),
-        ("Precision", known.precision),
+        ("Precision", known.precision if analysis.printed is None else ""),
     ]
     return [(title, text) for title, text in written if text]
 
@@ -100,7 +102,7 @@ def job_total(analysis: Analysis) -> str:
     known = analysis.epoch_times
     if known is None or "end" in analysis.run.intervals["kind"].to_pylist():
         return total
-    return f"at least {total}" if known.epochs else "not known"
+    return f"at least {total}" if known.epochs or analysis.printed else "not known"
 
 
 def ranks_and_hosts(analysis: Analysis) -> str:
@@ -119,6 +121,9 @@ def ranks_and_hosts(analysis: Analysis) -> str:
 def steps_and_epochs(analysis: Analysis) -> str:
     """Write ``200 steps in 2 epochs``; ``2 epochs`` if their steps are unknown."""
     epochs = counted(analysis.epochs, "epoch")
+    if analysis.printed is not None:
+        steps = counted(analysis.printed.steps, "step")
+        return f"{steps} in {epochs}" if analysis.epochs else steps
     if analysis.epoch_times is not None:
         return epochs if analysis.epochs else "no separate epochs"
     return f"{counted(analysis.steps, 'step')} in {epochs}"

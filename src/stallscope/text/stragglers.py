@@ -95,10 +95,8 @@ def change(one: ChangePoint) -> str:
     by = amount(abs(one.by_ms), "ms")
     sign = "+" if one.by_ms >= 0 else "−"
     which = "" if one.rank is None else f"; rank {one.rank} is the critical one in most steps"
-    return (
-        f"{amount(one.before_ms, 'ms')} → {amount(one.after_ms, 'ms')} per step, most of it "
-        f"{one.entry} ({sign}{by}){which}"
-    )
+    most = "" if one.entry is None else f", most of it {one.entry} ({sign}{by})"
+    return f"{amount(one.before_ms, 'ms')} → {amount(one.after_ms, 'ms')} per step{most}{which}"
 
 
 def _named(analysis: Analysis) -> tuple[str, str]:

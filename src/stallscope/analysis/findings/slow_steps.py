@@ -26,15 +26,15 @@ _FEWEST_PERIODS = 5
 _MOST = 2 / 3
 _NEARLY_ALL = 0.8
 _POSITIONS = 5
-# A smaller share of the steps' time is not worth a finding.
-_WORTH = 0.01
+#: A smaller share of the steps' time is not worth a finding.
+WORTH = 0.01
 
 
 def step_findings(
     ledger: Ledger, changes: tuple[ChangePoint, ...], setup: Setup
 ) -> Iterator[Finding]:
     """Find changes of the step time, and slow steps with a pattern, in steady steps."""
-    yield from map(_changed, changes)
+    yield from map(changed, changes)
     if len(ledger) < _WINDOW:
         return
     total = ledger.total.astype(np.float64)
@@ -57,7 +57,7 @@ def _at_positions(
     ledger: Ledger, positions: Ints, over: Floats, slow: Bools, setup: Setup
 ) -> Iterator[Finding]:
     cost = float(over[slow].sum() / ledger.total.sum())
-    if cost >= _WORTH:
+    if cost >= WORTH:
         words = ", ".join(str(position + 1) for position in positions)
         yield Finding(
             "slow_first_steps",
@@ -75,7 +75,7 @@ def _periodic(ledger: Ledger, over: Floats, slow: Bools) -> Iterator[Finding]:
         return
     period = int(np.median(np.diff(at)))
     cost = float(over[slow].sum() / ledger.total.sum())
-    if period < 2 or cost < _WORTH:
+    if period < 2 or cost < WORTH:
         return
     phase = np.bincount(at % period).argmax()
     regular = slow & (ledger.steps % period == phase)
@@ -97,15 +97,21 @@ def _periodic(ledger: Ledger, over: Floats, slow: Bools) -> Iterator[Finding]:
     )
 
 
-def _changed(change: ChangePoint) -> Finding:
+def changed(change: ChangePoint) -> Finding:
+    """Report a change of step time."""
     slower = change.after_ms > change.before_ms
     who = f", with rank {change.rank} last in most steps" if change.rank is not None else ""
+    most = ""
+    if change.entry is not None:
+        most = f"; {change.entry} changed most, by {change.by_ms:+.1f} ms{who}"
+    first, last = change.between
+    about = "" if first == last else f" (between steps {first} and {last})"
     return Finding(
         "step_time_changed",
         "warning" if slower else "info",
         "Steps became slower" if slower else "Steps became faster",
-        f"From step {change.step} on, a step takes {change.after_ms:.1f} ms instead of "
-        f"{change.before_ms:.1f} ms; {change.entry} changed most, by {change.by_ms:+.1f} ms{who}.",
+        f"From step {change.step} on{about}, a step takes {change.after_ms:.1f} ms instead of "
+        f"{change.before_ms:.1f} ms{most}.",
         "Check what happened at that time: other jobs on the host, throttling, another part of "
         "the data, growing state.",
     )

@@ -14,7 +14,6 @@ from stallscope.formatting.lists import capitalised, counted
 from stallscope.formatting.numbers import amount, exact, ratio
 from stallscope.run import Run
 
-from ..ledger.epochs import EpochTimes
 from ..ledger.ledger import STAGES, Ledger
 from ..settings.cores import CpuLoad, crowded_cores
 from ..settings.setup import Setup
@@ -47,11 +46,6 @@ _POLLING = (
     " Waiting ranks keep their cores busy, because Horovod polls while it waits under PyTorch."
 )
 
-_ADVICE_WITHOUT_STEPS = (
-    'Train with StepLogger on every rank: model.fit(data, callbacks=[StepLogger("logs/run-42")]), or '
-    "stallscope.torch's. A few hundred steps separate input, compute, slow ranks and allreduce.",
-)
-
 
 @dataclass(frozen=True)
 class ComparableRuns:
@@ -69,7 +63,7 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRun
         # No rank can be named, but a fault of all ranks may still be clear.
         faults = [gain for gain in faults if _certainly_worthwhile(gain, step_ms)]
         if len(ledger) < _FEWEST_STEPS or not faults:
-            return _insufficient(
+            return insufficient(
                 f"{len(ledger)} steady steps, each much like the one before, are too few to distinguish "
                 "a fault from chance; a few hundred are enough in most runs"
             )
@@ -263,24 +257,13 @@ def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableR
 
 
 def _allreduce_unknown(run: Run) -> Bottleneck:
-    return _insufficient(
+    return insufficient(
         f"logs of {_ranks(run.missing_ranks)} are missing: allreduce may contain waiting for them"
     )
 
 
-def without_steps(times: EpochTimes) -> Bottleneck:
-    """Return the verdict on logs without steps: what they record, and how to record more."""
-    what = "how long epochs took" if times.epochs else "how long a step took on average"
-    if not times.epochs and times.step_ms is None:
-        what = "how often a metric was logged"
-    reason = _insufficient(
-        f"these logs record {what}, but not the stages of a step: they are {times.known_from} "
-        f"({times.precision})"
-    )
-    return replace(reason, advice=_ADVICE_WITHOUT_STEPS)
-
-
-def _insufficient(reason: str) -> Bottleneck:
+def insufficient(reason: str) -> Bottleneck:
+    """Return the verdict on logs that cannot tell, and why."""
     return Bottleneck("insufficient_data", None, capitalised(reason) + ".")
 
 

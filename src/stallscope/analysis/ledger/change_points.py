@@ -25,6 +25,11 @@ _SIGNIFICANT = 5.5
 _WORTH = 0.05
 _MOST = 10
 _FAR_SDS = 4.0
+_MAD_TO_SD = 1.4826
+# Twice the logarithm of the likelihood ratio that 95 % of changes stay below, with heavy tails as well.
+_LIKELIHOOD_95 = 9.0
+# Logarithms need more than 0.
+_LEAST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -34,40 +39,54 @@ class ChangePoint:
     step: int
     before_ms: float
     after_ms: float
-    #: The entry of the ledger that changed most, and by how much.
-    entry: str
+    #: The entry of the ledger that changed most, and by how much; None where stages are not known, and
+    #: then the whole step's change.
+    entry: str | None
     by_ms: float
     #: The rank that is critical after it where most of it is imbalance; None otherwise.
     rank: int | None
+    #: The first and the last step at which it may have been (95 %).
+    between: tuple[int, int]
 
 
 def change_points(ledger: Ledger) -> tuple[ChangePoint, ...]:
     """Find the change points of steady steps, in order."""
-    series = _without_outliers(np.log(np.maximum(ledger.total, 1).astype(np.float64)))
-    found: list[int] = []
-    _split(series, 0, len(series), found)
-    edges = [0, *sorted(found), len(series)]
+    total = ledger.total.astype(np.float64)
+    edges = [0, *split_points(total, _SHORTEST), len(ledger)]
     return tuple(
-        _described(ledger, edges[index - 1], edges[index], edges[index + 1])
+        _described(ledger, total, edges[index - 1], edges[index], edges[index + 1])
         for index in range(1, len(edges) - 1)
     )
 
 
-def _without_outliers(series: Floats) -> Floats:
+def split_points(times: Floats, shortest: int) -> list[int]:
+    """Return where a series of times changes for good, in order.
+
+    Args:
+        times: positive numbers.
+        shortest: the least number of times on either side; shorter parts are bursts.
+    """
+    series = _without_outliers(np.log(np.maximum(times, _LEAST)), shortest)
+    found: list[int] = []
+    _split(series, 0, len(series), found, shortest)
+    return sorted(found)
+
+
+def _without_outliers(series: Floats, shortest: int) -> Floats:
     """Limit single slow steps, which are not change points."""
-    if len(series) < 2 * _SHORTEST:
+    if len(series) < 2 * shortest:
         return series
-    middle = ndimage.median_filter(series, size=2 * _SHORTEST + 1, mode="nearest")
+    middle = ndimage.median_filter(series, size=2 * shortest + 1, mode="nearest")
     limit = _FAR_SDS * robust_sd(series - middle)
     return np.asarray(np.clip(series, middle - limit, middle + limit))
 
 
-def _split(series: Floats, begin: int, end: int, found: list[int]) -> None:
+def _split(series: Floats, begin: int, end: int, found: list[int], shortest: int) -> None:
     own = series[begin:end]
     n = len(own)
-    if n < 2 * _SHORTEST or len(found) >= _MOST:
+    if n < 2 * shortest or len(found) >= _MOST:
         return
-    left = np.arange(_SHORTEST, n - _SHORTEST + 1)
+    left = np.arange(shortest, n - shortest + 1)
     sums = np.cumsum(own)
     difference = (sums[-1] - sums[left - 1]) / (n - left) - sums[left - 1] / left
     weight = np.sqrt(left * (n - left) / n)
@@ -80,11 +99,40 @@ def _split(series: Floats, begin: int, end: int, found: list[int]) -> None:
     if not significant or abs(difference[best]) < np.log1p(_WORTH):
         return
     found.append(begin + at)
-    _split(series, begin, begin + at, found)
-    _split(series, begin + at, end, found)
+    _split(series, begin, begin + at, found, shortest)
+    _split(series, begin + at, end, found, shortest)
 
 
-def _described(ledger: Ledger, begin: int, at: int, end: int) -> ChangePoint:
+def possible_places(times: Floats, begin: int, at: int, end: int) -> tuple[int, int]:
+    """Return the first and the last place at which a change may have been, with 95 % confidence.
+
+    Those places at which the change explains the times nearly as well (likelihood ratio; Yao 1987).
+
+    Args:
+        times: the series.
+        begin: where the part before the change begins.
+        at: the place of the change.
+        end: where the part after it ends.
+    """
+    series = np.log(np.maximum(times[begin:end], _LEAST))
+    own, n = at - begin, end - begin
+    rest = np.concatenate([series[:own] - series[:own].mean(), series[own:] - series[own:].mean()])
+    spread = max(_MAD_TO_SD * float(np.median(np.abs(rest))), 1e-12) ** 2
+    spread *= autocorrelation_time(rest)
+    left = np.arange(1, n)
+    sums = np.cumsum(series)
+    difference = (sums[-1] - sums[:-1]) / (n - left) - sums[:-1] / left
+    explained = difference**2 * left * (n - left) / n
+    near = np.flatnonzero(explained[own - 1] - explained <= _LIKELIHOOD_95 * spread)
+    # Only without a gap: outliers far away explain nothing.
+    apart = np.flatnonzero(np.diff(near) > 1)
+    first = near[apart[near[apart] < own - 1][-1] + 1] if (near[apart] < own - 1).any() else near[0]
+    after = apart[near[apart] >= own - 1]
+    last = near[after[0]] if len(after) else near[-1]
+    return begin + int(first) + 1, begin + int(last) + 1
+
+
+def _described(ledger: Ledger, total: Floats, begin: int, at: int, end: int) -> ChangePoint:
     before, after = slice(begin, at), slice(at, end)
     changed = {}
     for name in ENTRIES:
@@ -98,6 +146,7 @@ def _described(ledger: Ledger, begin: int, at: int, end: int) -> ChangePoint:
         # Only a rank that is critical in most steps is named.
         if times.max() * 2 > times.sum():
             rank = ledger.ranks[int(times.argmax())]
+    first, last = possible_places(total, begin, at, end)
     return ChangePoint(
         int(ledger.steps[at]),
         float(ledger.total[before].mean()) / 1e6,
@@ -105,4 +154,5 @@ def _described(ledger: Ledger, begin: int, at: int, end: int) -> ChangePoint:
         most,
         changed[most],
         rank,
+        (int(ledger.steps[first]), int(ledger.steps[last])),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +30,12 @@ def warm_up_steps(ledger: Ledger) -> npt.NDArray[np.bool_]:
     warm = np.zeros(len(ledger), bool)
     edges = [*np.flatnonzero(ledger.session_start), len(ledger)]
     for begin, end in pairwise(edges):
-        warm[begin : begin + _length(ledger.total[begin:end])] = True
+        warm[begin : begin + settling_length(ledger.total[begin:end])] = True
     return warm
 
 
-def _length(total: npt.NDArray[np.int64]) -> int:
+def settling_length(total: npt.NDArray[Any]) -> int:
+    """Return how many of the first times of a series are warm-up."""
     n = len(total)
     if n < 2:
         return n

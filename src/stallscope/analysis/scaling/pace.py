@@ -129,7 +129,8 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
     run, size = analysis.run, known_size(analysis.run)
     if size is None:
         return None
-    step_ms = _around(known.step_ms, known.step_precision_ms)
+    # The series of step times is without warm-up.
+    step_ms = analysis.step_ms or _around(known.step_ms, known.step_precision_ms)
     epoch_ms = _epoch_ms(run, known)
     if step_ms is None and epoch_ms is None:
         return None

@@ -27,8 +27,9 @@ class TimelineAdvice:
     #: Allreduces, where fused tensors count once, and the mean number of tensors in each.
     reductions: int
     tensors_each: float | None
-    #: How often the most frequent gradients were reduced: steps, if each is reduced in each step.
-    steps: int
+    #: None if steps are unknown, and the reason why.
+    steps: int | None
+    no_steps: str
     #: The share of reductions below 100 kB, among those with known bytes.
     small_share: float | None
     #: Milliseconds per cycle; None if cycles were not marked.
@@ -36,7 +37,7 @@ class TimelineAdvice:
     #: The share of negotiations that rank 0 handled in full, without the cache.
     in_full: float | None
     #: Milliseconds per step in which any gradient is negotiated, waits for data, is copied, and is
-    #: transferred: medians over steps. None without steps.
+    #: transferred: medians over steps. None without steps or allreduces.
     negotiation_ms: float | None
     wait_ms: float | None
     copy_ms: float | None
@@ -48,8 +49,7 @@ class TimelineAdvice:
 
 def timeline_says(found: Tensors) -> TimelineAdvice:
     """Evaluate fusion, cycles and the response cache of a Timeline."""
-    gradients = [one for one in found.tensors if one.operation == "ALLREDUCE"]
-    steps = int(np.median([one.operations for one in gradients])) if gradients else 0
+    steps = len(found.steps) or None
     fused = found.fusion.tensors
     sizes = found.fusion.bytes[found.fusion.bytes > 0]
     in_full = found.ticked / found.negotiations if found.negotiations else None
@@ -58,26 +58,37 @@ def timeline_says(found: Tensors) -> TimelineAdvice:
         reductions=len(fused),
         tensors_each=float(fused.mean()) if len(fused) else None,
         steps=steps,
+        no_steps=found.no_steps,
         small_share=small,
         cycle_ms=None if found.cycles is None else found.cycles.median_ms,
         in_full=in_full,
-        negotiation_ms=_median(found.steps.negotiation_ms),
-        wait_ms=_median(found.steps.wait_ms),
-        copy_ms=_median(found.steps.copy_ms),
-        transfer_ms=_median(found.steps.transfer_ms),
+        negotiation_ms=_median(found, found.steps.negotiation_ms),
+        wait_ms=_median(found, found.steps.wait_ms),
+        copy_ms=_median(found, found.steps.copy_ms),
+        transfer_ms=_median(found, found.steps.transfer_ms),
         cannot_name=found.cannot_name,
         advice=tuple(_advice(found, steps, len(fused), small)),
     )
 
 
-def _median(values: Floats) -> float | None:
-    return float(np.median(values)) if len(values) else None
+def _median(found: Tensors, values: Floats) -> float | None:
+    # Steps of other operations have no times of allreduces.
+    return float(np.median(values)) if len(values) and len(found.fusion.tensors) else None
 
 
-def _advice(found: Tensors, steps: int, reductions: int, small: float | None) -> Iterator[Advice]:
-    if steps < _FEWEST_ROUNDS:
+def _advice(
+    found: Tensors, steps: int | None, reductions: int, small: float | None
+) -> Iterator[Advice]:
+    if steps is None or steps < _FEWEST_ROUNDS:
         return
-    if found.ticked >= _MOSTLY * found.negotiations:
+    in_full = found.ticked >= _MOSTLY * found.negotiations
+    if in_full and found.negotiations < _FEWEST_ROUNDS * len(found.tensors):
+        yield Advice(
+            f"Name the tensors that are reduced: most of their {len(found.tensors):,} names occur once, "
+            "so the response cache cannot answer them",
+            "hvd.allreduce(gradient, name='layer1')",
+        )
+    elif in_full:
         capacity = max(_OWN_CAPACITY, 1 << (2 * len(found.tensors) - 1).bit_length())
         yield Advice(
             f"Have Horovod remember its {len(found.tensors):,} tensors: {found.ticked:,} of "

@@ -19,6 +19,7 @@ from stallscope.text.job import (
     ranks_and_hosts,
     steps_and_epochs,
 )
+from stallscope.text.printed_steps import printed_figures
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import basis
 from stallscope.text.worlds import world_sentence
@@ -108,8 +109,9 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
     """Yield the tables that reviewers read."""
     yield from sections_of(
         tables.epochs_table(analysis),
-        tables.cause_table(analysis),
-        tables.ledger_table(analysis),
+        tables.printed_ranks_table(analysis),
+        tables.cause_table(analysis) if analysis.printed is None else None,
+        tables.ledger_table(analysis) if analysis.printed is None else None,
         tables.stragglers_table(analysis),
         tables.gains_table(analysis),
         tables.baselines_table(analysis),
@@ -129,7 +131,7 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
 def _summary(analysis: Analysis) -> Iterator[Section]:
     """Yield what fits a terminal."""
     yield Section("", step_bars(analysis))
-    figures = epoch_figures(analysis)
+    figures = _figures_of_lines(analysis)
     if figures:
         yield Section("", (KeyFigures.of(figures),))
     yield from sections_of(tables.epochs_table(analysis), tables.stragglers_table(analysis))
@@ -170,14 +172,19 @@ def _counted(title: str, table: Table) -> Fold:
 
 def _figures(analysis: Analysis) -> Iterator[Block]:
     """Yield all tables of figures, folded."""
-    if epoch_figures(analysis):
-        yield KeyFigures.of(epoch_figures(analysis))
+    figures = _figures_of_lines(analysis)
+    if figures:
+        yield KeyFigures.of(figures)
+    printed = tables.printed_ranks_table(analysis)
+    if printed is not None:
+        yield _counted(printed.title, printed)
     epochs = tables.epochs_table(analysis)
     if epochs is not None:
         yield _counted(epochs.title, epochs)
-    by_cause, ledger = tables.cause_table(analysis), tables.ledger_table(analysis)
-    yield Fold(by_cause.title, (by_cause,), is_open=True)
-    yield Fold(ledger.title, (ledger,))
+    if analysis.printed is None:
+        by_cause, ledger = tables.cause_table(analysis), tables.ledger_table(analysis)
+        yield Fold(by_cause.title, (by_cause,), is_open=True)
+        yield Fold(ledger.title, (ledger,))
     optional = (
         tables.baselines_table(analysis),
         rates_table(analysis),
@@ -202,6 +209,11 @@ def _figures(analysis: Analysis) -> Iterator[Block]:
         yield _match("Run and run on one rank", single, "")
 
 
+def _figures_of_lines(analysis: Analysis) -> list[tuple[str, str]]:
+    """Return the figures of logs without recorded steps."""
+    return [*printed_figures(analysis.printed), *epoch_figures(analysis)]
+
+
 def _match(title: str, match: BaselineMatch, gap: str) -> Fold:
     figures = [("Throughput lost", gap)] if gap else []
     figures.append(("The same", ", ".join(match.same) or "nothing that is known"))
@@ -211,7 +223,7 @@ def _match(title: str, match: BaselineMatch, gap: str) -> Fold:
 
 def _context(analysis: Analysis) -> Iterator[Section]:
     gap = contents.gap(analysis)
-    facts = [*epoch_figures(analysis), *([("Throughput lost", gap)] if gap else [])]
+    facts = [*_figures_of_lines(analysis), *([("Throughput lost", gap)] if gap else [])]
     facts += contents.context(analysis)
     if facts:
         yield Section("What the figures rest on", (KeyFigures.of(facts),))

@@ -10,6 +10,7 @@ from stallscope.analysis.gains.baseline import Decomposition
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.analysis.ledger.printed_steps import PrintedSteps, RankWindows
 from stallscope.analysis.network.network_check import NetworkUse, Parts
 from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.analysis.views.machines import between, figures_of
@@ -26,6 +27,8 @@ from .contents import job_parts, single_match
 
 # A Spark application may have had a hundred thousand tasks.
 _MOST_EVENTS = 1_000
+# Logs may have a line for each of a million steps.
+_MOST_WINDOWS = 1_000
 # The keys with their attributes, as of ``fields_of``.
 _COMMUNICATION = (
     "gradient_bytes exposed_ms bus_bandwidth_gb_s=bus_bandwidth "
@@ -53,6 +56,7 @@ def json_content(analysis: Analysis) -> Content:
         ranks=analysis.ranks,
         steps=fields_of(analysis.coverage, "total=steps complete partial unused sampled_out"),
         epoch_times=analysis.epoch_times,
+        printed_steps=_printed_steps(analysis.printed),
         clocks=_clocks(analysis),
         communication=moved and fields_of(moved, _COMMUNICATION),
         links=analysis.links,
@@ -176,6 +180,34 @@ def _entry(analysis: Analysis, ledger: str, name: str) -> LedgerEntry | dict[str
     }
     kind = CauseEntry if ledger == "cause" else LedgerEntry
     return {field.name: known.get(field.name) for field in fields(kind)}
+
+
+def _printed_steps(printed: PrintedSteps | None) -> dict[str, Any] | None:
+    if printed is None:
+        return None
+    share = printed.input_share
+    return {
+        **fields_of(printed, "found precision_ms warm_up_steps"),
+        **mean_fields("input_ms", printed.input_ms),
+        "input_share": value_of(share),
+        "input_share_ci95": None if share is None else share.ci95,
+        **fields_of(printed, "epoch_starts bursts"),
+        "ranks": [_windows(rank) for rank in printed.ranks],
+    }
+
+
+def _windows(rank: RankWindows) -> dict[str, Any]:
+    """Return a rank's windows as columns; neighbours are joined where there are many."""
+    own = rank.joined(_MOST_WINDOWS)
+    return {
+        "rank": rank.rank,
+        "lines": len(rank),
+        "mean_ms": rank.mean_ms,
+        "step": own.step.tolist(),
+        "steps": own.steps.tolist(),
+        "ms": own.ms.tolist(),
+        "input_ms": None if own.input_ms is None else own.input_ms.tolist(),
+    }
 
 
 def _clocks(analysis: Analysis) -> dict[str, Any] | None:

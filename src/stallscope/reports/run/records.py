@@ -36,7 +36,7 @@ def records(analysis: Analysis) -> Records:
 
     The causes, and the entries of the ledger, add up to the mean step.
     """
-    scopes = (_step_rows, _ledger_rows, _rank_rows, _epoch_rows)
+    scopes = (_step_rows, _ledger_rows, _rank_rows, _epoch_rows, _window_rows)
     run_id = analysis.run.id
     rows = chain.from_iterable(rows(analysis) for rows in scopes)
     return Records(COLUMNS, ({"run_id": run_id, **row} for row in rows))
@@ -90,6 +90,15 @@ def _epoch_rows(analysis: Analysis) -> Iterator[Row]:
         name = f"fit {one.fit} epoch {one.epoch}"
         around = (1e3 * max(0.0, one.s - one.precision_s), 1e3 * (one.s + one.precision_s))
         yield {"scope": "epoch", "rank": one.rank, "name": name, **_figures(1e3 * one.s, around)}
+
+
+def _window_rows(analysis: Analysis) -> Iterator[Row]:
+    for one in () if analysis.printed is None else analysis.printed.ranks:
+        for step, steps, ms in zip(
+            one.step.tolist(), one.steps.tolist(), one.ms.tolist(), strict=True
+        ):
+            name = f"steps {step}–{step + steps - 1}" if steps > 1 else f"step {step}"
+            yield {"scope": "window", "rank": one.rank, "name": name, **_figures(ms, None)}
 
 
 def _stage(rank: RankSummary | None, name: str) -> float | None:

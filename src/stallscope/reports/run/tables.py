@@ -307,6 +307,28 @@ def epochs_table(analysis: Analysis) -> Table | None:
     )
 
 
+def printed_ranks_table(analysis: Analysis) -> Table | None:
+    """Return what each rank printed of its steps; None unless several ranks did."""
+    printed = analysis.printed
+    if printed is None or len(printed.ranks) < 2:
+        return None
+    waits = [one.mean_input_ms for one in printed.ranks]
+    columns: dict[str, Iterable[str]] = {
+        "Rank": [str(one.rank) for one in printed.ranks],
+        "Lines": [f"{len(one):,}" for one in printed.ranks],
+        "Steps": [f"{int(one.steps.sum()):,}" for one in printed.ranks],
+        "Mean step, ms": [significant(one.mean_ms) for one in printed.ranks],
+        "Waiting for data, ms": [
+            NOT_MEASURED if one is None else significant(one) for one in waits
+        ],
+    }
+    if all(one is None for one in waits):
+        del columns["Waiting for data, ms"]
+    return Table.of(
+        "Ranks that printed", columns, words=frozenset(), most={"terminal": _MOST_RANKS}
+    )
+
+
 def gains_table(analysis: Analysis, most: int | None = None) -> Table | None:
     """Return what each fix gains, and the answers to questions; None if the logs cannot tell.
 

@@ -56,6 +56,8 @@ def _timeline(name: str, says: TimelineAdvice) -> Section:
     blocks: list[Block] = [KeyFigures.of(timeline_figures(says))]
     if says.advice:
         blocks.append(Listing([str(piece) for piece in says.advice], role="steps"))
+    if says.no_steps:
+        blocks.append(Text(f"Steps are unknown: {says.no_steps}."))
     if says.cannot_name:
         blocks.append(Text(says.cannot_name))
     title = "What to change" if says.advice else "Nothing in it asks for other settings"

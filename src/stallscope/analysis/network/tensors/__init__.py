@@ -4,8 +4,8 @@ Fused tensors go through the same operation, and the timeline repeats it for eac
 several tensors are unions of intervals, never sums. Tensors are fused if their operations start one
 after the other before the first of them does anything.
 
-A timeline does not mark steps. A step starts when a gradient is negotiated that was negotiated in the
-previous step.
+A timeline does not mark steps. A step starts when gradients are negotiated that were negotiated in the
+previous step: those with most of its bytes. ``Tensors.no_steps`` says why steps are unknown.
 
 Late ranks are known only if the timeline has ticks of ranks; with the response cache, only the first
 negotiation of each tensor has them. The coordinator records ticks when it reads the ranks' requests,

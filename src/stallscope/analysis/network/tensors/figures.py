@@ -50,7 +50,7 @@ class Fusion:
 
 @dataclass(frozen=True)
 class AllreduceSteps:
-    """The allreduces of each step, one entry per step.
+    """The allreduces of each step, one entry per step; no entries if steps are unknown.
 
     Times are milliseconds in which any tensor was in that state; they overlap and do not add up to the
     step.
@@ -58,7 +58,7 @@ class AllreduceSteps:
 
     #: When the step's first tensor was negotiated, microseconds of the timeline.
     start_us: Ints
-    #: Time until the next step starts; NaN for the last one.
+    #: Time until the next step starts; NaN for the last one of each job in the timeline.
     step_ms: Floats
     negotiation_ms: Floats
     #: Time of all operations, and of their parts.
@@ -134,6 +134,8 @@ class Tensors:
     operating: float
     fusion: Fusion
     steps: AllreduceSteps
+    #: Why steps are unknown; empty if they are known.
+    no_steps: str
     cycles: Cycles | None
     #: None without ticks.
     lateness: Lateness | None

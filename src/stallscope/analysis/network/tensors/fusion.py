@@ -43,7 +43,8 @@ def _fusion(segment: Segment) -> Fusion:
     kinds = segment.kinds(parts)
     transfers = kinds["transfer"]
     first, last = np.full(count, np.inf), np.full(count, -np.inf)
-    np.minimum.at(first, own[transfers], parts.begin[transfers])
+    # Parts are sorted by their start: the first one of each reduction is assigned last.
+    first[own[transfers][::-1]] = parts.begin[transfers][::-1]
     np.maximum.at(last, own[transfers], parts.end[transfers])
     took = [
         _covered(parts.begin[kinds[kind]], parts.end[kinds[kind]], own[kinds[kind]], count)

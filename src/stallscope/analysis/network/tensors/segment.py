@@ -1,4 +1,4 @@
-"""A segment of a timeline: whole steps, with all activities that start in them."""
+"""A segment of a timeline: whole bursts of negotiations, with all activities that start in them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from stallscope.arrays.types import Bools, Ints
 from stallscope.parsers.horovod_timeline import Activities, Ticks
 
 ALLREDUCE = "ALLREDUCE"
+#: Operations that reduce gradients, and others that a step may consist of.
+REDUCTIONS = (ALLREDUCE, "ADASUM", "REDUCESCATTER")
+EXCHANGES = ("ALLGATHER", "ALLTOALL")
+_OPERATIONS = (*REDUCTIONS, *EXCHANGES, "BROADCAST", "ERROR")
 _NEGOTIATION = "NEGOTIATE_"
 # Prefixes of the parts in which data is transferred, copied, or awaited.
 _TRANSFERS = ("NCCL_", "MPI_", "GLOO_", "CCL_", "DDL_")
@@ -26,9 +30,10 @@ class Segment:
     rows: Activities
     ticks: Ticks
     names: Sequence[str]
-    #: Microseconds at which the segment's steps start, and at which the step after it starts.
-    step_starts: Ints
-    until: int | None
+    #: Microseconds at which the segment's bursts start.
+    burst_starts: Ints
+    #: Whether the segment is the first one of a job that was started again.
+    restarted: bool
 
     @cached_property
     def negotiated(self) -> Activities:
@@ -57,6 +62,18 @@ class Segment:
         return found.take(np.lexsort((found.tensor, found.begin)))
 
     @cached_property
+    def counted(self) -> tuple[Activities, Ints]:
+        """Return negotiations that steps may consist of, and the bytes of each one's operation."""
+        rows = self.rows.only(self.of(self.rows, is_counted_negotiation))
+        operations = self.operations.only(self.of(self.operations, _COUNTED.__contains__))
+        size = _size_by_tensor(operations, rows.tensor)
+        if size is None:
+            size = np.full(len(rows), -1)
+            latest = latest_before(rows, operations.tensor, operations.begin)
+            size[latest[latest >= 0]] = operations.size[latest >= 0]
+        return rows, size
+
+    @cached_property
     def allreduce_parts(self) -> tuple[Activities, Ints]:
         """Return the parts of allreduces, and the index of the allreduce of each."""
         owner = within(self.allreduces, self.parts.tensor, self.parts.begin, self.parts.end)
@@ -67,9 +84,10 @@ class Segment:
         """Return the number of each allreduce's reduction, counted from 0 by start."""
         operations = self.allreduces
         parts, owner = self.allreduce_parts
-        # When the first part of each operation starts, or else when the operation ends.
+        # When the first part of each operation starts, or else when the operation ends. Parts are sorted
+        # by their start: the first one of each operation is assigned last.
         active = operations.end.copy()
-        np.minimum.at(active, owner, parts.begin)
+        active[owner[::-1]] = parts.begin[::-1]
         return np.cumsum(np.append(True, active[:-1] < operations.begin[1:])[: len(active)]) - 1
 
     def of(self, rows: Activities, chosen: Callable[[str], bool]) -> Bools:
@@ -89,9 +107,41 @@ class Segment:
         return self.of(self.rows, lambda name: name.startswith(_NEGOTIATION))
 
 
-def is_gradients_negotiation(name: str) -> bool:
-    """Whether an activity is the negotiation of an allreduce."""
-    return name == _NEGOTIATION + ALLREDUCE
+_COUNTED = frozenset((*REDUCTIONS, *EXCHANGES))
+# Tensors are numbered consecutively, unless the timeline is damaged.
+_MOST_IN_A_TABLE = 1 << 16
+
+
+def is_counted_negotiation(name: str) -> bool:
+    """Whether an activity negotiates an operation that steps may consist of."""
+    return name.removeprefix(_NEGOTIATION) in _COUNTED and name.startswith(_NEGOTIATION)
+
+
+def is_reductions_negotiation(name: str) -> bool:
+    """Whether an activity negotiates a reduction."""
+    return name.removeprefix(_NEGOTIATION) in REDUCTIONS and name.startswith(_NEGOTIATION)
+
+
+def is_negotiated(name: str) -> bool:
+    """Whether an activity is a negotiation that an operation follows."""
+    return name.removeprefix(_NEGOTIATION) in _OPERATIONS and name.startswith(_NEGOTIATION)
+
+
+def is_operation(name: str) -> bool:
+    """Whether an activity is an operation, not a part of one."""
+    return name in _OPERATIONS
+
+
+def _size_by_tensor(operations: Activities, tensor: Ints) -> Ints | None:
+    """Return the size of each tensor's operations, -1 for none; None if a tensor has several sizes."""
+    most = max(int(operations.tensor.max(initial=0)), int(tensor.max(initial=0)))
+    if most > _MOST_IN_A_TABLE:
+        return None
+    table = np.full(most + 1, -1)
+    table[operations.tensor] = operations.size
+    if np.any(table[operations.tensor] != operations.size):
+        return None
+    return table[tensor]
 
 
 def within(outer: Activities, tensor: Ints, begin: Ints, end: Ints) -> Ints:
@@ -121,6 +171,13 @@ def latest_before(outer: Activities, tensor: Ints, begin: Ints) -> Ints:
 
 
 _NEVER = np.iinfo(np.int64).max
+
+
+def by_tensor(tensor: Ints) -> Ints:
+    """Return the positions of rows by tensor; those of one tensor keep their order."""
+    # Numbers of 16 bits are sorted much faster.
+    short = int(tensor.max(initial=0)) < 1 << 16
+    return np.argsort(tensor.astype(np.uint16) if short else tensor, kind="stable")
 
 
 def added_us(begin: Ints, end: Ints, group: Ints | None = None) -> Ints:

@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from stallscope.arrays.types import Floats, Ints
 
 from .figures import AllreduceSteps
+from .negotiation_log import NegotiationLog
 from .segment import Segment, added_us
 
-_TIMES = ("step", "negotiation", "operation", "wait", "copy", "transfer")
-
-
-def step_starts(tensor: Ints, begin: Ints) -> Ints:
-    """Find the starts of steps: the first negotiation of a gradient that the previous step had, too.
-
-    Args:
-        tensor: the tensor of each negotiation of a gradient, in the order of their starts.
-        begin: the start of each negotiation.
-    """
-    if not len(tensor):
-        return begin
-    order = np.argsort(tensor, kind="stable")
-    again = np.append(False, tensor[order][1:] == tensor[order][:-1])
-    # The position where the same gradient was negotiated before, and its maximum up to each position.
-    before = np.full(len(tensor), -1)
-    before[order[again]] = order[np.flatnonzero(again) - 1]
-    latest = np.maximum.accumulate(before)
-    starts = [0]
-    while (start := int(np.searchsorted(latest, starts[-1]))) < len(tensor):
-        starts.append(start)
-    return begin[starts]
+_TIMES = ("negotiation", "operation", "wait", "copy", "transfer")
 
 
 class StepTally:
-    """Collects the times of each step's allreduces."""
+    """Collects the times of each burst's allreduces; a step's are the sums over its bursts."""
 
     def __init__(self) -> None:
+        self._log = NegotiationLog()
         self._starts: list[Ints] = []
+        #: The position in the log of each burst's first negotiation.
+        self._first: list[Ints] = []
         self._times: dict[str, list[np.ndarray[tuple[int], np.dtype[np.float32]]]] = {
             name: [] for name in _TIMES
         }
-        self._tensors: list[Ints] = []
-        self._reductions: list[Ints] = []
+        self._tensors: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []
+        self._reductions: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []
 
     def add(self, segment: Segment) -> None:
-        starts = segment.step_starts
+        if segment.restarted:
+            self._log.restart()
+        starts = segment.burst_starts
         if not len(starts):
             return
-        until = np.nan if segment.until is None else float(segment.until)
+        self._first.append(len(self._log) + np.searchsorted(segment.counted[0].begin, starts))
+        self._log.add(segment)
+        self._starts.append(starts)
         parts, _ = segment.allreduce_parts
         kinds = segment.kinds(parts)
         times = {
-            "step": np.diff(np.append(starts.astype(np.float64), until)),
             "negotiation": _covered(
                 segment.negotiated_allreduces.begin, segment.negotiated_allreduces.end, starts
             ),
@@ -64,41 +53,68 @@ class StepTally:
         }
         for name, took in times.items():
             self._times[name].append((took / 1e3).astype(np.float32))
-        self._starts.append(starts)
-        step = _step_of(segment.allreduces.begin, starts)
+        burst = _burst_of(segment.allreduces.begin, starts)
         group = segment.reductions
-        first = np.append(True, group[1:] != group[:-1])[: len(step)]
-        self._tensors.append(_counted(step, len(starts)))
-        self._reductions.append(_counted(step[first], len(starts)))
+        first = np.append(True, group[1:] != group[:-1])[: len(burst)]
+        self._tensors.append(_counted(burst, len(starts)))
+        self._reductions.append(_counted(burst[first], len(starts)))
 
-    def found(self) -> AllreduceSteps:
-        none = np.zeros(0, np.int64)
-        times = {name: np.concatenate([np.zeros(0), *found]) for name, found in self._times.items()}
-        return AllreduceSteps(
-            start_us=np.concatenate([none, *self._starts]),
-            step_ms=times["step"],
+    def found(self, names: Mapping[int, str]) -> tuple[AllreduceSteps, str]:
+        """Return the steps, and why they are unknown; an empty text if they are known.
+
+        Args:
+            names: names of tensors by number.
+        """
+        positions, unknown = self._log.steps(names)
+        if not len(positions):
+            return _none(), unknown
+        starts = np.concatenate(self._starts)
+        first = np.concatenate(self._first)
+        # In a damaged timeline several steps may seem to start in one burst.
+        burst, kept = np.unique(np.searchsorted(first, positions, "right") - 1, return_index=True)
+        positions = positions[kept]
+        start_us = starts[burst]
+        step_ms = np.append(np.diff(start_us), 0) / 1e3
+        # The last step before a restart has no next one, and neither has the very last one.
+        step_ms[np.searchsorted(positions, [*self._log.jobs[1:], len(self._log)]) - 1] = np.nan
+        times = {name: _sums(found, burst) for name, found in self._times.items()}
+        steps = AllreduceSteps(
+            start_us=start_us,
+            step_ms=step_ms,
             negotiation_ms=times["negotiation"],
             operation_ms=times["operation"],
             wait_ms=times["wait"],
             copy_ms=times["copy"],
             transfer_ms=times["transfer"],
-            tensors=np.concatenate([none, *self._tensors]),
-            reductions=np.concatenate([none, *self._reductions]),
+            tensors=_sums(self._tensors, burst).astype(np.int64),
+            reductions=_sums(self._reductions, burst).astype(np.int64),
         )
+        return steps, unknown
 
 
-def _step_of(at: Ints, starts: Ints) -> Ints:
-    """Return the step of each moment; -1 before the first step."""
+def _none() -> AllreduceSteps:
+    ints, floats = np.zeros(0, np.int64), np.zeros(0)
+    return AllreduceSteps(ints, floats, floats, floats, floats, floats, floats, ints, ints)
+
+
+def _sums(found: Sequence[np.ndarray[Any, Any]], step: Ints) -> Floats:
+    """Add up the bursts' values from the start of each step to the next one."""
+    values = np.concatenate([np.zeros(0), *found])
+    return np.add.reduceat(values, step)
+
+
+def _burst_of(at: Ints, starts: Ints) -> Ints:
+    """Return the burst of each moment; -1 before the first one."""
     return np.searchsorted(starts, at, "right") - 1
 
 
-def _counted(step: Ints, steps: int) -> Ints:
-    return np.bincount(step[step >= 0], minlength=steps).astype(np.int64)
+def _counted(burst: Ints, bursts: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.bincount(burst[burst >= 0], minlength=bursts).astype(np.int32)
 
 
 def _covered(begin: Ints, end: Ints, starts: Ints) -> Floats:
-    """Return the microseconds that activities cover together, by the step in which they start."""
-    step = _step_of(begin, starts)
-    own = step >= 0
+    """Return the microseconds that activities cover together, by the burst in which they start."""
+    burst = _burst_of(begin, starts)
+    own = burst >= 0
     added = added_us(begin[own], end[own])
-    return np.bincount(step[own], added, minlength=len(starts)).astype(np.float64)
+    return np.bincount(burst[own], added, minlength=len(starts)).astype(np.float64)

@@ -1,4 +1,7 @@
-"""Analyse a timeline block by block; memory grows with its steps and not with its events."""
+"""Analyse a timeline block by block; memory grows with its reductions and not with its events.
+
+Only the numbers of negotiated tensors are kept as well: about 1% of the file's size.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,16 @@ import numpy as np
 from stallscope.arrays.types import Ints
 from stallscope.parsers.horovod_timeline import Activities, Batch, Ticks
 
+from .bursts import burst_starts, last_idle
 from .figures import Cycles, Tensors
 from .fusion import FusionTally
 from .lateness import LatenessTally
-from .segment import Segment, is_gradients_negotiation
-from .steps import StepTally, step_starts
+from .segment import Segment
+from .steps import StepTally
 from .tensor_times import TensorTally
 from .unions import UnionTally
 
-# More than the activities of several steps of any model. A damaged timeline without ends of steps must
+# More than the activities of several steps of any model. A damaged timeline that never seems idle must
 # not fill the memory.
 _MOST_PENDING = 1 << 18
 
@@ -44,7 +48,7 @@ def tensors(reader: TimelineReader) -> Tensors:
 
 
 class _Tally:
-    """Splits a timeline into segments of whole steps, and passes them to the other tallies."""
+    """Splits a timeline into segments of whole bursts, and passes them to the other tallies."""
 
     def __init__(self, reader: TimelineReader) -> None:
         self._reader = reader
@@ -57,31 +61,38 @@ class _Tally:
         self._fusion = FusionTally()
         self._steps = StepTally()
         self._lateness = LatenessTally()
+        self._restarted = False
 
     def add(self, batch: Batch) -> None:
         """Add a block; activities that may continue in the next block stay pending."""
         self._cycles.add(batch.cycles)
+        if batch.restarted:
+            self._settle_all()
+            self._restarted = True
         # In a damaged timeline an activity may end before its start.
         new = batch.activities.only(batch.activities.end >= batch.activities.begin)
         rows = Activities.joined([self._rows, new])
         self._ticks = Ticks.joined([self._ticks, batch.ticks])
         self._rows = rows.take(np.argsort(rows.begin, kind="stable"))
-        until = batch.settled
-        if len(rows) > _MOST_PENDING:
-            until = max(until, batch.first)
-        starts = self._step_starts(int(np.searchsorted(self._rows.begin, until)))
-        if len(starts) > 1:
-            self._settle(int(starts[-1]), starts[:-1])
+        names = self._reader.activity_names
+        complete = self._rows.take(slice(int(self._rows.begin.searchsorted(batch.settled))))
+        starts = burst_starts(complete, names)
+        idle = last_idle(complete, starts, names)
+        if idle:
+            self._settle(idle, starts[starts < idle], int(complete.begin[idle]))
         elif len(rows) > _MOST_PENDING:
-            self._settle(until, starts)
+            until = max(batch.settled, batch.first)
+            count = int(self._rows.begin.searchsorted(until))
+            self._settle(count, burst_starts(self._rows.take(slice(count)), names), until)
 
     def found(self) -> Tensors:
         """Settle the remaining activities, and return all figures."""
-        self._settle(None, self._step_starts(len(self._rows)))
+        self._settle_all()
         names = self._reader.activity_names
         times, parts = self._tensors.found(self._reader.tensors, names, self._unions.by_name)
         cycles = self._cycles.found()
         span = self._unions.span
+        steps, no_steps = self._steps.found(self._reader.tensors)
         return Tensors(
             tensors=times,
             parts=parts,
@@ -89,31 +100,31 @@ class _Tally:
             negotiating=self._unions.negotiating / span if span else 0.0,
             operating=self._unions.operating / span if span else 0.0,
             fusion=self._fusion.found(),
-            steps=self._steps.found(),
+            steps=steps,
+            no_steps=no_steps,
             cycles=cycles,
             lateness=self._lateness.found(cycles),
             negotiations=self._lateness.negotiations,
             ticked=self._lateness.ticked,
         )
 
-    def _step_starts(self, count: int) -> Ints:
-        """Find the starts of steps among the first rows."""
-        names = self._reader.activity_names
-        gradients = np.array([is_gradients_negotiation(name) for name in names], bool)
-        chosen = np.flatnonzero(gradients[self._rows.name[:count]])
-        return step_starts(self._rows.tensor[chosen], self._rows.begin[chosen])
+    def _settle_all(self) -> None:
+        rows = self._rows
+        self._settle(len(rows), burst_starts(rows, self._reader.activity_names), None)
 
-    def _settle(self, until: int | None, starts: Ints) -> None:
-        """Pass the activities before a time to the tallies, and drop them."""
+    def _settle(self, count: int, starts: Ints, until: int | None) -> None:
+        """Pass the first rows, with the starts of their bursts, to the tallies, and drop them.
+
+        Ticks are dropped if they are before ``until``.
+        """
         rows, ticks = self._rows, self._ticks
-        count = len(rows) if until is None else int(np.searchsorted(rows.begin, until))
-        settled = rows.take(slice(count))
-        segment = Segment(settled, ticks, self._reader.activity_names, starts, until)
+        settled, names = rows.take(slice(count)), self._reader.activity_names
+        segment = Segment(settled, ticks, names, settled.begin[starts], self._restarted)
         for tally in (self._unions, self._tensors, self._fusion, self._steps, self._lateness):
             tally.add(segment)
+        self._restarted = False
         self._rows = rows.take(slice(count, None))
-        if until is not None:
-            self._ticks = ticks.only(ticks.at >= until)
+        self._ticks = ticks.take(slice(0)) if until is None else ticks.only(ticks.at >= until)
 
 
 class _CycleTally:

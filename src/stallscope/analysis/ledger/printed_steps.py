@@ -1,0 +1,306 @@
+"""Step times over a run, for runs of which only lines about windows of steps are known.
+
+A window is what a line is about: one step, or the steps since the line before. The series of windows has
+no stages, except for the wait for data where lines have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow.compute as pc
+
+from stallscope.arrays.lazy_scipy import ndimage
+from stallscope.arrays.stats import Mean, mean_with_interval, robust_sd
+from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.run import Run
+
+from .change_points import ChangePoint, possible_places, split_points
+from .figures import StepTime
+from .warmup import settling_length
+
+#: The kind of rows that hold windows.
+WINDOW = "window"
+# Windows over which a usual value is taken.
+_AROUND = 25
+_SLOW_SDS, _SLOW_SHARE = 6.0, 0.2
+_FEWEST_EPOCHS = 3
+_MOST = 2 / 3
+
+
+@dataclass(frozen=True, eq=False)
+class RankWindows:
+    """The windows of one rank, in their order; the arrays have an entry each."""
+
+    rank: int
+    #: The first step of each window, counted from 0 over the job, and its number of steps.
+    step: Ints
+    steps: Ints
+    #: Milliseconds per step, and of these the wait for data; None if lines do not have it.
+    ms: Floats
+    input_ms: Floats | None
+    #: As printed, counted from 0; None if lines do not have it.
+    epoch: Ints | None
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def mean_ms(self) -> float:
+        """Return the mean over all steps."""
+        return float(np.average(self.ms, weights=self.steps))
+
+    @property
+    def mean_input_ms(self) -> float | None:
+        """Return the mean wait for data over all steps; None if lines do not have it."""
+        if self.input_ms is None:
+            return None
+        return float(np.average(self.input_ms, weights=self.steps))
+
+    def chosen(self, these: Bools) -> RankWindows:
+        """Return some of the windows."""
+        waits, epoch = self.input_ms, self.epoch
+        return RankWindows(
+            self.rank,
+            self.step[these],
+            self.steps[these],
+            self.ms[these],
+            None if waits is None else waits[these],
+            None if epoch is None else epoch[these],
+        )
+
+    def joined(self, most: int) -> RankWindows:
+        """Return at most so many windows, with neighbours joined."""
+        n = len(self)
+        if n <= most:
+            return self
+        first = np.unique(np.linspace(0, n, most + 1).astype(np.int64))[:-1]
+        steps = np.add.reduceat(self.steps, first)
+
+        def mean(values: Floats) -> Floats:
+            return np.asarray(np.add.reduceat(values * self.steps, first) / steps)
+
+        waits, epoch = self.input_ms, self.epoch
+        return RankWindows(
+            self.rank,
+            self.step[first],
+            steps,
+            mean(self.ms),
+            None if waits is None else mean(waits),
+            None if epoch is None else epoch[first],
+        )
+
+    @property
+    def begins_epoch(self) -> Bools:
+        """Mark the first window of each epoch but the first."""
+        if self.epoch is None:
+            return np.zeros(len(self), bool)
+        return np.append(False, self.epoch[1:] != self.epoch[:-1])[: len(self)]
+
+
+@dataclass(frozen=True)
+class SlowWindows:
+    """Windows that take longer than those around them: by how much, and how much time that costs."""
+
+    windows: int
+    of: int
+    #: Milliseconds per step that they take longer, on average.
+    longer_ms: float
+    #: The share of all steps' time that this is.
+    cost: float
+
+
+@dataclass(frozen=True, eq=False)
+class PrintedSteps:
+    """What printed lines tell of steps over the run."""
+
+    #: The windows of each rank that printed, by rank.
+    ranks: tuple[RankWindows, ...]
+    #: How times were found: of each ``step``, the ``last`` step, ``mean`` or ``median`` of a window,
+    #: ``differences`` of means so far, or between ``stamps``.
+    found: str
+    #: Half of what a typical window's time per step is rounded to, milliseconds.
+    precision_ms: float
+    #: The steps of the first windows that are warm-up, and whether each window is.
+    warm_up_steps: int
+    is_warm_up: Bools
+    #: Over steps without warm-up: the mean, its interval by the spread of windows, and percentiles.
+    step: StepTime
+    #: The mean wait for data over all steps, milliseconds and share; None if lines do not have it.
+    input_ms: Mean | None
+    input_share: Mean | None
+    changes: tuple[ChangePoint, ...]
+    epoch_starts: SlowWindows | None
+    bursts: SlowWindows | None
+
+    @property
+    def epochs(self) -> int:
+        """Count the epochs of which there are lines; 0 if lines do not name epochs."""
+        epoch = self.whole.epoch
+        return 0 if epoch is None else len(np.unique(epoch))
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps from the first to the last one that lines are about."""
+        whole = self.whole
+        return int(whole.step[-1] + whole.steps[-1] - whole.step[0])
+
+    @cached_property
+    def whole(self) -> RankWindows:
+        """Return the mean over the ranks whose windows are the same; else the lowest rank's windows."""
+        return _over_ranks(self.ranks)
+
+
+def printed_steps(run: Run) -> PrintedSteps | None:
+    """Analyse the windows of a run; None for a run that has steps, or no windows."""
+    ranks = () if run.rows else _windows(run)
+    if not ranks:
+        return None
+    whole = _over_ranks(ranks)
+    warm_up = settling_length(whole.ms)
+    is_warm_up = np.arange(len(whole)) < warm_up
+    steady = ~is_warm_up if warm_up < len(whole) else is_warm_up
+    starts, bursts = _slow(whole, steady)
+    input_ms, share = _input(run, whole)
+    return PrintedSteps(
+        ranks=ranks,
+        found=str(run.fact("windows")),
+        precision_ms=float(run.fact("window_precision_ms") or 0.0),
+        warm_up_steps=int(whole.steps[is_warm_up].sum()),
+        is_warm_up=is_warm_up,
+        step=_step(whole, steady),
+        input_ms=input_ms,
+        input_share=share,
+        changes=_changes(whole, steady),
+        epoch_starts=starts,
+        bursts=bursts,
+    )
+
+
+def _windows(run: Run) -> tuple[RankWindows, ...]:
+    table = run.intervals.filter(pc.equal(run.intervals["kind"], WINDOW))
+    found = []
+    for rank in sorted(pc.unique(table["rank"]).to_pylist()):
+        own = table.filter(pc.equal(table["rank"], rank))
+        steps = np.maximum(own["steps"].to_numpy(), 1)
+        took = own["end"].to_numpy() - own["begin"].to_numpy()
+        data, epoch = own["data"], own["epoch"]
+        found.append(
+            RankWindows(
+                rank=rank,
+                step=own["step"].to_numpy() - steps,
+                steps=steps,
+                ms=took / steps / 1e6,
+                input_ms=None if data.null_count else data.to_numpy() / steps / 1e6,
+                epoch=None if epoch.null_count else epoch.to_numpy().astype(np.int64),
+            )
+        )
+    return tuple(found)
+
+
+def _over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
+    first = ranks[0]
+    alike = [
+        one for one in ranks if len(one) == len(first) and np.array_equal(one.step, first.step)
+    ]
+    if len(alike) == 1:
+        return first
+    waits = [one.input_ms for one in alike if one.input_ms is not None]
+    return RankWindows(
+        rank=first.rank,
+        step=first.step,
+        steps=first.steps,
+        ms=np.mean([one.ms for one in alike], axis=0),
+        input_ms=np.mean(waits, axis=0) if len(waits) == len(alike) else None,
+        epoch=first.epoch,
+    )
+
+
+def _step(whole: RankWindows, steady: Bools) -> StepTime:
+    """Return the mean over steps; its interval is that of windows, which are of nearly equal length."""
+    own, weights = whole.ms[steady], whole.steps[steady]
+    mean, windows = float(np.average(own, weights=weights)), mean_with_interval(own)
+    p50, p95, p99 = (float(one) for one in np.percentile(own, (50, 95, 99)))
+    ci95 = None
+    if windows.ci95 is not None:
+        ci95 = mean + windows.ci95[0] - windows.value, mean + windows.ci95[1] - windows.value
+    return StepTime(mean, p50, p95, p99, ci95)
+
+
+def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
+    """Return the mean wait for data and its share, over all steps that lines are about.
+
+    What lines say of all steps so far is more precise than the windows. Their spread gives the interval;
+    where windows have the times of a few steps only, it is the rounding of the means of all steps.
+    """
+    waits, steps = _means_of_logs(run, "data_ms"), _means_of_logs(run, "step_ms")
+    if whole.input_ms is None or not waits or not steps:
+        return None, None
+    wait, step = float(np.mean(waits)), float(np.mean(steps))
+    spread = mean_with_interval(whole.input_ms)
+    if step <= 0:
+        return None, None
+    if run.fact("means_of_all_steps") and run.fact("windows") == "last":
+        half = float(run.fact("step_precision_ms") or 0.0)
+        low, high = -half, half
+    elif spread.ci95 is None:
+        return Mean(wait, None), Mean(wait / step, None)
+    else:
+        low, high = (edge - spread.value for edge in spread.ci95)
+    ci95 = max(wait + low, 0.0), wait + high
+    return Mean(wait, ci95), Mean(wait / step, (ci95[0] / step, min(ci95[1] / step, 1.0)))
+
+
+def _means_of_logs(run: Run, name: str) -> list[float]:
+    return [float(log.facts[name]) for log in run.logs if log.facts.get(name) is not None]
+
+
+def _changes(whole: RankWindows, steady: Bools) -> tuple[ChangePoint, ...]:
+    own = whole.chosen(steady)
+    edges = [0, *split_points(own.ms, _AROUND // 2), len(own)]
+    return tuple(_change(own, *edges[index - 1 : index + 2]) for index in range(1, len(edges) - 1))
+
+
+def _change(own: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
+    before, after = slice(begin, at), slice(at, end)
+    was, became = float(own.ms[before].mean()), float(own.ms[after].mean())
+    entry, by = None, became - was
+    if own.input_ms is not None:
+        waited = float(own.input_ms[after].mean() - own.input_ms[before].mean())
+        if abs(waited) > abs(by) / 2:
+            entry, by = "input", waited
+    first, last = possible_places(own.ms, begin, at, end)
+    # It was within the window before or at its start.
+    between = int(own.step[max(first - 1, 0)]), int(own.step[last])
+    return ChangePoint(int(own.step[at]), was, became, entry, by, None, between)
+
+
+def _slow(whole: RankWindows, steady: Bools) -> tuple[SlowWindows | None, SlowWindows | None]:
+    """Return the windows that begin epochs if most of these are slow, and other slow windows."""
+    ms, steps = whole.ms[steady], whole.steps[steady]
+    if len(ms) < _AROUND:
+        return None, None
+    usual = ndimage.median_filter(ms, size=_AROUND, mode="nearest")
+    over = ms - usual
+    slow = over > np.maximum(_SLOW_SDS * robust_sd(over), _SLOW_SHARE * usual)
+    starts = whole.begins_epoch[steady]
+    regular = starts.sum() >= _FEWEST_EPOCHS and slow[starts].mean() >= _MOST
+    at_start = slow & starts if regular else np.zeros(len(slow), bool)
+    both = (at_start, slow & ~at_start)
+    found = [_cost(over, steps, ms, chosen) for chosen in both]
+    return found[0], found[1]
+
+
+def _cost(over: Floats, steps: Ints, ms: Floats, chosen: Bools) -> SlowWindows | None:
+    if not chosen.any():
+        return None
+    lost = float(over[chosen] @ steps[chosen])
+    return SlowWindows(
+        windows=int(chosen.sum()),
+        of=len(chosen),
+        longer_ms=lost / int(steps[chosen].sum()),
+        cost=lost / float(ms @ steps),
+    )

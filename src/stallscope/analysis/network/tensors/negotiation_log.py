@@ -1,0 +1,113 @@
+"""Keep which tensors were negotiated, in order, to find steps once all of them are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stallscope.arrays.types import Bools, Floats, Ints
+
+from .repetitions import Negotiations, step_positions
+from .segment import Segment, is_reductions_negotiation
+
+_UNKNOWN = -1
+_LONGEST_IDLE_US = (1 << 31) - 1
+
+#: A tensor's number, the bytes of its reduction, and whether it is reduced. Custom loops may give one
+#: name to tensors of several sizes. Operations that are no reductions may change their size.
+_Key = tuple[int, int, bool]
+
+
+class NegotiationLog:
+    """Collects the negotiations that steps may consist of."""
+
+    def __init__(self) -> None:
+        self._codes: dict[_Key, int] = {}
+        #: Bytes of the last operation.
+        self._size: dict[_Key, int] = {}
+        self._tensor: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []
+        self._idle_us: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []
+        self._count = 0
+        self._operated_until = 0
+        #: Positions of the first negotiations of each job.
+        self.jobs = [0]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def restart(self) -> None:
+        """Begin with the negotiations of a job that was started again."""
+        if self._count > self.jobs[-1]:
+            self.jobs.append(self._count)
+
+    def add(self, segment: Segment) -> None:
+        rows, size = segment.counted
+        reduced = segment.of(rows, is_reductions_negotiation)
+        self._tensor.append(self._coded(rows.tensor, size, reduced).astype(np.int32))
+        self._idle_us.append(self._idle(segment, rows.begin))
+        self._count += len(rows)
+
+    def _coded(self, tensor: Ints, size: Ints, reduced: Bools) -> Ints:
+        """Number tensors by their keys."""
+        sizes, size_index = np.unique(size, return_inverse=True)
+        pairs, index = np.unique(
+            (tensor * len(sizes) + size_index) * 2 + reduced, return_inverse=True
+        )
+        codes = []
+        for pair in pairs.tolist():
+            pair, is_reduced = divmod(pair, 2)
+            number, at = divmod(pair, len(sizes))
+            own = int(sizes[at])
+            key = (number, own if is_reduced else _UNKNOWN, bool(is_reduced))
+            codes.append(self._codes.setdefault(key, len(self._codes)))
+            self._size[key] = max(own, self._size.get(key, _UNKNOWN))
+        return np.array(codes, np.int64)[index]
+
+    def _idle(self, segment: Segment, begin: Ints) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """Return the microseconds without any operation before each moment."""
+        operations = segment.operations
+        reached = np.maximum.accumulate(np.append(self._operated_until, operations.end))
+        until = reached[np.searchsorted(operations.begin, begin)]
+        self._operated_until = int(reached[-1])
+        return np.clip(begin - until, 0, _LONGEST_IDLE_US).astype(np.int32)
+
+    def steps(self, names: Mapping[int, str]) -> tuple[Ints, str]:
+        """Return the positions of the negotiations at which steps start, and why there are none.
+
+        Args:
+            names: names of tensors by number.
+        """
+        none = np.zeros(0, np.int64)
+        tensor = np.concatenate([none.astype(np.int32), *self._tensor])
+        keys = list(self._codes)
+        known = _known(keys, np.bincount(tensor, minlength=len(keys)))
+        reduced = np.array([key[2] for key in keys], bool)
+        # Where nothing is reduced, steps may consist of other operations, as with embeddings only.
+        chosen = np.flatnonzero(reduced[tensor]) if reduced.any() else np.arange(len(tensor))
+        found = Negotiations(
+            known[tensor[chosen]],
+            np.concatenate([none.astype(np.int32), *self._idle_us])[chosen],
+            np.unique(np.searchsorted(chosen, self.jobs)),
+        )
+        size: Floats = np.array([self._size[key] for key in keys], np.float64)
+        size[size < 0] = np.nan
+        positions, unknown = step_positions(found, size, [names.get(key[0], "") for key in keys])
+        return chosen[positions], unknown
+
+
+def _known(keys: list[_Key], count: Ints) -> Ints:
+    """Return the code of each key; a tensor of unknown size is the one of its most frequent size."""
+    codes = {key: code for code, key in enumerate(keys)}
+    usual: dict[tuple[int, bool], int] = {}
+    for (number, size, is_reduced), code in codes.items():
+        own = (number, is_reduced)
+        if size != _UNKNOWN and count[code] > (count[usual[own]] if own in usual else 0):
+            usual[own] = code
+    return np.array(
+        [
+            usual.get((number, is_reduced), code) if size == _UNKNOWN else code
+            for (number, size, is_reduced), code in codes.items()
+        ],
+        np.int64,
+    )

@@ -1,0 +1,50 @@
+"""Sentences about step times of which only printed lines are known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stallscope.analysis.ledger.printed_steps import PrintedSteps
+from stallscope.formatting.lists import counted
+from stallscope.formatting.numbers import amount, percent
+
+# What the time in a line is of, by how it was found.
+_WINDOWS = {
+    "step": "about one step each",
+    "last": "with the time of the last of {steps}",
+    "mean": "with the mean of {steps}",
+    "median": "with the median of {steps}",
+    "differences": "with the mean of {steps}, from means over all steps so far",
+    "stamps": "with the mean of {steps}",
+}
+
+
+def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
+    """Return the figures of printed step times with their names; empty without any."""
+    if printed is None:
+        return []
+    rounded = f"to {amount(printed.precision_ms, 'ms')}" if printed.precision_ms else ""
+    found = [
+        ("Steady step", amount(printed.step.mean, "ms", printed.step.ci95)),
+        ("Waiting for data", _input(printed)),
+        ("Warm-up", counted(printed.warm_up_steps, "step")),
+        ("Lines", ", ".join(filter(None, [printed_lines(printed), rounded]))),
+    ]
+    return [(title, text) for title, text in found if text]
+
+
+def printed_lines(printed: PrintedSteps) -> str:
+    """Say what the lines are about: 240 lines with the mean of 20 steps."""
+    steps = int(np.median(printed.whole.steps))
+    stamps = ", by their timestamps" if printed.found == "stamps" else ""
+    what = _WINDOWS[printed.found].format(steps=counted(steps, "step"))
+    if steps == 1:
+        what = "about one step each"
+    return f"{counted(len(printed.whole), 'line')} {what}{stamps}"
+
+
+def _input(printed: PrintedSteps) -> str:
+    wait, share = printed.input_ms, printed.input_share
+    if wait is None or share is None:
+        return ""
+    return f"{amount(wait.value, 'ms', wait.ci95)}, {percent(share.value)} of the step"

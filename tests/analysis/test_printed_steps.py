@@ -1,0 +1,245 @@
+"""Series of printed step times: warm-up, changes, slow starts of epochs, bursts, the wait for data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.ledger.printed_steps import PrintedSteps
+from stallscope.analysis.scaling import scaling
+from stallscope.parsers import read
+
+METERS = (
+    "Epoch: [{epoch}][{step}/{steps}] Time {seconds} ({mean_seconds}) Data {data} ({mean_data})"
+)
+START = datetime(2026, 9, 6, 2, 52, 5)
+
+
+def analysis_of(folder: Path, lines: Sequence[str], pattern: str) -> Analysis:
+    (folder / "train.log").write_text("\n".join(lines) + "\n")
+    (run,) = read(str(folder / "train.log"), read_as=f"pattern:{pattern}")
+    return analyse(run)
+
+
+def printed_in(analysis: Analysis) -> PrintedSteps:
+    assert analysis.printed is not None
+    return analysis.printed
+
+
+def step_times(
+    count: int, seconds: float, *, noise: float = 0.05, after: float = 1.0, at: int | None = None
+) -> np.ndarray:
+    """Return seconds per step; from step ``at`` on they are ``after`` times as long."""
+    found = seconds * np.exp(np.random.default_rng(count).normal(0, noise, count))
+    if at is not None:
+        found[at:] *= after
+    return found
+
+
+def single_steps(times: np.ndarray) -> list[str]:
+    return [f"step {step} took {one:.3f} s" for step, one in enumerate(times)]
+
+
+def means(times: np.ndarray, of: int) -> list[str]:
+    ends = range(of - 1, len(times), of)
+    return [f"step {end} took {times[end - of + 1 : end + 1].mean():.4f} s" for end in ends]
+
+
+def rates(times: np.ndarray, of: int) -> list[str]:
+    """Return rates of 8 ranks with 32 samples each, with timestamps in whole seconds."""
+    now, lines = START, ["batch_size=32, world_size: 8"]
+    for end in range(of - 1, len(times), of):
+        took = times[end - of + 1 : end + 1]
+        now += timedelta(seconds=float(took.sum()))
+        lines.append(f"{now:%Y-%m-%d %H:%M:%S} step {end}: {256 / took.mean():.2f} samples/sec")
+    return lines
+
+
+def stamped(times: np.ndarray, stamp: str) -> list[str]:
+    moments = [START + timedelta(seconds=float(one)) for one in np.cumsum(times)]
+    return [f"{one.strftime(stamp)[:23]} step {step}" for step, one in enumerate(moments)]
+
+
+TOOK = "step {step} took {seconds}"
+KINDS = {
+    "single steps": (TOOK, "step", single_steps(step_times(2400, 3.28, after=1.44, at=1500))),
+    "means of 20 steps": (TOOK, "last", means(step_times(2400, 0.35, after=1.1, at=1500), 20)),
+    "rates": (
+        "{time} step {step}: {rate}",
+        "last",
+        rates(step_times(2400, 0.8, after=1.2, at=1500), 20),
+    ),
+    "timestamps": (
+        "{time} step {step}",
+        "stamps",
+        stamped(step_times(2400, 0.3, after=1.2, at=1500), "%Y-%m-%d %H:%M:%S,%f"),
+    ),
+    "timestamps in whole seconds": (
+        "{time} step {step}",
+        "stamps",
+        stamped(step_times(2400, 3.28, after=1.44, at=1500), "%Y-%m-%d %H:%M:%S"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_is_named_where_it_is(tmp_path: Path, kind: str) -> None:
+    pattern, found, lines = KINDS[kind]
+    analysis = analysis_of(tmp_path, lines, pattern)
+    printed = printed_in(analysis)
+    assert printed.found == found
+    (change,) = printed.changes
+    window = int(np.median(printed.whole.steps))
+    assert abs(change.step - 1500) <= 2 * window
+    assert change.between[0] - window <= 1500 <= change.between[1] + window
+    assert change.entry is None
+    assert change.after_ms / change.before_ms == pytest.approx(
+        {"single steps": 1.44, "means of 20 steps": 1.1, "timestamps in whole seconds": 1.44}.get(
+            kind, 1.2
+        ),
+        rel=0.02,
+    )
+    assert [one.code for one in analysis.findings] == ["step_time_changed"]
+    assert analysis.bottleneck.kind == "insufficient_data"
+    assert "how long steps took, but not their stages" in analysis.bottleneck.evidence
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.2])
+@pytest.mark.parametrize("steps", [3, 40, 400, 4000])
+def test_noise_is_no_change(tmp_path: Path, steps: int, noise: float) -> None:
+    lines = single_steps(step_times(steps, 0.35, noise=noise))
+    analysis = analysis_of(tmp_path, lines, TOOK)
+    assert printed_in(analysis).changes == ()
+    assert analysis.findings == ()
+    assert analysis.step is not None
+    assert analysis.step.mean == pytest.approx(350, rel=0.2)
+
+
+def test_the_first_slow_steps_are_warm_up(tmp_path: Path) -> None:
+    times = step_times(300, 0.35)
+    times[:3] = 40, 4, 1
+    printed = printed_in(analysis_of(tmp_path, single_steps(times), TOOK))
+    assert printed.warm_up_steps == 3
+    assert printed.step.mean == pytest.approx(350, rel=0.02)
+    assert printed.step.ci95 is not None
+    low, high = printed.step.ci95
+    assert low < times[3:].mean() * 1e3 < high
+
+
+def meters(
+    epochs: int, steps: int, every: int, wait: float, decimals: int, first: float = 0.0
+) -> tuple[list[str], float, float]:
+    """Print meters as averages over the batches of an epoch so far; return the true sums, too."""
+    rng, lines = np.random.default_rng(3), []
+    waited = took = 0.0
+    for epoch in range(epochs):
+        data = np.where(np.arange(steps) % 4 == 0, 4 * wait, 0.0) + rng.uniform(0, 2e-3, steps)
+        data[0] += first
+        time = data + rng.normal(0.1, 0.003, steps)
+        waited, took = waited + data.sum(), took + time.sum()
+        for at in range(0, steps, every):
+            own = time[at], time[: at + 1].mean(), data[at], data[: at + 1].mean()
+            a, b, c, d = (f"{one:.{decimals}f}" for one in own)
+            lines.append(f"Epoch: [{epoch}][{at:4d}/{steps}] Time {a} ({b}) Data {c} ({d})")
+    return lines, waited, took
+
+
+@pytest.mark.parametrize("decimals", [2, 3, 5])
+@pytest.mark.parametrize("every", [10, 25])
+def test_the_wait_for_data_has_its_share(tmp_path: Path, every: int, decimals: int) -> None:
+    lines, waited, took = meters(3, 1001, every, 0.05, decimals)
+    analysis = analysis_of(tmp_path, lines, METERS)
+    printed = printed_in(analysis)
+    assert printed.input_share is not None
+    assert printed.input_share.value == pytest.approx(waited / took, abs=0.01)
+    assert analysis.bottleneck.kind == "input"
+    assert f", {printed.input_share.value:.1%} (95%" in analysis.bottleneck.evidence
+    assert printed.input_share.ci95 is not None
+    low, high = printed.input_share.ci95
+    assert low - 0.002 < waited / took < high + 0.002
+    assert analysis.bottleneck.advice
+    # Means over a thousand steps are too coarse with two digits.
+    assert printed.found == ("differences" if decimals > 2 else "last")
+    if decimals == 2:
+        return
+    own = printed.whole
+    assert own.input_ms is not None
+    assert own.input_ms @ own.steps / (own.ms @ own.steps) == pytest.approx(waited / took, abs=0.02)
+
+
+def test_input_that_keeps_up_is_no_fault(tmp_path: Path) -> None:
+    lines, *_ = meters(2, 400, 10, 0.0, 4)
+    analysis = analysis_of(tmp_path, lines, METERS)
+    assert analysis.bottleneck.kind == "insufficient_data"
+    assert "wait for data 1" in analysis.bottleneck.evidence
+
+
+def test_slow_starts_of_epochs_and_bursts_are_told_apart(tmp_path: Path) -> None:
+    lines, *_ = meters(5, 300, 5, 0.0, 4, first=8.0)
+    analysis = analysis_of(tmp_path, lines, METERS)
+    assert [one.code for one in analysis.findings] == ["slow_first_steps"]
+    starts = printed_in(analysis).epoch_starts
+    assert starts is not None
+    # The first epoch is warm-up.
+    assert starts.windows == 4
+    times = step_times(600, 0.35)
+    times[[100, 250, 251, 400, 570]] *= 4
+    analysis = analysis_of(tmp_path, single_steps(times), TOOK)
+    assert [one.code for one in analysis.findings] == ["slow_windows"]
+    bursts = printed_in(analysis).bursts
+    assert bursts is not None
+    assert bursts.windows == 5
+    assert bursts.cost == pytest.approx(5 * 3 / 615, rel=0.1)
+
+
+def test_ranks_have_series_of_their_own(tmp_path: Path) -> None:
+    lines = [
+        f"[{rank}]<stdout>:step {step} took {0.30 + rank / 100:.3f} s"
+        for step in range(100)
+        for rank in range(3)
+    ]
+    analysis = analysis_of(tmp_path, lines, TOOK)
+    printed = printed_in(analysis)
+    assert [round(one.mean_ms) for one in printed.ranks] == [300, 310, 320]
+    assert analysis.step is not None
+    assert analysis.step.mean == pytest.approx(310)
+    assert (analysis.run.size, analysis.run.fact("size_from")) == (3, "ranks of the lines")
+
+
+def test_lines_of_ranks_without_labels_are_said(tmp_path: Path) -> None:
+    lines = [f"step {step} took {0.3 + rank:.3f}" for step in range(50) for rank in range(4)]
+    analysis = analysis_of(tmp_path, lines, TOOK)
+    assert "150 lines of rank 0 are about the step of the line before" in analysis.warnings[0]
+    assert analysis.step is not None
+    assert analysis.step.mean == pytest.approx(300)
+
+
+def test_a_log_that_goes_on_from_a_checkpoint_has_its_own_steps_only(tmp_path: Path) -> None:
+    lines = [f"step {step} took 0.250" for step in range(5020, 6000, 20)]
+    printed = printed_in(analysis_of(tmp_path, lines, TOOK))
+    assert set(printed.whole.steps.tolist()) == {20}
+    assert printed.whole.step[0] == 5000
+    assert printed.step.mean == pytest.approx(250)
+
+
+@pytest.mark.parametrize("kind", ["weak", "strong"])
+def test_scaling_is_told_from_what_ranks_printed(tmp_path: Path, kind: str) -> None:
+    """One file for each number of ranks, which says it in words; batch sizes tell the kind."""
+    runs = []
+    for ranks, ms in ((1, 300), (2, 310), (4, 330)):
+        batch = 64 if kind == "weak" else 64 // ranks
+        times = step_times(200, ms / 1e3 * batch / 64)
+        times[:3] *= 10
+        lines = [f"batch_size={batch}, I am rank 0 of {ranks}", *single_steps(times)]
+        runs.append(analysis_of(tmp_path, lines, TOOK))
+    (found,) = scaling(runs)
+    assert found.kind == kind
+    efficiencies = [one.efficiency for one in found.points]
+    assert [one.value for one in efficiencies if one] == pytest.approx(
+        [1, 300 / 310, 300 / 330], rel=0.02
+    )

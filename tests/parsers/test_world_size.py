@@ -1,0 +1,75 @@
+"""The number of ranks: from what logs say in words, and from the ranks that have lines or files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stallscope.parsers import read
+from stallscope.parsers.world_size import InWords, in_words
+
+KERAS = "".join(
+    f"Epoch {epoch}/2\n78/78 - {16 + epoch}s - 218ms/step - loss: 1.9\n" for epoch in (1, 2)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "size"),
+    [
+        ("I am rank 4 of 8\n", 4, 8),
+        ("Hello from rank: 0 out of 16.\n", 0, 16),
+        ("[Rank 3/8] loss 1.2\n[Rank 3/8] loss 1.1\n", 3, 8),
+        ("rank 0 of 2\nrank 1 of 2\n", None, 2),
+        ("Initializing horovod with communicator (size = 8)\n", None, 8),
+        ("{'world_size': 8, 'lr': 0.1}\n", None, 8),
+        ("world size: 4\nworld_size=4\n", None, 4),
+        ("hvd.size() = 32\n", None, 32),
+        ("Num devices: 8\n", None, 8),
+        # Two jobs in one file say nothing of either.
+        ("world_size: 8\nworld_size: 4\n", None, None),
+        ("rank 8 of 8\n", None, None),
+        ("Rank 3/8.5 of the list; ranked 1 of 10\n", None, None),
+        ("distributed init (rank 3)\n", 3, None),
+        ("epoch 3 of 8, step 3/8\n", None, None),
+        ("", None, None),
+    ],
+)
+def test_ranks_in_words(text: str, rank: int | None, size: int | None) -> None:
+    assert in_words(text.encode()) == InWords(rank, size)
+
+
+def test_what_keras_printed_knows_its_ranks_if_the_program_says_them(tmp_path: Path) -> None:
+    (tmp_path / "out.txt").write_text(f"I am rank 4 of 8\n{KERAS}")
+    (run,) = read(str(tmp_path))
+    assert (run.size, run.ranks) == (8, [4])
+    assert run.fact("size_from") == "what the log says"
+
+
+def test_files_that_say_which_ranks_they_are_form_a_run(tmp_path: Path) -> None:
+    for rank in range(4):
+        (tmp_path / f"job-17.{rank + 1}.log").write_text(f"I am rank {rank} of 8\n{KERAS}")
+    (run,) = read(str(tmp_path))
+    assert (run.size, run.ranks) == (8, [0, 1, 2, 3])
+
+
+def test_files_of_several_jobs_are_runs_of_their_own(tmp_path: Path) -> None:
+    for job in range(2):
+        for rank in range(2):
+            (tmp_path / f"job-{job}.{rank}.log").write_text(f"I am rank {rank} of 2\n{KERAS}")
+    runs = read(str(tmp_path))
+    assert [(run.size, run.ranks) for run in runs] == [(2, [0, 1])] * 2
+    (tmp_path / "job-1.1.log").write_text(f"I am rank 0 of 2\n{KERAS}")
+    assert len(read(str(tmp_path))) == 3
+
+
+def test_words_are_trusted_more_than_labels_and_names(tmp_path: Path) -> None:
+    labelled = "".join(
+        f"[{rank}]<stdout>:{line}\n" for line in KERAS.splitlines() for rank in (0, 1)
+    )
+    (tmp_path / "np-4.log").write_text(labelled)
+    (run,) = read(str(tmp_path))
+    assert run.size == 2
+    (tmp_path / "np-4.log").write_text(f"world_size: 16\n{labelled}")
+    (run,) = read(str(tmp_path))
+    assert (run.size, run.ranks) == (16, [0, 1])
