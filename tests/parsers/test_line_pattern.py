@@ -141,7 +141,9 @@ def one_by_one(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
             stamp = (
                 line.timestamp if "ns" not in row else Timestamp(*(row[name] for name in STAMP))  # type: ignore[arg-type]
             )
-            found.append({"rank": line.rank or 0, **row, **as_columns(stamp)})
+            # A launcher's label counts, whatever the line itself says.
+            rank = row.get("rank", 0) if line.rank is None else line.rank
+            found.append({**row, "rank": rank, **as_columns(stamp)})
     return found
 
 
