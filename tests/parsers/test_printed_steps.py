@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -276,3 +277,26 @@ def test_rates_of_many_batches_are_those_of_all_ranks() -> None:
     # Not of a number of ranks.
     (other,) = parsed(program, text.replace(b"batch_size=64", b"batch_size=50"))
     assert "rate_of" not in other.log.facts
+
+
+def test_the_batch_of_a_step_is_the_micro_batch() -> None:
+    program = PROGRAMS["BERT"]
+    said = (
+        b"0: Namespace(gradient_accumulation_steps=6, train_batch_size=6)\nglobal_batch_size: 288\n"
+    )
+    (log,) = parsed(program, said + program.text())
+    assert log.log.facts["batch_size"] == 6
+
+
+def test_means_of_long_jobs_are_joined_until_they_are_precise() -> None:
+    program = replace(PROGRAMS["maskrcnn-benchmark"], header="")
+    drawn = Truth.drawn(epochs=1, steps=20_000)
+    text = "".join(line.text + "\n" for line in program.lines(drawn)).encode()
+    (log,) = parsed(program, text)
+    assert log.log.facts["windows"] == "differences"
+    found = windows(log)
+    assert sum(row["steps"] for row in found) > 19_000
+    took = sum(row["end"] - row["begin"] for row in found) * _NS
+    last = found[-1]["step"]
+    # The last mean so far times its steps is what the windows sum to.
+    assert took == pytest.approx(drawn.step_s[0, :last].sum(), abs=5e-5 * last)
