@@ -32,7 +32,9 @@ def _settings(data: bytes, ranks: int | None) -> PrintedSettings:
     nodes = {int(number) for number in _NODE.findall(data[:_HEAD_BYTES])}
     if ranks is None and len(nodes) > 1 and max(nodes) == len(nodes) - 1:
         ranks = len(nodes)
-    return printed_settings(data, ranks)
+    # Launchers of a thousand ranks print more than is searched for settings.
+    at = max(data.find(b"Node["), 0)
+    return printed_settings(data[at : at + _HEAD_BYTES], ranks)
 
 
 class MxnetSpeedometerParser(PrintedStepsParser):

@@ -300,3 +300,17 @@ def test_means_of_long_jobs_are_joined_until_they_are_precise() -> None:
     last = found[-1]["step"]
     # The last mean so far times its steps is what the windows sum to.
     assert took == pytest.approx(drawn.step_s[0, :last].sum(), abs=5e-5 * last)
+
+
+def test_epochs_of_one_line_tell_whose_rates_they_are() -> None:
+    program = PROGRAMS["speedometer of a node"]
+    # Their batches are far apart where ranks are many.
+    program = replace(program, header="batch_size={batch}\nI am rank {rank} of 2")
+    drawn = Truth.drawn(epochs=12, steps=24)
+    text = "".join(line.text + "\n" for line in program.lines(drawn)).encode()
+    (log,) = parsed(
+        program, text.replace(b"batch_size=64", b"batch_size=4").replace(b"of 2", b"of 32")
+    )
+    assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (SIZE * BATCH, "all ranks")
+    step_s, _ = program.timed(drawn)
+    assert log.log.facts["step_ms"] == pytest.approx(1e3 * step_s.mean(), rel=0.001)
