@@ -24,6 +24,7 @@ _ITERATION = "Iter[{epoch}] Batch [{step}]"
 _PLACES = ("{}Node[{rank}] ", "{}")
 # All ranks log their settings before the first one logs rates.
 _HEAD_BYTES = 4 << 20
+_BEFORE_NODES_BYTES = 1 << 19
 _NODE = re.compile(rb"Node\[(\d{1,6})\] ")
 
 
@@ -33,7 +34,7 @@ def _settings(data: bytes, ranks: int | None) -> PrintedSettings:
     if ranks is None and len(nodes) > 1 and max(nodes) == len(nodes) - 1:
         ranks = len(nodes)
     # Launchers of a thousand ranks print more than is searched for settings.
-    at = max(data.find(b"Node["), 0)
+    at = max(data.find(b"Node[") - _BEFORE_NODES_BYTES, 0)
     return printed_settings(data[at : at + _HEAD_BYTES], ranks)
 
 
