@@ -44,6 +44,8 @@ _MOST_READ_DIGITS = 12
 _MOST_EXACT_DIGITS, _MOST_EXACT_POWER = 15, 22
 # Lines with more blanks are left to the expression.
 _MOST_BLANKS = 64
+# How often a text occurs is estimated from so many bytes.
+_SAMPLE_BYTES = 16 << 10
 _LOWER_CASE = np.uint8(0x20)
 
 
@@ -66,11 +68,13 @@ def longest_text(parts: Sequence[Part]) -> bytes:
 
 
 def having(block: Block, parts: Sequence[Part]) -> Ints:
-    """Return the lines that contain the pattern's longest text; no other line can match."""
-    longest = longest_text(parts)
-    if not longest:
+    """Return the lines that contain the pattern's rarest text; no other line can match."""
+    sample = block.text[:_SAMPLE_BYTES]
+    texts = [part.text for part in parts if part.text]
+    if not texts:
         return np.arange(len(block.ends))
-    line = block.lines_of(_places(block, longest))
+    rarest = min(texts, key=lambda text: (sample.count(text), -len(text)))
+    line = block.lines_of(_places(block, rarest))
     return line[np.flatnonzero(np.append(True, line[1:] != line[:-1])[: len(line)])]
 
 

@@ -22,6 +22,7 @@ _TORCHRUN_DEFAULT = re.compile(rb"^\[default\d{1,6}\]:", re.MULTILINE)
 _MPICH = re.compile(rb"\[(\d{1,6})\] ()")
 # As MXNet's "Epoch[0] Batch [20]".
 _NOT_BEFORE_MPICH = (b"Epoch", b"Iter", b"Node")
+_CLOSING = {_TAG: b"]<std", _TORCHRUN: b"]:", _MPICH: b"] "}
 # A number and a colon are in many lines: only at their starts.
 _SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
 # Slurm's own messages have no label, for example about a cancelled job.
@@ -68,6 +69,11 @@ class Labels:
     def second_bytes(self) -> bytes:
         """The bytes that may follow a label's opening bracket."""
         return (string.ascii_letters if self.tag is _TORCHRUN else string.digits).encode()
+
+    @property
+    def closing(self) -> bytes:
+        """The bytes from a label's closing bracket on, as far as all labels have them."""
+        return _CLOSING[self.tag]
 
     @property
     def not_after(self) -> tuple[bytes, ...]:

@@ -112,7 +112,9 @@ class Splitter:
         if labels.start_lines:
             at = np.append(0, block.ends)[0 if self._starts_line else 1 :]
         else:
-            at = _closed(block.having(ord("[")), block.having(ord("]")))
+            at, closing = _closed(block.having(ord("[")), block.having(ord("]")))
+            # Programs print numbers in brackets, too, often several in each line.
+            at = at[block.has(closing, labels.closing)]
             may_follow = np.zeros(256, bool)
             may_follow[list(labels.second_bytes)] = True
             at = at[may_follow[block.bytes[at + 1]]]
@@ -170,13 +172,13 @@ class Splitter:
         return length
 
 
-def _closed(opened: Ints, closed: Ints) -> Ints:
-    """Return the brackets that close before the next one opens, unlike those of colours."""
+def _closed(opened: Ints, closed: Ints) -> tuple[Ints, Ints]:
+    """Return the brackets that close before the next one opens, unlike those of colours, and where."""
     until = np.append(opened[1:], np.iinfo(np.int64).max)
     there = np.searchsorted(closed, opened)
     fits = there < len(closed)
     fits[fits] = closed[there[fits]] < until[fits]
-    return opened[fits]
+    return opened[fits], closed[there[fits]]
 
 
 def _known(block: Block, at: Ints, known: Mapping[bytes, int]) -> Ints:

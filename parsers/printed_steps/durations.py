@@ -191,10 +191,12 @@ def _data_so_far(lines: StepLines) -> Floats | None:
 
 
 def _joined(lines: StepLines, mean: _Times, half_s: float) -> list[int]:
-    """Return how many lines to join so that a window is precise; nothing where too few are left."""
+    """Return numbers of lines to join so that a window is precise; nothing where too few are left."""
     _, step_s, half = _differences_at(lines, mean.seconds, half_s, np.arange(len(lines)))
     joined = math.ceil(float(np.median(half)) / max(_PRECISE * float(np.median(step_s)), 1e-12))
-    return [joined] if joined * _FEWEST * int(lines.begins.sum()) <= len(lines) else []
+    # Single lines that are rounded that much may say too little of the typical step.
+    most = len(lines) // (_FEWEST * int(lines.begins.sum()))
+    return [one for one in (joined, 2 * joined) if one <= most]
 
 
 def _every(lines: StepLines, joined: int) -> Ints:

@@ -10,16 +10,32 @@ Scripts may give it the batch size of one rank or of all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
 from .parser import Meaning, PrintedStepsParser
+from .printed_settings import PrintedSettings, printed_settings
 
 _SPEED = "Speed: {rate} samples/sec"
 _EPOCH = ("Epoch[{epoch}] Batch [{}-{step}]", "Epoch[{epoch}] Batch [{step}]")
 # Without a metric.
 _ITERATION = "Iter[{epoch}] Batch [{step}]"
 _PLACES = ("{}Node[{rank}] ", "{}")
+# All ranks log their settings before the first one logs rates.
+_HEAD_BYTES = 4 << 20
+_BEFORE_NODES_BYTES = 1 << 19
+_NODE = re.compile(rb"Node\[(\d{1,6})\] ")
+
+
+def _settings(data: bytes, ranks: int | None) -> PrintedSettings:
+    """Read batch sizes, and the number of ranks if all of them have logged something."""
+    nodes = {int(number) for number in _NODE.findall(data[:_HEAD_BYTES])}
+    if ranks is None and len(nodes) > 1 and max(nodes) == len(nodes) - 1:
+        ranks = len(nodes)
+    # Launchers of a thousand ranks print more than is searched for settings.
+    at = max(data.find(b"Node[") - _BEFORE_NODES_BYTES, 0)
+    return printed_settings(data[at : at + _HEAD_BYTES], ranks)
 
 
 class MxnetSpeedometerParser(PrintedStepsParser):
@@ -31,4 +47,6 @@ class MxnetSpeedometerParser(PrintedStepsParser):
     epoch_patterns: ClassVar[Sequence[str]] = tuple(
         f"{place}Epoch[{{epoch}}] Time cost={{seconds}}" for place in _PLACES
     )
-    meaning: ClassVar[Meaning] = Meaning("what MXNet's Speedometer logged", "mean")
+    meaning: ClassVar[Meaning] = Meaning(
+        "what MXNet's Speedometer logged", "mean", settings=_settings
+    )

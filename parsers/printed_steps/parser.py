@@ -137,6 +137,8 @@ def logs_of(
         **mlperf.settings.facts,
         **ranks.facts,
     }
+    if ranks.size is None and settings.ranks is not None:
+        known |= {"size": settings.ranks, "size_from": "what the log says"}
     facts = {name: value for name, value in known.items() if value is not None}
     took = {} if epochs is None else ranks.split(epochs)
     first, *others = (

@@ -14,6 +14,10 @@ RateOf = Literal["one rank", "all ranks"]
 
 # Timestamps and rates tell the samples of a step to this factor.
 _ABOUT = 1.25
+# Samples of a step by the batch of one rank are that near to a whole number where ranks are many.
+_WHOLE_RANKS = 0.02
+# The steps of an epoch with one line, in those of the line: up to two, and what epochs do besides.
+_MOST_OF_ONE_LINE = 3
 
 
 @dataclass(frozen=True)
@@ -47,30 +51,65 @@ def rate_samples(
         return RateSamples(batch, known, f"a step has {batch:,} samples, the batch of {known}")
     counted = _counted(lines)
     if counted is None:
-        if one is not None and one == every:
-            return RateSamples(one, "all ranks", f"a step has {one:,} samples on its only rank")
-        if one is None and every is None:
-            return RateSamples(
-                None, None, "neither a batch size nor timestamps tell how many samples a step has"
-            )
-        return RateSamples(
-            None,
-            None,
-            "without timestamps it is not known whether they are rates of one rank or of all ranks",
-        )
+        return _by_epochs(lines, settings) or _by_settings(settings)
     found = f"rates and timestamps agree on {counted:,.0f} samples per step"
     if one is not None and one == every and _about(counted, one):
         return RateSamples(one, "all ranks", f"{found}: the batch of its only rank")
-    for whose, batch in (("one rank", one), ("all ranks", every)):
-        if batch is not None and _about(counted, batch):
-            return RateSamples(batch, whose, f"{found}: the batch of {whose}")  # type: ignore[arg-type]
-    printed = [
-        f"{batch:,} of {whose}"
-        for whose, batch in (("one rank", one), ("all ranks", every))
-        if batch
-    ]
+    for whose, batch in _batches(settings):
+        if _about(counted, batch):
+            return RateSamples(batch, whose, f"{found}: the batch of {whose}")
+    ranks = 0 if one is None or every is not None else round(counted / one)
+    if one is not None and ranks > 1 and abs(counted / one - ranks) < _WHOLE_RANKS:
+        why = f"{found}: {ranks:,} times the batch of one rank, {one:,}"
+        return RateSamples(ranks * one, "all ranks", why)
+    printed = [f"{batch:,} of {whose}" for whose, batch in _batches(settings)]
     unlike = f", unlike the batch sizes ({', '.join(printed)})" if printed else ""
     return RateSamples(counted, None, f"{found}{unlike}: whose they are is not known")
+
+
+def _batches(settings: PrintedSettings) -> list[tuple[RateOf, int]]:
+    """Return the known batch sizes."""
+    known: list[tuple[RateOf, int | None]] = [
+        ("one rank", settings.rank_batch),
+        ("all ranks", settings.whole_batch),
+    ]
+    return [(whose, batch) for whose, batch in known if batch is not None]
+
+
+def _by_settings(settings: PrintedSettings) -> RateSamples:
+    """Find the samples of a step without the times of lines."""
+    one, every = settings.rank_batch, settings.whole_batch
+    if one is not None and one == every:
+        return RateSamples(one, "all ranks", f"a step has {one:,} samples on its only rank")
+    why = "without timestamps it is not known whether they are rates of one rank or of all ranks"
+    if one is None and every is None:
+        why = "neither a batch size nor timestamps tell how many samples a step has"
+    return RateSamples(None, None, why)
+
+
+def _by_epochs(lines: StepLines, settings: PrintedSettings) -> RateSamples | None:
+    """Find the samples of a step where each epoch has a single line; None if that does not tell.
+
+    A second line would follow after as many steps again: the epoch has less than twice as many steps.
+    """
+    rate, ns = lines.of("rate"), lines.stamps_ns
+    if rate is None or ns is None or len(lines) < 4 or not lines.begins.all():
+        return None
+    samples = float(np.median(rate[1:] * np.diff(ns) / 1e9))
+    line = float(np.median(lines.since))
+    fits = [
+        (whose, batch)
+        for whose, batch in _batches(settings)
+        if line <= samples / batch < _MOST_OF_ONE_LINE * line
+    ]
+    if len(fits) != 1:
+        return None
+    ((whose, batch),) = fits
+    why = (
+        f"each epoch has a line about {line:.0f} steps and no other one, which only the batch of "
+        f"{whose} fits, {batch:,} samples"
+    )
+    return RateSamples(batch, whose, why)
 
 
 def _counted(lines: StepLines) -> float | None:

@@ -19,6 +19,7 @@ from typing import ClassVar
 from .parser import Meaning, PrintedStepsParser
 from .printed_settings import PrintedSettings, printed_settings
 
+_RATE = "{step} images/sec: {mean_rate} +/- "
 # It prints its settings before the first step, after warnings of TensorFlow.
 _HEAD_BYTES = 1 << 20
 _PER_DEVICE = re.compile(rb"\b(\d{1,8}) per device\b")
@@ -41,9 +42,11 @@ class TfCnnBenchmarksParser(PrintedStepsParser):
     name: ClassVar[str] = "tf-cnn-benchmarks"
     title: ClassVar[str] = "rates that tf_cnn_benchmarks prints"
     patterns: ClassVar[Sequence[str]] = (
-        "{step} images/sec: {mean_rate} +/- ",
-        "INFO:tensorflow:{step} images/sec: {mean_rate} +/- ",
-        "{time} {}] {step} images/sec: {mean_rate} +/- ",
+        _RATE,
+        f"INFO:tensorflow:{_RATE}",
+        f"{{time}} {{}}] {_RATE}",
+        # Kubeflow's launcher.
+        f"INFO|{{time}}|{{}}|{{}}| {_RATE}",
     )
     meaning: ClassVar[Meaning] = Meaning(
         "what tf_cnn_benchmarks printed", "mean", rate_of="one rank", settings=_settings

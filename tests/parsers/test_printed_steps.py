@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -257,3 +258,59 @@ def test_times_that_no_step_takes_are_an_error_in_words() -> None:
     text = PROGRAMS["mmcv"].text().replace(b"time: 0.", b"time: 99999999.")
     with pytest.raises(UnreadableError, match="its steps take a century"):
         parsed(PROGRAMS["mmcv"], text * 9)
+
+
+def test_nodes_that_log_their_settings_tell_the_number_of_ranks() -> None:
+    program = PROGRAMS["speedometer of a node"]
+    nodes = b"".join(b"Node[%d] start with batch_size=%d\n" % (n, BATCH) for n in range(SIZE))
+    (log,) = parsed(program, nodes + program.text().replace(b"I am rank 0 of 2", b""))
+    assert log.log.facts["size"] == SIZE
+    assert log.log.facts["rate_of"] == "all ranks"
+
+
+def test_rates_of_many_batches_are_those_of_all_ranks() -> None:
+    program = PROGRAMS["speedometer of a node"]
+    text = program.text().replace(b"I am rank 0 of 2", b"")
+    (log,) = parsed(program, text)
+    assert "size" not in log.log.facts
+    assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (SIZE * BATCH, "all ranks")
+    # Not of a number of ranks.
+    (other,) = parsed(program, text.replace(b"batch_size=64", b"batch_size=50"))
+    assert "rate_of" not in other.log.facts
+
+
+def test_the_batch_of_a_step_is_the_micro_batch() -> None:
+    program = PROGRAMS["BERT"]
+    said = (
+        b"0: Namespace(gradient_accumulation_steps=6, train_batch_size=6)\nglobal_batch_size: 288\n"
+    )
+    (log,) = parsed(program, said + program.text())
+    assert log.log.facts["batch_size"] == 6
+
+
+def test_means_of_long_jobs_are_joined_until_they_are_precise() -> None:
+    program = replace(PROGRAMS["maskrcnn-benchmark"], header="")
+    drawn = Truth.drawn(epochs=1, steps=20_000)
+    text = "".join(line.text + "\n" for line in program.lines(drawn)).encode()
+    (log,) = parsed(program, text)
+    assert log.log.facts["windows"] == "differences"
+    found = windows(log)
+    assert sum(row["steps"] for row in found) > 19_000
+    took = sum(row["end"] - row["begin"] for row in found) * _NS
+    last = found[-1]["step"]
+    # The last mean so far times its steps is what the windows sum to.
+    assert took == pytest.approx(drawn.step_s[0, :last].sum(), abs=5e-5 * last)
+
+
+def test_epochs_of_one_line_tell_whose_rates_they_are() -> None:
+    program = PROGRAMS["speedometer of a node"]
+    # Their batches are far apart where ranks are many.
+    program = replace(program, header="batch_size={batch}\nI am rank {rank} of 2")
+    drawn = Truth.drawn(epochs=12, steps=24)
+    text = "".join(line.text + "\n" for line in program.lines(drawn)).encode()
+    (log,) = parsed(
+        program, text.replace(b"batch_size=64", b"batch_size=4").replace(b"of 2", b"of 32")
+    )
+    assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (SIZE * BATCH, "all ranks")
+    step_s, _ = program.timed(drawn)
+    assert log.log.facts["step_ms"] == pytest.approx(1e3 * step_s.mean(), rel=0.001)

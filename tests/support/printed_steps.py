@@ -122,6 +122,7 @@ class Program:
 def _stamps(at: datetime) -> dict[str, str]:
     return {
         "iso": f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}",
+        "iso_t": f"{at:%Y-%m-%dT%H:%M:%S}",
         "seconds_only": f"{at:%Y-%m-%d %H:%M:%S}",
         "glog": f"I{at:%m%d %H:%M:%S.%f} 47580729335424",
         "day": f"{at:%m/%d %H:%M:%S}",
@@ -219,6 +220,14 @@ PROGRAMS: dict[str, Program] = {
     "tf_cnn_benchmarks with glog": Program(
         "tf-cnn-benchmarks",
         "{glog} benchmark_cnn.py:2000] " + _TF_CNN,
+        every=10,
+        header=_TF_CNN_HEADER,
+        one_epoch=True,
+        has_data=False,
+    ),
+    "tf_cnn_benchmarks in Kubeflow": Program(
+        "tf-cnn-benchmarks",
+        "INFO|{iso_t}|/opt/launcher.py|27| " + _TF_CNN,
         every=10,
         header=_TF_CNN_HEADER,
         one_epoch=True,
