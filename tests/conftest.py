@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Generator
 from typing import Any
 
 import hypothesis
@@ -26,14 +27,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Start the longest tests first."""
+@pytest.hookimpl(tryfirst=True, wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """Start the longest tests first; choose few cases of those that markers leave."""
+    items.sort(key=lambda item: turn(item.nodeid))
+    yield
     if config.getoption("few_cases"):
         chosen = few_cases([item.nodeid for item in items])
         config.hook.pytest_deselected(items=[one for one in items if one.nodeid not in chosen])
         items[:] = [item for item in items if item.nodeid in chosen]
-    items.sort(key=lambda item: turn(item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
