@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Generator
 from typing import Any
 
 import hypothesis
 import pytest
-from support.groups import turn
+from support.groups import few_cases, turn
 
 #: Real servers and a real browser, started by the first test that needs one.
 pytest_plugins = ["support.services", "support.chromium", "support.lab"]
@@ -18,10 +19,25 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the longest tests first."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--few-cases",
+        action="store_true",
+        help="run two cases of every test: enough to learn whether a library has what the code calls",
+    )
+
+
+@pytest.hookimpl(tryfirst=True, wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """Start the longest tests first; choose few cases of those that markers leave."""
     items.sort(key=lambda item: turn(item.nodeid))
+    yield
+    if config.getoption("few_cases"):
+        chosen = few_cases([item.nodeid for item in items])
+        config.hook.pytest_deselected(items=[one for one in items if one.nodeid not in chosen])
+        items[:] = [item for item in items if item.nodeid in chosen]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -47,7 +47,7 @@ def output_of(words: Sequence[str]) -> str:
 
 @pytest.fixture
 def lab(start_lab: LabStarter) -> Lab:
-    return start_lab(3, ENVIRONMENT, GREETING="hello")
+    return start_lab(3, [ENVIRONMENT / "bin"], GREETING="hello")
 
 
 def test_hosts_have_names_machines_clocks_and_disks_of_their_own(lab: Lab) -> None:

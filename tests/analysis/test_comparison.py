@@ -55,7 +55,8 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Repeats:
     return _repeated(tmp_path_factory.mktemp("second"), SECOND, 1001)
 
 
-def _pairs(first: Repeats, second: Repeats) -> list[Comparison]:
+@pytest.fixture(scope="module")
+def pairs(first: Repeats, second: Repeats) -> list[Comparison]:
     return [compare(a, b) for a, b in zip(first.analyses, second.analyses, strict=True)]
 
 
@@ -63,11 +64,11 @@ def _pairs(first: Repeats, second: Repeats) -> list[Comparison]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*ENTRIES, "step"])
 def test_the_interval_of_a_difference_holds_the_truth_in_about_95_of_100_pairs(
-    first: Repeats, second: Repeats, name: str
+    first: Repeats, second: Repeats, pairs: list[Comparison], name: str
 ) -> None:
     truth = second.truth[name] - first.truth[name]
     hits = 0
-    for found in _pairs(first, second):
+    for found in pairs:
         assert found.step is not None
         changes = {change.name: change for change in (*found.entries, found.step)}
         ci95 = changes[name].by.ci95
@@ -78,8 +79,8 @@ def test_the_interval_of_a_difference_holds_the_truth_in_about_95_of_100_pairs(
 
 @pytest.mark.any_versions
 @pytest.mark.slow
-def test_changes_exceed_noise_and_are_named(first: Repeats, second: Repeats) -> None:
-    for found in _pairs(first, second):
+def test_changes_exceed_noise_and_are_named(pairs: list[Comparison]) -> None:
+    for found in pairs:
         changes = {change.name: change for change in found.entries}
         for name in ("input", "compute", "allreduce"):
             assert changes[name].is_real, name
@@ -115,11 +116,17 @@ def repeats() -> list[Analysis]:
     return [analyse(simulator.simulate(one).run) for one in runs]
 
 
+@pytest.fixture(scope="module")
+def neighbours(repeats: list[Analysis]) -> list[Comparison]:
+    """Compare each repeat with the next one."""
+    pairs = zip(repeats, [*repeats[1:], repeats[0]], strict=True)
+    return [compare(first, second) for first, second in pairs]
+
+
 @pytest.mark.any_versions
 @pytest.mark.slow
-def test_noise_alone_names_nothing_in_98_of_100_pairs(repeats: list[Analysis]) -> None:
-    pairs = zip(repeats, [*repeats[1:], repeats[0]], strict=True)
-    alarms = [any(change.is_real for change in _figures(compare(*pair))) for pair in pairs]
+def test_noise_alone_names_nothing_in_98_of_100_pairs(neighbours: list[Comparison]) -> None:
+    alarms = [any(change.is_real for change in _figures(found)) for found in neighbours]
     assert np.mean(alarms) <= 0.02
 
 
@@ -145,15 +152,15 @@ def test_an_effect_of_10_percent_is_found(repeats: list[Analysis], name: str) ->
 @pytest.mark.any_versions
 @pytest.mark.slow
 def test_the_interval_of_the_speedup_holds_the_truth_in_about_95_of_100_pairs(
-    repeats: list[Analysis],
+    neighbours: list[Comparison],
 ) -> None:
     hits = 0
-    for first, second in zip(repeats, [*repeats[1:], repeats[0]], strict=True):
-        speedup = compare(first, second).speedup
+    for found in neighbours:
+        speedup = found.speedup
         assert speedup is not None
         assert speedup.ci95 is not None
         hits += speedup.ci95[0] <= 1.0 <= speedup.ci95[1]
-    assert hits / len(repeats) >= 0.88
+    assert hits / len(neighbours) >= 0.88
 
 
 @pytest.mark.any_versions
@@ -165,8 +172,8 @@ def test_a_run_compared_with_itself_is_recognised(repeats: list[Analysis]) -> No
 
 @pytest.mark.any_versions
 @pytest.mark.slow
-def test_entries_add_up_to_the_step(first: Repeats, second: Repeats) -> None:
-    for found in _pairs(first, second)[:5]:
+def test_entries_add_up_to_the_step(pairs: list[Comparison]) -> None:
+    for found in pairs[:5]:
         assert found.step is not None
         whole = sum(change.by.value for change in found.entries)
         assert whole == pytest.approx(found.step.by.value, abs=1e-9)

@@ -43,6 +43,7 @@ def written(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name[0] != "."}
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_parallel_runs_give_the_reports_of_sequential_ones(
     logs: Path, capsys: pytest.CaptureFixture[str]

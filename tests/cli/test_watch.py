@@ -112,6 +112,7 @@ def test_a_second_run_is_watched_until_it_has_completed(tmp_path: Path, job: Run
     assert watch.errors == ""
 
 
+@pytest.mark.any_versions
 def test_ctrl_c_ends_it_quietly(tmp_path: Path, job: RunningJob) -> None:
     job.wait_for_rank_1()
     with watching(tmp_path, job.folder) as watch:

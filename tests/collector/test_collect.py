@@ -330,6 +330,7 @@ def test_a_missing_package_is_named_by_its_extra(
     )
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 def test_ten_thousand_files(tmp_path: Path, store: Path) -> None:
     paths = write_job(tmp_path / "logs", JOB)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.door import door
 from support.services import tool
 from support.uploads import end_uploads, uploaders
 from support.waiting import wait_until
@@ -199,17 +200,17 @@ def test_a_worker_that_holds_the_pipe_does_not_hold_the_upload(start: Starter, s
     os.killpg(training.process.pid, signal.SIGKILL)
 
 
-def test_a_server_that_starts_late_gets_everything(start: Starter, tmp_path: Path) -> None:
-    with tool("mlflow").mlflow_server(tmp_path / "server") as uri:
-        run_id = new_run(uri)
-    port = int(uri.rpartition(":")[2])
+def test_a_server_that_starts_late_gets_everything(start: Starter, mlflow_server: str) -> None:
+    run_id = new_run(mlflow_server)
+    port = tool("server").free_port()
+    uri = f"http://127.0.0.1:{port}"
     training = start(run_id, uri)
     diary = training.logs / "rank-00000.0.0.upload.log"
     wait_until(diary.exists, "the first failed upload")
     assert "refused" in diary.read_text()
     before = len(training.bytes())
     wait_until(lambda: len(training.bytes()) > before, "training going on")
-    with tool("mlflow").mlflow_server(tmp_path / "server", port), pytest.MonkeyPatch.context() as m:
+    with door(mlflow_server, port), pytest.MonkeyPatch.context() as m:
         m.setenv("MLFLOW_TRACKING_URI", uri)
         wait_until(lambda: uploaded(run_id), "an upload")
         out, err = training.end()

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from support import fleet
 from support.door import Door, Request, door
-from support.services import tool
 from support.stores import Bucket, Store
 
 from stallscope.catalogue.collecting import collect
@@ -54,15 +53,14 @@ class Job:
 
 
 @pytest.fixture(scope="module")
-def job(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def job(mlflow_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     from mlflow import MlflowClient
 
     folder = tmp_path_factory.mktemp("scale")
-    server = tool("mlflow").mlflow_server(folder / "mlflow")
-    with server as uri, door(uri) as front, pytest.MonkeyPatch.context() as patch:
+    with door(mlflow_server) as front, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", front.url)
         patch.setenv("PYTHONPATH", str(Path(fleet.__file__).parents[1]))
-        run_id = str(MlflowClient(uri).create_run("0").info.run_id)
+        run_id = str(MlflowClient(mlflow_server).create_run("0").info.run_id)
         words = ["-m", "support.fleet", str(folder / "logs"), run_id, str(RANKS), str(SECONDS)]
         done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -115,6 +115,7 @@ def dashboard(recording: Recording) -> Iterator[Dashboard]:
     dashboard.close()
 
 
+@pytest.mark.any_versions
 @pytest.mark.skipif(sys.platform != "linux", reason="memory in use is read from Linux's /proc")
 def test_threads_that_take_turns_do_not_each_keep_what_they_needed(
     recording: Recording, dashboard: Dashboard

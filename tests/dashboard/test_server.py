@@ -94,6 +94,7 @@ def test_it_answers_at_its_own_name_and_no_other(runs: RunStore) -> None:
         pass
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_it_cleanly(tmp_path: Path, how: signal.Signals) -> None:

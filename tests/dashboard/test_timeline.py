@@ -93,6 +93,7 @@ def test_from_afar_cells_are_sent_with_what_lies_between(store: RunStore, slow: 
     assert (found["last"][1:] == slow.row_of(2)).all()
 
 
+@pytest.mark.any_versions
 def test_a_thousand_ranks_fit_into_less_than_a_megabyte(made: Callable[[str], Run]) -> None:
     store = RunStore([made("a thousand ranks")])
     for changes in ({}, {"columns": "4096", "lanes": "400"}, {"lanes": "1", "columns": "4096"}):

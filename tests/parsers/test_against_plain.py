@@ -209,6 +209,7 @@ def of_streams(lines: Sequence[Line]) -> dict[tuple[int | None, str], list[tuple
     return found
 
 
+@pytest.mark.any_versions
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(outputs, st.sampled_from(WANTED), BLOCKS)

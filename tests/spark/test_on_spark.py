@@ -140,11 +140,15 @@ def nothing(folder: Path) -> None:
 
 #: Collected runs that executors analyse for the catalogue; a driver analyses short runs alone.
 DIVIDED = ("elastic",)
+#: All that runs on the lowest versions: one command of each kind, and what Spark itself says.
+FEW = ("plain", "elastic", "nothing", "hungry", "resized")
 CASES = (plain, skewed, damaged, attempts, elastic, printed, epochs_only, nothing)
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Outcome]:
     """All commands, on one Spark, and what one machine makes of the same logs."""
     need_spark()
     folder = tmp_path_factory.mktemp("spark")
@@ -175,19 +179,22 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     commands["killed"] = [*collecting(folder, "killed"), "--read-as", "deadly_parser:Deadly"]
     write_job(folder / "hungry" / "logs", JOB)
     commands["hungry"] = [*collecting(folder, "hungry"), "--read-as", "deadly_parser:Hungry"]
-    entries: list[dict[str, Any]] = [
-        {"words": [*words, "--engine", "spark"], "divided": name in DIVIDED}
+    reported = reports(folder / "runs")
+    commands |= reported
+    if request.config.getoption("few_cases"):
+        commands = {name: commands[name] for name in FEW}
+    entries = [
+        {
+            "words": [*words, "--engine", "spark"],
+            "divided": name in DIVIDED or (name in reported and name != "short"),
+            "kill": str(folder / "runs") if name == "slow" else None,
+        }
         for name, words in commands.items()
     ]
-    for name, words in reports(folder / "runs").items():
-        kill = str(folder / "runs") if name == "slow" else None
-        commands[name] = words
-        divided = name != "short"
-        entries.append({"words": [*words, "--engine", "spark"], "divided": divided, "kill": kill})
     (folder / "commands.json").write_text(json.dumps(entries))
     note = folder / "executor-killed"
     run_on_spark(PROGRAM, folder, STALLSCOPE_TEST_KILLED=str(note))
-    assert note.exists()
+    assert note.exists() == ("killed" in commands)
     told = json.loads((folder / "outcomes.json").read_text())
     assert told["there"]
     return {
@@ -238,13 +245,19 @@ def beside(words: Sequence[str], told: dict[str, Any]) -> Outcome:
     return Outcome(**told, spark=store, local=local)
 
 
+def cases(*names: str) -> list[Any]:
+    """Mark those that do not run on the lowest versions."""
+    marks = pytest.mark.any_versions
+    return [name if name in FEW else pytest.param(name, marks=marks) for name in names]
+
+
 @pytest.mark.parametrize(
     "name",
-    [
+    cases(
         *("plain", "skewed", "damaged", "attempts", "elastic", "printed", "epochs_only"),
         *("merged", "later"),
         "killed",
-    ],
+    ),
 )
 def test_spark_collects_what_one_machine_collects(outcomes: dict[str, Outcome], name: str) -> None:
     outcome = outcomes[name]
@@ -271,7 +284,7 @@ def test_what_machines_measured_is_not_left_behind(outcomes: dict[str, Outcome])
     assert [one.name for one in run.series] == ["gpu_0_utilization"]
 
 
-@pytest.mark.parametrize("name", ["plain", "skewed", "damaged", "killed"])
+@pytest.mark.parametrize("name", cases("plain", "skewed", "damaged", "killed"))
 def test_nothing_is_left_of_attempts_that_do_not_count(
     outcomes: dict[str, Outcome], name: str
 ) -> None:
@@ -296,6 +309,7 @@ def test_collected_runs_are_in_the_catalogue_with_their_verdict(
     equal(asdict(ours.summary), asdict(theirs.summary))
 
 
+@pytest.mark.any_versions
 def test_what_was_collected_and_what_was_not_read_is_said(outcomes: dict[str, Outcome]) -> None:
     assert "4 of 4 rank(s), 800 rows, completed" in outcomes["plain"].out
     assert "rank-00009.0.0.steps.csv: the header's facts are torn" in outcomes["damaged"].err
@@ -318,13 +332,14 @@ def test_where_spark_gives_up_it_is_one_sentence(outcomes: dict[str, Outcome]) -
     assert not list(outcome.spark.iterdir())
 
 
-@pytest.mark.parametrize("name", ["slow", "restarted", "resized", "short"])
+@pytest.mark.parametrize("name", cases("slow", "restarted", "resized", "short"))
 def test_spark_reports_what_one_machine_reports(outcomes: dict[str, Outcome], name: str) -> None:
     outcome = outcomes[name]
     assert outcome.status == 0, outcome.err
     equal(json.loads(outcome.out), json.loads(outcome.here))
 
 
+@pytest.mark.any_versions
 def test_nothing_is_left_beside_logs_that_were_reported_on(outcomes: dict[str, Outcome]) -> None:
     folder = outcomes["restarted"].logs.parent
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -335,6 +350,7 @@ def test_nothing_is_left_beside_logs_that_were_reported_on(outcomes: dict[str, O
     ]
 
 
+@pytest.mark.any_versions
 def test_an_executor_that_is_lost_changes_no_figure(outcomes: dict[str, Outcome]) -> None:
     (document,) = json.loads(outcomes["slow"].out)
     assert (outcomes["slow"].killed, document["bottleneck"]["ranks"]) == (1, [3])

@@ -51,10 +51,15 @@ class Door:
 
 
 @contextmanager
-def door(server: str) -> Iterator[Door]:
-    """Run a proxy before a server, given its URL, for the duration of the block."""
+def door(server: str, port: int = 0) -> Iterator[Door]:
+    """Run a proxy before a server for the duration of the block, after which nothing answers there.
+
+    Args:
+        server: its URL.
+        port: the proxy's; 0 is any free one.
+    """
     handler = type("Handler", (_Handler,), {"server_url": server})
-    front = _Server(("127.0.0.1", 0), handler)
+    front = _Server(("127.0.0.1", port), handler)
     opened = handler.door = Door(f"http://127.0.0.1:{front.server_port}")
     thread = threading.Thread(target=front.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -87,6 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self) -> None:
+        if self.door.closed.is_set():
+            # A client has kept its connection.
+            self.close_connection = True
+            return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         request = Request(self.command, self.path, self.headers, body)
         self.door.asked.append(request)

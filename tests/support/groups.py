@@ -1,4 +1,4 @@
-"""The groups of tests that stay on one worker, and their order.
+"""The groups of tests that stay on one worker, their order, and a few cases of each.
 
 One worker gets all tests that talk to servers, which start once and mostly wait. Another gets all
 tests that look at pages, as two browsers at a time are slow. Every other file goes to one worker,
@@ -7,6 +7,9 @@ as its tests share fixtures.
 
 from __future__ import annotations
 
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -37,3 +40,21 @@ def turn(test: str) -> int:
         return 0
     folder = Path(file).parent.name
     return 1 + _SLOW.index(folder) if folder in _SLOW else 1 + len(_SLOW)
+
+
+def few_cases(tests: Iterable[str]) -> set[str]:
+    """Choose two cases of every test that has more.
+
+    Where they start depends on the test's name, so that other tests of the same cases have others.
+
+    Args:
+        tests: the ids of all cases.
+    """
+    cases: dict[str, list[str]] = defaultdict(list)
+    for test in tests:
+        cases[test.partition("[")[0]].append(test)
+    chosen: set[str] = set()
+    for name, own in cases.items():
+        first = zlib.crc32(name.encode())
+        chosen |= {own[(first + distance) % len(own)] for distance in (0, len(own) // 2)}
+    return chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,16 +18,19 @@ LabStarter = Callable[..., Lab]
 
 @pytest.fixture
 def start_lab(tmp_path: Path) -> Iterator[LabStarter]:
-    """Start hosts; programs started over ssh find an environment's programs first."""
+    """Start hosts; programs started over ssh find those in the given folders first."""
     reason = why_impossible()
     need(reason is None, str(reason))
     labs = ExitStack()
     count = itertools.count()
 
     def start(
-        hosts: int, environment: Path, clocks: Mapping[str, Clock] | None = None, **settings: str
+        hosts: int,
+        programs: Sequence[Path],
+        clocks: Mapping[str, Clock] | None = None,
+        **settings: str,
     ) -> Lab:
-        path = os.pathsep.join([str(environment / "bin"), "/usr/local/bin", "/usr/bin", "/bin"])
+        path = os.pathsep.join([*map(str, programs), "/usr/local/bin", "/usr/bin", "/bin"])
         folder = tmp_path / f"lab-{next(count)}"
         return labs.enter_context(Lab(folder, hosts, {"PATH": path, **settings}, clocks))
 

@@ -18,15 +18,20 @@ def wait_until(
     """Return once a condition holds; fail if it does not hold in time.
 
     Args:
-        condition: checked often at first, and ten times a second later.
+        condition: checked often at first, and ten times a second later; one that takes long, less often,
+            as what it waits for needs the same cores.
         what: the expected event, for the message; a function is called when the time is over.
         seconds: how long to wait at most.
     """
     deadline = time.monotonic() + seconds
     pause = _SHORTEST_PAUSE
-    while not condition():
-        if time.monotonic() >= deadline:
+    while True:
+        began = time.monotonic()
+        if condition():
+            return
+        ended = time.monotonic()
+        if ended >= deadline:
             description = what if isinstance(what, str) else what()
             raise AssertionError(f"not within {seconds:.0f} s: {description}")
-        time.sleep(pause)
+        time.sleep(max(pause, 2 * (ended - began)))
         pause = min(1.5 * pause, _LONGEST_PAUSE)

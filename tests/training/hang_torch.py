@@ -1,58 +1,66 @@
-"""Train on two ranks with PyTorch; rank 1 stops for ever in step 30, in the given place.
+"""Train on two ranks with PyTorch, once per place of hanging.py; rank 1 stops there in step 30.
 
-horovodrun -np 2 python hang_torch.py loader|backward|other|collective LOG_DIR
+horovodrun -np 2 python hang_torch.py OUT
 """
 
 from __future__ import annotations
 
+import os
 import sys
-import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import horovod.torch as hvd
 import torch
-from hanging import FATAL_STEP, stops_here
+from hanging import FATAL_STEP, PLACES, Halt
 from torch import Tensor
 
 from stallscope.torch import StepLogger
 
 
-def hang_if(place: str, step: int) -> None:
-    if stops_here(hvd.rank(), place, step):
-        threading.Event().wait()
+def hang_if(halt: Halt, place: str, step: int) -> None:
+    if halt.is_here(place, step):
+        os.close(os.open(halt.pipe, os.O_RDONLY))
 
 
-def batches() -> Iterator[tuple[Tensor, Tensor]]:
+def batches(halt: Halt) -> Iterator[tuple[Tensor, Tensor]]:
     for step in range(2 * FATAL_STEP):
-        hang_if("loader", step)
+        hang_if(halt, "loader", step)
         yield torch.randn(16, 32), torch.randn(16, 8)
 
 
 class HangsInBackward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: object, values: Tensor) -> Tensor:
+    def forward(ctx: Any, values: Tensor, halt: Halt, step: int) -> Tensor:
+        ctx.halt, ctx.step = halt, step
         return values.view_as(values)
 
     @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> Tensor:
-        hang_if("backward", step)
-        return gradient
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        hang_if(ctx.halt, "backward", ctx.step)
+        return gradient, None, None
+
+
+def train(halt: Halt) -> None:
+    first, second = torch.nn.Linear(32, 64), torch.nn.Linear(64, 8)
+    model = torch.nn.Sequential(first, second)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
+    )
+    with StepLogger(halt.logs, optimizer=optimizer) as log:
+        for step, (x, y) in enumerate(log.watch(batches(halt))):
+            optimizer.zero_grad()
+            hidden = HangsInBackward.apply(first(x), halt, step)
+            ((second(hidden) - y) ** 2).mean().backward()
+            optimizer.step()
+            hang_if(halt, "other", step)
+            if halt.is_here("collective", step):
+                hvd.allreduce(torch.zeros(1), name="alone")
 
 
 hvd.init()
 torch.set_num_threads(1)
-first, second = torch.nn.Linear(32, 64), torch.nn.Linear(64, 8)
-model = torch.nn.Sequential(first, second)
-hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-optimizer = hvd.DistributedOptimizer(
-    torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
-)
-with StepLogger(sys.argv[2], optimizer=optimizer) as log:
-    for step, (x, y) in enumerate(log.watch(batches())):
-        optimizer.zero_grad()
-        hidden = HangsInBackward.apply(first(x))
-        ((second(hidden) - y) ** 2).mean().backward()
-        optimizer.step()
-        hang_if("other", step)
-        if stops_here(hvd.rank(), "collective", step):
-            hvd.allreduce(torch.zeros(1), name="alone")
+for place in PLACES:
+    train(Halt(hvd.rank(), place, Path(sys.argv[1])))

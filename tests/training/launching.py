@@ -11,8 +11,15 @@ from pathlib import Path
 
 PROGRAMS = Path(__file__).parent
 ENVIRONMENT = PROGRAMS.parents[1] / ".venv-horovod"
+# A ``horovodrun`` that starts ranks sooner.
+_LAUNCHERS = PROGRAMS / "bin"
 #: Set for every launch; it must be in no log.
 SECRET = "abc-that-no-log-may-hold"
+
+
+def programs_of(environment: Path) -> tuple[Path, ...]:
+    """Return the folders in which a launch looks for programs first."""
+    return _LAUNCHERS, environment / "bin"
 
 
 @dataclass
@@ -91,7 +98,7 @@ def _settings(environment: Path) -> dict[str, str]:
     }
     return {
         **kept,
-        "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([*map(str, programs_of(environment)), os.environ["PATH"]]),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "HOROVOD_SECRET_TOKEN": SECRET,
     }

@@ -13,7 +13,7 @@ from support.lab import LabStarter
 from support.needing import need
 from support.stopping import wait_for_stopped
 from support.waiting import wait_until
-from training.launching import ENVIRONMENT, PROGRAMS, Launch, launch_words
+from training.launching import ENVIRONMENT, PROGRAMS, Launch, launch_words, programs_of
 
 from stallscope.analysis import analyse
 from stallscope.analysis.steps.alignment import align
@@ -37,13 +37,13 @@ SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1"}
 @pytest.fixture
 def hosts(training_side: None, start_lab: LabStarter) -> Lab:
     """Two hosts, of which the second one was started a day later."""
-    return start_lab(2, ENVIRONMENT, **SETTINGS)
+    return start_lab(2, programs_of(ENVIRONMENT), **SETTINGS)
 
 
 @pytest.fixture
 def hosts_with_wrong_clocks(training_side: None, start_lab: LabStarter) -> Lab:
     need(FAKETIME.exists(), "there is no faketime for clocks that differ: make services-env")
-    return start_lab(2, ENVIRONMENT, {"h2": WRONG}, **SETTINGS)
+    return start_lab(2, programs_of(ENVIRONMENT), {"h2": WRONG}, **SETTINGS)
 
 
 def horovodrun(lab: Lab, out: Path, program: str, *arguments: str) -> Launch:
@@ -143,7 +143,7 @@ def test_a_host_that_is_lost_is_named(
 def test_the_host_with_a_slow_link_is_named_and_its_delay_is_no_clock_error(
     training_side: None, start_lab: LabStarter, tmp_path: Path
 ) -> None:
-    hosts = start_lab(3, ENVIRONMENT, **SETTINGS)
+    hosts = start_lab(3, programs_of(ENVIRONMENT), **SETTINGS)
     hosts.limit_link("h3", 40.0)
     words = [str(tmp_path / "logs"), "100", "20", "1"]
     horovodrun(hosts, tmp_path, WORK, *words).succeed(PATIENCE_SECONDS)

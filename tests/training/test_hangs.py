@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.stopping import wait_for_stopped
-from training.hanging import FATAL_STEP
+from support.waiting import wait_until
+from training.hanging import FATAL_STEP, PLACES, goes_on
 from training.launching import launch
 
 from stallscope.analysis import analyse
@@ -25,35 +28,53 @@ STAGES = {
     "collective": "collective",
 }
 
-# Both frameworks' jobs for one place hang at the same time.
 Hung = dict[str, Path]
 
 
-@pytest.fixture(scope="module", params=STAGES)
+@pytest.fixture(scope="module")
+def jobs(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
+    """The folders of two jobs, by framework; each trains once per place."""
+    folder = tmp_path_factory.mktemp("hangs")
+    jobs = {framework: folder / framework for framework in FRAMEWORKS}
+    for out in jobs.values():
+        out.mkdir()
+        for place in PLACES:
+            os.mkfifo(goes_on(out, place))
+    launches = [
+        launch(folder / f"{framework}.txt", f"hang_{framework}.py", str(out), ranks=2)
+        for framework, out in jobs.items()
+    ]
+    yield jobs
+    for launched in launches:
+        launched.end()
+
+
+@pytest.fixture(scope="module", params=PLACES)
 def place(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def hung(
-    training_side: None, place: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Hung]:
-    """The folders of two jobs whose rank 1 hangs in this place, by framework."""
-    folder = tmp_path_factory.mktemp(place)
-    logs = {framework: folder / framework for framework in FRAMEWORKS}
-    launches = [
-        launch(
-            folder / f"{framework}.txt",
-            f"hang_{framework}.py",
-            place,
-            str(logs[framework]),
-            ranks=2,
-        )
-        for framework in FRAMEWORKS
-    ]
-    yield logs
-    for launched in launches:
-        launched.end()
+def hung(jobs: Hung, place: str) -> Hung:
+    """The logs of two trainings whose rank 1 hangs in this place; it went on in those before."""
+    for out in jobs.values():
+        for earlier in PLACES[: PLACES.index(place)]:
+            pipe = goes_on(out, earlier)
+            if pipe.exists():
+                wait_until(lambda pipe=pipe: opened(pipe), f"a rank at {pipe}", PATIENCE_SECONDS)
+                pipe.unlink()
+    return {framework: out / place for framework, out in jobs.items()}
+
+
+def opened(pipe: Path) -> bool:
+    """Open a pipe if somebody waits for that."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return False
+        raise
+    return True
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

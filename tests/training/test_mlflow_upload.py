@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.services import tool
+from support.door import door
 from support.uploads import end_uploads, uploaders
 from support.waiting import wait_until
 from training.launching import Launch
@@ -136,11 +136,11 @@ def test_a_killed_rank_loses_nothing_that_it_had_written(
 
 
 def test_training_goes_on_while_the_server_does_not(
-    start: Starter, services_side: None, new_run: NewRun, tmp_path: Path
+    start: Starter, mlflow_server: str, new_run: NewRun, tmp_path: Path
 ) -> None:
-    folder, logs = tmp_path / "server", tmp_path / "logs"
-    with tool("mlflow").mlflow_server(folder) as uri:
-        _, run_id = new_run(uri)
+    logs = tmp_path / "logs"
+    with door(mlflow_server) as front:
+        _, run_id = new_run(front.url)
         launched = start("uploading.py", "torch", str(tmp_path), run_id, ranks=2)
         wait_until(lambda: sorted(uploaded(run_id)) == LOGS, "a first upload of both ranks")
     diaries = [logs / log.replace(".steps.csv", ".upload.log") for log in LOGS]
@@ -153,8 +153,7 @@ def test_training_goes_on_while_the_server_does_not(
         launched.output.count(f"stallscope collect {logs} --to mlflow:{run_id} uploads the rest")
         == 2
     )
-    port = int(uri.rpartition(":")[2])
-    with tool("mlflow").mlflow_server(folder, port):
+    with door(mlflow_server, int(front.url.rpartition(":")[2])):
         local = written(logs)
         assert sum(map(len, uploaded(run_id).values())) <= sum(map(len, local.values()))
         upload_folder(logs, run_id)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.lab import LabStarter
 from training.environments import MXNET, needs
-from training.launching import ENVIRONMENT, SECRET, Launch, launch, launch_words
+from training.launching import ENVIRONMENT, SECRET, Launch, launch, launch_words, programs_of
 
 from stallscope.collector.netcheck.summary import rate_of
 from stallscope.parsers import read
@@ -138,7 +138,7 @@ def test_missing_logs_end_all_ranks_with_one_sentence(training_side: None, tmp_p
 def test_the_host_with_the_slow_link_is_in_all_slow_pairs(
     training_side: None, start_lab: LabStarter, tmp_path: Path
 ) -> None:
-    hosts = start_lab(3, ENVIRONMENT, OMP_NUM_THREADS="1")
+    hosts = start_lab(3, programs_of(ENVIRONMENT), OMP_NUM_THREADS="1")
     hosts.limit_link("h3", 40.0)
     options = ["--disable-cache", "--gloo", "--network-interfaces", "eth0"]
     words = ["horovodrun", *options, "-np", "3", "-H", "h1:1,h2:1,h3:1", "python"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.lab import LabStarter
 from support.waiting import wait_until
-from training.launching import ENVIRONMENT, Launch, launch_words
+from training.launching import ENVIRONMENT, Launch, launch_words, programs_of
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
@@ -149,7 +149,7 @@ def cluster(
     request: pytest.FixtureRequest, training_side: None, start_lab: LabStarter, tmp_path: Path
 ) -> Analysis:
     """Three hosts: one joins, one loses its rank, is refused for some seconds, and comes back."""
-    lab = start_lab(3, ENVIRONMENT)
+    lab = start_lab(3, programs_of(ENVIRONMENT))
     names = [host.name for host in lab.hosts]
     program, *arguments = PROGRAMS[request.param]
     words = [program, str(tmp_path), *arguments]
