@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from stallscope.collector.sources.base import SourceFile, reason
 from stallscope.errors import StallscopeError, UnreadableError
 
+from .ranges import opened
 from .unpacking import TRUNCATED, is_packed, most_unpacked, unpacking
 
 _TAR = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz|zst|lz4))?|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
@@ -125,7 +126,7 @@ class _Tar(_Archive):
     """A tar that is not compressed: its members are parts of it."""
 
     def members(self) -> Iterator[Member]:
-        yield from _in_tar(_Parts(self.file))
+        yield from _in_tar(opened(self.file, _PIECE))
 
     def _bytes(self, member: Member, start: int, end: int) -> bytes:
         data = self.file.read(member.at + start, min(member.at + end, self.file.size))
@@ -202,8 +203,8 @@ class _Zip(_Archive):
             yield Member(info.filename, info.file_size, at, problem)
 
     def _bytes(self, member: Member, start: int, end: int) -> bytes:
-        opened = self._zip()
-        with opened.open(opened.infolist()[member.at]) as file:
+        archive = self._zip()
+        with archive.open(archive.infolist()[member.at]) as file:
             file.seek(start)
             whole = io.BytesIO()
             while whole.tell() < end - start and (piece := file.read(_PIECE)):
@@ -212,43 +213,15 @@ class _Zip(_Archive):
 
     def _zip(self) -> zipfile.ZipFile:
         if self._opened is None:
-            self._opened = zipfile.ZipFile(io.BufferedReader(_Parts(self.file), _PIECE))
+            self._opened = zipfile.ZipFile(opened(self.file, _PIECE))
         return self._opened
-
-
-class _Parts(io.RawIOBase):
-    """A file at a place, as a file that can be read anywhere."""
-
-    def __init__(self, file: SourceFile) -> None:
-        self._file = file
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = self._file.read(self._at, min(self._at + len(buffer), self._file.size))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
 
 class _Forward:
     """What a compressed file unpacks to, as a file that is read from its start to its end."""
 
     def __init__(self, file: SourceFile) -> None:
-        packed = io.BufferedReader(_Parts(file), _PIECE)
+        packed = opened(file, _PIECE)
         self._unpacked = unpacking(file.where, packed, file.read(0, _HEAD_BYTES))
         self._at = 0
         self._most = most_unpacked(file.size)
