@@ -107,7 +107,7 @@ class Format(ABC):
     #: Whether it is more precise than a log of epochs in the same file, which is then not read.
     replaces_epochs: ClassVar[bool] = False
 
-    #: Whether its lines may come late in a file, and its first bytes are searched fast.
+    #: Whether its lines may come late in a file: more of its start is searched if no format is found.
     looks_further: ClassVar[bool] = False
 
     @abstractmethod

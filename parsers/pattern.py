@@ -169,7 +169,8 @@ class Pattern:
 def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
     """Return the pattern that matches first in a file; of several in the same part of it, the first."""
     # Labels may cut some of the lines, and not all of them.
-    possible = [one for one in patterns if one.longest_text in data]
+    there = {text: text in data for text in {one.longest_text for one in patterns}}
+    possible = [one for one in patterns if there[one.longest_text]]
     for lines in line_blocks(data) if possible else ():
         found = next((one for one in possible if one.matches(lines)), None)
         if found is not None:

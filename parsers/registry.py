@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .autotune import AutotuneFormat
 from .base import EmbeddedFormat, Format, Parser
 from .dftracer.parser import DftracerParser
@@ -81,9 +83,13 @@ HEAD_BYTES = 4 << 20
 
 def recognise(file_name: str, head: bytes) -> Format | None:
     """Find the format of a whole file by its name and first bytes, None if it is unknown."""
-    start = head[:START_BYTES]
-    for one in FORMATS:
-        seen = head[:HEAD_BYTES] if one.looks_further else start
-        if one not in EMBEDDED and one.recognises(file_name, seen):
-            return one
-    return None
+    whole_files = [one for one in FORMATS if one not in EMBEDDED]
+    found = _first_of(whole_files, file_name, head[:START_BYTES])
+    if found is None and len(head) > START_BYTES:
+        further = [one for one in whole_files if one.looks_further]
+        found = _first_of(further, file_name, head[:HEAD_BYTES])
+    return found
+
+
+def _first_of(formats: Sequence[Format], file_name: str, head: bytes) -> Format | None:
+    return next((one for one in formats if one.recognises(file_name, head)), None)
