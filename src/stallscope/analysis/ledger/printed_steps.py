@@ -171,7 +171,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         precision_ms=float(run.fact("window_precision_ms") or 0.0),
         warm_up_steps=int(whole.steps[is_warm_up].sum()),
         is_warm_up=is_warm_up,
-        step=_step(whole, steady, float(run.fact("step_precision_ms") or 0.0)),
+        step=_step(run, whole, steady),
         input_ms=input_ms,
         input_share=share,
         changes=_changes(whole, steady),
@@ -219,17 +219,25 @@ def _over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
     )
 
 
-def _step(whole: RankWindows, steady: Bools, rounded_ms: float) -> StepTime:
+def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
     """Return the mean over steps; its interval is that of windows, which are of nearly equal length.
 
+    Where windows have medians, or the times of a few steps, the mean is that of all steps, if lines say
+    it: its interval is its rounding, and warm-up is in it.
+
     Args:
+        run: the run.
         whole: the windows.
         steady: those without warm-up.
-        rounded_ms: half of what the mean is rounded to, milliseconds.
     """
+    half_ms = float(run.fact("step_precision_ms") or 0.0)
     own, weights = whole.ms[steady], whole.steps[steady]
-    mean = float(np.average(own, weights=weights))
-    windows = mean_with_interval(own).widened(rounded_ms)
+    if run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last"):
+        mean = float(np.mean(_means_of_logs(run, "step_ms")))
+        windows = Mean(mean, (mean - half_ms, mean + half_ms))
+    else:
+        mean = float(np.average(own, weights=weights))
+        windows = mean_with_interval(own).widened(half_ms)
     p50, p95, p99 = (float(one) for one in np.percentile(own, (50, 95, 99)))
     ci95 = None
     if windows.ci95 is not None:
@@ -250,7 +258,7 @@ def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
     spread = mean_with_interval(whole.input_ms)
     if step <= 0:
         return None, None
-    if run.fact("means_of_all_steps") and run.fact("windows") == "last":
+    if run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last"):
         half = float(run.fact("step_precision_ms") or 0.0)
         low, high = -half, half
     elif spread.ci95 is None:
