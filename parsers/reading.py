@@ -66,25 +66,27 @@ class Reading:
     #: Machine metrics, with the ids of the runs that they were logged for.
     series: list[tuple[str, Series]] = field(default_factory=list)
 
-    def read_ahead(self, name: str, data: bytes) -> Parsed | None:
-        """Parse a file that is a step log, None for any other file. Thread-safe.
+    def read_ahead(self, name: str, data: bytes) -> Contents | None:
+        """Read a file that is a step log, None for any other file. Thread-safe.
 
         Raises:
             UnreadableError: if it cannot be read.
         """
         found = self.forced or recognise(name, data[:HEAD_BYTES])
-        return found.parse_each(name, data) if isinstance(found, StepLogParser) else None
+        if not isinstance(found, StepLogParser):
+            return None
+        return Contents.of_logs(found.parse_each(name, data))
 
     def add_file(
-        self, name: str, where: str, data: bytes, parsed: Parsed | None = None
+        self, name: str, where: str, data: bytes, contents: Contents | None = None
     ) -> Identified:
         """Read one file and add its contents.
 
         Args:
             name: of the file, relative to the place that the user named.
             where: the full path or URL, from which runs without an id get one.
-            data: the file's bytes.
-            parsed: the result of ``read_ahead``, if there is one.
+            data: the file's bytes; its first ones where the contents are known.
+            contents: what was read of it ahead, if it was.
 
         Raises:
             UnreadableError: if the file looks like a log and cannot be read.
@@ -94,10 +96,10 @@ class Reading:
         found: list[Format] = []
         logs: tuple[Parsed, ...] = ()
         for one in self._formats_in(own):
-            contents = Contents.of_logs(parsed) if parsed else one.read(name, data)
-            self._add(where, contents, has_steps=one.has_steps)
-            logs += contents.logs
-            if not contents.is_empty:
+            own_contents = contents or one.read(name, data)
+            self._add(where, own_contents, has_steps=one.has_steps)
+            logs += own_contents.logs
+            if not own_contents.is_empty:
                 found.append(one)
                 if one.replaces_epochs:
                     break

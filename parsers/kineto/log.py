@@ -1,0 +1,153 @@
+"""Make a log, and events, of the steps of a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stallscope.arrays.blocks import NULL
+from stallscope.arrays.types import Ints
+from stallscope.errors import UnreadableError
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Event, Log, Problem
+
+from ..base import Parsed
+from ..epochs_only import rank_in
+from ..unpacking import Readable
+from .reader import TraceSpans, read_spans
+from .steps import TracedSteps, steps_of
+
+KNOWN_FROM = "traces of torch.profiler"
+
+_LATEST_NS = 2**62
+# Steps of one trace that become events; profilers usually trace a few.
+_MOST_EVENTS = 200
+# Waiting for collectives in the middle of steps is reported from this part of a step on.
+_WORTH_REPORTING = 0.05
+_TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
+_ROWS, _INTERVALS = (pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One file: the traced steps of one rank."""
+
+    path: str
+    rank: int
+    spans: TraceSpans
+    steps: TracedSteps
+
+    @property
+    def base_ns(self) -> int:
+        """Return the nanoseconds to add to the trace's times to get wall time; 0 if that is no time."""
+        last = int(max(self.steps.end.max(), self.steps.host_end.max()))
+        return self.spans.base_ns if last + self.spans.base_ns < _LATEST_NS else 0
+
+
+def read_trace(path: str, file: Readable) -> Trace:
+    """Read the steps in a trace.
+
+    Raises:
+        UnreadableError: if there is none.
+    """
+    spans = read_spans(file)
+    if spans.steps:
+        steps = steps_of(spans)
+        rank = (rank_in(path)[0] or 0) if spans.rank is None else spans.rank
+        return Trace(path, rank, spans, steps)
+    raise UnreadableError(
+        f"{path}: a trace of torch.profiler without steps: call prof.step() after every batch"
+    )
+
+
+def as_log(trace: Trace) -> Parsed:
+    """Make a log of a trace, without the id of its run, which needs all traces together."""
+    steps, count = trace.steps, len(trace.steps)
+    columns = {
+        "generation": np.zeros(count, np.int64),
+        "rank": np.full(count, trace.rank),
+        "step": steps.number,
+        "micro": np.full(count, steps.micro),
+        **{name: _with_nulls(getattr(steps, name), trace.base_ns) for name in _TIMESTAMPS},
+    }
+    nulls = {one.name: pa.nulls(count, one.type) for one in _ROWS if one.name not in columns}
+    whole, size = trace.spans.whole, trace.spans.bytes
+    return Parsed(
+        # A profiler that traces again, later, writes a further file.
+        log=Log(trace.path, trace.rank, 0, int(steps.number[0]), _facts(trace), whole, size),
+        run_id="",
+        steps=pa.table(columns | nulls).select(_ROWS.names).cast(_ROWS),
+        intervals=_INTERVALS.empty_table(),
+        problems=_problems(trace),
+    )
+
+
+def events_of(trace: Trace) -> tuple[Event, ...]:
+    """Describe the first steps of a trace, for traces beside step logs."""
+    return tuple(_event(trace, at) for at in range(min(len(trace.steps), _MOST_EVENTS)))
+
+
+def _with_nulls(moments: Ints, base_ns: int) -> pa.Array:
+    missing = moments == NULL
+    return pa.array(np.where(missing, 0, moments + base_ns), mask=missing)
+
+
+def _facts(trace: Trace) -> dict[str, Any]:
+    spans, steps = trace.spans, trace.steps
+    names = ("data", "ready", "reduced")
+    placed = [name for name in names if (getattr(steps, name) != NULL).any()]
+    facts: dict[str, Any] = {
+        "framework": "pytorch",
+        "host": spans.host,
+        # Without a host it is not known which ranks share a clock.
+        "clock_domain": None if spans.host else f"rank {trace.rank}",
+        "size": spans.size,
+        "known_from": KNOWN_FROM,
+        "stamps": {"placed": placed, "reason": steps.reason},
+    }
+    begin = int(steps.begin[0]) + trace.base_ns
+    if begin > 0:
+        facts["anchor"] = {"monotonic_ns": begin, "wall_ns": begin}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _problems(trace: Trace) -> tuple[Problem, ...]:
+    steps = trace.steps
+    early = steps.exposed_early[steps.exposed_early != NULL]
+    length = float((steps.end - steps.begin).mean())
+    if not len(early) or early.mean() < _WORTH_REPORTING * length:
+        return ()
+    what = (
+        f"waits for collectives in the middle of steps, {_ms(float(early.mean()))} of {_ms(length)}, as "
+        "with FSDP, SyncBatchNorm or broadcast buffers: counted as if it were at the end of the step"
+    )
+    return (Problem(trace.path, what),)
+
+
+def _event(trace: Trace, at: int) -> Event:
+    steps, host = trace.steps, trace.spans.host
+    end = int(steps.host_end[at])
+    length = end - int(steps.host_begin[at])
+    parts = [f"torch.profiler traced its step {steps.number[at]}: {_ms(length)}"]
+    if len(trace.spans.loaders):
+        parts.append(f"{_ms(int(steps.loading[at]))} in DataLoaders")
+    if steps.has_collectives:
+        parts.append(f"{_ms(int(steps.communicating[at]))} with collectives under way")
+    if steps.exposed[at] != NULL and steps.has_collectives:
+        parts.append(f"{_ms(int(steps.exposed[at]))} of it exposed")
+    wall = trace.base_ns + end
+    return Event(
+        kind="profiled_step",
+        where=trace.path,
+        what=", ".join(parts),
+        ranks=(trace.rank,),
+        hosts=(host,) if host else (),
+        wall_ns=wall if length < wall < _LATEST_NS else None,
+        waited_ns=length,
+    )
+
+
+def _ms(ns: float) -> str:
+    return f"{ns / 1e6:.3g} ms"
