@@ -38,6 +38,7 @@ _LOADER_NAME = b"enumerate(DataLoader)#"
 _COLLECTIVES = (b"gloo:", b"mpi:", b"ucc:")
 _LAUNCHES = (b"c10d::", b"_c10d_functional::", b"record_param_comms", b"nccl:")
 _NCCL = b"nccl"
+_WAIT = b"_c10d_functional::wait_tensor"
 # Microseconds: the sum of two is still a number of nanoseconds.
 _LATEST_US = 1 << 52
 _MOST_DIGITS, _PART_DIGITS, _STEP_DIGITS = 16, 9, 9
@@ -117,6 +118,7 @@ def _kinds(block: Block, keys: Ints) -> Ints:
         (~kernel & ~on_device & _any(block, name, _COLLECTIVES), HOST_COLLECTIVE),
         ((kernel & nccl) | (on_device & launch & nccl), DEVICE_COLLECTIVE),
         (block.has(name, _LOADER_NAME) & ~on_device, LOADER),
+        (block.has(name, _WAIT), 0),
     ):
         kind[chosen] = means
     for named, host, device in (

@@ -89,8 +89,9 @@ class TraceSpans:
     #: When the optimizer started to update, on the host and on the device.
     optimizers: Ints
     device_optimizers: Ints
-    #: Operators of the training thread that start no collective.
+    #: Operators of the training thread: those that start no collective, and the others.
     operators: Spans
+    starting: Spans
     #: Kernels without those of collectives; None without a GPU in the trace.
     kernels: Spans | None
     #: Gloo's, MPI's and UCC's, and NCCL's kernels.
@@ -113,6 +114,7 @@ def read_spans(file: Readable) -> TraceSpans:
         tail = (tail + block[-64:])[-64:]
         collected.add(events(block))
     thread = collected.training_thread
+    operators, starting = thread.operators.unions()
     rank, world, host, base = (form.search(head) for form in (_RANK, _SIZE, _HOST, _BASE))
     return TraceSpans(
         rank=int(rank[1]) if rank else None,
@@ -124,7 +126,8 @@ def read_spans(file: Readable) -> TraceSpans:
         loaders=thread.loaders.union(),
         optimizers=np.sort(np.array(thread.optimizers, np.int64)),
         device_optimizers=np.sort(np.array(collected.device_optimizers, np.int64)),
-        operators=thread.operators.union(),
+        operators=operators,
+        starting=starting,
         kernels=collected.kernels.union() if collected.on_device else None,
         host_collectives=collected.collectives(HOST_COLLECTIVE),
         device_collectives=collected.collectives(DEVICE_COLLECTIVE),
@@ -166,20 +169,23 @@ class _Union:
 
 
 class _Operators:
-    """Operators of one thread, without those that start a collective: they may wait for it.
-
-    What runs within such an operator counts.
-    """
+    """Operators of one thread; those in which a collective is started apart, as they may wait for it."""
 
     def __init__(self) -> None:
         self._settled = _Union()
+        self._starting = _Union()
         # Start and end of operators in which a collective may still be started, and starts of those.
         self._begin = self._end = self._launched = NO_TIMES
 
-    def add(self, begin: Ints, end: Ints, launched: Ints) -> None:
-        """Add operators, in the order of their starts or their ends, and starts of collectives."""
+    def launch(self, begin: Ints, end: Ints) -> None:
+        """Add operators that do nothing but start a collective."""
+        self._settled.add(begin, end)
+        self._launched = np.sort(np.concatenate([self._launched, begin]))
+
+    def add(self, begin: Ints, end: Ints) -> None:
+        """Add operators in the order of their starts, or of their ends; ``launch`` comes first."""
         begin, end = np.concatenate([self._begin, begin]), np.concatenate([self._end, end])
-        launched = np.sort(np.concatenate([self._launched, launched]))
+        launched = self._launched
         if not len(begin):
             return
         waits = np.searchsorted(launched, begin) < np.searchsorted(launched, end)
@@ -188,12 +194,15 @@ class _Operators:
         settled = ~waits
         settled[going_on] = False
         self._settled.add(begin[settled], end[settled])
+        self._starting.add(begin[waits], end[waits])
         self._begin, self._end = begin[going_on], end[going_on]
         first = self._begin.min(initial=latest)
         self._launched = launched[launched >= first][-_MOST_OPEN:]
 
-    def union(self) -> Spans:
-        return self._settled.union() | Spans.union_of(self._begin, self._end)
+    def unions(self) -> tuple[Spans, Spans]:
+        """Return the operators, and those in which a collective is started."""
+        others = self._settled.union() | Spans.union_of(self._begin, self._end)
+        return others, self._starting.union()
 
 
 @dataclass
@@ -210,11 +219,12 @@ class _Thread:
         kind = found.kind[own]
         for number, span in _numbered(found, own[kind == STEP]):
             self.steps.setdefault(number, span)
-        loaders, operators = own[kind == LOADER], own[kind == OPERATOR]
+        loaders, launches = own[kind == LOADER], own[kind == LAUNCH]
+        operators = own[kind == OPERATOR]
         self.loaders.add(found.begin[loaders], found.end[loaders])
         self.optimizers += found.begin[own[kind == OPTIMIZER]].tolist()
-        launched = found.begin[own[kind == LAUNCH]]
-        self.operators.add(found.begin[operators], found.end[operators], launched)
+        self.operators.launch(found.begin[launches], found.end[launches])
+        self.operators.add(found.begin[operators], found.end[operators])
 
 
 class _Collected:

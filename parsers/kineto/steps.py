@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallscope.arrays.blocks import NULL
+from stallscope.arrays.blocks import LATEST, NULL
 from stallscope.arrays.types import Ints
 
 from .reader import Collectives, TraceSpans
@@ -77,16 +77,18 @@ class _Marks:
 def steps_of(trace: TraceSpans) -> TracedSteps:
     """Take the steps of a trace apart."""
     marks = _marks_of(trace)
-    collectives = (
-        trace.device_collectives if len(trace.device_collectives) else trace.host_collectives
-    )
+    collectives = trace.device_collectives
+    if not len(collectives):
+        collectives = trace.host_collectives
+    if trace.kernels is None:
+        collectives = _ended(collectives, marks, trace)
     alone = trace.size in (None, 1)
     reduced, micro = _last_ends(marks, collectives), 1
     if len(collectives):
         marks, reduced, micro = _without_accumulation(marks, reduced)
     elif alone:
         reduced = _updates(marks, trace)
-    busy = trace.operators if trace.kernels is None else trace.kernels
+    busy = _work(trace, collectives) if trace.kernels is None else trace.kernels
     loading = trace.loaders if trace.kernels is None else trace.loaders - (busy | collectives.spans)
     made = _taken_apart(marks, reduced, loading, busy, collectives)
     made = replace(made, micro=micro, loading=trace.loaders.within(made.host_begin, made.host_end))
@@ -105,6 +107,18 @@ def _marks_of(trace: TraceSpans) -> _Marks:
     own = [trace.device_steps.get(one, trace.steps[one]) for one in number.tolist()]
     device_begin, device_end = np.array(own, np.int64).reshape(-1, 2).T
     return _Marks(number, begin, end, np.maximum.accumulate(device_begin), device_end)
+
+
+def _ended(collectives: Collectives, marks: _Marks, trace: TraceSpans) -> Collectives:
+    """Return a host's collectives, none of which lasts longer than the training waits for it.
+
+    The thread that runs a collective may lose its core before it notes the end. By the last update of a
+    step, and by its end, the training has waited.
+    """
+    limits = np.sort(np.concatenate([_updates(marks, trace), marks.end]))
+    after = np.searchsorted(limits, collectives.begin, "right")
+    limit = np.append(limits, LATEST)[after]
+    return replace(collectives, end=np.minimum(collectives.end, limit))
 
 
 def _last_ends(marks: _Marks, collectives: Collectives) -> Ints:
@@ -138,6 +152,18 @@ def _updates(marks: _Marks, trace: TraceSpans) -> Ints:
     at = np.searchsorted(updates, marks.end) - 1
     found = np.append(updates, 0)[at]
     return np.where((at >= 0) & (found > marks.begin), found, marks.end)
+
+
+def _work(trace: TraceSpans, collectives: Collectives) -> Spans:
+    """Return when the training thread worked: operators, without waiting for a collective.
+
+    Starting one takes no longer than that. What is around it waits if a collective ends while nothing
+    else runs within it, as SyncBatchNorm does.
+    """
+    rest = trace.starting - trace.operators
+    ends = np.sort(collectives.end)
+    works = np.searchsorted(ends, rest.begin) == np.searchsorted(ends, rest.end, "right")
+    return trace.operators | Spans(rest.begin[works], rest.end[works])
 
 
 def _taken_apart(

@@ -20,10 +20,13 @@ COMPUTE, COMMUNICATION = 17, 20
 Times = tuple[float, float]
 
 
-def event(name: str, ts: float, dur: float, kind: str = ANNOTATION, tid: int = MAIN) -> str:
+def event(
+    name: str, ts: float, dur: float, kind: str = ANNOTATION, tid: int = MAIN, **args: int
+) -> str:
     pid = 0 if kind in (KERNEL, ON_DEVICE) else 4711
     what = f'"cat": "{kind}", "name": "{name}", "pid": {pid}, "tid": {tid}'
-    return f'{{"ph": "X", {what}, "ts": {ts:.3f}, "dur": {dur:.3f}}}'
+    more = f', "args": {json.dumps(args)}' if args else ""
+    return f'{{"ph": "X", {what}, "ts": {ts:.3f}, "dur": {dur:.3f}{more}}}'
 
 
 def trace_of(*events: str, head: str = '"deviceProperties": [],') -> bytes:
@@ -60,12 +63,15 @@ class GpuRank:
     clock_ms: float = 0.0
     events: list[str] = field(default_factory=list)
     _now: float = 1_000_000.0
+    # When the host launches the next kernel.
+    _launching: float = 0.0
 
     def add(self, number: int, step: GpuStep, reduced: float) -> float:
         """Add a step whose allreduce ends on all ranks at a time (µs); return the next one's start."""
         begin = self._now
         ms = 1e3
         loaded = begin + step.input * ms
+        self._launching = loaded + self.clock_ms * ms + 2
         ready = loaded + step.compute * ms
         started = ready - step.overlapped * ms
         update = step.other * ms
@@ -94,7 +100,15 @@ class GpuRank:
         self._kernel(name, middle, end, COMPUTE)
 
     def _kernel(self, name: str, begin: float, end: float, stream: int, kind: str = KERNEL) -> None:
-        self.events.append(event(name, begin + self.clock_ms * 1e3, end - begin, kind, stream))
+        begin, takes, number = begin + self.clock_ms * 1e3, end - begin, len(self.events)
+        place = {"device": 0, "stream": stream, "correlation": number, "External id": number}
+        self.events.append(event(name, begin, takes, kind, stream, **place))
+        if kind == KERNEL:
+            launched = event(
+                "cudaLaunchKernel", self._launching, 4, "cuda_runtime", cbid=211, correlation=number
+            )
+            self.events.append(launched)
+            self._launching += 5
 
     def write(self, folder: Path) -> None:
         data = trace_of(*self.events, head=head_of(self.rank, self.size, self.host))
