@@ -103,11 +103,11 @@ class TraceSpans:
     bytes: int
 
 
-def read_spans(file: Readable) -> TraceSpans:
+def read_spans(file: Readable, block_bytes: int = _BLOCK_BYTES) -> TraceSpans:
     """Read a trace to its end."""
     collected = _Collected()
     head, size, tail = b"", 0, b""
-    for block in _blocks(file):
+    for block in _blocks(file, block_bytes):
         if not size:
             head = block[:HEAD_BYTES].partition(EVENT)[0]
         size += len(block)
@@ -137,11 +137,11 @@ def read_spans(file: Readable) -> TraceSpans:
     )
 
 
-def _blocks(file: Readable) -> Iterator[bytes]:
+def _blocks(file: Readable, block_bytes: int) -> Iterator[bytes]:
     """Yield blocks of whole events."""
-    block = file.read(_BLOCK_BYTES)
+    block = file.read(block_bytes)
     while block:
-        more = file.read(_BLOCK_BYTES)
+        more = file.read(block_bytes)
         # The last event may go on in the next block.
         cut = block.rfind(EVENT) if more else len(block)
         if cut <= 0:
@@ -256,7 +256,11 @@ class _Collected:
         edges = np.searchsorted(found.thread[order], np.arange(len(found.threads) + 1)).tolist()
         for text, low, high in zip(found.threads, edges, edges[1:], strict=False):
             if text in self._threads or len(self._threads) < _MOST_THREADS:
-                self._threads.setdefault(text, _Thread()).add(found, order[low:high])
+                thread = self._threads.setdefault(text, _Thread())
+                thread.add(found, order[low:high])
+                if self.on_device:
+                    # Operators only launch kernels.
+                    thread.operators = _Operators()
 
     @property
     def training_thread(self) -> _Thread:

@@ -31,7 +31,7 @@ class Spans:
         if (begin[1:] < begin[:-1]).any():
             order = np.argsort(begin, kind="stable")
             begin, end = begin[order], end[order]
-        if not len(begin):
+        if not len(begin) or (begin[1:] > end[:-1]).all():
             return cls(begin, end)
         reached = np.maximum.accumulate(end)
         first = np.append(0, np.flatnonzero(begin[1:] > reached[:-1]) + 1)
@@ -51,6 +51,7 @@ class Spans:
 
     def __sub__(self, other: Spans) -> Spans:
         """Return the parts that the other spans do not cover."""
+        other = other._near(self)
         # Each edge changes how many spans of each set are open: +1 where one starts.
         edges = np.concatenate([self.begin, self.end, other.begin, other.end])
         own, its = len(self), len(other)
@@ -62,10 +63,6 @@ class Spans:
         at = np.flatnonzero(alone)
         return Spans.union_of(edges[at], edges[np.minimum(at + 1, len(edges) - 1)])
 
-    def __and__(self, other: Spans) -> Spans:
-        """Return the parts that the other spans cover as well."""
-        return self - (self - other)
-
     def within(self, low: Ints, high: Ints) -> Ints:
         """Return how much of each window they cover, nanoseconds; windows that end early are empty."""
         return self._until(np.maximum(high, low)) - self._until(low)
@@ -74,6 +71,14 @@ class Spans:
     def _before(self) -> Ints:
         """Per span, how long all spans before it are together."""
         return np.append(0, np.cumsum(self.end - self.begin))
+
+    def _near(self, other: Spans) -> Spans:
+        """Return the spans that overlap any of the other spans: often a few of very many."""
+        change = np.zeros(len(self) + 1, np.int32)
+        np.add.at(change, np.searchsorted(self.end, other.begin, "right"), 1)
+        np.add.at(change, np.searchsorted(self.begin, other.end), -1)
+        near = np.cumsum(change[:-1]) > 0
+        return Spans(self.begin[near], self.end[near])
 
     def _until(self, moment: Ints) -> Ints:
         """Return how much they cover before each moment."""

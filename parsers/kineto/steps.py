@@ -88,8 +88,14 @@ def steps_of(trace: TraceSpans) -> TracedSteps:
         marks, reduced, micro = _without_accumulation(marks, reduced)
     elif alone:
         reduced = _updates(marks, trace)
-    busy = _work(trace, collectives) if trace.kernels is None else trace.kernels
-    loading = trace.loaders if trace.kernels is None else trace.loaders - (busy | collectives.spans)
+    loading = trace.loaders
+    busy: tuple[Spans, ...]
+    if trace.kernels is None:
+        busy = _work(trace, collectives)
+    else:
+        busy = (trace.kernels,)
+        # What the device does not wait for costs nothing.
+        loading = loading - trace.kernels - collectives.spans
     made = _taken_apart(marks, reduced, loading, busy, collectives)
     made = replace(made, micro=micro, loading=trace.loaders.within(made.host_begin, made.host_end))
     reason = _why_not_measured(trace, collectives, made)
@@ -154,8 +160,8 @@ def _updates(marks: _Marks, trace: TraceSpans) -> Ints:
     return np.where((at >= 0) & (found > marks.begin), found, marks.end)
 
 
-def _work(trace: TraceSpans, collectives: Collectives) -> Spans:
-    """Return when the training thread worked: operators, without waiting for a collective.
+def _work(trace: TraceSpans, collectives: Collectives) -> tuple[Spans, Spans]:
+    """Return when the training thread worked: in operators, without waiting for a collective.
 
     Starting one takes no longer than that. What is around it waits if a collective ends while nothing
     else runs within it, as SyncBatchNorm does.
@@ -163,11 +169,15 @@ def _work(trace: TraceSpans, collectives: Collectives) -> Spans:
     rest = trace.starting - trace.operators
     ends = np.sort(collectives.end)
     works = np.searchsorted(ends, rest.begin) == np.searchsorted(ends, rest.end, "right")
-    return trace.operators | Spans(rest.begin[works], rest.end[works])
+    return trace.operators, Spans(rest.begin[works], rest.end[works])
 
 
 def _taken_apart(
-    marks: _Marks, reduced: Ints, loading: Spans, busy: Spans, collectives: Collectives
+    marks: _Marks,
+    reduced: Ints,
+    loading: Spans,
+    busy: tuple[Spans, ...],
+    collectives: Collectives,
 ) -> TracedSteps:
     """Make the timestamps. A step's input begins after the gradients of the step before are reduced."""
     low = np.minimum(marks.host_begin, marks.begin)
@@ -177,9 +187,11 @@ def _taken_apart(
     high = np.maximum(np.where(reduced == NULL, marks.end, reduced), low)
     begin = np.clip(_begins(marks, low, high, loading, busy), low, high)
     waited = loading.within(begin, high)
-    own = busy | loading
-    exposed = (own | collectives.spans).within(begin, high) - own.within(begin, high)
-    early = _waited_early(begin, high, own, collectives)
+    alone, own = collectives.spans, (*busy, loading)
+    for one in own:
+        alone -= one
+    exposed = alone.within(begin, high)
+    early = _waited_early(begin, high, alone, np.sort(collectives.end), own)
     end = np.maximum(marks.end, high)
     end[:-1] = np.maximum(high[:-1], np.minimum(end[:-1], begin[1:]))
     measured = reduced != NULL
@@ -202,7 +214,7 @@ def _taken_apart(
     )
 
 
-def _begins(marks: _Marks, low: Ints, high: Ints, loading: Spans, busy: Spans) -> Ints:
+def _begins(marks: _Marks, low: Ints, high: Ints, loading: Spans, busy: tuple[Spans, ...]) -> Ints:
     """Return where the steps' own time begins: with the wait for the batch, or before it where much is
     computed first, as by loops that load ahead.
     """
@@ -212,23 +224,33 @@ def _begins(marks: _Marks, low: Ints, high: Ints, loading: Spans, busy: Spans) -
     at = np.minimum(np.searchsorted(loading.end, low, "right"), len(loading) - 1)
     first = np.maximum(loading.begin[at], low)
     there = (loading.end[at] > low) & (first < high)
-    computes_first = busy.within(usual, first) > _MOSTLY * (first - usual)
+    computed = sum((one.within(usual, first) for one in busy), np.zeros_like(usual))
+    computes_first = computed > _MOSTLY * (first - usual)
     return np.where(there & ((first < usual) | ~computes_first), first, usual)
 
 
-def _waited_early(begin: Ints, reduced: Ints, own: Spans, collectives: Collectives) -> Ints:
+def _waited_early(
+    begin: Ints, reduced: Ints, exposed: Spans, ends: Ints, own: tuple[Spans, ...]
+) -> Ints:
     """Return how long each step waited for collectives in its middle: much work followed.
 
-    Where nothing else is done and no collective ends, the step did not wait for one: its thread lacked
-    a core, or ran something that is no operator.
+    Where no collective ends, the step did not wait for one: its thread lacked a core, or ran something
+    that is no operator.
+
+    Args:
+        exposed: when collectives ran and nothing else.
+        ends: when collectives ended, ascending.
+        own: all else.
     """
-    low, high, ends = own.end[:-1], own.begin[1:], np.sort(collectives.end)
-    step = np.searchsorted(begin, low, "right") - 1
+    step = np.searchsorted(begin, exposed.begin, "right") - 1
     until = reduced[np.maximum(step, 0)]
-    follows = own.within(np.minimum(high, until), until)
-    waits = np.searchsorted(ends, low, "right") < np.searchsorted(ends, high, "right")
+    after = np.minimum(exposed.end, until)
+    follows = sum((one.within(after, until) for one in own), np.zeros_like(after))
+    waits = np.searchsorted(ends, exposed.begin, "right") < np.searchsorted(
+        ends, exposed.end, "right"
+    )
     waits &= (step >= 0) & (follows > _MUCH * (until - begin[np.maximum(step, 0)]))
-    return (Spans(low[waits], high[waits]) & collectives.spans).within(begin, reduced)
+    return Spans(exposed.begin[waits], exposed.end[waits]).within(begin, reduced)
 
 
 def _why_not_measured(

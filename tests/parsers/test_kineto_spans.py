@@ -37,7 +37,6 @@ def test_sets_are_those_of_their_points(
     assert covered(first) == points(one)
     assert covered(first | second) == points(one) | points(other)
     assert covered(first - second) == points(one) - points(other)
-    assert covered(first & second) == points(one) & points(other)
 
 
 @given(SPANS, SPANS)
