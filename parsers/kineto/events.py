@@ -33,7 +33,7 @@ _OPERATORS = (b'cpu_op"', b'Operator"')
 _KERNELS = (b'kernel"', b'Kernel"')
 _ON_DEVICE = b'gpu_user_annotation"'
 _STEP_NAME, _OPTIMIZER_NAME = b"ProfilerStep#", b"Optimizer.step#"
-_LOADER_NAME = b"enumerate(DataLoader)#"
+_LOADER_NAME, _WITH_WORKERS = b"enumerate(DataLoader)#", b"_MultiProcessingDataLoaderIter"
 # Spans of these last until the collective has ended; those named nccl: on the host only launch it.
 _COLLECTIVES = (b"gloo:", b"mpi:", b"ucc:")
 _LAUNCHES = (b"c10d::", b"_c10d_functional::", b"record_param_comms", b"nccl:")
@@ -54,7 +54,8 @@ class Events:
     kind: Ints
     begin: Ints
     end: Ints
-    #: The number of a step; whether a collective ends on all ranks at once; else 0.
+    #: The number of a step; whether a collective ends on all ranks at once, and whether a loader has
+    #: workers; else 0.
     number: Ints
     #: An index into ``threads``; -1 where it does not matter.
     thread: Ints
@@ -86,6 +87,8 @@ def events(text: bytes) -> Events:
     kind[of_steps[digits == 0]] = 0
     collective = np.flatnonzero((kind == HOST_COLLECTIVE) | (kind == DEVICE_COLLECTIVE))
     number[collective] = _joint(block, name[collective])
+    loaders = np.flatnonzero(kind == LOADER)
+    number[loaders] = block.has(name[loaders] + len(_LOADER_NAME), _WITH_WORKERS)
     return Events(kind, begin, end, number, thread, threads)
 
 

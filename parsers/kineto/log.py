@@ -105,6 +105,9 @@ def _facts(trace: Trace) -> dict[str, Any]:
         "clock_domain": None if spans.host else f"rank {trace.rank}",
         "size": spans.size,
         "known_from": KNOWN_FROM,
+        # Of workers it is not known how many there are.
+        "loader_has_workers": spans.loader_has_workers if len(spans.loaders) else None,
+        "loader_workers": 0 if len(spans.loaders) and not spans.loader_has_workers else None,
         "stamps": {"placed": placed, "reason": steps.reason},
     }
     begin = int(steps.begin[0]) + trace.base_ns

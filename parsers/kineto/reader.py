@@ -86,6 +86,8 @@ class TraceSpans:
     device_steps: dict[int, Span]
     #: The time in DataLoaders' ``__next__`` on the training thread.
     loaders: Spans
+    #: Whether any of these loaders has workers.
+    loader_has_workers: bool
     #: When the optimizer started to update, on the host and on the device.
     optimizers: Ints
     device_optimizers: Ints
@@ -124,6 +126,7 @@ def read_spans(file: Readable, block_bytes: int = _BLOCK_BYTES) -> TraceSpans:
         steps=thread.steps,
         device_steps=collected.device_steps,
         loaders=thread.loaders.union(),
+        loader_has_workers=thread.loader_has_workers,
         optimizers=np.sort(np.array(thread.optimizers, np.int64)),
         device_optimizers=np.sort(np.array(collected.device_optimizers, np.int64)),
         operators=operators,
@@ -211,6 +214,7 @@ class _Thread:
 
     steps: dict[int, Span] = field(default_factory=dict)
     loaders: _Union = field(default_factory=_Union)
+    loader_has_workers: bool = False
     optimizers: list[int] = field(default_factory=list)
     operators: _Operators = field(default_factory=_Operators)
 
@@ -222,6 +226,7 @@ class _Thread:
         loaders, launches = own[kind == LOADER], own[kind == LAUNCH]
         operators = own[kind == OPERATOR]
         self.loaders.add(found.begin[loaders], found.end[loaders])
+        self.loader_has_workers |= bool(found.number[loaders].any())
         self.optimizers += found.begin[own[kind == OPTIMIZER]].tolist()
         self.operators.launch(found.begin[launches], found.end[launches])
         self.operators.add(found.begin[operators], found.end[operators])

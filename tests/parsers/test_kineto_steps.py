@@ -365,3 +365,24 @@ def test_annotations_of_other_kinds_are_no_steps() -> None:
         event("ProfilerStep#x", 1, 1, ANNOTATION),
     ]
     assert steps_in(*events, head=TWO_RANKS).number.tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "advised"),
+    [
+        ("_SingleProcessDataLoaderIter", "more workers; it has none"),
+        ("_MultiProcessingDataLoaderIter", "more workers than it has"),
+    ],
+)
+def test_advice_on_the_loader_is_about_the_traced_one(
+    tmp_path: Path, kind: str, advised: str
+) -> None:
+    events = []
+    for number in range(6):
+        ts = 1000 + 1_000_000 * number
+        events += [step(number, ts, 999_000), operator(ts + 400_000, 500_000)]
+        events += [event(f"enumerate(DataLoader)#{kind}.__next__", ts, 390_000)]
+    (tmp_path / "rank0.pt.trace.json").write_bytes(trace_of(*events))
+    verdict = analyse(analysed(tmp_path)).bottleneck
+    assert verdict.kind == "input"
+    assert any(advised in one for one in map(str, verdict.advice))
