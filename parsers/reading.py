@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from .companion_records import with_events, with_input_times, with_network_check
 from .epochs_only import as_runs, beside_steps, named_by_place
 from .flight_recorder import Compared, Dump, compare
 from .grouping import group
+from .kineto import of_one_run
 from .log_records import LogRecords
 from .registry import EMBEDDED, HEAD_BYTES, recognise
 from .step_log import StepLogParser
@@ -174,12 +176,7 @@ class Reading:
             self.problems += beside_steps(self.epochs_only)
             self.events += [event for _, trace in self.traces for event in trace.events]
         elif self.traces:
-            # The traces in one folder are one run.
-            parsed = [
-                named_by_place(log, where.rpartition("/")[0], otherwise="traces")
-                for where, trace in self.traces
-                for log in trace.logs
-            ]
+            parsed = self._traced()
             self.problems += beside_steps(self.epochs_only)
         elif self.epochs_only:
             try:
@@ -193,6 +190,15 @@ class Reading:
         events = (*self.events, *compared.events)
         runs = with_events(with_input_times(runs, self.measured), events)
         return with_series(with_network_checks(runs, self.network_checks), self.series)
+
+    def _traced(self) -> list[Parsed]:
+        """Return the logs of traces: those in one folder are one run."""
+        runs: dict[str, list[Parsed]] = defaultdict(list)
+        for where, trace in self.traces:
+            for log in trace.logs:
+                one = named_by_place(log, where.rpartition("/")[0], otherwise="traces")
+                runs[one.run_id].append(one)
+        return [log for logs in runs.values() for log in of_one_run(logs)]
 
     def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
         """Return the logs that were only printed: ``sink="both"`` also writes them into files."""

@@ -17,9 +17,9 @@ from typing import ClassVar
 
 from ..base import Contents, Parsed, Parser, ReadsBlocks
 from ..unpacking import Readable
-from .log import as_log, events_of, read_trace
+from .log import as_log, events_of, of_one_run, read_trace
 
-__all__ = ["KinetoParser"]
+__all__ = ["KinetoParser", "of_one_run"]
 
 _SCHEMA = re.compile(rb'"schemaVersion"\s*:\s*\d')
 _KINETO = re.compile(rb'"deviceProperties"|"baseTimeNanoseconds"|"distributedInfo"')

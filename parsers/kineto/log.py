@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,14 @@ import pyarrow as pa
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
 from stallscope.errors import UnreadableError
+from stallscope.formatting.lists import counted
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Event, Log, Problem
 
 from ..base import Parsed
 from ..epochs_only import rank_in
 from ..unpacking import Readable
 from .reader import TraceSpans, read_spans
-from .steps import TracedSteps, steps_of
+from .steps import NO_COLLECTIVES, TracedSteps, steps_of
 
 KNOWN_FROM = "traces of torch.profiler"
 
@@ -80,8 +82,37 @@ def as_log(trace: Trace) -> Parsed:
         run_id="",
         steps=pa.table(columns | nulls).select(_ROWS.names).cast(_ROWS),
         intervals=_INTERVALS.empty_table(),
-        problems=_problems(trace),
     )
+
+
+def of_one_run(logs: Sequence[Parsed]) -> list[Parsed]:
+    """Complete the logs of traces that are one run with what only all of them show."""
+    alone = [log for log in logs if log.log.facts.get("size") is None]
+    if len({log.log.rank for log in alone}) > 1:
+        # Each looks like the trace of a single process.
+        logs = [log if log.log.facts.get("size") else _without_reductions(log) for log in logs]
+    waits = [log for log in logs if log.log.facts.get("waits_in_the_middle_ns")]
+    if not waits:
+        return list(logs)
+    most = max(waits, key=lambda log: log.log.facts["waits_in_the_middle_ns"][0])
+    early, length = map(_ms, most.log.facts["waits_in_the_middle_ns"])
+    ranks = counted(len({log.log.rank for log in waits}), "rank")
+    what = (
+        f"waits for collectives in the middle of steps, on {ranks}, here {early} of {length}, as with "
+        "FSDP, SyncBatchNorm or broadcast buffers: counted as if it were at the end of the step"
+    )
+    problem = Problem(most.log.path, what)
+    return [replace(log, problems=(problem,)) if log is most else log for log in logs]
+
+
+def _without_reductions(log: Parsed) -> Parsed:
+    """Return the log of one of several processes that nothing joins: when they wait is not known."""
+    steps, facts = log.steps, dict(log.log.facts)
+    for name in ("ready", "reduced"):
+        nulls = pa.nulls(steps.num_rows, _ROWS.field(name).type)
+        steps = steps.set_column(steps.schema.get_field_index(name), _ROWS.field(name), nulls)
+    facts["stamps"] = {"placed": ["data"], "reason": facts["stamps"]["reason"] or NO_COLLECTIVES}
+    return replace(log, log=replace(log.log, facts=facts), steps=steps)
 
 
 def events_of(trace: Trace) -> tuple[Event, ...]:
@@ -109,6 +140,7 @@ def _facts(trace: Trace) -> dict[str, Any]:
         "loader_has_workers": spans.loader_has_workers if len(spans.loaders) else None,
         "loader_workers": 0 if len(spans.loaders) and not spans.loader_has_workers else None,
         "stamps": {"placed": placed, "reason": steps.reason},
+        "waits_in_the_middle_ns": _waits_in_the_middle(trace),
     }
     begin = int(steps.begin[0]) + trace.base_ns
     if begin > 0:
@@ -116,17 +148,14 @@ def _facts(trace: Trace) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _problems(trace: Trace) -> tuple[Problem, ...]:
+def _waits_in_the_middle(trace: Trace) -> tuple[float, float] | None:
+    """Return the mean waiting for collectives in the middle of steps, and the length of a step, ns."""
     steps = trace.steps
     early = steps.exposed_early[steps.exposed_early != NULL]
     length = float((steps.end - steps.begin).mean())
     if not len(early) or early.mean() < _WORTH_REPORTING * length:
-        return ()
-    what = (
-        f"waits for collectives in the middle of steps, {_ms(float(early.mean()))} of {_ms(length)}, as "
-        "with FSDP, SyncBatchNorm or broadcast buffers: counted as if it were at the end of the step"
-    )
-    return (Problem(trace.path, what),)
+        return None
+    return float(early.mean()), length
 
 
 def _event(trace: Trace, at: int) -> Event:

@@ -17,6 +17,11 @@ from stallscope.arrays.types import Ints
 from .reader import Collectives, TraceSpans
 from .spans import Spans
 
+NO_COLLECTIVES = (
+    "the trace has no collective that torch.distributed runs over Gloo, MPI, UCC or NCCL, and Horovod's "
+    "are not in traces"
+)
+
 # Work before the first batch belongs to the step if operators fill more than this part of it.
 _MOSTLY = 0.5
 # A rank waits in the middle of a step if such a part of the step is work after that.
@@ -265,4 +270,4 @@ def _why_not_measured(
             "the trace shows only that collectives were started, not how long they took: with NCCL, "
             "profile ProfilerActivity.CUDA as well"
         )
-    return "the trace has no collective of Gloo, MPI, UCC or NCCL, which Horovod does not use"
+    return NO_COLLECTIVES

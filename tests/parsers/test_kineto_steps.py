@@ -148,7 +148,7 @@ def test_waiting_in_the_middle_counts_and_is_reported(tmp_path: Path) -> None:
     ready, reduced = (np.array(run.steps[name].to_pylist()) for name in ("ready", "reduced"))
     assert (reduced - ready).tolist() == [340_000] * 4
     (problem,) = run.problems
-    assert "in the middle of steps, 0.19 ms of" in problem.what
+    assert "in the middle of steps, on 1 rank, here 0.19 ms of" in problem.what
 
 
 def test_operators_that_wait_for_their_collective_do_not_hide_it() -> None:
@@ -205,7 +205,7 @@ def test_without_ranks_a_step_is_complete_when_the_optimizer_begins() -> None:
         (
             [step(1, 1000, 500), loader(1000, 10)],
             TWO_RANKS,
-            "no collective of Gloo, MPI, UCC or NCCL",
+            "no collective that torch.distributed runs",
             {"ready", "reduced"},
         ),
         (
@@ -227,6 +227,40 @@ def test_what_the_trace_does_not_show_is_missing_and_the_report_says_why(
         "samples",
     } == missing
     assert reason in analyse(run).bottleneck.evidence
+
+
+def test_processes_without_a_world_are_not_taken_for_ranks_that_never_wait(tmp_path: Path) -> None:
+    """Horovod's ranks leave no world in their traces."""
+    events = []
+    for number in range(30):
+        ts = 1000 + 1000 * number
+        events += [step(number, ts, 1000), loader(ts, 300), operator(ts + 300, 500)]
+    for rank in (0, 1):
+        (tmp_path / f"rank{rank}.pt.trace.json").write_bytes(trace_of(*events))
+    (run,) = read(str(tmp_path))
+    assert run.ranks == [0, 1]
+    assert run.steps["reduced"].null_count == 60
+    assert "Horovod's are not in traces" in analyse(run).bottleneck.evidence
+
+
+@pytest.mark.parametrize("cycles", [1, 3])
+def test_every_cycle_of_the_profiler_is_a_file_of_the_run(tmp_path: Path, cycles: int) -> None:
+    for cycle in range(cycles):
+        for rank in (0, 1):
+            events = []
+            for number in range(20 * cycle, 20 * cycle + 12):
+                events += usual(number, 1000 + 1000 * number)
+            data = trace_of(*events, head=head_of(rank, 2, backend="gloo"))
+            (tmp_path / f"{rank}.{cycle}.pt.trace.json").write_bytes(data)
+    analysis = analyse(analysed(tmp_path))
+    assert len(analysis.worlds) == 1
+    # The first step of each file is warm-up.
+    assert analysis.coverage.complete == 12 * cycles
+    assert analysis.steady is not None
+    assert len(analysis.steady) == 11 * cycles
+    assert {entry.name: entry.ms for entry in analysis.by_cause} == pytest.approx(
+        {"input": 0.2, "compute": 0.5, "other": 0.1, "allreduce": 0.2}
+    )
 
 
 def analysed(folder: Path) -> Run:
