@@ -113,11 +113,15 @@ def _marks_of(trace: TraceSpans) -> _Marks:
     """Return where the steps begin and end. On a device they begin with their first kernel."""
     rows = sorted((*span, number) for number, span in trace.steps.items())
     begin, end, number = np.array(rows, np.int64).reshape(-1, 3).T
+    # Only damaged traces have steps that overlap.
+    end[:-1] = np.minimum(end[:-1], begin[1:])
     if trace.kernels is None:
         return _Marks(number, begin, end, begin, end)
     own = [trace.device_steps.get(one, trace.steps[one]) for one in number.tolist()]
     device_begin, device_end = np.array(own, np.int64).reshape(-1, 2).T
-    return _Marks(number, begin, end, np.maximum.accumulate(device_begin), device_end)
+    device_begin = np.maximum.accumulate(device_begin)
+    device_end[:-1] = np.minimum(device_end[:-1], device_begin[1:])
+    return _Marks(number, begin, end, device_begin, np.maximum(device_end, device_begin))
 
 
 def _ended(collectives: Collectives, marks: _Marks, trace: TraceSpans) -> Collectives:
@@ -187,7 +191,7 @@ def _taken_apart(
     """Make the timestamps. A step's input begins after the gradients of the step before are reduced."""
     low = np.minimum(marks.host_begin, marks.begin)
     if len(low) > 1:
-        low[1:] = np.where(reduced[:-1] == NULL, marks.host_begin[1:], reduced[:-1])
+        low[1:] = np.where(reduced[:-1] == NULL, marks.end[:-1], reduced[:-1])
     low = np.maximum.accumulate(low)
     high = np.maximum(np.where(reduced == NULL, marks.end, reduced), low)
     begin = np.clip(_begins(marks, low, high, loading, busy), low, high)

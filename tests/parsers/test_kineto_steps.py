@@ -420,3 +420,32 @@ def test_advice_on_the_loader_is_about_the_traced_one(
     verdict = analyse(analysed(tmp_path)).bottleneck
     assert verdict.kind == "input"
     assert any(advised in one for one in map(str, verdict.advice))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_timestamps_are_in_order_whatever_the_spans_are(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def anywhere(longest: int) -> Times:
+        return chance.randrange(1000, 20_000), chance.randrange(longest)
+
+    events = [step(number, *anywhere(3000)) for number in range(12)]
+    events += [loader(*anywhere(900)) for _ in range(12)]
+    events += [operator(*anywhere(400)) for _ in range(60)]
+    events += [operator(*anywhere(30), "c10d::allreduce_") for _ in range(6)]
+    events += [gloo(*anywhere(900)) for _ in range(20)]
+    events += [event("Optimizer.step#SGD.step", *anywhere(50)) for _ in range(8)]
+    if seed % 2:
+        events += [event("k", *anywhere(400), KERNEL, COMPUTE) for _ in range(40)]
+        events += [event(NCCL, *anywhere(900), KERNEL, COMMUNICATION) for _ in range(20)]
+        events += [
+            event(f"ProfilerStep#{number}", *anywhere(3000), ON_DEVICE, COMPUTE)
+            for number in range(9)
+        ]
+    found = steps_in(*events, head=TWO_RANKS if seed % 4 < 2 else head_of(0, 1))
+    there = found.reduced != NULL
+    assert there.any()
+    names = ("begin", "data", "ready", "reduced", "end")
+    moments = np.array([getattr(found, name)[there] for name in names])
+    assert (np.diff(moments, axis=0) >= 0).all()
+    assert (found.begin[1:] >= found.end[:-1]).all()
