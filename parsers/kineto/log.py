@@ -99,7 +99,7 @@ def of_one_run(logs: Sequence[Parsed]) -> list[Parsed]:
     ranks = counted(len({log.log.rank for log in waits}), "rank")
     what = (
         f"waits for collectives in the middle of steps, on {ranks}, here {early} of {length}, as with "
-        "FSDP, SyncBatchNorm or broadcast buffers: counted as if it were at the end of the step"
+        "FSDP, SyncBatchNorm, sharded embeddings or broadcast buffers: counted as if it were at the end"
     )
     problem = Problem(most.log.path, what)
     return [replace(log, problems=(problem,)) if log is most else log for log in logs]

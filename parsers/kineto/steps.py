@@ -87,7 +87,7 @@ def steps_of(trace: TraceSpans) -> TracedSteps:
         collectives = trace.host_collectives
     if trace.kernels is None:
         collectives = _ended(collectives, marks, trace)
-    alone = trace.size in (None, 1)
+    alone = trace.size == 1 or (trace.size is None and not trace.launches)
     reduced, micro = _last_ends(marks, collectives), 1
     if len(collectives):
         marks, reduced, micro = _without_accumulation(marks, reduced)

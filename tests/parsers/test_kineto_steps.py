@@ -214,8 +214,14 @@ def test_without_ranks_a_step_is_complete_when_the_optimizer_begins() -> None:
             "only that collectives were started",
             {"ready", "reduced"},
         ),
+        (
+            [step(1, 1000, 500), loader(1000, 10), event("nccl:all_reduce", 1100, 20)],
+            '"deviceProperties": [],',
+            "only that collectives were started",
+            {"ready", "reduced"},
+        ),
     ],
-    ids=["no loader", "no collectives", "launches only"],
+    ids=["no loader", "no collectives", "launches only", "launches only, no world"],
 )
 def test_what_the_trace_does_not_show_is_missing_and_the_report_says_why(
     tmp_path: Path, events: list[str], head: str, reason: str, missing: set[str]
