@@ -16,6 +16,7 @@ from stallscope.run import Event, Log, MeasuredInput, NetworkCheck, Problem, Ser
 if TYPE_CHECKING:
     from .flight_recorder.dump import Dump
     from .log_records import LogRecords
+    from .unpacking import Readable
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,18 @@ class Parser(Format):
 
     def read(self, path: str, data: bytes) -> Contents:
         return Contents.of_logs(self.parse(path, data))
+
+
+class ReadsBlocks(ABC):
+    """A format of files that may be too large for memory: they are read block by block."""
+
+    @abstractmethod
+    def read_blocks(self, path: str, file: Readable) -> Contents:
+        """Read one file, which is open at its start.
+
+        Raises:
+            UnreadableError: as ``Format.read`` does.
+        """
 
 
 class EmbeddedFormat(Format):

@@ -14,9 +14,9 @@ from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
-from .base import Parsed
+from .base import Contents, Parsed
 from .machine_lines import MARK, continued
-from .reader import Reads, read_in_order
+from .reader import Reads, read_in_blocks, read_in_order
 from .reading import Reading
 from .step_log import MAGIC, StepLogParser, torn_lines
 from .unpacking import Unpacked, unpacked_whole
@@ -157,21 +157,24 @@ class Growing(Reads):
             if name in there
         }
 
-    def _ahead(self, reading: Reading, file: SourceFile) -> tuple[Unpacked, Parsed | None]:
+    def _ahead(self, reading: Reading, file: SourceFile) -> tuple[Unpacked, Contents | None]:
         """Return the part of a file that shows its kind and its step log, or else all of it."""
         known = self._logs.pop(file.name, None)
         grown = None if known is None or reading.forced is not None else known.read_on(file)
         if grown is None or other_problems(grown.parsed):
+            in_blocks = read_in_blocks(reading, file)
+            if in_blocks is not None:
+                return in_blocks
             data = file.read()
             whole = unpacked_whole(file.where, data)
-            parsed = reading.read_ahead(file.name, whole.data)
+            contents = reading.read_ahead(file.name, whole.data)
             # A compressed file cannot be continued from its end, and a user's parser reads whole files.
             plain = whole.data is data and reading.forced is None
-            grown = _first_read(parsed, file, data) if plain and parsed is not None else None
+            grown = _first_read(contents.logs[0], file, data) if plain and contents else None
             if grown is None:
-                return whole, parsed
+                return whole, contents
         self._logs[file.name] = grown
-        return Unpacked(grown.head, False), grown.shown
+        return Unpacked(grown.head, False), Contents.of_logs(grown.shown)
 
 
 def _first_read(parsed: Parsed, file: SourceFile, data: bytes) -> ReadLog | None:

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Protocol, TypeVar
 
 from stallscope.collector.sources.base import Source, SourceFile, is_companion_file
@@ -15,18 +16,28 @@ from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Run
 
 from .archives import with_members
-from .base import Parsed
+from .base import Contents, Parsed, ReadsBlocks
 from .event_logs import applications, most_bytes, read_event_log
 from .horovod_timeline import is_timeline
 from .named import by_name
 from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
+from .ranges import beginning, opened
 from .reading import Reading
-from .registry import PARSERS, START_BYTES
+from .registry import PARSERS, START_BYTES, recognise
 from .timestamps import written_at
-from .unpacking import ENDING, Unpacked, is_packed, unpacked_up_to, unpacked_whole
+from .unpacking import (
+    ENDING,
+    Unpacked,
+    is_packed,
+    readable_within_limits,
+    unpacked_up_to,
+    unpacked_whole,
+)
 
 _TIMELINE_HEAD = 4096
-_TIMELINE_NAME = re.compile(rf"\.json({ENDING})?$")
+_TRACE_NAME = re.compile(rf"\.json({ENDING})?$")
+# Of a file that is read in blocks.
+_REQUEST_BYTES = 4 << 20
 # Remote files to prefetch while one is read, and local ones to read at a time.
 _AT_ONCE = 8
 _CPU_CORES = min(4, os.cpu_count() or 1)
@@ -56,10 +67,7 @@ class _LocalReads(Reads):
         self._update = update
 
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
-        def ahead(file: SourceFile) -> tuple[Unpacked, Parsed | None]:
-            whole = unpacked_whole(file.where, file.read())
-            return whole, reading.read_ahead(file.name, whole.data)
-
+        ahead = partial(read_file, reading)
         read_in_order(reading, files, ahead, local=local, update=self._update)
 
 
@@ -127,7 +135,7 @@ def _read_logs(
 def read_in_order(
     reading: Reading,
     files: Sequence[SourceFile],
-    ahead: Callable[[SourceFile], tuple[Unpacked, Parsed | None]],
+    ahead: Callable[[SourceFile], tuple[Unpacked, Contents | None]],
     *,
     local: bool,
     update: UpdateProgress = ignore_progress,
@@ -135,8 +143,7 @@ def read_in_order(
     """Read files into a reading, of which the next few are already being opened.
 
     Args:
-        ahead: gives what is in a file and the step log that it is, as ``Reading.add_file`` wants them;
-            called by several threads.
+        ahead: gives what ``read_file`` does; called by several threads.
         local: whether reading them is as cheap as reading a copy.
         update: called with how many are done.
     """
@@ -144,13 +151,45 @@ def read_in_order(
     for done, (file, found) in enumerate(prefetched):
         update(done)
         try:
-            whole, parsed = found()
+            whole, contents = found()
             with written_at(file.modified_ns):
-                reading.add_file(file.name, file.where, whole.data, parsed)
+                reading.add_file(file.name, file.where, whole.data, contents)
             if whole.truncated:
                 reading.truncated(file.name)
         except (UnreadableError, NotFoundError) as error:
             reading.failed(file.name, error)
+
+
+def read_file(reading: Reading, file: SourceFile) -> tuple[Unpacked, Contents | None]:
+    """Return the bytes of a file, and its contents where they are read ahead. Thread-safe.
+
+    Raises:
+        NotFoundError: if it has gone.
+        UnreadableError: if it cannot be read.
+    """
+    in_blocks = read_in_blocks(reading, file)
+    if in_blocks is not None:
+        return in_blocks
+    whole = unpacked_whole(file.where, file.read())
+    return whole, reading.read_ahead(file.name, whole.data)
+
+
+def read_in_blocks(reading: Reading, file: SourceFile) -> tuple[Unpacked, Contents] | None:
+    """Return the start of a large trace and its contents; None for any other file. Thread-safe.
+
+    Raises:
+        NotFoundError: if it has gone.
+        UnreadableError: if it cannot be read.
+    """
+    if not _TRACE_NAME.search(file.name) or file.size <= START_BYTES:
+        return None
+    head = beginning(file, START_BYTES)
+    found = reading.forced or recognise(file.name, head)
+    if not isinstance(found, ReadsBlocks):
+        return None
+    stream = readable_within_limits(file.where, opened(file, _REQUEST_BYTES), file.size)
+    contents = found.read_blocks(file.name, stream)
+    return Unpacked(head, stream.truncated), contents
 
 
 def _opened(source: str | Source) -> Source:
@@ -176,7 +215,7 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
 
 def is_long_timeline(file: SourceFile) -> bool:
     """Whether it is a Horovod Timeline; those have gigabytes, and are not read to be left alone."""
-    if not _TIMELINE_NAME.search(file.name) or file.size <= START_BYTES:
+    if not _TRACE_NAME.search(file.name) or file.size <= START_BYTES:
         return False
     try:
         head = file.read(0, START_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +23,7 @@ from .companion_records import with_events, with_input_times, with_network_check
 from .epochs_only import as_runs, beside_steps, named_by_place, with_words
 from .flight_recorder import Compared, Dump, compare
 from .grouping import group
+from .kineto import of_one_run
 from .log_records import LogRecords
 from .registry import EMBEDDED, HEAD_BYTES, recognise
 from .step_log import StepLogParser
@@ -66,25 +68,27 @@ class Reading:
     #: Machine metrics, with the ids of the runs that they were logged for.
     series: list[tuple[str, Series]] = field(default_factory=list)
 
-    def read_ahead(self, name: str, data: bytes) -> Parsed | None:
-        """Parse a file that is a step log, None for any other file. Thread-safe.
+    def read_ahead(self, name: str, data: bytes) -> Contents | None:
+        """Read a file that is a step log, None for any other file. Thread-safe.
 
         Raises:
             UnreadableError: if it cannot be read.
         """
         found = self.forced or recognise(name, data[:HEAD_BYTES])
-        return found.parse_each(name, data) if isinstance(found, StepLogParser) else None
+        if not isinstance(found, StepLogParser):
+            return None
+        return Contents.of_logs(found.parse_each(name, data))
 
     def add_file(
-        self, name: str, where: str, data: bytes, parsed: Parsed | None = None
+        self, name: str, where: str, data: bytes, contents: Contents | None = None
     ) -> Identified:
         """Read one file and add its contents.
 
         Args:
             name: of the file, relative to the place that the user named.
             where: the full path or URL, from which runs without an id get one.
-            data: the file's bytes.
-            parsed: the result of ``read_ahead``, if there is one.
+            data: the file's bytes; its first ones where the contents are known.
+            contents: what was read of it ahead, if it was.
 
         Raises:
             UnreadableError: if the file looks like a log and cannot be read.
@@ -94,12 +98,13 @@ class Reading:
         found: list[Format] = []
         logs: tuple[Parsed, ...] = ()
         for one in self._formats_in(own):
-            contents = Contents.of_logs(parsed) if parsed else one.read(name, data)
-            if contents.logs and not one.has_steps:
-                contents = replace(contents, logs=tuple(with_words(name, contents.logs, data)))
-            self._add(where, contents, has_steps=one.has_steps)
-            logs += contents.logs
-            if not contents.is_empty:
+            own_contents = contents or one.read(name, data)
+            if own_contents.logs and not one.has_steps:
+                logs_in_words = tuple(with_words(name, own_contents.logs, data))
+                own_contents = replace(own_contents, logs=logs_in_words)
+            self._add(where, own_contents, has_steps=one.has_steps)
+            logs += own_contents.logs
+            if not own_contents.is_empty:
                 found.append(one)
                 if one.replaces_epochs:
                     break
@@ -174,12 +179,7 @@ class Reading:
             self.problems += beside_steps(self.epochs_only)
             self.events += [event for _, trace in self.traces for event in trace.events]
         elif self.traces:
-            # The traces in one folder are one run.
-            parsed = [
-                named_by_place(log, where.rpartition("/")[0], otherwise="traces")
-                for where, trace in self.traces
-                for log in trace.logs
-            ]
+            parsed = self._traced()
             self.problems += beside_steps(self.epochs_only)
         elif self.epochs_only:
             try:
@@ -193,6 +193,15 @@ class Reading:
         events = (*self.events, *compared.events)
         runs = with_events(with_input_times(runs, self.measured), events)
         return with_series(with_network_checks(runs, self.network_checks), self.series)
+
+    def _traced(self) -> list[Parsed]:
+        """Return the logs of traces: those in one folder are one run."""
+        runs: dict[str, list[Parsed]] = defaultdict(list)
+        for where, trace in self.traces:
+            for log in trace.logs:
+                one = named_by_place(log, where.rpartition("/")[0], otherwise="traces")
+                runs[one.run_id].append(one)
+        return [log for logs in runs.values() for log in of_one_run(logs)]
 
     def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
         """Return the logs that were only printed: ``sink="both"`` also writes them into files."""

@@ -139,10 +139,43 @@ def unpacked_whole(where: str, data: bytes) -> Unpacked:
     most = most_unpacked(len(data))
     whole = unpacked_up_to(where, data, most)
     if len(whole.data) > most:
-        raise UnreadableError(
-            f"{where}: unpacks to more than {most >> 20:,} MiB: this is not a log"
-        )
+        raise _too_much(where, most)
     return whole
+
+
+def readable_within_limits(where: str, file: BinaryIO, size: int) -> Limited:
+    """Return a file at its start, as ``readable`` does; reading too much of it raises.
+
+    Args:
+        size: the bytes that the file has as it is.
+    """
+    stream = readable(where, file)
+    return Limited(where, stream, most_unpacked(size) if isinstance(stream, Unpacking) else size)
+
+
+class Limited:
+    """A file that raises ``UnreadableError`` where it unpacks to more than logs do."""
+
+    def __init__(self, where: str, file: Readable, most: int) -> None:
+        self._where = where
+        self._file = file
+        self._most = self._left = most
+
+    def read(self, size: int, /) -> bytes:
+        data = self._file.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise _too_much(self._where, self._most)
+        return data
+
+    @property
+    def truncated(self) -> bool:
+        """Whether damage was met, so that there is less than was put in."""
+        return isinstance(self._file, Unpacking) and self._file.truncated
+
+
+def _too_much(where: str, most: int) -> UnreadableError:
+    return UnreadableError(f"{where}: unpacks to more than {most >> 20:,} MiB: this is not a log")
 
 
 def unpacked_up_to(where: str, data: bytes, most: int) -> Unpacked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import shutil
@@ -11,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from support.step_logs import Job, run_of_job, write_job
+from support.traces import event
 
 from stallscope.analysis import analyse
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.inspection import inspect
-from stallscope.parsers.kineto import Span, Trace, read_trace
+from stallscope.parsers.kineto.log import Trace, read_trace
 
 TRACES = [Path(__file__).parent / "neighbours" / f"rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
 REAL = gzip.decompress(TRACES[0].read_bytes())
@@ -35,24 +37,43 @@ def spans(name: str) -> list[tuple[float, float]]:
     return sorted((event["ts"], event["ts"] + event["dur"]) for event in events)
 
 
+def trace_in(data: bytes) -> Trace:
+    return read_trace("trace", io.BytesIO(data))
+
+
 def test_steps_are_those_of_the_trace() -> None:
-    trace = read_trace("trace", REAL)
-    assert (trace.rank, trace.size, trace.host, trace.whole) == (0, 2, "node-0", True)
-    assert [step.number for step in trace.steps] == [2, 3, 4]
-    for found, (begin, end) in zip(trace.steps, spans("ProfilerStep"), strict=True):
-        # A float errs by up to two nanoseconds after weeks of uptime.
-        assert found.span == pytest.approx((begin * 1e3, end * 1e3), abs=4)
-    for found, (begin, end) in zip(trace.steps, spans("DataLoader"), strict=True):
-        assert found.loaders[0] == pytest.approx((begin * 1e3, end * 1e3), abs=4)
-
-
-def test_communication_is_counted_once_and_within_its_step() -> None:
-    trace = read_trace("trace", REAL)
-    for found, (begin, end) in zip(trace.steps, spans("ProfilerStep"), strict=True):
-        own = sum(
-            max(0, min(end, until) - max(begin, since)) for since, until in spans("gloo:all_reduce")
+    trace = trace_in(REAL)
+    spans_of = trace.spans
+    assert (trace.rank, spans_of.size, spans_of.host, spans_of.whole) == (0, 2, "node-0", True)
+    steps = trace.steps
+    assert steps.number.tolist() == [2, 3, 4]
+    # A float errs by up to two nanoseconds after weeks of uptime.
+    for at, (begin, end) in enumerate(spans("ProfilerStep")):
+        assert [steps.host_begin[at], steps.host_end[at]] == pytest.approx(
+            [begin * 1e3, end * 1e3], abs=4
         )
-        assert found.communication == pytest.approx(own * 1e3, abs=8)
+    for at, (begin, end) in enumerate(spans("DataLoader")):
+        assert [steps.begin[at], steps.data[at]] == pytest.approx([begin * 1e3, end * 1e3], abs=4)
+        assert steps.loading[at] == steps.data[at] - steps.begin[at]
+    for at, (_, end) in enumerate(spans("gloo:all_reduce")):
+        assert steps.reduced[at] == pytest.approx(end * 1e3, abs=4)
+
+
+def test_communication_is_exposed_where_no_operator_runs() -> None:
+    steps = trace_in(REAL).steps
+    main = next(one["tid"] for one in json.loads(REAL)["traceEvents"] if "Step" in one["name"])
+    operators = [
+        (one["ts"], one["ts"] + one["dur"])
+        for one in json.loads(REAL)["traceEvents"]
+        if one.get("cat") == "cpu_op" and one["tid"] == main
+    ]
+    for at, (begin, end) in enumerate(spans("gloo:all_reduce")):
+        assert steps.communicating[at] == pytest.approx((end - begin) * 1e3, abs=8)
+        # In tenths of microseconds, one by one.
+        busy = {at for low, high in operators for at in range(int(low * 10), int(high * 10))}
+        exposed = sum(at not in busy for at in range(int(begin * 10), int(end * 10)))
+        assert steps.exposed[at] == pytest.approx(exposed * 100, rel=0.01)
+        assert steps.reduced[at] - steps.ready[at] == steps.exposed[at]
 
 
 def test_alone_they_are_one_run(folder: Path) -> None:
@@ -61,12 +82,14 @@ def test_alone_they_are_one_run(folder: Path) -> None:
     assert run.started_at is not None
     assert run.started_at.isoformat().startswith("2026-11-21T22:50:04")
     assert run.steps["step"].to_pylist() == [2, 3, 4] * 2
-    assert run.steps["data"].null_count == 0
-    assert run.steps["ready"].null_count == run.steps["reduced"].null_count == 6
+    assert all(run.steps[name].null_count == 0 for name in ("data", "ready", "reduced"))
     assert not run.problems
     analysis = analyse(run)
+    assert analysis.steps == 3
+    assert [entry.name for entry in analysis.by_cause] == ["input", "compute", "other", "allreduce"]
+    # Three steps are too few for a verdict on two ranks.
     assert analysis.bottleneck.kind == "insufficient_data"
-    assert analysis.step is None or analysis.step.mean > 0
+    assert "2 steady steps" in analysis.bottleneck.evidence
 
 
 def move(folder: Path, to: datetime) -> None:
@@ -107,7 +130,7 @@ def test_next_to_step_logs_they_become_events(
     assert first.hosts == ("node-0",)
     assert first.what == (
         "torch.profiler traced its step 2: 2.36 ms, 0.131 ms in DataLoaders, 1.32 ms with "
-        "collectives under way"
+        "collectives under way, 1.31 ms of it exposed"
     )
     assert first.waited_ns == 2_357_380
 
@@ -124,56 +147,12 @@ def test_inspect_names_them(folder: Path) -> None:
 
 
 def test_a_killed_ranks_trace_gives_its_complete_steps() -> None:
-    half = read_trace("trace", REAL[: REAL.index(b"ProfilerStep#4")])
-    assert [step.number for step in half.steps] == [2, 3]
-    assert not half.whole
-
-
-def trace(*events: str, head: str = '"deviceProperties": [],') -> Trace:
-    text = ",\n".join(events)
-    return read_trace("trace", f'{{"schemaVersion": 1, {head} "traceEvents": [{text}]}}'.encode())
-
-
-def event(name: str, ts: float, dur: float, kind: str = "user_annotation") -> str:
-    what = f'"cat": "{kind}", "name": "{name}"'
-    return f'{{"ph": "X", {what}, "pid": 0, "tid": 7, "ts": {ts}, "dur": {dur}}}'
-
-
-LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-
-
-def test_kernels_of_nccl_count_and_not_their_launches() -> None:
-    found = trace(
-        event("ProfilerStep#1", 1000, 1000),
-        event("ProfilerStep#1", 1100, 950, "gpu_user_annotation"),
-        event("nccl:all_reduce", 1000, 900),
-        event("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", 1500, 100, "kernel"),
-        event("nccl:all_reduce", 1490, 120, "gpu_user_annotation"),
-        event("ncclKernel_AllReduce_RING_LL_Sum_float", 1900, 400, "kernel"),
-    )
-    assert found.steps[0].span == Span(1_000_000, 2_000_000)
-    assert found.steps[0].communication == 220_000
-
-
-@pytest.mark.parametrize(
-    ("loaders", "known"),
-    [([(1010, 5)], True), ([], False), ([(1010, 5), (1500, 5)], False), ([(990, 20)], False)],
-)
-def test_the_batchs_time_is_known_of_one_loader_only(
-    tmp_path: Path, loaders: list[tuple[float, float]], known: bool
-) -> None:
-    events = [event("ProfilerStep#1", 1000, 1000), *(event(LOADER, *one) for one in loaders)]
-    text = f'{{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{",".join(events)}]}}'
-    (tmp_path / "rank3.pt.trace.json").write_text(text)
-    (run,) = read(str(tmp_path))
-    assert run.ranks == [3]
-    assert run.steps["data"].to_pylist() == [1_015_000 if known else None]
-
-
-def test_without_communication_there_is_none() -> None:
-    assert trace(event("ProfilerStep#1", 1000, 1000)).steps[0].communication is None
+    half = trace_in(REAL[: REAL.index(b"ProfilerStep#4")])
+    assert half.steps.number.tolist() == [2, 3]
+    assert not half.spans.whole
 
 
 def test_without_steps_it_says_what_to_do() -> None:
+    data = b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [%s]}'
     with pytest.raises(UnreadableError, match=r"trace: .* without steps: call prof\.step\(\)"):
-        trace(event("aten::add", 1, 1, "cpu_op"))
+        trace_in(data % event("aten::add", 1, 1, "cpu_op").encode())

@@ -15,6 +15,7 @@ from stallscope.parsers.autotune import is_autotune_log, parse_autotune
 from stallscope.parsers.flight_recorder import compare, parse_dump
 from stallscope.parsers.horovod_timeline import TimelineReader, is_timeline
 from stallscope.parsers.input_times import parse_input_times
+from stallscope.parsers.kineto.reader import read_spans
 from stallscope.parsers.launcher_output import (
     LONGEST_LINE,
     LineFilter,
@@ -70,6 +71,13 @@ def _or_unreadable(read: Target) -> Target:
 
 def _blocks(data: bytes) -> tuple[int, ...]:
     return (_BLOCK_BYTES, 2 << 20) if len(data) < _SMALL else (2 << 20,)
+
+
+def _kineto(data: bytes) -> None:
+    by_name("kineto").recognises("log", data)
+    holds(by_name("kineto"), data)
+    if len(data) < _SMALL:
+        read_spans(io.BytesIO(data), 16 * _BLOCK_BYTES)
 
 
 def _timeline(data: bytes) -> None:
@@ -142,6 +150,7 @@ def whole(data: bytes) -> list[Run]:
 #: The targets by name.
 TARGETS: dict[str, Target] = {
     **{parser.name: _parser(parser.name) for parser in PARSERS},
+    "kineto": _kineto,
     "line-pattern": _parser(PATTERN),
     "launchers": _launchers,
     "records": _records,

@@ -20,6 +20,7 @@ from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.base import Parsed
 from stallscope.parsers.log_records import LogRecordsFormat
 from stallscope.parsers.named import by_name
+from stallscope.parsers.reader import read_file
 from stallscope.parsers.reading import Reading
 from stallscope.parsers.timestamps import written_at
 from stallscope.parsers.unpacking import in_utf8, unpacked_whole
@@ -229,10 +230,9 @@ def _read_file(file: SourceFile, task: _Task) -> _FileResult:
     reading = Reading(by_name(task.read_as) if task.read_as else None)
     records: set[tuple[str, str]] = set()
     try:
-        whole = unpacked_whole(file.where, file.read())
-        parsed = reading.read_ahead(file.name, whole.data)
+        whole, contents = read_file(reading, file)
         with written_at(file.modified_ns):
-            identified = reading.add_file(file.name, file.where, whole.data, parsed)
+            identified = reading.add_file(file.name, file.where, whole.data, contents)
         if whole.truncated:
             reading.truncated(file.name)
         if isinstance(identified.format, LogRecordsFormat):

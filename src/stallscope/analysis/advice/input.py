@@ -181,6 +181,12 @@ def _ahead(setup: Setup) -> Iterator[Advice]:
 
 def _workers(setup: Setup) -> Advice:
     workers, spare = setup.loader_workers, setup.spare_cores
+    if workers is None and setup.has_unknown_workers:
+        return Advice(
+            "Give the DataLoader more workers than it has, or make each batch cheaper: decode "
+            "beforehand, augment on the accelerator, read larger files",
+            unless=_SAME_BYTES,
+        )
     if workers is None:
         return Advice(
             "Load batches in separate processes, ahead of training: this run's loader is not a "

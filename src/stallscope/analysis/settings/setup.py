@@ -92,6 +92,8 @@ class Setup:
     reduces_with: tuple[str, ...] | None = None
     #: Petastorm's pool of the lowest rank that has one.
     pool: Pool | None = None
+    #: Whether the loader is a DataLoader with workers of an unknown number.
+    has_unknown_workers: bool = False
     #: Whether the DataLoader keeps its workers from epoch to epoch.
     persistent_workers: bool | None = None
     #: Operations of the tf.data pipeline, from its source on.
@@ -132,6 +134,7 @@ class Setup:
             settings=settings if isinstance(settings, dict) else {},
             reduces_with=tuple(map(str, transports)) if isinstance(transports, list) else None,
             pool=Pool.of(run.fact("petastorm")),
+            has_unknown_workers=run.fact("loader_has_workers") is True,
             persistent_workers=persistent if isinstance(persistent, bool) else None,
             pipeline=_texts(run.fact("pipeline")),
             compute_dtypes=_texts(run.fact("compute_dtypes")),

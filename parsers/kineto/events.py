@@ -1,0 +1,188 @@
+"""Find the spans that matter in a block of a trace, all at once.
+
+The keys of an event follow each other in one order, whatever is between them: ``ph``, ``cat``,
+``name``, ``pid``, ``tid``, ``ts``, ``dur``. So the block is searched for colons after quotes, and an
+event is where seven of them have these names before them. Others are left out: they have other keys,
+are damaged, or have quotes in their names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallscope.arrays.types import Bools, Ints
+
+from ..blocks import Block
+
+#: The start of an event.
+EVENT = b'"ph"'
+_KEYS = (EVENT, b'"cat"', b'"name"', b'"pid"', b'"tid"', b'"ts"', b'"dur"')
+_CAT, _NAME, _PID, _TS, _DUR = 1, 2, 3, 5, 6
+
+# Kinds of spans.
+STEP, DEVICE_STEP, LOADER, OPTIMIZER, DEVICE_OPTIMIZER = 1, 2, 3, 4, 5
+OPERATOR, LAUNCH, HOST_COLLECTIVE = 6, 7, 8
+KERNEL, DEVICE_COLLECTIVE = 9, 10
+#: Of these kinds the thread is known.
+OF_THREADS = (STEP, LOADER, OPTIMIZER, OPERATOR, LAUNCH)
+
+# Categories, also as they were called before PyTorch 1.10.
+_OPERATORS = (b'cpu_op"', b'Operator"')
+_KERNELS = (b'kernel"', b'Kernel"')
+_ON_DEVICE = b'gpu_user_annotation"'
+_STEP_NAME, _OPTIMIZER_NAME = b"ProfilerStep#", b"Optimizer.step#"
+_LOADER_NAME, _WITH_WORKERS = b"enumerate(DataLoader)#", b"_MultiProcessingDataLoaderIter"
+# Spans of these last until the collective has ended; those named nccl: on the host only launch it.
+_COLLECTIVES = (b"gloo:", b"mpi:", b"ucc:")
+_LAUNCHES = (b"c10d::", b"_c10d_functional::", b"record_param_comms", b"nccl:")
+_NCCL = b"nccl"
+_WAIT = b"_c10d_functional::wait_tensor"
+# Microseconds: the sum of two is still a number of nanoseconds.
+_LATEST_US = 1 << 52
+_MOST_DIGITS, _PART_DIGITS, _STEP_DIGITS = 16, 9, 9
+# How much of a collective's name is looked at, and how long the text of a process and a thread may be.
+_NAME_BYTES, _THREAD_BYTES = 48, 160
+_NS = np.array([10**places for places in range(4)])
+
+
+@dataclass(frozen=True)
+class Events:
+    """Spans in a block, in its order; times in nanoseconds."""
+
+    kind: Ints
+    begin: Ints
+    end: Ints
+    #: The number of a step; whether a collective ends on all ranks at once, and whether a loader has
+    #: workers; else 0.
+    number: Ints
+    #: An index into ``threads``; -1 where it does not matter.
+    thread: Ints
+    #: The texts that name a process and a thread.
+    threads: list[bytes]
+
+    def take(self, chosen: Bools) -> Events:
+        """Return the chosen spans."""
+        begin, end, number = self.begin[chosen], self.end[chosen], self.number[chosen]
+        return Events(self.kind[chosen], begin, end, number, self.thread[chosen], self.threads)
+
+
+def events(text: bytes) -> Events:
+    """Find the spans in a block."""
+    block = Block(text)
+    keys = _places(block)
+    kind = _kinds(block, keys)
+    chosen = np.flatnonzero(kind)
+    keys, kind = keys[:, chosen], kind[chosen]
+    begin, good = _nanoseconds(block, keys[_TS])
+    length, whole = _nanoseconds(block, keys[_DUR])
+    chosen = np.flatnonzero(good & whole)
+    keys, kind, begin, end = keys[:, chosen], kind[chosen], begin[chosen], (begin + length)[chosen]
+    thread, threads = _threads(block, keys, np.isin(kind, OF_THREADS))
+    number = np.zeros(len(kind), np.int64)
+    of_steps = np.flatnonzero((kind == STEP) | (kind == DEVICE_STEP))
+    name = _value(block, keys[_NAME]) + 1
+    number[of_steps], digits = block.numbers(name[of_steps] + len(_STEP_NAME), _STEP_DIGITS)
+    kind[of_steps[digits == 0]] = 0
+    collective = np.flatnonzero((kind == HOST_COLLECTIVE) | (kind == DEVICE_COLLECTIVE))
+    number[collective] = _joint(block, name[collective])
+    loaders = np.flatnonzero(kind == LOADER)
+    number[loaders] = block.has(name[loaders] + len(_LOADER_NAME), _WITH_WORKERS)
+    return Events(kind, begin, end, number, thread, threads)
+
+
+def _places(block: Block) -> Ints:
+    """Return where the keys of each event have their colons: keys × events."""
+    data = block.bytes
+    colon = block.having(ord(":"))
+    colon = colon[data[colon - 1] == ord('"')]
+    first = np.flatnonzero(data[colon - 2] == EVENT[-2])
+    first = first[first + len(_KEYS) <= len(colon)]
+    keys = colon[first[None, :] + np.arange(len(_KEYS))[:, None]]
+    good = keys[0] >= len(EVENT)
+    for key, at in zip(_KEYS, keys, strict=True):
+        good &= block.has(np.maximum(at - len(key), 0), key)
+    return np.asarray(keys[:, np.flatnonzero(good)])
+
+
+def _kinds(block: Block, keys: Ints) -> Ints:
+    """Return the kinds of the spans; 0 for those that do not matter."""
+    cat, name = (_value(block, keys[key]) + 1 for key in (_CAT, _NAME))
+    kind = np.zeros(keys.shape[1], np.int64)
+    operator, kernel = (_any(block, cat, those) for those in (_OPERATORS, _KERNELS))
+    on_device = block.has(cat, _ON_DEVICE)
+    nccl = block.has(name, _NCCL)
+    launch = _any(block, name, _LAUNCHES)
+    for chosen, means in (
+        (operator, OPERATOR),
+        (kernel, KERNEL),
+        (~kernel & ~on_device & launch, LAUNCH),
+        (~kernel & ~on_device & _any(block, name, _COLLECTIVES), HOST_COLLECTIVE),
+        ((kernel & nccl) | (on_device & launch & nccl), DEVICE_COLLECTIVE),
+        (block.has(name, _LOADER_NAME) & ~on_device, LOADER),
+        (block.has(name, _WAIT), 0),
+    ):
+        kind[chosen] = means
+    for named, host, device in (
+        (_STEP_NAME, STEP, DEVICE_STEP),
+        (_OPTIMIZER_NAME, OPTIMIZER, DEVICE_OPTIMIZER),
+    ):
+        own = block.has(name, named)
+        kind[own] = np.where(on_device[own], device, host)
+    return kind
+
+
+def _any(block: Block, at: Ints, texts: tuple[bytes, ...]) -> Bools:
+    found = np.zeros(len(at), bool)
+    for text in texts:
+        found |= block.has(at, text)
+    return found
+
+
+def _value(block: Block, colon: Ints) -> Ints:
+    """Return where the values after these colons start."""
+    return np.asarray(colon + 1 + (block.bytes[colon + 1] == ord(" ")))
+
+
+def _nanoseconds(block: Block, colon: Ints) -> tuple[Ints, Bools]:
+    """Read microseconds with up to nine places, and whether there was such a number."""
+    at = _value(block, colon)
+    us, digits = block.numbers(at, _MOST_DIGITS)
+    after = at + digits
+    good = (digits > 0) & (us < _LATEST_US)
+    part = np.zeros(len(at), np.int64)
+    with_part = np.flatnonzero(block.bytes[after] == ord("."))
+    value, places = block.numbers(after[with_part] + 1, _PART_DIGITS)
+    # Of more than three places the first three count.
+    part[with_part] = np.where(
+        places <= 3,
+        value * _NS[3 - np.minimum(places, 3)],
+        value // 10 ** np.maximum(places - 3, 0),
+    )
+    after[with_part] += 1 + places
+    # A number that the end of the file cuts is followed by nothing.
+    good &= np.isin(block.bytes[after], np.frombuffer(b",} \r\n", np.uint8))
+    return np.where(good, us, 0) * 1000 + part, good
+
+
+def _threads(block: Block, keys: Ints, chosen: Bools) -> tuple[Ints, list[bytes]]:
+    """Return the index of each chosen span's thread, and the texts of the threads."""
+    thread = np.full(keys.shape[1], -1)
+    own = np.flatnonzero(chosen)
+    start, until = _value(block, keys[_PID, own]), keys[_TS, own] - len(_KEYS[_TS])
+    length = np.minimum(until - start, _THREAD_BYTES)
+    index, threads = block.distinct(start, length)
+    thread[own] = index
+    return thread, threads
+
+
+def _joint(block: Block, name: Ints) -> Ints:
+    """Whether each collective ends on all ranks at once, as a broadcast does not."""
+    index, names = block.distinct(name, np.full(len(name), _NAME_BYTES))
+    joint = [_is_joint(one.split(b'"')[0].lower()) for one in names]
+    return np.array(joint, np.int64)[index] if joint else np.zeros(0, np.int64)
+
+
+def _is_joint(name: bytes) -> bool:
+    return any(part in name for part in (b"all", b"reduce_scatter", b"reducescatter", b"barrier"))

@@ -1,0 +1,185 @@
+"""Make a log, and events, of the steps of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stallscope.arrays.blocks import NULL
+from stallscope.arrays.types import Ints
+from stallscope.errors import UnreadableError
+from stallscope.formatting.lists import counted
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Event, Log, Problem
+
+from ..base import Parsed
+from ..epochs_only import rank_in
+from ..unpacking import Readable
+from .reader import TraceSpans, read_spans
+from .steps import NO_COLLECTIVES, TracedSteps, steps_of
+
+KNOWN_FROM = "traces of torch.profiler"
+
+_LATEST_NS = 2**62
+# Steps of one trace that become events; profilers usually trace a few.
+_MOST_EVENTS = 200
+# Waiting for collectives in the middle of steps is reported from this part of a step on.
+_WORTH_REPORTING = 0.05
+_TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
+_ROWS, _INTERVALS = (pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One file: the traced steps of one rank."""
+
+    path: str
+    rank: int
+    spans: TraceSpans
+    steps: TracedSteps
+
+    @property
+    def base_ns(self) -> int:
+        """Return the nanoseconds to add to the trace's times to get wall time; 0 if that is no time."""
+        last = int(max(self.steps.end.max(), self.steps.host_end.max()))
+        return self.spans.base_ns if last + self.spans.base_ns < _LATEST_NS else 0
+
+
+def read_trace(path: str, file: Readable) -> Trace:
+    """Read the steps in a trace.
+
+    Raises:
+        UnreadableError: if there is none.
+    """
+    spans = read_spans(file)
+    if spans.steps:
+        steps = steps_of(spans)
+        rank = (rank_in(path)[0] or 0) if spans.rank is None else spans.rank
+        return Trace(path, rank, spans, steps)
+    raise UnreadableError(
+        f"{path}: a trace of torch.profiler without steps: call prof.step() after every batch"
+    )
+
+
+def as_log(trace: Trace) -> Parsed:
+    """Make a log of a trace, without the id of its run, which needs all traces together."""
+    steps, count = trace.steps, len(trace.steps)
+    columns = {
+        "generation": np.zeros(count, np.int64),
+        "rank": np.full(count, trace.rank),
+        "step": steps.number,
+        "micro": np.full(count, steps.micro),
+        **{name: _with_nulls(getattr(steps, name), trace.base_ns) for name in _TIMESTAMPS},
+    }
+    nulls = {one.name: pa.nulls(count, one.type) for one in _ROWS if one.name not in columns}
+    whole, size = trace.spans.whole, trace.spans.bytes
+    return Parsed(
+        # A profiler that traces again, later, writes a further file.
+        log=Log(trace.path, trace.rank, 0, int(steps.number[0]), _facts(trace), whole, size),
+        run_id="",
+        steps=pa.table(columns | nulls).select(_ROWS.names).cast(_ROWS),
+        intervals=_INTERVALS.empty_table(),
+    )
+
+
+def of_one_run(logs: Sequence[Parsed]) -> list[Parsed]:
+    """Complete the logs of traces that are one run with what only all of them show."""
+    alone = [log for log in logs if log.log.facts.get("size") is None]
+    if len({log.log.rank for log in alone}) > 1:
+        # Each looks like the trace of a single process.
+        logs = [log if log.log.facts.get("size") else _without_reductions(log) for log in logs]
+    waits = [log for log in logs if log.log.facts.get("waits_in_the_middle_ns")]
+    if not waits:
+        return list(logs)
+    most = max(waits, key=lambda log: log.log.facts["waits_in_the_middle_ns"][0])
+    early, length = map(_ms, most.log.facts["waits_in_the_middle_ns"])
+    ranks = counted(len({log.log.rank for log in waits}), "rank")
+    what = (
+        f"waits for collectives in the middle of steps, on {ranks}, here {early} of {length}, as with "
+        "FSDP, SyncBatchNorm, sharded embeddings or broadcast buffers: counted as if it were at the end"
+    )
+    problem = Problem(most.log.path, what)
+    return [replace(log, problems=(problem,)) if log is most else log for log in logs]
+
+
+def _without_reductions(log: Parsed) -> Parsed:
+    """Return the log of one of several processes that nothing joins: when they wait is not known."""
+    steps, facts = log.steps, dict(log.log.facts)
+    for name in ("ready", "reduced"):
+        nulls = pa.nulls(steps.num_rows, _ROWS.field(name).type)
+        steps = steps.set_column(steps.schema.get_field_index(name), _ROWS.field(name), nulls)
+    facts["stamps"] = {"placed": ["data"], "reason": facts["stamps"]["reason"] or NO_COLLECTIVES}
+    return replace(log, log=replace(log.log, facts=facts), steps=steps)
+
+
+def events_of(trace: Trace) -> tuple[Event, ...]:
+    """Describe the first steps of a trace, for traces beside step logs."""
+    return tuple(_event(trace, at) for at in range(min(len(trace.steps), _MOST_EVENTS)))
+
+
+def _with_nulls(moments: Ints, base_ns: int) -> pa.Array:
+    missing = moments == NULL
+    return pa.array(np.where(missing, 0, moments + base_ns), mask=missing)
+
+
+def _facts(trace: Trace) -> dict[str, Any]:
+    spans, steps = trace.spans, trace.steps
+    names = ("data", "ready", "reduced")
+    placed = [name for name in names if (getattr(steps, name) != NULL).any()]
+    facts: dict[str, Any] = {
+        "framework": "pytorch",
+        "host": spans.host,
+        # Without a host it is not known which ranks share a clock.
+        "clock_domain": None if spans.host else f"rank {trace.rank}",
+        "size": spans.size,
+        "known_from": KNOWN_FROM,
+        # Of workers it is not known how many there are.
+        "loader_has_workers": spans.loader_has_workers if len(spans.loaders) else None,
+        "loader_workers": 0 if len(spans.loaders) and not spans.loader_has_workers else None,
+        "stamps": {"placed": placed, "reason": steps.reason},
+        "waits_in_the_middle_ns": _waits_in_the_middle(trace),
+    }
+    begin = int(steps.begin[0]) + trace.base_ns
+    if begin > 0:
+        facts["anchor"] = {"monotonic_ns": begin, "wall_ns": begin}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _waits_in_the_middle(trace: Trace) -> tuple[float, float] | None:
+    """Return the mean waiting for collectives in the middle of steps, and the length of a step, ns."""
+    steps = trace.steps
+    early = steps.exposed_early[steps.exposed_early != NULL]
+    length = float((steps.end - steps.begin).mean())
+    if not len(early) or early.mean() < _WORTH_REPORTING * length:
+        return None
+    return float(early.mean()), length
+
+
+def _event(trace: Trace, at: int) -> Event:
+    steps, host = trace.steps, trace.spans.host
+    end = int(steps.host_end[at])
+    length = end - int(steps.host_begin[at])
+    parts = [f"torch.profiler traced its step {steps.number[at]}: {_ms(length)}"]
+    if len(trace.spans.loaders):
+        parts.append(f"{_ms(int(steps.loading[at]))} in DataLoaders")
+    if steps.has_collectives:
+        parts.append(f"{_ms(int(steps.communicating[at]))} with collectives under way")
+    if steps.exposed[at] != NULL and steps.has_collectives:
+        parts.append(f"{_ms(int(steps.exposed[at]))} of it exposed")
+    wall = trace.base_ns + end
+    return Event(
+        kind="profiled_step",
+        where=trace.path,
+        what=", ".join(parts),
+        ranks=(trace.rank,),
+        hosts=(host,) if host else (),
+        wall_ns=wall if length < wall < _LATEST_NS else None,
+        waited_ns=length,
+    )
+
+
+def _ms(ns: float) -> str:
+    return f"{ns / 1e6:.3g} ms"

@@ -1,0 +1,277 @@
+"""Find where the time of each step goes, and the timestamps of the ledger.
+
+The timestamps of a step are made of sums: *data* is the start plus all waiting in DataLoaders, *ready*
+is *reduced* minus all exposed communication, wherever in the step that was. With one loader at the
+start and one reduction at the end, these are the moments themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stallscope.arrays.blocks import LATEST, NULL
+from stallscope.arrays.types import Ints
+
+from .reader import Collectives, TraceSpans
+from .spans import Spans
+
+NO_COLLECTIVES = (
+    "the trace has no collective that torch.distributed runs over Gloo, MPI, UCC or NCCL, and Horovod's "
+    "are not in traces"
+)
+
+# Work before the first batch belongs to the step if operators fill more than this part of it.
+_MOSTLY = 0.5
+# A rank waits in the middle of a step if such a part of the step is work after that.
+_MUCH = 0.1
+
+
+@dataclass(frozen=True)
+class TracedSteps:
+    """The steps of a trace, in order: nanoseconds on its clock, NULL where not measured."""
+
+    number: Ints
+    #: From one ``prof.step()`` to the next, on the host.
+    host_begin: Ints
+    host_end: Ints
+    begin: Ints
+    data: Ints
+    ready: Ints
+    reduced: Ints
+    end: Ints
+    #: In how many calls of ``prof.step()`` the step was recorded: micro-batches.
+    micro: int
+    #: In DataLoaders, and in collectives, within the step on the host.
+    loading: Ints
+    communicating: Ints
+    #: Of collectives: what nothing else overlapped, and waiting for them in the middle of the step.
+    exposed: Ints
+    exposed_early: Ints
+    has_collectives: bool
+    #: Why timestamps are missing; None where none is.
+    reason: str | None
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """Where steps begin and end: on the host, and where their kernels run."""
+
+    number: Ints
+    host_begin: Ints
+    host_end: Ints
+    begin: Ints
+    end: Ints
+
+    def grouped(self, last: Ints, count: int) -> _Marks:
+        """Join so many steps each, of which these are the last ones."""
+        first = last - count + 1
+        return _Marks(
+            self.number[last] // count,
+            self.host_begin[first],
+            self.host_end[last],
+            self.begin[first],
+            self.end[last],
+        )
+
+
+def steps_of(trace: TraceSpans) -> TracedSteps:
+    """Take the steps of a trace apart."""
+    marks = _marks_of(trace)
+    collectives = trace.device_collectives
+    if not len(collectives):
+        collectives = trace.host_collectives
+    if trace.kernels is None:
+        collectives = _ended(collectives, marks, trace)
+    alone = trace.size == 1 or (trace.size is None and not trace.launches)
+    reduced, micro = _last_ends(marks, collectives), 1
+    if len(collectives):
+        marks, reduced, micro = _without_accumulation(marks, reduced)
+    elif alone:
+        reduced = _updates(marks, trace)
+    loading = trace.loaders
+    busy: tuple[Spans, ...]
+    if trace.kernels is None:
+        busy = _work(trace, collectives)
+    else:
+        busy = (trace.kernels,)
+        # What the device does not wait for costs nothing.
+        loading = loading - trace.kernels - collectives.spans
+    made = _taken_apart(marks, reduced, loading, busy, collectives)
+    made = replace(made, micro=micro, loading=trace.loaders.within(made.host_begin, made.host_end))
+    reason = _why_not_measured(trace, collectives, made)
+    if not len(trace.loaders):
+        made = replace(made, data=np.full(len(made), NULL))
+    return replace(made, reason=reason)
+
+
+def _marks_of(trace: TraceSpans) -> _Marks:
+    """Return where the steps begin and end. On a device they begin with their first kernel."""
+    rows = sorted((*span, number) for number, span in trace.steps.items())
+    begin, end, number = np.array(rows, np.int64).reshape(-1, 3).T
+    # Only damaged traces have steps that overlap.
+    end[:-1] = np.minimum(end[:-1], begin[1:])
+    if trace.kernels is None:
+        return _Marks(number, begin, end, begin, end)
+    own = [trace.device_steps.get(one, trace.steps[one]) for one in number.tolist()]
+    device_begin, device_end = np.array(own, np.int64).reshape(-1, 2).T
+    device_begin = np.maximum.accumulate(device_begin)
+    device_end[:-1] = np.minimum(device_end[:-1], device_begin[1:])
+    return _Marks(number, begin, end, device_begin, np.maximum(device_end, device_begin))
+
+
+def _ended(collectives: Collectives, marks: _Marks, trace: TraceSpans) -> Collectives:
+    """Return a host's collectives, none of which lasts longer than the training waits for it.
+
+    The thread that runs a collective may lose its core before it notes the end. By the last update of a
+    step, and by its end, the training has waited.
+    """
+    limits = np.sort(np.concatenate([_updates(marks, trace), marks.end]))
+    after = np.searchsorted(limits, collectives.begin, "right")
+    limit = np.append(limits, LATEST)[after]
+    return replace(collectives, end=np.minimum(collectives.end, limit))
+
+
+def _last_ends(marks: _Marks, collectives: Collectives) -> Ints:
+    """Return when the last collective of each step ended on all ranks; NULL without one."""
+    joint = collectives.joint > 0
+    begin, end = collectives.begin[joint], collectives.end[joint]
+    step = np.searchsorted(marks.begin, begin, "right") - 1
+    reduced = np.full(len(marks.number), NULL)
+    inside = (step >= 0) & (begin < marks.end[-1])
+    np.maximum.at(reduced, step[inside], end[inside])
+    return reduced
+
+
+def _without_accumulation(marks: _Marks, reduced: Ints) -> tuple[_Marks, Ints, int]:
+    """Join steps that only accumulate gradients with the step that reduces them.
+
+    Where steps do not alternate regularly, those without a collective stay as they are.
+    """
+    reduces = np.flatnonzero(reduced != NULL)
+    apart = np.diff(reduces)
+    count = int(apart[0]) if len(apart) else 1
+    if count == 1 or (apart != count).any():
+        return marks, reduced, 1
+    whole = reduces[reduces >= count - 1]
+    return marks.grouped(whole, count), reduced[whole], count
+
+
+def _updates(marks: _Marks, trace: TraceSpans) -> Ints:
+    """Return when one process had its gradients: when its optimizer began, or at the step's end."""
+    updates = trace.optimizers if trace.kernels is None else trace.device_optimizers
+    at = np.searchsorted(updates, marks.end) - 1
+    found = np.append(updates, 0)[at]
+    return np.where((at >= 0) & (found > marks.begin), found, marks.end)
+
+
+def _work(trace: TraceSpans, collectives: Collectives) -> tuple[Spans, Spans]:
+    """Return when the training thread worked: in operators, without waiting for a collective.
+
+    Starting one takes no longer than that. What is around it waits if a collective ends while nothing
+    else runs within it, as SyncBatchNorm does.
+    """
+    rest = trace.starting - trace.operators
+    ends = np.sort(collectives.end)
+    works = np.searchsorted(ends, rest.begin) == np.searchsorted(ends, rest.end, "right")
+    return trace.operators, Spans(rest.begin[works], rest.end[works])
+
+
+def _taken_apart(
+    marks: _Marks,
+    reduced: Ints,
+    loading: Spans,
+    busy: tuple[Spans, ...],
+    collectives: Collectives,
+) -> TracedSteps:
+    """Make the timestamps. A step's input begins after the gradients of the step before are reduced."""
+    low = np.minimum(marks.host_begin, marks.begin)
+    if len(low) > 1:
+        low[1:] = np.where(reduced[:-1] == NULL, marks.end[:-1], reduced[:-1])
+    low = np.maximum.accumulate(low)
+    high = np.maximum(np.where(reduced == NULL, marks.end, reduced), low)
+    begin = np.clip(_begins(marks, low, high, loading, busy), low, high)
+    waited = loading.within(begin, high)
+    alone, own = collectives.spans, (*busy, loading)
+    for one in own:
+        alone -= one
+    exposed = alone.within(begin, high)
+    early = _waited_early(begin, high, alone, np.sort(collectives.end), own)
+    end = np.maximum(marks.end, high)
+    end[:-1] = np.maximum(high[:-1], np.minimum(end[:-1], begin[1:]))
+    measured = reduced != NULL
+    return TracedSteps(
+        number=marks.number,
+        host_begin=marks.host_begin,
+        host_end=marks.host_end,
+        begin=begin,
+        data=begin + waited,
+        ready=np.where(measured, high - exposed, NULL),
+        reduced=np.where(measured, high, NULL),
+        end=end,
+        micro=1,
+        loading=waited,
+        communicating=collectives.spans.within(marks.begin, marks.end),
+        exposed=np.where(measured, exposed, NULL),
+        exposed_early=np.where(measured, early, NULL),
+        has_collectives=len(collectives) > 0,
+        reason=None,
+    )
+
+
+def _begins(marks: _Marks, low: Ints, high: Ints, loading: Spans, busy: tuple[Spans, ...]) -> Ints:
+    """Return where the steps' own time begins: with the wait for the batch, or before it where much is
+    computed first, as by loops that load ahead.
+    """
+    usual = np.clip(marks.begin, low, high)
+    if not len(loading):
+        return usual
+    at = np.minimum(np.searchsorted(loading.end, low, "right"), len(loading) - 1)
+    first = np.maximum(loading.begin[at], low)
+    there = (loading.end[at] > low) & (first < high)
+    computed = sum((one.within(usual, first) for one in busy), np.zeros_like(usual))
+    computes_first = computed > _MOSTLY * (first - usual)
+    return np.where(there & ((first < usual) | ~computes_first), first, usual)
+
+
+def _waited_early(
+    begin: Ints, reduced: Ints, exposed: Spans, ends: Ints, own: tuple[Spans, ...]
+) -> Ints:
+    """Return how long each step waited for collectives in its middle: much work followed.
+
+    Where no collective ends, the step did not wait for one: its thread lacked a core, or ran something
+    that is no operator.
+
+    Args:
+        exposed: when collectives ran and nothing else.
+        ends: when collectives ended, ascending.
+        own: all else.
+    """
+    step = np.searchsorted(begin, exposed.begin, "right") - 1
+    until = reduced[np.maximum(step, 0)]
+    after = np.minimum(exposed.end, until)
+    follows = sum((one.within(after, until) for one in own), np.zeros_like(after))
+    waits = np.searchsorted(ends, exposed.begin, "right") < np.searchsorted(
+        ends, exposed.end, "right"
+    )
+    waits &= (step >= 0) & (follows > _MUCH * (until - begin[np.maximum(step, 0)]))
+    return Spans(exposed.begin[waits], exposed.end[waits]).within(begin, reduced)
+
+
+def _why_not_measured(
+    trace: TraceSpans, collectives: Collectives, steps: TracedSteps
+) -> str | None:
+    if not len(trace.loaders):
+        return "the trace has no DataLoader, so the wait for batches is not known"
+    if len(collectives) or (steps.reduced != NULL).any():
+        return None
+    if trace.launches:
+        return (
+            "the trace shows only that collectives were started, not how long they took: with NCCL, "
+            "profile ProfilerActivity.CUDA as well"
+        )
+    return NO_COLLECTIVES

@@ -1,0 +1,48 @@
+"""Sets of time spans against the same sets of nanoseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallscope.parsers.kineto.spans import Spans
+
+MOST = 40
+SPANS = st.lists(st.tuples(st.integers(0, MOST), st.integers(0, MOST)), max_size=8)
+
+
+def made_of(pairs: list[tuple[int, int]]) -> Spans:
+    begin, end = np.array(pairs, np.int64).reshape(-1, 2).T
+    return Spans.union_of(begin, end)
+
+
+def points(pairs: list[tuple[int, int]]) -> set[int]:
+    return {at for begin, end in pairs for at in range(begin, end)}
+
+
+def covered(spans: Spans) -> set[int]:
+    pairs = list(zip(spans.begin.tolist(), spans.end.tolist(), strict=True))
+    assert all(begin < end for begin, end in pairs)
+    # They neither overlap nor touch.
+    assert all(end < begin for (_, end), (begin, _) in zip(pairs, pairs[1:], strict=False))
+    return points(pairs)
+
+
+@given(SPANS, SPANS)
+def test_sets_are_those_of_their_points(
+    one: list[tuple[int, int]], other: list[tuple[int, int]]
+) -> None:
+    first, second = made_of(one), made_of(other)
+    assert covered(first) == points(one)
+    assert covered(first | second) == points(one) | points(other)
+    assert covered(first - second) == points(one) - points(other)
+
+
+@given(SPANS, SPANS)
+def test_windows_contain_as_much_as_their_points(
+    one: list[tuple[int, int]], windows: list[tuple[int, int]]
+) -> None:
+    low, high = np.array(windows, np.int64).reshape(-1, 2).T
+    found = made_of(one).within(low, high).tolist()
+    assert found == [len(points(one) & set(range(*window))) for window in windows]
