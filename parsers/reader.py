@@ -208,8 +208,9 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
             f"{where}: Spark's own logs and no step logs in {looked}; with "
             "StepLogger(None, sink='logging') they are in what executors print"
         )
-    known = ", ".join(f"{parser.title} (*{parser.suffix})" for parser in PARSERS)
-    other = "; for logs of other trainers, stallscope inspect proposes a pattern" if files else ""
+    first, *others = PARSERS
+    known = f"{first.title} (*{first.suffix}) and logs of {len(others)} other kinds"
+    other = "; stallscope inspect proposes a pattern for those of other trainers" if files else ""
     return f"{where}: no logs in {looked}; looked for: {known}{other}"
 
 
