@@ -86,7 +86,14 @@ def as_log(trace: Trace) -> Parsed:
 
 
 def of_one_run(logs: Sequence[Parsed]) -> list[Parsed]:
-    """Complete the logs of traces that are one run with what only all of them show."""
+    """Complete the logs of traces that are one run with what only all of them show.
+
+    Those of other tools are left as they are.
+    """
+    others = [log for log in logs if log.log.facts["known_from"] != KNOWN_FROM]
+    if others:
+        own = [log for log in logs if log.log.facts["known_from"] == KNOWN_FROM]
+        return [*others, *of_one_run(own)]
     alone = [log for log in logs if log.log.facts.get("size") is None]
     if len({log.log.rank for log in alone}) > 1:
         # Each looks like the trace of a single process.

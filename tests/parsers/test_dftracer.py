@@ -208,3 +208,24 @@ def test_many_names_are_paired_in_time_that_grows_with_them() -> None:
 
 
 PAIRS = (("a", "fetch"), ("b", "compute"))
+
+
+def test_the_wait_for_batches_has_its_share(tmp_path: Path) -> None:
+    """Steps of 10 ms, of which 4 ms are the wait; the trace knows nothing of gradients."""
+    lines = []
+    for step in range(60):
+        begin = 10_000 * step
+        lines += [
+            line("fetch.iter", begin, 4_000, epoch=0, step=step),
+            line("fetch.block", begin + 4_000, 6_000, epoch=0, step=step),
+        ]
+    (tmp_path / "a.pfw").write_text("[\n" + "\n".join(lines) + "\n]\n")
+    (run,) = read(str(tmp_path))
+    analysis = analyse(run)
+    printed = analysis.printed
+    assert printed is not None
+    assert printed.input_share is not None
+    assert printed.input_share.value == pytest.approx(0.4, abs=0.01)
+    assert analysis.bottleneck.kind == "input"
+    assert analysis.step is not None
+    assert analysis.step.mean == pytest.approx(10, rel=0.01)

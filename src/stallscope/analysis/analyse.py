@@ -29,7 +29,7 @@ from .gains.baseline import (
 )
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
-from .gains.printed_steps import gains_of_lines, without_steps
+from .gains.printed_steps import gains_of_lines, without_stages, without_steps
 from .gains.verdict import ComparableRuns, decide
 from .goodput import goodput
 from .ledger.change_points import ChangePoint, change_points
@@ -50,7 +50,7 @@ from .ledger.figures import (
 from .ledger.generations import Generations
 from .ledger.job_time import JobTime, sum_of, world_times
 from .ledger.ledger import Ledger
-from .ledger.printed_steps import printed_steps
+from .ledger.printed_steps import PRECISION, PrintedSteps, printed_steps
 from .ledger.sampled import sampling_bias_warning
 from .network.communication import Communication, communication
 from .network.network_check import NetworkUse, network_use
@@ -82,7 +82,10 @@ def analyse(
     base, one_rank = (analyse(one) if isinstance(one, Run) else one for one in (baseline, single))
     found = _Analyser(run, base, one_rank, network_bandwidth).result()
     times = epoch_times(run)
-    return found if times is None else _of_epochs(found, times)
+    if times is not None:
+        return _of_epochs(found, times)
+    printed = printed_steps(run) if found.steady is None else None
+    return found if printed is None else _of_series(found, printed, PRECISION)
 
 
 @dataclass(frozen=True)
@@ -413,26 +416,30 @@ def _why_not_measured(run: Run) -> str:
 
 def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
     """Return the analysis of a run without recorded steps; findings about stages do not apply."""
-    printed, setup = printed_steps(analysis.run), Setup.of(analysis.run)
     known = replace(
         analysis,
-        bottleneck=without_steps(times, printed),
+        bottleneck=without_steps(times),
         samples_per_second=samples_of_all_ranks(analysis.run, times),
         findings=(),
         epochs=len({(one.fit, one.epoch) for one in times.epochs}),
         epoch_times=times,
     )
-    if printed is None:
-        return known
-    verdict = known.bottleneck
+    printed = printed_steps(analysis.run)
+    return known if printed is None else _of_series(known, printed, times.precision)
+
+
+def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Analysis:
+    """Return the analysis with what a series of step times tells."""
+    run, setup = analysis.run, Setup.of(analysis.run)
+    verdict = without_stages(printed, str(run.fact("known_from")), precision)
     if verdict.kind == "input":
         verdict = replace(verdict, advice=(*map(str, for_late_input(setup)), *verdict.advice))
     return replace(
-        known,
+        analysis,
         bottleneck=verdict,
         what_if=gains_of_lines(verdict, printed),
-        findings=by_severity(printed_step_findings(printed, setup)),
-        epochs=max(known.epochs, printed.epochs),
+        findings=by_severity((*analysis.findings, *printed_step_findings(printed, setup))),
+        epochs=max(analysis.epochs, printed.epochs),
         printed=printed,
         step=printed.step,
         changes=printed.changes,

@@ -10,7 +10,6 @@ from stallscope.formatting.numbers import amount, percent
 
 # What the time in a line is of, by how it was found.
 _WINDOWS = {
-    "step": "about one step each",
     "last": "with the time of the last of {steps}",
     "mean": "with the mean of {steps}",
     "median": "with the median of {steps}",
@@ -36,6 +35,8 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
 def printed_lines(printed: PrintedSteps) -> str:
     """Say what the lines are about: 240 lines with the mean of 20 steps."""
     steps = int(np.median(printed.whole.steps))
+    if printed.found == "step":
+        return counted(len(printed.whole), "single step")
     stamps = ", by their timestamps" if printed.found == "stamps" else ""
     what = _WINDOWS[printed.found].format(steps=counted(steps, "step"))
     if steps == 1:

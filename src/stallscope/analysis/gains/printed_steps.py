@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, percent
 
 from ..ledger.epochs import EpochTimes
 from ..ledger.printed_steps import PrintedSteps
 from .bottleneck import Bottleneck
-from .verdict import WORTHWHILE, insufficient
+from .verdict import FEWEST_STEPS, WORTHWHILE, insufficient
 from .what_if import WhatIf, saving
 
 _ADVICE = (
@@ -19,26 +20,41 @@ _ADVICE = (
 )
 
 
-def without_steps(times: EpochTimes, printed: PrintedSteps | None) -> Bottleneck:
-    """Return the verdict on logs without recorded steps: what they tell, and how to record more.
+def without_stages(printed: PrintedSteps, known_from: str, precision: str) -> Bottleneck:
+    """Return the verdict on a series of step times: whether steps wait for data, and how to record more.
 
-    The wait for data is a fault where the low end of its interval is worth it.
+    The wait is a fault where the low end of its interval is worth it.
+
+    Args:
+        printed: the series.
+        known_from: who has recorded it, in words.
+        precision: how well, in words.
     """
-    share = None if printed is None else printed.input_share
-    if printed is not None and printed.input_ms is not None and share is not None:
-        if (share.ci95 or (share.value,))[0] >= WORTHWHILE:
-            return _input(times, printed.input_ms, share)
+    share, what = printed.input_share, "how long steps took, but not their stages"
+    if printed.input_ms is not None and share is not None:
+        low = (share.ci95 or (share.value,))[0]
+        if low >= WORTHWHILE and printed.steps >= FEWEST_STEPS:
+            return _input(printed, printed.input_ms, share, known_from)
         wait = percent(share.value)
         what = f"that steps wait for data {wait} of their time, and nothing of other stages"
-    elif printed is not None:
-        what = "how long steps took, but not their stages"
-    elif times.epochs:
+        if printed.steps < FEWEST_STEPS:
+            what = f"{counted(printed.steps, 'step')}, too few for a verdict; {wait} is waiting for data"
+    return _insufficient(what, known_from, precision)
+
+
+def without_steps(times: EpochTimes) -> Bottleneck:
+    """Return the verdict on logs of epochs, or of a mean: what they tell, and how to record more."""
+    if times.epochs:
         what = "how long epochs took, but not the stages of a step"
     elif times.step_ms is not None:
         what = "how long a step took on average, but not its stages"
     else:
         what = "how often a metric was logged, but not the stages of a step"
-    known = f"these logs record {what}: they are {times.known_from} ({times.precision})"
+    return _insufficient(what, times.known_from, times.precision)
+
+
+def _insufficient(what: str, known_from: str, precision: str) -> Bottleneck:
+    known = f"these logs record {what}: they are {known_from} ({precision})"
     return replace(insufficient(known), advice=_ADVICE)
 
 
@@ -53,15 +69,16 @@ def gains_of_lines(bottleneck: Bottleneck, printed: PrintedSteps) -> tuple[WhatI
     return (saving(gain, printed.input_ms, printed.step.mean),)
 
 
-def _input(times: EpochTimes, wait: Mean, share: Mean) -> Bottleneck:
+def _input(printed: PrintedSteps, wait: Mean, share: Mean, known_from: str) -> Bottleneck:
     interval = share.ci95
     sure = f" (95% interval: {percent(interval[0])} to {percent(interval[1])})" if interval else ""
-    step = "" if times.step_ms is None else f" of {amount(times.step_ms, 'ms')}"
+    step = amount(printed.step.mean, "ms")
     return Bottleneck(
         "input",
         None,
-        f"Steps wait {amount(wait.value, 'ms', wait.ci95)}{step} for their data, {percent(share.value)}"
-        f"{sure}, by {times.known_from}. These logs do not record what the rest of a step is.",
+        f"Steps wait {amount(wait.value, 'ms', wait.ci95)} of {step} for their data, "
+        f"{percent(share.value)}{sure}, by {known_from}. These logs do not record what the rest of a "
+        "step is.",
         advice=_ADVICE,
         fault=True,
     )

@@ -33,8 +33,8 @@ _WORTHWHILE_OF_NAMED = 0.01
 _TOO_MUCH_ALLREDUCE = 1 / 3
 # On cores that are not shared, compute grows by less than this from one rank to many.
 _COMPUTE_GROWTH = 1.1
-# Fewer steps do not suffice for a verdict, however similar they are.
-_FEWEST_STEPS = 20
+#: Fewer steps do not suffice for a verdict, however similar they are.
+FEWEST_STEPS = 20
 _NEARLY_ALWAYS = 0.995
 
 _PARTS = {
@@ -62,7 +62,7 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRun
     if found.too_few_steps and len(ledger.ranks) > 1:
         # No rank can be named, but a fault of all ranks may still be clear.
         faults = [gain for gain in faults if _certainly_worthwhile(gain, step_ms)]
-        if len(ledger) < _FEWEST_STEPS or not faults:
+        if len(ledger) < FEWEST_STEPS or not faults:
             return insufficient(
                 f"{len(ledger)} steady steps, each much like the one before, are too few to distinguish "
                 "a fault from chance; a few hundred are enough in most runs"

@@ -1,7 +1,8 @@
 """Step times over a run, for runs of which only lines about windows of steps are known.
 
 A window is what a line is about: one step, or the steps since the line before. The series of windows has
-no stages, except for the wait for data where lines have it.
+no stages, except for the wait for data where lines have it. Traces of other tools that know when batches
+arrived, and nothing of gradients, are series of single steps.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from .change_points import ChangePoint, possible_places, split_points
 from .figures import StepTime
 from .warmup import settling_length
 
+#: That of steps which another tool has recorded.
+PRECISION = "single steps, to the microsecond"
 #: The kind of rows that hold windows.
 WINDOW = "window"
 # Windows over which a usual value is taken.
@@ -155,8 +158,10 @@ class PrintedSteps:
 
 
 def printed_steps(run: Run) -> PrintedSteps | None:
-    """Analyse the windows of a run; None for a run that has steps, or no windows."""
-    ranks = () if run.rows else _windows(run)
+    """Analyse the windows of a run, or steps that another tool has recorded; None without either."""
+    if run.rows and run.fact("known_from") is None:
+        return None
+    ranks = _single_steps(run) if run.rows else _windows(run)
     if not ranks:
         return None
     whole = _over_ranks(ranks)
@@ -167,7 +172,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     input_ms, share = _input(run, whole)
     return PrintedSteps(
         ranks=ranks,
-        found=str(run.fact("windows")),
+        found=str(run.fact("windows") or "step"),
         precision_ms=float(run.fact("window_precision_ms") or 0.0),
         warm_up_steps=int(whole.steps[is_warm_up].sum()),
         is_warm_up=is_warm_up,
@@ -195,6 +200,28 @@ def _windows(run: Run) -> tuple[RankWindows, ...]:
                 steps=steps,
                 ms=took / steps / 1e6,
                 input_ms=None if data.null_count else data.to_numpy() / steps / 1e6,
+                epoch=None if epoch.null_count else epoch.to_numpy().astype(np.int64),
+            )
+        )
+    return tuple(found)
+
+
+def _single_steps(run: Run) -> tuple[RankWindows, ...]:
+    """Return a window for each step whose start and end are known."""
+    table = run.steps.filter(
+        pc.and_(pc.is_valid(run.steps["begin"]), pc.is_valid(run.steps["end"]))
+    )
+    found = []
+    for rank in sorted(pc.unique(table["rank"]).to_pylist()):
+        own = table.filter(pc.equal(table["rank"], rank)).sort_by("step")
+        begin, data, epoch = own["begin"].to_numpy(), own["data"], own["epoch"]
+        found.append(
+            RankWindows(
+                rank=rank,
+                step=own["step"].to_numpy(),
+                steps=np.ones(own.num_rows, np.int64),
+                ms=(own["end"].to_numpy() - begin) / 1e6,
+                input_ms=None if data.null_count else (data.to_numpy() - begin) / 1e6,
                 epoch=None if epoch.null_count else epoch.to_numpy().astype(np.int64),
             )
         )
@@ -251,10 +278,12 @@ def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
     What lines say of all steps so far is more precise than the windows. Their spread gives the interval;
     where windows have the times of a few steps only, it is the rounding of the means of all steps.
     """
-    waits, steps = _means_of_logs(run, "data_ms"), _means_of_logs(run, "step_ms")
-    if whole.input_ms is None or not waits or not steps:
+    if whole.input_ms is None:
         return None, None
-    wait, step = float(np.mean(waits)), float(np.mean(steps))
+    waits, steps = _means_of_logs(run, "data_ms"), _means_of_logs(run, "step_ms")
+    of_windows = float(np.average(whole.input_ms, weights=whole.steps))
+    wait = float(np.mean(waits)) if waits else of_windows
+    step = float(np.mean(steps)) if steps else whole.mean_ms
     spread = mean_with_interval(whole.input_ms)
     if step <= 0:
         return None, None
