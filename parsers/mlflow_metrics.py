@@ -27,11 +27,11 @@ from stallscope.run import Problem
 from .base import Parsed, Parser
 from .epochs_only import Epoch, epochs_log, in_one_file
 from .system_metrics import system_series
+from .world_size import MOST_RANKS
 
 KNOWN_FROM = "MLflow's metrics"
 
 _LARGEST = 2**52
-_MOST_RANKS = 1 << 20
 # No run is later, and nanoseconds since 1970 are int64.
 _LATEST_MS = 2**42
 _EPOCH_IN_NAME = re.compile(r"(^|[_/.\- ])epochs?($|[_/.\- ])", re.IGNORECASE)
@@ -310,7 +310,7 @@ def _facts(content: Mapping[str, Any], params: Mapping[str, str]) -> dict[str, A
         "optimizer": _param(params, "optimizer"),
         "learning_rate": _number(_param(params, "learning_rate")),
         "batch_size": _count(_param(params, "batch_size")),
-        "size": _count(_param(params, "size"), _MOST_RANKS),
+        "size": _count(_param(params, "size"), MOST_RANKS),
         "steps_per_epoch": _steps_per_epoch(params, _object(content.get("training_data"))),
     }
     return {name: value for name, value in facts.items() if value is not None}

@@ -21,6 +21,7 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 
 from .base import Contents, Parsed, Parser
 from .machine_lines import MARK, machine_series
+from .world_size import MOST_RANKS
 
 #: The start of the first line.
 MAGIC = b"#stallscope "
@@ -382,7 +383,8 @@ def _nanoseconds(microseconds: pa.ChunkedArray, since: pa.ChunkedArray | int) ->
 def _place(path: str, facts: dict[str, Any], name: str) -> int:
     """Read the rank, generation or part: 0 where an old recorder did not write it."""
     value = facts.get(name, 0)
-    if not isinstance(value, int) or not 0 <= value < 2**31:
+    most = MOST_RANKS if name == "rank" else 2**31
+    if not isinstance(value, int) or not 0 <= value < most:
         raise UnreadableError(
             f"{path}: the header has the {name} {value!r}, which is not a valid number"
         )
@@ -400,6 +402,8 @@ def _checked(facts: dict[str, Any]) -> dict[str, Any]:
     for name in ("size", "batch_size", "process_start_us", "went_on_us"):
         if not _is_plausible(facts.get(name)):
             dropped.add(name)
+    if "size" not in dropped and facts["size"] > MOST_RANKS:
+        dropped.add("size")
     for name in ("in_flight", "suspended"):
         if not all(map(_is_plausible, _numbers_of(facts.get(name)))):
             dropped.add(name)

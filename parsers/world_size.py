@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 #: Programs say it when they start; libraries do so after long summaries.
 HEAD_BYTES = 1 << 20
-_MOST_RANKS = 1_000_000
+#: No job has more: a larger number is damage, and every rank of it would take memory.
+MOST_RANKS = 1 << 20
 _IS = rb"[\"']?\]?\s{0,10}(?:[:=]|is)\s{0,10}(\d{1,6})\b(?!\.\d)"
 # Searched in lower case, each from the word that it begins with.
 _RANK_OF = re.compile(
@@ -39,11 +40,11 @@ def in_words(data: bytes) -> InWords:
     """Read the number of ranks that a log says, and the rank whose log it is."""
     head = data[:HEAD_BYTES].lower()
     both = {(int(one["rank"]), int(one["size"])) for one in words(_RANK_OF, head)}
-    both = {(rank, size) for rank, size in both if rank < size <= _MOST_RANKS}
+    both = {(rank, size) for rank, size in both if rank < size <= MOST_RANKS}
     sizes = {size for _, size in both}
     for form in _SIZES:
         if not sizes:
-            sizes = {size for one in words(form, head) if 0 < (size := int(one[1])) <= _MOST_RANKS}
+            sizes = {size for one in words(form, head) if 0 < (size := int(one[1])) <= MOST_RANKS}
     ranks = {rank for rank, _ in both} or {int(one[1]) for one in words(_RANK, head)}
     return InWords(_only(ranks), _only(sizes))
 

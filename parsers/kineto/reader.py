@@ -42,8 +42,8 @@ _MOST_PARTS = 64
 # Programs have fewer; damaged traces name more.
 _MOST_THREADS = 1 << 10
 
-_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,200}?"rank"\s*:\s*(\d{1,7})\b')
-_SIZE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,200}?"world_size"\s*:\s*(\d{1,7})\b')
+_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,200}?"rank"\s*:\s*(\d{1,6})\b')
+_SIZE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,200}?"world_size"\s*:\s*(\d{1,6})\b')
 _HOST = re.compile(rb'"host_name"\s*:\s*"([^"\\]{1,255})"')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
 

@@ -145,6 +145,7 @@ NO_FACT_TELLS: Mapping[str, str] = {
     r"^Make epochs longer, or check": "how long an epoch should be depends on the data",
     r"a larger batch per rank, as far as memory": "nothing records how much memory a batch leaves free",
     r"a larger batch, or faster devices": "nothing records which devices there are to have",
+    r"^Give the DataLoader more workers than it has": "the trace does not count workers",
     r"^Unless it has one already, give every rank": "validation data does not say that it is a shard",
 }
 

@@ -167,6 +167,7 @@ def _setups() -> Iterator[Setup]:
         yield replace(setup, cpu_cores=cpu_cores, **hosts)
     for workers in (None, 2, 8):
         yield replace(TORCH, loader_workers=workers)
+    yield replace(TORCH, loader_workers=None, has_unknown_workers=True)
     yield replace(KERAS, settings={"HOROVOD_AUTOTUNE": "1"})
     yield replace(KERAS, library=None)
     yield replace(KERAS, framework=None, library=None)

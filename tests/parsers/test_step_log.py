@@ -262,6 +262,16 @@ def test_a_parser_can_be_forced_by_name(tmp_path: Path) -> None:
         read(str(tmp_path / "notes.txt"), read_as="step-log")
 
 
+def test_ranks_that_no_job_has_are_damage() -> None:
+    """Each rank that trained takes memory, with a log or without."""
+    rows = b"\nkind,step,begin_us,ready_us,end_us\nstep,1,0,5,6\n"
+    parsed = StepLogParser().parse("log", b'#stallscope 1 {"size": 1000000000}' + rows)
+    (run,) = group("log", [parsed], [])
+    assert run.size == 1
+    with pytest.raises(UnreadableError, match="the header has the rank 1000000000"):
+        StepLogParser().parse("log", b'#stallscope 1 {"rank": 1000000000}' + rows)
+
+
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     header=st.one_of(

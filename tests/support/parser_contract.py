@@ -108,7 +108,7 @@ SAMPLES: dict[str, Callable[[Path], bytes]] = {
         program.parser: lambda _, program=program: program.text()  # type: ignore[misc]
         for program in PROGRAMS.values()
     },
-    "mlperf": lambda _: (HERE / "printed" / "mlperf-logging-4.1.68.txt").read_bytes(),
+    "mlperf": lambda _: (HERE / "mlperf" / "mlperf-logging-4.1.68.txt").read_bytes(),
     "keras-output": lambda _: (HERE / "printed" / "horovodrun-stamped.txt").read_bytes(),
     "kineto": _kineto,
     "dftracer": lambda _: (HERE / "dftracer" / "trace-0-of-2.pfw").read_bytes(),
