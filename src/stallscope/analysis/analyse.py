@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import capitalised
 from stallscope.run import Run
 
 from .advice.advise import advise
@@ -433,7 +434,13 @@ def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Ana
     run, setup = analysis.run, Setup.of(analysis.run)
     verdict = without_stages(printed, str(run.fact("known_from")), precision)
     if verdict.kind == "input":
-        verdict = replace(verdict, advice=(*map(str, for_late_input(setup)), *verdict.advice))
+        reason = (run.fact("stamps") or {}).get("reason")
+        evidence = f"{verdict.evidence} {capitalised(reason)}." if reason else verdict.evidence
+        advice = (*map(str, for_late_input(setup)), *verdict.advice)
+        verdict = replace(verdict, evidence=evidence, advice=advice)
+    elif run.rows:
+        # It says what is missing in the traces.
+        verdict = analysis.bottleneck
     return replace(
         analysis,
         bottleneck=verdict,
