@@ -89,7 +89,7 @@ class LineFilter:
         line = block.lines_of(found.start)
         needles, updates, not_updates = self._needles
         chosen = _lines_with(needles, block)[line]
-        is_update = _lines_with(updates, block)[line]
+        is_update = _lines_showing(updates, block)[line]
         if is_update.any():
             alone = np.bincount(line)[line] == 1
             chosen |= is_update & ~alone
@@ -383,13 +383,31 @@ def _lines_with(needles: Sequence[Needle], block: Block) -> Bools:
     return found
 
 
+def _lines_showing(needles: Sequence[Needle], block: Block) -> Bools:
+    """Return which lines of a block contain a needle that no carriage return has overwritten."""
+    returns = _returns(block)
+    last = np.full(len(block.ends) + 1, -1)
+    last[block.lines_of(returns)] = returns
+    found = np.zeros(len(block.ends) + 1, bool)
+    for needle in needles:
+        places = block.places(needle)
+        line = block.lines_of(places)
+        found[line[places > last[line]]] = True
+    return found
+
+
 def _overwritten(block: Block) -> Bools:
     """Return which lines contain carriage returns before their ends."""
     found = np.zeros(len(block.ends) + 1, bool)
+    found[block.lines_of(_returns(block))] = True
+    return found
+
+
+def _returns(block: Block) -> Ints:
+    """Find the carriage returns before the ends of lines."""
     at = block.having(ord("\r"))
     after = block.bytes[at + 1]
-    found[block.lines_of(at[(after != ord("\n")) & (after != ord("\r"))])] = True
-    return found
+    return at[(after != ord("\n")) & (after != ord("\r"))]
 
 
 def _last_of_each(updates: Ints, chosen: Bools, stream: Ints) -> Ints:
