@@ -407,7 +407,7 @@ def _returns(block: Block) -> Ints:
     """Find the carriage returns before the ends of lines."""
     at = block.having(ord("\r"))
     after = block.bytes[at + 1]
-    return at[(after != ord("\n")) & (after != ord("\r"))]
+    return np.asarray(at[(after != ord("\n")) & (after != ord("\r"))])
 
 
 def _last_of_each(updates: Ints, chosen: Bools, stream: Ints) -> Ints:
