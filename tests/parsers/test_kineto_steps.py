@@ -295,6 +295,16 @@ def test_streams_of_gpus_are_taken_apart(tmp_path: Path) -> None:
     assert analyse(run).bottleneck.kind == "input"
 
 
+@pytest.mark.parametrize(
+    ("input_ms", "verdict"), [(14.0, "input"), (0.2, "insufficient_data")], ids=["slow", "fast"]
+)
+def test_few_traced_steps_show_a_fault_that_all_of_them_have(
+    tmp_path: Path, input_ms: float, verdict: str
+) -> None:
+    write_gpu_job(tmp_path, 8, input_ms=(input_ms, input_ms))
+    assert analyse(analysed(tmp_path)).bottleneck.kind == verdict
+
+
 def test_a_slow_loader_on_a_gpu_is_found_on_hosts_with_different_clocks(tmp_path: Path) -> None:
     write_gpu_job(
         tmp_path, 60, input_ms=(2.0, 14.0), hosts=("node-0", "node-1"), clock_ms=(0.0, 7300.0)

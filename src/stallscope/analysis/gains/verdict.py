@@ -35,6 +35,8 @@ _TOO_MUCH_ALLREDUCE = 1 / 3
 _COMPUTE_GROWTH = 1.1
 #: Fewer steps do not suffice for a verdict, however similar they are.
 FEWEST_STEPS = 20
+# Profilers trace a few steps. A fault that nearly all of them have is none by chance.
+_FEWEST_TRACED = 5
 _NEARLY_ALWAYS = 0.995
 
 _PARTS = {
@@ -62,7 +64,8 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRun
     if found.too_few_steps and len(ledger.ranks) > 1:
         # No rank can be named, but a fault of all ranks may still be clear.
         faults = [gain for gain in faults if _certainly_worthwhile(gain, step_ms)]
-        if len(ledger) < FEWEST_STEPS or not faults:
+        traced = run.fact("known_from") is not None
+        if len(ledger) < (_FEWEST_TRACED if traced else FEWEST_STEPS) or not faults:
             return insufficient(
                 f"{len(ledger)} steady steps, each much like the one before, are too few to distinguish "
                 "a fault from chance; a few hundred are enough in most runs"
