@@ -21,17 +21,15 @@ import pyarrow.compute as pc
 
 from stallscope.collector.safe_names import safe_name
 from stallscope.errors import NotFoundError
-from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
+from stallscope.run import Log, Problem
 
 from .base import Parsed
 from .blocks import Ints
-from .rank_names import rank_in as rank_in
-from .rank_names import ranks_in
+from .rank_names import rank_in, ranks_in
+from .tables import INTERVAL_ROWS, STEP_ROWS, table_of
 from .timestamps import Timestamp
-from .world_size import in_words
+from .world_size import FROM_WORDS, in_words, size_facts
 
-#: Where a file's rank is known from, if only its lines say it.
-RANK_FROM_WORDS = "what the log says"
 # Facts about a run that MLflow has for printed logs, too.
 _OF_THE_RUN = (
     "run_name",
@@ -56,7 +54,6 @@ _NUMBER = re.compile(r"\d+")
 
 # The columns of an interval in such logs: the rank, the kind, the epoch, its start and its end.
 _Row = tuple[int, str, "int | None", int, int]
-_STEPS, _INTERVALS = (pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA))
 
 
 class Epoch(NamedTuple):
@@ -96,7 +93,7 @@ def epochs_log(
     return Parsed(
         log=Log(path, rank, 0, part, facts, ended, size),
         run_id=run_id,
-        steps=_no_rows(_STEPS),
+        steps=_no_rows(STEP_ROWS),
         intervals=_table(rows),
         problems=tuple(problems),
     )
@@ -139,11 +136,11 @@ def with_words(path: str, logs: Sequence[Parsed], data: bytes) -> list[Parsed]:
     said = in_words(data)
     if said.size is None:
         return [*logs]
-    facts: dict[str, Any] = {"size": said.size, "size_from": "what the log says"}
+    facts = size_facts(said.size)
     ranks = {one.log.rank for one in logs}
     if said.rank is None or ranks != {0} or rank_in(path)[0] is not None:
         return [_with_facts(one, facts) for one in logs]
-    facts["rank_from"] = RANK_FROM_WORDS
+    facts["rank_from"] = FROM_WORDS
     return [_of_rank(_with_facts(one, facts), said.rank) for one in logs]
 
 
@@ -162,7 +159,7 @@ def _of_rank(one: Parsed, rank: int) -> Parsed:
 def epochs_table(rank: int, number: Ints, begin: Ints, end: Ints) -> pa.Table:
     """Make the intervals of a rank's epochs from columns like those of ``Epoch``."""
     # Arrow would copy one of its arrays value by value.
-    kind = pa.repeat(pa.scalar("epoch", _INTERVALS.field("kind").type), len(number))
+    kind = pa.repeat(pa.scalar("epoch", INTERVAL_ROWS.field("kind").type), len(number))
     return _table_of(np.full(len(number), rank), kind, number, begin, end)
 
 
@@ -188,10 +185,11 @@ def windows_table(
     """
     count = len(step)
     known = {"epoch": epoch, "data": data}
-    kind = pa.repeat(pa.scalar("window", _INTERVALS.field("kind").type), count)
+    kind = pa.repeat(pa.scalar("window", INTERVAL_ROWS.field("kind").type), count)
     columns = {"rank": np.full(count, rank), "kind": kind, "step": step, "steps": steps}
     columns |= {"generation": np.zeros(count, np.int64), "begin": begin, "end": end}
-    return _filled(columns | {name: own for name, own in known.items() if own is not None}, count)
+    columns |= {name: own for name, own in known.items() if own is not None}
+    return table_of(INTERVAL_ROWS, columns)
 
 
 def _rows(rank: int, epochs: Sequence[Epoch]) -> list[_Row]:
@@ -200,18 +198,13 @@ def _rows(rank: int, epochs: Sequence[Epoch]) -> list[_Row]:
 
 def _table(rows: Sequence[_Row]) -> pa.Table:
     # As columns: some logs have an epoch on every line.
-    return _table_of(*zip(*rows, strict=True)) if rows else _no_rows(_INTERVALS)
+    return _table_of(*zip(*rows, strict=True)) if rows else _no_rows(INTERVAL_ROWS)
 
 
 def _table_of(rank: Any, kind: Any, epoch: Any, begin: Any, end: Any) -> pa.Table:
     count = len(rank)
     columns = {"generation": np.zeros(count, np.int64), "rank": rank, "kind": kind}
-    return _filled(columns | {"epoch": epoch, "begin": begin, "end": end}, count)
-
-
-def _filled(columns: Mapping[str, Any], count: int) -> pa.Table:
-    nulls = {one.name: pa.nulls(count, one.type) for one in _INTERVALS if one.name not in columns}
-    return pa.table({**columns, **nulls}).select(_INTERVALS.names).cast(_INTERVALS)
+    return table_of(INTERVAL_ROWS, columns | {"epoch": epoch, "begin": begin, "end": end})
 
 
 @cache
@@ -315,7 +308,7 @@ def _families(found: Iterable[tuple[str, Parsed]]) -> dict[str, str]:
     members: dict[tuple[str, object], dict[int, str]] = defaultdict(dict)
     shared: set[tuple[str, object]] = set()
     for where, log in found:
-        if log.log.facts.get("rank_from") != RANK_FROM_WORDS:
+        if log.log.facts.get("rank_from") != FROM_WORDS:
             continue
         for place in _without_a_number(where):
             family = place, log.log.facts.get("size")

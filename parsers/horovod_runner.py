@@ -19,8 +19,9 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import Epoch, clock_facts, epochs_log, in_one_file, rank_in
+from .epochs_only import Epoch, clock_facts, epochs_log, in_one_file
 from .launcher_output import LineFilter, rank_lines
+from .rank_names import rank_in
 from .timestamps import read_moment
 
 KNOWN_FROM = "what HorovodRunner's LogCallback logged"

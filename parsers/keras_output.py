@@ -33,12 +33,12 @@ from .epochs_only import (
     clock_facts,
     epochs_log,
     in_one_file,
-    rank_in,
     rounded_to,
     with_epochs,
 )
 from .keras_lines import EPOCH_LINES, IN_PROGRESS
 from .launcher_output import Line, rank_lines
+from .rank_names import rank_in
 from .timestamps import Timestamp
 
 KNOWN_FROM = "what Keras printed"

@@ -33,11 +33,12 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import clock_facts, epochs_log, epochs_table, in_one_file, rank_in, rounded_to
+from .epochs_only import clock_facts, epochs_log, epochs_table, in_one_file, rounded_to
 from .pattern import Pattern, by_rank, timestamp_at
 from .pattern_columns import Column
 from .printed_steps import UNLABELLED, Meaning, logs_of, with_year_note
-from .printed_steps.epochs import Epochs, epochs_as_printed, epochs_between_lines
+from .printed_steps.epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
+from .rank_names import rank_in
 
 KNOWN_FROM = "lines of the given pattern"
 
@@ -86,7 +87,7 @@ class LinePatternParser(Parser):
 def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Parsed]:
     stamps = [own["ns"][own["timed"]] for own in ranks.values()]
     zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)
-    first = 1 if min(int(own["epoch"].min()) for own in ranks.values()) == 1 else 0
+    first = first_epoch(ranks.values())
     logs: list[Parsed] = []
     for rank, own in ranks.items():
         if "seconds" in own:

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from stallscope.errors import UnknownVersionError, UnreadableError
-from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
+from stallscope.run import Log, Problem
 
 from .base import Contents, Parsed, Parser
 from .machine_lines import MARK, machine_series
+from .tables import INTERVAL_ROWS, STEP_ROWS
 from .world_size import MOST_RANKS
 
 #: The start of the first line.
@@ -334,19 +335,18 @@ def _steps_among(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
         for name in ("data", "ready", "reduced", "end")
     }
     columns |= {"begin": begin, "micro": pc.fill_null(rows["micro"], 1)}
-    return _table(log, rows, columns, STEPS_SCHEMA), outside
+    return _table(log, rows, columns, STEP_ROWS), outside
 
 
 def _table(
     log: Log, rows: pa.Table, columns: dict[str, pa.ChunkedArray], schema: pa.Schema
 ) -> pa.Table:
-    """Return a table of a schema without the number of the log, from columns of it and of the rows."""
+    """Return a table of a schema, from columns of it and of the rows."""
     for name in ("generation", "rank"):
         columns[name] = pa.array(np.full(rows.num_rows, getattr(log, name), np.int32))
-    wanted = pa.schema(list(schema)[1:])
     return pa.table(
-        [columns[name] if name in columns else rows[name] for name in wanted.names], wanted.names
-    ).cast(wanted)
+        [columns[name] if name in columns else rows[name] for name in schema.names], schema.names
+    ).cast(schema)
 
 
 def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:
@@ -373,7 +373,7 @@ def _intervals(log: Log, rows: pa.Table) -> pa.Table:
     begin = _nanoseconds(rows["begin_us"], log.anchor)
     columns = {name: pc.multiply(rows[f"{name}_us"], 1000) for name in ("data", "ready", "reduced")}
     columns |= {"begin": begin, "end": _nanoseconds(rows["end_us"], begin), "steps": rows["micro"]}
-    return _table(log, rows, columns, INTERVALS_SCHEMA)
+    return _table(log, rows, columns, INTERVAL_ROWS)
 
 
 def _nanoseconds(microseconds: pa.ChunkedArray, since: pa.ChunkedArray | int) -> pa.ChunkedArray:

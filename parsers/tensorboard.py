@@ -22,8 +22,9 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import epochs_log, in_one_file, rank_in
+from .epochs_only import epochs_log, in_one_file
 from .mlflow_metrics import Value, epochs_of, first_epoch, times_in
+from .rank_names import rank_in
 
 KNOWN_FROM = "scalars in TensorBoard's event files"
 

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 from stallscope.errors import UnreadableError
 
 from .base import Parsed, Parser
-from .epochs_only import epochs_log, in_one_file, rank_in
+from .epochs_only import epochs_log, in_one_file
 from .launcher_output import LineFilter, rank_lines
+from .rank_names import rank_in
 
 KNOWN_FROM = "what TimeHistory logged"
 

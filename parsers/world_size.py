@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
 
 #: Programs say it when they start; libraries do so after long summaries.
 HEAD_BYTES = 1 << 20
@@ -29,6 +29,14 @@ _RANK = re.compile(rb"distributed init \(rank (\d{1,6})\)")
 _LETTER = re.compile(rb"[a-z0-9]")
 
 
+#: Where the number of ranks, or a file's rank, is known from.
+FROM_WORDS, FROM_LABELS, FROM_MLPERF = (
+    "what the log says",
+    "ranks of the lines",
+    "MLPerf's metadata",
+)
+
+
 class InWords(NamedTuple):
     """What a log says; None for what it does not say, or says differently in different places."""
 
@@ -47,6 +55,25 @@ def in_words(data: bytes) -> InWords:
             sizes = {size for one in words(form, head) if 0 < (size := int(one[1])) <= MOST_RANKS}
     ranks = {rank for rank, _ in both} or {int(one[1]) for one in words(_RANK, head)}
     return InWords(_only(ranks), _only(sizes))
+
+
+def size_facts(
+    said: int | None, labelled: Collection[int] = (), in_mlperf: int | None = None
+) -> dict[str, Any]:
+    """Return the number of ranks as a fact, with where it is known from; nothing where it is unknown.
+
+    What a program says of itself is trusted most, and MLPerf's metadata least.
+
+    Args:
+        said: the number that a log says in words.
+        labelled: the ranks that have lines.
+        in_mlperf: the number in MLPerf's metadata.
+    """
+    by_labels = max(labelled) + 1 if len(labelled) > 1 else None
+    for size, source in ((said, FROM_WORDS), (by_labels, FROM_LABELS), (in_mlperf, FROM_MLPERF)):
+        if size is not None:
+            return {"size": size, "size_from": source}
+    return {}
 
 
 def words(form: re.Pattern[bytes], head: bytes) -> Iterator[re.Match[bytes]]:

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from stallscope.errors import UnreadableError
-from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
+from stallscope.run import Log, Problem
 
 from ..base import Contents, Parsed, Parser
 from ..blocks import Ints
 from ..rank_names import rank_in
+from ..tables import INTERVAL_ROWS, STEP_ROWS, table_of
 from .spans import SPAN, Trace, trace_in
 from .steps import Between, Steps, epochs_of, steps_of, without_evaluations
 
@@ -119,7 +120,7 @@ def _steps_table(rank: int, steps: Steps, epochs: Between) -> pa.Table:
         "end": steps.end,
         "micro": np.ones(count, np.int32),
     }
-    return _filled(pa.schema(list(STEPS_SCHEMA)[1:]), columns, count)
+    return table_of(STEP_ROWS, columns)
 
 
 def _epochs(steps: Steps, epochs: Between) -> Ints:
@@ -148,9 +149,4 @@ def _intervals_table(rank: int, steps: Steps, epochs: Between, evaluations: Betw
         "begin": begin,
         "end": np.concatenate([epochs.end, evaluations.end]),
     }
-    return _filled(pa.schema(list(INTERVALS_SCHEMA)[1:]), columns, len(begin))
-
-
-def _filled(schema: pa.Schema, columns: Mapping[str, Any], count: int) -> pa.Table:
-    nulls = {one.name: pa.nulls(count, one.type) for one in schema if one.name not in columns}
-    return pa.table({**columns, **nulls}).select(schema.names).cast(schema)
+    return table_of(INTERVAL_ROWS, columns)

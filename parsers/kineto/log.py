@@ -13,10 +13,11 @@ from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
 from stallscope.errors import UnreadableError
 from stallscope.formatting.lists import counted
-from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Event, Log, Problem
+from stallscope.run import Event, Log, Problem
 
 from ..base import Parsed
-from ..epochs_only import rank_in
+from ..rank_names import rank_in
+from ..tables import INTERVAL_ROWS, STEP_ROWS, table_of
 from ..unpacking import Readable
 from .reader import TraceSpans, read_spans
 from .steps import NO_COLLECTIVES, TracedSteps, steps_of
@@ -29,7 +30,6 @@ _MOST_EVENTS = 200
 # Waiting for collectives in the middle of steps is reported from this part of a step on.
 _WORTH_REPORTING = 0.05
 _TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
-_ROWS, _INTERVALS = (pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA))
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,13 @@ def as_log(trace: Trace) -> Parsed:
         "micro": np.full(count, steps.micro),
         **{name: _with_nulls(getattr(steps, name), trace.base_ns) for name in _TIMESTAMPS},
     }
-    nulls = {one.name: pa.nulls(count, one.type) for one in _ROWS if one.name not in columns}
     whole, size = trace.spans.whole, trace.spans.bytes
     return Parsed(
         # A profiler that traces again, later, writes a further file.
         log=Log(trace.path, trace.rank, 0, int(steps.number[0]), _facts(trace), whole, size),
         run_id="",
-        steps=pa.table(columns | nulls).select(_ROWS.names).cast(_ROWS),
-        intervals=_INTERVALS.empty_table(),
+        steps=table_of(STEP_ROWS, columns),
+        intervals=INTERVAL_ROWS.empty_table(),
     )
 
 
@@ -116,8 +115,9 @@ def _without_reductions(log: Parsed) -> Parsed:
     """Return the log of one of several processes that nothing joins: when they wait is not known."""
     steps, facts = log.steps, dict(log.log.facts)
     for name in ("ready", "reduced"):
-        nulls = pa.nulls(steps.num_rows, _ROWS.field(name).type)
-        steps = steps.set_column(steps.schema.get_field_index(name), _ROWS.field(name), nulls)
+        field = STEP_ROWS.field(name)
+        nulls = pa.nulls(steps.num_rows, field.type)
+        steps = steps.set_column(steps.schema.get_field_index(name), field, nulls)
     facts["stamps"] = {"placed": ["data"], "reason": facts["stamps"]["reason"] or NO_COLLECTIVES}
     return replace(log, log=replace(log.log, facts=facts), steps=steps)
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from ..epochs_only import Epoch
 from .lines import RANKS, START, STEPS, Event, as_whole, events
 
-#: What the number of ranks is known from.
-SIZE_FROM = "MLPerf's metadata"
 # Epochs are numbered by hand: larger numbers are samples.
 _LAST_EPOCH = 100_000
 _SAMPLES = ("train_samples", "train_dataset_size", "preproc_num_train_examples")

@@ -14,18 +14,17 @@ from stallscope.run import Problem
 
 from ..base import Parsed, Parser
 from ..epochs_only import (
-    RANK_FROM_WORDS,
     clock_facts,
     epochs_log,
     in_one_file,
-    rank_in,
     rounded_to,
 )
+from ..rank_names import rank_in
 from ..timestamps import Timestamp
-from ..world_size import in_words
+from ..world_size import FROM_WORDS, in_words, size_facts
 from . import steps
 from .lines import LINE
-from .marks import SIZE_FROM, Fit, Logged, Settings, logged
+from .marks import Fit, Logged, Settings, logged
 
 KNOWN_FROM = "what MLPerf's logger printed"
 
@@ -60,7 +59,7 @@ class MlperfParser(Parser):
         by_path, said = rank_in(path)[0], in_words(data)
         facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, said.size, found.ranks)}
         if None in found.ranks and by_path is None and said.rank is not None:
-            facts["rank_from"] = RANK_FROM_WORDS
+            facts["rank_from"] = FROM_WORDS
         own = by_path if by_path is not None else said.rank or 0
         logs = [
             _log(path, own if rank is None else rank, part, fit, zero, facts, found)
@@ -80,15 +79,8 @@ def _job_facts(
         said: the number of ranks that the log says in words.
         ranks: those that launchers have labelled, and None for lines without labels.
     """
-    facts: dict[str, Any] = {}
     labelled = [rank for rank in ranks if rank is not None]
-    for size, source in (
-        (said, "what the log says"),
-        (max(labelled) + 1 if len(labelled) > 1 else None, "ranks of the lines"),
-        (settings.size, SIZE_FROM),
-    ):
-        if size is not None and "size" not in facts:
-            facts |= {"size": size, "size_from": source}
+    facts = size_facts(said, labelled, settings.size)
     batch = settings.global_batch
     if batch is not None and "size" in facts and batch % facts["size"] == 0:
         facts["batch_size"] = batch // facts["size"]

@@ -185,9 +185,7 @@ def _data_so_far(lines: StepLines) -> Floats | None:
     if mean is not None or data is None:
         return mean
     steps = lines.in_means - np.where(lines.begins, 0, np.roll(lines.in_means, 1))
-    total = np.cumsum(data * steps)
-    before = (total - data * steps)[lines.begins]
-    return np.asarray((total - before[np.cumsum(lines.begins) - 1]) / lines.in_means)
+    return np.asarray(lines.sums(data * steps) / lines.in_means)
 
 
 def _joined(lines: StepLines, mean: _Times, half_s: float) -> list[int]:
@@ -195,14 +193,13 @@ def _joined(lines: StepLines, mean: _Times, half_s: float) -> list[int]:
     _, step_s, half = _differences_at(lines, mean.seconds, half_s, np.arange(len(lines)))
     joined = math.ceil(float(np.median(half)) / max(_PRECISE * float(np.median(step_s)), 1e-12))
     # Single lines that are rounded that much may say too little of the typical step.
-    most = len(lines) // (_FEWEST * int(lines.begins.sum()))
+    most = len(lines) // (_FEWEST * len(lines.starts))
     return [one for one in (joined, 2 * joined) if one <= most]
 
 
 def _every(lines: StepLines, joined: int) -> Ints:
     """Return every so many lines since steps began from the start."""
-    starts = np.flatnonzero(lines.begins)
-    place = np.arange(len(lines)) - starts[np.cumsum(lines.begins) - 1]
+    place = np.arange(len(lines)) - lines.starts[lines.piece]
     return np.flatnonzero(place % joined == joined - 1)
 
 
@@ -210,7 +207,7 @@ def _differences_at(
     lines: StepLines, mean: Floats, half_s: float, at: Ints
 ) -> tuple[Ints, Floats, Floats]:
     """Return the steps of windows that end at these lines, their means, and the half widths of these."""
-    counted, piece = lines.in_means, np.cumsum(lines.begins)[at]
+    counted, piece = lines.in_means, lines.piece[at]
     sums = (mean * counted)[at]
     goes_on = np.append(False, piece[1:] == piece[:-1])[: len(at)]
     before = np.where(goes_on, np.roll(counted[at], 1), 0)
@@ -221,8 +218,7 @@ def _differences_at(
 
 def _sums(lines: StepLines, mean: Floats) -> float:
     """Return the mean over all steps, from the last means before steps begin again."""
-    lasts = np.append(np.flatnonzero(lines.begins)[1:], len(lines)) - 1
-    return float(np.average(mean[lasts], weights=lines.in_means[lasts]))
+    return float(np.average(mean[lines.lasts], weights=lines.in_means[lines.lasts]))
 
 
 def half_unit(values: Floats) -> float:

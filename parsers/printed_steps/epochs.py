@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,12 @@ class Epochs(NamedTuple):
     end: Ints
     #: Half of what their durations are rounded to, milliseconds.
     half_ms: float
+
+
+def first_epoch(columns: Iterable[Mapping[str, Column]]) -> int:
+    """Return the number of the first epoch in lines: programs count from 0 or from 1."""
+    lowest = min((int(own["epoch"].min()) for own in columns if "epoch" in own), default=0)
+    return 1 if lowest == 1 else 0
 
 
 def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:

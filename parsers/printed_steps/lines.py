@@ -37,18 +37,35 @@ class StepLines:
         return self.columns.get(name)
 
     @cached_property
+    def piece(self) -> Ints:
+        """Number the pieces of the log in which steps count up from the start."""
+        return pieces(self.begins)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Return the first line of each piece."""
+        return np.flatnonzero(self.begins)
+
+    @cached_property
+    def lasts(self) -> Ints:
+        """Return the last line of each piece."""
+        return np.append(self.starts[1:], len(self)) - 1
+
+    def sums(self, values: Column) -> Column:
+        """Add up values since steps began from the start."""
+        total = np.cumsum(values)
+        return np.asarray(total - (total - values)[self.starts][self.piece])
+
+    @cached_property
     def counted(self) -> Ints:
         """Count the steps that lines have been about since steps began from the start."""
-        total = np.cumsum(self.since)
-        starts = np.flatnonzero(self.begins)
-        before = total[starts] - self.since[starts]
-        return np.asarray(total - before[np.cumsum(self.begins) - 1])
+        return self.sums(self.since)
 
     @cached_property
     def in_means(self) -> Ints:
         """Count the steps that means so far are of."""
-        left_out = np.minimum(self.untimed, self.counted[self.begins] - 1)
-        return np.asarray(self.counted - left_out[np.cumsum(self.begins) - 1])
+        left_out = np.minimum(self.untimed, self.counted[self.starts] - 1)
+        return np.asarray(self.counted - left_out[self.piece])
 
     @property
     def stamps_ns(self) -> Ints | None:
@@ -127,4 +144,9 @@ def _over_the_job(columns: Mapping[str, Column], begins: Bools, so_far: Ints) ->
     if "steps" in columns:
         lengths = np.maximum(lengths, columns["steps"][lasts])
     offsets = np.cumsum(lengths) - lengths
-    return np.asarray(offsets[np.cumsum(begins) - 1] + so_far - 1)
+    return np.asarray(offsets[pieces(begins)] + so_far - 1)
+
+
+def pieces(begins: Bools) -> Ints:
+    """Number the pieces that begin at marked lines."""
+    return np.cumsum(begins) - 1

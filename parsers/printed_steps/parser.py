@@ -15,21 +15,20 @@ from stallscope.run import Problem
 
 from ..base import Parsed, Parser
 from ..epochs_only import (
-    RANK_FROM_WORDS,
     clock_facts,
     epochs_log,
     epochs_table,
     in_one_file,
-    rank_in,
     windows_table,
 )
 from ..mlperf.completing import completed
-from ..mlperf.marks import SIZE_FROM, logged
+from ..mlperf.marks import logged
 from ..pattern import Pattern, by_rank, first_in, timestamp_at, year_note
 from ..pattern_columns import Column
-from ..world_size import in_words
+from ..rank_names import rank_in
+from ..world_size import FROM_WORDS, in_words, size_facts
 from .durations import Durations, Value, durations
-from .epochs import Epochs, epochs_as_printed, epochs_between_lines
+from .epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
 from .lines import StepLines, step_lines
 from .printed_settings import PrintedSettings, printed_settings
 from .rates import RateOf, RateSamples, rate_samples
@@ -138,7 +137,7 @@ def logs_of(
         **ranks.facts,
     }
     if ranks.size is None and settings.ranks is not None:
-        known |= {"size": settings.ranks, "size_from": "what the log says"}
+        known |= size_facts(settings.ranks)
     facts = {name: value for name, value in known.items() if value is not None}
     took = {} if epochs is None else ranks.split(epochs)
     first, *others = (
@@ -168,12 +167,12 @@ def _log(
 ) -> Parsed:
     samples = rate_samples(lines, settings, meaning.rate_of)
     found = durations(lines, meaning.value, samples.per_step)
-    first_epoch = _first_epoch(lines.columns, epoch_lines or {})
+    first = first_epoch([lines.columns, epoch_lines or {}])
     tables, facts = [], {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
     if found is not None:
         facts |= found.facts
-        tables.append(_windows(path, rank, lines, found, zero, first_epoch))
-    epochs = _epochs(lines, epoch_lines, zero, first_epoch)
+        tables.append(_windows(path, rank, lines, found, zero, first))
+    epochs = _epochs(lines, epoch_lines, zero, first)
     if epochs is not None and len(epochs.number):
         if epochs.end.max() > _LATEST_NS:
             raise UnreadableError(
@@ -184,12 +183,6 @@ def _log(
     problems = [Problem(path, what) for what in _problems(rank, lines, samples, bool(tables))]
     log = epochs_log(path, rank=rank, facts=facts, epochs=(), ended=False, problems=problems)
     return replace(log, intervals=pa.concat_tables(tables)) if tables else log
-
-
-def _first_epoch(*columns: Mapping[str, Column]) -> int:
-    """Return the number of the first epoch: programs count from 0 or from 1."""
-    lowest = min((int(own["epoch"].min()) for own in columns if "epoch" in own), default=0)
-    return 1 if lowest == 1 else 0
 
 
 def _epochs(
@@ -233,23 +226,15 @@ class _Ranks:
         """
         said, by_path = in_words(data), rank_in(path)[0]
         labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != UNLABELLED]
-        size, only = said.size, None
-        facts: dict[str, Any] = {} if size is None else {"size_from": "what the log says"}
-        if len(labelled) > 1:
-            if size is None:
-                size = max(labelled) + 1
-                facts["size_from"] = "ranks of the lines"
-        elif by_path is not None:
+        facts, only = size_facts(said.size, labelled, in_mlperf), None
+        if by_path is not None and len(labelled) < 2:
             # Programs that do not know of the other ranks print 0.
             only = by_path
         elif not labelled:
             only = said.rank or 0
             if said.rank is not None:
-                facts["rank_from"] = RANK_FROM_WORDS
-        if size is None and in_mlperf is not None:
-            size = in_mlperf
-            facts["size_from"] = SIZE_FROM
-        return cls(only, size, facts if size is None else {"size": size, **facts})
+                facts["rank_from"] = FROM_WORDS
+        return cls(only, facts.get("size"), facts)
 
 
 def _clock_facts(lines: StepLines, zero: int) -> dict[str, Any]:
@@ -285,7 +270,7 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
 
 
 def _windows(
-    path: str, rank: int, lines: StepLines, found: Durations, zero: int, first_epoch: int
+    path: str, rank: int, lines: StepLines, found: Durations, zero: int, first: int
 ) -> pa.Table:
     took = np.rint(found.step_s * found.steps * 1e9)
     ends = np.cumsum(took)
@@ -301,7 +286,7 @@ def _windows(
     return windows_table(
         rank,
         step=lines.last_step[found.at] + 1,
-        epoch=None if epoch is None else epoch[found.at] - first_epoch,
+        epoch=None if epoch is None else epoch[found.at] - first,
         begin=end - took.astype(np.int64),
         end=end,
         steps=found.steps,

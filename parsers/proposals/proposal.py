@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from stallscope.errors import UnreadableError, UsageError
 
 from ..base import Parsed
-from ..epochs_only import rank_in
 from ..inspected import Proposal, Span
 from ..line_pattern import LinePatternParser
 from ..pattern import PREFIX, Pattern
 from ..pattern_columns import DURATIONS, Column
+from ..rank_names import rank_in
 from ..summaries import iso
 from .choosing import Choice, choices
 from .kinds import FEWEST_LINES

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .lazy_scipy import fft, scipy_stats
-from .types import Floats
+from .lazy_scipy import fft, ndimage, scipy_stats
+from .types import Bools, Floats
 
 # With fewer independent values, no interval of this kind has its nominal coverage.
 FEWEST_INDEPENDENT = 10
@@ -22,6 +22,8 @@ _ENOUGH_EPISODES = 20
 _ONE_EPISODE = 3
 _FAR_SDS = 6.0
 _MAD_TO_SD = 1.4826
+# A value is unusual above both of these: so many standard deviations, and such a share of the usual one.
+_SLOW_SDS, _SLOW_SHARE = 6.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,18 @@ def robust_sd(values: npt.ArrayLike) -> float:
     """Estimate the standard deviation of normal values from their median absolute deviation."""
     array = np.asarray(values, np.float64)
     return _MAD_TO_SD * float(np.median(np.abs(array - np.median(array)))) if array.size else 0.0
+
+
+def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:
+    """Return how far each value is above the median of those around it, and whether that is unusual.
+
+    Args:
+        values: a series.
+        window: how many values the median is of.
+    """
+    usual = ndimage.median_filter(values, size=window, mode="nearest")
+    over = values - usual
+    return over, over > np.maximum(_SLOW_SDS * robust_sd(over), _SLOW_SHARE * usual)
 
 
 def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:

@@ -22,14 +22,13 @@ from stallscope.parsers.log_records import LogRecordsFormat
 from stallscope.parsers.named import by_name
 from stallscope.parsers.reader import read_file
 from stallscope.parsers.reading import Reading
+from stallscope.parsers.tables import STEP_ROWS
 from stallscope.parsers.timestamps import written_at
 from stallscope.parsers.unpacking import in_utf8, unpacked_whole
-from stallscope.run import STEPS_SCHEMA
 
 from .each import check_shared, each
 from .storage import new_file
 
-_ROWS_SCHEMA = pa.schema(list(STEPS_SCHEMA)[1:])
 # A parser takes a second for this; Spark takes some hundredths of a second per task.
 _BYTES_PER_TASK = 64 << 20
 _FILES_PER_TASK = 64
@@ -85,7 +84,7 @@ def stand_in(fragments: Sequence[tuple[int, Fragment]]) -> pa.Table:
         "generation": [0] * len(with_rows),
     }
     empty = [None] * len(with_rows)
-    return pa.table({name: columns.get(name, empty) for name in _ROWS_SCHEMA.names}, _ROWS_SCHEMA)
+    return pa.table({name: columns.get(name, empty) for name in STEP_ROWS.names}, STEP_ROWS)
 
 
 @dataclass
@@ -273,5 +272,5 @@ def _store_rows(one: Parsed, folder: str) -> RemoteLog:
             pq.write_table(one.steps, file)
         completions = some_completions_of(one.steps)
         fragment = Fragment((path,), rows, one.last_end, one.step_range, completions=completions)
-    empty = _ROWS_SCHEMA.empty_table()
+    empty = STEP_ROWS.empty_table()
     return RemoteLog(one.log, one.run_id, empty, one.intervals, one.problems, fragment=fragment)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stallscope.arrays.lazy_scipy import ndimage
-from stallscope.arrays.stats import robust_sd
+from stallscope.arrays.stats import above_usual
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..advice.input import slow_first_steps
@@ -18,8 +17,6 @@ from ..settings.setup import Setup
 from .finding import Finding
 
 _WINDOW = 51
-_SLOW_SDS = 6.0
-_SLOW_SHARE = 0.2
 _FEWEST_EPOCHS = 3
 _FEWEST_PERIODS = 5
 # The pattern must hold in most epochs and for most slow steps; exceptions are allowed.
@@ -37,10 +34,7 @@ def step_findings(
     yield from map(changed, changes)
     if len(ledger) < _WINDOW:
         return
-    total = ledger.total.astype(np.float64)
-    usual = ndimage.median_filter(total, size=_WINDOW, mode="nearest")
-    over = total - usual
-    slow = over > np.maximum(_SLOW_SDS * robust_sd(over), _SLOW_SHARE * usual)
+    over, slow = above_usual(ledger.total.astype(np.float64), _WINDOW)
     _, first, own = np.unique(ledger.epochs, return_index=True, return_inverse=True)
     positions, place, counts = np.unique(
         ledger.steps - ledger.steps[first][own], return_inverse=True, return_counts=True

@@ -25,7 +25,6 @@ _SIGNIFICANT = 5.5
 _WORTH = 0.05
 _MOST = 10
 _FAR_SDS = 4.0
-_MAD_TO_SD = 1.4826
 # Twice the logarithm of the likelihood ratio that 95 % of changes stay below, with heavy tails as well.
 _LIKELIHOOD_95 = 9.0
 # Logarithms need more than 0.
@@ -117,19 +116,17 @@ def possible_places(times: Floats, begin: int, at: int, end: int) -> tuple[int, 
     series = np.log(np.maximum(times[begin:end], _LEAST))
     own, n = at - begin, end - begin
     rest = np.concatenate([series[:own] - series[:own].mean(), series[own:] - series[own:].mean()])
-    spread = max(_MAD_TO_SD * float(np.median(np.abs(rest))), 1e-12) ** 2
-    spread *= autocorrelation_time(rest)
+    spread = max(robust_sd(rest), 1e-12) ** 2 * autocorrelation_time(rest)
     left = np.arange(1, n)
     sums = np.cumsum(series)
     difference = (sums[-1] - sums[:-1]) / (n - left) - sums[:-1] / left
     explained = difference**2 * left * (n - left) / n
-    near = np.flatnonzero(explained[own - 1] - explained <= _LIKELIHOOD_95 * spread)
+    near = explained[own - 1] - explained <= _LIKELIHOOD_95 * spread
     # Only without a gap: outliers far away explain nothing.
-    apart = np.flatnonzero(np.diff(near) > 1)
-    first = near[apart[near[apart] < own - 1][-1] + 1] if (near[apart] < own - 1).any() else near[0]
-    after = apart[near[apart] >= own - 1]
-    last = near[after[0]] if len(after) else near[-1]
-    return begin + int(first) + 1, begin + int(last) + 1
+    before, after = np.flatnonzero(~near[:own]), np.flatnonzero(~near[own:])
+    first = int(before[-1]) + 2 if len(before) else 1
+    last = own + int(after[0]) if len(after) else n - 1
+    return begin + first, begin + last
 
 
 def _described(ledger: Ledger, total: Floats, begin: int, at: int, end: int) -> ChangePoint:

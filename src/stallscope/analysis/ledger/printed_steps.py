@@ -14,8 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow.compute as pc
 
-from stallscope.arrays.lazy_scipy import ndimage
-from stallscope.arrays.stats import Mean, mean_with_interval, robust_sd
+from stallscope.arrays.stats import Mean, above_usual, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
 
@@ -29,7 +28,6 @@ PRECISION = "single steps, to the microsecond"
 WINDOW = "window"
 # Windows over which a usual value is taken.
 _AROUND = 25
-_SLOW_SDS, _SLOW_SHARE = 6.0, 0.2
 _FEWEST_EPOCHS = 3
 _MOST = 2 / 3
 
@@ -327,9 +325,7 @@ def _slow(whole: RankWindows, steady: Bools) -> tuple[SlowWindows | None, SlowWi
     ms, steps = whole.ms[steady], whole.steps[steady]
     if len(ms) < _AROUND:
         return None, None
-    usual = ndimage.median_filter(ms, size=_AROUND, mode="nearest")
-    over = ms - usual
-    slow = over > np.maximum(_SLOW_SDS * robust_sd(over), _SLOW_SHARE * usual)
+    over, slow = above_usual(ms, _AROUND)
     starts = whole.begins_epoch[steady]
     regular = starts.sum() >= _FEWEST_EPOCHS and slow[starts].mean() >= _MOST
     at_start = slow & starts if regular else np.zeros(len(slow), bool)

@@ -1,0 +1,22 @@
+"""Make the tables of a log: its steps and intervals, without the number that it gets in its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA
+
+#: The rows of a log.
+STEP_ROWS, INTERVAL_ROWS = (
+    pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA)
+)
+
+
+def table_of(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
+    """Make a table of columns of equal length, ``rank`` among them; the others are null."""
+    count = len(columns["rank"])
+    nulls = {one.name: pa.nulls(count, one.type) for one in schema if one.name not in columns}
+    return pa.table({**columns, **nulls}).select(schema.names).cast(schema)
