@@ -45,6 +45,7 @@ _HEAD_BYTES = 16
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SLASHES = re.compile(r"[/\\]")
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError)
+# zipfile raises these for compression that it does not know, and for encrypted members.
 _UNSUPPORTED = (NotImplementedError, RuntimeError)
 
 
@@ -276,6 +277,7 @@ def _in_tar(file: Any) -> Iterator[Member]:
         TarError: if it is damaged; it is, too, if it ends with anything but zeros.
     """
     headers = _Headers(file)
+    # Its types ask for a whole file object; it calls these three methods only.
     with tarfile.open(fileobj=headers, mode="r:") as tar:  # type: ignore[call-overload]
         while (info := tar.next()) is not None:
             # It would keep the descriptions of all members.

@@ -58,8 +58,8 @@ def clock_errors_ms(
 
     Args:
         aligned: the steps, on one clock.
-        clocks: for each rank two readings, each of its own monotonic clock and of its machine's at the
-            same moment, nanoseconds.
+        clocks: two readings of each rank: its own monotonic clock, and its machine's at that moment,
+            nanoseconds.
     """
     known = (aligned.begin != NULL).all(axis=1)
     estimated = aligned.clocks.offset[known][:, aligned.clocks.of_rank].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Times of steps that programs print are read as they were, whoever printed and labelled them."""
+"""Step times that programs print, behind the labels of every launcher, against the true ones."""
 
 from __future__ import annotations
 

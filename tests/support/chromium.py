@@ -20,9 +20,8 @@ _ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # This replaces Playwright's own list: the first line is what it has of pages and of requests that
-    # Chromium sends by itself. The second line's is an address bar with a process of its own, which
-    # every window starts.
+    # This replaces Playwright's own list. The first line repeats it. The second line turns off an
+    # address bar for which each window starts another process.
     "--disable-features="
     "AimEnabled,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,PaintHolding,PreconnectToSearch,ThirdPartyStoragePartitioning,"
     "WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup",
