@@ -16,7 +16,7 @@ class _LazyModule:
         return getattr(importlib.import_module(self._name), name)
 
 
-fft = _LazyModule("scipy.fft")
 ndimage = _LazyModule("scipy.ndimage")
 optimize = _LazyModule("scipy.optimize")
+special = _LazyModule("scipy.special")
 scipy_stats = _LazyModule("scipy.stats")

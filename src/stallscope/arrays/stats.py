@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .lazy_scipy import fft, ndimage, scipy_stats
+from .distributions import chi_square_quantile, student_quantile
+from .lazy_scipy import ndimage
 from .types import Bools, Floats
 
 # With fewer independent values, no interval of this kind has its nominal coverage.
@@ -63,9 +64,10 @@ def autocorrelation_time(series: Floats) -> float:
     variance = float(centred @ centred)
     if n < 4 or variance <= 0:
         return 1.0
-    size = fft.next_fast_len(2 * n, real=True)
-    spectrum = fft.rfft(centred, size)
-    rho = fft.irfft(np.abs(spectrum) ** 2, size)[: n // 2] / variance
+    # The next power of two, for which the transform is fast.
+    size = 1 << (2 * n - 1).bit_length()
+    spectrum = np.fft.rfft(centred, size)
+    rho = np.fft.irfft(np.abs(spectrum) ** 2, size)[: n // 2] / variance
     tau = _initial_positive(rho)
     tau = _initial_positive(np.concatenate([[1.0], rho[1:] + tau / n]))
     return float(np.clip(tau, 1.0, max(1.0, n / 6)))
@@ -89,7 +91,7 @@ def mean_with_interval(series: npt.ArrayLike) -> Mean:
     tau = autocorrelation_time(usual)
     if n / tau < FEWEST_INDEPENDENT:
         return Mean(mean, None)
-    half = scipy_stats.t.ppf(0.975, max(3.0, n / tau - 1)) * np.sqrt(usual.var() * tau / (n - tau))
+    half = student_quantile(0.975, max(3.0, n / tau - 1)) * np.sqrt(usual.var() * tau / (n - tau))
     below, above = _poisson(bursts, episodes)
     return Mean(mean, (mean - float(np.hypot(half, below)), mean + float(np.hypot(half, above))))
 
@@ -140,7 +142,7 @@ def _poisson(part: float, episodes: int) -> tuple[float, float]:
     """
     if not episodes:
         return 0.0, 0.0
-    low = scipy_stats.chi2.ppf(0.025, 2 * episodes) / 2 / episodes
-    high = scipy_stats.chi2.ppf(0.975, 2 * episodes + 2) / 2 / episodes
+    low = chi_square_quantile(0.025, 2 * episodes) / 2 / episodes
+    high = chi_square_quantile(0.975, 2 * episodes + 2) / 2 / episodes
     smaller, larger = part * (1 - low), part * (high - 1)
     return (float(smaller), float(larger)) if part > 0 else (-float(larger), -float(smaller))

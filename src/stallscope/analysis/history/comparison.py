@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.arrays.lazy_scipy import scipy_stats
+from stallscope.arrays.distributions import normal_quantile
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
@@ -39,9 +39,7 @@ _OF_THE_LAUNCH = re.compile(r"_(RANK|SIZE|ADDR|PORT|HOSTNAME|ID|KEY)$")
 # Two in 1,000 equal pairs; up to five in simulations with few, highly correlated steps.
 _BY_CHANCE = 0.002
 # The width of the joint intervals of the step and its entries, relative to 95 % intervals.
-_TOGETHER = float(
-    scipy_stats.norm.ppf(1 - _BY_CHANCE / 2 / (1 + len(ENTRIES))) / scipy_stats.norm.ppf(0.975)
-)
+_TOGETHER = float(normal_quantile(1 - _BY_CHANCE / 2 / (1 + len(ENTRIES))) / normal_quantile(0.975))
 
 
 @dataclass(frozen=True)

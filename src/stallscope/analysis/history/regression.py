@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from stallscope.arrays.distributions import chi_square_quantile, student_quantile, student_tail
 from stallscope.arrays.lazy_scipy import scipy_stats
 from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Floats
@@ -245,7 +246,7 @@ def _best_split(values: Floats) -> tuple[int, float]:
     t = np.sqrt(explained * (n - 2) / scatter)
     splits = np.full(n - 1, 2 * (n - 2))
     splits[-1] = 2
-    p = np.minimum(2 * scipy_stats.t.sf(t, n - 2) * splits, 1.0)
+    p = np.minimum(2 * student_tail(t, n - 2) * splits, 1.0)
     best = int(np.argmax(explained))
     if p[best] > _BY_CHANCE >= p[-1]:
         best = n - 2
@@ -304,7 +305,7 @@ def _changes(one: _Tested, found: Mapping[int, float]) -> Iterator[LastingChange
         before, after = one.values[begin:at], one.values[at:end]
         error = np.sqrt(float(rest @ rest) / free * (1 / len(before) + 1 / len(after)))
         by = float(after.mean() - before.mean())
-        half = float(scipy_stats.t.ppf(0.975, free) * error)
+        half = float(student_quantile(0.975, free) * error)
         yield LastingChange(
             one.runs[at],
             float(before.mean()),
@@ -330,5 +331,5 @@ def _spread(rest: Floats, free: int) -> Mean | None:
     if free < 2:
         return None
     squares = float(rest @ rest)
-    low, high = np.sqrt(squares / scipy_stats.chi2.ppf((0.975, 0.025), free)).tolist()
+    low, high = np.sqrt(squares / chi_square_quantile((0.975, 0.025), free)).tolist()
     return Mean(float(np.sqrt(squares / free)), (low, high))

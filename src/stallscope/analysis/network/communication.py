@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.lazy_scipy import optimize, scipy_stats
+from stallscope.arrays.distributions import normal_quantile, student_quantile
+from stallscope.arrays.lazy_scipy import optimize
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats
 
@@ -125,7 +126,7 @@ class CommunicationModel:
         value = float(row @ np.array([self.latency_ms or 0.0, self.ms_per_byte]))
         if self.covariance is None:
             return Mean(value, None)
-        half = float(scipy_stats.t.ppf(0.975, self.freedom) * np.sqrt(row @ self.covariance @ row))
+        half = float(student_quantile(0.975, self.freedom) * np.sqrt(row @ self.covariance @ row))
         return Mean(value, (max(0.0, value - half), value + half))
 
 
@@ -172,7 +173,7 @@ def _messages(kind: str, ranks: int) -> float:
 def expected_imbalance(ranks: int) -> float:
     """Return how much later than the lower median the last of this many equal ranks is ready, in SDs."""
     order = (np.array([ranks, (ranks + 1) // 2]) - _BLOM) / (ranks + 0.25)
-    last, reference = scipy_stats.norm.ppf(order)
+    last, reference = normal_quantile(order)
     return float(last - reference)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow.compute as pc
 
-from stallscope.arrays.lazy_scipy import scipy_stats
+from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
@@ -190,7 +190,7 @@ def mean_over(means: Sequence[Mean]) -> Mean:
     if len(means) < FEWEST_REPEATS:
         return means[0]
     values = np.array([mean.value for mean in means])
-    half = scipy_stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    half = student_quantile(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     centre = float(values.mean())
     return Mean(centre, (centre - float(half), centre + float(half)))
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.arrays.blocks import Block, LocalMatrix, Matrix, added
-from stallscope.arrays.lazy_scipy import scipy_stats
+from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.partial_sort import smallest_of_few
 from stallscope.arrays.stats import autocorrelation_time, robust_sd
 from stallscope.arrays.types import Bools, Floats, Ints
@@ -168,7 +168,7 @@ def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> LapTe
     excess = means - _median_of_others(means)
     scatter = sigma * np.sqrt(tau / (n * shares)) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
     freedom = 0.6 * (ranks - 1) * (independent - 1)
-    limit = scipy_stats.t.ppf(1 - ALPHA / ranks, freedom)
+    limit = student_quantile(1 - ALPHA / ranks, freedom)
     indifferent = np.log1p(max(indifference(ranks), blind_ns / float(np.exp(step_mean.mean()))))
     slow = (excess - indifferent) > limit * np.maximum(scatter, 1e-12)
     slow &= _stand_out(means)
@@ -261,7 +261,7 @@ def _stand_out(means: Floats) -> Bools:
         return np.ones(ranks, bool)
     if ranks >= _ROBUST_RANKS:
         # A median deviation knows the spread as well as a standard deviation of 0.37 times as many.
-        limit = scipy_stats.t.ppf(1 - ALPHA / ranks, 0.37 * (ranks - 1))
+        limit = student_quantile(1 - ALPHA / ranks, 0.37 * (ranks - 1))
         return np.asarray(means - np.median(means) > limit * robust_sd(means))
     return _outliers(means)
 
@@ -278,7 +278,7 @@ def _outliers(means: Floats) -> Bools:
         rest = means[order[taken:]]
         n = len(rest)
         deviation = (rest[0] - rest.mean()) / max(rest.std(ddof=1), 1e-12)
-        t = scipy_stats.t.ppf(1 - ALPHA / n, n - 2)
+        t = student_quantile(1 - ALPHA / n, n - 2)
         if deviation > (n - 1) * t / np.sqrt(n * (n - 2 + t * t)):
             result[order[: taken + 1]] = True
     return result

@@ -15,7 +15,13 @@ from statistics import NormalDist
 import numpy as np
 
 from stallscope.arrays.blocks import Block, on_all_cores, ranks_of
-from stallscope.arrays.lazy_scipy import optimize, scipy_stats
+from stallscope.arrays.distributions import (
+    binomial_tail,
+    mills_ratio,
+    normal_probability,
+    normal_quantile,
+)
+from stallscope.arrays.lazy_scipy import optimize
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
@@ -95,14 +101,13 @@ class LateCells:
 
         def above(whole: float) -> float:
             z = (whole - limit) / noise
-            ratio = np.exp(scipy_stats.norm.logpdf(z) - scipy_stats.norm.logcdf(z))
-            return float(whole + noise * ratio - mean)
+            return whole + noise * mills_ratio(z) - mean
 
         lowest = limit - 3 * noise
         if above(lowest) >= 0:
             return mean, 1.0
         whole = float(optimize.brentq(above, lowest, mean))
-        seen = float(scipy_stats.norm.cdf((whole - limit) / noise))
+        seen = float(normal_probability((whole - limit) / noise))
         return (whole, seen) if seen >= _LEAST_SEEN else (mean, 1.0)
 
     @property
@@ -166,7 +171,7 @@ class _Usual:
         """Return the nanoseconds above which a stage is late, given its peer's time."""
         if sds is None:
             # Chosen so that chance makes one of the ranks late in one step of a hundred.
-            chance = float(scipy_stats.norm.isf(_CHANCE_PER_STEP / len(self.usual)))
+            chance = float(-normal_quantile(_CHANCE_PER_STEP / len(self.usual)))
             sds = min(_LATE_SDS, chance)
         # This many SDs of the logarithm above the peer; tiny stages vary by large factors.
         above = (np.maximum(peer, 0) + self.smallest) * np.expm1(sds * self.spread)
@@ -238,7 +243,7 @@ def piled_up(episodes: Ints, looks: int = 1) -> tuple[int, ...]:
         most = max(left, key=lambda index: int(episodes[index]))
         total = int(episodes[left].sum())
         share = _HEALTHY_RATIO / (len(left) - 1 + _HEALTHY_RATIO)
-        chance = len(left) * scipy_stats.binom.sf(episodes[most] - 1, total, share)
+        chance = len(left) * binomial_tail(int(episodes[most]) - 1, total, share)
         if episodes[most] < _FEWEST_EPISODES or chance >= ALPHA / looks:
             break
         named.append(most)

@@ -199,9 +199,9 @@ def _ramps(excess: Floats) -> bool:
     if len(excess) < _FEWEST_STEPS_FOR_RAMP:
         return False
     parts = np.array([part.mean() for part in np.array_split(excess, _RAMP_WINDOWS)])
-    trend = scipy_stats.linregress(np.arange(_RAMP_WINDOWS), parts)
-    grown = trend.slope * (_RAMP_WINDOWS - 1)
-    return bool(trend.pvalue < _TREND and grown > parts.mean())
+    windows = np.arange(_RAMP_WINDOWS)
+    grown = np.polyfit(windows, parts, 1)[0] * (_RAMP_WINDOWS - 1)
+    return bool(grown > parts.mean() and scipy_stats.linregress(windows, parts).pvalue < _TREND)
 
 
 def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float | None:
