@@ -66,6 +66,7 @@ ANALYSIS = (
 )
 COLLECTOR = (
     "recorder",
+    "run_names",
     "netcheck",
     "safe_names",
     "sources",

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from stallscope.collector.recorder.format import SUFFIX, header_facts
+from stallscope.collector.run_names import NamedRun, index_of
 from stallscope.errors import NotFoundError, UnreadableError
 
 _LOG_NAME = re.compile(r"rank-(\d+)\.(\d+)\.(\d+)%s" % re.escape(SUFFIX))
 # Facts stand near the start of a log; a first line has some kilobytes.
 _MOST_BYTES = 1 << 20
-_MOST_NAMED = 5
 
 
 class RecordedRun(NamedTuple):
@@ -72,19 +72,12 @@ def find_run(place: str) -> RecordedRun:
             "measure the network alone" % folder
         )
     newest = max(logs, key=lambda log: log.began_wall_ns)
-    run_id = wanted or newest.header["run_id"]
-    own = [log for log in logs if log.header["run_id"] == run_id]
-    if not own:
-        raise NotFoundError(
-            'no such run in %s: "%s"; there is %s' % (folder, wanted, _names_of(logs))
-        )
-    return _described(run_id, own)
-
-
-def _names_of(logs: List[_Log]) -> str:
-    names = sorted({str(log.header["run_id"]) for log in logs})
-    more = ["…"] if len(names) > _MOST_NAMED else []
-    return ", ".join(names[:_MOST_NAMED] + more)
+    run_id = newest.header["run_id"]
+    if wanted:
+        named = {str(log.header["run_id"]): log.header for log in logs}
+        runs = [NamedRun(one, str(header.get("run_name") or one)) for one, header in named.items()]
+        run_id = runs[index_of(wanted, runs, str(folder))].id
+    return _described(run_id, [log for log in logs if log.header["run_id"] == run_id])
 
 
 def _logs_in(folder: Path) -> Iterator[_Log]:

@@ -24,6 +24,7 @@ from stallscope.errors import (
 
 from .base import DEEPEST, Source, SourceFile, reason
 from .chunks import join_chunks
+from .near_names import did_you_mean
 
 # Metadata that changes with a file, by file system; the first that exists counts.
 _VERSIONS = (
@@ -160,7 +161,8 @@ class Files(Source):
         except (FileNotFoundError, NotADirectoryError):
             if has_magic(path):
                 return self._glob(file_system, path)
-            raise NotFoundError(f"{self.where}: no such file or folder") from None
+            near = "" if self._protocol else did_you_mean(self.where)
+            raise NotFoundError(f"{self.where}: no such file or folder{near}") from None
         if info["type"] == "directory" or self._is_placeholder(file_system, path, info):
             return [*self._files_below(file_system, path, PurePosixPath(path))]
         return [self._file(file_system, PurePosixPath(path).name, path, info)]

@@ -40,6 +40,12 @@ class Manifest:
     sha256: str
 
     @property
+    def run_name(self) -> str:
+        """Return the run's name, or its id where the user gave none."""
+        named = (log.get("facts", {}).get("run_name") for log in self.logs)
+        return str(next(filter(None, named), self.run_id))
+
+    @property
     def bytes(self) -> int:
         """Return the size of the run's files."""
         return sum(file.size for file in self.files.values())

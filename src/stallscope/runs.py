@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stallscope.collector.address import where_is
+from stallscope.collector.run_names import NamedRun, index_of
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.mirror import open_mirror, temporary_mirrors
-from stallscope.collector.store.runs import collected_runs, is_collected
+from stallscope.collector.store.runs import collected_folder, collected_runs, is_collected
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
 from stallscope.parsers.progress import ShowProgress, no_progress
@@ -55,8 +55,7 @@ def runs_at(
         return [load_run(path)]
     in_store = collected_runs(path) if path.is_dir() else []
     if in_store:
-        runs = _load_all(in_store, show_progress)
-        return [choose_run(where_is(path), run_id, runs)] if run_id else runs
+        return _load_all([collected_folder(path, run_id)] if run_id else in_store, show_progress)
     found = read(place, read_as=read_as, show_progress=show_progress)
     if repeats and not run_id and not any(run.rows for run in found):
         return found
@@ -110,21 +109,18 @@ def store_of(source: str) -> Path | None:
     return path if path.is_dir() and collected_runs(path) else None
 
 
-def choose_run(place: str, run_id: str, runs: list[Run]) -> Run:
-    """Return a place's newest run, with a problem that names the others, or the run of that id.
+def choose_run(place: str, wanted: str, runs: list[Run]) -> Run:
+    """Return a place's newest run, with a problem that names the others, or the run that is named.
 
     Args:
+        wanted: the run's id, its name, or the start of one; empty for the newest.
         runs: the newest first.
 
     Raises:
-        NotFoundError: if no run has that id.
+        NotFoundError: if it is none of them, or may be several.
     """
-    if run_id:
-        for run in runs:
-            if run.id == run_id:
-                return run
-        ids = ", ".join(run.id for run in runs[:10])
-        raise NotFoundError(f"{place}: there is no run {run_id}; there are {ids}")
+    if wanted:
+        return runs[index_of(wanted, [NamedRun(run.id, run.name) for run in runs], place)]
     newest = runs[0]
     if len(runs) == 1:
         return newest

@@ -226,7 +226,7 @@ def test_a_run_is_removed_with_its_row(stallscope: Commands) -> None:
     ("words", "sentence"),
     [
         (("store",), "store: this is a whole store; name a run: store#RUN_ID"),
-        (("store#nonsense",), "there is no run nonsense; stallscope runs store lists them"),
+        (("store#nonsense",), 'store: no such run: "nonsense"; there are '),
         (("nowhere#slow",), "nowhere: no such folder"),
         (("nowhere",), "this is not a collected run: it has no manifest.json"),
         (("plain",), "this is not a collected run: it has no manifest.json"),

@@ -416,7 +416,7 @@ def test_runs_are_removed(
     assert files_of(url) == set()
     assert [one["id"] for one in json_of(capsys, "runs", url, "--json")] == ["synthetic"]
     for words, says in (
-        ((f"{url}#run-a",), f"{url}: there is no run run-a; stallscope runs {url} lists them"),
+        ((f"{url}#run-a",), f'{url}: no such run: "run-a"; there is synthetic'),
         ((url,), f"{url}: this is a whole store; name a run: {url}#RUN_ID"),
         ((f"{url}-b#run-a",), f"{url}-b#run-a: there are no collected runs"),
     ):

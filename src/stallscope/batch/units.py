@@ -10,8 +10,7 @@ from stallscope.collector.address import where_is
 from stallscope.collector.registry import open_source
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.manifests import read_manifest
-from stallscope.collector.store.runs import collected_runs, is_collected
-from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.collector.store.runs import collected_folder, collected_runs, is_collected
 from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.run import Run
 from stallscope.runs import runs_at
@@ -77,7 +76,11 @@ class Unit:
 
 
 def units_of(source: str) -> list[Unit]:
-    """Return the places of a RUN that ``local_source`` returned: all runs of a store, otherwise one."""
+    """Return the places of a RUN that ``local_source`` returned: all runs of a store, otherwise one.
+
+    Raises:
+        NotFoundError: if the store has no such run.
+    """
     place, _, run_id = source.partition("#")
     path = Path(place)
     if is_collected(path):
@@ -85,12 +88,6 @@ def units_of(source: str) -> list[Unit]:
     folders = collected_runs(path) if path.is_dir() else []
     if not run_id and folders:
         return [Unit(str(folder), collected=True) for folder in folders]
-    named = [folder for folder in folders if _id_of(folder) == run_id]
-    return [Unit(str(named[0]), collected=True)] if named else [Unit(source)]
-
-
-def _id_of(folder: Path) -> str | None:
-    try:
-        return read_manifest(folder).run_id
-    except (NotFoundError, UnreadableError):
-        return None
+    return (
+        [Unit(str(collected_folder(path, run_id)), collected=True)] if folders else [Unit(source)]
+    )

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from stallscope.collector.address import where_is
+from stallscope.collector.run_names import NamedRun, index_of
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, UnwritableError
 
@@ -134,6 +136,19 @@ class Catalogue:
         A user may give the same id to two jobs; they are two runs in two folders.
         """
         return self._select("WHERE id = ? ORDER BY collected_at DESC, folder", (run_id,))
+
+    def choose(self, wanted: str) -> list[Entry]:
+        """Return the run that a user names by its id, its name, or the start of one; see ``find_all``.
+
+        Raises:
+            NotFoundError: if it is none of them, or may be several.
+        """
+        found = self.find_all(wanted)
+        if found:
+            return found
+        statement = "SELECT id, name FROM runs ORDER BY collected_at DESC, folder"
+        runs = self._database.read(lambda rows: [NamedRun(*row) for row in rows.execute(statement)])
+        return self.find_all(runs[index_of(wanted, runs, where_is(self._store))].id)
 
     def same_job(self, job: str, synthetic: bool, ranks: int | None = None) -> list[Entry]:
         """Return the runs of a job, on this number of ranks or any, the newest first."""

@@ -45,7 +45,10 @@ def removable(text: str) -> Removable:
     if not place:
         # An empty variable of a script must not mean the current folder.
         raise UsageError(f"{text!r}: name the store: STORE#RUN_ID")
-    folder = _folder_with_id(Path(place), run_id) if has_id else Path(place)
+    if has_id:
+        run_id, folder = _found(Path(place), run_id)
+    else:
+        folder = Path(place)
     if not folder.name:  # this folder, as a dot
         folder = folder.absolute()
     if folder.is_symlink():
@@ -99,22 +102,19 @@ def _remove_row(store: Path, run: Removable) -> None:
         catalogue.remove(run.manifest.run_id, run.folder.name)
 
 
-def _folder_with_id(store: Path, run_id: str) -> Path:
+def _found(store: Path, wanted: str) -> tuple[str, Path]:
+    """Return the id and the folder of the run that a user names."""
     if not store.is_dir():
         raise NotFoundError(f"{store}: no such folder")
     with Catalogue.open(store) as catalogue:
-        found = [entry.folder for entry in catalogue.find_all(run_id)]
-    if not found:
-        raise NotFoundError(
-            f"{where_is(store)}: there is no run {run_id}; stallscope runs {where_is(store)} lists them"
-        )
+        found = catalogue.choose(wanted)
     if len(found) > 1:
-        folders = ", ".join(where_is(store / name) for name in found)
+        folders = ", ".join(where_is(store / entry.folder) for entry in found)
         raise UsageError(
-            f"{where_is(store)}: several runs have the id {run_id}; name a folder: {folders}"
+            f"{where_is(store)}: several runs have the id {found[0].id}; name a folder: {folders}"
         )
     # The content of the catalogue is untrusted.
-    return store / Path(found[0]).name
+    return found[0].id, store / Path(found[0].folder).name
 
 
 def _refuse_foreign_files(folder: Path, manifest: Manifest) -> None:

@@ -15,7 +15,7 @@ from stallscope.collector.store.runs import is_collected
 from stallscope.dashboard.access import new_token
 from stallscope.dashboard.server import serve
 from stallscope.dashboard.store import CollectedRuns, Experiment, RunStore
-from stallscope.errors import NotFoundError, StallscopeError, UsageError
+from stallscope.errors import StallscopeError, UsageError
 from stallscope.runs import local_source
 
 from . import mlflow_runs
@@ -121,7 +121,7 @@ def _collected(source: str) -> tuple[Path, str | None] | None:
     """Return a collected RUN's store and folder (None: all runs); None if it is not collected.
 
     Raises:
-        NotFoundError: if the store has no run of that id.
+        NotFoundError: if the store has no such run.
     """
     place, _, run_id = source.partition("#")
     path = Path(place)
@@ -132,12 +132,7 @@ def _collected(source: str) -> tuple[Path, str | None] | None:
     if not run_id:
         return path.absolute(), None
     with Catalogue.open(path) as catalogue:
-        entry = catalogue.find(run_id)
-    if entry is None:
-        raise NotFoundError(
-            f"{place}: there is no run {run_id}; stallscope runs {place} lists them"
-        )
-    return path.absolute(), entry.folder
+        return path.absolute(), catalogue.choose(run_id)[0].folder
 
 
 def _default_sources(*, needed: bool) -> list[str]:

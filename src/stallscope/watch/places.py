@@ -9,7 +9,7 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.collector.store.mirror import Mirror
-from stallscope.collector.store.runs import collected_runs, is_collected
+from stallscope.collector.store.runs import collected_folder, collected_runs, is_collected
 from stallscope.parsers import read
 from stallscope.parsers.growing import Growing
 from stallscope.run import Run
@@ -66,8 +66,7 @@ class Place:
             return [RunOnDisk.open(path)]
         folders = collected_runs(path)
         if self._run_id:
-            runs: list[Run] = [RunOnDisk.open(folder) for folder in folders]
-            return [choose_run(self.where, self._run_id, runs)]
+            return [RunOnDisk.open(collected_folder(path, self._run_id))]
         before = self._ended_before or set()
         opened = {folder: RunOnDisk.open(folder) for folder in folders if folder not in before}
         if self._ended_before is None:
