@@ -7,10 +7,13 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from stallscope import __version__
-from stallscope.errors import MissingExtraError, StallscopeError
+from stallscope.errors import MissingExtraError, StallscopeError, UsageError
+
+from .examples import examples_of
 
 #: Sub-commands, each a module of this package, with their descriptions in the overview.
 COMMANDS = {
@@ -28,7 +31,21 @@ COMMANDS = {
     "rm": "remove collected runs from their store",
     "verify": "check collected runs against their checksums",
     "demo": "report on the bundled sample runs, and serve them",
+    "completion": "print a script that completes commands in bash, zsh or fish",
 }
+
+_DOES = "Show where the time of every step of distributed training goes."
+_START = f"""{_DOES}
+
+Start here:
+  stallscope demo                         look at recorded sample runs in the browser
+  stallscope report FOLDER                summarise the logs of a job in the terminal
+  stallscope report FOLDER --format html  write a report with charts
+  stallscope dashboard FOLDER             look at a run in the browser, also while it trains
+  stallscope inspect FILE                 find out what a log has
+
+FOLDER has the logs that the recorder wrote, or the output, Timelines and traces of a job without it.
+stallscope --help lists all commands, stallscope COMMAND --help has examples."""
 
 #: Commands that also read options from a file.
 CONFIGURED = ("report",)
@@ -47,8 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     argv = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if not argv:
+            print(_START)
+            return SUCCESS
         command = importlib.import_module(f"stallscope.cli.{_command_of(argv)}")
-        parser = argparse.ArgumentParser(prog=f"stallscope {argv[0]}", description=command.__doc__)
+        parser = argparse.ArgumentParser(
+            prog=f"stallscope {argv[0]}",
+            description=command.__doc__,
+            epilog=examples_of(argv[0]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         command.add_arguments(parser)
         return int(command.run(_options(parser, argv)))
     except StallscopeError as error:
@@ -81,16 +106,25 @@ def _options(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Names
 
 
 def _command_of(argv: list[str]) -> str:
-    """Return the sub-command; exit for help, the version and usage errors."""
+    """Return the sub-command; exit for help and the version.
+
+    Raises:
+        UsageError: if there is no such command.
+    """
     overview = argparse.ArgumentParser(
         prog="stallscope",
-        description="Show where the time of every step of distributed training goes.",
+        description=_DOES,
         epilog="commands:\n" + "\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     overview.add_argument("--version", action="version", version=f"stallscope {__version__}")
-    overview.add_argument("command", choices=COMMANDS, metavar="command")
-    return str(overview.parse_args(argv[:1]).command)
+    overview.add_argument("command", metavar="command")
+    command = str(overview.parse_args(argv[:1]).command)
+    if command not in COMMANDS:
+        near = get_close_matches(command, COMMANDS, n=1)
+        hint = f'did you mean "{near[0]}"?' if near else "stallscope --help lists the commands"
+        raise UsageError(f'no such command: "{command}"; {hint}')
+    return command
 
 
 def _fail_by_defect(error: Exception) -> int:

@@ -22,10 +22,6 @@ from stallscope.formatting.plain import plain
 # standard library only.
 from .main import FAILED, SUCCESS
 
-_EXAMPLES = """examples:
-  horovodrun -np 4 stallscope netcheck logs/run-42
-  torchrun --nproc-per-node 4 -m stallscope netcheck logs/run-42
-"""
 # When one rank ends, the launcher ends the others, so that they do not say the same.
 _OTHERS_WAIT_SECONDS = 3.0
 # Starting and joining may take so long, and each measurement longer than predicted.
@@ -33,8 +29,6 @@ _PATIENCE_SECONDS = 120.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _EXAMPLES
     parser.add_argument(
         "logs",
         nargs="?",
