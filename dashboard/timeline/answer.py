@@ -63,7 +63,7 @@ def _per_cell(lanes: Lanes, view: View) -> dict[str, npt.NDArray[Any]]:
         "cellEnd": lanes.end[view.last_step] * _S,
         "firstStep": lanes.steps[view.first_step].astype(np.float64),
         "lastStep": lanes.steps[view.last_step].astype(np.float64),
-        "world": view.world.astype(np.int32),
+        "generation": view.generation.astype(np.int32),
         "epoch": lanes.epochs[view.first_step].astype(np.int32),
         "total": view.total,
         "allreduce": view.allreduce,

@@ -1,6 +1,6 @@
 """Convert wall time to positions on the timeline's axis.
 
-The axis follows the clock of one log per world; events and metrics have the wall clocks of their
+The axis follows the clock of one log per generation; events and metrics have the wall clocks of their
 writers. Positions are as accurate as these clocks agree.
 """
 
@@ -28,7 +28,7 @@ class Axis:
     @classmethod
     def of(cls, run: Run, lanes: Lanes) -> Axis | None:
         """Return the axis; None if a log has no wall clock, or has several unrelated ones."""
-        ends = [reduced_at(run, world.ledger, world.number) for world in lanes.worlds]
+        ends = [reduced_at(run, one.ledger, one.number) for one in lanes.generations]
         known = [one for one in ends if one is not None]
         if len(known) < len(ends):
             return None

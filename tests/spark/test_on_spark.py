@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.generations import GROWN_AND_SHRUNK, write_generations
 from support.machines import began_ms, history, write_metrics
 from support.spark import equal, need_spark, run_on_spark
 from support.step_logs import Job, run_of_job, write_job
-from support.worlds import GROWN_AND_SHRUNK, write_worlds
 
 from stallscope.catalogue import Catalogue
 from stallscope.catalogue.checking import check_run
@@ -104,8 +104,8 @@ def attempts(folder: Path) -> None:
 
 
 def elastic(folder: Path) -> None:
-    """A host joins and another one is lost; no two processes count their worlds alike."""
-    write_worlds(folder, GROWN_AND_SHRUNK)
+    """A host joins and another one is lost; no two processes count their generations alike."""
+    write_generations(folder, GROWN_AND_SHRUNK)
 
 
 def printed(folder: Path) -> None:
@@ -166,7 +166,7 @@ def outcomes(
     commands["half"] = collecting(folder, "merged", "first")
     commands["merged"] = collecting(folder, "merged")
     later = folder / "later" / "logs"
-    write_worlds(later, GROWN_AND_SHRUNK)
+    write_generations(later, GROWN_AND_SHRUNK)
     earlier = folder / "later" / "first"
     shutil.copytree(later, earlier)
     for path in earlier.glob("rank*"):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.generation_summary import GenerationSummary
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.analysis.views.one_step import OneStep, RankInStep
-from stallscope.analysis.worlds import WorldSummary
 from stallscope.formatting.numbers import Interval, finite
 from stallscope.formatting.sums import SumColumn
 
@@ -30,8 +30,8 @@ class StepFigures:
     waits: SumColumn
 
     @classmethod
-    def of(cls, analysis: Analysis | WorldSummary) -> StepFigures | None:
-        """Round a run's or a world's ledgers to the digits of its step. None without stages."""
+    def of(cls, analysis: Analysis | GenerationSummary) -> StepFigures | None:
+        """Round a run's or a generation's ledgers to the digits of its step. None without stages."""
         step = analysis.step
         if step is None or not analysis.by_cause:
             return None
@@ -110,11 +110,11 @@ class StepFigures:
         return self.causes.scale.unit
 
 
-def _causes(analysis: Analysis | WorldSummary) -> list[float]:
+def _causes(analysis: Analysis | GenerationSummary) -> list[float]:
     return [entry.ms for entry in analysis.by_cause]
 
 
-def _waits(analysis: Analysis | WorldSummary) -> list[float]:
+def _waits(analysis: Analysis | GenerationSummary) -> list[float]:
     return [entry.waiting_ms or 0.0 for entry in analysis.by_cause if entry.name in STAGES]
 
 
@@ -125,7 +125,7 @@ class OneStepFigures:
     step: OneStep
     #: Both ledgers of this step.
     own: StepFigures
-    #: The ledgers of its world's mean step; None without steady steps.
+    #: The ledgers of its generation's mean step; None without steady steps.
     usual: StepFigures | None
 
     @classmethod
@@ -135,8 +135,8 @@ class OneStepFigures:
         last, reference = ranks[step.last], ranks[step.reference]
         parts = [getattr(last, name) for name in STAGES] + [step.allreduce]
         waits = [getattr(last, name) - getattr(reference, name) for name in STAGES]
-        worlds = {world.number: world for world in analysis.worlds}
-        usual = StepFigures.of(worlds.get(step.generation, analysis))
+        by_number = {one.number: one for one in analysis.generations}
+        usual = StepFigures.of(by_number.get(step.generation, analysis))
         digits = SumColumn.of(parts, step.total) if usual is None else usual.causes
         return cls(step, StepFigures(*digits.with_shares(parts, waits)), usual)
 

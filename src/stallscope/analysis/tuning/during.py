@@ -82,7 +82,7 @@ def steps_of(
 
 
 def _steady(analysis: Analysis) -> tuple[Ints, Ints]:
-    """Return the steady steps, counted from the first of the last world, and their times."""
+    """Return the steady steps, counted from the first of the last generation, and their times."""
     ledger = analysis.steady
     if ledger is None:
         none = np.zeros(0, np.int64)

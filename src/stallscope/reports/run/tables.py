@@ -441,8 +441,8 @@ def clock(rank: RankSummary) -> str:
 
 
 def generations_table(analysis: Analysis) -> Table | None:
-    """Return the worlds of a run whose ranks changed, one after the other; None for a single world."""
-    found = analysis.worlds
+    """Return the generations of a run whose ranks changed, one after the other; None for one."""
+    found = analysis.generations
     if len(found) < 2:
         return None
     return Table.of(
