@@ -274,8 +274,8 @@ class _Inspector:
             return replace(seen, used=seen.path in used)
         if seen.sure is None:
             return seen
-        beside = _without_place(one for one in self._reported if one.where == seen.path)
-        return replace(seen, notes=tuple(dict.fromkeys((*seen.notes, *beside))))
+        reported = _without_place(one for one in self._reported if one.where == seen.path)
+        return replace(seen, notes=tuple(dict.fromkeys((*seen.notes, *reported))))
 
 
 def _whole_lines(data: bytes) -> bytes:

@@ -20,7 +20,7 @@ from stallscope.run import (
 
 from .base import Contents, Format, Parsed, Parser
 from .companion_records import with_events, with_input_times, with_network_checks, with_series
-from .epochs_only import as_runs, beside_steps, named_by_place, with_words
+from .epochs_only import as_runs, named_by_place, unused_epoch_logs, with_words
 from .flight_recorder import Compared, Dump, compare
 from .grouping import group
 from .kineto import of_one_run
@@ -176,11 +176,11 @@ class Reading:
         compared = compare(self.dumps)
         self.problems += compared.problems
         if parsed:
-            self.problems += beside_steps(self.epochs_only)
+            self.problems += unused_epoch_logs(self.epochs_only)
             self.events += [event for _, trace in self.traces for event in trace.events]
         elif self.traces:
             parsed = self._traced()
-            self.problems += beside_steps(self.epochs_only)
+            self.problems += unused_epoch_logs(self.epochs_only)
         elif self.epochs_only:
             try:
                 parsed = as_runs(self.epochs_only)

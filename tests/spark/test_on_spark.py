@@ -198,7 +198,7 @@ def outcomes(
     told = json.loads((folder / "outcomes.json").read_text())
     assert told["there"]
     return {
-        name: beside(words, one)
+        name: on_both(words, one)
         for (name, words), one in zip(commands.items(), told["commands"], strict=True)
     }
 
@@ -232,7 +232,7 @@ def collecting(folder: Path, case: str, logs: str = "logs") -> list[str]:
     return ["collect", str(folder / case / logs), "--to", str(folder / case / "spark")]
 
 
-def beside(words: Sequence[str], told: dict[str, Any]) -> Outcome:
+def on_both(words: Sequence[str], told: dict[str, Any]) -> Outcome:
     """The same on one machine."""
     if words[0] == "report":
         said = io.StringIO()

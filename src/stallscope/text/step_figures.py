@@ -38,7 +38,7 @@ class StepFigures:
         digits = SumColumn.of(_causes(analysis), step.mean, step.ci95)
         return cls(*digits.with_shares(_causes(analysis), _waits(analysis)))
 
-    def beside(self, other: Analysis | None) -> StepFigures | None:
+    def in_same_digits(self, other: Analysis | None) -> StepFigures | None:
         """Round another run's ledgers to these digits. None without its stages."""
         if other is None or other.step is None or not other.by_cause:
             return None
@@ -50,7 +50,7 @@ class StepFigures:
     ) -> tuple[StepFigures, StepFigures] | None:
         """Round two runs' ledgers to the digits of the first one's step. None without both."""
         own = cls.of(first)
-        other = None if own is None else own.beside(second)
+        other = None if own is None else own.in_same_digits(second)
         return None if own is None or other is None else (own, other)
 
     @property
@@ -76,7 +76,7 @@ class StepFigures:
 
     def rounded(self, ms: float) -> float:
         """Round any other milliseconds, such as another run's step, to these digits."""
-        return self.causes.beside([ms]).total
+        return self.causes.in_same_digits([ms]).total
 
     def scale_loss(self, analysis: Analysis) -> float | None:
         """Return how much longer the baseline's step is than on one rank. None without both."""
@@ -98,7 +98,7 @@ class StepFigures:
     def of_parts(self, parts: Sequence[float]) -> SumColumn:
         """Round milliseconds per name of RANK_PARTS, the last of which all ranks share."""
         allreduce = self.part("allreduce")
-        own = self.causes.beside([*parts[:-1], allreduce / self.causes.scale.factor])
+        own = self.causes.in_same_digits([*parts[:-1], allreduce / self.causes.scale.factor])
         return self.causes.of_rounded([*own.parts[:-1], allreduce])
 
     def text(self, value: float, ci95: Interval | None = None) -> str:
@@ -164,7 +164,7 @@ class OneStepFigures:
         # The difference is less than a digit: the largest part shows it least.
         off = (causes.total - allreduce) / causes.scale.factor - sum(parts)
         parts[parts.index(max(parts))] += off
-        return causes.of_rounded([*causes.beside(parts).parts, allreduce])
+        return causes.of_rounded([*causes.in_same_digits(parts).parts, allreduce])
 
     def late(self, rank: RankInStep) -> str:
         """Write how much later a rank is than the reference rank, with a sign, without unit."""

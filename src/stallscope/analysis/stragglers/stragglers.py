@@ -171,12 +171,12 @@ def _excess(
     The excess over their peers' stages is given for the measured steps.
     """
     own = np.array(ranks, np.int64), np.array(peers, np.int64)
-    there, excess = ledger.cells.gathered(_beside_peers, *own)
+    there, excess = ledger.cells.gathered(_excess_over_peers, *own)
     there = there if there.any() else ~there
     return there, {stage: one[there] for stage, one in zip(STAGES, excess, strict=True)}
 
 
-def _beside_peers(block: Block, ranks: Ints, peers: Ints) -> tuple[Bools, Floats]:
+def _excess_over_peers(block: Block, ranks: Ints, peers: Ints) -> tuple[Bools, Floats]:
     """Kernel: whether most of the ranks measured a step, and their excess: stages × steps."""
     means = [[block.of(stage, own).mean(axis=1) for stage in STAGES] for own in (ranks, peers)]
     there = block.of("measured", ranks).mean(axis=1) > 0.5

@@ -140,7 +140,7 @@ def _add_groups(chart: HeatMap, drawn: go.Figure, theme: Theme) -> bool:
         if text_width(text, SMALL) > room or len(text) < min(len(name), 4):
             continue
         named = True
-        beside: dict[str, Any] = {"x": 1, "xref": "paper", "xshift": _MARKS - 4, "xanchor": "left"}
+        side: dict[str, Any] = {"x": 1, "xref": "paper", "xshift": _MARKS - 4, "xanchor": "left"}
         middle = (start + end - 1) / 2
-        add_text(drawn, text, theme.of("ink"), y=middle, textangle=90, **beside)
+        add_text(drawn, text, theme.of("ink"), y=middle, textangle=90, **side)
     return named
