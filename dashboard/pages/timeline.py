@@ -24,7 +24,7 @@ from ..components.tables import data_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
 from ..timeline import add_timeline_route, gauges_of, head, lanes_of, marks, verdicts
-from ..timeline.marks import MOST_MARKS, Mark
+from ..timeline.marks import MOST_MARKS, EventMark
 from .run_page import RunPage, RunRequest
 
 _MOST_JUMPS = 6
@@ -173,7 +173,7 @@ def _limits(analysis: Analysis, lanes: Lanes) -> list[str]:
     return limits
 
 
-def events_card(marks: Sequence[Mark]) -> Any:
+def events_card(marks: Sequence[EventMark]) -> Any:
     """Make a card with all events; None without any."""
     if not marks:
         return None

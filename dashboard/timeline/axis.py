@@ -17,7 +17,7 @@ from stallscope.run import Run
 
 
 @dataclass(frozen=True)
-class Axis:
+class TimeAxis:
     """Wall time of the steps: nanoseconds since 1970."""
 
     lanes: Lanes
@@ -26,7 +26,7 @@ class Axis:
     end: Ints
 
     @classmethod
-    def of(cls, run: Run, lanes: Lanes) -> Axis | None:
+    def of(cls, run: Run, lanes: Lanes) -> TimeAxis | None:
         """Return the axis; None if a log has no wall clock, or has several unrelated ones."""
         ends = [reduced_at(run, one.ledger, one.number) for one in lanes.generations]
         known = [one for one in ends if one is not None]

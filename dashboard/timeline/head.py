@@ -22,7 +22,7 @@ from stallscope.text.generations import generation_sentence
 from ..addresses import root_path, run_address, with_baseline
 from .answer import gaps_between
 from .gauges import Gauge, gauges_head
-from .marks import Mark, marks_head
+from .marks import EventMark, marks_head
 from .positions import end_of, row_names, row_of, start_of
 from .route import ADDRESS
 
@@ -42,7 +42,7 @@ def head(
     run_id: str,
     baseline_id: str | None,
     query: Mapping[str, str],
-    events: Sequence[Mark] = (),
+    events: Sequence[EventMark] = (),
     gauges: Sequence[Gauge] = (),
 ) -> dict[str, Any]:
     """Return the data as JSON; ``query`` defines the first view."""

@@ -12,7 +12,7 @@ from support.generations import GROWN_AND_SHRUNK, Generation, write_generations
 
 from stallscope.analysis import analyse
 from stallscope.analysis.ledger.ledger import Ledger
-from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes, View
+from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes, LanesView
 from stallscope.parsers import read
 
 LONGEST_PAUSE = 10**13
@@ -38,7 +38,7 @@ def lanes(request: pytest.FixtureRequest) -> Lanes:
     return lanes_of(JOBS[request.param])
 
 
-def whole(lanes: Lanes, most_lanes: int = 10_000, most_cells: int = 10_000) -> View:
+def whole(lanes: Lanes, most_lanes: int = 10_000, most_cells: int = 10_000) -> LanesView:
     """Return all of a run."""
     return lanes.view(0, lanes.span, (0, len(lanes.ranks)), most_lanes, most_cells)
 

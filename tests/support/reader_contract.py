@@ -63,9 +63,9 @@ def _timeline(data: bytes) -> int:
     is_timeline(data)
     reader = timeline_reader("some/log", io.BytesIO(data))
     count = 0
-    for batch in reader.batches():
-        assert (batch.activities.begin <= batch.activities.end).all()
-        count += len(batch.activities.begin)
+    for rows in reader.block_rows():
+        assert (rows.activities.begin <= rows.activities.end).all()
+        count += len(rows.activities.begin)
     return count
 
 

@@ -79,7 +79,7 @@ class Generation:
 
 
 @dataclass(frozen=True)
-class Change:
+class PlacedChange:
     """A change point: its generation, and its position in that generation's ledger."""
 
     generation: int
@@ -93,7 +93,7 @@ class ExportedRun:
 
     run: Run
     generations: tuple[Generation, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[PlacedChange, ...]
     selection: Selection
     #: Wall time at 0, nanoseconds since 1970; None if the logs do not show it.
     wall_ns: int | None
@@ -172,7 +172,7 @@ def _one_after_the_other(
     return tuple(placed), wall
 
 
-def _changes(generations: Sequence[Generation]) -> tuple[Change, ...]:
+def _changes(generations: Sequence[Generation]) -> tuple[PlacedChange, ...]:
     """Find change points of the steady steps of generations with the same ranks as the last."""
     ledgers = [generation.ledger for generation in generations]
     kept = same_ranks_as_last([one.aligned for one in generations], ledgers)
@@ -184,7 +184,7 @@ def _changes(generations: Sequence[Generation]) -> tuple[Change, ...]:
     place = {
         int(step): (index, at) for index in kept for at, step in enumerate(ledgers[index].steps)
     }
-    return tuple(Change(*place[point.step], point) for point in change_points(steady))
+    return tuple(PlacedChange(*place[point.step], point) for point in change_points(steady))
 
 
 def _how(generations: Sequence[Generation]) -> str:

@@ -14,7 +14,7 @@ Kind = Literal["holds", "ceased", "completed", "unreadable", "readable"]
 
 
 @dataclass(frozen=True)
-class Event:
+class WatchEvent:
     """Something that has just happened to a run, or to the place of a run."""
 
     kind: Kind

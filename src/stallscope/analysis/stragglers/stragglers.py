@@ -36,7 +36,7 @@ _FEW_LATE_STEPS = 0.25
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundStragglers:
     """All stragglers of a run, the most expensive first."""
 
     stragglers: tuple[Straggler, ...]
@@ -52,7 +52,7 @@ class Found:
 
 def find_stragglers(
     ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float = 0.0
-) -> Found:
+) -> FoundStragglers:
     """Test for stragglers of every kind.
 
     Args:
@@ -84,7 +84,7 @@ def find_stragglers(
         found, late, named_late = _late(*both, healthy, cells, bursting, hosts, test.tau)
         stragglers += found
     too_few = test.too_few_steps and (host_test is None or host_test.too_few_steps)
-    return Found(
+    return FoundStragglers(
         tuple(sorted(stragglers, key=lambda one: one.cost_ms.value, reverse=True)),
         tuple(faulty),
         tuple(healthy),

@@ -27,7 +27,7 @@ from ..generation_summary import GenerationLedger
 from ..ledger.ledger import GAPS, Ledger
 from .lane_sums import LANE_STAGES, Floats32, LaneSums
 
-__all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "View"]
+__all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "LanesView"]
 
 #: Time between steps: time without records, then as in the ledger.
 BETWEEN = ("pause", *GAPS)
@@ -54,7 +54,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class View:
+class LanesView:
     """Lanes × cells of a part of a run; milliseconds, NaN if no rank of a lane measured them."""
 
     steps_per_cell: int
@@ -170,7 +170,7 @@ class Lanes:
 
     def view(
         self, begin: int, end: int, rows: tuple[int, int], most_lanes: int, most_cells: int
-    ) -> View:
+    ) -> LanesView:
         """Return the lanes between two times for some rows.
 
         Args:
@@ -192,7 +192,7 @@ class Lanes:
             np.minimum(first + per_cell, self.starts[at] + steps.stop) - 1
             for first, (at, steps) in zip(first_steps, parts, strict=True)
         ]
-        return View(
+        return LanesView(
             steps_per_cell=per_cell,
             first_step=_joined(first_steps),
             last_step=_joined(last_steps),
@@ -266,7 +266,7 @@ class Lanes:
 
 @dataclass(frozen=True)
 class _Cells:
-    """Cells of one generation: 5 × lanes × cells, lanes × cells, and per cell; see View."""
+    """Cells of one generation: 5 × lanes × cells, lanes × cells, and per cell; see LanesView."""
 
     values: Floats32
     latest: Floats32

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from stallscope.formatting.plain import plain
 
-from ..base import Parts, ReportOptions
+from ..base import ReportOptions, ReportParts
 from ..document import Block, Cell, Code, Findings, KeyFigures, Listing, Section, Table, Text
 
 _NAME = "md"
@@ -19,7 +19,7 @@ _LIVE = re.compile(r"([@#])(?=\w)|(?<=\w)(:)(?=//)|(?<=www)(\.)", re.IGNORECASE)
 _MOST_ROWS = 20
 
 
-def markdown_text(parts: Parts, options: ReportOptions) -> str:
+def markdown_text(parts: ReportParts, options: ReportOptions) -> str:
     """Write the document's sections, one below the other."""
     document = parts.document(_NAME)
     written = [part for section in document.sections for part in _section(section)]

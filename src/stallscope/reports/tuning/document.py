@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from stallscope.analysis.tuning import Compared, TimelineAdvice, Tuned, Tuning
+from stallscope.analysis.tuning import TimelineAdvice, Tuned, Tuning, UntunedRun
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, between, percent, plus_minus, significant
@@ -115,7 +115,7 @@ def _gain(tuned: Tuned) -> Iterator[str]:
     yield "That is one run against another; the next pair may differ by more than the interval says."
 
 
-def _compared(one: Compared, tuned: Tuned) -> str:
+def _compared(one: UntunedRun, tuned: Tuned) -> str:
     settled = tuned.settled_ms
     now = "" if settled is None else amount(settled.value, "ms", settled.ci95)
     text = (
