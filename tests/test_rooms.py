@@ -55,7 +55,6 @@ ANALYSIS = (
     "advice",
     "findings",
     "stopped",
-    "goodput",
     "generation_summary",
     "result",
     "scaling",
@@ -169,4 +168,4 @@ def test_the_root_of_the_package_has_entry_modules_only() -> None:
 
 def test_the_root_of_the_analysis_has_its_pipeline_only() -> None:
     files = {path.stem for path in (FOLDERS["stallscope"] / "analysis").glob("*.py")}
-    assert files == {"__init__", "analyse", "generation_summary", "goodput", "result"}
+    assert files == {"__init__", "analyse", "generation_summary", "result"}

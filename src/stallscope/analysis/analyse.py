@@ -39,7 +39,6 @@ from .generation_summary import (
     repeated_steps,
     run_of_generation,
 )
-from .goodput import goodput
 from .ledger.change_points import ChangePoint, change_points
 from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
 from .ledger.epochs import EpochTimes, epoch_times, samples_of_all_ranks
@@ -56,6 +55,7 @@ from .ledger.figures import (
     throughput_gap,
 )
 from .ledger.generations import Generations
+from .ledger.goodput import goodput
 from .ledger.job_time import JobTime, generation_times, sum_of
 from .ledger.ledger import Ledger
 from .ledger.printed_steps import PRECISION, PrintedSteps, printed_steps

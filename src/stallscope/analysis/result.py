@@ -18,11 +18,11 @@ from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates
 from .gains.what_if import WhatIf
 from .generation_summary import GenerationLedger, GenerationSummary, ledgers_of_generations
-from .goodput import Goodput
 from .ledger.change_points import ChangePoint
 from .ledger.entries import CauseEntry, LedgerEntry
 from .ledger.epochs import EpochTimes
 from .ledger.figures import Coverage, RankSummary, StepTime
+from .ledger.goodput import Goodput
 from .ledger.job_time import JobTime
 from .ledger.ledger import Ledger
 from .ledger.printed_steps import PrintedSteps

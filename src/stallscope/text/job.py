@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.goodput import Goodput
 from stallscope.analysis.ledger.epochs import EpochTime
+from stallscope.analysis.ledger.goodput import Goodput
 from stallscope.analysis.ledger.job_time import PARTS
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate

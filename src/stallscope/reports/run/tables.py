@@ -8,8 +8,8 @@ from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.gains.baseline import Decomposition
-from stallscope.analysis.goodput import Goodput
 from stallscope.analysis.ledger.figures import RankSummary
+from stallscope.analysis.ledger.goodput import Goodput
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import TITLES, entry_title

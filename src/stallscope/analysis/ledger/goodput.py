@@ -9,9 +9,9 @@ import numpy as np
 
 from stallscope.run import Run
 
-from .ledger.generations import Generations
-from .ledger.job_time import PARTS, JobTime, stood_still
-from .ledger.ledger import ENTRIES
+from .generations import Generations
+from .job_time import PARTS, JobTime, stood_still
+from .ledger import ENTRIES
 
 #: The ledger's entries that a step loses; the rest is compute.
 _LOST_IN_STEPS = tuple(name for name in ENTRIES if name != "compute")
