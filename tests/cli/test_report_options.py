@@ -33,11 +33,28 @@ def test_a_condition_that_holds_ends_with_status_1(
     assert main(["report", "fine", "--fail-if", "imbalance.share>20%", "--format", "json"]) == 0
 
 
-def test_an_unknown_condition_does_not_fail_and_is_reported(
-    logs: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("imbalance.share>20%", "the stages of the steps were not measured"),
+        ("gap>10%", "there is no baseline; --baseline names one"),
+        ("what_if.rank:9.speedup>1.1", "the run has no log of rank 9"),
+        ("bottleneck.why=throttled", "the logs have no counters of the machine"),
+    ],
+)
+def test_a_gate_whose_figure_is_missing_ends_with_status_3(
+    logs: Path, capsys: pytest.CaptureFixture[str], condition: str, why: str
 ) -> None:
-    assert main(["report", "blind", "--fail-if", "imbalance.share>20%", "--format", "json"]) == 0
-    assert "--fail-if is undecided in blind: " in capsys.readouterr().err
+    run = "blind" if condition.startswith("imbalance") else "fine"
+    assert main(["report", run, "--fail-if", condition, "--format", "json"]) == 3
+    error = capsys.readouterr().err
+    assert f"--fail-if is undecided in {run}: " in error
+    assert why in error
+
+
+def test_a_condition_that_holds_outranks_a_missing_figure(logs: Path) -> None:
+    words = ["--fail-if", "imbalance.share>20%", "--fail-if", "gap>10%", "--format", "json"]
+    assert main(["report", "slow", *words]) == 1
 
 
 def test_a_condition_is_checked_for_existing_reports_too(

@@ -56,6 +56,8 @@ def check(text: str, analysis: Analysis | None = None) -> Outcome:
         ("bottleneck=='input'", True),
         ('bottleneck!="input"', False),
         ("bottleneck.cause=='input'", True),
+        ("by_cause.input.ms>20", True),
+        ("bottleneck.cause=network or bottleneck.cause=cores", False),
         ("findings.error>0", False),
         ("size==2 and steps.total==300", True),
         ("not size==2 or gap>10%", True),

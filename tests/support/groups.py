@@ -1,8 +1,8 @@
 """The groups of tests that stay on one worker, their order, and a few cases of each.
 
 One worker gets all tests that talk to servers, which start once and mostly wait. Another gets all
-tests that look at pages, as two browsers at a time are slow. Every other file goes to one worker,
-as its tests share fixtures.
+tests that look at pages, as two browsers at a time are slow, and another all that read what one launch
+of ranks recorded. Every other file goes to one worker, as its tests share fixtures.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 #: All tests of a file with one of these are one group: a file with both belongs to the first.
-_TOGETHER = ("services", "browser")
+_TOGETHER = ("services", "browser", "cases")
 #: Folders whose tests start processes: Spark's take minutes.
 _SLOW = ("spark", "cli", "batch")
 

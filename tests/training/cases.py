@@ -249,10 +249,10 @@ def sampled(case: Case) -> Any:
 
 @ranked
 def slow_input(case: Case) -> Any:
-    """Rank 1 waits 20 ms for every batch, and nothing fetches it ahead."""
+    """Rank 1 waits 100 ms for every batch, and nothing fetches it ahead."""
 
     def slowly(labels: Any) -> Any:
-        time.sleep(0.02 * case.rank)
+        time.sleep(0.1 * case.rank)
         return labels
 
     def slow_batch(inputs: Any, labels: Any) -> Any:
@@ -268,10 +268,10 @@ def slow_input(case: Case) -> Any:
 
 @ranked
 def slow_compute(case: Case) -> Any:
-    """Rank 1 computes 20 ms longer."""
+    """Rank 1 computes 100 ms longer."""
 
     def slowly(inputs: Any) -> Any:
-        time.sleep(0.02 * case.rank)
+        time.sleep(0.1 * case.rank)
         return inputs
 
     slow = tf.keras.layers.Lambda(
@@ -1037,10 +1037,10 @@ class Sleeps(tf.keras.callbacks.Callback):
     """Takes time at both ends of a batch, as a callback of the user's may."""
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        time.sleep(0.01)
+        time.sleep(0.05)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
 @ranked

@@ -35,7 +35,7 @@ STEPS = 12
 INPUTS = 8
 CLASSES = 4
 #: Much longer than what a step takes besides, on a busy machine as well.
-SLOW_SECONDS = 0.04
+SLOW_SECONDS = 0.12
 #: Enough for a verdict.
 MANY_STEPS = 40
 

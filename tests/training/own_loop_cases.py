@@ -33,7 +33,7 @@ if RANKED:
 STEPS = 12
 BATCH = 16
 #: Much longer than what a step takes besides, on a busy machine as well.
-SLOW_SECONDS = 0.05
+SLOW_SECONDS = 0.13
 MARK_SECONDS = 0.005
 
 CASES = Cases()

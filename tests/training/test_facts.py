@@ -9,7 +9,7 @@ import pytest
 from training.launching import SECRET
 from training.recorded import Recorded
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
 def test_the_run_is_named_and_belongs_together(recorded: Recorded) -> None:

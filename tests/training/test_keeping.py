@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from training.recorded import Recorded, check_gathered, check_sampled
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
 def test_ranks_that_share_no_folder_gather_their_logs(recorded: Recorded) -> None:

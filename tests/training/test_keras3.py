@@ -12,7 +12,7 @@ from training.recorded import Fit, Recorded, check_steps, fits_of
 from stallscope.analysis import analyse
 from stallscope.parsers import read
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 480.0
 BACKENDS = ("tensorflow", "torch", "jax")
@@ -116,10 +116,10 @@ def test_epochs_validation_and_checkpoints_have_rows_of_their_own(recorded: Reco
 
 
 def test_slow_input_is_input(recorded: Recorded) -> None:
-    # Every batch sleeps 40 ms; what a step computes meanwhile is not waited for.
+    # Every batch sleeps 120 ms; what a step computes meanwhile is not waited for.
     fit = recorded.fit("slow_input")
     waited = fit.median_ms("begin", "data")
-    assert waited + fit.median_ms("data", "end") > 40
+    assert waited + fit.median_ms("data", "end") > 120
     analysis = analyse(recorded.run("slow_input"))
     shares = {entry.name: entry.share for entry in analysis.entries}
     assert shares["input"] > 0.5
@@ -128,7 +128,7 @@ def test_slow_input_is_input(recorded: Recorded) -> None:
 
 def test_a_slow_layer_is_compute(recorded: Recorded) -> None:
     fit = recorded.fit("slow_layer")
-    assert fit.median_ms("data", "ready") > 40
+    assert fit.median_ms("data", "ready") > 120
     analysis = analyse(recorded.run("slow_layer"))
     shares = {entry.name: entry.share for entry in analysis.entries}
     assert shares["compute"] > 0.5
@@ -138,8 +138,8 @@ def test_a_slow_layer_is_compute(recorded: Recorded) -> None:
 def test_what_other_callbacks_do_is_between_the_steps(recorded: Recorded) -> None:
     steps = recorded.fit("slow_callback").steps
     between = steps["begin"].to_numpy()[1:] - steps["end"].to_numpy()[:-1]
-    # Each of them slept 40 ms before the step; the device may still have computed then.
-    assert sorted(between)[len(between) // 2] > 30e6
+    # Each of them slept 120 ms before the step; the device may still have computed then.
+    assert sorted(between)[len(between) // 2] > 90e6
 
 
 def test_data_of_unknown_length_ends_without_a_step(recorded: Recorded) -> None:

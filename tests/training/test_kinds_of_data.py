@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from training.recorded import Recorded, check_ranks_together, check_steps
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_steps_before_the_data_ends_inside_a_call_are_there(recorded: Recorded) 
 
 def test_a_slow_loader_shows_as_input_of_its_rank(recorded: Recorded) -> None:
     fast, slow = recorded.fits("slow_input")
-    assert slow.median_ms("begin", "data") >= 20
-    assert fast.median_ms("begin", "data") < 15
-    assert slow.median_ms("data", "ready") < 15
+    assert slow.median_ms("begin", "data") >= 100
+    assert fast.median_ms("begin", "data") < 80
+    assert slow.median_ms("data", "ready") < 80
     # The other rank waits for it inside the allreduce, and not in any stage of its own.
-    assert fast.median_ms("ready", "reduced") > 10
+    assert fast.median_ms("ready", "reduced") > 50
     check_ranks_together(recorded.run("slow_input"))
 
 
 def test_slow_computing_shows_as_compute_of_its_rank(recorded: Recorded) -> None:
     fast, slow = recorded.fits("slow_compute")
-    assert slow.median_ms("data", "ready") >= 20
-    assert fast.median_ms("data", "ready") < 15
-    assert slow.median_ms("begin", "data") < 15
-    assert fast.median_ms("ready", "reduced") > 10
+    assert slow.median_ms("data", "ready") >= 100
+    assert fast.median_ms("data", "ready") < 80
+    assert slow.median_ms("begin", "data") < 80
+    assert fast.median_ms("ready", "reduced") > 50
     check_ranks_together(recorded.run("slow_compute"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from training.recorded import Recorded, check_ranks_together, check_steps
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 

@@ -153,7 +153,7 @@ def test_the_host_with_the_slow_link_is_in_all_slow_pairs(
     content = result(launched, tmp_path)
     assert content["hosts"] == ["h1", "h2", "h3"]
     assert (content["run_id"], content["gradients"]) == (None, None)
-    # A busy core makes single exchanges slow, and none faster than its link: the fastest of each pair counts.
+    # A busy core makes single exchanges slow, and none faster than its link: the fastest one counts.
     rates = {tuple(pair["hosts"]): fastest(pair) for pair in content["pairs"]}
     slow = [rates[("h1", "h3")], rates[("h2", "h3")]]
     assert all(5 < rate < 80 for rate in slow)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from training.recorded import Fit, Recorded, check_steps
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
 @pytest.mark.parametrize("case", ["sleeper_before", "sleeper_after"])
 def test_time_in_other_callbacks_is_in_no_stage(recorded: Recorded, case: str) -> None:
-    """20 ms a batch, 10 in on_train_batch_begin and 10 in on_train_batch_end."""
+    """100 ms a batch, 50 in on_train_batch_begin and 50 in on_train_batch_end."""
     for fit in recorded.fits(case):
         check_steps(fit, 0, 12)
         between = fit.steps["begin"].to_numpy()[1:] - fit.steps["end"].to_numpy()[:-1]
-        assert between.min() >= 20e6
-        assert fit.median_ms("begin", "data") < 8
-        assert fit.median_ms("data", "ready") < 8
+        assert between.min() >= 100e6
+        assert fit.median_ms("begin", "data") < 50
+        assert fit.median_ms("data", "ready") < 50
     recorded.clean(case)
 
 

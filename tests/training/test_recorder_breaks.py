@@ -7,7 +7,7 @@ from training.recorded import Recorded, check_steps, fits_of
 
 from stallscope.parsers import read
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
 @pytest.mark.parametrize(

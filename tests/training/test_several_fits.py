@@ -7,7 +7,7 @@ from training.recorded import Recorded, check_ranks_together, check_steps, fits_
 
 from stallscope.parsers import read
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
 @pytest.mark.parametrize("case", ["second_fit", "mixed_precision", "optimizer_that_counts_nothing"])

@@ -11,7 +11,7 @@ from stallscope.run import Run
 
 from .recorded import TIMESTAMPS, Recorded
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
 @pytest.fixture(scope="module")

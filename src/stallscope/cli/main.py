@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 for success, 1 if a condition of ``--fail-if`` or ``--when`` held, 2 for bad
-        usage or unreadable input.
+        usage or unreadable input, 3 if a figure of ``--fail-if`` is missing.
     """
     argv = list(sys.argv[1:] if arguments is None else arguments)
     try:

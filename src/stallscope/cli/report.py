@@ -19,6 +19,7 @@ from stallscope.batch.units import Unit, units_of
 from stallscope.batch.worker import ReportResult
 from stallscope.batch.workers import Workers
 from stallscope.collector.store.mirror import temporary_mirrors
+from stallscope.conditions import Outcome
 from stallscope.errors import UsageError
 from stallscope.reports import registry
 from stallscope.runs import local_source, store_of
@@ -31,6 +32,8 @@ from .report_settings import jobs_of, parse_since, settings_of
 
 #: The exit status if a condition of ``--fail-if`` held.
 CONDITION_HELD = 1
+#: The exit status if none held, and a figure of one is missing: a gate does not pass without its data.
+CONDITION_UNDECIDED = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -129,9 +132,9 @@ def _reported(
         _show(batch, done)
     if options.github_summary:
         github.append(_markdown(batch, done))
-    held = _print_notes(batch, done, options)
-    failed = print_failures(message for _, message in batch.failed)
-    return failed or (CONDITION_HELD if held else SUCCESS)
+    _print_notes(batch, done, options)
+    conditions = _print_conditions(batch.checked(done))
+    return print_failures(message for _, message in batch.failed) or conditions
 
 
 def _show(batch: Batch, done: Sequence[ReportResult]) -> None:
@@ -159,8 +162,8 @@ def _markdown(batch: Batch, done: Sequence[ReportResult]) -> str:
     return "".join(one.markdown for one in done)
 
 
-def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.Namespace) -> bool:
-    """Print notes on the batch and its conditions; return whether a condition held."""
+def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.Namespace) -> None:
+    """Print notes on the runs that were left out, and on the reports."""
     if batch.undated:
         left_out = "1 run is" if batch.undated == 1 else f"{batch.undated} runs are"
         print(
@@ -172,13 +175,18 @@ def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.N
     for one in done:
         if one.message:
             print(one.message, file=sys.stderr)
-    held = False
-    for name, outcome in batch.checked(done):
+
+
+def _print_conditions(checked: Sequence[tuple[str, Outcome]]) -> int:
+    """Print the conditions that held or are undecided, by run; return the exit status."""
+    for name, outcome in checked:
         if outcome.held is not False:
             state = "held" if outcome.held else "is undecided"
             print(f"stallscope: --fail-if {state} in {name}: {outcome.says}", file=sys.stderr)
-        held = held or outcome.held is True
-    return held
+    outcomes = {outcome.held for _, outcome in checked}
+    if True in outcomes:
+        return CONDITION_HELD
+    return CONDITION_UNDECIDED if None in outcomes else SUCCESS
 
 
 def _interruption(batch: Batch) -> str:

@@ -9,6 +9,9 @@ from typing import get_args
 from stallscope.analysis import Analysis
 from stallscope.analysis.findings.finding import Severity
 from stallscope.analysis.ledger.job_time import JobTime
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.analysis.why.counted import was_counted
+from stallscope.analysis.why.symptoms import CPU_TIME, SYMPTOMS
 from stallscope.arrays.stats import Mean
 from stallscope.query import find
 from stallscope.query.kinds import Kind
@@ -27,6 +30,8 @@ def figure(path: tuple[str, ...]) -> NamedFigure | None:
     """Return the figure of this name; None if there is none."""
     if len(path) == 3 and path[0] == "what_if":
         return gain_figure(path[1], path[2])
+    if len(path) == 3 and path[0] == "by_cause" and path[1] in CAUSES:
+        path = path[1:]
     return find(_FIGURES, ".".join(path))
 
 
@@ -112,6 +117,15 @@ def _cause(analysis: Analysis, _: str) -> Found:
     return WordValue("none" if cause is None else cause)
 
 
+def _why(analysis: Analysis, _: str) -> Found:
+    reasons = analysis.bottleneck.why
+    if analysis.bottleneck.kind == "insufficient_data":
+        return unmeasured(analysis)
+    if not reasons and not was_counted(analysis.run):
+        return Missing("the logs have no counters of the machine")
+    return WordValue(reasons[0].code if reasons else "none")
+
+
 def _findings(severity: str | None) -> Callable[[Analysis, str], Found]:
     return lambda analysis, _: count(
         sum(severity in (None, one.severity) for one in analysis.findings)
@@ -166,7 +180,8 @@ _VERDICTS = (
     "stopped",
     "insufficient_data",
 )
-_CAUSES = ("input", "compute", "other", "none")
+_CAUSES = ("input", "compute", "other", "network", "cores", "none")
+_REASONS = (*(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)), "none")
 _FIGURES: dict[str, NamedFigure] = {
     "samples_per_second": NamedFigure(Kind.RATE, _throughput),
     "gap": NamedFigure(Kind.SHARE, _gap, of_baseline=False),
@@ -177,6 +192,7 @@ _FIGURES: dict[str, NamedFigure] = {
     **ENTRY_FIGURES,
     "bottleneck": NamedFigure(Kind.TEXT, _verdict, _VERDICTS),
     "bottleneck.cause": NamedFigure(Kind.TEXT, _cause, _CAUSES),
+    "bottleneck.why": NamedFigure(Kind.TEXT, _why, _REASONS),
     **STOPPED_FIGURES,
     "findings": NamedFigure(Kind.NUMBER, _findings(None)),
     **{

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.why.counted import was_counted
 
 TITLE = "Why"
-# Every recorder that counts anything counts this.
-_COUNTED = "process_cpu"
 _NOTHING = (
     "Nothing that the kernel counts (throttling, cores, memory, disk) differs enough from the peers: "
     "the cause is in the program, or in a device."
@@ -18,5 +17,6 @@ def why(analysis: Analysis) -> tuple[str, ...]:
     bottleneck = analysis.bottleneck
     if bottleneck.why:
         return tuple(reason.text for reason in bottleneck.why)
-    counted = any(one.name == _COUNTED for one in analysis.run.series)
-    return (_NOTHING,) if counted and bottleneck.ranks and bottleneck.fault else ()
+    return (
+        (_NOTHING,) if was_counted(analysis.run) and bottleneck.ranks and bottleneck.fault else ()
+    )

@@ -17,6 +17,8 @@ from ..steps.alignment import AlignedSteps
 _MOST_PIECES = 600
 _SECOND = 1_000_000_000
 _SOME = 64
+# Every recorder that counts anything counts this.
+_ALWAYS_COUNTED = "process_cpu"
 #: What tells why a rank is slow.
 QUANTITIES = frozenset(
     {
@@ -36,6 +38,11 @@ QUANTITIES = frozenset(
         "gpu_too_hot",
     }
 )
+
+
+def was_counted(run: Run) -> bool:
+    """Whether a run's logs have what its machines counted."""
+    return any(one.name == _ALWAYS_COUNTED for one in run.series)
 
 
 @dataclass(frozen=True)
