@@ -56,7 +56,7 @@ _PARAMS: dict[str, tuple[str, ...]] = {
     "epochs": ("epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs"),
 }
 
-Kind = Literal["epoch", "step"]
+SeriesKind = Literal["epoch", "step"]
 
 
 class MlflowMetricsParser(Parser):
@@ -232,7 +232,7 @@ def _kind(
     values: Values,
     validated: Mapping[frozenset[int], int],
     params: Mapping[str, str],
-) -> Kind | None:
+) -> SeriesKind | None:
     """Return whether a metric's steps are epochs or steps; None if unknown.
 
     Args:

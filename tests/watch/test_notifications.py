@@ -14,7 +14,7 @@ from support.waiting import PATIENCE_SECONDS, wait_until
 from stallscope.errors import UsageError
 from stallscope.watch import delivery as delivering
 from stallscope.watch.delivery import Delivery
-from stallscope.watch.events import Kind, WatchEvent
+from stallscope.watch.events import EventKind, WatchEvent
 from stallscope.watch.receivers import NotDeliveredError, Receiver, Webhook, receiver_of
 from stallscope.watch.throttle import Throttle
 
@@ -22,7 +22,7 @@ SECRET = "s3cret"
 
 
 def event(
-    text: str, kind: Kind = "holds", condition: str | None = "stopped", run: str = "a"
+    text: str, kind: EventKind = "holds", condition: str | None = "stopped", run: str = "a"
 ) -> WatchEvent:
     at = datetime(2026, 11, 25, 9, tzinfo=UTC)
     return WatchEvent(kind, at, "logs", text, run, run, condition)

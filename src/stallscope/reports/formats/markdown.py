@@ -10,7 +10,17 @@ from urllib.parse import quote
 from stallscope.formatting.plain import plain
 
 from ..base import ReportOptions, ReportParts
-from ..document import Block, Cell, Code, Findings, KeyFigures, Listing, Section, Table, Text
+from ..document import (
+    Cell,
+    Code,
+    DocumentBlock,
+    Findings,
+    KeyFigures,
+    Listing,
+    Section,
+    Table,
+    Text,
+)
 
 _NAME = "md"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")
@@ -113,7 +123,7 @@ def _cell(cell: str) -> str:
     return f"[{text}]({quote(link)})" if link else text
 
 
-_WRITERS: dict[type[Block], Callable[[Any], Iterator[str]]] = {
+_WRITERS: dict[type[DocumentBlock], Callable[[Any], Iterator[str]]] = {
     Text: _text,
     Listing: _listing,
     KeyFigures: _key_figures,

@@ -25,11 +25,11 @@ from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import basis
 
 from ..document import (
-    Block,
     Cell,
     CellBar,
     Chip,
     Document,
+    DocumentBlock,
     Findings,
     Fold,
     KeyFigures,
@@ -170,7 +170,7 @@ def _counted(title: str, table: Table) -> Fold:
     return Fold(f"{title} ({rows:,})", (table,), is_open=rows <= _LONG)
 
 
-def _figures(analysis: Analysis) -> Iterator[Block]:
+def _figures(analysis: Analysis) -> Iterator[DocumentBlock]:
     """Yield all tables of figures, folded."""
     figures = _figures_of_lines(analysis)
     if figures:

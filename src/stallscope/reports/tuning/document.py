@@ -12,9 +12,9 @@ from stallscope.parsers.autotune import Sample
 
 from ..document import (
     NOTHING,
-    Block,
     Code,
     Document,
+    DocumentBlock,
     KeyFigures,
     Listing,
     Section,
@@ -44,7 +44,7 @@ def document(tuning: Tuning, _form: str) -> Document:
 
 
 def _tuned(one: Tuned) -> Iterator[Section]:
-    blocks: list[Block] = [Listing(sentences(one))]
+    blocks: list[DocumentBlock] = [Listing(sentences(one))]
     if one.verdict != "leave" and one.setting is not None:
         blocks.append(Code("\n".join(environment(one))))
         blocks += [Code(text, launcher) for launcher, text in commands(one).items()]
@@ -53,7 +53,7 @@ def _tuned(one: Tuned) -> Iterator[Section]:
 
 
 def _timeline(name: str, says: TimelineAdvice) -> Section:
-    blocks: list[Block] = [KeyFigures.of(timeline_figures(says))]
+    blocks: list[DocumentBlock] = [KeyFigures.of(timeline_figures(says))]
     if says.advice:
         blocks.append(Listing([str(piece) for piece in says.advice], role="steps"))
     if says.no_steps:
