@@ -121,10 +121,10 @@ def report(run: Run, times: dict[str, Taken]) -> None:
 
 def stages(run: Run, times: dict[str, Taken]) -> None:
     """Time the analysis's large stages one by one."""
-    world = _timed("· align", times, lambda: align(run, 0))
-    ledger = _timed("· ledger", times, lambda: build_ledger(world))
+    aligned = _timed("· align", times, lambda: align(run, 0))
+    ledger = _timed("· ledger", times, lambda: build_ledger(aligned))
     steady = ledger.take(~warm_up_steps(ledger))
-    hosts, skew = world.hosts, world.clocks.skew
+    hosts, skew = aligned.hosts, aligned.clocks.skew
     _timed("· intervals and replays", times, lambda: attribute(steady, hosts, None, skew))
     _timed("· change points", times, lambda: change_points(steady))
     _timed("· findings", times, lambda: find(run, has_baseline=False))

@@ -43,7 +43,7 @@ _TABLE = """
 from stallscope.parsers.horovod_timeline import Activities, open_timeline
 begun = time.perf_counter()
 with open_timeline(sys.argv[1]) as reader:
-    found = Activities.joined([batch.activities for batch in reader.batches()])
+    found = Activities.joined([block.activities for block in reader.block_rows()])
 took = time.perf_counter() - begun
 print(json.dumps([took, peak(), len(found)]))
 """

@@ -41,7 +41,7 @@ from scipy import stats
 from two_ranks import ROOT, arguments, folder_for, train, write
 
 from stallscope.parsers import read
-from stallscope.parsers.horovod_timeline import Activities, Batch, TimelineReader, open_timeline
+from stallscope.parsers.horovod_timeline import Activities, BlockRows, TimelineReader, open_timeline
 from stallscope.run import Log, Run
 
 PROGRAM = ROOT / "benchmarks" / "witness_training.py"
@@ -139,7 +139,7 @@ def compare(folder: Path) -> Comparison:
     """
     (run,) = read(str(folder / "logs"))
     with open_timeline(folder / "timeline.json") as timeline:
-        whole = Batch.joined(list(timeline.batches()))
+        whole = BlockRows.joined(list(timeline.block_rows()))
     log = next(log for log in run.logs if log.rank == 0)
     ready_of_all, reduced = _stamps(run)
     ready = ready_of_all[:, 0]
@@ -215,7 +215,7 @@ def _shift(timeline: TimelineReader, log: Log) -> int:
 
 
 def _clocks(
-    timeline: TimelineReader, whole: Batch, to_ours: int, probes: list[tuple[int, int]]
+    timeline: TimelineReader, whole: BlockRows, to_ours: int, probes: list[tuple[int, int]]
 ) -> Clocks:
     """Return the range that the probes allow: each allreduce lies between the readings around it."""
     operations = _named(timeline, whole, _OPERATION)
@@ -231,7 +231,7 @@ def _clocks(
     return Clocks(float(low), float(high))
 
 
-def _named(timeline: TimelineReader, whole: Batch, activity: str) -> Activities:
+def _named(timeline: TimelineReader, whole: BlockRows, activity: str) -> Activities:
     number = timeline.activity_names.index(activity)
     return whole.activities.only(whole.activities.name == number)
 

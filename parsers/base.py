@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays.types import Ints
-from stallscope.collector.store.worlds import completions_of
+from stallscope.collector.store.generations import completions_of
 from stallscope.run import Event, Log, MeasuredInput, NetworkCheck, Problem, Series
 
 if TYPE_CHECKING:

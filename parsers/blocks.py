@@ -35,7 +35,7 @@ class Needle:
         self.text = needle.removeprefix(_DIGIT).removesuffix(_DIGIT)
 
 
-class Block:
+class LineBlock:
     """Lines as an array of bytes."""
 
     def __init__(self, text: bytes) -> None:

@@ -58,7 +58,7 @@ def with_series(runs: Iterable[Run], found: Sequence[tuple[str, Series]]) -> lis
     runs = list(runs)
     for where in dict.fromkeys(series.where for _, series in found):
         own = [one for one in found if one[1].where == where]
-        numbers = _beside(where, runs) or range(len(runs))
+        numbers = _in_same_folder(where, runs) or range(len(runs))
         parts = {at: [_part(runs[at], *one) for one in own] for at in numbers}
         lost = [
             series
@@ -100,7 +100,7 @@ def with_network_checks(runs: Iterable[Run], checks: Sequence[NetworkCheck]) -> 
     runs = list(runs)
     for one in checks:
         own = [number for number, run in enumerate(runs) if run.id == one.run_id]
-        own = own or _beside(one.path, runs)
+        own = own or _in_same_folder(one.path, runs)
         newest = max(own, key=lambda number: _began(runs[number]), default=None)
         if newest is not None:
             run = runs[newest]
@@ -112,7 +112,7 @@ def _with_problem(run: Run, where: str, what: str) -> Run:
     return replace(run, problems=(*run.problems, Problem(where, what)))
 
 
-def _beside(path: str, runs: Sequence[Run]) -> list[int]:
+def _in_same_folder(path: str, runs: Sequence[Run]) -> list[int]:
     """Return the numbers of the runs with logs in a file's folder."""
     folder = path.rpartition("/")[0]
     return [
@@ -155,7 +155,7 @@ def _run_of_events(
     path: str, events: Sequence[Event], runs: Sequence[Run], spans: Sequence[_Span]
 ) -> int | None:
     # Launchers' output often lies a folder above or below.
-    candidates = _beside(path, runs) or list(range(len(runs)))
+    candidates = _in_same_folder(path, runs) or list(range(len(runs)))
     if len(candidates) == 1:
         return candidates[0]
     walls = [event.wall_ns for event in events if event.wall_ns is not None]
@@ -243,12 +243,12 @@ def _run_of_measurement(one: MeasuredInput, runs: Sequence[Run]) -> int | None:
         launches = {log.facts.get("launch") for log in runs[number].logs}
         if one.launch is not None and one.launch in launches:
             return number
-    beside = [
+    candidates = [
         number
-        for number in _beside(one.path, runs)
+        for number in _in_same_folder(one.path, runs)
         if runs[number].size == one.size and not runs[number].synthetic
     ]
-    return max(beside, key=lambda number: _began(runs[number]), default=None)
+    return max(candidates, key=lambda number: _began(runs[number]), default=None)
 
 
 def _began(run: Run) -> int:

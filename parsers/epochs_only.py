@@ -248,7 +248,7 @@ def clock_facts(timestamp: Timestamp | None, zero: int) -> dict[str, Any]:
     return known | local | {"clock": clock, "year_assumed": True}
 
 
-def beside_steps(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
+def unused_epoch_logs(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
     """Report logs of epochs that are not used because logs of steps are there."""
     # MLflow's metrics of a run always lie beside its artifacts: no reason to report them.
     paths = dict.fromkeys(log.log.path for _, log in found if not log.run_id)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
-from stallscope.collector.store.worlds import with_generations, worlds_of
+from stallscope.collector.store.generations import generations_of, with_generations
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
 
 from .base import Parsed
@@ -123,7 +123,7 @@ def _wall(group: list[Parsed]) -> int:
 
 
 def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, ...]) -> Run:
-    group = _in_worlds(group)
+    group = _in_generations(group)
     # Later attempts last: if a step was recorded twice, the last one counts.
     group = sorted(group, key=lambda p: (p.log.generation, p.log.rank, p.log.part, p.log.anchor))
     steps = _stacked([p.steps for p in group], STEPS_SCHEMA)
@@ -135,21 +135,21 @@ def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, .
     return Run(run_id, source, logs, steps, intervals, (*problems, *shared))
 
 
-def _in_worlds(group: list[Parsed]) -> list[Parsed]:
-    """Return the logs with the numbers of their worlds as generations."""
-    found = worlds_of([one.log for one in group], lambda index: group[index].completions())
+def _in_generations(group: list[Parsed]) -> list[Parsed]:
+    """Return the logs, each with the number of its generation."""
+    found = generations_of([one.log for one in group], lambda index: group[index].completions())
     return [
-        one if one.log.generation == world else _of_world(one, world)
-        for one, world in zip(group, found, strict=True)
+        one if one.log.generation == number else _numbered(one, number)
+        for one, number in zip(group, found, strict=True)
     ]
 
 
-def _of_world(one: Parsed, world: int) -> Parsed:
+def _numbered(one: Parsed, number: int) -> Parsed:
     return replace(
         one,
-        log=replace(one.log, generation=world),
-        steps=with_generations(one.steps, np.int32(world)),
-        intervals=with_generations(one.intervals, np.int32(world)),
+        log=replace(one.log, generation=number),
+        steps=with_generations(one.steps, np.int32(number)),
+        intervals=with_generations(one.intervals, np.int32(number)),
     )
 
 

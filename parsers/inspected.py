@@ -9,7 +9,7 @@ Sure = Literal["certain", "likely", "told"]
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """A time span as ISO 8601; without a zone if the zone is unknown."""
 
     begin: str
@@ -37,7 +37,7 @@ class Proposal:
     step_precision_ms: float | None
     #: The mean of the epochs whose end is known.
     epoch_s: float | None
-    span: Span | None
+    span: TimeSpan | None
     #: What it leaves out or takes for granted.
     notes: tuple[str, ...] = ()
 
@@ -57,7 +57,7 @@ class InspectedFile:
     ranks: tuple[int, ...] = ()
     steps: int | None = None
     epochs: int | None = None
-    span: Span | None = None
+    span: TimeSpan | None = None
     precision: str | None = None
     torn_lines: int = 0
     #: Whether its times are used in a run.
@@ -82,7 +82,7 @@ class InspectedRun:
     hosts: int | None
     steps: int | None
     epochs: int | None
-    span: Span | None
+    span: TimeSpan | None
     precision: str
     status: str
     problems: tuple[str, ...]

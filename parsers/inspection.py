@@ -20,7 +20,7 @@ from .archives import with_members
 from .base import Format, Parsed, Parser
 from .event_logs import applications, read_event_log
 from .horovod_timeline import HorovodTimelineFormat
-from .inspected import InspectedFile, InspectedRun, Inspection, Span, Sure
+from .inspected import InspectedFile, InspectedRun, Inspection, Sure, TimeSpan
 from .launcher_output import labels_of, output_by_rank
 from .log_records import LogRecordsFormat
 from .named import by_name
@@ -274,8 +274,8 @@ class _Inspector:
             return replace(seen, used=seen.path in used)
         if seen.sure is None:
             return seen
-        beside = _without_place(one for one in self._reported if one.where == seen.path)
-        return replace(seen, notes=tuple(dict.fromkeys((*seen.notes, *beside))))
+        reported = _without_place(one for one in self._reported if one.where == seen.path)
+        return replace(seen, notes=tuple(dict.fromkeys((*seen.notes, *reported))))
 
 
 def _whole_lines(data: bytes) -> bytes:
@@ -311,7 +311,7 @@ def _with_events(seen: InspectedFile, events: Sequence[Event]) -> InspectedFile:
     kinds = Counter(event.kind.replace("_", " ") for event in events)
     counts = ", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common(_MOST_KINDS))
     walls = [event.wall_ns for event in events if event.wall_ns is not None]
-    span = Span(iso(min(walls)) + "Z", iso(max(walls)) + "Z", True) if walls else None
+    span = TimeSpan(iso(min(walls)) + "Z", iso(max(walls)) + "Z", True) if walls else None
     return replace(
         seen,
         span=seen.span or span,

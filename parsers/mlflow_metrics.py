@@ -56,7 +56,7 @@ _PARAMS: dict[str, tuple[str, ...]] = {
     "epochs": ("epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs"),
 }
 
-Kind = Literal["epoch", "step"]
+SeriesKind = Literal["epoch", "step"]
 
 
 class MlflowMetricsParser(Parser):
@@ -113,7 +113,7 @@ class Value(NamedTuple):
 Values = Sequence[Value]
 
 
-class Found(NamedTuple):
+class MetricTimes(NamedTuple):
     """Times in metrics."""
 
     #: What is known and how well; None where nothing is.
@@ -145,7 +145,7 @@ def _nothing(content: Mapping[str, Any]) -> str:
     )
 
 
-def times_in(metrics: Mapping[str, Values], facts: dict[str, Any]) -> Found:
+def times_in(metrics: Mapping[str, Values], facts: dict[str, Any]) -> MetricTimes:
     """Find epochs and steps in values with their times; ``facts`` gets what else they contain.
 
     Args:
@@ -156,7 +156,7 @@ def times_in(metrics: Mapping[str, Values], facts: dict[str, Any]) -> Found:
 
 def _found(
     metrics: Mapping[str, Values], params: Mapping[str, str], facts: dict[str, Any]
-) -> Found:
+) -> MetricTimes:
     """Find epochs in metrics, and the mean time per step between values."""
     logged = _lightning(metrics.get(_EPOCH, ()))
     if logged is not None:
@@ -177,24 +177,24 @@ def _found(
         fits = _fits(metrics[epochs])
         return _marked(fits, min(fit[0].step for fit in fits), step_facts)
     if mean is not None:
-        return Found({**step_facts, **_about(f"a mean over {mean[1]:,} steps")})
+        return MetricTimes({**step_facts, **_about(f"a mean over {mean[1]:,} steps")})
     unknown = _choice(name for name, kind in kinds.items() if kind is None)
     mean = None if unknown is None else _mean(metrics[unknown])
     if mean is None:
-        return Found(None)
+        return MetricTimes(None)
     precision = (
         f"the mean time between steps of the metric {unknown}; whether they are epochs or steps of "
         "training is not known"
     )
-    return Found({"metric_step_ms": mean[0], **_about(precision)})
+    return MetricTimes({"metric_step_ms": mean[0], **_about(precision)})
 
 
-def _marked(fits: Sequence[Values], base: int, step_facts: Mapping[str, Any]) -> Found:
+def _marked(fits: Sequence[Values], base: int, step_facts: Mapping[str, Any]) -> MetricTimes:
     facts = _about("epochs, to the millisecond") | {
         "epoch_precision_ms": 1.0,
         "clock": "when metrics were logged; when the first epoch began is not known",
     }
-    return Found({**facts, **step_facts}, fits, 1 if base == 1 else 0)
+    return MetricTimes({**facts, **step_facts}, fits, 1 if base == 1 else 0)
 
 
 def _about(precision: str) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _kind(
     values: Values,
     validated: Mapping[frozenset[int], int],
     params: Mapping[str, str],
-) -> Kind | None:
+) -> SeriesKind | None:
     """Return whether a metric's steps are epochs or steps; None if unknown.
 
     Args:

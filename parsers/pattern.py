@@ -13,7 +13,7 @@ import numpy as np
 
 from stallscope.errors import UsageError
 
-from .blocks import Block, Ints
+from .blocks import Ints, LineBlock
 from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, labels_of, line_blocks
 from .pattern_columns import (
     FLOATS,
@@ -22,7 +22,7 @@ from .pattern_columns import (
     MOST_FRACTION_DIGITS,
     MOST_PADDING,
     Column,
-    Part,
+    PatternPart,
     Walk,
     having,
     having_all,
@@ -211,7 +211,7 @@ def _assume_years(columns: Mapping[str, Column]) -> None:
         columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
 
 
-def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
+def _stamps(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
     """Read the timestamps of lines when the pattern has none.
 
     Args:
@@ -274,28 +274,28 @@ def _literal(text: str) -> str:
     return re.sub(r"(?:\\\s|\s)+", r"\\s+", re.escape(text))
 
 
-def _parts(texts: Sequence[str], names: Sequence[str]) -> list[Part]:
+def _parts(texts: Sequence[str], names: Sequence[str]) -> list[PatternPart]:
     """Convert a pattern to the parts that ``Walk`` follows."""
     parts = _parts_of(texts[0])
     for name, text in zip(names, texts[1:], strict=True):
         parts_of_text = _parts_of(text)
         if name:
-            parts.append(Part(name))
+            parts.append(PatternPart(name))
         elif text:
             blank, *rest = parts_of_text
             if blank.kind == "text":
-                parts_of_text = [Part("skip", blank.text), *rest]
+                parts_of_text = [PatternPart("skip", blank.text), *rest]
             elif rest:
-                parts_of_text = [Part("skip", rest[0].text, blank_before=True), *rest[1:]]
+                parts_of_text = [PatternPart("skip", rest[0].text, blank_before=True), *rest[1:]]
             else:
-                parts_of_text = [Part("skip"), blank]
+                parts_of_text = [PatternPart("skip"), blank]
         parts += parts_of_text
     return parts
 
 
-def _parts_of(text: str) -> list[Part]:
+def _parts_of(text: str) -> list[PatternPart]:
     return [
-        Part("blanks") if piece.isspace() else Part("text", piece.encode())
+        PatternPart("blanks") if piece.isspace() else PatternPart("text", piece.encode())
         for piece in re.split(r"(\s+)", text)
         if piece
     ]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import Block, Bools, Ints, Needle
+from .blocks import Bools, Ints, LineBlock, Needle
 from .timestamp_columns import is_blank, moments
 
 Column = npt.NDArray[Any]
@@ -49,7 +49,7 @@ _SAMPLE_BYTES = 16 << 10
 _LOWER_CASE = np.uint8(0x20)
 
 
-class Part(NamedTuple):
+class PatternPart(NamedTuple):
     """A part of a pattern.
 
     ``text`` is without blanks; ``blanks`` are any of them; ``skip`` goes on to where its text first is,
@@ -62,12 +62,12 @@ class Part(NamedTuple):
     blank_before: bool = False
 
 
-def longest_text(parts: Sequence[Part]) -> bytes:
+def longest_text(parts: Sequence[PatternPart]) -> bytes:
     """Return a pattern's longest text."""
     return max((part.text for part in parts), key=len, default=b"")
 
 
-def having(block: Block, parts: Sequence[Part]) -> Ints:
+def having(block: LineBlock, parts: Sequence[PatternPart]) -> Ints:
     """Return the lines that contain the pattern's rarest text; no other line can match."""
     sample = block.text[:_SAMPLE_BYTES]
     texts = [part.text for part in parts if part.text]
@@ -78,7 +78,7 @@ def having(block: Block, parts: Sequence[Part]) -> Ints:
     return line[np.flatnonzero(np.append(True, line[1:] != line[:-1])[: len(line)])]
 
 
-def having_all(block: Block, parts: Sequence[Part], line: Ints) -> Ints:
+def having_all(block: LineBlock, parts: Sequence[PatternPart], line: Ints) -> Ints:
     """Return which of these lines contain all texts of the pattern; no other one can match."""
     for text in {part.text for part in parts if part.text}:
         if len(line):
@@ -86,7 +86,7 @@ def having_all(block: Block, parts: Sequence[Part], line: Ints) -> Ints:
     return line
 
 
-def _places(block: Block, text: bytes) -> Ints:
+def _places(block: LineBlock, text: bytes) -> Ints:
     r"""Find all places of a text. At a needle's ends ``\d`` would be any digit: compare it
     afterwards.
     """
@@ -105,14 +105,14 @@ class Walk:
         end: where what counts of them ends, at most where they do.
     """
 
-    def __init__(self, block: Block, line: Ints, start: Ints, end: Ints) -> None:
+    def __init__(self, block: LineBlock, line: Ints, start: Ints, end: Ints) -> None:
         self._block = block
         self._line = line
         self._at = start
         self._end = end
         self._fields: dict[str, Column] = {}
 
-    def along(self, parts: Sequence[Part]) -> tuple[Ints, dict[str, Column]]:
+    def along(self, parts: Sequence[PatternPart]) -> tuple[Ints, dict[str, Column]]:
         """Follow a pattern; return the lines known to match, and their values.
 
         Fields are columns of whole numbers or of floats (``FLOATS``); of the time, it is those that a
@@ -154,7 +154,7 @@ class Walk:
                 return
         self._keep(~is_blank(self._block.bytes[self._at]))
 
-    def _skip(self, part: Part) -> None:
+    def _skip(self, part: PatternPart) -> None:
         block = self._block
         if part.text:
             places = _places(block, part.text)

@@ -32,19 +32,19 @@ _NUMBERED = re.compile(
 _HOST = re.compile(r"(?:^|(?<=/))(?:node|host)[._-]?\d{1,6}/", re.IGNORECASE)
 
 
-class Place(NamedTuple):
+class RankInPath(NamedTuple):
     """The rank that a path names, and the path without it: the same for all ranks of a job."""
 
     rank: int | None
     place: str
 
 
-def rank_in(path: str) -> Place:
+def rank_in(path: str) -> RankInPath:
     """Return the rank in a path whose name says it."""
-    return _without(_NAMED, path) or Place(None, path)
+    return _without(_NAMED, path) or RankInPath(None, path)
 
 
-def ranks_in(paths: Iterable[str]) -> Mapping[str, Place]:
+def ranks_in(paths: Iterable[str]) -> Mapping[str, RankInPath]:
     """Return the ranks in paths that are looked at together.
 
     Numbers are ranks if all from 0 on are there; the ranks of several hosts are of one job unless hosts
@@ -54,7 +54,7 @@ def ranks_in(paths: Iterable[str]) -> Mapping[str, Place]:
     return {**found, **_numbered(found), **_of_hosts(found)}
 
 
-def _without(form: re.Pattern[str], path: str) -> Place | None:
+def _without(form: re.Pattern[str], path: str) -> RankInPath | None:
     """Return the first number that a form finds, and the path without all that name the same one."""
     first = form.search(path)
     if first is None:
@@ -64,14 +64,14 @@ def _without(form: re.Pattern[str], path: str) -> Place | None:
     def without(one: re.Match[str]) -> str:
         return one.groupdict().get("kept", "") if _number(one) == rank else one[0]
 
-    return Place(rank, form.sub(without, path))
+    return RankInPath(rank, form.sub(without, path))
 
 
 def _number(found: re.Match[str]) -> int:
     return int(found[found.lastindex or 0])
 
 
-def _numbered(found: Mapping[str, Place]) -> Mapping[str, Place]:
+def _numbered(found: Mapping[str, RankInPath]) -> Mapping[str, RankInPath]:
     numbered = {
         path: place
         for path, named in found.items()
@@ -85,9 +85,9 @@ def _numbered(found: Mapping[str, Place]) -> Mapping[str, Place]:
     }
 
 
-def _of_hosts(found: Mapping[str, Place]) -> Mapping[str, Place]:
+def _of_hosts(found: Mapping[str, RankInPath]) -> Mapping[str, RankInPath]:
     on_hosts = {
-        path: Place(one.rank, _HOST.sub("", one.place))
+        path: RankInPath(one.rank, _HOST.sub("", one.place))
         for path, one in found.items()
         if one.rank is not None and _HOST.search(one.place)
     }
@@ -99,7 +99,7 @@ def _of_hosts(found: Mapping[str, Place]) -> Mapping[str, Place]:
     }
 
 
-def _ranks_of(places: Mapping[str, Place]) -> Mapping[str, list[int]]:
+def _ranks_of(places: Mapping[str, RankInPath]) -> Mapping[str, list[int]]:
     ranks: dict[str, list[int]] = defaultdict(list)
     for rank, place in places.values():
         if rank is not None:

@@ -20,8 +20,8 @@ from stallscope.run import (
 
 from .base import Contents, Format, Parsed, Parser
 from .companion_records import with_events, with_input_times, with_network_checks, with_series
-from .epochs_only import as_runs, beside_steps, named_by_place, with_words
-from .flight_recorder import Compared, Dump, compare
+from .epochs_only import as_runs, named_by_place, unused_epoch_logs, with_words
+from .flight_recorder import Dump, DumpComparison, compare
 from .grouping import group
 from .kineto import of_one_run
 from .log_records import LogRecords
@@ -176,11 +176,11 @@ class Reading:
         compared = compare(self.dumps)
         self.problems += compared.problems
         if parsed:
-            self.problems += beside_steps(self.epochs_only)
+            self.problems += unused_epoch_logs(self.epochs_only)
             self.events += [event for _, trace in self.traces for event in trace.events]
         elif self.traces:
             parsed = self._traced()
-            self.problems += beside_steps(self.epochs_only)
+            self.problems += unused_epoch_logs(self.epochs_only)
         elif self.epochs_only:
             try:
                 parsed = as_runs(self.epochs_only)
@@ -209,7 +209,7 @@ class Reading:
         return [one for one in records if one.rows > files.get(_key(one), -1)]
 
 
-def _dumps_alone(where: str, compared: Compared) -> str:
+def _dumps_alone(where: str, compared: DumpComparison) -> str:
     found = [one.what for one in (compared.events or compared.problems)[:_MOST_STALLS]]
     what = ". ".join(map(capitalised, found)) or "No rank is missing in a collective"
     return f"{where}: dumps of PyTorch's Flight Recorder, and no logs next to them. {what}"

@@ -45,7 +45,7 @@ _LZF_SIZES = bytes(
 )
 _SNAPPY_REPEATS = 64
 
-Block = Callable[[BinaryIO], "bytes | None"]
+BlockDecoder = Callable[[BinaryIO], "bytes | None"]
 
 
 class Blocks:
@@ -56,7 +56,7 @@ class Blocks:
         block: unpacks the next one; None after the last one, and one of ``DAMAGE`` where it is damaged.
     """
 
-    def __init__(self, file: BinaryIO, block: Block) -> None:
+    def __init__(self, file: BinaryIO, block: BlockDecoder) -> None:
         self._file = file
         self._block = block
         self._rest = memoryview(b"")

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from stallscope.run import Log
 
 from .base import Parsed
-from .inspected import Span
+from .inspected import TimeSpan
 
 #: As step logs are written, and everything else that has steps.
 PRECISION = "steps, to the microsecond"
@@ -84,13 +84,13 @@ def steps_of(own: Iterable[Summary]) -> int:
     return count
 
 
-def span_of(own: Sequence[Summary]) -> Span | None:
+def span_of(own: Sequence[Summary]) -> TimeSpan | None:
     """Return the first and last moment, if wall clocks or timestamps of lines are known."""
     anchored = [one for one in own if one.begin is not None and one.log.facts.get("anchor")]
     if anchored:
         begins = [(one.begin or 0) + one.log.wall_minus_monotonic for one in anchored]
         ends = [(one.end or 0) + one.log.wall_minus_monotonic for one in anchored]
-        return Span(iso(min(begins)) + "Z", iso(max(ends)) + "Z", True)
+        return TimeSpan(iso(min(begins)) + "Z", iso(max(ends)) + "Z", True)
     local = [one for one in own if one.begin is not None and one.log.facts.get("began_local")]
     if not local:
         return None
@@ -98,7 +98,7 @@ def span_of(own: Sequence[Summary]) -> Span | None:
     zero = datetime.fromisoformat(f"{local[0].log.facts['began_local']}+00:00")
     zero_ns = int(zero.timestamp()) * 10**9
     begin, end = min(one.begin or 0 for one in local), max(one.end or 0 for one in local)
-    return Span(iso(zero_ns + begin), iso(zero_ns + end), False)
+    return TimeSpan(iso(zero_ns + begin), iso(zero_ns + end), False)
 
 
 def iso(ns: int) -> str:

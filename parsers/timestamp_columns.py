@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .blocks import (
-    Block,
     Bools,
     Bytes,
     Ints,
+    LineBlock,
     Words,
     digits_of,
     eight,
@@ -96,7 +96,7 @@ class Moments:
     year_known: Bools
 
 
-def moments(block: Block, at: Ints) -> Moments:
+def moments(block: LineBlock, at: Ints) -> Moments:
     """Read the timestamps at these places, as ``MOMENT`` finds and ``read_moment`` reads them."""
     at = at + (block.bytes[at] == ord("["))
     found = _read(
@@ -107,7 +107,7 @@ def moments(block: Block, at: Ints) -> Moments:
     return found
 
 
-def line_starts(block: Block, at: Ints) -> Moments:
+def line_starts(block: LineBlock, at: Ints) -> Moments:
     """Read the timestamps at the starts of lines, as ``read_timestamp`` reads them."""
     at = at.copy()
     for _ in range(_MOST_BEFORE):
@@ -156,7 +156,7 @@ def is_blank(byte: Bytes) -> Bools:
     return np.asarray((byte == ord(" ")) | ((byte - np.uint8(9) < 5) & (byte != ord("\n"))))
 
 
-def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = False) -> Moments:
+def _read(block: LineBlock, at: Ints, forms: Sequence[_Form], *, padded: bool = False) -> Moments:
     """Read timestamps of these forms.
 
     Args:
@@ -218,7 +218,7 @@ def _clock(words: Words) -> tuple[Ints, Bools]:
     return second, fits
 
 
-def _days(block: Block, at: Ints, form: _Form) -> tuple[Ints, Bools]:
+def _days(block: LineBlock, at: Ints, form: _Form) -> tuple[Ints, Bools]:
     """Return when days start, in nanoseconds since 1970, and which days exist."""
     after = form.clock_at + len(_CLOCK)
     keys = [block.words_at(at) & mask(min(form.clock_at, 8))]
@@ -247,7 +247,7 @@ def _day(midnight: bytes) -> int | None:
     return None if timestamp is None else timestamp.ns
 
 
-def _read_fractions(block: Block, found: Moments, own: Ints, *, padded: bool) -> None:
+def _read_fractions(block: LineBlock, found: Moments, own: Ints, *, padded: bool) -> None:
     at = found.end[own]
     point = (block.bytes[at] == ord(".")) | (block.bytes[at] == ord(","))
     own, at = own[point], at[point] + 1
@@ -266,7 +266,7 @@ def _read_fractions(block: Block, found: Moments, own: Ints, *, padded: bool) ->
         found.unclear[own] |= blank & goes_on
 
 
-def _read_zones(block: Block, found: Moments, own: Ints) -> None:
+def _read_zones(block: LineBlock, found: Moments, own: Ints) -> None:
     length, ahead = _zones(block, found.end[own])
     zoned = length > 0
     own, ahead = own[zoned], ahead[zoned]
@@ -276,7 +276,7 @@ def _read_zones(block: Block, found: Moments, own: Ints) -> None:
     found.ns[own] -= ahead * (60 * _SECOND_NS)
 
 
-def _zones(block: Block, at: Ints) -> tuple[Ints, Ints]:
+def _zones(block: LineBlock, at: Ints) -> tuple[Ints, Ints]:
     """Return the lengths of zones, 0 where there is none, and their offsets in minutes."""
     words = block.words[at]
     blank = words & np.uint64(0xFF) == ord(" ")
@@ -297,7 +297,7 @@ def _zones(block: Block, at: Ints) -> tuple[Ints, Ints]:
     return np.where(length > 0, length + blank, 0), ahead
 
 
-def _read_seconds(block: Block, at: Ints, found: Moments) -> None:
+def _read_seconds(block: LineBlock, at: Ints, found: Moments) -> None:
     """Read seconds or milliseconds since 1970; seconds of nine digits are older than any log."""
     second, count = block.numbers(at, _MOST_SECOND_DIGITS)
     found.unclear |= (count >= _MOST_SECOND_DIGITS - 1) & ~found.there

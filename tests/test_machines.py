@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import analyse
-from stallscope.analysis.views.machines import Quantity, between, over, quantities
+from stallscope.analysis.views.machines import MachineQuantity, between, over, quantities
 from stallscope.charts.over_time import machine_chart
 from stallscope.run import Run, Series
 from stallscope.text.machines import evidence, label, of_whom, reading, scale, title
@@ -141,8 +141,8 @@ def test_figures_use_the_values_in_the_interval() -> None:
     assert between([own], 20 * S, 30 * S) is None
 
 
-def one(*own: Series, whole: bool = False) -> Quantity:
-    return Quantity(own[0].name, own[0].unit, own, whole)
+def one(*own: Series, whole: bool = False) -> MachineQuantity:
+    return MachineQuantity(own[0].name, own[0].unit, own, whole)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_names_in_words(name: str, unit: str, words: str) -> None:
 
 
 def test_owners_of_all_series_are_named() -> None:
-    together = Quantity("gpu_utilization", "%", tuple(GPUS), True)
+    together = MachineQuantity("gpu_utilization", "%", tuple(GPUS), True)
     assert label(together) == "GPU utilization, % (4 GPUs on 2 nodes)"
     assert (title(together), of_whom(together)) == ("GPU utilization", "4 GPUs on 2 nodes")
     assert label(one(GPUS[3])) == "GPU 1 utilization, % (node_1)"

@@ -55,8 +55,7 @@ ANALYSIS = (
     "advice",
     "findings",
     "stopped",
-    "goodput",
-    "worlds",
+    "generation_summary",
     "result",
     "scaling",
     "history",
@@ -170,4 +169,4 @@ def test_the_root_of_the_package_has_entry_modules_only() -> None:
 
 def test_the_root_of_the_analysis_has_its_pipeline_only() -> None:
     files = {path.stem for path in (FOLDERS["stallscope"] / "analysis").glob("*.py")}
-    assert files == {"__init__", "analyse", "goodput", "result", "worlds"}
+    assert files == {"__init__", "analyse", "generation_summary", "result"}

@@ -1,4 +1,4 @@
-"""Which logs belong together: the run's id and the generation of its world.
+"""Which logs belong together: the run's id and the process's generation.
 
 Finding out starts no collective: a rank without the callback would hang the job. The id is the one in
 ``STALLSCOPE_RUN_ID``. Otherwise the first rank writes ``run.json`` into the log folder and the others

@@ -49,7 +49,7 @@ def log_folder(name: str, again: int) -> str:
     return f"{LOGS}/again-{again}/{name}" if again else f"{LOGS}/{name}"
 
 
-class Part(NamedTuple):
+class ChunkPart(NamedTuple):
     """The bytes of a log, from ``start`` to ``end``, that come from the chunk of this index."""
 
     chunk: int
@@ -57,7 +57,7 @@ class Part(NamedTuple):
     end: int
 
 
-def join_parts(chunks: Sequence[tuple[int, int]]) -> list[Part]:
+def join_parts(chunks: Sequence[tuple[int, int]]) -> list[ChunkPart]:
     """Return the parts of chunks that make up a log, without overlaps or gaps.
 
     Bytes after a gap are left out. Chunks that were uploaded again may overlap others.
@@ -65,13 +65,13 @@ def join_parts(chunks: Sequence[tuple[int, int]]) -> list[Part]:
     Args:
         chunks: offset and size of each chunk.
     """
-    parts: list[Part] = []
+    parts: list[ChunkPart] = []
     end = 0
     for offset, size, index in sorted((*chunk, i) for i, chunk in enumerate(chunks)):
         if offset > end:
             break
         if offset + size > end:
-            parts.append(Part(index, end, offset + size))
+            parts.append(ChunkPart(index, end, offset + size))
             end = offset + size
     return parts
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from .base import SourceFile
-from .chunk_names import ChunkName, Part, chunk_name, join_parts
+from .chunk_names import ChunkName, ChunkPart, chunk_name, join_parts
 
 _Chunk = tuple[ChunkName, SourceFile]
 
@@ -47,7 +47,9 @@ def _log(name: str, chunks: Sequence[_Chunk]) -> SourceFile:
     return SourceFile(name, where, size, f"{fingerprint}-{size}", read_range)
 
 
-def _overlap(name: ChunkName, file: SourceFile, part: Part, start: int, end: int | None) -> bytes:
+def _overlap(
+    name: ChunkName, file: SourceFile, part: ChunkPart, start: int, end: int | None
+) -> bytes:
     """Read the chunk's bytes that lie between ``start`` and ``end`` of its log."""
     first = max(part.start, start) - name.offset
     return file.read(first, (part.end if end is None else min(part.end, end)) - name.offset)

@@ -16,7 +16,7 @@ from stallscope.arrays.types import Ints
 from stallscope.run import Log, Run
 
 from .deduplicate import last_attempts
-from .worlds import Completions, completions_of, with_generations, worlds_of
+from .generations import Completions, completions_of, generations_of, with_generations
 
 T = TypeVar("T")
 Key = tuple[int, int, int, int]
@@ -68,21 +68,23 @@ def merge_runs(new: Run, old: Run, completions: CompletionsReader) -> Run:
         )
         for name in ("steps", "intervals")
     }
-    worlds = np.array(worlds_of(logs, completions(tables["steps"], len(logs))), np.int32)
+    generations = np.array(generations_of(logs, completions(tables["steps"], len(logs))), np.int32)
     # Order by generation, like the files of a folder: later attempts come last.
     order = sorted(
         range(len(logs)),
-        key=lambda i: (worlds[i], logs[i].rank, logs[i].part, logs[i].anchor),
+        key=lambda i: (generations[i], logs[i].rank, logs[i].part, logs[i].anchor),
     )
     place = np.empty(len(logs), np.int32)
     place[order] = np.arange(len(logs))
     tables = {
-        name: _by_log(_renumber(with_generations(table, worlds[table["log"].to_numpy()]), place))
+        name: _by_log(
+            _renumber(with_generations(table, generations[table["log"].to_numpy()]), place)
+        )
         for name, table in tables.items()
     }
     tables["steps"], _ = last_attempts(tables["steps"])
     problems = _joined(new.problems, old.problems, str)
-    in_order = tuple(replace(logs[i], generation=int(worlds[i])) for i in order)
+    in_order = tuple(replace(logs[i], generation=int(generations[i])) for i in order)
     return replace(new, logs=in_order, problems=problems, **tables)
 
 

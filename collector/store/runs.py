@@ -44,13 +44,13 @@ from ..address import where_is
 from ..run_names import NamedRun, index_of
 from ..safe_names import safe_name
 from .fetch import writing
+from .generations import Completions
 from .layout import MANIFEST, checksum
 from .loading import INTERVALS, SERIES, SERIES_SCHEMA, VERSION, load_run
 from .manifests import ListedFile, Manifest, read_manifest
 from .merge import completions_by_log, is_same_job, merge_runs
 from .mirror import Mirror
 from .step_files import write_rows
-from .worlds import Completions
 
 LOCK = ".lock"
 # Row groups with fewer rows cost more than they save, and so do more files.

@@ -49,7 +49,7 @@
             time: null,
             hover: null,
             event: null,
-            world: null,
+            generation: null,
             gauge: head.shownGauge,
             pointed: null,
             base: null,
@@ -186,25 +186,25 @@
         this.goToTime(event.at, this.view.end - this.view.begin);
     };
 
-    Timeline.prototype.goToWorld = function (direction) {
+    Timeline.prototype.goToGeneration = function (direction) {
         const here = this.time ?? (direction > 0 ? this.view.begin : this.view.end);
-        const { worlds } = this.head;
+        const { generations } = this.head;
         const found =
             direction > 0
-                ? worlds.find((one) => one.begin > here)
-                : worlds.findLast((one) => one.begin < here);
+                ? generations.find((one) => one.begin > here)
+                : generations.findLast((one) => one.begin < here);
         if (found) {
-            this.selectWorld(found);
-        } else if (worlds.length) {
+            this.selectGeneration(found);
+        } else if (generations.length) {
             this.announce("No generation begins " + (direction > 0 ? "after" : "before") + " this position.");
         }
     };
 
-    // Shows all steps of a world.
-    Timeline.prototype.selectWorld = function (world) {
-        this.world = world;
-        this.time = world.begin;
-        this.setView({ begin: world.begin, end: world.end });
+    // Shows all steps of a generation.
+    Timeline.prototype.selectGeneration = function (generation) {
+        this.generation = generation;
+        this.time = generation.begin;
+        this.setView({ begin: generation.begin, end: generation.end });
         this.selectionChanged();
     };
 
@@ -332,8 +332,8 @@
             this.announce(timeline.eventSentence(this.event));
             return;
         }
-        if (this.world && this.world.begin === this.time) {
-            this.announce(timeline.worldSentence(this.world));
+        if (this.generation && this.generation.begin === this.time) {
+            this.announce(timeline.generationSentence(this.generation));
             return;
         }
         const recorded = place.lane >= 0 && place.cell >= 0;
@@ -432,8 +432,8 @@
         this.updateAddress();
         const path = this.head.stepAddress + answer.firstStep[cell];
         const query = new URLSearchParams(this.head.search);
-        if (this.head.worlds.length) {
-            query.set("generation", this.head.worlds[answer.world[cell]].number);
+        if (this.head.generations.length) {
+            query.set("generation", this.head.generations[answer.generation[cell]].number);
         }
         const search = query.toString();
         const href = window.location.origin + path + (search ? "?" + search : "");
@@ -531,7 +531,7 @@
         if (!own) {
             this.point(this.placeIn(x, y), x, y);
             this.pointAtMarks(timeline.eventLines(timeline.eventsAt(this.scene(), x, y)), x, y);
-            this.pointAtMarks(timeline.worldsAt(this.scene(), x, y).map(timeline.worldSentence), x, y);
+            this.pointAtMarks(timeline.generationsAt(this.scene(), x, y).map(timeline.generationSentence), x, y);
             this.pointAtGauge(x, y);
             return;
         }
@@ -581,11 +581,11 @@
         const [x, y] = this.position(event);
         const place = this.placeIn(x, y);
         const [mark] = timeline.eventsAt(this.scene(), x, y);
-        const [world] = timeline.worldsAt(this.scene(), x, y);
+        const [generation] = timeline.generationsAt(this.scene(), x, y);
         if (mark) {
             this.selectEvent(mark);
-        } else if (world) {
-            this.selectWorld(world);
+        } else if (generation) {
+            this.selectGeneration(generation);
         } else if (place) {
             this.open(place);
         } else if (x < this.plot.left && y >= this.plot.top && y <= this.plot.bottom) {
@@ -710,8 +710,8 @@
             M: () => this.showGauge(this.gauge - 1),
             e: () => this.goToEvent(1),
             E: () => this.goToEvent(-1),
-            g: () => this.goToWorld(1),
-            G: () => this.goToWorld(-1),
+            g: () => this.goToGeneration(1),
+            G: () => this.goToGeneration(-1),
             s: () => this.do(this.lateness ? "stages" : "lateness"),
             Enter: () => this.open(this.selectedPlace()),
             "?": () => this.toggleKeys(),
@@ -847,7 +847,7 @@
         const narrow = width < NARROW;
         const left = narrow ? 46 : 170;
         this.width = width;
-        const above = ABOVE + timeline.eventsHeight(this.head) + timeline.worldsHeight(this.head);
+        const above = ABOVE + timeline.eventsHeight(this.head) + timeline.generationsHeight(this.head);
         this.foot = above + height + timeline.gaugeHeight(this.head);
         this.height = this.foot + BELOW;
         this.narrow = narrow;
@@ -921,7 +921,7 @@
         draw.restore();
         timeline.flags(draw, scene);
         timeline.events(draw, scene, this.event);
-        timeline.worlds(draw, scene);
+        timeline.generations(draw, scene);
         timeline.steps(draw, scene);
         timeline.gauge(draw, scene, this.shownGauge(), this.pointed ?? this.time);
         timeline.times(draw, scene);

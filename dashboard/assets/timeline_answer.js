@@ -58,10 +58,10 @@
         return cell < answer.cells && answer.cellBegin[cell] <= time ? cell : -1;
     };
 
-    // The ranks of a lane in the world of a cell.
+    // The ranks of a lane in the generation of a cell.
     timeline.members = function (answer, lane, cell) {
-        const worlds = answer.members.length / answer.lanes;
-        return answer.members[lane * worlds + answer.world[cell]];
+        const generations = answer.members.length / answer.lanes;
+        return answer.members[lane * generations + answer.generation[cell]];
     };
 
     // The lane that contains a row; -1 if there is none.

@@ -65,11 +65,11 @@
         }
     };
 
-    // Worlds may have trained the same steps.
+    // Generations may have trained the same steps.
     function stepsIn(answer) {
         let steps = 0;
         for (let cell = 0; cell < answer.cells; cell++) {
-            const begins = cell === 0 || answer.world[cell] !== answer.world[cell - 1];
+            const begins = cell === 0 || answer.generation[cell] !== answer.generation[cell - 1];
             steps += answer.lastStep[cell] - (begins ? answer.firstStep[cell] - 1 : answer.lastStep[cell - 1]);
         }
         return steps;

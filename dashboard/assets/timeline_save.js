@@ -85,7 +85,7 @@
     timeline.rows = function (head, answer, view, gauge) {
         const event = head.events.length ? [""] : [];
         const measured = gauge ? timeline.gaugeHeads(gauge) : [];
-        const worlds = head.worlds.length ? ["generation"] : [];
+        const generations = head.generations.length ? ["generation"] : [];
         const rows = [
             [
                 "ranks",
@@ -100,7 +100,7 @@
                 "later than the reference rank, ms",
                 "latest step, ms",
                 "last rank",
-                ...worlds,
+                ...generations,
                 ...measured,
                 ...event.map(() => "other logs"),
             ],
@@ -133,7 +133,7 @@
                     answer.late[at],
                     answer.latest[at],
                     head.ranks[answer.last[cell]],
-                    ...worlds.map(() => head.worlds[answer.world[cell]].number),
+                    ...generations.map(() => head.generations[answer.generation[cell]].number),
                     ...measured.map(() => ""),
                     ...event,
                 ]);

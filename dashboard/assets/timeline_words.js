@@ -103,8 +103,9 @@
         const when = steps(answer, cell);
         const epoch = answer.epoch[cell] >= 0 ? "epoch " + answer.epoch[cell] : "";
         const title = name.who + ", " + when;
-        const world = head.worlds[answer.world[cell]];
-        const place = [name.where, world ? timeline.worldName(world) : "", epoch].filter(Boolean).join(", ");
+        const generation = head.generations[answer.generation[cell]];
+        const named = generation ? timeline.generationName(generation) : "";
+        const place = [name.where, named, epoch].filter(Boolean).join(", ");
         if (isNaN(answer.stages[0][at])) {
             const note = timeline.members(answer, lane, cell) ? "not measured" : "not in this generation";
             return { title: title, place: place, stages: [], notes: [note] };

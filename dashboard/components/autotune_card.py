@@ -8,7 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
 
-from stallscope.charts.plotly_figures.look import Look
+from stallscope.charts.plotly_figures.theme import Theme
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
@@ -35,7 +35,7 @@ def autotune_cards(loaded: LoadedAutotune) -> list[Any]:
             "autotune",
             "Autotuning",
             _sentence(loaded, best),
-            lambda drawn, look: _draw(drawn, look, log, best),
+            lambda drawn, theme: _draw(drawn, theme, log, best),
             _numbers(log),
             dmc.Text("The best setting, for the environment of all ranks:", size="sm", mt="xs"),
             code_block("\n".join(best.environment), "The best setting", mt="xs"),
@@ -67,15 +67,15 @@ def _numbers(log: AutotuneLog) -> tuple[Sequence[str], list[Row]]:
     return ("setting", "score, MB/s", "cycle, ms", "fusion, MiB"), rows
 
 
-def _draw(drawn: go.Figure, look: Look, log: AutotuneLog, best: Sample) -> None:
+def _draw(drawn: go.Figure, theme: Theme, log: AutotuneLog, best: Sample) -> None:
     numbers = list(range(1, len(log.samples) + 1))
     drawn.add_scatter(
         x=numbers,
         y=[one.score for one in log.samples],
         customdata=[[one.cycle_time_ms, one.fusion_mib] for one in log.samples],
         mode="lines+markers",
-        line={"width": 1, "color": look.of("allreduce")},
-        marker={"size": 5, "color": look.of("allreduce")},
+        line={"width": 1, "color": theme.of("allreduce")},
+        marker={"size": 5, "color": theme.of("allreduce")},
         hovertemplate="setting %{x}: %{y:.3g} MB/s<br>cycle %{customdata[0]:.3g} ms, fusion "
         "%{customdata[1]:.3g} MiB<extra></extra>",
     )
@@ -91,7 +91,7 @@ def _draw(drawn: go.Figure, look: Look, log: AutotuneLog, best: Sample) -> None:
             marker={
                 "size": 13,
                 "symbol": "circle-open",
-                "color": look.of("ink"),
+                "color": theme.of("ink"),
                 "line": {"width": 2.5},
             },
             cliponaxis=False,

@@ -10,7 +10,7 @@ import dash_mantine_components as dmc
 from stallscope.formatting.lists import counted
 
 from ..addresses import run_address
-from ..store import Listed
+from ..store import ListedRun
 from .basics import card, code_block, link_in_text, points
 
 _KERAS = """\
@@ -41,7 +41,7 @@ def howto_card(framework: object) -> Any:
     )
 
 
-def choices_card(run_id: str, runs: Sequence[Listed], same_job: str | None) -> Any:
+def choices_card(run_id: str, runs: Sequence[ListedRun], same_job: str | None) -> Any:
     """List open runs to compare this one with, the one of the same job first."""
     others = [run for run in runs if run.id != run_id]
     others.sort(key=lambda run: (run.id != same_job, not run.entry.synthetic))
@@ -62,7 +62,7 @@ def choices_card(run_id: str, runs: Sequence[Listed], same_job: str | None) -> A
     )
 
 
-def _what(run: Listed, same_job: str | None) -> str:
+def _what(run: ListedRun, same_job: str | None) -> str:
     data = "synthetic data" if run.entry.synthetic else "real data"
     # Where the number of ranks is unknown it is 0.
     ranks = f", {counted(run.entry.ranks, 'rank')}" if run.entry.ranks else ""

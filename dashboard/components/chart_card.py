@@ -12,7 +12,7 @@ from dash import MATCH, Dash, Input, Output, State, dcc, html
 from stallscope.charts.charts import Chart, StackedArea
 from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.plotly_figures import CONFIG, figure
-from stallscope.charts.plotly_figures.look import Look, layout
+from stallscope.charts.plotly_figures.theme import Theme, layout
 
 from .basics import add_script, aria
 from .chart_csv import Row, chart_csv, csv_text
@@ -72,7 +72,7 @@ def custom_chart_card(
     name: str,
     title: str,
     sentence: str,
-    draw: Callable[[go.Figure, Look], None],
+    draw: Callable[[go.Figure, Theme], None],
     numbers: tuple[Sequence[str], Sequence[Row]],
     *below: Any,
 ) -> Any:
@@ -126,13 +126,13 @@ def add_chart_callbacks(app: Dash) -> None:
     )
 
 
-def _custom_figure(draw: Callable[[go.Figure, Look], None], *, dark: bool) -> go.Figure:
-    look = Look(dark)
-    drawn = go.Figure(layout=layout(look))
+def _custom_figure(draw: Callable[[go.Figure, Theme], None], *, dark: bool) -> go.Figure:
+    theme = Theme(dark)
+    drawn = go.Figure(layout=layout(theme))
     drawn.update_layout(height=_CUSTOM_HEIGHT, showlegend=False, margin_b=48)
     drawn.update_xaxes(fixedrange=True)
     drawn.update_yaxes(fixedrange=True, rangemode="tozero")
-    draw(drawn, look)
+    draw(drawn, theme)
     return drawn
 
 

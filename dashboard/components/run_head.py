@@ -15,7 +15,7 @@ from stallscope.text.job import ranks_and_hosts, steps_and_epochs
 
 from ..addresses import ADDRESS
 from ..downloads import DOWNLOADS, download_address
-from ..store import Listed
+from ..store import ListedRun
 from .basics import add_script, aria
 
 _BASELINE_SELECT = "baseline"
@@ -25,7 +25,7 @@ def run_head(
     analysis: Analysis,
     run_id: str,
     baseline_id: str | None,
-    runs: Sequence[Listed],
+    runs: Sequence[ListedRun],
     read_at: datetime | None = None,
 ) -> Any:
     """Show name, facts, the choice of a baseline, and links to downloads.
@@ -111,7 +111,7 @@ def _facts(analysis: Analysis) -> str:
     return " · ".join(facts)
 
 
-def _baseline_select(run_id: str, baseline_id: str | None, runs: Sequence[Listed]) -> Any:
+def _baseline_select(run_id: str, baseline_id: str | None, runs: Sequence[ListedRun]) -> Any:
     others = [run for run in runs if run.id != run_id]
     # Mantine leaves it to the mouse.
     clear: Any = {"tabIndex": 0, **aria(label="No baseline", hidden="false")}
@@ -157,7 +157,7 @@ def _actions(run_id: str, baseline_id: str | None) -> Any:
     )
 
 
-def _options(runs: Sequence[Listed]) -> list[dict[str, Any]]:
+def _options(runs: Sequence[ListedRun]) -> list[dict[str, Any]]:
     groups = []
     for title, synthetic in (("Synthetic data", True), ("Other runs", False)):
         items = [
@@ -170,7 +170,7 @@ def _options(runs: Sequence[Listed]) -> list[dict[str, Any]]:
     return groups
 
 
-def _label(run: Listed, runs: Sequence[Listed]) -> str:
+def _label(run: ListedRun, runs: Sequence[ListedRun]) -> str:
     name = run.entry.name
     twins = sum(other.entry.name == name for other in runs)
     return f"{name} ({run.id})" if twins > 1 else name

@@ -21,7 +21,7 @@ from stallscope.text.recorded import age
 from stallscope.text.verdicts import short_verdict
 
 from ..addresses import run_address
-from ..store import Listed, Listing
+from ..store import ListedRun, RunListing
 
 GRID = "runs-grid"
 #: Rows that are sent at a time.
@@ -112,7 +112,7 @@ def _goodput(found: AnalysisSummary) -> str:
     return "" if found.goodput is None else f"goodput {percent(found.goodput)}"
 
 
-def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> dict[str, Any]:
+def line_of(listing: RunListing, listed: ListedRun, now: datetime | None = None) -> dict[str, Any]:
     """Make a run's row of the table. All texts are plain text, never markup."""
     entry, found = listed.entry, listed.entry.summary
     how_old = age(entry.began, now or datetime.now(UTC))
@@ -160,14 +160,14 @@ def _colours() -> dict[str, str]:
     }
 
 
-def _verdict(listed: Listed) -> dict[str, str]:
+def _verdict(listed: ListedRun) -> dict[str, str]:
     if listed.verdict is not None:
         kind = listed.verdict.kind
         return {"verdict": short_verdict(listed.verdict), "stage": kind if kind in ENTRIES else ""}
     return {"verdict": "…" if listed.source.in_memory else "not analysed", "stage": ""}
 
 
-def _about(listed: Listed) -> str:
+def _about(listed: ListedRun) -> str:
     entry = listed.entry
     facts = [
         entry.model,

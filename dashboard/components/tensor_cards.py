@@ -22,7 +22,7 @@ from stallscope.analysis.network.tensors import (
     by_size,
 )
 from stallscope.arrays.types import Floats
-from stallscope.charts.plotly_figures.look import Look
+from stallscope.charts.plotly_figures.theme import Theme
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, between, finite, percent, significant
 from stallscope.formatting.plain import plain
@@ -165,11 +165,11 @@ def fusion_card(fusion: Fusion) -> Any:
         return None
     counts, labels = _bars(fusion.tensors)
 
-    def draw(drawn: go.Figure, look: Look) -> None:
+    def draw(drawn: go.Figure, theme: Theme) -> None:
         drawn.add_bar(
             x=labels,
             y=counts,
-            marker={"color": look.of("allreduce"), "line": {"width": 0}},
+            marker={"color": theme.of("allreduce"), "line": {"width": 0}},
             hovertemplate="%{x} fused: %{y:,} allreduces<extra></extra>",
         )
         drawn.update_xaxes(type="category", showgrid=False, title="tensors in one allreduce")
@@ -297,7 +297,7 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
     if not parts:
         return None
 
-    def draw(drawn: go.Figure, look: Look) -> None:
+    def draw(drawn: go.Figure, theme: Theme) -> None:
         for _, label, colour, dash in _PARTS:
             if label in parts:
                 drawn.add_scatter(
@@ -305,7 +305,7 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
                     y=parts[label],
                     name=label,
                     mode="lines" if len(first) > 1 else "markers",
-                    line={"color": look.of(colour), "width": 2, "dash": dash},
+                    line={"color": theme.of(colour), "width": 2, "dash": dash},
                     hovertemplate=f"step %{{x:,}}: {label} %{{y:.3g}} ms<extra></extra>",
                 )
         drawn.update_xaxes(title="step of the timeline")

@@ -72,7 +72,7 @@ def timeline_card(
                 ),
             ),
             html.P(id=_READOUT, className="timeline-readout", role="status", **aria(live="polite")),
-            _keys((*KEYS, GENERATION_KEY) if head["worlds"] else KEYS),
+            _keys((*KEYS, GENERATION_KEY) if head["generations"] else KEYS),
             dcc.Store(id=_HEAD, data=head),
             dcc.Store(id=_DRAWN),
         ],

@@ -68,28 +68,28 @@ def _number(text: str) -> int | None:
 def _missing(analysis: Analysis, number: int | None, generation: int | None) -> Any:
     if number is None:
         return sentence_card("No such step", "Steps are numbered from 0.")
-    worlds = analysis.world_ledgers
-    if not worlds:
+    generations = analysis.generation_ledgers
+    if not generations:
         return sentence_card("The stages of this step are not known", analysis.bottleneck.evidence)
     run, recorded = analysis.run, analysis.run.steps["step"].to_numpy() == number
     whose, size = "This run", run.size
     if generation is not None:
-        worlds = tuple(world for world in worlds if world.number == generation)
-        if not worlds:
-            known = joined([str(world.number) for world in analysis.world_ledgers])
+        generations = tuple(one for one in generations if one.number == generation)
+        if not generations:
+            known = joined([str(one.number) for one in analysis.generation_ledgers])
             return sentence_card(
                 f"Generation {generation:,} is not known", f"Those with ledgers are: {known}."
             )
         recorded &= run.steps["generation"].to_numpy() == generation
-        whose, size = f"Generation {generation:,}", worlds[0].size
+        whose, size = f"Generation {generation:,}", generations[0].size
     if recorded.any():
         return sentence_card(
             f"Step {number:,} is not in the ledger",
             f"{counted(int(recorded.sum()), 'rank')} recorded it, but too many of {size} have no "
             "timestamps in it, or the step before it is missing, so its time cannot be attributed.",
         )
-    first = min(int(world.ledger.steps.min()) for world in worlds)
-    last = max(int(world.ledger.steps.max()) for world in worlds)
+    first = min(int(one.ledger.steps.min()) for one in generations)
+    last = max(int(one.ledger.steps.max()) for one in generations)
     return sentence_card(f"{whose} has no step {number:,}", f"Its steps are {first:,} to {last:,}.")
 
 
@@ -100,11 +100,11 @@ def _sentence(analysis: Analysis, figures: OneStepFigures) -> Any:
 
 def _headline(analysis: Analysis, figures: OneStepFigures) -> str:
     step = figures.step
-    world = ""
-    if len(analysis.worlds) > 1:
+    of_generation = ""
+    if len(analysis.generations) > 1:
         size = counted(analysis.run.size_of(step.generation), "rank")
-        world = f" of generation {step.generation} ({size})"
-    took = f"Step {step.step:,}{world} took {figures.amount(figures.own.causes.total)}"
+        of_generation = f" of generation {step.generation} ({size})"
+    took = f"Step {step.step:,}{of_generation} took {figures.amount(figures.own.causes.total)}"
     if len(step.ranks) < 2:
         return took
     waited = figures.amount(figures.own.waits.total)
@@ -165,15 +165,15 @@ def _navigation(request: RunRequest, step: OneStep | None) -> Any:
         for text, place in (*steps, *again)
         if place is not None
     ]
-    of_world = f"g{step.generation}" if len(request.analysis.worlds) > 1 else ""
+    suffix = f"g{step.generation}" if len(request.analysis.generations) > 1 else ""
     view = {"from": max(step.step - _AROUND, 0), "to": step.step + _AROUND, "rank": step.last}
-    in_timeline = _with(timeline, {name: f"{value}{of_world}" for name, value in view.items()})
+    in_timeline = _with(timeline, {name: f"{value}{suffix}" for name, value in view.items()})
     return _links([*links, ("In the timeline", in_timeline)])
 
 
 def _step_address(request: RunRequest, place: StepOf) -> str:
     address = request.address(f"step/{place.step}")
-    several = len(request.analysis.worlds) > 1
+    several = len(request.analysis.generations) > 1
     return _with(address, {"generation": place.generation}) if several else address
 
 

@@ -24,7 +24,7 @@ from ..components.tables import data_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
 from ..timeline import add_timeline_route, gauges_of, head, lanes_of, marks, verdicts
-from ..timeline.marks import MOST_MARKS, Mark
+from ..timeline.marks import MOST_MARKS, EventMark
 from .run_page import RunPage, RunRequest
 
 _MOST_JUMPS = 6
@@ -69,11 +69,11 @@ class TimelinePage(RunPage):
 
 
 def _sentence(lanes: Lanes) -> str:
-    late = len(late_steps(lanes.worlds))
+    late = len(late_steps(lanes.generations))
     ranks = counted(len(lanes.ranks), "rank")
-    if len(lanes.worlds) > 1:
-        sizes = joined([f"{world.size:,}" for world in lanes.worlds])
-        ranks = f"{len(lanes.worlds):,} generations of {sizes} ranks"
+    if len(lanes.generations) > 1:
+        sizes = joined([f"{one.size:,}" for one in lanes.generations])
+        ranks = f"{len(lanes.generations):,} generations of {sizes} ranks"
     return (
         f"{ranks}, {counted(len(lanes), 'step')} in "
         f"{amount(lanes.span / 1e6, 'ms')}; "
@@ -84,10 +84,10 @@ def _sentence(lanes: Lanes) -> str:
 
 def _clock_sentence(lanes: Lanes) -> str:
     """Return how accurately the lanes are aligned."""
-    methods = {world.clocks.method for world in lanes.worlds if world.clocks is not None}
+    methods = {one.clocks.method for one in lanes.generations if one.clocks is not None}
     if methods <= {"one clock"}:
         return "All ranks share one clock, so lanes are aligned exactly."
-    known = [finite(ms) for world in lanes.worlds for ms in world.clock_uncertainty_ms]
+    known = [finite(ms) for one in lanes.generations for ms in one.clock_uncertainty_ms]
     most = max((value for value in known if value is not None), default=0.0)
     how = (
         "on the ends of their allreduces"
@@ -107,10 +107,10 @@ def _clock_sentence(lanes: Lanes) -> str:
 def _rank_jumps(analysis: Analysis, lanes: Lanes) -> list[Any]:
     """Return buttons that jump to slow ranks, or to the first rank of a slow host."""
     labels: dict[int, str] = {}
-    for world, found in verdicts(analysis, lanes):
-        where = "" if found is analysis else f" in generation {lanes.worlds[world].number}"
+    for at, found in verdicts(analysis, lanes):
+        where = "" if found is analysis else f" in generation {lanes.generations[at].number}"
         for rank, name in _slow(found.stragglers).items():
-            row = lanes.row_of(rank, world)
+            row = lanes.row_of(rank, at)
             if row is not None:
                 labels.setdefault(row, name + where)
     return [jump(label, row=str(row)) for row, label in list(labels.items())[:_MOST_JUMPS]]
@@ -134,12 +134,12 @@ def _change_jumps(data: dict[str, Any]) -> list[Any]:
 
 
 def _limits(analysis: Analysis, lanes: Lanes) -> list[str]:
-    shown = {world.number for world in lanes.worlds}
+    shown = {one.number for one in lanes.generations}
     limits = [
-        f"generation {world.number} of {counted(world.size, 'rank')} has no lanes: its stages were "
+        f"generation {one.number} of {counted(one.size, 'rank')} has no lanes: its stages were "
         "not measured"
-        for world in analysis.worlds
-        if world.number not in shown
+        for one in analysis.generations
+        if one.number not in shown
     ]
     missing = analysis.run.missing_ranks
     if missing:
@@ -147,8 +147,8 @@ def _limits(analysis: Analysis, lanes: Lanes) -> list[str]:
         limits.append(f"{listed('rank', missing)} {verb} no log and no lane")
     unknown = {
         rank
-        for world in lanes.worlds
-        for rank, ms in zip(world.ledger.ranks, world.clock_uncertainty_ms, strict=True)
+        for generation in lanes.generations
+        for rank, ms in zip(generation.ledger.ranks, generation.clock_uncertainty_ms, strict=True)
         if finite(ms) is None
     }
     if unknown:
@@ -157,9 +157,9 @@ def _limits(analysis: Analysis, lanes: Lanes) -> list[str]:
         )
     limits += [
         f"the clock of {clock} was set by {amount(abs(ms), 'ms')} at step {step:,}"
-        for world in lanes.worlds
-        if world.clocks is not None
-        for clock, step, ms in world.clocks.jumps
+        for generation in lanes.generations
+        if generation.clocks is not None
+        for clock, step, ms in generation.clocks.jumps
     ]
     if analysis.coverage.unused:
         limits.append(
@@ -173,7 +173,7 @@ def _limits(analysis: Analysis, lanes: Lanes) -> list[str]:
     return limits
 
 
-def events_card(marks: Sequence[Mark]) -> Any:
+def events_card(marks: Sequence[EventMark]) -> Any:
     """Make a card with all events; None without any."""
     if not marks:
         return None

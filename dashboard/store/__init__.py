@@ -1,7 +1,7 @@
 """Runs of a dashboard, and their analyses."""
 
 from .experiments import Experiment
-from .listing import SORTS, Listed, Listing
+from .listing import SORTS, ListedRun, RunListing
 from .run_sources import CollectedRuns, RunSource, SourceContents
 from .run_store import RunStore
 
@@ -9,8 +9,8 @@ __all__ = [
     "SORTS",
     "CollectedRuns",
     "Experiment",
-    "Listed",
-    "Listing",
+    "ListedRun",
+    "RunListing",
     "RunSource",
     "RunStore",
     "SourceContents",

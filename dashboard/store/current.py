@@ -7,7 +7,7 @@ from threading import Lock
 
 from stallscope.errors import StallscopeError
 
-from .listing import Listed, Listing
+from .listing import ListedRun, RunListing
 from .run_sources import RunSource, SourceContents
 
 
@@ -19,7 +19,7 @@ class CurrentListing:
     """
 
     #: All runs at the last refresh, including those that are only for comparison.
-    listing: Listing
+    listing: RunListing
 
     def __init__(self, sources: Sequence[RunSource]) -> None:
         self._sources = [_SourceState(source) for source in sources]
@@ -46,7 +46,7 @@ class CurrentListing:
         listed = [
             one for number, source in enumerate(self._sources, 1) for one in source.listed(number)
         ]
-        self.listing = Listing(
+        self.listing = RunListing(
             listed, [problem for source in self._sources for problem in source.problems]
         )
 
@@ -87,13 +87,13 @@ class _SourceState:
             return self._error != before
         return True
 
-    def listed(self, number: int) -> Iterator[Listed]:
+    def listed(self, number: int) -> Iterator[ListedRun]:
         """Yield the runs; ids of all sources but the first end with the source's number."""
         shown = self._source.shown
         for key, entry in self._contents.entries:
             # No name of a folder or a run ends with this suffix.
             run_id = key if number == 1 else f"{key}~{number}"
-            yield Listed(
+            yield ListedRun(
                 run_id,
                 entry,
                 self._source,

@@ -22,7 +22,7 @@ _TREND = 12
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedRun:
     """A run in the list."""
 
     id: str
@@ -43,7 +43,7 @@ class Listed:
         # Older versions did not distinguish faults from other parts of the step.
         return Bottleneck(found.verdict, found.cause, "", *named, fault=found.fault is not False)
 
-    def with_summary(self, summary: AnalysisSummary) -> Listed:
+    def with_summary(self, summary: AnalysisSummary) -> ListedRun:
         """Return the run with the summary of its analysis."""
         return replace(self, entry=replace(self.entry, summary=summary))
 
@@ -59,12 +59,12 @@ class Listed:
         return fold("\n".join(texts))
 
 
-class Listing:
+class RunListing:
     """All runs; nothing in it changes."""
 
     def __init__(
         self,
-        listed: Iterable[Listed],
+        listed: Iterable[ListedRun],
         problems: Sequence[str] = (),
     ) -> None:
         self.problems = tuple(problems)
@@ -77,11 +77,11 @@ class Listing:
     def __contains__(self, run_id: str) -> bool:
         return run_id in self._by_id
 
-    def __getitem__(self, run_id: str) -> Listed:
+    def __getitem__(self, run_id: str) -> ListedRun:
         return self._by_id[run_id]
 
     @property
-    def all(self) -> Iterable[Listed]:
+    def all(self) -> Iterable[ListedRun]:
         """All runs, including hidden ones."""
         return self._by_id.values()
 
@@ -91,7 +91,7 @@ class Listing:
             entry for entry in self._jobs.get((job, synthetic), ()) if ranks in (None, entry.ranks)
         ]
 
-    def baseline_of(self, listed: Listed) -> str | None:
+    def baseline_of(self, listed: ListedRun) -> str | None:
         """Return the id of the same job on synthetic data and as many ranks; None without one."""
         entry, best = listed.entry, self._baselines.of(listed.entry)
         if not listed.source.in_memory:
@@ -99,7 +99,7 @@ class Listing:
         twin = None if entry.synthetic else self._twin(entry, entry.ranks, len(entry.hosts))
         return self._id_of(twin or self._collected(best))
 
-    def single_of(self, listed: Listed) -> str | None:
+    def single_of(self, listed: ListedRun) -> str | None:
         """Return the id of the same job on synthetic data and one rank; None without one."""
         entry, best = listed.entry, self._baselines.single_of(listed.entry)
         if not listed.source.in_memory:
@@ -107,13 +107,13 @@ class Listing:
         twin = None if entry.ranks == 1 else self._twin(entry, 1)
         return self._id_of(twin or self._collected(best))
 
-    def gap(self, listed: Listed) -> float | None:
+    def gap(self, listed: ListedRun) -> float | None:
         """Return the lost fraction of the baseline's throughput, as far as the list knows it."""
         if listed.id not in self._gaps:
             self._gaps[listed.id] = self._gap(listed)
         return self._gaps[listed.id]
 
-    def trend(self, listed: Listed) -> list[float]:
+    def trend(self, listed: ListedRun) -> list[float]:
         """Return the throughputs of the last runs of the same job up to this one; empty for one run.
 
         The runs have the same number of ranks and the same kind of data.
@@ -127,7 +127,7 @@ class Listing:
         last = [value for value in known if value is not None][:_TREND]
         return last[::-1] if len(last) > 1 else []
 
-    def found(self, search: Filter, sort: str = "", *, reverse: bool = False) -> list[Listed]:
+    def found(self, search: Filter, sort: str = "", *, reverse: bool = False) -> list[ListedRun]:
         """Return the runs that a search finds, sorted by a key of ``SORTS`` or in the list's order."""
         found = [one for one in self.shown if search.finds(one.entry, one.text)]
         value = SORTS.get(sort)
@@ -167,7 +167,7 @@ class Listing:
     def _in_memory(self, entry: Entry) -> bool:
         return self[self._ids[id(entry)]].source.in_memory
 
-    def _gap(self, listed: Listed) -> float | None:
+    def _gap(self, listed: ListedRun) -> float | None:
         baseline_id = self.baseline_of(listed)
         own = listed.entry.summary.samples_per_second
         if baseline_id is None or own is None:
@@ -176,17 +176,17 @@ class Listing:
         return 1 - own / best if best else None
 
 
-def _verdict(_: Listing, one: Listed) -> Any:
+def _verdict(_: RunListing, one: ListedRun) -> Any:
     return None if one.verdict is None else short_verdict(one.verdict)
 
 
-def _age(_: Listing, one: Listed) -> Any:
+def _age(_: RunListing, one: ListedRun) -> Any:
     at = one.entry.began
     return None if at is None else -datetime.fromisoformat(at).timestamp()
 
 
 #: Sort keys of the list: smallest values first, None if unknown.
-SORTS: dict[str, Callable[[Listing, Listed], Any]] = {
+SORTS: dict[str, Callable[[RunListing, ListedRun], Any]] = {
     "name": lambda _, one: fold(one.entry.name),
     "verdict": _verdict,
     "step": lambda _, one: one.entry.summary.step_ms,

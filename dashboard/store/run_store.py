@@ -19,7 +19,7 @@ from stallscope.run import Run
 from ..memory import give_back
 from .cache import Cache
 from .current import CurrentListing
-from .listing import Listed, Listing
+from .listing import ListedRun, RunListing
 from .refresh import Refresher
 from .run_sources import RunsInMemory, RunSource
 from .sizes import size_of
@@ -88,15 +88,15 @@ class RunStore:
         """Return when a run that is being recorded was read last, in UTC; None for all other runs."""
         return self._refresher.read_at(run_id)
 
-    def listing(self) -> Listing:
+    def listing(self) -> RunListing:
         """Return the list of runs as of the last refresh, with the figures known so far."""
         return self._current.listing
 
-    def runs(self) -> Sequence[Listed]:
+    def runs(self) -> Sequence[ListedRun]:
         """Return all listed runs: those in memory in their given order, then the newest first."""
         return self.listing().shown
 
-    def candidates(self, run_id: str, chosen: str | None = None) -> Sequence[Listed]:
+    def candidates(self, run_id: str, chosen: str | None = None) -> Sequence[ListedRun]:
         """Return runs to compare a run with: all of a few runs, of many those of the same job.
 
         Args:
@@ -162,7 +162,7 @@ class RunStore:
         """
         return self.listing().baseline_of(self._listed(run_id))
 
-    def _listed(self, run_id: str) -> Listed:
+    def _listed(self, run_id: str) -> ListedRun:
         if run_id not in self:
             self.refresh()  # it may be new
         try:
@@ -170,7 +170,7 @@ class RunStore:
         except KeyError:
             raise NotFoundError(f"there is no run {run_id!r} here") from None
 
-    def _load(self, listed: Listed) -> Run:
+    def _load(self, listed: ListedRun) -> Run:
         if listed.source.in_memory:
             return self._runs[listed.id]
         return self._cache.get(
@@ -178,18 +178,18 @@ class RunStore:
             lambda: listed.source.load(listed.id, listed.entry),
         )
 
-    def _placed(self, listed: Listed) -> StoredRun:
+    def _placed(self, listed: ListedRun) -> StoredRun:
         place = listed.source.place(listed.entry)
         return StoredRun(self._load(listed), place, listed.entry.manifest)
 
-    def _single(self, listed: Listed) -> StoredRun | None:
+    def _single(self, listed: ListedRun) -> StoredRun | None:
         found = self.listing().single_of(listed)
         # If it was deleted in the meantime, the analysis does without it.
         with suppress(StallscopeError):
             return None if found is None else self._placed(self._listed(found))
         return None
 
-    def _summarise(self, listed: Listed) -> AnalysisSummary:
+    def _summarise(self, listed: ListedRun) -> AnalysisSummary:
         summary = AnalysisSummary.of(self.analysis(listed.id, self.baseline_of(listed.id)))
         if listed.source.in_memory:
             self._current.apply(lambda: self._memory.summarise(listed.id, summary))

@@ -38,7 +38,7 @@ def _on_demand(analysis: Analysis) -> int:
     ledger = analysis.ledger
     if ledger is None:
         return 0
-    if len(analysis.worlds) > 1:
+    if len(analysis.generations) > 1:
         return analysis.run.rows * (BYTES_PER_RANK + _BYTES_PER_CELL)
     per_rank = ledger.pending_bytes if isinstance(ledger, CachedLedger) else 0
     return per_rank + len(ledger) * len(ledger.ranks) * _BYTES_PER_CELL

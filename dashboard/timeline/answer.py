@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.analysis.views.lanes import Floats32, Lanes, View
+from stallscope.analysis.views.lanes import Floats32, Lanes, LanesView
 
 from .gauges import Gauge, columns_of
 from .positions import names
@@ -28,7 +28,7 @@ _ALIGNMENT = 8
 
 
 def answer(
-    lanes: Lanes, start: int, end: int, columns: int, view: View, gauge: Gauge | None = None
+    lanes: Lanes, start: int, end: int, columns: int, view: LanesView, gauge: Gauge | None = None
 ) -> bytes:
     """Encode what the timeline draws between two times, in nanoseconds, on a number of columns."""
     shortest = max(1, (end - start) // max(columns, 1))
@@ -55,7 +55,7 @@ def gaps_between(lanes: Lanes, start: int, end: int, shortest: int) -> list[list
     return [[gap.begin * _S, *(part * _S for part in gap.parts)] for gap in found]
 
 
-def _per_cell(lanes: Lanes, view: View) -> dict[str, npt.NDArray[Any]]:
+def _per_cell(lanes: Lanes, view: LanesView) -> dict[str, npt.NDArray[Any]]:
     single = view.steps_per_cell == 1
     unknown = np.full(len(view.first_step), -1)
     return {
@@ -63,7 +63,7 @@ def _per_cell(lanes: Lanes, view: View) -> dict[str, npt.NDArray[Any]]:
         "cellEnd": lanes.end[view.last_step] * _S,
         "firstStep": lanes.steps[view.first_step].astype(np.float64),
         "lastStep": lanes.steps[view.last_step].astype(np.float64),
-        "world": view.world.astype(np.int32),
+        "generation": view.generation.astype(np.int32),
         "epoch": lanes.epochs[view.first_step].astype(np.int32),
         "total": view.total,
         "allreduce": view.allreduce,
@@ -76,7 +76,7 @@ def _per_cell(lanes: Lanes, view: View) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def _per_lane(head: dict[str, Any], view: View) -> dict[str, npt.NDArray[Any]]:
+def _per_lane(head: dict[str, Any], view: LanesView) -> dict[str, npt.NDArray[Any]]:
     late = np.stack([view.late, view.latest])
     arrays = {"stages": view.stages, "late": late}
     members = {"members": view.members.astype(np.int32)}
@@ -99,7 +99,7 @@ def _scaled(array: Floats32) -> tuple[npt.NDArray[np.uint16], list[float]]:
     return np.where(known, whole, _MISSING).astype(np.uint16), [low, unit]
 
 
-def _epochs(lanes: Lanes, view: View, most: int = 200) -> list[tuple[float, int]]:
+def _epochs(lanes: Lanes, view: LanesView, most: int = 200) -> list[tuple[float, int]]:
     """Return the starts of epochs, in seconds, with their numbers; evenly thinned out if many."""
     first, last = int(view.first_step[0]), int(view.last_step[-1])
     epochs = lanes.epochs[max(first - 1, 0) : last + 1]

@@ -1,6 +1,6 @@
 """Convert wall time to positions on the timeline's axis.
 
-The axis follows the clock of one log per world; events and metrics have the wall clocks of their
+The axis follows the clock of one log per generation; events and metrics have the wall clocks of their
 writers. Positions are as accurate as these clocks agree.
 """
 
@@ -17,7 +17,7 @@ from stallscope.run import Run
 
 
 @dataclass(frozen=True)
-class Axis:
+class TimeAxis:
     """Wall time of the steps: nanoseconds since 1970."""
 
     lanes: Lanes
@@ -26,9 +26,9 @@ class Axis:
     end: Ints
 
     @classmethod
-    def of(cls, run: Run, lanes: Lanes) -> Axis | None:
+    def of(cls, run: Run, lanes: Lanes) -> TimeAxis | None:
         """Return the axis; None if a log has no wall clock, or has several unrelated ones."""
-        ends = [reduced_at(run, world.ledger, world.number) for world in lanes.worlds]
+        ends = [reduced_at(run, one.ledger, one.number) for one in lanes.generations]
         known = [one for one in ends if one is not None]
         if len(known) < len(ends):
             return None

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.reason import Reason
 from stallscope.analysis.views.lanes import Lanes
-from stallscope.analysis.views.machines import Quantity, over, quantities
+from stallscope.analysis.views.machines import MachineQuantity, over, quantities
 from stallscope.arrays.types import Ints
 from stallscope.text.machines import label, of_whom, scale, title
 
-from .axis import Axis
+from .axis import TimeAxis
 
 # More are too many to choose from. Metrics of all machines together come first.
 _MOST_GAUGES = 200
@@ -26,14 +26,14 @@ _MOST_GAUGES = 200
 class Gauge:
     """A quantity, and the positions of its values on the axis."""
 
-    quantity: Quantity
+    quantity: MachineQuantity
     at: tuple[Ints, ...]
 
 
 def gauges(analysis: Analysis, lanes: Lanes) -> list[Gauge]:
     """Return the quantities with values on the axis, the most important first."""
     run = analysis.run
-    axis = Axis.of(run, lanes)
+    axis = TimeAxis.of(run, lanes)
     if axis is None:
         return []
     at = {id(series): axis.place(series.wall_ns) for series in run.series}
@@ -48,7 +48,7 @@ def gauges(analysis: Analysis, lanes: Lanes) -> list[Gauge]:
     return found[:_MOST_GAUGES]
 
 
-def _order(quantity: Quantity, reason: Reason) -> int:
+def _order(quantity: MachineQuantity, reason: Reason) -> int:
     """Put what explains the verdict first: of a slow rank, or else of all."""
     if quantity.name != reason.series:
         return 2
@@ -74,7 +74,7 @@ def _is_on_axis(gauge: Gauge, span: int) -> bool:
     return any(bool(((at >= 0) & (at <= span)).any()) for at in gauge.at)
 
 
-def _head(quantity: Quantity) -> dict[str, Any]:
+def _head(quantity: MachineQuantity) -> dict[str, Any]:
     unit = scale(quantity)
     return {
         "key": quantity.key,

@@ -10,19 +10,19 @@ from urllib.parse import quote
 import numpy as np
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.generation_summary import GenerationSummary
 from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes
 from stallscope.analysis.views.one_step import late_steps
-from stallscope.analysis.worlds import WorldSummary
 from stallscope.charts.charts import TITLES
 from stallscope.charts.palette import COLOURS, HEAT
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
-from stallscope.text.worlds import world_sentence
+from stallscope.text.generations import generation_sentence
 
 from ..addresses import root_path, run_address, with_baseline
 from .answer import gaps_between
 from .gauges import Gauge, gauges_head
-from .marks import Mark, marks_head
+from .marks import EventMark, marks_head
 from .positions import end_of, row_names, row_of, start_of
 from .route import ADDRESS
 
@@ -42,7 +42,7 @@ def head(
     run_id: str,
     baseline_id: str | None,
     query: Mapping[str, str],
-    events: Sequence[Mark] = (),
+    events: Sequence[EventMark] = (),
     gauges: Sequence[Gauge] = (),
 ) -> dict[str, Any]:
     """Return the data as JSON; ``query`` defines the first view."""
@@ -58,7 +58,7 @@ def head(
         "rowNames": row_names(lanes),
         "hosts": [plain(host) for host in hosts],
         "hostOf": [hosts[host] for host in lanes.hosts],
-        "worlds": _worlds(analysis, lanes),
+        "generations": _generations(analysis, lanes),
         "named": _named(analysis, lanes),
         "clock": _clock(lanes),
         "lateFrom": lanes.late_from,
@@ -110,58 +110,60 @@ def _rows(lanes: Lanes, ranks: str | None, row: int | None) -> list[int]:
     return [first, first + 2 * _AROUND]
 
 
-def _worlds(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
-    """Return number, size, start and end of each world, and its description; empty for a single one."""
-    if len(lanes.worlds) == 1:
+def _generations(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
+    """Return number, size, start, end and description of each generation; empty for a single one."""
+    if len(lanes.generations) == 1:
         return []
-    sentences = {world.number: world_sentence(world) for world in analysis.worlds}
+    sentences = {one.number: generation_sentence(one) for one in analysis.generations}
     return [
         {
-            "number": world.number,
-            "size": world.size,
+            "number": generation.number,
+            "size": generation.size,
             "begin": float(lanes.begin[start]) * _S,
             "end": float(lanes.end[end - 1]) * _S,
-            "words": sentences[world.number],
+            "words": sentences[generation.number],
         }
-        for world, start, end in zip(lanes.worlds, lanes.starts, lanes.starts[1:], strict=False)
+        for generation, start, end in zip(
+            lanes.generations, lanes.starts, lanes.starts[1:], strict=False
+        )
     ]
 
 
 def _named(analysis: Analysis, lanes: Lanes) -> list[int]:
     """Return the rows of ranks that are stragglers or in a verdict."""
     rows = {
-        lanes.row_of(rank, world)
-        for world, one in verdicts(analysis, lanes)
+        lanes.row_of(rank, at)
+        for at, one in verdicts(analysis, lanes)
         for rank in (*one.bottleneck.ranks, *(r for own in one.stragglers for r in own.ranks))
     }
     return sorted(row for row in rows if row is not None)
 
 
-def verdicts(analysis: Analysis, lanes: Lanes) -> list[tuple[int, Analysis | WorldSummary]]:
-    """Return what holds stragglers and a verdict, with the position of its world.
+def verdicts(analysis: Analysis, lanes: Lanes) -> list[tuple[int, Analysis | GenerationSummary]]:
+    """Return what holds stragglers and a verdict, with the position of its generation.
 
-    That of the run, which is about the last world, comes first.
+    That of the run, which is about the last generation, comes first.
     """
-    position = {world.number: index for index, world in enumerate(lanes.worlds)}
-    own = [(position[one.number], one) for one in analysis.worlds if one.number in position]
-    return [(len(lanes.worlds) - 1, analysis), *(own if len(lanes.worlds) > 1 else ())]
+    position = {one.number: index for index, one in enumerate(lanes.generations)}
+    own = [(position[one.number], one) for one in analysis.generations if one.number in position]
+    return [(len(lanes.generations) - 1, analysis), *(own if len(lanes.generations) > 1 else ())]
 
 
 def _clock(lanes: Lanes) -> list[float | None]:
-    """Return the uncertainty of each row's clock, in the last world that has the row."""
+    """Return the uncertainty of each row's clock, in the last generation that has the row."""
     found: list[float | None] = [None] * len(lanes.ranks)
-    for index, world in enumerate(lanes.worlds):
-        for row, ms in zip(lanes.rows_of(index), world.clock_uncertainty_ms, strict=True):
+    for index, generation in enumerate(lanes.generations):
+        for row, ms in zip(lanes.rows_of(index), generation.clock_uncertainty_ms, strict=True):
             found[row] = finite(ms)
     return found
 
 
 def _changes(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
-    changes = {world.number: world.changes for world in analysis.worlds}
+    changes = {one.number: one.changes for one in analysis.generations}
     found = []
-    for start, world in zip(lanes.starts, lanes.worlds, strict=False):
-        for change in changes.get(world.number, ()):
-            (at,) = np.flatnonzero(world.ledger.steps == change.step)
+    for start, generation in zip(lanes.starts, lanes.generations, strict=False):
+        for change in changes.get(generation.number, ()):
+            (at,) = np.flatnonzero(generation.ledger.steps == change.step)
             words = (
                 f"Step {change.step:,}: {amount(change.before_ms, 'ms')} → "
                 f"{amount(change.after_ms, 'ms')}"
@@ -172,7 +174,7 @@ def _changes(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
 
 def _late(lanes: Lanes) -> list[list[float]]:
     """Return start, end and last row of late steps in order; if there are many, of the latest."""
-    at = late_steps(lanes.worlds)
+    at = late_steps(lanes.generations)
     if len(at) > _MOST_LATE:
         imbalance = lanes.of_steps(lambda ledger: ledger.imbalance)
         at = np.sort(at[np.argpartition(imbalance[at], -_MOST_LATE)[-_MOST_LATE:]])
@@ -186,7 +188,7 @@ def _strip(lanes: Lanes) -> dict[str, Any]:
     """Return the ledger of the whole run: start, end, and mean of each entry (ms) per column."""
     count = len(lanes)
     even = np.linspace(0, count, min(count, _STRIP) + 1).astype(np.int64)
-    # No column has steps of two worlds.
+    # No column has steps of two generations.
     starts = np.union1d(even, lanes.starts)
     counts = np.diff(starts)
     entries = {}

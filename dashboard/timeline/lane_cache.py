@@ -13,11 +13,11 @@ from .gauges import Gauge, gauges
 
 def lanes_of(analysis: Analysis) -> Lanes | None:
     """Return the lanes of an analysis; None if its stages were not measured."""
-    worlds = analysis.world_ledgers
-    if not worlds:
+    generations = analysis.generation_ledgers
+    if not generations:
         return None
     longest_pause = int(analysis.job.total * 1e9)
-    return _cache_of(analysis).get("lanes", lambda: Lanes(worlds, longest_pause))
+    return _cache_of(analysis).get("lanes", lambda: Lanes(generations, longest_pause))
 
 
 def gauges_of(analysis: Analysis, lanes: Lanes) -> list[Gauge]:

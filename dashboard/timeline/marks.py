@@ -13,7 +13,7 @@ from stallscope.formatting.numbers import amount
 from stallscope.run import Event, Run
 from stallscope.text.events import NOT_KNOWN, what, who
 
-from .axis import Axis
+from .axis import TimeAxis
 
 _S = 1e-9
 # Marks on the axis and lines in the list: more are too many to read.
@@ -21,7 +21,7 @@ MOST_MARKS = 500
 
 
 @dataclass(frozen=True)
-class Mark:
+class EventMark:
     """An event, and its position."""
 
     event: Event
@@ -40,19 +40,19 @@ class Mark:
         return who(self.event)
 
 
-def marks(run: Run, lanes: Lanes | None) -> list[Mark]:
+def marks(run: Run, lanes: Lanes | None) -> list[EventMark]:
     """Return all events of a run by time; events without a known time come last.
 
     Args:
         run: the run.
         lanes: the lanes with the axis to place events on; None without any.
     """
-    axis = None if lanes is None else Axis.of(run, lanes)
+    axis = None if lanes is None else TimeAxis.of(run, lanes)
     ordered = sorted(run.events, key=lambda event: (event.wall_ns is None, event.wall_ns or 0))
     return [_mark(event, axis) for event in ordered]
 
 
-def marks_head(found: Sequence[Mark], lanes: Lanes) -> list[dict[str, Any]]:
+def marks_head(found: Sequence[EventMark], lanes: Lanes) -> list[dict[str, Any]]:
     """Return the marks on the axis for the script; times in seconds."""
     return [
         {
@@ -69,19 +69,19 @@ def marks_head(found: Sequence[Mark], lanes: Lanes) -> list[dict[str, Any]]:
     ][:MOST_MARKS]
 
 
-def _mark(event: Event, axis: Axis | None) -> Mark:
+def _mark(event: Event, axis: TimeAxis | None) -> EventMark:
     if event.wall_ns is None:
-        return Mark(event, None, NOT_KNOWN)
+        return EventMark(event, None, NOT_KNOWN)
     if axis is None:
-        return Mark(event, None, f"{_utc(event.wall_ns)} UTC")
+        return EventMark(event, None, f"{_utc(event.wall_ns)} UTC")
     (at,) = axis.place(np.array([event.wall_ns])).tolist()
     span = axis.lanes.span
     if at < 0:
-        return Mark(event, None, f"{amount(-at / 1e6, 'ms')} before the first step")
+        return EventMark(event, None, f"{amount(-at / 1e6, 'ms')} before the first step")
     if at > span:
-        return Mark(event, None, f"{amount((at - span) / 1e6, 'ms')} after the last step")
+        return EventMark(event, None, f"{amount((at - span) / 1e6, 'ms')} after the last step")
     step = int(axis.lanes.steps[axis.lanes.at(at)])
-    return Mark(event, at, f"{amount(at / 1e6, 'ms')}, step {step:,}")
+    return EventMark(event, at, f"{amount(at / 1e6, 'ms')}, step {step:,}")
 
 
 def _utc(wall: int) -> str:

@@ -49,27 +49,27 @@ def row_of(lanes: Lanes, text: str | None) -> int | None:
         return None
     if match[2] is None:
         return lanes.row_of(int(match[1]))
-    world = _world(lanes, match[2])
-    return None if world is None else lanes.row_of(int(match[1]), world)
+    own = _generation(lanes, match[2])
+    return None if own is None else lanes.row_of(int(match[1]), own)
 
 
 def row_names(lanes: Lanes) -> list[str]:
     """Return the name of each row: its rank, and a generation if that number was elsewhere later."""
     found = [""] * len(lanes.ranks)
     last: dict[int, int] = {}
-    for index, world in enumerate(lanes.worlds):
+    for index, generation in enumerate(lanes.generations):
         rows = lanes.rows_of(index).tolist()
-        last.update(zip(world.ledger.ranks, rows, strict=True))
-        for row, rank in zip(rows, world.ledger.ranks, strict=True):
-            found[row] = f"{rank}g{world.number}"
+        last.update(zip(generation.ledger.ranks, rows, strict=True))
+        for row, rank in zip(rows, generation.ledger.ranks, strict=True):
+            found[row] = f"{rank}g{generation.number}"
     for rank, row in last.items():
         found[row] = str(rank)
     return found
 
 
-def _world(lanes: Lanes, number: str) -> int | None:
-    """Return the position of the world with a number."""
-    numbers = [world.number for world in lanes.worlds]
+def _generation(lanes: Lanes, number: str) -> int | None:
+    """Return the position of the generation with a number."""
+    numbers = [one.number for one in lanes.generations]
     return numbers.index(int(number)) if int(number) in numbers else None
 
 
@@ -81,10 +81,10 @@ def _position(lanes: Lanes, text: str | None, *, at_end: bool) -> int | None:
     step, fraction = int(match[1]), float(f"0.{match[2] or 0}")
     low, high = 0, len(lanes)
     if match[3] is not None:
-        world = _world(lanes, match[3])
-        if world is None:
+        own = _generation(lanes, match[3])
+        if own is None:
             return None
-        low, high = lanes.starts[world : world + 2].tolist()
+        low, high = lanes.starts[own : own + 2].tolist()
     steps = lanes.steps[low:high]
     if at_end:
         found = np.flatnonzero(steps <= step)
@@ -107,7 +107,7 @@ def _name(lanes: Lanes, at: int, fraction: float) -> str:
     digits = f"{fraction:.3f}".removeprefix("0").rstrip("0").rstrip(".")
     if fraction >= _ALMOST_ONE:
         digits = ".999"
-    if len(lanes.worlds) == 1:
+    if len(lanes.generations) == 1:
         return f"{step}{digits}"
-    (world,) = lanes.world_at(np.array([at]))
-    return f"{step}{digits}g{lanes.worlds[world].number}"
+    (own,) = lanes.generation_at(np.array([at]))
+    return f"{step}{digits}g{lanes.generations[own].number}"

@@ -17,7 +17,7 @@ from ..base import Contents, Parsed, Parser
 from ..blocks import Ints
 from ..rank_names import rank_in
 from ..tables import INTERVAL_ROWS, STEP_ROWS, table_of
-from .spans import SPAN, Trace, trace_in
+from .spans import SPAN, StepSpans, trace_in
 from .steps import Between, Steps, epochs_of, steps_of, without_evaluations
 
 KNOWN_FROM = "traces of DFTracer"
@@ -84,7 +84,7 @@ def _ranks(
 
 def _log(
     path: str,
-    trace: Trace,
+    trace: StepSpans,
     pid: int,
     rank: int,
     steps: Steps,

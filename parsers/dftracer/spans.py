@@ -94,7 +94,7 @@ class Spans:
 
 
 @dataclass
-class Trace:
+class StepSpans:
     """The spans of a file that may make steps, and how much there is of all."""
 
     #: Nanoseconds of the trace's unit.
@@ -149,10 +149,10 @@ class Trace:
             self.hosts[pid] = host[1].decode("utf-8", "replace")
 
 
-def trace_in(data: bytes) -> Trace:
+def trace_in(data: bytes) -> StepSpans:
     """Read the spans in a file."""
     unit = _UNIT.search(data, 0, _HEAD_BYTES)
-    trace = Trace(_NS[unit[1]] if unit else 1_000)
+    trace = StepSpans(_NS[unit[1]] if unit else 1_000)
     for found in SPAN.finditer(data):
         trace.add(found)
     named = {

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..blocks import Bools, Ints
-from .spans import COMPUTE, EPOCH, EVALUATION, FETCH, LOOP, Spans, Stream, Trace
+from .spans import COMPUTE, EPOCH, EVALUATION, FETCH, LOOP, Spans, StepSpans, Stream
 
 # Spans of two kinds alternate if so many of them do.
 _ALTERNATING = 0.95
@@ -41,7 +41,7 @@ class Between(NamedTuple):
     end: Ints
 
 
-def steps_of(trace: Trace, pid: int) -> Steps | None:
+def steps_of(trace: StepSpans, pid: int) -> Steps | None:
     """Return the steps of a process; None if it has none."""
     found = [_paired(waits, works) for waits, works in _loops(trace, pid)]
     if not found:
@@ -55,13 +55,13 @@ def steps_of(trace: Trace, pid: int) -> Steps | None:
     return None if best is None or len(best.begin) < _FEWEST else best
 
 
-def epochs_of(trace: Trace, pid: int) -> Between:
+def epochs_of(trace: StepSpans, pid: int) -> Between:
     """Return the epochs of a process in their order; none where they have no spans."""
     spans = max(trace.named(pid, EPOCH).values(), key=len, default=Spans())
     return Between(spans.begin, spans.end)
 
 
-def without_evaluations(trace: Trace, pid: int, steps: Steps) -> tuple[Steps, Between]:
+def without_evaluations(trace: StepSpans, pid: int, steps: Steps) -> tuple[Steps, Between]:
     """Separate the steps of evaluations from those of training.
 
     Returns:
@@ -84,7 +84,7 @@ def without_evaluations(trace: Trace, pid: int, steps: Steps) -> tuple[Steps, Be
     return training, Between(begin, end)
 
 
-def _loops(trace: Trace, pid: int) -> Iterator[tuple[Spans, Spans]]:
+def _loops(trace: StepSpans, pid: int) -> Iterator[tuple[Spans, Spans]]:
     parts: dict[tuple[int, str], dict[str, Spans]] = {}
     for stream, spans in trace.named(pid, LOOP).items():
         found = LOOP.fullmatch(stream.name)
@@ -95,7 +95,7 @@ def _loops(trace: Trace, pid: int) -> Iterator[tuple[Spans, Spans]]:
     return ((both["iter"], both["work"]) for both in parts.values() if len(both) > 1)
 
 
-def _alternating(trace: Trace, pid: int) -> Iterator[tuple[Spans, Spans]]:
+def _alternating(trace: StepSpans, pid: int) -> Iterator[tuple[Spans, Spans]]:
     waits, works = (_most(trace.named(pid, form)) for form in (FETCH, COMPUTE))
     for (one, waiting), (other, working) in product(waits.items(), works.items()):
         if one.tid == other.tid:

@@ -1,14 +1,14 @@
 """Dumps of PyTorch's Flight Recorder: the collectives of each rank, and what they show together."""
 
-from .comparing import KIND, Compared, compare
-from .dump import Dump, Entry, Group
+from .comparing import KIND, DumpComparison, compare
+from .dump import CollectiveEntry, Dump, Group
 from .format import FlightRecorderFormat, parse_dump
 
 __all__ = [
     "KIND",
-    "Compared",
+    "CollectiveEntry",
     "Dump",
-    "Entry",
+    "DumpComparison",
     "FlightRecorderFormat",
     "Group",
     "compare",

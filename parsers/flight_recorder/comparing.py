@@ -15,7 +15,7 @@ from stallscope.formatting.frames import in_frame
 from stallscope.formatting.lists import ranks_in_words
 from stallscope.run import Event, Problem
 
-from .dump import Dump, Entry, Group, group_title, is_default
+from .dump import CollectiveEntry, Dump, Group, group_title, is_default
 
 #: The kind of the events.
 KIND = "collective_stall"
@@ -37,7 +37,7 @@ _SAME_TIME_NS = 600 * 10**9
 
 
 @dataclass(frozen=True)
-class Compared:
+class DumpComparison:
     """What dumps show together."""
 
     events: tuple[Event, ...] = ()
@@ -49,14 +49,14 @@ class _Position:
     """How far a rank has come in one group."""
 
     dump: Dump
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, CollectiveEntry] = field(default_factory=dict)
 
     @cached_property
     def last(self) -> int:
         return max(self.entries, default=-1)
 
     @cached_property
-    def open(self) -> Entry | None:
+    def open(self) -> CollectiveEntry | None:
         """Return the first collective that is not completed."""
         numbers = [number for number, entry in self.entries.items() if not entry.completed]
         return self.entries[min(numbers)] if numbers else None
@@ -76,7 +76,7 @@ class _Position:
 class _Stall:
     """The first collective of a group in which ranks wait for others."""
 
-    at: Entry
+    at: CollectiveEntry
     #: The dump of a rank that waits.
     path: str
     #: The ranks that the others wait for.
@@ -117,11 +117,11 @@ class _Team:
         known = {rank: one for rank, one in self.positions.items() if rank not in ranks}
         return replace(self, positions=known)
 
-    def opened(self) -> dict[int, Entry]:
+    def opened(self) -> dict[int, CollectiveEntry]:
         """Return by rank the first collective that is not completed."""
         return {rank: one.open for rank, one in self.positions.items() if one.open is not None}
 
-    def stall(self, open_of: Mapping[int, Sequence[Entry]]) -> _Stall | None:
+    def stall(self, open_of: Mapping[int, Sequence[CollectiveEntry]]) -> _Stall | None:
         """Return the first collective in which ranks wait for others.
 
         Args:
@@ -151,10 +151,10 @@ class _Team:
     def _absence(
         self,
         number: int,
-        waiting: Mapping[int, Entry],
+        waiting: Mapping[int, CollectiveEntry],
         missing: Sequence[int],
         unstarted: Sequence[int],
-        open_of: Mapping[int, Sequence[Entry]],
+        open_of: Mapping[int, Sequence[CollectiveEntry]],
     ) -> _Stall | None:
         here = [entry for entry in waiting.values() if entry.number == number]
         if not here:
@@ -182,18 +182,18 @@ class _Job:
 
     dumps: Mapping[int, Dump]
 
-    def compared(self) -> Compared:
+    def compared(self) -> DumpComparison:
         teams = self._teams()
         older = {rank: problem for team in teams for rank, problem in team.older().items()}
         teams = [team.without(older) for team in teams]
-        open_of: dict[int, list[Entry]] = {}
+        open_of: dict[int, list[CollectiveEntry]] = {}
         for team in teams:
             for rank, entry in team.opened().items():
                 open_of.setdefault(rank, []).append(entry)
         stalls = [stall for team in teams if (stall := team.stall(open_of)) is not None]
         # Where ranks wait in another group, the stall follows from the one there.
         stalls.sort(key=lambda stall: stall.elsewhere)
-        return Compared(tuple(stall.event() for stall in stalls), tuple(older.values()))
+        return DumpComparison(tuple(stall.event() for stall in stalls), tuple(older.values()))
 
     def _teams(self) -> list[_Team]:
         everyone = frozenset(self.dumps).union(
@@ -218,10 +218,10 @@ class _Job:
         ]
 
 
-def compare(dumps: Iterable[Dump]) -> Compared:
+def compare(dumps: Iterable[Dump]) -> DumpComparison:
     """Compare dumps, those of each job among themselves."""
     every = [_Job(one).compared() for one in _jobs(dumps)]
-    return Compared(
+    return DumpComparison(
         tuple(event for one in every for event in one.events),
         tuple(problem for one in every for problem in one.problems),
     )
@@ -258,14 +258,14 @@ def _at_one_time(dumps: Iterable[Dump]) -> bool:
     return all(first <= dump.last_ns + _SAME_TIME_NS for dump in filled)
 
 
-def _not_started(called: Mapping[int, Entry]) -> list[int]:
+def _not_started(called: Mapping[int, CollectiveEntry]) -> list[int]:
     """Return the ranks whose accelerator has not started what it has started on others."""
     if not any(entry.state == "started" for entry in called.values()):
         return []
     return [rank for rank, entry in called.items() if entry.state == "scheduled"]
 
 
-def _variants(called: Mapping[int, Entry]) -> list[list[int]]:
+def _variants(called: Mapping[int, CollectiveEntry]) -> list[list[int]]:
     """Group ranks by what they call under one number, the most frequent first."""
     found: dict[object, list[int]] = {}
     for rank, entry in called.items():
@@ -275,7 +275,7 @@ def _variants(called: Mapping[int, Entry]) -> list[list[int]]:
 
 
 def _mismatch(
-    called: Mapping[int, Entry],
+    called: Mapping[int, CollectiveEntry],
     variants: Sequence[Sequence[int]],
     positions: Mapping[int, _Position],
 ) -> _Stall:
@@ -299,8 +299,8 @@ def _mismatch(
 
 def _sentence(
     positions: Mapping[int, _Position],
-    waiting: Mapping[int, Entry],
-    at: Entry,
+    waiting: Mapping[int, CollectiveEntry],
+    at: CollectiveEntry,
     missing: Sequence[int],
     absent: Sequence[int],
     unstarted: Sequence[int],
@@ -322,7 +322,7 @@ def _sentence(
         yield f"the last one of rank {missing[0]} was {last.title}{in_frame(last.where)}"
 
 
-def _reasons(elsewhere: Mapping[int, Entry]) -> Iterator[str]:
+def _reasons(elsewhere: Mapping[int, CollectiveEntry]) -> Iterator[str]:
     by_entry: dict[str, list[int]] = {}
     for rank, entry in elsewhere.items():
         by_entry.setdefault(_title(entry), []).append(rank)
@@ -334,6 +334,6 @@ def _wait(ranks: Sequence[int]) -> str:
     return f"{ranks_in_words(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
 
 
-def _title(entry: Entry) -> str:
+def _title(entry: CollectiveEntry) -> str:
     sizes = f" ({entry.sizes})" if entry.sizes else ""
     return f"{entry.title}{sizes} of {group_title(entry.group)}"

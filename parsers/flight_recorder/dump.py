@@ -31,7 +31,7 @@ _NO_DESCRIPTION = ("", "undefined")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CollectiveEntry:
     """One collective that a rank has entered."""
 
     #: The process group's name and description.
@@ -71,7 +71,7 @@ class Dump:
     prefix: str
     #: The ranks of each process group that the dump describes, by the group's name.
     ranks: Mapping[str, frozenset[int]]
-    entries: tuple[Entry, ...]
+    entries: tuple[CollectiveEntry, ...]
     #: Whether older entries were overwritten.
     overwritten: bool
 
@@ -132,14 +132,14 @@ def _ranks_in(text: str) -> frozenset[int]:
     return frozenset(map(int, _NUMBER.findall(text)))
 
 
-def _entries(entries: Sequence[Any]) -> Iterator[Entry]:
+def _entries(entries: Sequence[Any]) -> Iterator[CollectiveEntry]:
     for entry in entries:
         # The numbers of operations between two ranks are not the same on all ranks.
         if entry.get("is_p2p"):
             continue
         name, description = entry["process_group"]
         sizes = _sizes(entry.get("input_sizes"))
-        yield Entry(
+        yield CollectiveEntry(
             group=(_line(name), _line(description)),
             number=_whole(entry["collective_seq_id"]),
             name=_line(_text(entry["profiling_name"]).rpartition(":")[2]),

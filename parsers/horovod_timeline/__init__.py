@@ -29,12 +29,12 @@ from .reader import (
     open_timeline,
     timeline_reader,
 )
-from .rows import Activities, Batch, Ticks
+from .rows import Activities, BlockRows, Ticks
 
 __all__ = [
     "HEAD_BYTES",
     "Activities",
-    "Batch",
+    "BlockRows",
     "HorovodTimelineFormat",
     "Ticks",
     "TimelineReader",

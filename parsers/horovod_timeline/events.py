@@ -8,7 +8,7 @@ from threading import Lock
 
 import numpy as np
 
-from ..blocks import Block, Bytes, Ints
+from ..blocks import Bytes, Ints, LineBlock
 from .rows import Columns
 
 #: The start of an event.
@@ -42,7 +42,7 @@ class Texts:
         self.known: list[bytes] = []
         self._codes: dict[bytes, int] = {}
 
-    def codes(self, block: Block, start: Ints, length: Ints) -> Ints:
+    def codes(self, block: LineBlock, start: Ints, length: Ints) -> Ints:
         """Return the numbers of the texts at these places."""
         index, texts = block.distinct(start, length)
         return np.array([*map(self._code, texts)], np.int64)[index]
@@ -75,7 +75,7 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
     Returns:
         the events, and how many could not be read.
     """
-    block = Block(text)
+    block = LineBlock(text)
     data = block.bytes
     start, time_at = _places(block)
     kind, text_at, until = (
@@ -110,7 +110,7 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
     return found.only(good) if bad else found, bad
 
 
-def _places(block: Block) -> tuple[Ints, Ints]:
+def _places(block: LineBlock) -> tuple[Ints, Ints]:
     """Return where possible events start, and where the keys of their times do."""
     data = block.bytes
     # One look at every byte is enough: the keys of an event follow each other, colon by colon.
@@ -123,7 +123,7 @@ def _places(block: Block) -> tuple[Ints, Ints]:
     return start, colon[event + 2 - (data[start + len(EVENT)] == ord("E"))] - _COLON
 
 
-def _sizes(block: Block, start: Ints, until: Ints) -> Ints:
+def _sizes(block: LineBlock, start: Ints, until: Ints) -> Ints:
     """Return bytes of the tensors whose types and shapes are there."""
     index, texts = block.distinct(start, np.minimum(until - start, _LONGEST_TEXT))
     return np.array([*map(_size, texts)], np.int64)[index]

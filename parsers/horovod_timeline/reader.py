@@ -21,7 +21,7 @@ from ..base import CompanionFormat
 from ..unpacking import Readable, readable
 from .events import EVENT, Events, Texts, events
 from .matching import Opened, matched
-from .rows import Batch, Ticks
+from .rows import BlockRows, Ticks
 
 # Fast enough, and the arrays of one block stay below 30 MB.
 _BLOCK_BYTES = 2 << 20
@@ -73,7 +73,7 @@ class _Array:
 class TimelineReader:
     """Reads a timeline block by block, in memory that does not grow with the file.
 
-    ``name`` is what messages call the file. The attributes are complete once the batches are through.
+    ``name`` is what messages call the file. The attributes are complete once all blocks are read.
     Where a job was started again into the same file, its times go on from the first start, and its
     tensors are those of the same names.
     """
@@ -110,7 +110,7 @@ class TimelineReader:
         """Count activities that have not ended so far."""
         return len(self._open) + self._given_up
 
-    def batches(self) -> Iterator[Batch]:
+    def block_rows(self) -> Iterator[BlockRows]:
         """Yield the blocks of the file in order, at least one.
 
         Raises:
@@ -123,9 +123,9 @@ class TimelineReader:
             for array, block in self._blocks():
                 waiting.append((array, pool.submit(events, block, self._texts)))
                 if len(waiting) > _AT_ONCE:
-                    yield self._batch(*waiting.popleft())
+                    yield self._rows_of(*waiting.popleft())
             while waiting:
-                yield self._batch(*waiting.popleft())
+                yield self._rows_of(*waiting.popleft())
 
     def _blocks(self) -> Iterator[tuple[_Array, bytes]]:
         """Yield whole events of one array each."""
@@ -185,7 +185,7 @@ class TimelineReader:
             array.numbers[number] = known.get(name, max(self.tensors, default=0) + 1)
         self.tensors[array.numbers[number]] = name
 
-    def _batch(self, array: _Array, found_there: Future[tuple[Events, int]]) -> Batch:
+    def _rows_of(self, array: _Array, found_there: Future[tuple[Events, int]]) -> BlockRows:
         restarted = array is not self._matched_in
         if restarted:
             self._start_again(array)
@@ -199,7 +199,7 @@ class TimelineReader:
         latest = int(found.at.max(initial=self._latest))
         first = int(found.at.min(initial=latest))
         self._latest = latest
-        return Batch(
+        return BlockRows(
             activities=pairs.activities,
             ticks=self._ticks(found),
             cycles=found.at[found.kind == ord("i")],

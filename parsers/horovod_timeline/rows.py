@@ -64,15 +64,15 @@ class Ticks(Columns):
 
 
 @dataclass(frozen=True)
-class Batch:
+class BlockRows:
     """The contents of one block of a timeline."""
 
-    #: In the order of their ends; open ones are in a later batch.
+    #: In the order of their ends; open ones are in a later block.
     activities: Activities
     ticks: Ticks
     #: Starts of cycles, if HOROVOD_TIMELINE_MARK_CYCLES was set.
     cycles: Ints
-    #: The first moment of the block; and the one from which later batches may have activities, where
+    #: The first moment of the block; and the one from which later blockes may have activities, where
     #: clocks ran on and nothing is damaged.
     first: int
     settled: int
@@ -80,7 +80,7 @@ class Batch:
     restarted: bool = False
 
     @classmethod
-    def joined(cls, several: Sequence[Batch]) -> Batch:
+    def joined(cls, several: Sequence[BlockRows]) -> BlockRows:
         """Join several into one."""
         return cls(
             Activities.joined([one.activities for one in several]),

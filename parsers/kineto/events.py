@@ -14,7 +14,7 @@ import numpy as np
 
 from stallscope.arrays.types import Bools, Ints
 
-from ..blocks import Block
+from ..blocks import LineBlock
 
 #: The start of an event.
 EVENT = b'"ph"'
@@ -48,7 +48,7 @@ _NS = np.array([10**places for places in range(4)])
 
 
 @dataclass(frozen=True)
-class Events:
+class BlockSpans:
     """Spans in a block, in its order; times in nanoseconds."""
 
     kind: Ints
@@ -62,15 +62,15 @@ class Events:
     #: The texts that name a process and a thread.
     threads: list[bytes]
 
-    def take(self, chosen: Bools) -> Events:
+    def take(self, chosen: Bools) -> BlockSpans:
         """Return the chosen spans."""
         begin, end, number = self.begin[chosen], self.end[chosen], self.number[chosen]
-        return Events(self.kind[chosen], begin, end, number, self.thread[chosen], self.threads)
+        return BlockSpans(self.kind[chosen], begin, end, number, self.thread[chosen], self.threads)
 
 
-def events(text: bytes) -> Events:
+def events(text: bytes) -> BlockSpans:
     """Find the spans in a block."""
-    block = Block(text)
+    block = LineBlock(text)
     keys = _places(block)
     kind = _kinds(block, keys)
     chosen = np.flatnonzero(kind)
@@ -89,10 +89,10 @@ def events(text: bytes) -> Events:
     number[collective] = _joint(block, name[collective])
     loaders = np.flatnonzero(kind == LOADER)
     number[loaders] = block.has(name[loaders] + len(_LOADER_NAME), _WITH_WORKERS)
-    return Events(kind, begin, end, number, thread, threads)
+    return BlockSpans(kind, begin, end, number, thread, threads)
 
 
-def _places(block: Block) -> Ints:
+def _places(block: LineBlock) -> Ints:
     """Return where the keys of each event have their colons: keys × events."""
     data = block.bytes
     colon = block.having(ord(":"))
@@ -106,7 +106,7 @@ def _places(block: Block) -> Ints:
     return np.asarray(keys[:, np.flatnonzero(good)])
 
 
-def _kinds(block: Block, keys: Ints) -> Ints:
+def _kinds(block: LineBlock, keys: Ints) -> Ints:
     """Return the kinds of the spans; 0 for those that do not matter."""
     cat, name = (_value(block, keys[key]) + 1 for key in (_CAT, _NAME))
     kind = np.zeros(keys.shape[1], np.int64)
@@ -133,19 +133,19 @@ def _kinds(block: Block, keys: Ints) -> Ints:
     return kind
 
 
-def _any(block: Block, at: Ints, texts: tuple[bytes, ...]) -> Bools:
+def _any(block: LineBlock, at: Ints, texts: tuple[bytes, ...]) -> Bools:
     found = np.zeros(len(at), bool)
     for text in texts:
         found |= block.has(at, text)
     return found
 
 
-def _value(block: Block, colon: Ints) -> Ints:
+def _value(block: LineBlock, colon: Ints) -> Ints:
     """Return where the values after these colons start."""
     return np.asarray(colon + 1 + (block.bytes[colon + 1] == ord(" ")))
 
 
-def _nanoseconds(block: Block, colon: Ints) -> tuple[Ints, Bools]:
+def _nanoseconds(block: LineBlock, colon: Ints) -> tuple[Ints, Bools]:
     """Read microseconds with up to nine places, and whether there was such a number."""
     at = _value(block, colon)
     us, digits = block.numbers(at, _MOST_DIGITS)
@@ -166,7 +166,7 @@ def _nanoseconds(block: Block, colon: Ints) -> tuple[Ints, Bools]:
     return np.where(good, us, 0) * 1000 + part, good
 
 
-def _threads(block: Block, keys: Ints, chosen: Bools) -> tuple[Ints, list[bytes]]:
+def _threads(block: LineBlock, keys: Ints, chosen: Bools) -> tuple[Ints, list[bytes]]:
     """Return the index of each chosen span's thread, and the texts of the threads."""
     thread = np.full(keys.shape[1], -1)
     own = np.flatnonzero(chosen)
@@ -177,7 +177,7 @@ def _threads(block: Block, keys: Ints, chosen: Bools) -> tuple[Ints, list[bytes]
     return thread, threads
 
 
-def _joint(block: Block, name: Ints) -> Ints:
+def _joint(block: LineBlock, name: Ints) -> Ints:
     """Whether each collective ends on all ranks at once, as a broadcast does not."""
     index, names = block.distinct(name, np.full(len(name), _NAME_BYTES))
     joint = [_is_joint(one.split(b'"')[0].lower()) for one in names]

@@ -33,7 +33,7 @@ _TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
 
 
 @dataclass(frozen=True)
-class Trace:
+class RankTrace:
     """One file: the traced steps of one rank."""
 
     path: str
@@ -48,7 +48,7 @@ class Trace:
         return self.spans.base_ns if last + self.spans.base_ns < _LATEST_NS else 0
 
 
-def read_trace(path: str, file: Readable) -> Trace:
+def read_trace(path: str, file: Readable) -> RankTrace:
     """Read the steps in a trace.
 
     Raises:
@@ -58,13 +58,13 @@ def read_trace(path: str, file: Readable) -> Trace:
     if spans.steps:
         steps = steps_of(spans)
         rank = (rank_in(path)[0] or 0) if spans.rank is None else spans.rank
-        return Trace(path, rank, spans, steps)
+        return RankTrace(path, rank, spans, steps)
     raise UnreadableError(
         f"{path}: a trace of torch.profiler without steps: call prof.step() after every batch"
     )
 
 
-def as_log(trace: Trace) -> Parsed:
+def as_log(trace: RankTrace) -> Parsed:
     """Make a log of a trace, without the id of its run, which needs all traces together."""
     steps, count = trace.steps, len(trace.steps)
     columns = {
@@ -122,7 +122,7 @@ def _without_reductions(log: Parsed) -> Parsed:
     return replace(log, log=replace(log.log, facts=facts), steps=steps)
 
 
-def events_of(trace: Trace) -> tuple[Event, ...]:
+def events_of(trace: RankTrace) -> tuple[Event, ...]:
     """Describe the first steps of a trace, for traces beside step logs."""
     return tuple(_event(trace, at) for at in range(min(len(trace.steps), _MOST_EVENTS)))
 
@@ -132,7 +132,7 @@ def _with_nulls(moments: Ints, base_ns: int) -> pa.Array:
     return pa.array(np.where(missing, 0, moments + base_ns), mask=missing)
 
 
-def _facts(trace: Trace) -> dict[str, Any]:
+def _facts(trace: RankTrace) -> dict[str, Any]:
     spans, steps = trace.spans, trace.steps
     names = ("data", "ready", "reduced")
     placed = [name for name in names if (getattr(steps, name) != NULL).any()]
@@ -155,7 +155,7 @@ def _facts(trace: Trace) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _waits_in_the_middle(trace: Trace) -> tuple[float, float] | None:
+def _waits_in_the_middle(trace: RankTrace) -> tuple[float, float] | None:
     """Return the mean waiting for collectives in the middle of steps, and the length of a step, ns."""
     steps = trace.steps
     early = steps.exposed_early[steps.exposed_early != NULL]
@@ -165,7 +165,7 @@ def _waits_in_the_middle(trace: Trace) -> tuple[float, float] | None:
     return float(early.mean()), length
 
 
-def _event(trace: Trace, at: int) -> Event:
+def _event(trace: RankTrace, at: int) -> Event:
     steps, host = trace.steps, trace.spans.host
     end = int(steps.host_end[at])
     length = end - int(steps.host_begin[at])

@@ -24,10 +24,10 @@ from .events import (
     OPERATOR,
     OPTIMIZER,
     STEP,
-    Events,
+    BlockSpans,
     events,
 )
-from .spans import NO_TIMES, Spans
+from .spans import NO_TIMES, DisjointSpans
 
 # Fast enough, and the arrays of one block stay below 20 MB.
 _BLOCK_BYTES = 2 << 20
@@ -65,8 +65,8 @@ class Collectives:
     joint: Ints
 
     @property
-    def spans(self) -> Spans:
-        return Spans.union_of(self.begin, self.end)
+    def spans(self) -> DisjointSpans:
+        return DisjointSpans.union_of(self.begin, self.end)
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -85,17 +85,17 @@ class TraceSpans:
     steps: dict[int, Span]
     device_steps: dict[int, Span]
     #: The time in DataLoaders' ``__next__`` on the training thread.
-    loaders: Spans
+    loaders: DisjointSpans
     #: Whether any of these loaders has workers.
     loader_has_workers: bool
     #: When the optimizer started to update, on the host and on the device.
     optimizers: Ints
     device_optimizers: Ints
     #: Operators of the training thread: those that start no collective, and the others.
-    operators: Spans
-    starting: Spans
+    operators: DisjointSpans
+    starting: DisjointSpans
     #: Kernels without those of collectives; None without a GPU in the trace.
-    kernels: Spans | None
+    kernels: DisjointSpans | None
     #: Gloo's, MPI's and UCC's, and NCCL's kernels.
     host_collectives: Collectives
     device_collectives: Collectives
@@ -158,17 +158,17 @@ def _blocks(file: Readable, block_bytes: int) -> Iterator[bytes]:
 class _Union:
     """A union of spans that grows."""
 
-    parts: list[Spans] = field(default_factory=list)
+    parts: list[DisjointSpans] = field(default_factory=list)
 
     def add(self, begin: Ints, end: Ints) -> None:
         if not len(begin):
             return
-        self.parts.append(Spans.union_of(begin, end))
+        self.parts.append(DisjointSpans.union_of(begin, end))
         if len(self.parts) >= _MOST_PARTS:
             self.parts = [self.union()]
 
-    def union(self) -> Spans:
-        return Spans.joined(self.parts)
+    def union(self) -> DisjointSpans:
+        return DisjointSpans.joined(self.parts)
 
 
 class _Operators:
@@ -202,9 +202,9 @@ class _Operators:
         first = self._begin.min(initial=latest)
         self._launched = launched[launched >= first][-_MOST_OPEN:]
 
-    def unions(self) -> tuple[Spans, Spans]:
+    def unions(self) -> tuple[DisjointSpans, DisjointSpans]:
         """Return the operators, and those in which a collective is started."""
-        others = self._settled.union() | Spans.union_of(self._begin, self._end)
+        others = self._settled.union() | DisjointSpans.union_of(self._begin, self._end)
         return others, self._starting.union()
 
 
@@ -218,7 +218,7 @@ class _Thread:
     optimizers: list[int] = field(default_factory=list)
     operators: _Operators = field(default_factory=_Operators)
 
-    def add(self, found: Events, own: Ints) -> None:
+    def add(self, found: BlockSpans, own: Ints) -> None:
         """Add the spans at these places of a block."""
         kind = found.kind[own]
         for number, span in _numbered(found, own[kind == STEP]):
@@ -242,9 +242,12 @@ class _Collected:
         self.on_device = False
         self.launches = False
         self._threads: dict[bytes, _Thread] = {}
-        self._collectives: dict[int, list[Events]] = {HOST_COLLECTIVE: [], DEVICE_COLLECTIVE: []}
+        self._collectives: dict[int, list[BlockSpans]] = {
+            HOST_COLLECTIVE: [],
+            DEVICE_COLLECTIVE: [],
+        }
 
-    def add(self, found: Events) -> None:
+    def add(self, found: BlockSpans) -> None:
         """Add the spans of a block."""
         for kind, several in self._collectives.items():
             several.append(found.take(found.kind == kind))
@@ -281,6 +284,6 @@ class _Collected:
         return Collectives(begin, end, joint)
 
 
-def _numbered(found: Events, at: Ints) -> Iterator[tuple[int, Span]]:
+def _numbered(found: BlockSpans, at: Ints) -> Iterator[tuple[int, Span]]:
     columns = (found.number[at].tolist(), found.begin[at].tolist(), found.end[at].tolist())
     return ((number, Span(begin, end)) for number, begin, end in zip(*columns, strict=True))

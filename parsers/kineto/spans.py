@@ -13,7 +13,7 @@ NO_TIMES: Ints = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Spans:
+class DisjointSpans:
     """Spans that do not overlap, in order, nanoseconds. ``union_of`` makes them of any spans."""
 
     begin: Ints
@@ -23,7 +23,7 @@ class Spans:
         return len(self.begin)
 
     @classmethod
-    def union_of(cls, begin: Ints, end: Ints) -> Spans:
+    def union_of(cls, begin: Ints, end: Ints) -> DisjointSpans:
         """Join spans that overlap or touch; spans without length are left out."""
         if (end <= begin).any():
             kept = end > begin
@@ -38,7 +38,7 @@ class Spans:
         return cls(begin[first], reached[np.append(first[1:], len(begin)) - 1])
 
     @classmethod
-    def joined(cls, several: list[Spans]) -> Spans:
+    def joined(cls, several: list[DisjointSpans]) -> DisjointSpans:
         """Return the union of several sets."""
         if not several:
             return cls(NO_TIMES, NO_TIMES)
@@ -46,10 +46,10 @@ class Spans:
             *(np.concatenate([getattr(one, name) for one in several]) for name in ("begin", "end"))
         )
 
-    def __or__(self, other: Spans) -> Spans:
-        return Spans.joined([self, other])
+    def __or__(self, other: DisjointSpans) -> DisjointSpans:
+        return DisjointSpans.joined([self, other])
 
-    def __sub__(self, other: Spans) -> Spans:
+    def __sub__(self, other: DisjointSpans) -> DisjointSpans:
         """Return the parts that the other spans do not cover."""
         other = other._near(self)
         # Each edge changes how many spans of each set are open: +1 where one starts.
@@ -61,7 +61,7 @@ class Spans:
         edges = edges[order]
         alone = (np.cumsum(change[order]) > 0) & (np.cumsum(cover[order]) == 0)
         at = np.flatnonzero(alone)
-        return Spans.union_of(edges[at], edges[np.minimum(at + 1, len(edges) - 1)])
+        return DisjointSpans.union_of(edges[at], edges[np.minimum(at + 1, len(edges) - 1)])
 
     def within(self, low: Ints, high: Ints) -> Ints:
         """Return how much of each window they cover, nanoseconds; windows that end early are empty."""
@@ -72,13 +72,13 @@ class Spans:
         """Per span, how long all spans before it are together."""
         return np.append(0, np.cumsum(self.end - self.begin))
 
-    def _near(self, other: Spans) -> Spans:
+    def _near(self, other: DisjointSpans) -> DisjointSpans:
         """Return the spans that overlap any of the other spans: often a few of very many."""
         change = np.zeros(len(self) + 1, np.int32)
         np.add.at(change, np.searchsorted(self.end, other.begin, "right"), 1)
         np.add.at(change, np.searchsorted(self.begin, other.end), -1)
         near = np.cumsum(change[:-1]) > 0
-        return Spans(self.begin[near], self.end[near])
+        return DisjointSpans(self.begin[near], self.end[near])
 
     def _until(self, moment: Ints) -> Ints:
         """Return how much they cover before each moment."""

@@ -15,7 +15,7 @@ from stallscope.arrays.blocks import LATEST, NULL
 from stallscope.arrays.types import Ints
 
 from .reader import Collectives, TraceSpans
-from .spans import Spans
+from .spans import DisjointSpans
 
 NO_COLLECTIVES = (
     "the trace has no collective that torch.distributed runs over Gloo, MPI, UCC or NCCL, and Horovod's "
@@ -94,7 +94,7 @@ def steps_of(trace: TraceSpans) -> TracedSteps:
     elif alone:
         reduced = _updates(marks, trace)
     loading = trace.loaders
-    busy: tuple[Spans, ...]
+    busy: tuple[DisjointSpans, ...]
     if trace.kernels is None:
         busy = _work(trace, collectives)
     else:
@@ -169,7 +169,7 @@ def _updates(marks: _Marks, trace: TraceSpans) -> Ints:
     return np.where((at >= 0) & (found > marks.begin), found, marks.end)
 
 
-def _work(trace: TraceSpans, collectives: Collectives) -> tuple[Spans, Spans]:
+def _work(trace: TraceSpans, collectives: Collectives) -> tuple[DisjointSpans, DisjointSpans]:
     """Return when the training thread worked: in operators, without waiting for a collective.
 
     Starting one takes no longer than that. What is around it waits if a collective ends while nothing
@@ -178,14 +178,14 @@ def _work(trace: TraceSpans, collectives: Collectives) -> tuple[Spans, Spans]:
     rest = trace.starting - trace.operators
     ends = np.sort(collectives.end)
     works = np.searchsorted(ends, rest.begin) == np.searchsorted(ends, rest.end, "right")
-    return trace.operators, Spans(rest.begin[works], rest.end[works])
+    return trace.operators, DisjointSpans(rest.begin[works], rest.end[works])
 
 
 def _taken_apart(
     marks: _Marks,
     reduced: Ints,
-    loading: Spans,
-    busy: tuple[Spans, ...],
+    loading: DisjointSpans,
+    busy: tuple[DisjointSpans, ...],
     collectives: Collectives,
 ) -> TracedSteps:
     """Make the timestamps. A step's input begins after the gradients of the step before are reduced."""
@@ -223,7 +223,9 @@ def _taken_apart(
     )
 
 
-def _begins(marks: _Marks, low: Ints, high: Ints, loading: Spans, busy: tuple[Spans, ...]) -> Ints:
+def _begins(
+    marks: _Marks, low: Ints, high: Ints, loading: DisjointSpans, busy: tuple[DisjointSpans, ...]
+) -> Ints:
     """Return where the steps' own time begins: with the wait for the batch, or before it where much is
     computed first, as by loops that load ahead.
     """
@@ -239,7 +241,7 @@ def _begins(marks: _Marks, low: Ints, high: Ints, loading: Spans, busy: tuple[Sp
 
 
 def _waited_early(
-    begin: Ints, reduced: Ints, exposed: Spans, ends: Ints, own: tuple[Spans, ...]
+    begin: Ints, reduced: Ints, exposed: DisjointSpans, ends: Ints, own: tuple[DisjointSpans, ...]
 ) -> Ints:
     """Return how long each step waited for collectives in its middle: much work followed.
 
@@ -259,7 +261,7 @@ def _waited_early(
         ends, exposed.end, "right"
     )
     waits &= (step >= 0) & (follows > _MUCH * (until - begin[np.maximum(step, 0)]))
-    return Spans(exposed.begin[waits], exposed.end[waits]).within(begin, reduced)
+    return DisjointSpans(exposed.begin[waits], exposed.end[waits]).within(begin, reduced)
 
 
 def _why_not_measured(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..blocks import Block, Bools, Ints, Needle
+from ..blocks import Bools, Ints, LineBlock, Needle
 from ..timestamps import Timestamp, read_timestamp
 from .labels import LONGEST_PREFIX, Stream, labels_of
 from .splitting import BLOCK_BYTES, Fragments, Splitter, blocks_of
@@ -46,7 +46,7 @@ class Line(NamedTuple):
 class Lines:
     """Lines of a block as columns, one entry each; the first lines of the block in their order."""
 
-    block: Block
+    block: LineBlock
     #: -1 for lines without a label.
     rank: Ints
     #: Where in the block their texts start, after their labels, and where they end.
@@ -76,7 +76,7 @@ class LineFilter:
         every = (self.needles, self.updates, self.not_updates)
         return [[Needle(needle) for needle in needles] for needles in every]
 
-    def candidates(self, block: Block, found: Fragments, needed: Bools) -> Bools:
+    def candidates(self, block: LineBlock, found: Fragments, needed: Bools) -> Bools:
         """Select the fragments that may be needed lines.
 
         Args:
@@ -211,7 +211,7 @@ class _Reader:
         """The streams so far, in the order of their numbers."""
         return self._splitter.streams
 
-    def blocks(self) -> Iterator[tuple[Block, Fragments, Bools, list[_JoinedLine]]]:
+    def blocks(self) -> Iterator[tuple[LineBlock, Fragments, Bools, list[_JoinedLine]]]:
         """Yield blocks with their fragments, which of these are whole lines, and the other lines."""
         for block, found in self._split():
             if self._is_cut(block):
@@ -225,8 +225,8 @@ class _Reader:
             yield block, found, whole, [*self._joined(pieces)]
         rest = [(0, stream, text, b"") for stream, text in self._rest()]
         rest += [(0, stream, b"\n", b"") for stream in self._unfinished]
-        found = self._splitter.split(Block(b""))
-        yield Block(b""), found, found.complete, [*self._joined(rest)]
+        found = self._splitter.split(LineBlock(b""))
+        yield LineBlock(b""), found, found.complete, [*self._joined(rest)]
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
         """Yield pieces of output with their streams, in order for each stream."""
@@ -237,17 +237,17 @@ class _Reader:
                 yield from _by_stream(block, found)
         yield from self._rest()
 
-    def _split(self) -> Iterator[tuple[Block, Fragments]]:
+    def _split(self) -> Iterator[tuple[LineBlock, Fragments]]:
         for block in self._blocks:
             found = self._splitter.split(block)
             if len(found.stream):
                 self.last = int(found.stream[-1])
             yield block, found
 
-    def _is_cut(self, block: Block) -> bool:
+    def _is_cut(self, block: LineBlock) -> bool:
         return self._may_be_cut and (self._cut_lines.waits or has_cut_lines(block.text))
 
-    def _mended(self, block: Block, found: Fragments) -> Iterator[tuple[int, bytes]]:
+    def _mended(self, block: LineBlock, found: Fragments) -> Iterator[tuple[int, bytes]]:
         """Yield the lines of a block in which srun has cut some."""
         order = np.argsort(found.stream, kind="stable")
         streams: dict[int, list[bytes]] = {}
@@ -290,7 +290,7 @@ class _Reader:
                 own.add(text)
 
 
-def _pieces(block: Block, found: Fragments, order: Ints) -> Iterator[_Piece]:
+def _pieces(block: LineBlock, found: Fragments, order: Ints) -> Iterator[_Piece]:
     """Yield fragments with their numbers, streams, texts and timestamps."""
     text = block.text
     columns = (found.stream, found.start, found.end, found.time_start, found.time_end)
@@ -300,7 +300,7 @@ def _pieces(block: Block, found: Fragments, order: Ints) -> Iterator[_Piece]:
         yield at, stream, text[start:end], text[first:last]
 
 
-def _by_stream(block: Block, found: Fragments) -> Iterator[tuple[int, bytes]]:
+def _by_stream(block: LineBlock, found: Fragments) -> Iterator[tuple[int, bytes]]:
     """Yield the streams of a block with all that they have in it."""
     if not found.stream.any() and (found.end - found.start).sum() == block.size:
         yield 0, block.text
@@ -313,7 +313,7 @@ def _by_stream(block: Block, found: Fragments) -> Iterator[tuple[int, bytes]]:
         yield stream, b"".join([block.text[start:end] for start, end in places])
 
 
-def _whole_lines(block: Block, found: Fragments, chosen: Bools) -> Iterator[_JoinedLine]:
+def _whole_lines(block: LineBlock, found: Fragments, chosen: Bools) -> Iterator[_JoinedLine]:
     """Make lines of fragments that are whole lines."""
     for at, stream, text, timestamp in _pieces(block, found, np.flatnonzero(chosen)):
         line = text[:-1]
@@ -358,7 +358,7 @@ def _in_one_block(rows: Sequence[_JoinedLine], ranks: Ints) -> Lines:
         if one.before != one.text[:LONGEST_PREFIX] and one.before not in stamps:
             stamps[one.before] = size
             size += len(one.before) + 1
-    block = Block(b"".join(text + b"\n" for text in (*(one.text for one in rows), *stamps)))
+    block = LineBlock(b"".join(text + b"\n" for text in (*(one.text for one in rows), *stamps)))
     length = np.array([len(one.text) for one in rows])
     end = np.cumsum(length + 1) - 1
     start = end - length
@@ -375,7 +375,7 @@ def _in_one_block(rows: Sequence[_JoinedLine], ranks: Ints) -> Lines:
     )
 
 
-def _lines_with(needles: Sequence[Needle], block: Block) -> Bools:
+def _lines_with(needles: Sequence[Needle], block: LineBlock) -> Bools:
     """Return which lines of a block contain a needle."""
     found = np.zeros(len(block.ends) + 1, bool)
     for needle in needles:
@@ -383,7 +383,7 @@ def _lines_with(needles: Sequence[Needle], block: Block) -> Bools:
     return found
 
 
-def _lines_showing(needles: Sequence[Needle], block: Block) -> Bools:
+def _lines_showing(needles: Sequence[Needle], block: LineBlock) -> Bools:
     """Return which lines of a block contain a needle that no carriage return has overwritten."""
     returns = _returns(block)
     last = np.full(len(block.ends) + 1, -1)
@@ -396,14 +396,14 @@ def _lines_showing(needles: Sequence[Needle], block: Block) -> Bools:
     return found
 
 
-def _overwritten(block: Block) -> Bools:
+def _overwritten(block: LineBlock) -> Bools:
     """Return which lines contain carriage returns before their ends."""
     found = np.zeros(len(block.ends) + 1, bool)
     found[block.lines_of(_returns(block))] = True
     return found
 
 
-def _returns(block: Block) -> Ints:
+def _returns(block: LineBlock) -> Ints:
     """Find the carriage returns before the ends of lines."""
     at = block.having(ord("\r"))
     after = block.bytes[at + 1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..blocks import Block, Bools, Ints, Words
+from ..blocks import Bools, Ints, LineBlock, Words
 from .labels import LONGEST_PREFIX, UNLABELLED, Labels, Stream
 from .srun import LONGEST_CUT_LINE
 
@@ -22,7 +22,7 @@ _WORD = 8
 _POINT, _FRACTION = 19, (20, 21, 22)
 
 
-def blocks_of(data: bytes, labels: Labels | None, block_bytes: int) -> Iterator[Block]:
+def blocks_of(data: bytes, labels: Labels | None, block_bytes: int) -> Iterator[LineBlock]:
     """Cut data after a newline, or else before what may be a label."""
     if labels is not None and labels.start_lines:
         # No line that srun has cut is in two blocks.
@@ -34,7 +34,7 @@ def blocks_of(data: bytes, labels: Labels | None, block_bytes: int) -> Iterator[
         if until < len(data):
             until = (data.rfind(b"\n", at, until) + 1) or data.rfind(b"[", at + 1, until)
             until = until if until > at else at + most
-        yield Block(data[at:until])
+        yield LineBlock(data[at:until])
         at = until
 
 
@@ -70,7 +70,7 @@ class Splitter:
         self._stream = 0
         self._starts_line = True
 
-    def split(self, block: Block) -> Fragments:
+    def split(self, block: LineBlock) -> Fragments:
         """Split the next block."""
         at, text_at, stream = self._find_labels(block)
         start, stream = np.append(0, text_at), np.append(self._stream, stream)
@@ -104,7 +104,7 @@ class Splitter:
     def _labels_reach_on(self) -> bool:
         return self._labels is not None and self._labels.logged
 
-    def _find_labels(self, block: Block) -> tuple[Ints, Ints, Ints]:
+    def _find_labels(self, block: LineBlock) -> tuple[Ints, Ints, Ints]:
         """Return where labels start, where their texts start, and the numbers of their streams."""
         labels = self._labels
         if labels is None:
@@ -142,7 +142,7 @@ class Splitter:
             self._known[label] = self.streams.setdefault(stream, len(self.streams))
         return self._known[label]
 
-    def _prefix_lengths(self, block: Block, start: Ints, at: Ints) -> Ints:
+    def _prefix_lengths(self, block: LineBlock, start: Ints, at: Ints) -> Ints:
         """Count the bytes before each label that belong to it.
 
         Args:
@@ -181,7 +181,7 @@ def _closed(opened: Ints, closed: Ints) -> tuple[Ints, Ints]:
     return opened[fits], closed[there[fits]]
 
 
-def _known(block: Block, at: Ints, known: Mapping[bytes, int]) -> Ints:
+def _known(block: LineBlock, at: Ints, known: Mapping[bytes, int]) -> Ints:
     """Return the values of the labels at these places, 0 where there is none."""
     number = np.zeros(len(at), np.int64)
     for length in {len(label) for label in known}:
@@ -192,7 +192,7 @@ def _known(block: Block, at: Ints, known: Mapping[bytes, int]) -> Ints:
     return number
 
 
-def _different(block: Block, start: Ints, length: Ints, kind: Bools) -> tuple[Ints, Ints]:
+def _different(block: LineBlock, start: Ints, length: Ints, kind: Bools) -> tuple[Ints, Ints]:
     """Return the places whose text differs from the one before by more than a fraction of a second,
     and for each place the index of its text among these.
     """

@@ -45,7 +45,7 @@ _FILTER = LineFilter((START,), _WANTED.search)
 _DECODER = json.JSONDecoder()
 
 
-class Event(NamedTuple):
+class MlperfEvent(NamedTuple):
     """One event of a rank."""
 
     #: None if no launcher labels its line.
@@ -66,7 +66,7 @@ class Event(NamedTuple):
         return as_whole(value)
 
 
-def events(data: bytes) -> Iterator[Event]:
+def events(data: bytes) -> Iterator[MlperfEvent]:
     """Yield the events in a launcher's output, each rank's in their order.
 
     Events without times are left out: submissions add settings afterwards, at the time 0.
@@ -87,7 +87,7 @@ def as_whole(value: object) -> int | None:
     return value
 
 
-def _event(rank: int | None, text: bytes, found: re.Match[bytes]) -> Event | None:
+def _event(rank: int | None, text: bytes, found: re.Match[bytes]) -> MlperfEvent | None:
     parts = found.groupdict()
     if "event" in parts:
         return _mllog(rank, _json_at(text, found.start("event")))
@@ -99,17 +99,21 @@ def _event(rank: int | None, text: bytes, found: re.Match[bytes]) -> Event | Non
         content = _json_at(text, found.start("json"))
         if not content:
             return None
-        return Event(rank, timestamp, key, content.get("value"), _mapping(content.get("metadata")))
+        return MlperfEvent(
+            rank, timestamp, key, content.get("value"), _mapping(content.get("metadata"))
+        )
     metadata = {"benchmark": parts["benchmark"].decode()}
-    return Event(rank, timestamp, key, _plain(parts["value"] or b""), metadata)
+    return MlperfEvent(rank, timestamp, key, _plain(parts["value"] or b""), metadata)
 
 
-def _mllog(rank: int | None, content: Mapping[str, Any]) -> Event | None:
+def _mllog(rank: int | None, content: Mapping[str, Any]) -> MlperfEvent | None:
     ms, key = as_whole(content.get("time_ms")), content.get("key")
     timestamp = None if ms is None else read_moment(b"%d.%03d" % divmod(ms, 1000))
     if timestamp is None or not isinstance(key, str):
         return None
-    return Event(rank, timestamp, key, content.get("value"), _mapping(content.get("metadata")))
+    return MlperfEvent(
+        rank, timestamp, key, content.get("value"), _mapping(content.get("metadata"))
+    )
 
 
 def _json_at(text: bytes, start: int) -> Mapping[str, Any]:

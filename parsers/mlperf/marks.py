@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..epochs_only import Epoch
-from .lines import RANKS, START, STEPS, Event, as_whole, events
+from .lines import RANKS, START, STEPS, MlperfEvent, as_whole, events
 
 # Epochs are numbered by hand: larger numbers are samples.
 _LAST_EPOCH = 100_000
 _SAMPLES = ("train_samples", "train_dataset_size", "preproc_num_train_examples")
 
 
-class Span(NamedTuple):
+class EpochSpan(NamedTuple):
     """A time span, nanoseconds since 1970, with the number of its epoch as printed."""
 
     begin: int
@@ -23,7 +23,7 @@ class Span(NamedTuple):
     epoch: int | None
 
 
-class Point(NamedTuple):
+class ProgressPoint(NamedTuple):
     """A moment, and the steps or samples so far."""
 
     ns: int
@@ -32,17 +32,17 @@ class Point(NamedTuple):
     begins: bool = False
 
 
-class Block(NamedTuple):
+class EpochBlock(NamedTuple):
     """So many epochs, between two evaluations."""
 
-    span: Span
+    span: EpochSpan
     #: The number of the first one as printed.
     first: int
     epochs: int
 
 
 @dataclass
-class Settings:
+class JobSettings:
     """What the events say of the job; None for what they do not say."""
 
     benchmark: str | None = None
@@ -67,7 +67,7 @@ class Settings:
         known = {"model": self.benchmark, "training_samples": self.samples}
         return {name: value for name, value in known.items() if value is not None}
 
-    def add(self, event: Event) -> None:
+    def add(self, event: MlperfEvent) -> None:
         """Take what an event says, unless an earlier one has said it."""
         value = as_whole(event.value) or None
         if event.key == "submission_benchmark" and isinstance(event.value, str):
@@ -93,16 +93,16 @@ class Fit:
     start: int | None = None
     stop: int | None = None
     #: By their numbers as printed.
-    epochs: dict[int, Span] = field(default_factory=dict)
-    evaluations: list[Span] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    steps: list[Point] = field(default_factory=list)
-    samples: list[Point] = field(default_factory=list)
+    epochs: dict[int, EpochSpan] = field(default_factory=dict)
+    evaluations: list[EpochSpan] = field(default_factory=list)
+    blocks: list[EpochBlock] = field(default_factory=list)
+    steps: list[ProgressPoint] = field(default_factory=list)
+    samples: list[ProgressPoint] = field(default_factory=list)
     #: Per second, of samples or tokens, on one rank or all.
     throughputs: list[float] = field(default_factory=list)
     #: Spans that began again before they had ended.
     mixed: int = 0
-    _open: dict[tuple[str, int | None], Event] = field(default_factory=dict)
+    _open: dict[tuple[str, int | None], MlperfEvent] = field(default_factory=dict)
     #: The epoch that has begun where only starts are logged.
     _last_start: tuple[int, int] | None = None
 
@@ -153,11 +153,11 @@ class Fit:
         moments += [] if self.start is None else [self.start]
         return min(moments, default=None)
 
-    def begins_again(self, event: Event) -> bool:
+    def begins_again(self, event: MlperfEvent) -> bool:
         """Whether an event begins the next training: of several ranks only the first one does."""
         return event.key == "run_start" and (self.stop is not None or bool(self.epochs))
 
-    def add(self, event: Event) -> None:
+    def add(self, event: MlperfEvent) -> None:
         """Add an event."""
         kind, _, edge = event.key.rpartition("_")
         if event.key == "run_start":
@@ -177,7 +177,7 @@ class Fit:
     def _stop(self, ns: int) -> None:
         if self._last_start is not None:
             number, begin = self._last_start
-            self.epochs.setdefault(number, Span(begin, max(begin, ns), number))
+            self.epochs.setdefault(number, EpochSpan(begin, max(begin, ns), number))
             self._last_start = None
         self.stop = ns if self.stop is None else max(self.stop, ns)
 
@@ -189,10 +189,10 @@ class Fit:
             before, begin = self._last_start
             if before == number:
                 return
-            self.epochs.setdefault(before, Span(begin, max(begin, ns), before))
+            self.epochs.setdefault(before, EpochSpan(begin, max(begin, ns), before))
         self._last_start = (number, ns)
 
-    def _edge(self, kind: str, edge: str, event: Event) -> None:
+    def _edge(self, kind: str, edge: str, event: MlperfEvent) -> None:
         number = event.whole("epoch_num", "first_epoch_num", "samples_count", "step_num")
         if number is None:
             number = as_whole(event.value)
@@ -207,8 +207,8 @@ class Fit:
         elif self.mixed:
             self._ended_later(kind, number, event.ns)
 
-    def _ended(self, kind: str, number: int | None, first: Event, last: Event) -> None:
-        span = Span(first.ns, last.ns, number)
+    def _ended(self, kind: str, number: int | None, first: MlperfEvent, last: MlperfEvent) -> None:
+        span = EpochSpan(first.ns, last.ns, number)
         if span.end < span.begin:
             return
         if kind == "epoch":
@@ -221,7 +221,7 @@ class Fit:
         else:
             begins, count = first.whole("first_epoch_num"), first.whole("epoch_count")
             if count and begins is not None and begins + count <= _LAST_EPOCH:
-                self.blocks.append(Block(span, begins, count))
+                self.blocks.append(EpochBlock(span, begins, count))
 
     def _ended_later(self, kind: str, number: int | None, ns: int) -> None:
         """Move the end of the last span of a kind to that of a later rank."""
@@ -232,24 +232,24 @@ class Fit:
         elif kind == "block" and self.blocks:
             self.blocks[-1] = self.blocks[-1]._replace(span=_until(self.blocks[-1].span, ns))
 
-    def _count(self, event: Event) -> None:
+    def _count(self, event: MlperfEvent) -> None:
         for points, names in ((self.steps, STEPS), (self.samples, ("samples_count",))):
             count = event.whole(*names)
             if count is None:
                 continue
-            before = points[-1] if points else Point(0, -1)
+            before = points[-1] if points else ProgressPoint(0, -1)
             begins = event.key in ("epoch_start", "block_start")
             # Of several ranks the first one at a step counts.
             if count > before.so_far or (count == before.so_far and begins and not before.begins):
-                points.append(Point(event.ns, count, begins))
+                points.append(ProgressPoint(event.ns, count, begins))
 
 
-def _until(span: Span, ns: int) -> Span:
+def _until(span: EpochSpan, ns: int) -> EpochSpan:
     return span._replace(end=max(span.end, ns))
 
 
 @dataclass
-class Marks:
+class RankEvents:
     """The events of one rank."""
 
     fits: list[Fit] = field(default_factory=lambda: [Fit()])
@@ -257,7 +257,7 @@ class Marks:
     resolution_ns: int = 1
     _seen: tuple[object, ...] = ()
 
-    def add(self, event: Event) -> None:
+    def add(self, event: MlperfEvent) -> None:
         """Add an event; one that a program also prints through its logger counts once."""
         this = (event.ns, event.key, str(event.value), str(event.metadata.get("epoch_num")))
         if this == self._seen:
@@ -278,14 +278,14 @@ class Logged(NamedTuple):
     """What the events of a file mark."""
 
     #: None for the rank of lines without a launcher's label.
-    ranks: Mapping[int | None, Marks]
-    settings: Settings
+    ranks: Mapping[int | None, RankEvents]
+    settings: JobSettings
 
 
 def logged(data: bytes) -> Logged:
     """Read the events in a launcher's output."""
-    ranks: dict[int | None, Marks] = defaultdict(Marks)
-    settings = Settings()
+    ranks: dict[int | None, RankEvents] = defaultdict(RankEvents)
+    settings = JobSettings()
     for event in events(data) if START in data else ():
         settings.add(event)
         ranks[event.rank].add(event)

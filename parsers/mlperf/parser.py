@@ -24,7 +24,7 @@ from ..timestamps import Timestamp
 from ..world_size import FROM_WORDS, in_words, size_facts
 from . import steps
 from .lines import LINE
-from .marks import Fit, Logged, Settings, logged
+from .marks import Fit, JobSettings, Logged, logged
 
 KNOWN_FROM = "what MLPerf's logger printed"
 
@@ -70,7 +70,7 @@ class MlperfParser(Parser):
 
 
 def _job_facts(
-    settings: Settings, said: int | None, ranks: Collection[int | None]
+    settings: JobSettings, said: int | None, ranks: Collection[int | None]
 ) -> dict[str, Any]:
     """Return what the events say of the job, as facts of its logs.
 
@@ -134,7 +134,7 @@ def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:
     return {"precision": f"blocks of epochs, to {to}" if fit.blocks else f"the whole run, to {to}"}
 
 
-def _epochs_per_ns(fit: Fit, settings: Settings) -> float | None:
+def _epochs_per_ns(fit: Fit, settings: JobSettings) -> float | None:
     """Return how many epochs pass in a nanosecond, without evaluations; None where that is unknown."""
     spans = [(one.end - one.begin, 1) for one in fit.single_epochs]
     # Some programs count a block's samples and call them epochs.
@@ -147,7 +147,7 @@ def _epochs_per_ns(fit: Fit, settings: Settings) -> float | None:
     return sum(count for _, count in counted) / took if took else None
 
 
-def _sample_facts(fit: Fit, settings: Settings) -> dict[str, Any] | None:
+def _sample_facts(fit: Fit, settings: JobSettings) -> dict[str, Any] | None:
     """Return the time of a step by the samples of steps and epochs; None if these cannot be right."""
     epochs = _epochs_per_ns(fit, settings)
     if epochs is None or settings.samples is None:

@@ -11,7 +11,7 @@ from ..blocks import Bools, Ints
 from ..epochs_only import windows_table
 from ..printed_steps.durations import Durations, durations
 from ..printed_steps.lines import StepLines
-from .marks import Fit, Point
+from .marks import Fit, ProgressPoint
 
 
 def windows(fit: Fit, batch: int | None, resolution_ns: int) -> tuple[Durations, StepLines] | None:
@@ -38,7 +38,7 @@ def table_of(rank: int, found: Durations, lines: StepLines, zero: int) -> pa.Tab
     return windows_table(rank, lines.last_step[found.at], None, end - took, end, found.steps, None)
 
 
-def _points(fit: Fit, batch: int | None) -> Sequence[Point]:
+def _points(fit: Fit, batch: int | None) -> Sequence[ProgressPoint]:
     if len(fit.steps) > 1 or batch is None:
         return fit.steps
     # Numbers of samples that are no whole steps are of something else, as of tokens.
@@ -48,7 +48,7 @@ def _points(fit: Fit, batch: int | None) -> Sequence[Point]:
     return [point._replace(so_far=point.so_far // batch) for point in whole]
 
 
-def _lines(points: Sequence[Point], fit: Fit, resolution_ns: int) -> StepLines:
+def _lines(points: Sequence[ProgressPoint], fit: Fit, resolution_ns: int) -> StepLines:
     ns, step = (np.array([point[at] for point in points], np.int64) for at in (0, 1))
     begins = np.append(True, _interrupted(ns, fit))[: len(ns)]
     begins |= np.array([point.begins for point in points], bool)

@@ -9,8 +9,8 @@ import numpy as np
 
 from .durations import choose_duration
 from .fields import NOTHING_COUNTS, NOTHING_REPEATS, REASONS, Fields
-from .kinds import Kind, kinds_of
-from .lines import Place, SampleLine
+from .kinds import LineKind, kinds_of
+from .lines import FieldPlace, SampleLine
 from .roles import RoleKind
 
 #: How many parts of a file are to have such lines.
@@ -28,7 +28,7 @@ class Choice:
     lines: Sequence[SampleLine]
     #: The names of fields in the order of the line, and their places in each line.
     names: tuple[str, ...]
-    places: Sequence[tuple[Place, ...]]
+    places: Sequence[tuple[FieldPlace, ...]]
     notes: tuple[str, ...] = ()
     score: float = 0.0
 
@@ -46,7 +46,7 @@ def choices(lines: Sequence[SampleLine]) -> tuple[list[Choice], str]:
     return sorted(found, key=lambda one: -one.score), reason
 
 
-def _choice(kind: Kind, lines: int) -> Choice | str:
+def _choice(kind: LineKind, lines: int) -> Choice | str:
     """Choose the fields of one kind of lines; return the reason if there are too few.
 
     Args:
@@ -73,7 +73,7 @@ def _choice(kind: Kind, lines: int) -> Choice | str:
     return Choice(kind.at, kind.lines, tuple(names), places, tuple(fields.notes), score)
 
 
-def _choose_rank(kind: Kind, fields: Fields) -> None:
+def _choose_rank(kind: LineKind, fields: Fields) -> None:
     if (fields.stream >= 0).any():
         return
     for column in kind.having("rank"):
@@ -83,7 +83,7 @@ def _choose_rank(kind: Kind, fields: Fields) -> None:
             return
 
 
-def _choose_time(kind: Kind, fields: Fields) -> None:
+def _choose_time(kind: LineKind, fields: Fields) -> None:
     for column in kind.columns:
         ns = column.moments()
         if ns is not None:
@@ -94,7 +94,7 @@ def _choose_time(kind: Kind, fields: Fields) -> None:
         fields.ns = np.array([ns for ns in labelled if ns is not None], np.int64)
 
 
-def _choose_epoch(kind: Kind, fields: Fields) -> None:
+def _choose_epoch(kind: LineKind, fields: Fields) -> None:
     for column in kind.having("epoch"):
         epochs = column.integers("epoch")
         if epochs is not None and fields.go_on(epochs):
@@ -102,7 +102,7 @@ def _choose_epoch(kind: Kind, fields: Fields) -> None:
             return
 
 
-def _choose_step(kind: Kind, fields: Fields) -> float:
+def _choose_step(kind: LineKind, fields: Fields) -> float:
     """Choose the step, and return how likely it is one; 0 if neither steps nor epochs count."""
     for role, quality in _STEPS.items():
         for column in kind.having(role):
@@ -118,7 +118,7 @@ def _choose_step(kind: Kind, fields: Fields) -> float:
     return 1.0 if fields.epoch is not None and fields.count(fields.epoch) else 0.0
 
 
-def _choose_outer(kind: Kind, fields: Fields) -> None:
+def _choose_outer(kind: LineKind, fields: Fields) -> None:
     """Choose an epoch without a name: a number of so many that rises where steps begin again."""
     assert fields.step is not None
     first, then = fields.pairs()

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..blocks import Bools
 from .fields import WHOSE_TIMES, Fields
-from .kinds import FEWEST_LINES, Column, Floats, Kind
+from .kinds import FEWEST_LINES, Column, Floats, LineKind
 from .roles import Unit
 
 # Stamps of whole seconds say something about durations only over a longer time.
@@ -15,7 +15,7 @@ _ENOUGH_NS = 10 * 10**9
 _LEAST, _MOST = 0.4, 1.6
 
 
-def choose_duration(kind: Kind, fields: Fields) -> None:
+def choose_duration(kind: LineKind, fields: Fields) -> None:
     """Choose the duration of a step, or of an epoch where each line is of another one."""
     each_epoch = fields.epoch is not None and (fields.step is None or _changes(fields))
     between = _between_stamps(fields, each_epoch=each_epoch)

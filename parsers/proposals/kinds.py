@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..blocks import Ints
 from ..pattern_columns import MOST_DIGITS, MOST_FRACTION_DIGITS
 from ..timestamps import SINCE_1970, read_moment
-from .lines import Place, SampleLine, Template, places_in, template_of
+from .lines import FieldPlace, SampleLine, Template, places_in, template_of
 from .roles import Role, RoleKind, roles_of
 
 #: Fewer lines show no rhythm.
@@ -41,7 +41,7 @@ class Column:
     role: Role
     #: What is before it in the first line.
     before: str
-    places: Sequence[Place]
+    places: Sequence[FieldPlace]
     texts: Sequence[str]
 
     @cached_property
@@ -78,7 +78,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Kind:
+class LineKind:
     """Lines of one kind, with the numbers in them that may be fields."""
 
     #: Their numbers in the sample, of which ``lines`` are the first.
@@ -98,7 +98,7 @@ class Kind:
         return [column for column in self.columns if column.role.kind == role]
 
 
-def kinds_of(lines: Sequence[SampleLine]) -> Iterator[Kind]:
+def kinds_of(lines: Sequence[SampleLine]) -> Iterator[LineKind]:
     """Yield the lines of each kind, the most frequent first.
 
     Lines are of one kind if they have the same words up to their last field, or the same fields.
@@ -147,7 +147,7 @@ def _kind_of(
     roles_at: Sequence[tuple[Role, ...]],
     *,
     is_mixed: bool,
-) -> Kind:
+) -> LineKind:
     own = [lines[one] for one in at[:_MOST_LINES]]
     places = [places_in(line.plain) for line in own]
     fields = [
@@ -161,4 +161,4 @@ def _kind_of(
         before = own[0].plain[: cells[0].start][-40:]
         texts = [line.text[cell.start : cell.end] for line, cell in zip(own, cells, strict=True)]
         columns.append(Column(roles_at[at[0]][fields[0][column]], before, cells, texts))
-    return Kind(at, own, columns, is_mixed)
+    return LineKind(at, own, columns, is_mixed)

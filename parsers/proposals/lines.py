@@ -40,7 +40,7 @@ _NAMED = LineFilter((b"poch", b"EPOCH", b"tep", b"STEP", b"iter", b"Iter", b"atc
 _ESCAPED = re.compile(r"\x1b\[[\d;]{0,20}[A-Za-z]")
 
 
-class Place(NamedTuple):
+class FieldPlace(NamedTuple):
     """A number or a timestamp in a line; ``kind`` is ``time``, ``number`` or ``unreadable``."""
 
     kind: str
@@ -113,22 +113,22 @@ def _parts(data: bytes) -> list[bytes]:
     ]
 
 
-def places_in(text: str) -> list[Place]:
+def places_in(text: str) -> list[FieldPlace]:
     """Find the first places of a line."""
-    found: list[Place] = []
+    found: list[FieldPlace] = []
     at = 0
     for clock in _CLOCK.finditer(text):
         dated = _DATED.search(text, max(at, clock.start() - _LONGEST_DATE), clock.end() + 40)
         if dated is not None and clock.start() < dated.end():
             found += _numbers(text, at, dated.start())
-            found.append(Place("time", dated.start(), dated.end()))
+            found.append(FieldPlace("time", dated.start(), dated.end()))
             at = dated.end()
     return [*found, *_numbers(text, at, len(text))][:_MOST_PLACES]
 
 
-def _numbers(text: str, start: int, end: int) -> Iterator[Place]:
+def _numbers(text: str, start: int, end: int) -> Iterator[FieldPlace]:
     for one in _NUMBER.finditer(text, start, end):
-        yield Place(str(one.lastgroup), one.start(), one.end())
+        yield FieldPlace(str(one.lastgroup), one.start(), one.end())
 
 
 def template_of(text: str) -> Template:
@@ -143,7 +143,7 @@ def template_of(text: str) -> Template:
     return Template((*texts, last), tuple(place.kind == "time" for place in places))
 
 
-def texts_around(text: str, places: Sequence[Place]) -> Iterator[str]:
+def texts_around(text: str, places: Sequence[FieldPlace]) -> Iterator[str]:
     """Yield the texts before, between and after places, without runs of blanks."""
     at = 0
     for place in places:

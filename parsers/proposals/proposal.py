@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from stallscope.errors import UnreadableError, UsageError
 
 from ..base import Parsed
-from ..inspected import Proposal, Span
+from ..inspected import Proposal, TimeSpan
 from ..line_pattern import LinePatternParser
 from ..pattern import PREFIX, Pattern
 from ..pattern_columns import DURATIONS, Column
@@ -20,7 +20,7 @@ from ..rank_names import rank_in
 from ..summaries import iso
 from .choosing import Choice, choices
 from .kinds import FEWEST_LINES
-from .lines import SAMPLE_BYTES, Place, SampleLine, named_lines, sample_lines
+from .lines import SAMPLE_BYTES, FieldPlace, SampleLine, named_lines, sample_lines
 from .writing import patterns_of
 
 # Of the lines that a pattern is made of it has to read most, and few others.
@@ -162,7 +162,7 @@ def _share(pattern: Pattern, choice: Choice) -> float:
 
 
 def _is_right(
-    row: Mapping[str, float] | None, text: str, names: Sequence[str], places: Sequence[Place]
+    row: Mapping[str, float] | None, text: str, names: Sequence[str], places: Sequence[FieldPlace]
 ) -> bool:
     if row is None:
         return False
@@ -185,10 +185,10 @@ def _extremes(column: Column | None) -> tuple[int, int] | None:
     return None if column is None else (int(column.min()), int(column.max()))
 
 
-def _span(columns: Mapping[str, Column]) -> Span | None:
+def _span(columns: Mapping[str, Column]) -> TimeSpan | None:
     timed = columns["timed"]
     if not timed.any():
         return None
     ns, known = columns["ns"][timed], bool(columns["zone_known"][timed].all())
     ending = "Z" if known else ""
-    return Span(iso(int(ns.min())) + ending, iso(int(ns.max())) + ending, known)
+    return TimeSpan(iso(int(ns.min())) + ending, iso(int(ns.max())) + ending, known)

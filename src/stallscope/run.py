@@ -78,7 +78,7 @@ class Log:
 
     path: str
     rank: int
-    #: The number of its world among those of the run: the ranks between two changes of membership.
+    #: The number of its generation: the ranks that train together between changes of membership.
     generation: int
     part: int
     facts: Mapping[str, Any]

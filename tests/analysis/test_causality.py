@@ -33,27 +33,27 @@ def late(clean: Run) -> Run:
     return made_late(clean, RANK, "ready", LATE_STEPS, 60 * MS)
 
 
-def positions(world: AlignedSteps) -> np.ndarray:
-    return np.searchsorted(world.steps, LATE_STEPS)
+def positions(aligned: AlignedSteps) -> np.ndarray:
+    return np.searchsorted(aligned.steps, LATE_STEPS)
 
 
 def test_on_one_clock_ready_is_no_later_than_the_first_reduced(late: Run) -> None:
-    world = align(late, 0)
-    assert (world.ready.max(axis=1) <= world.reduced.min(axis=1)).all()
-    at = positions(world)
-    np.testing.assert_array_equal(world.ready[at, RANK], world.reduced[at].min(axis=1))
+    aligned = align(late, 0)
+    assert (aligned.ready.max(axis=1) <= aligned.reduced.min(axis=1)).all()
+    at = positions(aligned)
+    np.testing.assert_array_equal(aligned.ready[at, RANK], aligned.reduced[at].min(axis=1))
 
 
 def test_every_late_timestamp_is_found_by_step_and_rank(clean: Run, late: Run) -> None:
-    world, true = align(late, 0), align(clean, 0)
-    at = positions(world)
-    np.testing.assert_array_equal(np.sort(world.late.steps), at)
-    assert set(world.late.ranks) == {RANK}
+    aligned, true = align(late, 0), align(clean, 0)
+    at = positions(aligned)
+    np.testing.assert_array_equal(np.sort(aligned.late.steps), at)
+    assert set(aligned.late.ranks) == {RANK}
     recorded = np.minimum(true.ready[at, RANK] + 60 * MS, true.end[at, RANK])
     np.testing.assert_array_equal(
-        world.late.per_step(len(world.steps))[at], recorded - true.reduced[at].min(axis=1)
+        aligned.late.per_step(len(aligned.steps))[at], recorded - true.reduced[at].min(axis=1)
     )
-    assert world.late.per_rank(4).tolist() == [0, 0, len(LATE_STEPS), 0]
+    assert aligned.late.per_rank(4).tolist() == [0, 0, len(LATE_STEPS), 0]
 
 
 def test_steps_last_as_long_as_without_late_timestamps(clean: Run, late: Run) -> None:
@@ -68,26 +68,26 @@ def test_steps_last_as_long_as_without_late_timestamps(clean: Run, late: Run) ->
 
 def test_data_that_is_late_with_ready_is_bounded_as_well(clean: Run) -> None:
     late = made_late(clean, RANK, "ready", LATE_STEPS, 60 * MS)
-    world = align(made_late(late, RANK, "data", LATE_STEPS, 90 * MS), 0)
-    assert (world.data <= world.ready).all()
-    assert (world.begin <= world.data).all()
-    ledger = build_ledger(world)
+    aligned = align(made_late(late, RANK, "data", LATE_STEPS, 90 * MS), 0)
+    assert (aligned.data <= aligned.ready).all()
+    assert (aligned.begin <= aligned.data).all()
+    ledger = build_ledger(aligned)
     assert ledger.compute.min() >= 0
     np.testing.assert_array_equal(sum(ledger.entry(name) for name in ENTRIES), ledger.total)
 
 
 def test_between_hosts_the_bound_is_as_wide_as_the_clocks_are_uncertain() -> None:
     run = simulate(replace(TWO_HOSTS, jitter_ms=1.0)).run
-    world = align(made_late(run, RANK, "ready", LATE_STEPS, 60 * MS), 0)
-    at = positions(world)
-    clocks = world.clocks
+    aligned = align(made_late(run, RANK, "ready", LATE_STEPS, 60 * MS), 0)
+    at = positions(aligned)
+    clocks = aligned.clocks
     margin = float((2 * clocks.statistical + clocks.systematic).sum())
-    own = world.reduced[at][:, clocks.of_rank == clocks.of_rank[RANK]].min(axis=1)
-    everyone = world.reduced[at].min(axis=1)
-    assert (world.ready[at, RANK] <= np.minimum(own, everyone + int(margin) + 1)).all()
+    own = aligned.reduced[at][:, clocks.of_rank == clocks.of_rank[RANK]].min(axis=1)
+    everyone = aligned.reduced[at].min(axis=1)
+    assert (aligned.ready[at, RANK] <= np.minimum(own, everyone + int(margin) + 1)).all()
     assert margin > 0
     # Ranks that were not late keep their timestamps, also if clocks are slightly off.
-    assert set(world.late.ranks) == {RANK}
+    assert set(aligned.late.ranks) == {RANK}
 
 
 def test_a_clock_that_could_not_be_compared_bounds_no_other() -> None:
@@ -110,8 +110,8 @@ def test_a_step_in_which_a_clock_was_set_is_left_alone() -> None:
 
 
 def test_a_run_without_violations_is_unchanged(clean: Run) -> None:
-    world = align(clean, 0)
-    assert not len(world.late.steps)
+    aligned = align(clean, 0)
+    assert not len(aligned.late.steps)
     found = analyse(clean).clocks
     assert found is not None
     assert (found.late, found.late_ms, found.late_by_rank) == (0.0, 0.0, (0.0,) * 4)

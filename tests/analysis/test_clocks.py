@@ -42,11 +42,11 @@ def test_allreduce_and_the_critical_rank_are_right(job: Job, clocks: Clocks) -> 
 
 def test_one_clock_needs_no_alignment() -> None:
     simulated = simulate(replace(TWO_HOSTS, ranks_per_host=16))
-    world = align(simulated.run, 0)
-    assert world.clocks.method == "one clock"
-    assert not world.clocks.offset.any()
-    assert world.clocks.bound is None
-    assert allreduce_error_ms(simulated, build_ledger(world)) == 0
+    aligned = align(simulated.run, 0)
+    assert aligned.clocks.method == "one clock"
+    assert not aligned.clocks.offset.any()
+    assert aligned.clocks.bound is None
+    assert allreduce_error_ms(simulated, build_ledger(aligned)) == 0
 
 
 @pytest.mark.parametrize("ms", [20.0, -20.0, 5000.0])
@@ -139,9 +139,9 @@ def test_clocks_that_cannot_be_followed_are_not_used() -> None:
     for rank in (2, 3):
         for column in ("begin", "data", "ready", "reduced", "end"):
             run = shifted(run, rank, column, wandering)
-    world = align(run, 0)
-    assert world.clocks.method == "every step"
-    ledger = build_ledger(world)
+    aligned = align(run, 0)
+    assert aligned.clocks.method == "every step"
+    ledger = build_ledger(aligned)
     assert allreduce_error_ms(simulated, ledger) == pytest.approx(0, abs=1.0)
     assert "clocks_unsteady" in [finding.code for finding in analyse(run).findings]
 
@@ -156,10 +156,10 @@ def test_a_clock_that_was_set_once_and_cannot_be_followed_later_on() -> None:
     for rank in (2, 3):
         for column in ("begin", "data", "ready", "reduced", "end"):
             run = shifted(run, rank, column, wandering)
-    world = align(run, 0)
-    assert world.clocks.method == "every step"
-    assert any(jump.at == at for jump in world.clocks.jumps)
-    measured = world.cells.whole("measured")
+    aligned = align(run, 0)
+    assert aligned.clocks.method == "every step"
+    assert any(jump.at == at for jump in aligned.clocks.jumps)
+    measured = aligned.cells.whole("measured")
     # In that step the stages of the ranks on this clock contain the jump.
     assert measured[at].tolist() == [True, True, False, False]
     assert "clock_jumped" in [finding.code for finding in analyse(run).findings]

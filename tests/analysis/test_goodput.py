@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from simulator import Fault, Job, simulate
-from support.worlds import GROWN_AND_SHRUNK, write_worlds
+from support.generations import GROWN_AND_SHRUNK, write_generations
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
@@ -51,8 +51,8 @@ def test_steps_that_count_are_split_as_the_ledger_splits_them() -> None:
         assert found.lost_s[name] == pytest.approx(analysis.job.steps * entry.share, rel=1e-6)
 
 
-def test_worlds_of_different_sizes_count_with_their_ranks(tmp_path: Path) -> None:
-    write_worlds(tmp_path, GROWN_AND_SHRUNK)
+def test_generations_of_different_sizes_count_with_their_ranks(tmp_path: Path) -> None:
+    write_generations(tmp_path, GROWN_AND_SHRUNK)
     (run,) = read(str(tmp_path))
     analysis = analyse(run)
     found = analysis.goodput
@@ -60,8 +60,8 @@ def test_worlds_of_different_sizes_count_with_their_ranks(tmp_path: Path) -> Non
     assert parts_of(analysis) == pytest.approx(analysis.job.total, rel=1e-3)
     assert 2 < found.rank_s / found.total_s < 3
     # Steps 50 to 59 and 115 to 119 were trained twice.
-    assert [world.repeated_steps for world in analysis.worlds] == [10, 5, 0]
-    assert [world.ended_by for world in analysis.worlds] == ["resized", "resized", "completed"]
+    assert [one.repeated_steps for one in analysis.generations] == [10, 5, 0]
+    assert [one.ended_by for one in analysis.generations] == ["resized", "resized", "completed"]
     assert found.lost_s["repeated"] > 0
     assert found.lost_s["restart"] > 40
 

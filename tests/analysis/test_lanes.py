@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from simulator import Between, Fault, Job, Noise, simulate
-from support.worlds import GROWN_AND_SHRUNK, World, write_worlds
+from support.generations import GROWN_AND_SHRUNK, Generation, write_generations
 
 from stallscope.analysis import analyse
 from stallscope.analysis.ledger.ledger import Ledger
-from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes, View
+from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes, LanesView
 from stallscope.parsers import read
 
 LONGEST_PAUSE = 10**13
@@ -30,7 +30,7 @@ JOBS = {
 
 
 def lanes_of(job: Job) -> Lanes:
-    return Lanes(analyse(simulate(job).run).world_ledgers, LONGEST_PAUSE)
+    return Lanes(analyse(simulate(job).run).generation_ledgers, LONGEST_PAUSE)
 
 
 @pytest.fixture(scope="module", params=JOBS)
@@ -38,7 +38,7 @@ def lanes(request: pytest.FixtureRequest) -> Lanes:
     return lanes_of(JOBS[request.param])
 
 
-def whole(lanes: Lanes, most_lanes: int = 10_000, most_cells: int = 10_000) -> View:
+def whole(lanes: Lanes, most_lanes: int = 10_000, most_cells: int = 10_000) -> LanesView:
     """Return all of a run."""
     return lanes.view(0, lanes.span, (0, len(lanes.ranks)), most_lanes, most_cells)
 
@@ -63,14 +63,14 @@ def test_a_cell_is_the_mean_of_its_ranks_and_steps(
     view = whole(lanes, most_lanes, most_cells)
     assert len(view.edges) - 1 <= most_lanes
     assert len(view.first_step) <= most_cells
-    scale = NEARLY * lanes.worlds[0].ledger.total.max() / 1e6
+    scale = NEARLY * lanes.generations[0].ledger.total.max() / 1e6
     for lane in {0, len(view.edges) // 2 - 1, len(view.edges) - 2}:
         ranks = np.array(lanes.ranks)[view.edges[lane] : view.edges[lane + 1]]
         for cell in {0, len(view.first_step) // 2, len(view.first_step) - 1}:
             steps = slice(view.first_step[cell], view.last_step[cell] + 1)
             found = [*view.stages[:, lane, cell], view.late[lane, cell]]
             np.testing.assert_allclose(
-                found, expected(lanes.worlds[0].ledger, ranks, steps), rtol=NEARLY, atol=scale
+                found, expected(lanes.generations[0].ledger, ranks, steps), rtol=NEARLY, atol=scale
             )
 
 
@@ -101,7 +101,7 @@ def test_a_few_rows_show_only_their_own_ranks(rows: tuple[int, int]) -> None:
     lanes = lanes_of(JOBS["groups"])
     view = lanes.view(0, lanes.span, rows, 1, 10_000)
     for lane, (first, after) in enumerate(zip(view.edges, view.edges[1:], strict=False)):
-        own = lanes.worlds[0].ledger.compute[:, lanes.ranks[first:after]].mean(axis=1)
+        own = lanes.generations[0].ledger.compute[:, lanes.ranks[first:after]].mean(axis=1)
         np.testing.assert_allclose(view.stages[2, lane], own / 1e6, rtol=NEARLY, atol=1e-3)
 
 
@@ -141,14 +141,14 @@ def test_lanes_contain_neighbours_of_one_host_or_whole_hosts() -> None:
 
 
 def test_ranks_of_a_host_are_neighbours_whatever_their_numbers() -> None:
-    (world,) = lanes_of(Job(ranks=6, steps=60, noise=Noise(cv=0.3))).worlds
-    lanes = Lanes([replace(world, hosts=("a", "b", "a", "b", "a", "c"))], LONGEST_PAUSE)
+    (generation,) = lanes_of(Job(ranks=6, steps=60, noise=Noise(cv=0.3))).generations
+    lanes = Lanes([replace(generation, hosts=("a", "b", "a", "b", "a", "c"))], LONGEST_PAUSE)
     assert lanes.ranks == (0, 2, 4, 1, 3, 5)
     assert [lanes.row_of(rank) for rank in range(6)] == [0, 3, 1, 4, 2, 5]
     assert lanes.row_of(6) is None
     view = whole(lanes)
     np.testing.assert_allclose(
-        view.stages[2, 3], lanes.worlds[0].ledger.compute[:, 1] / 1e6, rtol=NEARLY, atol=1e-6
+        view.stages[2, 3], lanes.generations[0].ledger.compute[:, 1] / 1e6, rtol=NEARLY, atol=1e-6
     )
     assert whole(lanes, most_lanes=3).edges.tolist() == [0, 3, 5, 6]
 
@@ -161,14 +161,14 @@ def test_the_rank_that_was_last_most_often() -> None:
     assert view.last_count[1] == 200 - view.first_step[1]
     single = whole(lanes)
     np.testing.assert_array_equal(
-        np.array(lanes.ranks)[single.last], lanes.worlds[0].ledger.critical
+        np.array(lanes.ranks)[single.last], lanes.generations[0].ledger.critical
     )
 
 
 def test_time_continues_through_steps_and_gaps() -> None:
     lanes = lanes_of(JOBS["gaps"])
     assert lanes.begin[0] == 0
-    np.testing.assert_array_equal(lanes.end - lanes.begin, lanes.worlds[0].ledger.total)
+    np.testing.assert_array_equal(lanes.end - lanes.begin, lanes.generations[0].ledger.total)
     np.testing.assert_array_equal(lanes.gap_begin[1:], lanes.end[:-1])
     gaps = lanes.gaps(0, lanes.span)
     assert len(gaps) == 3
@@ -181,10 +181,10 @@ def test_time_continues_through_steps_and_gaps() -> None:
 
 
 def test_a_pause_between_sessions_is_kept_and_a_foreign_clock_is_not() -> None:
-    (world,) = lanes_of(Job(ranks=2, steps=100)).worlds
+    (generation,) = lanes_of(Job(ranks=2, steps=100)).generations
     for shift, pause in ((5 * 10**9, 5 * 10**9), (-(10**15), 0), (10**15, 0)):
-        reduced = world.ledger.reduced + np.where(np.arange(100) >= 60, shift, 0)
-        moved = replace(world, ledger=replace(world.ledger, reduced=reduced))
+        reduced = generation.ledger.reduced + np.where(np.arange(100) >= 60, shift, 0)
+        moved = replace(generation, ledger=replace(generation.ledger, reduced=reduced))
         lanes = Lanes([moved], LONGEST_PAUSE)
         assert (np.diff(lanes.end) > 0).all()
         assert lanes.gap_begin[60] - lanes.end[59] == pause
@@ -203,59 +203,59 @@ def test_the_step_at_a_time(lanes: Lanes) -> None:
 
 
 def test_of_many_gaps_the_longest_are_shown() -> None:
-    (world,) = lanes_of(Job(ranks=1, steps=1200, epochs=1)).worlds
-    ledger = world.ledger
+    (generation,) = lanes_of(Job(ranks=1, steps=1200, epochs=1)).generations
+    ledger = generation.ledger
     gaps = np.zeros_like(ledger.gaps)
     gaps[1:, 0] = np.arange(1, 1200) * 1000
     reduced = ledger.reduced + np.cumsum(gaps.sum(axis=1))
-    moved = replace(world, ledger=replace(ledger, reduced=reduced, gaps=gaps))
+    moved = replace(generation, ledger=replace(ledger, reduced=reduced, gaps=gaps))
     lanes = Lanes([moved], LONGEST_PAUSE)
     found = lanes.gaps(0, lanes.span)
     assert len(found) == 500
     assert [gap.parts[1] for gap in found] == [step * 1000 for step in range(700, 1200)]
 
 
-def lanes_of_worlds(folder: Path, worlds: tuple[World, ...] = GROWN_AND_SHRUNK) -> Lanes:
-    write_worlds(folder, worlds)
+def lanes_of_each(folder: Path, generations: tuple[Generation, ...] = GROWN_AND_SHRUNK) -> Lanes:
+    write_generations(folder, generations)
     (run,) = read(str(folder))
-    return Lanes(analyse(run).world_ledgers, LONGEST_PAUSE)
+    return Lanes(analyse(run).generation_ledgers, LONGEST_PAUSE)
 
 
 @pytest.mark.parametrize("most_cells", [10_000, 100, 9, 3, 1])
-def test_every_world_has_the_lanes_of_its_own_ranks(tmp_path: Path, most_cells: int) -> None:
-    lanes = lanes_of_worlds(tmp_path)
+def test_every_generation_has_the_lanes_of_its_own_ranks(tmp_path: Path, most_cells: int) -> None:
+    lanes = lanes_of_each(tmp_path)
     assert list(zip(lanes.hosts, lanes.ranks, strict=True)) == [
         ("alpha", 0),
         ("beta", 1),
         ("gamma", 1),
         ("gamma", 2),
     ]
-    assert [lanes.row_of(1, world) for world in range(3)] == [1, 1, 2]
+    assert [lanes.row_of(1, generation) for generation in range(3)] == [1, 1, 2]
     assert lanes.row_of(1) == 2
     view = whole(lanes, most_cells=most_cells)
     np.testing.assert_array_equal(view.members, [[1, 1, 1], [1, 1, 0], [0, 0, 1], [0, 1, 0]])
-    for cell, world in enumerate(view.world):
-        own = lanes.worlds[world]
-        start = lanes.starts[world]
+    for cell, generation in enumerate(view.generation):
+        own = lanes.generations[generation]
+        start = lanes.starts[generation]
         steps = slice(view.first_step[cell] - start, view.last_step[cell] + 1 - start)
         scale = NEARLY * own.ledger.total.max() / 1e6
-        for position, row in enumerate(lanes.rows_of(world)):
+        for position, row in enumerate(lanes.rows_of(generation)):
             found = [*view.stages[:, row, cell], view.late[row, cell]]
             means = expected(own.ledger, np.array([position]), steps)
             np.testing.assert_allclose(found, means, rtol=NEARLY, atol=scale)
-        absent = view.members[:, world] == 0
+        absent = view.members[:, generation] == 0
         assert np.isnan(view.stages[:, absent, cell]).all()
         assert np.isnan(view.latest[absent, cell]).all()
 
 
-def test_no_cell_has_steps_of_two_worlds(tmp_path: Path) -> None:
-    lanes = lanes_of_worlds(tmp_path)
+def test_no_cell_has_steps_of_two_generations(tmp_path: Path) -> None:
+    lanes = lanes_of_each(tmp_path)
     assert lanes.starts.tolist() == [0, 60, 130, 210]
     for most_cells in (10_000, 100, 9, 3, 1):
         view = whole(lanes, most_cells=most_cells)
         assert len(view.first_step) <= max(most_cells, 3)
-        np.testing.assert_array_equal(view.world, lanes.world_at(view.first_step))
-        np.testing.assert_array_equal(view.world, lanes.world_at(view.last_step))
+        np.testing.assert_array_equal(view.generation, lanes.generation_at(view.first_step))
+        np.testing.assert_array_equal(view.generation, lanes.generation_at(view.last_step))
         np.testing.assert_array_equal(view.first_step[1:], view.last_step[:-1] + 1)
         assert (view.first_step[0], view.last_step[-1]) == (0, 209)
     begin, end = int(lanes.begin[60]), int(lanes.end[129])
@@ -263,28 +263,28 @@ def test_no_cell_has_steps_of_two_worlds(tmp_path: Path) -> None:
     assert (view.first_step[0], view.last_step[-1]) == (60, 129)
 
 
-def test_worlds_begin_when_they_did(tmp_path: Path) -> None:
-    lanes = lanes_of_worlds(tmp_path)
+def test_generations_begin_when_they_did(tmp_path: Path) -> None:
+    lanes = lanes_of_each(tmp_path)
     begins = lanes.begin[lanes.starts[:-1]] / 1e9
     assert begins == pytest.approx([0, 12, 60], abs=0.1)
 
 
-def test_worlds_whose_clocks_differ_are_placed_by_wall_clock(tmp_path: Path) -> None:
-    """The first rank, whose clock is that of its world, moves to a host that is 7.3 s ahead."""
-    worlds = (
-        World((("alpha", 0), ("gamma", 0)), 0.0, 0, 60),
-        World((("beta", 0), ("gamma", 1)), 20.0, 60, 60),
+def test_generations_whose_clocks_differ_are_placed_by_wall_clock(tmp_path: Path) -> None:
+    """The first rank, whose clock is that of its generation, moves to a host that is 7.3 s ahead."""
+    generations = (
+        Generation((("alpha", 0), ("gamma", 0)), 0.0, 0, 60),
+        Generation((("beta", 0), ("gamma", 1)), 20.0, 60, 60),
     )
-    lanes = lanes_of_worlds(tmp_path, worlds)
+    lanes = lanes_of_each(tmp_path, generations)
     assert lanes.begin[60] / 1e9 == pytest.approx(20 + 7.3, abs=0.1)
 
 
 def test_hosts_share_a_lane_with_those_that_came_later(tmp_path: Path) -> None:
-    lanes = lanes_of_worlds(tmp_path)
+    lanes = lanes_of_each(tmp_path)
     view = whole(lanes, most_lanes=2)
     assert view.edges.tolist() == [0, 2, 4]
     np.testing.assert_array_equal(view.members, [[2, 2, 1], [0, 1, 1]])
-    first, second = lanes.worlds[0].ledger, lanes.worlds[1].ledger
+    first, second = lanes.generations[0].ledger, lanes.generations[1].ledger
     np.testing.assert_allclose(
         view.stages[2, 0, :60], first.compute.mean(axis=1) / 1e6, rtol=NEARLY, atol=1e-4
     )

@@ -137,22 +137,22 @@ def test_without_a_slow_link_nobody_is_named() -> None:
 
 @pytest.mark.parametrize("wall_ms", [0.0, 3.0])
 def test_behind_a_slow_link_wall_clocks_align_the_hosts(wall_ms: float) -> None:
-    world = align(run_with_links(slow=True, wall_ms=wall_ms, skew_ms=48.0), 0)
-    assert world.clocks.method == "wall clocks"
-    offsets = world.clocks.mean_offset / 1e6
+    aligned = align(run_with_links(slow=True, wall_ms=wall_ms, skew_ms=48.0), 0)
+    assert aligned.clocks.method == "wall clocks"
+    offsets = aligned.clocks.mean_offset / 1e6
     # Completions alone say 548 ms.
     assert offsets[1] == pytest.approx(500.0 - wall_ms, abs=0.1)
     # A third of the gradients at the link's rate, and a round trip.
-    assert 48.0 < world.clocks.uncertainty[1] / 1e6 < 200.0
+    assert 48.0 < aligned.clocks.uncertainty[1] / 1e6 < 200.0
 
 
 def test_wall_clocks_that_a_slow_link_cannot_explain_are_not_believed() -> None:
-    world = align(run_with_links(slow=True, wall_ms=7300.0), 0)
-    assert world.clocks.mean_offset[1] / 1e6 == pytest.approx(500.0, abs=1.0)
-    assert world.clocks.uncertainty[1] / 1e6 > 48.0
+    aligned = align(run_with_links(slow=True, wall_ms=7300.0), 0)
+    assert aligned.clocks.mean_offset[1] / 1e6 == pytest.approx(500.0, abs=1.0)
+    assert aligned.clocks.uncertainty[1] / 1e6 > 48.0
 
 
 def test_without_a_slow_link_completions_align_the_hosts() -> None:
-    world = align(run_with_links(slow=False, wall_ms=3.0), 0)
-    assert world.clocks.method == "completions"
-    assert world.clocks.mean_offset[1] / 1e6 == pytest.approx(500.0, abs=0.1)
+    aligned = align(run_with_links(slow=False, wall_ms=3.0), 0)
+    assert aligned.clocks.method == "completions"
+    assert aligned.clocks.mean_offset[1] / 1e6 == pytest.approx(500.0, abs=0.1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from simulator import Between, Fault, Job, Noise, simulate
-from support.worlds import GROWN_AND_SHRUNK, write_worlds
+from support.generations import GROWN_AND_SHRUNK, write_generations
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.views.one_step import find_step, late_steps, neighbours
@@ -62,7 +62,7 @@ def test_the_gap_before_it_is_named(analysis: Analysis) -> None:
 def test_a_permanently_slow_rank_makes_no_step_late(analysis: Analysis) -> None:
     ledger = analysis.ledger
     assert ledger is not None
-    assert ledger.steps[late_steps(analysis.world_ledgers)].tolist() == [150]
+    assert ledger.steps[late_steps(analysis.generation_ledgers)].tolist() == [150]
     slow = find_step(analysis, 200)
     assert slow is not None
     assert (slow.last, slow.late) == (3, False)
@@ -100,8 +100,8 @@ def test_a_rank_without_timestamps_is_reported_and_not_counted() -> None:
     assert np.isfinite(step.waited_rank_s)
 
 
-def test_a_step_of_several_worlds_is_one_of_each(tmp_path: Path) -> None:
-    write_worlds(tmp_path, GROWN_AND_SHRUNK)
+def test_a_step_of_several_generations_is_one_of_each(tmp_path: Path) -> None:
+    write_generations(tmp_path, GROWN_AND_SHRUNK)
     (run,) = read(str(tmp_path))
     analysis = analyse(run)
     last, first = find_step(analysis, 55), find_step(analysis, 55, 0)

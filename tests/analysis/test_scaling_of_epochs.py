@@ -11,7 +11,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.scaling import ScalingSeries, scaling, untimed
-from stallscope.analysis.scaling.published import CURVES, Curve
+from stallscope.analysis.scaling.published import CURVES, PublishedCurve
 from stallscope.analysis.scaling.warnings import fault_of
 from stallscope.parsers import read
 
@@ -24,7 +24,7 @@ def analyses(paths: list[Path]) -> list[Analysis]:
     return [analyse(run) for path in paths for run in read(str(path))]
 
 
-def jobs_of(curve: Curve) -> list[EpochJob]:
+def jobs_of(curve: PublishedCurve) -> list[EpochJob]:
     """Return jobs with the published efficiency over their whole time, including start-up and a
     longer first epoch.
 
@@ -45,7 +45,7 @@ def jobs_of(curve: Curve) -> list[EpochJob]:
 @pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
 @pytest.mark.parametrize("form", WRITERS)
 def test_published_efficiencies_come_out_of_logs_in_every_form(
-    tmp_path: Path, form: str, curve: Curve
+    tmp_path: Path, form: str, curve: PublishedCurve
 ) -> None:
     jobs = jobs_of(curve)
     # Enough for many steps on each of 512 processes.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stallscope.analysis.network.tensors import Tensors, by_size, tensors
-from stallscope.parsers.horovod_timeline import Activities, Batch, Ticks, open_timeline
+from stallscope.parsers.horovod_timeline import Activities, BlockRows, Ticks, open_timeline
 
 # Per activity: tensor, name, level, start, end, bytes.
 Activity = tuple[int, str, int, int, int, int | None]
@@ -44,13 +44,13 @@ REAL = """[
 
 @dataclass
 class Made:
-    """A timeline from hand-made batches."""
+    """A timeline from hand-made blocks."""
 
     activity_names: tuple[str, ...]
-    several: list[Batch]
+    several: list[BlockRows]
     tensors: dict[int, str]
 
-    def batches(self) -> Iterator[Batch]:
+    def block_rows(self) -> Iterator[BlockRows]:
         yield from self.several
 
 
@@ -65,14 +65,14 @@ def timeline(
         (tensor, names.index(name), level, begin, end, -1 if size is None else size)
         for tensor, name, level, begin, end, size in rows
     ]
-    batch = Batch(
+    block = BlockRows(
         Activities(*np.array(coded, np.int64).reshape(-1, 6).T),
         Ticks(*np.array(list(ticks), np.int64).reshape(-1, 3).T),
         np.array(list(cycles), np.int64),
         first=0,
         settled=0,
     )
-    return Made(names, [batch], {1: "a", 2: "b", 3: "c"})
+    return Made(names, [block], {1: "a", 2: "b", 3: "c"})
 
 
 def allreduce(tensor: int, at: int, size: int | None = 1000, long: int = 100) -> list[Activity]:
@@ -237,7 +237,7 @@ def training(steps: int, block_us: int | None = None) -> Made:
 
 
 def in_blocks(made: Made, block_us: int) -> Made:
-    """Return the same in batches as a reader yields them: in order of ends, and open ones later."""
+    """Return the same in blocks as a reader yields them: in order of ends, and open ones later."""
     whole = made.several[0]
     own = whole.activities.take(np.argsort(whole.activities.end, kind="stable"))
     several = []
@@ -247,7 +247,7 @@ def in_blocks(made: Made, block_us: int) -> Made:
         still_open = own.begin[(own.begin < last) & (own.end >= last)]
         ticks = whole.ticks.only((whole.ticks.at >= first) & (whole.ticks.at < last))
         settled = int(still_open.min(initial=last))
-        several.append(Batch(now, ticks, whole.cycles[:0], first, settled))
+        several.append(BlockRows(now, ticks, whole.cycles[:0], first, settled))
     return Made(made.activity_names, several, made.tensors)
 
 

@@ -15,7 +15,7 @@ from simulator import Between, Fault, Fixed, Job, simulate
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.network.tensors import tensors
 from stallscope.analysis.tuning import AutotuneFile, TimelineFile, Tuned, tune
-from stallscope.analysis.tuning.during import Rounds
+from stallscope.analysis.tuning.during import TuningRounds
 from stallscope.parsers.autotune import AutotuneLog, parse_autotune
 from stallscope.parsers.horovod_timeline import open_timeline
 
@@ -90,18 +90,18 @@ def test_steps_of_a_setting_are_surely_its_own_for_any_way_of_counting(period: i
 
 
 def test_the_environment_sets_the_length_of_rounds() -> None:
-    usual = Rounds.of({})
+    usual = TuningRounds.of({})
     assert (usual.steps, usual.warm_ups) == (50, 3)
     assert usual.surely(1) == (153, 200)
     assert usual.settled_from(4) == 357
     environment = {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1"}
-    assert Rounds.of(environment).surely(2) == (22, 30)
+    assert TuningRounds.of(environment).surely(2) == (22, 30)
     odd = {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "many", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": ""}
-    assert Rounds.of(odd) == usual
+    assert TuningRounds.of(odd) == usual
 
 
 def test_late_lines_have_no_step_surely_their_own() -> None:
-    begin, end = Rounds.of({}).surely(48)
+    begin, end = TuningRounds.of({}).surely(48)
     assert begin >= end
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallscope.analysis.views.machines import Columns
+from stallscope.analysis.views.machines import ValueColumns
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import (
     Bar,
@@ -206,7 +206,7 @@ OVER_TIME = OverTime(
     HOSTILE,
     100.0,
     np.arange(4.0),
-    Columns(*(np.array([5.0, np.nan, 7.0, 8.0]) + more for more in (-1.0, 0.0, 2.0))),
+    ValueColumns(*(np.array([5.0, np.nan, 7.0, 8.0]) + more for more in (-1.0, 0.0, 2.0))),
 )
 
 

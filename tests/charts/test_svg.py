@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from stallscope.analysis.views.machines import Columns
+from stallscope.analysis.views.machines import ValueColumns
 from stallscope.arrays.stats import Mean
 from stallscope.charts.axis import Axis
 from stallscope.charts.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
@@ -57,7 +57,7 @@ def over_time(level: float, hole: bool = False) -> OverTime:
     mean = np.full(100, level)
     if hole:
         mean[40:60] = np.nan
-    columns = Columns(mean - 5, mean, mean + 5)
+    columns = ValueColumns(mean - 5, mean, mean + 5)
     return OverTime("Busy", "How busy.", "%", 100.0, np.linspace(-5.0, 700.0, 100), columns)
 
 

@@ -102,8 +102,8 @@ def test_the_outcome_shows_the_numbers() -> None:
     assert check("bottleneck=='imbalance'").says == "bottleneck is 'input', not 'imbalance'"
     assert check("verdict~put").says == "verdict is 'input', with 'put'"
     assert check("verdict~balance").says == "verdict is 'input', without 'balance'"
-    beside = check("samples_per_second<0.9*baseline").says
-    assert "under 0.9*baseline.samples_per_second, which is " in beside
+    times = check("samples_per_second<0.9*baseline").says
+    assert "under 0.9*baseline.samples_per_second, which is " in times
 
 
 def _stopped() -> Analysis:

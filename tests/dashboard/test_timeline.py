@@ -65,7 +65,7 @@ def test_close_up_every_step_is_sent_as_it_is_in_the_ledger(store: RunStore, slo
     found = read(ask(store, "slow", begin=f"{begin:.9f}", end=f"{end:.9f}"))
     assert found["stepsPerCell"] == 1
     assert found["firstStep"].tolist() == list(range(100, 120))
-    ledger = slow.worlds[0].ledger
+    ledger = slow.generations[0].ledger
     for index, name in enumerate(LANE_STAGES):
         np.testing.assert_allclose(
             found["stages"][index].T, getattr(ledger, name)[100:120] / 1e6, rtol=1e-6, atol=1e-6

@@ -33,8 +33,8 @@ def stall(wall_ns: int | None, **more: object) -> Event:
 
 def wall_of_end(run: Run, lanes: Lanes, step: int) -> int:
     """Wall time at which a step was reduced on rank 0."""
-    at = lanes.worlds[0].ledger.steps.tolist().index(step)
-    return int(lanes.worlds[0].ledger.reduced[at]) + run.logs[0].wall_minus_monotonic
+    at = lanes.generations[0].ledger.steps.tolist().index(step)
+    return int(lanes.generations[0].ledger.reduced[at]) + run.logs[0].wall_minus_monotonic
 
 
 def told(run: Run, lanes: Lanes) -> list[dict[str, object]]:

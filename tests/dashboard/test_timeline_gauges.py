@@ -32,7 +32,7 @@ KEY = "gpu_utilization/%"
 
 def wall_at(run: Run, lanes: Lanes, at: int) -> int:
     """Wall time of a place before the first gap of the axis, by the clock of rank 0."""
-    first = int(lanes.worlds[0].ledger.reduced[0]) - int(lanes.end[0])
+    first = int(lanes.generations[0].ledger.reduced[0]) - int(lanes.end[0])
     return first + at + run.logs[0].wall_minus_monotonic
 
 

@@ -16,8 +16,8 @@ import simulator
 from stallscope.analysis.ledger.ledger import build_ledger
 from stallscope.analysis.steps.alignment import align
 from stallscope.exports import registry
+from stallscope.exports.generations import exported_run
 from stallscope.exports.selection import Selection
-from stallscope.exports.worlds import worlds_of
 from stallscope.exports.write import write_export
 from stallscope.run import Run
 
@@ -71,7 +71,7 @@ def exported(
     run: Run, name: str, folder: Path, selection: Selection = ALL, file: str = "out"
 ) -> Path:
     path = folder / file
-    write_export(registry.by_name(name), worlds_of(run, selection), path)
+    write_export(registry.by_name(name), exported_run(run, selection), path)
     return path
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import simulator
 
+from stallscope.exports.generations import exported_run
 from stallscope.exports.selection import Selection
-from stallscope.exports.worlds import worlds_of
 from stallscope.run import Event, Run
 
 from .decoding import ALL, JOB, exported
@@ -28,7 +28,7 @@ def with_events(run: Run, *events: Event) -> Run:
 
 
 def zero(run: Run) -> int:
-    wall = worlds_of(run, ALL).wall_ns
+    wall = exported_run(run, ALL).wall_ns
     assert wall is not None
     return wall
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.parsers.blocks import Block, Needle
+from stallscope.parsers.blocks import LineBlock, Needle
 from stallscope.parsers.launcher_output import (
     LONGEST_PREFIX,
     Line,
@@ -152,7 +152,7 @@ needles = st.builds(
 @given(outputs, needles)
 def test_needles_are_found_as_by_a_plain_search(text: bytes, needle: Needle) -> None:
     expected = plain_places(text, needle)
-    block = Block(text)
+    block = LineBlock(text)
     assert block.places(needle).tolist() == expected
     assert block.lines_of(np.array(expected, np.int64)).tolist() == [
         text.count(b"\n", 0, at) for at in expected

@@ -20,7 +20,7 @@ from support.work import calls_of
 
 from stallscope.errors import UnreadableError
 from stallscope.parsers import Parsed, read
-from stallscope.parsers.horovod_timeline import Batch, TimelineReader
+from stallscope.parsers.horovod_timeline import BlockRows, TimelineReader
 from stallscope.parsers.input_times import parse_input_times
 from stallscope.parsers.log_records import LogRecords
 from stallscope.parsers.named import by_name
@@ -193,7 +193,7 @@ def test_activities_that_end_before_they_start_are_counted_and_left_out() -> Non
         )
     )
     reader = TimelineReader("timeline.json", io.BytesIO(text))
-    found = Batch.joined(list(reader.batches())).activities
+    found = BlockRows.joined(list(reader.block_rows())).activities
     assert (found.begin.tolist(), found.end.tolist(), reader.unmatched) == ([600], [650], 1)
 
 

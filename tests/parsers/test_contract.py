@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.parser_contract import NAMES, PATTERN, SAMPLES, holds
-from support.reader_contract import BESIDE, READERS
+from support.reader_contract import COMPANIONS, READERS
 
 from stallscope.cli.main import main
 from stallscope.errors import StallscopeError
@@ -42,8 +42,8 @@ def test_every_reader_has_a_sample() -> None:
     assert set(SAMPLES) == set(NAMES)
     # Parsers have samples by their names; every other format has one, and unknown files have one.
     others = [one.name for one in FORMATS if one not in PARSERS]
-    assert sorted(others) == sorted(one.format for one in BESIDE.values() if one.format)
-    assert [key for key, one in BESIDE.items() if one.format is None] == ["foreign"]
+    assert sorted(others) == sorted(one.format for one in COMPANIONS.values() if one.format)
+    assert [key for key, one in COMPANIONS.items() if one.format is None] == ["foreign"]
 
 
 @pytest.mark.parametrize("name", NAMES)

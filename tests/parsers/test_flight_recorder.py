@@ -25,7 +25,7 @@ from stallscope.analysis.findings import find
 from stallscope.cli.main import main
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.flight_recorder import Compared, compare, parse_dump
+from stallscope.parsers.flight_recorder import DumpComparison, compare, parse_dump
 from stallscope.parsers.flight_recorder.plain_pickle import load_plain
 from stallscope.parsers.inspection import inspect
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 NOW = 1_795_600_000 * 10**9
 
 
-def dumps_in(folder: Path) -> Compared:
+def dumps_in(folder: Path) -> DumpComparison:
     dumps = [
         parse_dump(path.name, path.read_bytes(), prefix="trace_rank_", rank=int(path.stem[-1]))
         for path in sorted(folder.iterdir())
@@ -70,7 +70,7 @@ def of_ranks(
     ranks: int = 3,
     groups: Mapping[str, str] | None = None,
     folders: Mapping[int, str] | None = None,
-) -> Compared:
+) -> DumpComparison:
     """Compare made-up dumps, by rank."""
     world = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(ranks)))}}
     more = {
@@ -150,7 +150,7 @@ def test_a_rank_that_waits_in_another_group_is_not_the_cause() -> None:
 
 
 def test_a_job_without_a_fault_has_no_events() -> None:
-    assert dumps_in(SAMPLES / "none") == Compared()
+    assert dumps_in(SAMPLES / "none") == DumpComparison()
 
 
 def test_the_innermost_frame_of_the_user_is_named() -> None:
@@ -179,11 +179,11 @@ def test_of_two_ranks_that_differ_both_are_named() -> None:
 def test_other_sizes_of_a_gathering_are_not_a_fault() -> None:
     gather = {"profiling_name": "nccl:all_gather"}
     ranks = {0: [waits(1, **gather)], 1: [waits(1, input_sizes=[[8]], **gather)]}
-    assert of_ranks(ranks, ranks=2) == Compared()
+    assert of_ranks(ranks, ranks=2) == DumpComparison()
 
 
 def test_if_all_ranks_wait_no_rank_is_the_cause() -> None:
-    assert of_ranks({rank: [entry(1), waits(2)] for rank in range(3)}) == Compared()
+    assert of_ranks({rank: [entry(1), waits(2)] for rank in range(3)}) == DumpComparison()
 
 
 def test_an_accelerator_that_has_not_started_is_named() -> None:
@@ -262,7 +262,7 @@ def test_ranks_without_a_dump_are_not_named_if_another_rank_is_missing() -> None
 
 def test_operations_between_two_ranks_are_left_out() -> None:
     sends = waits(1, profiling_name="nccl:send 0->1", is_p2p=True)
-    assert of_ranks({0: [sends], 1: []}, ranks=2) == Compared()
+    assert of_ranks({0: [sends], 1: []}, ranks=2) == DumpComparison()
 
 
 def test_groups_of_the_same_name_with_other_ranks_are_different() -> None:
@@ -275,7 +275,7 @@ def test_groups_of_the_same_name_with_other_ranks_are_different() -> None:
         entries = [waits(1, **pair)] if rank < 2 else [entry(1, **pair), entry(2, **pair)]
         data = pickle.dumps({"pg_config": config, "entries": entries}, 2)
         dumps.append(parse_dump(f"r_{rank}", data, prefix="r_", rank=rank))
-    assert compare(dumps) == Compared()
+    assert compare(dumps) == DumpComparison()
 
 
 def test_folders_of_hosts_are_one_job() -> None:

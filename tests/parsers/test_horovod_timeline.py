@@ -23,7 +23,7 @@ from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.horovod_timeline import (
     HEAD_BYTES,
-    Batch,
+    BlockRows,
     TimelineReader,
     is_timeline,
     open_timeline,
@@ -111,12 +111,12 @@ class Whole:
     """A complete timeline, read in blocks of any size."""
 
     def __init__(self, reader: TimelineReader) -> None:
-        batch = Batch.joined(list(reader.batches()))
+        block = BlockRows.joined(list(reader.block_rows()))
         self.start_us, self.tensors = reader.start_us, reader.tensors
         self.unreadable, self.unmatched = reader.unreadable, reader.unmatched
         self.unfinished, self.restarts = reader.unfinished, reader.restarts
-        self.cycles = batch.cycles.tolist()
-        own, names = batch.activities, reader.activity_names
+        self.cycles = block.cycles.tolist()
+        own, names = block.activities, reader.activity_names
         self.rows = [
             (tensor, names[name], level, begin, end, None if size < 0 else size)
             for tensor, name, level, begin, end, size in zip(
@@ -129,7 +129,7 @@ class Whole:
                 strict=True,
             )
         ]
-        moments = batch.ticks
+        moments = block.ticks
         self.ticks = [
             (tensor, rank, at)
             for tensor, rank, at in zip(
@@ -403,11 +403,11 @@ def test_a_restarted_job_continues_in_the_same_file(old: bool, block_bytes: int,
     timeline = parsed(whole, block_bytes)
     alone = parsed(first[: len(first) - cut])
     assert timeline.restarts == 1
-    batches = list(TimelineReader("", io.BytesIO(whole), block_bytes).batches())
-    restarted = [number for number, batch in enumerate(batches) if batch.restarted]
+    blocks = list(TimelineReader("", io.BytesIO(whole), block_bytes).block_rows())
+    restarted = [number for number, block in enumerate(blocks) if block.restarted]
     assert len(restarted) == 1
-    assert Batch.joined(batches[: restarted[0]]).restarted is False
-    earlier = sum(len(batch.activities) for batch in batches[: restarted[0]])
+    assert BlockRows.joined(blocks[: restarted[0]]).restarted is False
+    earlier = sum(len(block.activities) for block in blocks[: restarted[0]])
     assert timeline.tensors == {1: "grads_0", 2: "grads_1", 3: "grads_2", 4: "new"}
     assert timeline.rows[: len(alone.rows)] == alone.rows
     assert earlier == len(alone.rows)
@@ -491,7 +491,7 @@ def test_reading_a_timeline_does_not_load_pandas(tmp_path: Path) -> None:
     path.write_bytes(REAL)
     program = (
         "import sys; from stallscope.parsers.horovod_timeline import open_timeline\n"
-        "with open_timeline(sys.argv[1]) as reader: found = list(reader.batches())\n"
+        "with open_timeline(sys.argv[1]) as reader: found = list(reader.block_rows())\n"
         "assert len(found[0].activities) and 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(path)], check=True)

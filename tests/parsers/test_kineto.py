@@ -18,7 +18,7 @@ from stallscope.analysis import analyse
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.inspection import inspect
-from stallscope.parsers.kineto.log import Trace, read_trace
+from stallscope.parsers.kineto.log import RankTrace, read_trace
 
 TRACES = [Path(__file__).parent / "neighbours" / f"rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
 REAL = gzip.decompress(TRACES[0].read_bytes())
@@ -37,7 +37,7 @@ def spans(name: str) -> list[tuple[float, float]]:
     return sorted((event["ts"], event["ts"] + event["dur"]) for event in events)
 
 
-def trace_in(data: bytes) -> Trace:
+def trace_in(data: bytes) -> RankTrace:
     return read_trace("trace", io.BytesIO(data))
 
 

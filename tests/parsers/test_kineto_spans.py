@@ -6,22 +6,22 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.parsers.kineto.spans import Spans
+from stallscope.parsers.kineto.spans import DisjointSpans
 
 MOST = 40
 SPANS = st.lists(st.tuples(st.integers(0, MOST), st.integers(0, MOST)), max_size=8)
 
 
-def made_of(pairs: list[tuple[int, int]]) -> Spans:
+def made_of(pairs: list[tuple[int, int]]) -> DisjointSpans:
     begin, end = np.array(pairs, np.int64).reshape(-1, 2).T
-    return Spans.union_of(begin, end)
+    return DisjointSpans.union_of(begin, end)
 
 
 def points(pairs: list[tuple[int, int]]) -> set[int]:
     return {at for begin, end in pairs for at in range(begin, end)}
 
 
-def covered(spans: Spans) -> set[int]:
+def covered(spans: DisjointSpans) -> set[int]:
     pairs = list(zip(spans.begin.tolist(), spans.end.tolist(), strict=True))
     assert all(begin < end for begin, end in pairs)
     # They neither overlap nor touch.

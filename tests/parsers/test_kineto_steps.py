@@ -259,7 +259,7 @@ def test_every_cycle_of_the_profiler_is_a_file_of_the_run(tmp_path: Path, cycles
             data = trace_of(*events, head=head_of(rank, 2, backend="gloo"))
             (tmp_path / f"{rank}.{cycle}.pt.trace.json").write_bytes(data)
     analysis = analyse(analysed(tmp_path))
-    assert len(analysis.worlds) == 1
+    assert len(analysis.generations) == 1
     # The first step of each file is warm-up.
     assert analysis.coverage.complete == 12 * cycles
     assert analysis.steady is not None

@@ -10,7 +10,7 @@ from training.pretended_cuda import NEVER, HostClock, PretendedCuda
 
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.loop_steps import Iteration, Reduction, StepAssembler
-from stallscope.collector.recorder.pytorch.cuda import CudaClock, Timestamp
+from stallscope.collector.recorder.pytorch.cuda import CudaClock, CudaTimestamp
 from stallscope.collector.recorder.pytorch.device_steps import DeviceSteps
 
 MS = 1_000_000
@@ -75,7 +75,7 @@ def test_timestamps_are_on_the_hosts_clock_for_any_drift_of_the_device() -> None
     cuda = PretendedCuda(host, drift=200e-6)
     clock = CudaClock(cuda, 0, host)
     for _ in range(100):
-        stamps: list[tuple[Timestamp | None, int | None]] = []
+        stamps: list[tuple[CudaTimestamp | None, int | None]] = []
         for _ in range(10):
             cuda.work(100 * MS)
             stamp = clock.timestamp()

@@ -26,7 +26,7 @@ from stallscope.collector.recorder.machine.connections import (
     _Connection,
     _Counts,
 )
-from stallscope.collector.recorder.machine.figures import Figure, Source
+from stallscope.collector.recorder.machine.figures import FigureColumn, FigureSource
 from stallscope.collector.recorder.machine.monitor import Monitor
 from stallscope.collector.recorder.session import Session
 from stallscope.parsers import read
@@ -62,7 +62,7 @@ def test_lines_have_what_grew_since_the_line_before() -> None:
 
 def test_nothing_is_lost_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     value = iter(range(0, 100_000, 333))
-    source = Source((Figure("some_ms", divisor=1000),), lambda: [next(value)])
+    source = FigureSource((FigureColumn("some_ms", divisor=1000),), lambda: [next(value)])
     monkeypatch.setattr(process, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
     monitor = Monitor(local_rank=1)
@@ -87,7 +87,7 @@ def test_one_rank_of_a_host_writes_the_hosts_figures() -> None:
 
 
 def test_what_a_system_does_not_offer_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing() -> Source:
+    def nothing() -> FigureSource:
         raise FileNotFoundError("/proc")
 
     for module, name in ((process, "_disk"), (process, "_usage"), (host, "_cores")):
@@ -99,7 +99,7 @@ def test_what_a_system_does_not_offer_is_missing(monkeypatch: pytest.MonkeyPatch
 
 def test_a_figure_that_has_gone_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     values: Iterator[list[int | None]] = iter([[1, 5], [4, None]])
-    source = Source((Figure("a"), Figure("b", grows=False)), lambda: next(values))
+    source = FigureSource((FigureColumn("a"), FigureColumn("b", grows=False)), lambda: next(values))
     monkeypatch.setattr(process, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
     monitor = Monitor(local_rank=1)
@@ -120,7 +120,7 @@ def test_what_is_slow_to_read_is_read_rarely(monkeypatch: pytest.MonkeyPatch) ->
             pass
         return [reads]
 
-    source = Source((Figure("count", grows=False),), slowly, is_slow=True)
+    source = FigureSource((FigureColumn("count", grows=False),), slowly, is_slow=True)
     monkeypatch.setattr(process, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
     monitor = Monitor(local_rank=1)

@@ -12,7 +12,7 @@ from stallscope.analysis import Analysis
 from stallscope.errors import UsageError
 from stallscope.reports import registry
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.registry import Format
+from stallscope.reports.registry import ReportFormat
 
 from .cases import CASES
 
@@ -23,7 +23,7 @@ every_report = pytest.mark.parametrize("report", registry.FORMATS, ids=lambda re
 @every_case
 @every_report
 def test_every_run_can_be_reported(
-    report: Format, name: str, case: Callable[[str], Analysis], options: ReportOptions
+    report: ReportFormat, name: str, case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
     text = rendered(report.name, case(name), options)
     assert text.encode("utf-8").decode("utf-8") == text
@@ -33,7 +33,7 @@ def test_every_run_can_be_reported(
 
 @every_report
 def test_a_report_is_the_same_every_time(
-    report: Format, case: Callable[[str], Analysis], options: ReportOptions
+    report: ReportFormat, case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
     analysis = case("a slow rank and a baseline")
     assert rendered(report.name, analysis, options) == rendered(report.name, analysis, options)

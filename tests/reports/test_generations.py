@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.worlds import GROWN_AND_SHRUNK, write_worlds
+from support.generations import GROWN_AND_SHRUNK, write_generations
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
@@ -14,7 +14,7 @@ from stallscope.text.job import ranks_and_hosts
 
 @pytest.fixture
 def analysis(tmp_path: Path) -> Analysis:
-    write_worlds(tmp_path, GROWN_AND_SHRUNK)
+    write_generations(tmp_path, GROWN_AND_SHRUNK)
     (run,) = read(str(tmp_path))
     return analyse(run)
 

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.index import Index, Line, by_time_lost, line_of, parts
+from stallscope.reports.index import Index, IndexLine, by_time_lost, line_of, parts
 from stallscope.reports.index.trends import trends
 from stallscope.reports.registry import SEVERAL_RUNS
 from stallscope.reports.registry import render as rendered
@@ -41,12 +41,12 @@ every_format = pytest.mark.parametrize("name", SEVERAL_RUNS)
 
 
 @pytest.fixture(scope="module")
-def lines(case: Callable[[str], Analysis]) -> list[Line]:
+def lines(case: Callable[[str], Analysis]) -> list[IndexLine]:
     return [line_of(case(name), f"run-{at}") for at, name in enumerate(NAMES)]
 
 
 @pytest.fixture
-def index(lines: list[Line]) -> Index:
+def index(lines: list[IndexLine]) -> Index:
     files = frozenset(f"{line.stem}{end}" for line in lines for end in (".html", ".md"))
     return Index(lines, ["<img src=x>: no such file"], files - {"run-1.html"})
 
@@ -72,16 +72,16 @@ def test_unknown_figures_are_missing_and_not_zero(
     assert (line.lost_h, line.lost_ci95_h, line.fix, line.by_cause_ms) == (None, None, None, {})
 
 
-def test_runs_are_ranked_by_time_lost_and_unknown_ones_come_last(lines: list[Line]) -> None:
+def test_runs_are_ranked_by_time_lost_and_unknown_ones_come_last(lines: list[IndexLine]) -> None:
     ranked = by_time_lost(lines)
     known = [line.lost_h for line in ranked if line.lost_h is not None]
     assert known == sorted(known, reverse=True)
     assert [line.lost_h for line in ranked[len(known) :]] == [None, None]
 
 
-def test_a_line_is_kept_and_read_again(lines: list[Line]) -> None:
+def test_a_line_is_kept_and_read_again(lines: list[IndexLine]) -> None:
     for line in lines:
-        assert Line.read(json.loads(json.dumps(line.content))) == line
+        assert IndexLine.read(json.loads(json.dumps(line.content))) == line
 
 
 @every_format
@@ -133,25 +133,27 @@ def test_the_schema_refuses_other_types(
         jsonschema.validate(content, SCHEMA)
 
 
-def test_the_start_of_a_run_is_shown_and_in_json(lines: list[Line], options: ReportOptions) -> None:
+def test_the_start_of_a_run_is_shown_and_in_json(
+    lines: list[IndexLine], options: ReportOptions
+) -> None:
     index = Index([of_day(lines[0], "2026-11-02")])
     assert "2026-11-02 02:00:00" in render("html", index, options)
     assert "2026-11-02 02:00:00" in render("md", index, options)
     assert "2026-11-02T02:00:00.000Z" in render("json", index, options)
 
 
-def test_a_bound_is_not_shown_as_a_gain(lines: list[Line], options: ReportOptions) -> None:
+def test_a_bound_is_not_shown_as_a_gain(lines: list[IndexLine], options: ReportOptions) -> None:
     bound = replace(lines[0], bound=True, lost_h=20.0, lost_ci95_h=None)
     page = render("md", Index([bound]), options)
     assert "≤ 20.0 h" in page
     assert page.startswith("## Up to 20.0 h of rank time could be won back in 1 run\n")
 
 
-def of_day(line: Line, day: str, **changes: object) -> Line:
+def of_day(line: IndexLine, day: str, **changes: object) -> IndexLine:
     return replace(line, started_at=f"{day}T02:00:00.000Z", **changes)  # type: ignore[arg-type]
 
 
-def test_days_and_versions_of_a_job_are_compared(lines: list[Line]) -> None:
+def test_days_and_versions_of_a_job_are_compared(lines: list[IndexLine]) -> None:
     run = replace(lines[0], model="resnet50")
     own = [
         of_day(run, "2026-11-02", versions="horovod 0.28.1, torch 2.9.1"),
@@ -167,7 +169,7 @@ def test_days_and_versions_of_a_job_are_compared(lines: list[Line]) -> None:
     assert "each day's 1 to 2 runs" in days.sentence
 
 
-def test_commits_distinguish_versions_if_known(lines: list[Line]) -> None:
+def test_commits_distinguish_versions_if_known(lines: list[IndexLine]) -> None:
     own = [of_day(lines[0], "2026-11-01", commit=commit) for commit in ("abc", "def")]
     (versions,) = trends(own)
     assert [bar.label for bar in versions.bars] == ["abc", "def"]
@@ -175,13 +177,13 @@ def test_commits_distinguish_versions_if_known(lines: list[Line]) -> None:
 
 @pytest.mark.parametrize("changes", [{"ranks": 9}, {"job": "other"}, {"synthetic": True}])
 def test_different_jobs_are_never_in_one_chart(
-    changes: dict[str, object], lines: list[Line]
+    changes: dict[str, object], lines: list[IndexLine]
 ) -> None:
     own = of_day(lines[0], "2026-11-01"), of_day(lines[0], "2026-11-02", **changes)
     assert trends(own) == []
 
 
-def test_many_days_are_cut_with_a_note(lines: list[Line]) -> None:
+def test_many_days_are_cut_with_a_note(lines: list[IndexLine]) -> None:
     (chart,) = trends([of_day(lines[0], f"2026-11-{day:02d}") for day in range(1, 21)])
     assert [chart.bars[0].label, chart.bars[-1].label] == ["2026-11-07", "2026-11-20"]
     assert chart.sentence.endswith("6 earlier days left out.")

@@ -38,24 +38,24 @@ def test_three_digits_are_enough(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "beside", "text"),
+    ("value", "total", "text"),
     [(0.639, 54.1, "0.64"), (0.0105, 54.1, "0.01"), (0.0007, 54.1, "<0.01"), (0.0, 54.1, "0")],
 )
 def test_small_figures_next_to_large_ones_have_no_needless_digits(
-    value: float, beside: float, text: str
+    value: float, total: float, text: str
 ) -> None:
-    assert significant(value, beside) == text
+    assert significant(value, total) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(3.0, "+3.00"), (-0.639, "−0.64"), (0.0, "0"), (-0.0001, "0.00")]
 )
 def test_an_excess_has_a_sign(value: float, text: str) -> None:
-    assert signed(value, beside=54.1) == text
+    assert signed(value, total=54.1) == text
 
 
 def test_an_excess_has_its_interval() -> None:
-    assert signed(12.5, beside=54.1, ci95=(12.4, 12.6)) == "+12.5 ± 0.1"
+    assert signed(12.5, total=54.1, ci95=(12.4, 12.6)) == "+12.5 ± 0.1"
     assert signed(-0.5, ci95=(-0.7, -0.3)) == "−0.5 ± 0.2"
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.generations import GROWN_AND_SHRUNK, write_generations
 from support.machines import began_ms, history, write_metrics
 from support.spark import equal, need_spark, run_on_spark
 from support.step_logs import Job, run_of_job, write_job
-from support.worlds import GROWN_AND_SHRUNK, write_worlds
 
 from stallscope.catalogue import Catalogue
 from stallscope.catalogue.checking import check_run
@@ -104,8 +104,8 @@ def attempts(folder: Path) -> None:
 
 
 def elastic(folder: Path) -> None:
-    """A host joins and another one is lost; no two processes count their worlds alike."""
-    write_worlds(folder, GROWN_AND_SHRUNK)
+    """A host joins and another one is lost; no two processes count their generations alike."""
+    write_generations(folder, GROWN_AND_SHRUNK)
 
 
 def printed(folder: Path) -> None:
@@ -166,7 +166,7 @@ def outcomes(
     commands["half"] = collecting(folder, "merged", "first")
     commands["merged"] = collecting(folder, "merged")
     later = folder / "later" / "logs"
-    write_worlds(later, GROWN_AND_SHRUNK)
+    write_generations(later, GROWN_AND_SHRUNK)
     earlier = folder / "later" / "first"
     shutil.copytree(later, earlier)
     for path in earlier.glob("rank*"):
@@ -198,7 +198,7 @@ def outcomes(
     told = json.loads((folder / "outcomes.json").read_text())
     assert told["there"]
     return {
-        name: beside(words, one)
+        name: on_both(words, one)
         for (name, words), one in zip(commands.items(), told["commands"], strict=True)
     }
 
@@ -232,7 +232,7 @@ def collecting(folder: Path, case: str, logs: str = "logs") -> list[str]:
     return ["collect", str(folder / case / logs), "--to", str(folder / case / "spark")]
 
 
-def beside(words: Sequence[str], told: dict[str, Any]) -> Outcome:
+def on_both(words: Sequence[str], told: dict[str, Any]) -> Outcome:
     """The same on one machine."""
     if words[0] == "report":
         said = io.StringIO()

@@ -63,9 +63,9 @@ def _timeline(data: bytes) -> int:
     is_timeline(data)
     reader = timeline_reader("some/log", io.BytesIO(data))
     count = 0
-    for batch in reader.batches():
-        assert (batch.activities.begin <= batch.activities.end).all()
-        count += len(batch.activities.begin)
+    for rows in reader.block_rows():
+        assert (rows.activities.begin <= rows.activities.end).all()
+        count += len(rows.activities.begin)
     return count
 
 
@@ -177,7 +177,7 @@ def _parser(name: str) -> Reader:
     return Reader(SAMPLES[name], partial(holds, by_name(name)), title)
 
 
-def _beside(
+def _companion(
     sample: Callable[[Path], bytes],
     read: Callable[[bytes], object],
     name: str | None,
@@ -187,42 +187,42 @@ def _beside(
 
 
 #: Companion files of logs, by name.
-BESIDE: dict[str, Reader] = {
-    "records": _beside(_some_records, _records, "step-log"),
-    "input-times": _beside(
+COMPANIONS: dict[str, Reader] = {
+    "records": _companion(_some_records, _records, "step-log"),
+    "input-times": _companion(
         lambda _: json.dumps(measured()).encode() + b"\n",
         _input_times,
         "input-times",
         "rank-00000.0.input.json",
     ),
-    "netcheck": _beside(
+    "netcheck": _companion(
         lambda _: json.dumps(network_check()).encode() + b"\n",
         _network_check,
         "netcheck",
         "20231114T221320Z.0.netcheck.json",
     ),
-    "flight-recorder": _beside(
+    "flight-recorder": _companion(
         lambda _: (HERE / "flight" / "sleep" / "trace_rank_0").read_bytes(),
         _flight_recorder,
         "flight-recorder",
         "trace_rank_0",
     ),
-    "autotune-log": _beside(lambda _: _TUNED, _autotune, "autotune-log"),
-    "horovod-timeline": _beside(_a_timeline, _timeline, "horovod-timeline"),
-    "horovod-log": _beside(
+    "autotune-log": _companion(lambda _: _TUNED, _autotune, "autotune-log"),
+    "horovod-timeline": _companion(_a_timeline, _timeline, "horovod-timeline"),
+    "horovod-log": _companion(
         lambda _: b"".join(_STALLED % (at, at) for at in range(5)),
         partial(_events, "horovod-log"),
         "horovod-log",
     ),
-    "spark-events": _beside(
+    "spark-events": _companion(
         lambda _: gzip.decompress((HERE / "neighbours" / "spark-event-log.gz").read_bytes()),
         _event_log,
         "spark-events",
         APPLICATION,
     ),
-    "spark": _beside(lambda _: _SPARKS * 9, _nothing, "spark", f"{APPLICATION}/0/stderr"),
-    "foreign": _beside(lambda _: b"nothing that anybody knows\n" * 9, _nothing, None),
+    "spark": _companion(lambda _: _SPARKS * 9, _nothing, "spark", f"{APPLICATION}/0/stderr"),
+    "foreign": _companion(lambda _: b"nothing that anybody knows\n" * 9, _nothing, None),
 }
 
 #: Every kind of file: by the parser's name, or by the kind.
-READERS: dict[str, Reader] = {**{name: _parser(name) for name in NAMES}, **BESIDE}
+READERS: dict[str, Reader] = {**{name: _parser(name) for name in NAMES}, **COMPANIONS}

@@ -171,8 +171,8 @@ def check_ranks_together(run: Run) -> None:
     early = (by_step["ready"].max() - by_step["reduced"].min()).median()
     assert early <= RESOLUTION_NS, f"reduced {early / 1e6:.3f} ms before all were ready"
     for generation in steps.index.unique("generation"):
-        world = align(run, int(generation))
-        assert (world.ready.max(axis=1) <= world.reduced.min(axis=1)).all()
+        aligned = align(run, int(generation))
+        assert (aligned.ready.max(axis=1) <= aligned.reduced.min(axis=1)).all()
 
 
 def check_gathered(recorded: Recorded) -> None:

@@ -1,4 +1,4 @@
-"""Trains with DDP from the last checkpoint on, for test_worlds.py: alone, or under torchrun's restarts.
+"""Trains with DDP from the last checkpoint on, alone or restarted by torchrun: for test_generations.py.
 
     torchrun … resumed.py OUT STEPS FATAL_STEP
 

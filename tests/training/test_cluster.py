@@ -112,8 +112,8 @@ def test_ranks_of_torchrun_that_share_no_folder_are_one_run(hosts: Lab, tmp_path
         launched.succeed(PATIENCE_SECONDS)
     run = collected(hosts, tmp_path)
     assert [(log.rank, log.host) for log in run.logs] == [(0, "h1"), (1, "h2")]
-    (world,) = analyse(run).worlds
-    assert (world.size, world.steps, world.ended_by) == (2, 60, "completed")
+    (only,) = analyse(run).generations
+    assert (only.size, only.steps, only.ended_by) == (2, 60, "completed")
 
 
 def steps_in(logs: Path) -> int:

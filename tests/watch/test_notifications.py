@@ -14,7 +14,7 @@ from support.waiting import PATIENCE_SECONDS, wait_until
 from stallscope.errors import UsageError
 from stallscope.watch import delivery as delivering
 from stallscope.watch.delivery import Delivery
-from stallscope.watch.events import Event, Kind
+from stallscope.watch.events import EventKind, WatchEvent
 from stallscope.watch.receivers import NotDeliveredError, Receiver, Webhook, receiver_of
 from stallscope.watch.throttle import Throttle
 
@@ -22,13 +22,13 @@ SECRET = "s3cret"
 
 
 def event(
-    text: str, kind: Kind = "holds", condition: str | None = "stopped", run: str = "a"
-) -> Event:
+    text: str, kind: EventKind = "holds", condition: str | None = "stopped", run: str = "a"
+) -> WatchEvent:
     at = datetime(2026, 11, 25, 9, tzinfo=UTC)
-    return Event(kind, at, "logs", text, run, run, condition)
+    return WatchEvent(kind, at, "logs", text, run, run, condition)
 
 
-def texts(events: list[Event]) -> list[str]:
+def texts(events: list[WatchEvent]) -> list[str]:
     return [one.text for one in events]
 
 

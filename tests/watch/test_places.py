@@ -13,7 +13,7 @@ from support.web import web
 from stallscope.cli.main import main
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.conditions import parse
-from stallscope.watch.events import Event
+from stallscope.watch.events import WatchEvent
 from stallscope.watch.places import Place
 from stallscope.watch.watcher import Watcher
 
@@ -27,7 +27,7 @@ def watcher_of(source: str, mirrors: Path) -> Watcher:
     return Watcher(Place(source, None, mirrors, whole=False), [parse("stopped")])
 
 
-def kinds(events: list[Event]) -> list[str]:
+def kinds(events: list[WatchEvent]) -> list[str]:
     return [event.kind for event in events]
 
 

@@ -17,7 +17,7 @@ from stallscope.conditions import parse
 from stallscope.errors import NotFoundError
 from stallscope.watch import places
 from stallscope.watch import watcher as watching
-from stallscope.watch.events import Event
+from stallscope.watch.events import WatchEvent
 from stallscope.watch.places import Place
 from stallscope.watch.watcher import Watcher
 
@@ -37,7 +37,7 @@ def watcher_of(place: object, *conditions: str, notes: list[str] | None = None) 
     )
 
 
-def kinds(events: list[Event]) -> list[str]:
+def kinds(events: list[WatchEvent]) -> list[str]:
     return [event.kind for event in events]
 
 

@@ -84,8 +84,8 @@ def _timeline(data: bytes) -> None:
     is_timeline(data)
     for block_bytes in _blocks(data):
         reader = TimelineReader("some/log", io.BytesIO(data), block_bytes)
-        for batch in reader.batches():
-            assert (batch.activities.begin <= batch.activities.end).all()
+        for rows in reader.block_rows():
+            assert (rows.activities.begin <= rows.activities.end).all()
 
 
 def _autotune(data: bytes) -> None:

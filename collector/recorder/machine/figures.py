@@ -9,7 +9,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 _MOST_BYTES = 16384
 
 
-class Figure(NamedTuple):
+class FigureColumn(NamedTuple):
     """One column of the log's lines of figures."""
 
     #: Its name, which ends with the unit.
@@ -20,10 +20,10 @@ class Figure(NamedTuple):
     divisor: int = 1
 
 
-class Source(NamedTuple):
+class FigureSource(NamedTuple):
     """Some figures that are read together."""
 
-    figures: Tuple[Figure, ...]
+    figures: Tuple[FigureColumn, ...]
     #: Return a value per figure, None for those that are missing.
     read: Callable[[], List[Optional[int]]]
     #: Whether reading takes so long that it depends on its cost how often that is done.

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, Callable, List, Mapping, Optional, Tuple
 
-from .figures import Figure, Source
+from .figures import FigureColumn, FigureSource
 
 _LIBRARY = "libnvidia-ml.so.1"
 _SM_CLOCK = 1
@@ -24,11 +24,11 @@ _EVERY_SECONDS = 1.0
 _FRESH_SECONDS = 3.0
 
 _FIGURES = (
-    Figure("gpu_percent", grows=False),
-    Figure("gpu_memory_mb", grows=False, divisor=10**6),
-    Figure("gpu_clock_mhz", grows=False),
-    Figure("gpu_power_cap", grows=False),
-    Figure("gpu_heat", grows=False),
+    FigureColumn("gpu_percent", grows=False),
+    FigureColumn("gpu_memory_mb", grows=False, divisor=10**6),
+    FigureColumn("gpu_clock_mhz", grows=False),
+    FigureColumn("gpu_power_cap", grows=False),
+    FigureColumn("gpu_heat", grows=False),
 )
 
 
@@ -44,7 +44,7 @@ class _Memory(ctypes.Structure):
     ]
 
 
-def source_of_gpu(local_rank: int) -> Source:
+def source_of_gpu(local_rank: int) -> FigureSource:
     """Return the figures of the GPU that this rank uses by convention.
 
     Args:
@@ -76,7 +76,7 @@ def source_of_gpu(local_rank: int) -> Source:
         return [value if known else None for value, known in zip(values, [*knows, knows[-1]])]
 
     latest = _Latest(read)
-    return Source(_FIGURES, latest.read, close=latest.stop.set)
+    return FigureSource(_FIGURES, latest.read, close=latest.stop.set)
 
 
 class _Latest:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional
 
-from .figures import Figure, KernelFile, Source, numbers_by_name
+from .figures import FigureColumn, FigureSource, KernelFile, numbers_by_name
 
 _PRESSURES = ("cpu", "memory", "io")
 _TOTAL = re.compile(rb"some .*total=(\d+)")
@@ -23,7 +23,7 @@ _CGROUPS, _OWN_GROUPS = "/sys/fs/cgroup", Path("/proc/self/cgroup")
 _UNSYNCHRONISED = 0x40
 
 
-def sources_of_host() -> Iterator[Source]:
+def sources_of_host() -> Iterator[FigureSource]:
     """Yield what this system offers about the host: one rank per host writes it."""
     for what in _PRESSURES:
         yield from _offered(partial(_pressure, "/proc/pressure/" + what, what + "_pressure_ms"))
@@ -31,7 +31,7 @@ def sources_of_host() -> Iterator[Source]:
         yield from _offered(make)
 
 
-def sources_of_cgroup() -> Iterator[Source]:
+def sources_of_cgroup() -> Iterator[FigureSource]:
     """Yield what this system offers about the process's cgroup."""
     folders = cgroup_folders()
     for folder in folders.values():
@@ -65,7 +65,7 @@ def cgroup_folders() -> Dict[str, str]:
     return found
 
 
-def _offered(make: Callable[[], Source]) -> Iterator[Source]:
+def _offered(make: Callable[[], FigureSource]) -> Iterator[FigureSource]:
     try:
         source = make()
         values = source.read()
@@ -75,7 +75,7 @@ def _offered(make: Callable[[], Source]) -> Iterator[Source]:
         yield source
 
 
-def _pressure(path: str, name: str) -> Source:
+def _pressure(path: str, name: str) -> FigureSource:
     """The time in which some process waited for this resource."""
     file = KernelFile(path)
 
@@ -83,10 +83,10 @@ def _pressure(path: str, name: str) -> Source:
         found = _TOTAL.match(file.read())
         return [None if found is None else int(found.group(1))]
 
-    return Source((Figure(name, divisor=1000),), read)
+    return FigureSource((FigureColumn(name, divisor=1000),), read)
 
 
-def _throttling(folder: str) -> Source:
+def _throttling(folder: str) -> FigureSource:
     file = KernelFile(folder + "/cpu.stat")
 
     def read() -> List[Optional[int]]:
@@ -97,11 +97,15 @@ def _throttling(folder: str) -> Source:
             throttled = own[b"throttled_time"] // 1000
         return [throttled, own.get(b"nr_periods"), own.get(b"nr_throttled")]
 
-    figures = (Figure("throttled_ms", divisor=1000), Figure("periods"), Figure("throttled_periods"))
-    return Source(figures, read)
+    figures = (
+        FigureColumn("throttled_ms", divisor=1000),
+        FigureColumn("periods"),
+        FigureColumn("throttled_periods"),
+    )
+    return FigureSource(figures, read)
 
 
-def _cores() -> Source:
+def _cores() -> FigureSource:
     """Time that all cores spent on processes, and that a hypervisor took."""
     file, ticks = KernelFile("/proc/stat"), os.sysconf("SC_CLK_TCK")
 
@@ -111,10 +115,10 @@ def _cores() -> Source:
         busy = user + nice + system + irq + softirq
         return [busy * 1000 // ticks, steal * 1000 // ticks]
 
-    return Source((Figure("host_cpu_ms"), Figure("stolen_ms")), read)
+    return FigureSource((FigureColumn("host_cpu_ms"), FigureColumn("stolen_ms")), read)
 
 
-def _retransmissions() -> Source:
+def _retransmissions() -> FigureSource:
     file = KernelFile("/proc/net/snmp")
 
     def read() -> List[Optional[int]]:
@@ -123,10 +127,10 @@ def _retransmissions() -> Source:
         ]
         return [int(values[names.index(b"RetransSegs")])]
 
-    return Source((Figure("retransmitted"),), read)
+    return FigureSource((FigureColumn("retransmitted"),), read)
 
 
-def _network() -> Source:
+def _network() -> FigureSource:
     """Bytes and errors of the interfaces that carry the host's traffic, the busiest four."""
     file = KernelFile("/proc/net/dev")
 
@@ -153,11 +157,11 @@ def _network() -> Source:
     figures = []
     for name in names:
         figures += [
-            Figure(name + "_received_kb", divisor=1000),
-            Figure(name + "_sent_kb", divisor=1000),
-            Figure(name + "_errors"),
+            FigureColumn(name + "_received_kb", divisor=1000),
+            FigureColumn(name + "_sent_kb", divisor=1000),
+            FigureColumn(name + "_errors"),
         ]
-    return Source(tuple(figures), read)
+    return FigureSource(tuple(figures), read)
 
 
 class _Timex(ctypes.Structure):
@@ -173,7 +177,7 @@ class _Timex(ctypes.Structure):
     ]
 
 
-def _clock_error() -> Source:
+def _clock_error() -> FigureSource:
     """How wrong the wall clock may be, by the kernel, where something synchronises it."""
     ask, timex = ctypes.CDLL(None).adjtimex, _Timex()
 
@@ -184,4 +188,4 @@ def _clock_error() -> Source:
             return [None]
         return [timex.greatest_error]
 
-    return Source((Figure("clock_error_us", grows=False),), read)
+    return FigureSource((FigureColumn("clock_error_us", grows=False),), read)

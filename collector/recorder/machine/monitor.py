@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 from ..format import MachineRow
 from . import host, process
 from .connections import Connections
-from .figures import Source
+from .figures import FigureSource
 from .gpus import source_of_gpu
 
 _EVERY_NS = 1_000_000_000
@@ -30,7 +30,7 @@ class Monitor:
     """
 
     def __init__(self, local_rank: Optional[int]) -> None:
-        self._sources: List[Source] = [*process.sources(), *host.sources_of_cgroup()]
+        self._sources: List[FigureSource] = [*process.sources(), *host.sources_of_cgroup()]
         if not local_rank:
             self._sources += host.sources_of_host()
         with contextlib.suppress(Exception):  # there is no GPU, or no driver for it

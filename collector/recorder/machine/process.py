@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional
 
-from .figures import Figure, KernelFile, Source, numbers_by_name
+from .figures import FigureColumn, FigureSource, KernelFile, numbers_by_name
 
 _THREADS = Path("/proc/self/task")
 
 
-def sources() -> Iterator[Source]:
+def sources() -> Iterator[FigureSource]:
     """Yield what this system offers."""
     for make in (_usage, _memory, _disk, _run_delay):
         try:
@@ -20,7 +20,7 @@ def sources() -> Iterator[Source]:
             continue
 
 
-def _usage() -> Source:
+def _usage() -> FigureSource:
     import resource
 
     def read() -> List[Optional[int]]:
@@ -29,25 +29,25 @@ def _usage() -> Source:
         return [cpu_us, used.ru_nvcsw, used.ru_nivcsw, used.ru_minflt, used.ru_majflt]
 
     figures = (
-        Figure("cpu_ms", divisor=1000),
-        Figure("voluntary_switches"),
-        Figure("involuntary_switches"),
-        Figure("minor_faults"),
-        Figure("major_faults"),
+        FigureColumn("cpu_ms", divisor=1000),
+        FigureColumn("voluntary_switches"),
+        FigureColumn("involuntary_switches"),
+        FigureColumn("minor_faults"),
+        FigureColumn("major_faults"),
     )
-    return Source(figures, read)
+    return FigureSource(figures, read)
 
 
-def _memory() -> Source:
+def _memory() -> FigureSource:
     statm, page = KernelFile("/proc/self/statm"), os.sysconf("SC_PAGE_SIZE")
 
     def read() -> List[Optional[int]]:
         return [int(statm.read().split()[1]) * page]
 
-    return _checked(Source((Figure("resident_mb", grows=False, divisor=10**6),), read))
+    return _checked(FigureSource((FigureColumn("resident_mb", grows=False, divisor=10**6),), read))
 
 
-def _disk() -> Source:
+def _disk() -> FigureSource:
     """Bytes that really come from a disk or a network file system, and go there."""
     file = KernelFile("/proc/self/io")
 
@@ -56,11 +56,13 @@ def _disk() -> Source:
         return [own.get(b"read_bytes"), own.get(b"write_bytes")]
 
     return _checked(
-        Source((Figure("read_kb", divisor=1000), Figure("written_kb", divisor=1000)), read)
+        FigureSource(
+            (FigureColumn("read_kb", divisor=1000), FigureColumn("written_kb", divisor=1000)), read
+        )
     )
 
 
-def _run_delay() -> Source:
+def _run_delay() -> FigureSource:
     """How long all threads were ready to run and had no core."""
     # Threads that have ended must not make the sum smaller.
     ended = 0
@@ -81,10 +83,12 @@ def _run_delay() -> Source:
         known = now
         return [ended + sum(now.values())]
 
-    return _checked(Source((Figure("run_delay_ms", divisor=10**6),), read, is_slow=True))
+    return _checked(
+        FigureSource((FigureColumn("run_delay_ms", divisor=10**6),), read, is_slow=True)
+    )
 
 
-def _checked(source: Source) -> Source:
+def _checked(source: FigureSource) -> FigureSource:
     """Return a source once it has been read."""
     source.read()
     return source

@@ -41,7 +41,7 @@ class Anchor(NamedTuple):
     host_ns: float
 
 
-class Timestamp(NamedTuple):
+class CudaTimestamp(NamedTuple):
     """An event, and the latest anchor before it."""
 
     event: Any
@@ -77,7 +77,7 @@ class CudaClock:
             self.broken = repr(error)
             return False
 
-    def timestamp(self) -> Optional[Timestamp]:
+    def timestamp(self) -> Optional[CudaTimestamp]:
         """Take a timestamp of the work that the current stream has been given so far.
 
         None while a graph is captured, before there is an anchor, and once the device is broken.
@@ -89,7 +89,7 @@ class CudaClock:
                 return None
             event = self._free.pop() if self._free else self._event()
             event.record(self._cuda.current_stream(self._index))
-            return Timestamp(event, self._anchors[-1])
+            return CudaTimestamp(event, self._anchors[-1])
         except Exception as error:  # training will meet the same error
             self.broken = repr(error)
             return None
@@ -128,10 +128,10 @@ class CudaClock:
             self._anchors.append(best)
             self.error_ns = max(self.error_ns or 0, least // 2)
 
-    def reached(self, timestamp: Timestamp) -> bool:
+    def reached(self, timestamp: CudaTimestamp) -> bool:
         return bool(timestamp.event.query())
 
-    def time_of(self, timestamp: Optional[Timestamp]) -> Optional[int]:
+    def time_of(self, timestamp: Optional[CudaTimestamp]) -> Optional[int]:
         """Return the monotonic nanoseconds of a timestamp that was reached.
 
         None without a timestamp, and for one too far from all anchors to tie to the host's clock.
@@ -151,7 +151,7 @@ class CudaClock:
             later = anchor
         return None
 
-    def release(self, timestamps: List[Timestamp]) -> None:
+    def release(self, timestamps: List[CudaTimestamp]) -> None:
         """Reuse the events of these timestamps, which are not read again."""
         self._free.extend(
             {id(timestamp.event): timestamp.event for timestamp in timestamps}.values()

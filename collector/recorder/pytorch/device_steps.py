@@ -15,7 +15,7 @@ from typing import Callable, Deque, List, NamedTuple, Optional, Tuple
 
 from ..format import StepRow
 from ..loop_steps import Iteration, Reduction, StepAssembler
-from .cuda import CudaClock, Timestamp
+from .cuda import CudaClock, CudaTimestamp
 
 logger = logging.getLogger("stallscope")
 
@@ -35,9 +35,9 @@ class _FinishedIteration(NamedTuple):
     begin: int
     end: int
     samples: Optional[int]
-    device_end: Optional[Timestamp]
+    device_end: Optional[CudaTimestamp]
     #: The last gradient, where reductions are not seen.
-    device_ready: Optional[Timestamp]
+    device_ready: Optional[CudaTimestamp]
     reductions: List[Reduction]
 
 
@@ -72,7 +72,7 @@ class DeviceSteps:
         self.lost = 0
 
     def finished(
-        self, iteration: Iteration, end: int, device_ready: Optional[Timestamp]
+        self, iteration: Iteration, end: int, device_ready: Optional[CudaTimestamp]
     ) -> _FinishedIteration:
         """Return the iteration as it is now; called before an assembler changes it."""
         device_end = self._device.timestamp()
@@ -174,7 +174,7 @@ class DeviceSteps:
         return iteration, max(end, at or iteration.begin), ready
 
 
-def _timestamps_of(finished: _FinishedIteration) -> List[Timestamp]:
+def _timestamps_of(finished: _FinishedIteration) -> List[CudaTimestamp]:
     """Return the timestamps, the end first: a stream that has not reached it is not asked for others."""
     found = [
         finished.device_end,

@@ -32,7 +32,13 @@ from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
 from .gains.printed_steps import gains_of_lines, without_stages, without_steps
 from .gains.verdict import ComparableRuns, decide
-from .goodput import goodput
+from .generation_summary import (
+    GenerationSummary,
+    ended_by,
+    lifetime,
+    repeated_steps,
+    run_of_generation,
+)
 from .ledger.change_points import ChangePoint, change_points
 from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
 from .ledger.epochs import EpochTimes, epoch_times, samples_of_all_ranks
@@ -49,7 +55,8 @@ from .ledger.figures import (
     throughput_gap,
 )
 from .ledger.generations import Generations
-from .ledger.job_time import JobTime, sum_of, world_times
+from .ledger.goodput import goodput
+from .ledger.job_time import JobTime, generation_times, sum_of
 from .ledger.ledger import Ledger
 from .ledger.printed_steps import PRECISION, PrintedSteps, printed_steps
 from .ledger.sampled import sampling_bias_warning
@@ -63,7 +70,6 @@ from .steps.links import Link, links, slow_links
 from .stopped.stopped import Stopped, find_stopped, stopped_verdict
 from .why.counted import count
 from .why.explain import may_have_reasons, with_reasons, with_slow_links
-from .worlds import WorldSummary, ended_by, lifetime, repeated_steps, run_of_world
 
 
 def analyse(
@@ -130,13 +136,13 @@ class _Analyser:
     @cached_property
     def attribution(self) -> Attribution | None:
         """Find stragglers and the gains of fixes; None without steady steps."""
-        world = self.generations.last_world
-        if world is None or self.steady is None:
+        aligned = self.generations.last_aligned
+        if aligned is None or self.steady is None:
             return None
         # Arrivals on one clock need no completions to align, so they hide no lateness.
-        blind_ns = world.clocks.blind
+        blind_ns = aligned.clocks.blind
         cores = CoreUse.of(self.run)
-        return attribute(self.steady, world.hosts, self.comparable.baseline, blind_ns, cores)
+        return attribute(self.steady, aligned.hosts, self.comparable.baseline, blind_ns, cores)
 
     @cached_property
     def step(self) -> StepTime | None:
@@ -172,7 +178,7 @@ class _Analyser:
 
     @cached_property
     def clocks(self) -> ClockSummary | None:
-        return clock_summary(self.generations.last_world)
+        return clock_summary(self.generations.last_aligned)
 
     @cached_property
     def changes(self) -> tuple[ChangePoint, ...]:
@@ -184,9 +190,9 @@ class _Analyser:
 
     @cached_property
     def times(self) -> list[JobTime]:
-        """Split the time of the job by world."""
+        """Split the time of the job by generation."""
         stands_still = 0.0 if self.stopped is None else self.stopped.seconds
-        return world_times(self.run, self.generations, stands_still)
+        return generation_times(self.run, self.generations, stands_still)
 
     @cached_property
     def stopped(self) -> Stopped | None:
@@ -233,8 +239,8 @@ class _Analyser:
             ),
         )
         verdict = with_slow_links(verdict, slow_links(self.links))
-        world = self.generations.last_world
-        counted = count(run, world, steady) if world and may_have_reasons(verdict) else None
+        aligned = self.generations.last_aligned
+        counted = count(run, aligned, steady) if aligned and may_have_reasons(verdict) else None
         return (
             verdict if counted is None else with_reasons(verdict, counted, found.stragglers, steady)
         )
@@ -260,32 +266,32 @@ class _Analyser:
         found += input_too_slow_alone(self.input_rates, setup, self.verdict)
         return by_severity(found)
 
-    def worlds(self) -> tuple[WorldSummary, ...]:
-        """Summarise each world; one of several is analysed on its own."""
-        aligned = self.generations.worlds
+    def summaries(self) -> tuple[GenerationSummary, ...]:
+        """Summarise each generation; one of several is analysed on its own."""
+        aligned = self.generations.aligned
         return tuple(
-            self._world(index, self._of_world(world.generation) if len(aligned) > 1 else self)
-            for index, world in enumerate(aligned)
+            self._summary(index, self._of_generation(one.generation) if len(aligned) > 1 else self)
+            for index, one in enumerate(aligned)
         )
 
-    def _of_world(self, generation: int) -> _Analyser:
-        own = run_of_world(self.run, generation)
+    def _of_generation(self, number: int) -> _Analyser:
+        own = run_of_generation(self.run, number)
         return _Analyser(own, self.baseline, self.single, self.network_bandwidth)
 
-    def _world(self, index: int, own: _Analyser) -> WorldSummary:
+    def _summary(self, index: int, own: _Analyser) -> GenerationSummary:
         generations, found = self.generations, own.attribution
-        world = generations.worlds[index]
+        aligned = generations.aligned[index]
         began, ended = lifetime(generations, index)
         entries, by_cause = own.entries
-        return WorldSummary(
-            number=world.generation,
-            size=self.run.size_of(world.generation),
-            hosts=world.hosts,
+        return GenerationSummary(
+            number=aligned.generation,
+            size=self.run.size_of(aligned.generation),
+            hosts=aligned.hosts,
             started_at=began,
             ended_at=ended,
-            steps=len(world.steps),
+            steps=len(aligned.steps),
             repeated_steps=repeated_steps(generations, index),
-            ended_by=ended_by(self.run, generations.worlds, index, self.stopped is not None),
+            ended_by=ended_by(self.run, generations.aligned, index, self.stopped is not None),
             step=own.step,
             entries=entries,
             by_cause=by_cause,
@@ -305,7 +311,7 @@ class _Analyser:
             run=run,
             job=sum_of(self.times),
             goodput=goodput(run, generations, self.times),
-            worlds=self.worlds(),
+            generations=self.summaries(),
             step=self.step,
             entries=entries,
             by_cause=by_cause,
@@ -318,7 +324,7 @@ class _Analyser:
             findings=self.findings,
             warnings=(*map(str, run.problems), *self._warnings()),
             samples_per_second=self.samples_per_second,
-            epochs=count_epochs(generations.worlds),
+            epochs=count_epochs(generations.aligned),
             coverage=self.coverage,
             clocks=self.clocks,
             changes=self.changes,
@@ -372,7 +378,7 @@ class _Analyser:
 
     def _warnings(self) -> Iterator[str]:
         """Warn about everything that limits the analysis."""
-        covered, worlds, steady = self.coverage, self.generations.worlds, self.steady
+        covered, count_of, steady = self.coverage, len(self.generations.aligned), self.steady
         if covered.complete + covered.partial and covered.unused:
             yield (
                 f"{covered.unused} of {covered.steps} steps are not in the ledger: too many ranks lack "
@@ -384,9 +390,9 @@ class _Analyser:
                 f"in {covered.partial} of {covered.steps} steps a few ranks' timestamps are missing "
                 f"(rank {rank}'s in {lacking}): waiting for these ranks counts as allreduce there"
             )
-        if len(worlds) > 1:
+        if count_of > 1:
             yield (
-                f"the run has {len(worlds)} generations (restarts, or other ranks); figures per rank "
+                f"the run has {count_of} generations (restarts, or other ranks); figures per rank "
                 "are over those with the same ranks on the same hosts as the last one"
             )
         if self.generations.repeats_unknown(0):

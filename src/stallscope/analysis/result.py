@@ -17,11 +17,12 @@ from .gains.baseline import BaselineMatch, Decomposition
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates
 from .gains.what_if import WhatIf
-from .goodput import Goodput
+from .generation_summary import GenerationLedger, GenerationSummary, ledgers_of_generations
 from .ledger.change_points import ChangePoint
 from .ledger.entries import CauseEntry, LedgerEntry
 from .ledger.epochs import EpochTimes
 from .ledger.figures import Coverage, RankSummary, StepTime
+from .ledger.goodput import Goodput
 from .ledger.job_time import JobTime
 from .ledger.ledger import Ledger
 from .ledger.printed_steps import PrintedSteps
@@ -31,7 +32,6 @@ from .steps.clocks import ClockSummary
 from .steps.links import Link
 from .stopped.stopped import Stopped
 from .stragglers.straggler import Straggler
-from .worlds import WorldLedger, WorldSummary, ledgers_of_worlds
 
 
 @dataclass(frozen=True)
@@ -85,23 +85,23 @@ class Analysis:
     stopped: Stopped | None = None
     #: What went into steps that count; None without stages.
     goodput: Goodput | None = None
-    #: The worlds with steps, in the order in which they began.
-    worlds: tuple[WorldSummary, ...] = ()
+    #: The generations with steps, in the order in which they began.
+    generations: tuple[GenerationSummary, ...] = ()
 
     @cached_property
-    def world_ledgers(self) -> tuple[WorldLedger, ...]:
-        """Return the ledgers of the worlds, in the order in which they began.
+    def generation_ledgers(self) -> tuple[GenerationLedger, ...]:
+        """Return the ledgers of the generations, in the order in which they began.
 
-        Those of several worlds are made on demand: ``ledger`` has only the worlds like the last one.
+        Those of several generations are made on demand: ``ledger`` has only those like the last one.
         """
-        if len(self.worlds) > 1:
-            return ledgers_of_worlds(self.run)
+        if len(self.generations) > 1:
+            return ledgers_of_generations(self.run)
         ledger = self.ledger
         if ledger is None or not len(ledger) or not ledger.ranks:
             return ()
         return (
-            WorldLedger(
-                number=self.worlds[0].number if self.worlds else 0,
+            GenerationLedger(
+                number=self.generations[0].number if self.generations else 0,
                 size=self.run.size,
                 clocks=self.clocks,
                 hosts=tuple(rank.host for rank in self.ranks),

@@ -26,7 +26,7 @@ class RemoteTable(ABC):
         """Return the rows of one generation."""
 
     @abstractmethod
-    def of_world(self, generation: int, numbers: Ints) -> RemoteTable:
+    def as_run_of_generation(self, generation: int, numbers: Ints) -> RemoteTable:
         """Return the rows of one generation, as the table of a run with that generation's logs only.
 
         Args:

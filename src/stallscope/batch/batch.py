@@ -13,7 +13,7 @@ from stallscope.conditions import Outcome
 from stallscope.errors import StallscopeError
 from stallscope.parsers.progress import ShowProgress
 from stallscope.reports import registry
-from stallscope.reports.index import Index, Line, parts
+from stallscope.reports.index import Index, IndexLine, parts
 from stallscope.reports.index.index import STEM
 from stallscope.reports.write import (
     make_folder,
@@ -26,7 +26,7 @@ from stallscope.reports.write import (
 from .anonymous import without_paths
 from .plan import BaselinePair, find_baselines, job_key
 from .settings import Settings
-from .state import KnownPlace, State, WrittenReport, file_states, hash_of
+from .state import KnownPlace, WrittenReport, WrittenReports, file_states, hash_of
 from .units import Unit
 from .worker import KnownRun, ReportResult, Task
 from .workers import Failed, Result, Workers
@@ -49,7 +49,7 @@ class Batch:
     undated: int = 0
 
     def __post_init__(self) -> None:
-        self._state = State(self.settings.out) if self.settings.resumable else None
+        self._state = WrittenReports(self.settings.out) if self.settings.resumable else None
         self._existing: list[WrittenReport] = []
         self._remaining: list[_PlannedReport] = []
 
@@ -124,7 +124,7 @@ class Batch:
     def written(self) -> int:
         """The number of planned reports that are recorded as written."""
         # Read the file: an interruption may come between writing it and updating the state in memory.
-        recorded = State(self.settings.out)
+        recorded = WrittenReports(self.settings.out)
         reports = [
             (recorded.current(one.known.key, one.report_hash), one.written)
             for one in self._remaining
@@ -152,7 +152,7 @@ class Batch:
         self._state.tidy()
         return paths
 
-    def markdown_index(self, lines: Sequence[Line]) -> str:
+    def markdown_index(self, lines: Sequence[IndexLine]) -> str:
         """Return the index of these runs as Markdown."""
         return registry.render("md", parts(Index(lines, self.sentences())), self.settings.report)
 

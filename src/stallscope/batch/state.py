@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from stallscope.conditions import Outcome
 from stallscope.errors import UsageError
-from stallscope.reports.index.index import Line
+from stallscope.reports.index.index import IndexLine
 from stallscope.reports.write import write_texts, writing
 
 from .run_summary import RunSummary, run_of_summary
@@ -47,7 +47,7 @@ class WrittenReport:
 
     #: Changes with the run, its baselines, the options and the version.
     report_hash: str
-    line: Line
+    line: IndexLine
     #: File names with size and modification time, nanoseconds.
     files: Mapping[str, tuple[int, int]]
     anonymous: bool
@@ -55,7 +55,7 @@ class WrittenReport:
     checked: tuple[Outcome, ...]
 
 
-class State:
+class WrittenReports:
     """The reports that batches have written into a folder."""
 
     def __init__(self, out: Path) -> None:
@@ -229,7 +229,7 @@ def _places(content: Mapping[str, Any]) -> KnownPlace:
 def _written(content: Mapping[str, Any]) -> WrittenReport:
     return WrittenReport(
         report_hash=str(content["made"]),
-        line=Line.read(content["line"]),
+        line=IndexLine.read(content["line"]),
         files={str(name): _pair(file_state) for name, file_state in content["files"].items()},
         anonymous=bool(content["anonymous"]),
         checked=tuple(Outcome(held, str(says)) for held, says in content["checked"]),

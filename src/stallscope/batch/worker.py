@@ -19,7 +19,7 @@ from stallscope.collector.store.runs import save_run
 from stallscope.errors import StallscopeError
 from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.index.index import Line, line_of
+from stallscope.reports.index.index import IndexLine, line_of
 from stallscope.reports.registry import render
 from stallscope.reports.run import json_content, parts
 from stallscope.reports.write import paths_of, write_report
@@ -107,7 +107,7 @@ class Task:
 class ReportResult:
     """The result of reporting on a run."""
 
-    line: Line
+    line: IndexLine
     paths: tuple[Path, ...] = ()
     summary: RenderableType | None = None
     #: The file with its JSON document, to print later.

@@ -122,7 +122,8 @@ class StackedBars:
         longest = max(values, key=sum, default=[])
         usual = SumColumn.of(longest, sum(longest), unit=self.unit)
         return [
-            bar.printed or usual.beside(own) for bar, own in zip(self.bars, values, strict=True)
+            bar.printed or usual.in_same_digits(own)
+            for bar, own in zip(self.bars, values, strict=True)
         ]
 
 
@@ -189,7 +190,7 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
     if step is None or figures is None:
         return None
     bars = [cause_bar("this run", analysis, figures)]
-    base = figures.beside(analysis.baseline)
+    base = figures.in_same_digits(analysis.baseline)
     if analysis.baseline is not None and base is not None:
         bars.append(cause_bar("baseline", analysis.baseline, base))
     largest = max(analysis.by_cause, key=lambda entry: entry.ms)

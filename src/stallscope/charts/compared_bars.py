@@ -58,7 +58,7 @@ def stages_chart(analysis: Analysis) -> ComparedBars | None:
 
 
 def _printed(run: Analysis, figures: StepFigures | None) -> SumColumn | None:
-    own = None if figures is None else figures.beside(run)
+    own = None if figures is None else figures.in_same_digits(run)
     return None if own is None else own.causes.of_rounded([*own.causes.parts, own.waits.total])
 
 

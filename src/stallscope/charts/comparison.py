@@ -117,7 +117,7 @@ def runs_chart(history: History) -> StackedBars | None:
     bars = tuple(
         cause_bar(f"{number}. {plain(analysis.run.name)}", analysis, figures)
         for number, analysis in numbered[-_MOST_BARS:]
-        if latest is not None and (figures := latest.beside(analysis)) is not None
+        if latest is not None and (figures := latest.in_same_digits(analysis)) is not None
     )
     which = "" if len(numbered) == len(bars) else f" of the latest {len(bars)} runs"
     return StackedBars(

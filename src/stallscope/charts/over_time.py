@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.views.machines import Columns, Quantity, over, quantities
+from stallscope.analysis.views.machines import MachineQuantity, ValueColumns, over, quantities
 from stallscope.arrays.types import Floats
 from stallscope.formatting.lists import joined
 from stallscope.formatting.numbers import Scale, amount, scale_for
@@ -30,7 +30,7 @@ class OverTime:
     top: float
     #: Seconds since the run's start: the middle of each column.
     x: Floats
-    columns: Columns
+    columns: ValueColumns
 
     @property
     def y(self) -> Axis:
@@ -70,11 +70,11 @@ def machine_chart(analysis: Analysis) -> OverTime | None:
         unit.unit,
         quantity.top * unit.factor,
         middles * 1e-9,
-        Columns(*(part * unit.factor for part in (columns.low, columns.mean, columns.high))),
+        ValueColumns(*(part * unit.factor for part in (columns.low, columns.mean, columns.high))),
     )
 
 
-def _sentence(quantity: Quantity, columns: Columns) -> str:
+def _sentence(quantity: MachineQuantity, columns: ValueColumns) -> str:
     of, unit = of_whom(quantity), scale(quantity)
     apart = [np.diff(series.wall_ns) for series in quantity.series if len(series.wall_ns) > 1]
     often = (

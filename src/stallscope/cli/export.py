@@ -7,8 +7,8 @@ from pathlib import Path
 
 from stallscope.errors import UsageError
 from stallscope.exports import registry
+from stallscope.exports.generations import exported_run
 from stallscope.exports.selection import Selection, parse_ranks
-from stallscope.exports.worlds import worlds_of
 from stallscope.exports.write import check_path, write_export
 from stallscope.runs import open_run
 
@@ -44,11 +44,11 @@ def run(options: argparse.Namespace) -> int:
     check_path(export, options.out, options.force)
     export.check()
     for source in with_progress([options.run], "reading"):
-        worlds = worlds_of(
+        exported = exported_run(
             open_run(source, read_as=options.read_as, show_progress=show_progress), selection
         )
     for _ in with_progress([export], "exporting"):
-        write_export(export, worlds, options.out, options.force)
+        write_export(export, exported, options.out, options.force)
     print(options.out)
     return SUCCESS
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.plain import plain
-from stallscope.parsers.inspected import InspectedFile, InspectedRun, Inspection, Span
+from stallscope.parsers.inspected import InspectedFile, InspectedRun, Inspection, TimeSpan
 from stallscope.parsers.inspection import inspect
 
 from .bars import show_progress
@@ -133,7 +133,7 @@ def _cells(one: InspectedFile) -> tuple[str, ...]:
     )
 
 
-def _times(span: Span) -> str:
+def _times(span: TimeSpan) -> str:
     start_day, begin = span.begin.rstrip("Z").split("T") if "T" in span.begin else ("", span.begin)
     last, end = span.end.rstrip("Z").split("T") if "T" in span.end else ("", span.end)
     return f"{begin}–{end}" if start_day == last else f"{start_day} {begin} – {last} {end}"
@@ -151,7 +151,7 @@ def _notes(files: Iterable[InspectedFile]) -> dict[str, list[str]]:
     return files_of
 
 
-def _in_no_zone(span: Span | None) -> bool:
+def _in_no_zone(span: TimeSpan | None) -> bool:
     return span is not None and not span.zone_known
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from stallscope.errors import UsageError
 from stallscope.reports import registry, write
-from stallscope.reports.base import Parts, ReportOptions
+from stallscope.reports.base import ReportOptions, ReportParts
 from stallscope.reports.formats.terminal import terminal_summary
 
 from .main import add_read_as
@@ -66,7 +66,9 @@ def refuse_to_overwrite(stem: str, formats: Sequence[str], options: argparse.Nam
         write.refuse_to_overwrite(_paths(stem, formats, options))
 
 
-def show(stem: str, formats: Sequence[str], parts: Parts, options: argparse.Namespace) -> None:
+def show(
+    stem: str, formats: Sequence[str], parts: ReportParts, options: argparse.Namespace
+) -> None:
     """Output one report: a summary in the terminal, JSON on standard output, or files.
 
     Args:

@@ -17,7 +17,7 @@ from stallscope.conditions import Condition, parse
 from stallscope.errors import UsageError
 from stallscope.runs import open_run
 from stallscope.watch.delivery import Delivery
-from stallscope.watch.events import Event
+from stallscope.watch.events import WatchEvent
 from stallscope.watch.following import follow
 from stallscope.watch.places import Place
 from stallscope.watch.receivers import receiver_of
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     return CONDITION_HELD if any(watcher.any_held for watcher in watchers) else SUCCESS
 
 
-def _events(watchers: Sequence[Watcher], options: argparse.Namespace) -> Iterator[list[Event]]:
+def _events(watchers: Sequence[Watcher], options: argparse.Namespace) -> Iterator[list[WatchEvent]]:
     """Yield the events of the first look at all places, and then those that follow.
 
     Raises:
@@ -148,7 +148,7 @@ def _delivery(notify: str | None) -> Iterator[Delivery | None]:
     delivery.close(_LAST_DELIVERY_SECONDS)
 
 
-def _print(event: Event, form: str | None) -> None:
+def _print(event: WatchEvent, form: str | None) -> None:
     print(event.line() if form is None else json.dumps(event.content()), flush=True)
 
 

@@ -17,7 +17,7 @@ from stallscope.analysis.ledger.ledger import CAUSES, Ledger
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.query.kinds import Kind
 
-from .found import NO_BASELINE, Figure, Found, unmeasured
+from .found import NO_BASELINE, Found, NamedFigure, unmeasured
 from .quantities import Missing, estimate
 
 _IMBALANCE = "imbalance"
@@ -106,7 +106,7 @@ _KINDS = {
 
 #: By name: ``input.excess``.
 ENTRY_FIGURES = {
-    f"{entry}.{name}": Figure(kind, _of_entry(entry, value), of_baseline=of_baseline)
+    f"{entry}.{name}": NamedFigure(kind, _of_entry(entry, value), of_baseline=of_baseline)
     for entry in (*CAUSES, _IMBALANCE)
     for name, (kind, value, of_baseline) in _KINDS.items()
 }

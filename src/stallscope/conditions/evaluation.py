@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from stallscope.query import Judgement, State, fold
 from stallscope.query.evaluation import COMPARED
 from stallscope.query.kinds import UNITS
-from stallscope.query.syntax import Binary, Name, Node, Number, Text, Unary
+from stallscope.query.syntax import Binary, Name, Node, Number, TextLiteral, Unary
 
 from . import sentences
-from .found import Found, Truth, Word
+from .found import Found, Truth, WordValue
 from .quantities import Missing, Quantity, is_finite, minus, negative, over, plus, times
 
 _OPERATIONS: Mapping[str, Callable[[Quantity, Quantity], Quantity | None]] = {
@@ -40,8 +40,8 @@ def compare(lookup: Lookup, node: Binary | Name, surely: bool) -> Judgement:
         left, right = _value(node.left, lookup), _value(node.right, lookup)
         if isinstance(left, Quantity) and isinstance(right, Quantity):
             return _compare_amounts(node, left, right, surely)
-        assert isinstance(left, Word)
-        assert isinstance(right, Word)
+        assert isinstance(left, WordValue)
+        assert isinstance(right, WordValue)
         return _compare_words(node, left, right)
     except _UnknownError as error:
         return Judgement(State.UNKNOWN, (str(error),))
@@ -74,7 +74,7 @@ def _sure(sign: str, difference: Quantity) -> State:
     return State.YES if held.pop() else State.NO
 
 
-def _compare_words(node: Binary, left: Word, right: Word) -> Judgement:
+def _compare_words(node: Binary, left: WordValue, right: WordValue) -> Judgement:
     contains = node.word == "~"
     alike = fold(right.text) in fold(left.text) if contains else left.text == right.text
     unsure = left.unsure or right.unsure
@@ -86,7 +86,7 @@ def _compare_words(node: Binary, left: Word, right: Word) -> Judgement:
     return Judgement(State.YES if held else State.NO, (sentence,))
 
 
-def _value(node: Node, lookup: Lookup) -> Quantity | Word:
+def _value(node: Node, lookup: Lookup) -> Quantity | WordValue:
     """Return one side of a comparison.
 
     Raises:
@@ -95,8 +95,8 @@ def _value(node: Node, lookup: Lookup) -> Quantity | Word:
     if isinstance(node, Number):
         kind, factor, divisor = UNITS[node.unit]
         return Quantity(node.value * factor / divisor, kind)
-    if isinstance(node, Text):
-        return Word(node.text)
+    if isinstance(node, TextLiteral):
+        return WordValue(node.text)
     if isinstance(node, Name):
         found = _figure(node, lookup)
         assert not isinstance(found, Truth)
@@ -119,7 +119,7 @@ def _amount(node: Node, lookup: Lookup) -> Quantity:
     return value
 
 
-def _figure(name: Name, lookup: Lookup) -> Quantity | Word | Truth:
+def _figure(name: Name, lookup: Lookup) -> Quantity | WordValue | Truth:
     found = lookup(name)
     if isinstance(found, Missing):
         raise _UnknownError(f"{name} is not known: {found.why}")

@@ -17,7 +17,7 @@ from stallscope.query import find
 from stallscope.query.kinds import Kind
 
 from .entries import ENTRY_FIGURES
-from .found import NO_BASELINE, Figure, Found, Word, count, number, unmeasured
+from .found import NO_BASELINE, Found, NamedFigure, WordValue, count, number, unmeasured
 from .gains import GAINS, gain_figure
 from .quantities import Missing, Quantity, estimate
 from .stopping import STOPPED_FIGURES
@@ -26,7 +26,7 @@ _PERCENTILES = "percentiles have none"
 _ALONE = "it is known without one"
 
 
-def figure(path: tuple[str, ...]) -> Figure | None:
+def figure(path: tuple[str, ...]) -> NamedFigure | None:
     """Return the figure of this name; None if there is none."""
     if len(path) == 3 and path[0] == "what_if":
         return gain_figure(path[1], path[2])
@@ -107,14 +107,14 @@ def _goodput(name: str) -> Callable[[Analysis, str], Found]:
 def _verdict(analysis: Analysis, _: str) -> Found:
     kind = analysis.bottleneck.kind
     unsure = unmeasured(analysis).why if kind == "insufficient_data" else ""
-    return Word(kind, unsure)
+    return WordValue(kind, unsure)
 
 
 def _cause(analysis: Analysis, _: str) -> Found:
     cause = analysis.bottleneck.cause
     if analysis.bottleneck.kind == "insufficient_data":
         return unmeasured(analysis)
-    return Word("none" if cause is None else cause)
+    return WordValue("none" if cause is None else cause)
 
 
 def _why(analysis: Analysis, _: str) -> Found:
@@ -123,7 +123,7 @@ def _why(analysis: Analysis, _: str) -> Found:
         return unmeasured(analysis)
     if not reasons and not was_counted(analysis.run):
         return Missing("the logs have no counters of the machine")
-    return Word(reasons[0].code if reasons else "none")
+    return WordValue(reasons[0].code if reasons else "none")
 
 
 def _findings(severity: str | None) -> Callable[[Analysis, str], Found]:
@@ -182,34 +182,37 @@ _VERDICTS = (
 )
 _CAUSES = ("input", "compute", "other", "network", "cores", "none")
 _REASONS = (*(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)), "none")
-_FIGURES: dict[str, Figure] = {
-    "samples_per_second": Figure(Kind.RATE, _throughput),
-    "gap": Figure(Kind.SHARE, _gap, of_baseline=False),
-    **{f"step_ms.{name}": Figure(Kind.MS, _step(name)) for name in ("mean", "p50", "p95", "p99")},
-    **ENTRY_FIGURES,
-    "bottleneck": Figure(Kind.TEXT, _verdict, _VERDICTS),
-    "bottleneck.cause": Figure(Kind.TEXT, _cause, _CAUSES),
-    "bottleneck.why": Figure(Kind.TEXT, _why, _REASONS),
-    **STOPPED_FIGURES,
-    "findings": Figure(Kind.NUMBER, _findings(None)),
+_FIGURES: dict[str, NamedFigure] = {
+    "samples_per_second": NamedFigure(Kind.RATE, _throughput),
+    "gap": NamedFigure(Kind.SHARE, _gap, of_baseline=False),
     **{
-        f"findings.{severity}": Figure(Kind.NUMBER, _findings(severity))
+        f"step_ms.{name}": NamedFigure(Kind.MS, _step(name))
+        for name in ("mean", "p50", "p95", "p99")
+    },
+    **ENTRY_FIGURES,
+    "bottleneck": NamedFigure(Kind.TEXT, _verdict, _VERDICTS),
+    "bottleneck.cause": NamedFigure(Kind.TEXT, _cause, _CAUSES),
+    "bottleneck.why": NamedFigure(Kind.TEXT, _why, _REASONS),
+    **STOPPED_FIGURES,
+    "findings": NamedFigure(Kind.NUMBER, _findings(None)),
+    **{
+        f"findings.{severity}": NamedFigure(Kind.NUMBER, _findings(severity))
         for severity in get_args(Severity)
     },
-    "stragglers": Figure(Kind.NUMBER, _stragglers),
-    "changes": Figure(Kind.NUMBER, _changes),
-    "warnings": Figure(Kind.NUMBER, lambda analysis, _: count(len(analysis.warnings))),
-    "size": Figure(Kind.NUMBER, _size),
-    "epochs": Figure(Kind.NUMBER, lambda analysis, _: count(analysis.epochs)),
-    "steps.total": Figure(Kind.NUMBER, lambda analysis, _: count(analysis.coverage.steps)),
-    "steps.unused": Figure(Kind.NUMBER, lambda analysis, _: count(analysis.coverage.unused)),
-    "status": Figure(
-        Kind.TEXT, lambda analysis, _: Word(analysis.run.status), ("completed", "open")
+    "stragglers": NamedFigure(Kind.NUMBER, _stragglers),
+    "changes": NamedFigure(Kind.NUMBER, _changes),
+    "warnings": NamedFigure(Kind.NUMBER, lambda analysis, _: count(len(analysis.warnings))),
+    "size": NamedFigure(Kind.NUMBER, _size),
+    "epochs": NamedFigure(Kind.NUMBER, lambda analysis, _: count(analysis.epochs)),
+    "steps.total": NamedFigure(Kind.NUMBER, lambda analysis, _: count(analysis.coverage.steps)),
+    "steps.unused": NamedFigure(Kind.NUMBER, lambda analysis, _: count(analysis.coverage.unused)),
+    "status": NamedFigure(
+        Kind.TEXT, lambda analysis, _: WordValue(analysis.run.status), ("completed", "open")
     ),
-    **{f"job_s.{one.name}": Figure(Kind.S, _job(one.name)) for one in fields(JobTime)},
-    "goodput": Figure(Kind.SHARE, _goodput("fraction")),
-    "goodput.compute": Figure(Kind.SHARE, _goodput("compute_fraction")),
-    "communication.exposed_ms": Figure(Kind.MS, _exposed),
-    "communication.bus_bandwidth_gb_s": Figure(Kind.NUMBER, _bandwidth),
-    "epoch_times.mean_s": Figure(Kind.S, _epoch),
+    **{f"job_s.{one.name}": NamedFigure(Kind.S, _job(one.name)) for one in fields(JobTime)},
+    "goodput": NamedFigure(Kind.SHARE, _goodput("fraction")),
+    "goodput.compute": NamedFigure(Kind.SHARE, _goodput("compute_fraction")),
+    "communication.exposed_ms": NamedFigure(Kind.MS, _exposed),
+    "communication.bus_bandwidth_gb_s": NamedFigure(Kind.NUMBER, _bandwidth),
+    "epoch_times.mean_s": NamedFigure(Kind.S, _epoch),
 }

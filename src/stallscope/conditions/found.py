@@ -16,7 +16,7 @@ NO_BASELINE = "there is no baseline; --baseline names one"
 
 
 @dataclass(frozen=True)
-class Word:
+class WordValue:
     """The value of a figure that is a word; ``unsure`` is the reason if it means that it is unknown."""
 
     text: str
@@ -31,11 +31,11 @@ class Truth:
     says: str
 
 
-Found = Quantity | Word | Truth | Missing
+Found = Quantity | WordValue | Truth | Missing
 
 
 @dataclass(frozen=True)
-class Figure:
+class NamedFigure:
     """A named figure; ``whose`` is ``run`` or ``baseline``, the source of its uncertainty."""
 
     kind: Kind

@@ -9,7 +9,7 @@ from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.arrays.stats import Mean
 from stallscope.query.kinds import Kind
 
-from .found import Figure, Found, number, unmeasured
+from .found import Found, NamedFigure, number, unmeasured
 from .quantities import Missing, Quantity, estimate
 
 
@@ -29,13 +29,13 @@ GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf, str], Quantity], float]] = {
 _STAGE_FIXES = ("input", "compute", "other", "allreduce", "imbalance", "variation", "all")
 
 
-def gain_figure(fix: str, name: str) -> Figure | None:
+def gain_figure(fix: str, name: str) -> NamedFigure | None:
     """Return the figure ``what_if.FIX.NAME``; None if there is none."""
     kind, _, value = fix.partition(":")
     known = fix in _STAGE_FIXES or (kind in ("rank", "host", "bandwidth", "ranks") and value)
     if name not in GAINS or not known:
         return None
-    return Figure(GAINS[name][0], _gain(fix, name), of_baseline=False)
+    return NamedFigure(GAINS[name][0], _gain(fix, name), of_baseline=False)
 
 
 def _gain(fix: str, name: str) -> Callable[[Analysis, str], Found]:

@@ -29,16 +29,16 @@ _NOT_HELD = {
 
 def amounts(node: Binary, left: Quantity, right: Quantity, difference: Quantity, held: bool) -> str:
     """Write ``input.excess is 31.2% (29.8% to 32.5%), over 20%``, and whether it is significant."""
-    shown, beside, sign = (node.left, left), (node.right, right), node.word
+    shown, limit, sign = (node.left, left), (node.right, right), node.word
     if not _has_figures(node.left) and _has_figures(node.right):
-        shown, beside, sign = beside, shown, TURNED[sign]
-    kind = shown[1].kind if beside[1].kind is Kind.BARE else beside[1].kind
-    word = (_HELD if held else _NOT_HELD)[sign].format(_limit(*beside, kind))
+        shown, limit, sign = limit, shown, TURNED[sign]
+    kind = shown[1].kind if limit[1].kind is Kind.BARE else limit[1].kind
+    word = (_HELD if held else _NOT_HELD)[sign].format(_limit(*limit, kind))
     sentence = f"{shown[0]} is {_shown(shown[1], shown[1].kind)}, {word}"
     ends = difference.ci95
     if ends is None or not ends[0] <= 0 <= ends[1]:
         return sentence
-    if beside[1].ci95 is None and shown[1].ci95 is not None:
+    if limit[1].ci95 is None and shown[1].ci95 is not None:
         return f"{sentence}; the interval {_ends(shown[1].ci95, shown[1].kind)} includes the limit"
     return f"{sentence}; the interval of the difference, {_ends(ends, difference.kind)}, includes 0"
 

@@ -8,7 +8,7 @@ from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.query.kinds import Kind
 from stallscope.query.syntax import Name
 
-from .found import Figure, Found, Truth
+from .found import Found, NamedFigure, Truth
 from .quantities import Missing, Quantity
 
 
@@ -22,8 +22,8 @@ def _seconds(stopped: Stopped | None) -> Quantity:
     return Quantity(0.0 if stopped is None else stopped.seconds * 1e3, Kind.S)
 
 
-def _of_analysis(kind: Kind, read: Callable[[Stopped | None], Found]) -> Figure:
-    return Figure(kind, lambda analysis, _: read(analysis.stopped), of_baseline=False)
+def _of_analysis(kind: Kind, read: Callable[[Stopped | None], Found]) -> NamedFigure:
+    return NamedFigure(kind, lambda analysis, _: read(analysis.stopped), of_baseline=False)
 
 
 _READ: dict[str, tuple[Kind, Callable[[Stopped | None], Found]]] = {

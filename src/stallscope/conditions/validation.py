@@ -9,7 +9,16 @@ from stallscope.query import kinds
 from stallscope.query.kinds import UNITS, Kind
 from stallscope.query.names import nearest
 from stallscope.query.reader import wrong
-from stallscope.query.syntax import COMPARING, Binary, Name, Node, Number, Text, Unary, leaves_of
+from stallscope.query.syntax import (
+    COMPARING,
+    Binary,
+    Name,
+    Node,
+    Number,
+    TextLiteral,
+    Unary,
+    leaves_of,
+)
 
 from .figures import figure, known_names
 
@@ -68,7 +77,7 @@ def _as_text(node: Node, other: Node) -> Node:
         return node
     (word,) = node.path
     is_word = word in compared.choices or figure(node.path) is None
-    return Text(word, column=node.column) if is_word else node
+    return TextLiteral(word, column=node.column) if is_word else node
 
 
 def _check_name(name: Name) -> None:
@@ -112,7 +121,7 @@ def _filled(node: Node, meant: Name) -> Node:
 def _kind_of(node: Node) -> Kind:
     if isinstance(node, Number):
         return UNITS[node.unit][0]
-    if isinstance(node, Text):
+    if isinstance(node, TextLiteral):
         return Kind.TEXT
     if isinstance(node, Name):
         _check_name(node)
@@ -149,11 +158,11 @@ def _check_words(node: Binary, left: Kind, right: Kind) -> None:
     if node.word in _ORDERED:
         raise wrong(node.column, f"words are compared with == and !=, not with {node.word}")
     for name, text in ((node.left, node.right), (node.right, node.left)):
-        if isinstance(name, Name) and isinstance(text, Text) and node.word != "~":
+        if isinstance(name, Name) and isinstance(text, TextLiteral) and node.word != "~":
             _check_choice(name, text)
 
 
-def _check_choice(name: Name, text: Text) -> None:
+def _check_choice(name: Name, text: TextLiteral) -> None:
     found = figure(name.path)
     choices = () if found is None else found.choices
     if choices and text.text not in choices:

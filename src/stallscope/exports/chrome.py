@@ -9,8 +9,8 @@ from typing import Any, BinaryIO, NamedTuple
 from stallscope import __version__
 from stallscope.formatting.plain import plain
 
+from .generations import ExportedRun
 from .trace import Counter, Event, Slice, Trace, Track
-from .worlds import Worlds
 
 # Lines per write.
 _AT_A_TIME = 10_000
@@ -24,11 +24,11 @@ class _Place(NamedTuple):
     track: Track
 
 
-def write_chrome(worlds: Worlds, file: BinaryIO) -> None:
+def write_chrome(exported: ExportedRun, file: BinaryIO) -> None:
     """Write the object form: times are microseconds with nanoseconds as decimals."""
-    trace = Trace(worlds)
+    trace = Trace(exported)
     places = _places(trace)
-    file.write(_opening(worlds))
+    file.write(_opening(exported))
     lines: list[str] = [_json(event) for event in _names(trace, places)]
     for event in trace.events():
         lines.append(_line(event, places[event.track]))
@@ -39,13 +39,13 @@ def write_chrome(worlds: Worlds, file: BinaryIO) -> None:
     file.write((",\n".join(lines) + "\n]}\n").encode("ascii"))
 
 
-def _opening(worlds: Worlds) -> bytes:
+def _opening(exported: ExportedRun) -> bytes:
     other = {
         "program": f"Stallscope {__version__}",
-        "run": plain(worlds.run.name),
-        "run_id": plain(worlds.run.id),
-        "times": worlds.note,
-        "wall_ns_at_0": worlds.wall_ns,
+        "run": plain(exported.run.name),
+        "run_id": plain(exported.run.id),
+        "times": exported.note,
+        "wall_ns_at_0": exported.wall_ns,
     }
     head = _json({"displayTimeUnit": "ms", "otherData": other})
     return f'{head[:-1]},"traceEvents":[\n'.encode("ascii")
@@ -53,7 +53,7 @@ def _opening(worlds: Worlds) -> bytes:
 
 def _places(trace: Trace) -> dict[int, _Place]:
     """Number processes after the ranks, which are threads, because viewers show these numbers."""
-    after = max(trace.worlds.ranks, default=0) + 1
+    after = max(trace.exported.ranks, default=0) + 1
     return {
         track.id: _Place(after + index, track.rank or 0, track)
         for index, process in enumerate(trace.processes)

@@ -23,8 +23,8 @@ from stallscope.reports.formats.csv_text import cell
 from stallscope.run import Event
 
 from .csv_table import write_csv
+from .generations import ExportedRun
 from .selection import Selection
-from .worlds import Worlds
 
 COLUMNS = (
     *("run_id", "at_ns", "uncertainty_ns", "waited_ns", "utc", "local"),
@@ -34,30 +34,30 @@ COLUMNS = (
 Row = tuple[str | int | None, ...]
 
 
-def write_csv_events(worlds: Worlds, file: BinaryIO) -> None:
+def write_csv_events(exported: ExportedRun, file: BinaryIO) -> None:
     """Write events in the order of time, those without a time last."""
-    span = _span(worlds)
-    events = [(_at(worlds, event), event) for event in worlds.run.events]
-    chosen = [one for one in events if _is_chosen(worlds.selection, span, *one)]
+    span = _span(exported)
+    events = [(_at(exported, event), event) for event in exported.run.events]
+    chosen = [one for one in events if _is_chosen(exported.selection, span, *one)]
     chosen.sort(key=lambda one: (one[0] is None, one[0] or 0))
-    write_csv(file, COLUMNS, (_row(worlds, at, event) for at, event in chosen))
+    write_csv(file, COLUMNS, (_row(exported, at, event) for at, event in chosen))
 
 
-def _at(worlds: Worlds, event: Event) -> int | None:
-    known = event.wall_ns is not None and worlds.wall_ns is not None
-    return (event.wall_ns or 0) - (worlds.wall_ns or 0) if known else None
+def _at(exported: ExportedRun, event: Event) -> int | None:
+    known = event.wall_ns is not None and exported.wall_ns is not None
+    return (event.wall_ns or 0) - (exported.wall_ns or 0) if known else None
 
 
-def _span(worlds: Worlds) -> tuple[int, int] | None:
+def _span(exported: ExportedRun) -> tuple[int, int] | None:
     """Return the time span of the chosen steps on the time line; None if all steps are chosen."""
-    selection = worlds.selection
+    selection = exported.selection
     if selection.first is None and selection.last is None:
         return None
     known = [np.zeros(0, np.int64)]
-    for world in worlds.worlds:
-        chosen = selection.steps(world.aligned.steps)
-        for stamps in (world.aligned.begin, world.aligned.end):
-            times = np.where(stamps[chosen] == NULL, NULL, stamps[chosen] + world.shift)
+    for generation in exported.generations:
+        chosen = selection.steps(generation.aligned.steps)
+        for stamps in (generation.aligned.begin, generation.aligned.end):
+            times = np.where(stamps[chosen] == NULL, NULL, stamps[chosen] + generation.shift)
             known.append(times[times != NULL])
     found = np.concatenate(known)
     return int(found.min()), int(found.max())
@@ -71,10 +71,10 @@ def _is_chosen(
     return span is None or (at is not None and span[0] <= at <= span[1])
 
 
-def _row(worlds: Worlds, at: int | None, event: Event) -> Row:
+def _row(exported: ExportedRun, at: int | None, event: Event) -> Row:
     local = None if event.wall_ns is not None else event.local_ns
     return (
-        cell(worlds.run.id),
+        cell(exported.run.id),
         at,
         None if event.wall_ns is None and local is None else event.uncertainty_ns,
         event.waited_ns or None,

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from stallscope.reports.formats.csv_text import cell
 
+from .generations import ExportedRun
 from .table import SCHEMA, tables
-from .worlds import Worlds
 
 
-def write_csv_table(worlds: Worlds, file: BinaryIO) -> None:
+def write_csv_table(exported: ExportedRun, file: BinaryIO) -> None:
     """Write the table; cells without a measurement are empty, and text from logs is never a formula."""
-    of_ranks = (zip(*map(_cells, table.columns), strict=True) for table in tables(worlds))
+    of_ranks = (zip(*map(_cells, table.columns), strict=True) for table in tables(exported))
     write_csv(file, SCHEMA.names, (row for rows in of_ranks for row in rows))
 
 

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 from stallscope.errors import MissingExtraError
 
+from .generations import ExportedRun
 from .trace import Counter, Event, Process, Slice, Trace
-from .worlds import Worlds
 
 _SEQUENCE = 1
 # Packets per compressed block.
@@ -22,20 +22,20 @@ _AT_A_TIME = 4096
 _FIRST_PROCESS = 1 << 32
 
 
-def write_perfetto(worlds: Worlds, file: BinaryIO) -> None:
+def write_perfetto(exported: ExportedRun, file: BinaryIO) -> None:
     """Write the trace.
 
     Raises:
         MissingExtraError: if the package for it is not installed.
     """
-    trace = Trace(worlds)
+    trace = Trace(exported)
     packets = _Packets(file)
-    packets.clocks(worlds.wall_ns)
+    packets.clocks(exported.wall_ns)
     packets.root()
     # Processes are numbered after the ranks, as in the other format.
-    after = max(worlds.ranks, default=0) + 1
+    after = max(exported.ranks, default=0) + 1
     for index, process in enumerate(trace.processes):
-        note = worlds.note if index == 0 else ""
+        note = exported.note if index == 0 else ""
         packets.process(process, index, after + index, note)
     for event in trace.events():
         packets.event(event)

@@ -8,30 +8,32 @@ import pandas as pd
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Bools, Ints
 
+from .generations import Generation
 from .selection import Selection
-from .worlds import World
 
 STEP = "step"
 _END = np.iinfo(np.int64).max
 
 
-def raw_slices(world: World, selection: Selection, begin: Ints, end: Ints) -> pd.DataFrame:
-    """Make the selected slices of a world, cut where the ledger's steps are.
+def raw_slices(
+    generation: Generation, selection: Selection, begin: Ints, end: Ints
+) -> pd.DataFrame:
+    """Make the selected slices of a generation, cut where the ledger's steps are.
 
     Args:
-        world: the generation.
+        generation: on the time line.
         selection: steps and ranks.
         begin: starts of the ledger's steps, on the time line.
         end: their ends.
 
     Returns:
         A row per slice, ordered by start; slices of a rank do not overlap. ``rank`` is its position in
-        the world, ``begin`` and ``end`` are nanoseconds on the time line, and ``ns`` is the recorded
-        duration, even if the slice was cut. An unknown ``epoch`` is -1.
+        the generation, ``begin`` and ``end`` are nanoseconds on the time line, and ``ns`` is the
+        recorded duration, even if the slice was cut. An unknown ``epoch`` is -1.
     """
-    found = pd.concat([*_of_timestamps(world, selection), _between(world, selection)])
-    at = np.searchsorted(world.ledger.steps, found["step"])
-    found["begin"] = np.maximum(found["begin"], np.append(world.span[0], end)[at])
+    found = pd.concat([*_of_timestamps(generation, selection), _between(generation, selection)])
+    at = np.searchsorted(generation.ledger.steps, found["step"])
+    found["begin"] = np.maximum(found["begin"], np.append(generation.span[0], end)[at])
     found["end"] = np.minimum(found["end"], np.append(begin, _END)[at])
     found = found.sort_values(["rank", "begin"], ignore_index=True)
     # No slice starts before the previous one of its rank has ended.
@@ -40,34 +42,34 @@ def raw_slices(world: World, selection: Selection, begin: Ints, end: Ints) -> pd
     return found[found["end"] > found["begin"]].sort_values("begin", kind="stable")
 
 
-def _of_timestamps(world: World, selection: Selection) -> list[pd.DataFrame]:
+def _of_timestamps(generation: Generation, selection: Selection) -> list[pd.DataFrame]:
     """Make slices of steps outside of the ledger: input and compute, or the whole step."""
-    aligned = world.aligned
-    outside = (world.in_ledger < 0) & selection.steps(aligned.steps)
+    aligned = generation.aligned
+    outside = (generation.in_ledger < 0) & selection.steps(aligned.steps)
     if not outside.any():
         return []
     parts = []
     for rank in selection.of(aligned.ranks).tolist():
         begin, data, ready, reduced, end = (
-            world.on_line(times[:, rank], rank)
+            generation.on_line(times[:, rank], rank)
             for times in (aligned.begin, aligned.data, aligned.ready, aligned.reduced, aligned.end)
         )
         staged = outside & aligned.measured[:, rank]
         # All timestamps, but not measured: the clock was set within this step.
         torn = (np.stack([begin, data, ready, reduced, end]) != NULL).all(axis=0) & ~staged
-        until = np.where(end == NULL, next_begin(world, begin), end)
+        until = np.where(end == NULL, next_begin(generation, begin), end)
         whole = outside & ~staged & ~torn & (begin != NULL) & (until != NULL)
         parts += [
-            _some(world, staged, rank, "input", begin, data),
-            _some(world, staged, rank, "compute", data, ready),
-            _some(world, whole, rank, STEP, begin, until),
+            _some(generation, staged, rank, "input", begin, data),
+            _some(generation, staged, rank, "compute", data, ready),
+            _some(generation, whole, rank, STEP, begin, until),
         ]
     return parts
 
 
-def next_begin(world: World, begin: Ints) -> Ints:
+def next_begin(generation: Generation, begin: Ints) -> Ints:
     """Return when the next step starts on the same rank; NULL if none follows in its epoch."""
-    aligned = world.aligned
+    aligned = generation.aligned
     follows = (np.diff(aligned.steps) == 1) & ~aligned.session_start[1:]
     follows &= aligned.epochs[1:] == aligned.epochs[:-1]
     after = np.full(len(begin), NULL)
@@ -76,25 +78,25 @@ def next_begin(world: World, begin: Ints) -> Ints:
 
 
 def _some(
-    world: World, chosen: Bools, rank: int, kind: str, begin: Ints, end: Ints
+    generation: Generation, chosen: Bools, rank: int, kind: str, begin: Ints, end: Ints
 ) -> pd.DataFrame:
     columns = {
         "begin": begin,
         "end": end,
         "kind": kind,
-        "step": world.aligned.steps,
-        "epoch": world.aligned.epochs,
+        "step": generation.aligned.steps,
+        "epoch": generation.aligned.epochs,
         "ns": end - begin,
     }
     return pd.DataFrame(columns | {"rank": rank})[chosen]
 
 
-def _between(world: World, selection: Selection) -> pd.DataFrame:
+def _between(generation: Generation, selection: Selection) -> pd.DataFrame:
     """Make slices of validation and checkpoints, each with the next step, or the last one."""
-    aligned, own = world.aligned, world.aligned.intervals
+    aligned, own = generation.aligned, generation.aligned.intervals
     next_at = np.searchsorted(aligned.steps, own.step)
     step = aligned.steps[np.minimum(next_at, len(aligned.steps) - 1)]
-    shift = world.shift[own.rank_index]
+    shift = generation.shift[own.rank_index]
     columns = {
         "begin": own.begin + shift,
         "end": own.end + shift,

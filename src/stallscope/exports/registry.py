@@ -11,9 +11,9 @@ from stallscope.errors import UsageError
 from .chrome import write_chrome
 from .csv_events import write_csv_events
 from .csv_table import write_csv_table
+from .generations import ExportedRun
 from .perfetto import import_perfetto, write_perfetto
 from .table import write_parquet
-from .worlds import Worlds
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Export:
     #: The name for ``--format``.
     name: str
     #: Writes a run piece by piece, so that long runs need little more memory than short ones.
-    write: Callable[[Worlds, BinaryIO], None]
+    write: Callable[[ExportedRun, BinaryIO], None]
     #: Whether the file may be gzipped: formats with their own compression gain nothing.
     may_be_gzipped: bool = True
     #: Raises MissingExtraError if something that writing needs is not installed.

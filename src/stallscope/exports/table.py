@@ -25,8 +25,8 @@ from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Bools, Ints
 from stallscope.formatting.plain import plain
 
+from .generations import ExportedRun, Generation
 from .raw_slices import next_begin
-from .worlds import World, Worlds
 
 SCHEMA = pa.schema(
     [
@@ -49,45 +49,45 @@ SCHEMA = pa.schema(
 _STAMPS = ("begin", "data", "ready", "reduced", "end")
 
 
-def write_parquet(worlds: Worlds, file: BinaryIO) -> None:
+def write_parquet(exported: ExportedRun, file: BinaryIO) -> None:
     """Write with Zstandard and one row group per rank, so that readers can load single ranks."""
-    with pq.ParquetWriter(file, _schema_of(worlds), compression="zstd") as writer:
-        for table in tables(worlds):
+    with pq.ParquetWriter(file, _schema_of(exported), compression="zstd") as writer:
+        for table in tables(exported):
             writer.write_table(table)
 
 
-def _schema_of(worlds: Worlds) -> pa.Schema:
+def _schema_of(exported: ExportedRun) -> pa.Schema:
     """Return the columns, with the origin of times."""
-    facts = {"version": __version__, "times": worlds.note, "wall_ns_at_0": worlds.wall_ns}
+    facts = {"version": __version__, "times": exported.note, "wall_ns_at_0": exported.wall_ns}
     return SCHEMA.with_metadata({"stallscope": json.dumps(facts)})
 
 
-def tables(worlds: Worlds) -> Iterator[pa.Table]:
+def tables(exported: ExportedRun) -> Iterator[pa.Table]:
     """Yield the rows of one rank after the other, in the order of generations and steps."""
-    for rank in worlds.ranks:
+    for rank in exported.ranks:
         parts = [
-            _rows(worlds, world, world.aligned.ranks.index(rank))
-            for world in worlds.worlds
-            if rank in world.aligned.ranks
+            _rows(exported, generation, generation.aligned.ranks.index(rank))
+            for generation in exported.generations
+            if rank in generation.aligned.ranks
         ]
         yield pa.concat_tables(parts)
 
 
-def _rows(worlds: Worlds, world: World, rank: int) -> pa.Table:
-    aligned = world.aligned
+def _rows(exported: ExportedRun, generation: Generation, rank: int) -> pa.Table:
+    aligned = generation.aligned
     stamps = {name: getattr(aligned, name)[:, rank] for name in _STAMPS}
     recorded = np.logical_or.reduce([column != NULL for column in stamps.values()])
-    chosen = recorded & worlds.selection.steps(aligned.steps)
+    chosen = recorded & exported.selection.steps(aligned.steps)
     columns = {
-        **_stages(world, rank, stamps),
+        **_stages(generation, rank, stamps),
         "epoch": _array(aligned.epochs, aligned.epochs >= 0, pa.int32()),
-        "begin_ns": _nullable(world.on_line(stamps["begin"], rank)),
+        "begin_ns": _nullable(generation.on_line(stamps["begin"], rank)),
         "samples": _nullable(aligned.samples[:, rank]),
     }
     count = int(chosen.sum())
     own = {name: column.filter(pa.array(chosen)) for name, column in columns.items()}
     same = {
-        "run_id": plain(worlds.run.id),
+        "run_id": plain(exported.run.id),
         "generation": aligned.generation,
         "rank": aligned.ranks[rank],
         "host": plain(aligned.hosts[rank]),
@@ -95,28 +95,28 @@ def _rows(worlds: Worlds, world: World, rank: int) -> pa.Table:
     for name, value in same.items():
         own[name] = pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count)
     own["step"] = pa.array(aligned.steps[chosen])
-    return pa.table([own[name] for name in SCHEMA.names], schema=_schema_of(worlds))
+    return pa.table([own[name] for name in SCHEMA.names], schema=_schema_of(exported))
 
 
-def _stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
+def _stages(generation: Generation, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
     """Return the rank's stages from the ledger, and input and compute from its timestamps."""
-    ledger, at = world.ledger, world.in_ledger
+    ledger, at = generation.ledger, generation.in_ledger
     position = np.maximum(at, 0)
     there = at >= 0
     if not len(ledger):
         nothing = pa.nulls(len(at), pa.int64())
         names = ("other_ns", "wait_ns", "allreduce_ns")
         return {
-            **_own_stages(world, rank, stamps),
+            **_own_stages(generation, rank, stamps),
             **dict.fromkeys(names, nothing),
-            "step_ns": _until_next(world, stamps["begin"]),
+            "step_ns": _until_next(generation, stamps["begin"]),
             **dict.fromkeys(("critical", "reference"), pa.nulls(len(at), pa.bool_())),
         }
     measured = there & ledger.measured[position, rank]
     arrival = ledger.arrival[position, rank]
     other = arrival - ledger.input[position, rank] - ledger.compute[position, rank]
     return {
-        **_own_stages(world, rank, stamps),
+        **_own_stages(generation, rank, stamps),
         "other_ns": _array(other, measured),
         "wait_ns": _array(ledger.last[position] - arrival, measured),
         "allreduce_ns": _array(ledger.allreduce[position], measured),
@@ -126,11 +126,11 @@ def _stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Ar
     }
 
 
-def _own_stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
+def _own_stages(generation: Generation, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
     known = {name: column != NULL for name, column in stamps.items()}
     # All timestamps, but not measured: the clock was set within this step.
     whole = np.logical_and.reduce(list(known.values()))
-    sound = world.aligned.measured[:, rank] | ~whole
+    sound = generation.aligned.measured[:, rank] | ~whole
     begin, data, ready = (stamps[name] for name in ("begin", "data", "ready"))
     return {
         "input_ns": _array(data - begin, sound & known["begin"] & known["data"]),
@@ -138,8 +138,8 @@ def _own_stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, p
     }
 
 
-def _until_next(world: World, begin: Ints) -> pa.Array:
-    after = next_begin(world, begin)
+def _until_next(generation: Generation, begin: Ints) -> pa.Array:
+    after = next_begin(generation, begin)
     return _array(after - begin, (after != NULL) & (begin != NULL))
 
 

@@ -24,8 +24,8 @@ from stallscope.arrays.types import Ints
 from stallscope.charts.charts import TITLES
 from stallscope.formatting.plain import plain
 
+from .generations import ExportedRun, Generation
 from .raw_slices import STEP, raw_slices
-from .worlds import World, Worlds
 
 #: A rank's stages in the order of a step.
 STAGES = (*LANE_STAGES, "allreduce")
@@ -98,24 +98,24 @@ _FIRST_RANK = 4
 class Trace:
     """The exported tracks and their events."""
 
-    def __init__(self, worlds: Worlds) -> None:
-        self.worlds = worlds
+    def __init__(self, exported: ExportedRun) -> None:
+        self.exported = exported
         self._tracks: dict[tuple[str, int], Track] = {}
         self.processes = (
-            Process(f"{plain(worlds.run.name)}: all ranks", (STEPS, RATE, IMBALANCE)),
+            Process(f"{plain(exported.run.name)}: all ranks", (STEPS, RATE, IMBALANCE)),
             *self._hosts(),
         )
 
     def events(self) -> Iterator[Event]:
         """Yield all events in the order of their starts; slices of one track do not overlap."""
-        for index, world in enumerate(self.worlds.worlds):
-            yield from self._of_world(index, world)
+        for index, generation in enumerate(self.exported.generations):
+            yield from self._of_generation(index, generation)
 
     def _hosts(self) -> list[Process]:
         pairs = {
-            (plain(world.aligned.hosts[at]), world.aligned.ranks[at])
-            for world in self.worlds.worlds
-            for at in self.worlds.selection.of(world.aligned.ranks)
+            (plain(generation.aligned.hosts[at]), generation.aligned.ranks[at])
+            for generation in self.exported.generations
+            for at in self.exported.selection.of(generation.aligned.ranks)
         }
         ordered = sorted(pairs, key=lambda pair: (pair[1], pair[0]))
         width = len(str(max((rank for _, rank in ordered), default=0)))
@@ -127,28 +127,28 @@ class Trace:
             by_host.setdefault(host, []).append(track)
         return [Process(host, tuple(tracks)) for host, tracks in by_host.items()]
 
-    def _of_world(self, index: int, world: World) -> Iterator[Event]:
-        selection = self.worlds.selection
-        positions = selection.of(world.aligned.ranks)
-        track_of = np.zeros(len(world.aligned.ranks), np.int64)
+    def _of_generation(self, index: int, generation: Generation) -> Iterator[Event]:
+        selection = self.exported.selection
+        positions = selection.of(generation.aligned.ranks)
+        track_of = np.zeros(len(generation.aligned.ranks), np.int64)
         for at in positions:
-            host = plain(world.aligned.hosts[at])
-            track_of[at] = self._tracks[host, world.aligned.ranks[at]].id
-        begin, end = _drawn(world)
-        chosen = np.flatnonzero(selection.steps(world.ledger.steps))
-        raw = raw_slices(world, selection, begin, end)
+            host = plain(generation.aligned.hosts[at])
+            track_of[at] = self._tracks[host, generation.aligned.ranks[at]].id
+        begin, end = _drawn(generation)
+        chosen = np.flatnonzero(selection.steps(generation.ledger.steps))
+        raw = raw_slices(generation, selection, begin, end)
         marks = {
             change.at: _mark(change.point, int(begin[change.at]))
-            for change in self.worlds.changes
-            if change.world == index
+            for change in self.exported.changes
+            if change.generation == index
         }
         done = 0
         for at in _blocks(chosen, max(1, len(positions))):
             upto = int(np.searchsorted(raw["begin"], end[at[-1]]))
             events: list[Event] = [
-                *_job_events(world, at, begin, end),
+                *_job_events(generation, at, begin, end),
                 *(marks[one] for one in at.tolist() if one in marks),
-                *_rank_slices(world.ledger, at, positions, track_of, begin, end),
+                *_rank_slices(generation.ledger, at, positions, track_of, begin, end),
                 *_of_raw(raw[done:upto], track_of),
             ]
             done = upto
@@ -157,12 +157,14 @@ class Trace:
             yield from _of_raw(raw[low : low + _AT_A_TIME], track_of)
 
 
-def _drawn(world: World) -> tuple[Ints, Ints]:
+def _drawn(generation: Generation) -> tuple[Ints, Ints]:
     """Return start and end of the ledger's steps on the time line, in order."""
-    ledger = world.ledger
+    ledger = generation.ledger
     edges = np.empty(2 * len(ledger), np.int64)
     edges[0::2], edges[1::2] = ledger.reduced - ledger.total, ledger.reduced
-    edges = np.maximum.accumulate(np.maximum(edges + world.reference_shift, world.span[0]))
+    edges = np.maximum.accumulate(
+        np.maximum(edges + generation.reference_shift, generation.span[0])
+    )
     return edges[0::2], edges[1::2]
 
 
@@ -173,10 +175,10 @@ def _blocks(chosen: Ints, ranks: int) -> Iterator[Ints]:
         yield chosen[low : low + size]
 
 
-def _job_events(world: World, at: Ints, begin: Ints, end: Ints) -> Iterator[Event]:
+def _job_events(generation: Generation, at: Ints, begin: Ints, end: Ints) -> Iterator[Event]:
     """Yield the events of all ranks together: steps, gaps and counters."""
-    ledger = world.ledger
-    rate = _rates(world, at)
+    ledger = generation.ledger
+    rate = _rates(generation, at)
     imbalance = (ledger.last - ledger.of("arrival", ledger.reference))[at].tolist()
     for index, one in enumerate(at.tolist()):
         step, epoch = int(ledger.steps[one]), _known(int(ledger.epochs[one]))
@@ -210,16 +212,19 @@ def _gaps(ledger: Ledger, one: int, before: int, begin: int) -> Iterator[Slice]:
         low += ns
 
 
-def _rates(world: World, at: Ints) -> list[float | None]:
+def _rates(generation: Generation, at: Ints) -> list[float | None]:
     """Return samples per second of all ranks per step; ranks without a log count like the others."""
-    samples = world.ledger.samples[at]
+    samples = generation.ledger.samples[at]
     known = samples != NULL
     total = np.where(known, samples, 0).sum(axis=1)
     rows = zip(
-        total.tolist(), known.sum(axis=1).tolist(), world.ledger.total[at].tolist(), strict=True
+        total.tolist(),
+        known.sum(axis=1).tolist(),
+        generation.ledger.total[at].tolist(),
+        strict=True,
     )
     return [
-        amount / count * world.size / ns * 1e9 if count and ns > 0 else None
+        amount / count * generation.size / ns * 1e9 if count and ns > 0 else None
         for amount, count, ns in rows
     ]
 

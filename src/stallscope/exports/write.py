@@ -10,8 +10,8 @@ from typing import BinaryIO, cast
 from stallscope.collector.store.layout import written_whole
 from stallscope.errors import UnwritableError, UsageError, WouldOverwriteError
 
+from .generations import ExportedRun
 from .registry import Export
-from .worlds import Worlds
 
 _GZIP = ".gz"
 # Higher levels take twice the time for a few hundredths of the size.
@@ -38,7 +38,7 @@ def check_path(export: Export, path: Path, force: bool) -> None:
         )
 
 
-def write_export(export: Export, worlds: Worlds, path: Path, force: bool = False) -> None:
+def write_export(export: Export, exported: ExportedRun, path: Path, force: bool = False) -> None:
     """Write an export; create its folder if it is missing.
 
     Raises:
@@ -49,7 +49,7 @@ def write_export(export: Export, worlds: Worlds, path: Path, force: bool = False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(path) as draft, draft.open("wb") as file:
-            _write(export, worlds, file, path.name.endswith(_GZIP))
+            _write(export, exported, file, path.name.endswith(_GZIP))
     except OSError as error:
         raise UnwritableError(
             f"{path}: the export cannot be written here ({error.strerror or error}); "
@@ -57,10 +57,10 @@ def write_export(export: Export, worlds: Worlds, path: Path, force: bool = False
         ) from error
 
 
-def _write(export: Export, worlds: Worlds, file: BinaryIO, gzipped: bool) -> None:
+def _write(export: Export, exported: ExportedRun, file: BinaryIO, gzipped: bool) -> None:
     if not gzipped:
-        export.write(worlds, file)
+        export.write(exported, file)
         return
     # Without name and time, so that the same export gives the same bytes.
     with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
-        export.write(worlds, cast(BinaryIO, packed))
+        export.write(exported, cast(BinaryIO, packed))

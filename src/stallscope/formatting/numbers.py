@@ -53,25 +53,25 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def significant(value: float, beside: float | None = None) -> str:
+def significant(value: float, total: float | None = None) -> str:
     """Write three significant digits without exponents; whole numbers from 1,000 on.
 
     Args:
         value: the number.
-        beside: a total that it is shown with; digits below a ten-thousandth of it are left out.
+        total: a total that it is shown with; digits below a ten-thousandth of it are left out.
     """
     decimals = _decimals(value)
-    if beside is not None and decimals > _decimals(beside) + 1:
-        decimals = _decimals(beside) + 1
+    if total is not None and decimals > _decimals(total) + 1:
+        decimals = _decimals(total) + 1
         smallest = 10.0**-decimals
         if 0 < value < smallest / 2:
             return f"<{fixed(smallest, decimals)}"
     return fixed(value, decimals)
 
 
-def signed(value: float, beside: float | None = None, ci95: Interval | None = None) -> str:
+def signed(value: float, total: float | None = None, ci95: Interval | None = None) -> str:
     """Write a number, or one with its interval, always with a sign unless it is zero."""
-    text = significant(value, beside) if ci95 is None else plus_minus(value, ci95)
+    text = significant(value, total) if ci95 is None else plus_minus(value, ci95)
     return f"+{text}" if value > 0 and text[0].isdigit() else text
 
 

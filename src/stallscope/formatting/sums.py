@@ -61,7 +61,7 @@ class SumColumn:
         parts = tuple(round(part, self.decimals) for part in rounded)
         return SumColumn(self.scale, self.decimals, parts, round(sum(parts), self.decimals))
 
-    def beside(self, parts: Sequence[float]) -> SumColumn:
+    def in_same_digits(self, parts: Sequence[float]) -> SumColumn:
         """Round the parts of another sum to this unit and these digits."""
         return self.like(self.scale, self.decimals, parts)
 

@@ -7,7 +7,7 @@ from math import isfinite
 
 from .kinds import UNITS
 from .reader import Reader, Token, wrong
-from .syntax import BINDING, COMPARISON, SIMPLE_PART, Name, Node, Number, Text
+from .syntax import BINDING, COMPARISON, SIMPLE_PART, Name, Node, Number, TextLiteral
 
 #: The longest condition, in characters.
 _LONGEST = 1000
@@ -56,7 +56,7 @@ class _Expression(Reader):
         parts = re.findall(_PART, token.text)
         path = tuple(part[1:-1] if part[0] in "'\"" else part for part in parts)
         if token.kind == "text":
-            return Text(path[0], column=token.column)
+            return TextLiteral(path[0], column=token.column)
         of_baseline = path[0] == "baseline"
         return Name(path[of_baseline:], of_baseline, column=token.column)
 

@@ -47,7 +47,7 @@ class Number(Node):
 
 
 @dataclass(frozen=True)
-class Text(Node):
+class TextLiteral(Node):
     text: str
 
     def __str__(self) -> str:

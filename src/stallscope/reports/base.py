@@ -36,7 +36,7 @@ class ReportOptions:
 
 
 @dataclass(frozen=True)
-class Records:
+class ReportRecords:
     """Rows for spreadsheets, and the columns that they may have."""
 
     columns: Sequence[str]
@@ -56,7 +56,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Parts:
+class ReportParts:
     """What a result says to each kind of reader; a format makes only the part that it writes."""
 
     #: For people, by the name of the format: ``html``, ``md`` or ``terminal``.
@@ -64,7 +64,7 @@ class Parts:
     #: For programs: JSON.
     content: Callable[[], Content]
     #: For spreadsheets: CSV. None if there is none.
-    records: Callable[[], Records] | None = None
+    records: Callable[[], ReportRecords] | None = None
     #: For monitoring: OpenMetrics. None if there is none.
     metrics: Callable[[], Iterable[Metric]] | None = None
 

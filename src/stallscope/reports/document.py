@@ -190,11 +190,11 @@ class Fold:
 
     kind: ClassVar[str] = "fold"
     title: str
-    blocks: Sequence[Block]
+    blocks: Sequence[DocumentBlock]
     is_open: bool = False
 
 
-Block = Text | Listing | KeyFigures | BigFigure | Findings | Table | Charts | Code | Fold
+DocumentBlock = Text | Listing | KeyFigures | BigFigure | Findings | Table | Charts | Code | Fold
 
 
 @dataclass(frozen=True)
@@ -206,14 +206,14 @@ class Section:
     """
 
     title: str
-    blocks: Sequence[Block]
+    blocks: Sequence[DocumentBlock]
     style: Literal["part", "headline", "verdict", "alert", "notice", "charts"] = "part"
     label: str = ""
     #: The target of links within a page.
     key: str = ""
     #: The colour of a headline.
     tone: str = "unknown"
-    aside: Sequence[Block] = ()
+    aside: Sequence[DocumentBlock] = ()
 
 
 def sections_of(*tables: Table | None) -> list[Section]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stallscope.errors import UsageError
 
-from .base import Parts, ReportOptions
+from .base import ReportOptions, ReportParts
 from .formats.csv_text import csv_text
 from .formats.html import html_text
 from .formats.json_text import json_text
@@ -16,22 +16,22 @@ from .formats.openmetrics import openmetrics_text
 
 
 @dataclass(frozen=True)
-class Format:
+class ReportFormat:
     """A format of files. A new one is a file in ``formats/`` and an entry below."""
 
     #: The name for ``--format``.
     name: str
     #: The end of the names of its files.
     suffix: str
-    write: Callable[[Parts, ReportOptions], str]
+    write: Callable[[ReportParts, ReportOptions], str]
 
 
 FORMATS = (
-    Format("html", ".html", html_text),
-    Format("md", ".md", markdown_text),
-    Format("json", ".json", json_text),
-    Format("csv", ".csv", csv_text),
-    Format("openmetrics", ".prom", openmetrics_text),
+    ReportFormat("html", ".html", html_text),
+    ReportFormat("md", ".md", markdown_text),
+    ReportFormat("json", ".json", json_text),
+    ReportFormat("csv", ".csv", csv_text),
+    ReportFormat("openmetrics", ".prom", openmetrics_text),
 )
 
 #: The formats of reports on several runs.
@@ -43,7 +43,7 @@ def names() -> list[str]:
     return [one.name for one in FORMATS]
 
 
-def by_name(name: str) -> Format:
+def by_name(name: str) -> ReportFormat:
     """Return the format of that name.
 
     Raises:
@@ -55,7 +55,7 @@ def by_name(name: str) -> Format:
     raise UsageError(f"no report format {name!r}: there are {', '.join(names())}")
 
 
-def render(name: str, parts: Parts, options: ReportOptions) -> str:
+def render(name: str, parts: ReportParts, options: ReportOptions) -> str:
     """Return the whole report as text, in the format of that name.
 
     Raises:

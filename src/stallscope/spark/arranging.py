@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 
 from stallscope.arrays.types import Ints
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
-from stallscope.collector.store.step_files import write_rows
-from stallscope.collector.store.worlds import (
+from stallscope.collector.store.generations import (
     NOTHING_COMPLETED,
     Completions,
     some_completions_of,
     with_generations,
 )
+from stallscope.collector.store.step_files import write_rows
 from stallscope.run import STEPS_SCHEMA, Log, Run
 
 from .each import each
@@ -166,7 +166,7 @@ class _Piece:
 
     log: int
     rank: int
-    #: The number of the log's world; the rows have what the process counted.
+    #: The number of the log's generation; the rows have what the process counted.
     generation: int
     fragment: Fragment
     #: Later logs of the same collection, and all later logs.
@@ -314,10 +314,10 @@ def _deduplicated_rows(piece: _Piece) -> tuple[pa.Table, int]:
 
 
 def _without(own: pa.Table, later: Sequence[Fragment]) -> pa.Table:
-    """Drop the rows of a log that it or later logs, of its rank and world, have again."""
+    """Drop the rows of a log that it or later logs, of its rank and generation, have again."""
     names = ["generation", "rank", "step"]
     stacked = pa.concat_tables([own.select(names), *(_read(one).select(names) for one in later)])
-    # Processes of one world may have counted differently.
+    # Processes of one generation may have counted differently.
     stacked = with_generations(stacked, np.int32(0))
     row = pa.array(np.arange(stacked.num_rows))
     kept, _ = last_attempts(stacked.append_column("row", row))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from stallscope.arrays.types import Ints
 from stallscope.collector.sources.base import SourceFile
-from stallscope.collector.store.worlds import NOTHING_COMPLETED, some_completions_of
+from stallscope.collector.store.generations import NOTHING_COMPLETED, some_completions_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.base import Parsed
 from stallscope.parsers.log_records import LogRecordsFormat

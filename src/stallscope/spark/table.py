@@ -50,7 +50,7 @@ class SparkTable(RemoteTable):
     def of_generation(self, generation: int) -> SparkTable:
         return replace(self, generation=generation)
 
-    def of_world(self, generation: int, numbers: Ints) -> SparkTable:
+    def as_run_of_generation(self, generation: int, numbers: Ints) -> SparkTable:
         own = replace(self, generation=generation, numbers=tuple(numbers.tolist()))
         return replace(own, rows=sum(own.by_parts(_count)))
 

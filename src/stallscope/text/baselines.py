@@ -21,7 +21,7 @@ def against(analysis: Analysis) -> tuple[str, str]:
         return "These logs cannot be compared", "Step times were not measured in both runs."
     loss = Mean(own.mean, own.ci95).minus(Mean(base.step.mean, base.step.ci95))
     here = SumColumn.of([own.mean], own.mean, own.ci95)
-    there = here.beside([base.step.mean])
+    there = here.in_same_digits([base.step.mean])
     steps = (
         f"A step takes {here.amount(here.total, own.ci95)} here and "
         f"{there.amount(there.total, base.step.ci95)} in the baseline."

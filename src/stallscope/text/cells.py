@@ -36,14 +36,14 @@ class Cells:
 
     def plain(self, value: float | None) -> str:
         known = finite(value)
-        return NOT_MEASURED if known is None else significant(self._in(known), self._beside)
+        return NOT_MEASURED if known is None else significant(self._in(known), self._largest_shown)
 
     def excess(self, value: float | None, ci95: Interval | None = None) -> str:
         """Write a difference with its sign."""
         known = finite(value)
         if known is None:
             return NOT_MEASURED
-        return signed(self._in(known), self._beside, self._inside(ci95))
+        return signed(self._in(known), self._largest_shown, self._inside(ci95))
 
     def mean(self, value: float | None, ci95: Interval | None) -> str:
         known = finite(value)
@@ -56,5 +56,5 @@ class Cells:
         return None if ci95 is None else (self._in(ci95[0]), self._in(ci95[1]))
 
     @property
-    def _beside(self) -> float | None:
+    def _largest_shown(self) -> float | None:
         return self._in(self.largest) if self.largest else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.goodput import Goodput
 from stallscope.analysis.ledger.epochs import EpochTime
+from stallscope.analysis.ledger.goodput import Goodput
 from stallscope.analysis.ledger.job_time import PARTS
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
@@ -112,7 +112,7 @@ def ranks_and_hosts(analysis: Analysis) -> str:
     """
     run = analysis.run
     if analysis.epoch_times is None:
-        sizes = [world.size for world in analysis.worlds] or [run.size]
+        sizes = [one.size for one in analysis.generations] or [run.size]
         fewest = "" if min(sizes) == max(sizes) else f"{min(sizes):,} to "
         return f"{fewest}{counted(max(sizes), 'rank')} on {counted(len(run.hosts), 'host')}"
     return "ranks not known" if run.fact("size") is None else counted(run.size, "rank")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.views.machines import Figures, Quantity, between, quantities
+from stallscope.analysis.views.machines import Figures, MachineQuantity, between, quantities
 from stallscope.analysis.views.utc import steady_wall
 from stallscope.formatting.lists import capitalised, counted
 from stallscope.formatting.numbers import Scale, significant
@@ -45,7 +45,7 @@ _BYTES = {"MB": 1e6, "GB": 1e9}
 _SIZES = (("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
 
 
-def title(quantity: Quantity) -> str:
+def title(quantity: MachineQuantity) -> str:
     """Name a quantity: ``GPU utilization``, with its place if there are several."""
     known = _TITLES.get(quantity.name)
     words = [_SHORT.get(word, word) for word in plain(quantity.name).split("_") if word]
@@ -53,7 +53,7 @@ def title(quantity: Quantity) -> str:
     return capitalised(text)
 
 
-def of_whom(quantity: Quantity) -> str:
+def of_whom(quantity: MachineQuantity) -> str:
     """Name its machines: ``8 GPUs on 2 nodes``; empty if unknown."""
     if not quantity.whole:
         one = quantity.series[0]
@@ -68,14 +68,14 @@ def of_whom(quantity: Quantity) -> str:
     return " on ".join(part for part in (counted(quantity.devices, "GPU"), nodes) if part)
 
 
-def label(quantity: Quantity) -> str:
+def label(quantity: MachineQuantity) -> str:
     """Name a quantity and its machines in one line."""
     of = of_whom(quantity)
     unit = f", {quantity.unit}" if quantity.unit else ""
     return f"{title(quantity)}{unit}{f' ({of})' if of else ''}"
 
 
-def scale(quantity: Quantity) -> Scale:
+def scale(quantity: MachineQuantity) -> Scale:
     """Choose a readable unit for its values."""
     size, _, second = quantity.unit.partition("/")
     length = _BYTES.get(size)
@@ -106,7 +106,7 @@ def evidence(analysis: Analysis) -> str:
     )
 
 
-def _busy(analysis: Analysis) -> tuple[Quantity, Figures, str] | None:
+def _busy(analysis: Analysis) -> tuple[MachineQuantity, Figures, str] | None:
     known = next((one for one in quantities(analysis.run) if one.unit == "%"), None)
     if known is None or not known.name.endswith("utilization"):
         return None

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.generation_summary import GenerationSummary
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.analysis.views.one_step import OneStep, RankInStep
-from stallscope.analysis.worlds import WorldSummary
 from stallscope.formatting.numbers import Interval, finite
 from stallscope.formatting.sums import SumColumn
 
@@ -30,15 +30,15 @@ class StepFigures:
     waits: SumColumn
 
     @classmethod
-    def of(cls, analysis: Analysis | WorldSummary) -> StepFigures | None:
-        """Round a run's or a world's ledgers to the digits of its step. None without stages."""
+    def of(cls, analysis: Analysis | GenerationSummary) -> StepFigures | None:
+        """Round a run's or a generation's ledgers to the digits of its step. None without stages."""
         step = analysis.step
         if step is None or not analysis.by_cause:
             return None
         digits = SumColumn.of(_causes(analysis), step.mean, step.ci95)
         return cls(*digits.with_shares(_causes(analysis), _waits(analysis)))
 
-    def beside(self, other: Analysis | None) -> StepFigures | None:
+    def in_same_digits(self, other: Analysis | None) -> StepFigures | None:
         """Round another run's ledgers to these digits. None without its stages."""
         if other is None or other.step is None or not other.by_cause:
             return None
@@ -50,7 +50,7 @@ class StepFigures:
     ) -> tuple[StepFigures, StepFigures] | None:
         """Round two runs' ledgers to the digits of the first one's step. None without both."""
         own = cls.of(first)
-        other = None if own is None else own.beside(second)
+        other = None if own is None else own.in_same_digits(second)
         return None if own is None or other is None else (own, other)
 
     @property
@@ -76,7 +76,7 @@ class StepFigures:
 
     def rounded(self, ms: float) -> float:
         """Round any other milliseconds, such as another run's step, to these digits."""
-        return self.causes.beside([ms]).total
+        return self.causes.in_same_digits([ms]).total
 
     def scale_loss(self, analysis: Analysis) -> float | None:
         """Return how much longer the baseline's step is than on one rank. None without both."""
@@ -98,7 +98,7 @@ class StepFigures:
     def of_parts(self, parts: Sequence[float]) -> SumColumn:
         """Round milliseconds per name of RANK_PARTS, the last of which all ranks share."""
         allreduce = self.part("allreduce")
-        own = self.causes.beside([*parts[:-1], allreduce / self.causes.scale.factor])
+        own = self.causes.in_same_digits([*parts[:-1], allreduce / self.causes.scale.factor])
         return self.causes.of_rounded([*own.parts[:-1], allreduce])
 
     def text(self, value: float, ci95: Interval | None = None) -> str:
@@ -110,11 +110,11 @@ class StepFigures:
         return self.causes.scale.unit
 
 
-def _causes(analysis: Analysis | WorldSummary) -> list[float]:
+def _causes(analysis: Analysis | GenerationSummary) -> list[float]:
     return [entry.ms for entry in analysis.by_cause]
 
 
-def _waits(analysis: Analysis | WorldSummary) -> list[float]:
+def _waits(analysis: Analysis | GenerationSummary) -> list[float]:
     return [entry.waiting_ms or 0.0 for entry in analysis.by_cause if entry.name in STAGES]
 
 
@@ -125,7 +125,7 @@ class OneStepFigures:
     step: OneStep
     #: Both ledgers of this step.
     own: StepFigures
-    #: The ledgers of its world's mean step; None without steady steps.
+    #: The ledgers of its generation's mean step; None without steady steps.
     usual: StepFigures | None
 
     @classmethod
@@ -135,8 +135,8 @@ class OneStepFigures:
         last, reference = ranks[step.last], ranks[step.reference]
         parts = [getattr(last, name) for name in STAGES] + [step.allreduce]
         waits = [getattr(last, name) - getattr(reference, name) for name in STAGES]
-        worlds = {world.number: world for world in analysis.worlds}
-        usual = StepFigures.of(worlds.get(step.generation, analysis))
+        by_number = {one.number: one for one in analysis.generations}
+        usual = StepFigures.of(by_number.get(step.generation, analysis))
         digits = SumColumn.of(parts, step.total) if usual is None else usual.causes
         return cls(step, StepFigures(*digits.with_shares(parts, waits)), usual)
 
@@ -164,7 +164,7 @@ class OneStepFigures:
         # The difference is less than a digit: the largest part shows it least.
         off = (causes.total - allreduce) / causes.scale.factor - sum(parts)
         parts[parts.index(max(parts))] += off
-        return causes.of_rounded([*causes.beside(parts).parts, allreduce])
+        return causes.of_rounded([*causes.in_same_digits(parts).parts, allreduce])
 
     def late(self, rank: RankInStep) -> str:
         """Write how much later a rank is than the reference rank, with a sign, without unit."""

@@ -12,7 +12,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_e
 from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 
-from .events import Event
+from .events import WatchEvent
 from .receivers import NotDeliveredError, Receiver
 
 # The most notifications that wait; then the oldest are dropped.
@@ -35,7 +35,7 @@ class Delivery:
         self._receiver = receiver
         self._note = note
         self._first_pause = first_pause_seconds
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[WatchEvent] = deque()
         self._changed = threading.Condition()
         self._busy = False
         self._closed = False
@@ -44,7 +44,7 @@ class Delivery:
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
         self._thread.start()
 
-    def add(self, event: Event) -> None:
+    def add(self, event: WatchEvent) -> None:
         """Deliver an event after those before it."""
         with self._changed:
             self._waiting.append(event)
@@ -83,7 +83,7 @@ class Delivery:
                 self._busy = False
                 self._changed.notify_all()
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: WatchEvent) -> None:
         body = json.dumps(event.content()).encode()
         attempts = Retrying(
             retry=retry_if_exception(lambda error: getattr(error, "again", False)),

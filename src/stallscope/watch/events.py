@@ -10,14 +10,14 @@ from typing import Any, Literal
 from stallscope.catalogue.values import moment
 from stallscope.formatting.plain import plain
 
-Kind = Literal["holds", "ceased", "completed", "unreadable", "readable"]
+EventKind = Literal["holds", "ceased", "completed", "unreadable", "readable"]
 
 
 @dataclass(frozen=True)
-class Event:
+class WatchEvent:
     """Something that has just happened to a run, or to the place of a run."""
 
-    kind: Kind
+    kind: EventKind
     at: datetime
     #: The place, without credentials.
     source: str

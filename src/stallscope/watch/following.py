@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from .events import Event
+from .events import WatchEvent
 from .watcher import Watcher
 
 # Looking takes at most this share of the time, however large a run has grown.
@@ -23,12 +23,12 @@ class _Look:
     """What one look at a place has found."""
 
     watcher: Watcher
-    events: list[Event]
+    events: list[WatchEvent]
     #: Whether all runs at the place have completed.
     all_completed: bool
 
 
-def follow(watchers: Sequence[Watcher], interval_s: float) -> Iterator[list[Event]]:
+def follow(watchers: Sequence[Watcher], interval_s: float) -> Iterator[list[WatchEvent]]:
     """Yield new events, or an empty list after the interval, until all runs have completed.
 
     Each place has its own thread, so that a host that does not answer does not delay the others.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .events import Event
+from .events import WatchEvent
 
 _PAUSE_SECONDS = 60.0
 
@@ -20,9 +20,9 @@ class Throttle:
     def __init__(self, pause_seconds: float = _PAUSE_SECONDS) -> None:
         self._pause = pause_seconds
         self._passed: dict[tuple[str, str | None, str], float] = {}
-        self._waiting: dict[tuple[str, str | None, str], Event] = {}
+        self._waiting: dict[tuple[str, str | None, str], WatchEvent] = {}
 
-    def passed(self, events: Sequence[Event], now: float) -> list[Event]:
+    def passed(self, events: Sequence[WatchEvent], now: float) -> list[WatchEvent]:
         """Return the events to send now.
 
         Args:
@@ -44,7 +44,7 @@ class Throttle:
             self._passed[event.about] = now
         return due
 
-    def _drop_waiting(self, completed: Event) -> None:
+    def _drop_waiting(self, completed: WatchEvent) -> None:
         """Drop what waits of a run that has completed."""
         place, run_id, _ = completed.about
         self._waiting = {

@@ -15,7 +15,7 @@ from stallscope.formatting.numbers import amount
 from stallscope.reports.run.json_content import stopped_content
 from stallscope.run import Run
 
-from .events import Event, utc
+from .events import WatchEvent, utc
 from .places import Place
 
 #: The condition that the events describe in words of their own.
@@ -72,26 +72,26 @@ class Watcher:
         """Whether all runs at the place had completed at the last look."""
         return not self._failures and all(self._runs[run].completed for run in self._current)
 
-    def first_look(self) -> list[Event]:
+    def first_look(self) -> list[WatchEvent]:
         """Read the place; return what holds already.
 
         Raises:
             StallscopeError: if the place cannot be read.
         """
-        events: list[Event] = []
+        events: list[WatchEvent] = []
         self._look(events)
         return events
 
-    def look(self) -> list[Event]:
+    def look(self) -> list[WatchEvent]:
         """Read what is new; return what has happened since the last look."""
-        events: list[Event] = []
+        events: list[WatchEvent] = []
         try:
             self._look(events)
         except StallscopeError as error:
             return [*events, *self._failed(error)]
         return [*self._recovered(), *events]
 
-    def _look(self, events: list[Event]) -> None:
+    def _look(self, events: list[WatchEvent]) -> None:
         runs = self._place.look()
         self._current = [run.id for run in runs]
         for run in runs:
@@ -100,19 +100,19 @@ class Watcher:
             # A run of a store is read here, on demand.
             events += self._look_at(run)
 
-    def _failed(self, error: StallscopeError) -> Iterator[Event]:
+    def _failed(self, error: StallscopeError) -> Iterator[WatchEvent]:
         self._failures += 1
         if self._failures == _FAILURES:
             text = f"{str(error).rstrip('.')}. Trying again."
-            yield Event("unreadable", datetime.now(UTC), self._place.where, text)
+            yield WatchEvent("unreadable", datetime.now(UTC), self._place.where, text)
 
-    def _recovered(self) -> Iterator[Event]:
+    def _recovered(self) -> Iterator[WatchEvent]:
         failures, self._failures = self._failures, 0
         if failures >= _FAILURES:
             text = f"{self._place.where}: can be read again."
-            yield Event("readable", datetime.now(UTC), self._place.where, text)
+            yield WatchEvent("readable", datetime.now(UTC), self._place.where, text)
 
-    def _look_at(self, run: Run) -> list[Event]:
+    def _look_at(self, run: Run) -> list[WatchEvent]:
         """Evaluate the conditions for one run; return what has changed."""
         stopped = find_stopped(run)
         state = self._runs[run.id]
@@ -145,7 +145,7 @@ class Watcher:
         text: str,
         outcome: Outcome,
         stopped: Stopped | None,
-    ) -> Iterator[Event]:
+    ) -> Iterator[WatchEvent]:
         """Yield an event if a condition has begun to hold, or no longer holds."""
         if outcome.held is None:
             # What held is taken to hold until the opposite is known.
@@ -175,8 +175,8 @@ class Watcher:
         sentence: str,
         condition: str | None = None,
         stopped: Stopped | None = None,
-    ) -> Event:
-        return Event(
+    ) -> WatchEvent:
+        return WatchEvent(
             kind,
             datetime.now(UTC),
             self._place.where,

@@ -13,7 +13,7 @@ from stallscope.run import Log, Run
 from ..advice.piece import Advice, in_words
 from ..advice.training import sharding, shuffled_anew
 from .finding import Finding
-from .records import Epochs, Records
+from .records import CompletedEpochs, Records
 
 # Relative difference below which epochs have the same length; a last batch may be missing.
 _SAME_LENGTH = 0.05
@@ -101,7 +101,7 @@ def _same_job(run: Run, single: Run) -> bool:
     return all(run.fact(name) == single.fact(name) for name in _SAME_JOB)
 
 
-def _usual_length(epochs: Epochs) -> float:
+def _usual_length(epochs: CompletedEpochs) -> float:
     """Return the median steps of a completed epoch; 0 if there is none."""
     return float(np.median(epochs.steps)) if len(epochs.steps) else 0.0
 

@@ -24,7 +24,7 @@ from ..settings.setup import Setup
 
 
 @dataclass(frozen=True)
-class Reductions:
+class ReductionTimes:
     """The time at which each rank had reduced each step."""
 
     ranks: tuple[int, ...]
@@ -61,7 +61,7 @@ class LogIntervals:
 
 
 @dataclass(frozen=True)
-class Epochs:
+class CompletedEpochs:
     """Completed epochs, one entry for each epoch and rank; ``part`` numbers the fits."""
 
     rank: Ints
@@ -139,7 +139,7 @@ class Records:
         )
 
     @cached_property
-    def epochs(self) -> Epochs:
+    def epochs(self) -> CompletedEpochs:
         """Compute completed epochs from the steps at which they ended; lost rows do not shorten them."""
         ends = self.intervals.take(self.intervals.kind == "epoch")
         ends = ends.take((self.totals.rows[ends.log] > 0) & (ends.epoch != NULL))
@@ -151,10 +151,10 @@ class Records:
         same = np.flatnonzero(session[1:] == session[:-1]) + 1
         start[same] = step[same - 1]
         part = np.array([log.part for log in self.run.logs], np.int64)
-        return Epochs(ends.rank[order], part[session], ends.epoch[order], step - start)
+        return CompletedEpochs(ends.rank[order], part[session], ends.epoch[order], step - start)
 
     @cached_property
-    def reductions(self) -> Reductions:
+    def reductions(self) -> ReductionTimes:
         """Return when each rank had reduced each step."""
         # A rank that moved to another host has two clocks; its last one counts.
         moved = [
@@ -166,7 +166,7 @@ class Records:
         column = "reduced" if any(by_parts(table, _has_reduced)) else "end"
         dense = pivot(table, [column], self.run.allocate)
         clocks = tuple(self.last_log[rank].clock_domain for rank in dense.ranks)
-        return Reductions(dense.ranks, clocks, dense.steps, dense.cells, column)
+        return ReductionTimes(dense.ranks, clocks, dense.steps, dense.cells, column)
 
     def completions_of(self, rank: int) -> Ints:
         """Return when one rank (given by position) had reduced each step."""

@@ -27,7 +27,7 @@ from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import ranks_in_words
 
 from .finding import Finding
-from .records import Records, Reductions
+from .records import Records, ReductionTimes
 
 # One step would suffice if all timestamps were exact.
 _SEVERAL_STEPS = 3
@@ -90,7 +90,7 @@ class _Completions:
     latest: Ints
 
     @classmethod
-    def of(cls, reductions: Reductions) -> _Completions:
+    def of(cls, reductions: ReductionTimes) -> _Completions:
         clocks = np.array(reductions.clocks)
         ranks = [np.flatnonzero(clocks == name) for name in np.unique(clocks)]
         return cls(ranks, *reductions.cells.gathered(_first_and_last, reductions.column, ranks))
@@ -156,7 +156,7 @@ def _several(records: Records) -> int:
     return max(_SEVERAL_STEPS, min(_STEPS_AHEAD_OF_DEVICE, longest + 1))
 
 
-def _between_hosts(reductions: Reductions, completions: _Completions) -> str | None:
+def _between_hosts(reductions: ReductionTimes, completions: _Completions) -> str | None:
     """Describe two hosts that drifted apart by several steps; None if no two did."""
     clocks = np.flatnonzero((completions.earliest != LATEST).any(axis=1))
     at = completions.earliest[clocks]

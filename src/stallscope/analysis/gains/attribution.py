@@ -10,7 +10,7 @@ from ..settings.cores import CoreUse
 from ..stragglers.loaders import peer_limit_unknown, with_loaders_at_work
 from ..stragglers.replay import without_faulty
 from ..stragglers.straggler import Straggler
-from ..stragglers.stragglers import Found, find_stragglers
+from ..stragglers.stragglers import FoundStragglers, find_stragglers
 from ..stragglers.variation import variation
 from .gains import Faults, gains_with_baseline, gains_without_baseline
 from .what_if import WhatIf
@@ -105,7 +105,7 @@ def _costliest_first(
     return tuple(sorted(costly, key=lambda one: one.cost_ms.value, reverse=True))
 
 
-def _with_varying_compute(found: Found, varying: Straggler) -> Found:
+def _with_varying_compute(found: FoundStragglers, varying: Straggler) -> FoundStragglers:
     """Add compute that varies on all ranks; it replaces the late cells of compute."""
     rest = [one for one in found.stragglers if (one.pattern, one.stage) != ("rotating", "compute")]
     stragglers = sorted([*rest, varying], key=lambda one: one.cost_ms.value, reverse=True)

@@ -16,7 +16,7 @@ from ..stragglers.lateness import LateCells
 from ..stragglers.loaders import late_batches
 from ..stragglers.replay import ASSUMED_MS, Replay, with_usual_stage, without_lateness
 from ..stragglers.straggler import Straggler
-from ..stragglers.stragglers import Found
+from ..stragglers.stragglers import FoundStragglers
 from ..stragglers.variation import Variation
 from .baseline_replay import BaselineReplay
 from .slowed_peers import sped_up_peers
@@ -37,7 +37,7 @@ class Faults:
 
     #: Steady steps in which starving ranks go at their loaders' pace.
     ledger: Ledger
-    found: Found
+    found: FoundStragglers
     #: The steps with the slow ranks fixed.
     fixed: Replay
     variation: Variation | None
@@ -78,7 +78,7 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> lis
     return _with_bounds(gains, faults) + _what_could_shrink(faults)
 
 
-def _speeds_up_input(fix: str, found: Found) -> bool:
+def _speeds_up_input(fix: str, found: FoundStragglers) -> bool:
     """Whether a fix makes input faster."""
     if fix in ("input", "all"):
         return True
@@ -118,7 +118,7 @@ def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
     return _capped(shares, replay.share(nothing, ~nothing))
 
 
-def _varying_compute(found: Found, replay: BaselineReplay, compute: float) -> float:
+def _varying_compute(found: FoundStragglers, replay: BaselineReplay, compute: float) -> float:
     """Return the part of compute's share that is variation, and not slower compute.
 
     Compute that is slower on all ranks also varies more.
@@ -259,7 +259,9 @@ def _idle_loaders_ms(faults: Faults, cores: CoreUse) -> float:
     return cores.taken_by_loaders * float(slowed.sum()) / len(ledger) / 1e6
 
 
-def _with_idle_loaders(gain: WhatIf, found: Found, idle_ms: float, step_ms: float) -> WhatIf:
+def _with_idle_loaders(
+    gain: WhatIf, found: FoundStragglers, idle_ms: float, step_ms: float
+) -> WhatIf:
     """Extend a gain's interval by the possible gain from idle loaders."""
     ci95 = gain.saved_ms.ci95
     if ci95 is None or not idle_ms or not _speeds_up_input(gain.fix, found):

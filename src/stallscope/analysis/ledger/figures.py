@@ -48,7 +48,7 @@ class RankSummary:
     critical_share: float | None
     clock_offset_ms: float
     clock_uncertainty_ms: float
-    #: Seconds that the rank itself spent in validation and in checkpoints, in its last world.
+    #: Seconds that the rank itself spent in validation and in checkpoints, in its last generation.
     validation_s: float = 0.0
     checkpoint_s: float = 0.0
 
@@ -75,7 +75,7 @@ def step_time(generations: Generations) -> StepTime | None:
     if generations.steady is not None:
         total = generations.steady.total
     else:
-        ends = map(host_step_times, generations.worlds)
+        ends = map(host_step_times, generations.aligned)
         total = np.concatenate([np.zeros(0, np.int64), *ends])
     if not len(total):
         return None
@@ -138,14 +138,14 @@ def rank_summaries(generations: Generations, waiting_known: bool) -> tuple[RankS
         generations: the run's steps; the last generation's ranks are summarised.
         waiting_known: False if a single rank's log of many cannot show waiting.
     """
-    world, steady = generations.last_world, generations.steady
-    if world is None:
+    aligned, steady = generations.last_aligned, generations.steady
+    if aligned is None:
         return ()
-    offset = world.clocks.mean_offset / 1e6
-    uncertainty = world.clocks.uncertainty / 1e6
+    offset = aligned.clocks.mean_offset / 1e6
+    uncertainty = aligned.clocks.uncertainty / 1e6
     means = {} if steady is None else _means(steady, waiting_known)
-    unknown: list[float | None] = [None] * len(world.ranks)
-    pauses = {kind: _seconds_in(world, kind) for kind in ("validation", "checkpoint")}
+    unknown: list[float | None] = [None] * len(aligned.ranks)
+    pauses = {kind: _seconds_in(aligned, kind) for kind in ("validation", "checkpoint")}
     return tuple(
         RankSummary(
             rank,
@@ -161,15 +161,15 @@ def rank_summaries(generations: Generations, waiting_known: bool) -> tuple[RankS
             validation_s=pauses["validation"][r],
             checkpoint_s=pauses["checkpoint"][r],
         )
-        for r, (rank, host) in enumerate(zip(world.ranks, world.hosts, strict=True))
+        for r, (rank, host) in enumerate(zip(aligned.ranks, aligned.hosts, strict=True))
     )
 
 
-def _seconds_in(world: AlignedSteps, kind: str) -> list[float]:
+def _seconds_in(aligned: AlignedSteps, kind: str) -> list[float]:
     """Return the seconds that each rank spent in intervals of a kind."""
-    own = world.intervals.kind == kind
-    ns = (world.intervals.end - world.intervals.begin)[own]
-    spent = np.bincount(world.intervals.rank_index[own], ns, minlength=len(world.ranks))
+    own = aligned.intervals.kind == kind
+    ns = (aligned.intervals.end - aligned.intervals.begin)[own]
+    spent = np.bincount(aligned.intervals.rank_index[own], ns, minlength=len(aligned.ranks))
     return [float(ns) / 1e9 for ns in spent]
 
 
@@ -190,13 +190,13 @@ def _means(steady: Ledger, waiting_known: bool) -> dict[str, list[float | None]]
 
 def coverage(run: Run, generations: Generations) -> Coverage:
     """Count the recorded steps, and those in the ledger."""
-    worlds, ledgers = generations.worlds, generations.ledgers
+    aligned, ledgers = generations.aligned, generations.ledgers
     skipped = skipped_steps(run)
-    steps = sum(len(world.steps) for world in worlds) + skipped
+    steps = sum(len(one.steps) for one in aligned) + skipped
     used = sum(len(ledger) for ledger in ledgers)
     complete = sum(int(ledger.cells.summed(_complete)) for ledger in ledgers)
     return Coverage(
-        steps, complete, used - complete, skipped + count_sampled_out(run, worlds, ledgers)
+        steps, complete, used - complete, skipped + count_sampled_out(run, aligned, ledgers)
     )
 
 
@@ -220,25 +220,25 @@ def _lacking(block: Block) -> Ints:
     return np.asarray((~block["measured"]).sum(axis=0))
 
 
-def count_epochs(worlds: Sequence[AlignedSteps]) -> int:
+def count_epochs(aligned: Sequence[AlignedSteps]) -> int:
     """Count the epochs of all generations."""
-    known = [world.epochs[world.epochs >= 0] for world in worlds]
+    known = [one.epochs[one.epochs >= 0] for one in aligned]
     return len(np.unique(np.concatenate(known))) if known else 0
 
 
-def clock_summary(world: AlignedSteps | None) -> ClockSummary | None:
+def clock_summary(aligned: AlignedSteps | None) -> ClockSummary | None:
     """Summarise how the hosts' clocks were aligned; None without steps."""
-    if world is None:
+    if aligned is None:
         return None
-    clocks, steps = world.clocks, len(world.steps)
-    late = world.late.per_step(steps)
+    clocks, steps = aligned.clocks, len(aligned.steps)
+    late = aligned.late.per_step(steps)
     return ClockSummary(
         clocks.method,
         clocks.skew / 1e6 if clocks.skew_seen else None,
         None if clocks.bound is None else clocks.bound / 1e6,
-        tuple((jump.clock, int(world.steps[jump.at]), jump.ms) for jump in clocks.jumps),
+        tuple((jump.clock, int(aligned.steps[jump.at]), jump.ms) for jump in clocks.jumps),
         float(clocks.violations),
         float((late > 0).mean()) if steps else 0.0,
         float(late.mean()) / 1e6 if steps else 0.0,
-        tuple((world.late.per_rank(len(world.ranks)) / max(steps, 1)).tolist()),
+        tuple((aligned.late.per_rank(len(aligned.ranks)) / max(steps, 1)).tolist()),
     )

@@ -22,7 +22,7 @@ from .warmup import warm_up_steps
 class Generations:
     """All generations of a run and their ledger; every restart starts another generation."""
 
-    worlds: Sequence[AlignedSteps]
+    aligned: Sequence[AlignedSteps]
     #: Per generation, its ledger, and per step of the ledger whether it is warm-up.
     ledgers: Sequence[Ledger]
     warm: Sequence[Bools]
@@ -42,22 +42,22 @@ class Generations:
         """Align a run's ranks and build the ledgers of its generations."""
         # A log without steps is not a generation.
         numbers = sorted(set().union(*by_parts(run.steps, _generations)))
-        worlds = [align(run, number) for number in numbers]
-        ledgers = [build_ledger(world) for world in worlds]
+        aligned = [align(run, number) for number in numbers]
+        ledgers = [build_ledger(one) for one in aligned]
         warm = [warm_up_steps(ledger) for ledger in ledgers]
-        to_wall = [first_log(run, world).wall_minus_monotonic for world in worlds]
-        kept = same_ranks_as_last(worlds, ledgers)
+        to_wall = [first_log(run, one).wall_minus_monotonic for one in aligned]
+        kept = same_ranks_as_last(aligned, ledgers)
         ledger = concatenated([ledgers[index] for index in kept])
         warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
         steady = steady_of(ledger, warm_up)
-        return cls(worlds, ledgers, warm, _again_from(worlds), to_wall, ledger, warm_up, steady)
+        return cls(aligned, ledgers, warm, _again_from(aligned), to_wall, ledger, warm_up, steady)
 
     @property
-    def last_world(self) -> AlignedSteps | None:
+    def last_aligned(self) -> AlignedSteps | None:
         """The generation whose ranks are reported: the last with a ledger, or the last of all."""
-        pairs = zip(self.worlds, self.ledgers, strict=True)
-        with_ledger = [world for world, ledger in pairs if len(ledger)]
-        return next(reversed(with_ledger or self.worlds), None)
+        pairs = zip(self.aligned, self.ledgers, strict=True)
+        with_ledger = [one for one, ledger in pairs if len(ledger)]
+        return next(reversed(with_ledger or self.aligned), None)
 
     def repeated(self, index: int) -> Bools:
         """Mark the steps of a generation's ledger that a later generation trained again."""
@@ -74,16 +74,16 @@ class Generations:
         Then it is not known which steps it trained again: some optimizers count no steps, and training
         may have begun anew.
         """
-        return any(int(world.steps[0]) == 0 for world in self.worlds[index + 1 :])
+        return any(int(one.steps[0]) == 0 for one in self.aligned[index + 1 :])
 
 
-def same_ranks_as_last(worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
+def same_ranks_as_last(aligned: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
     """Return the indices of the generations with the same ranks on the same hosts as the last one.
 
     Across other changes, a job has no figures per rank.
     """
     filled = _filled(ledgers)
-    places = [(world.ranks, world.hosts) for world in worlds]
+    places = [(one.ranks, one.hosts) for one in aligned]
     return [index for index in filled if places[index] == places[filled[-1]]]
 
 
@@ -95,19 +95,19 @@ def _generations(part: pa.Table) -> set[int]:
     return set(pc.unique(part["generation"]).to_pylist())
 
 
-def first_log(run: Run, world: AlignedSteps) -> Log:
+def first_log(run: Run, aligned: AlignedSteps) -> Log:
     """Return the log whose clock is that of the aligned times."""
-    return run.last_logs_of(world.generation)[world.ranks[0]]
+    return run.last_logs_of(aligned.generation)[aligned.ranks[0]]
 
 
-def _again_from(worlds: Sequence[AlignedSteps]) -> list[int]:
+def _again_from(aligned: Sequence[AlignedSteps]) -> list[int]:
     """Return per generation the first step of any later one; of those that count on, not from 0."""
     found: list[int] = []
     again = int(np.iinfo(np.int64).max)
-    for world in reversed(worlds):
+    for one in reversed(aligned):
         found.append(again)
-        if world.steps[0] > 0:
-            again = min(again, int(world.steps[0]))
+        if one.steps[0] > 0:
+            again = min(again, int(one.steps[0]))
     return found[::-1]
 
 

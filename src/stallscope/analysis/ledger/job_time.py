@@ -31,9 +31,9 @@ class JobTime:
     warmup: float
     #: Steps that count, without warm-up.
     steps: float
-    #: Between two worlds: from the last progress of one to the first step of the next.
+    #: Between two generations: from the last progress of one to the first step of the next.
     restart: float
-    #: Steps that a later world trained again.
+    #: Steps that a later generation trained again.
     repeated: float
     #: The job hung: a step that took very long, or that never ended.
     stopped: float
@@ -48,18 +48,18 @@ PARTS = tuple(field.name for field in fields(JobTime) if field.name != "total")
 
 
 def sum_of(times: Sequence[JobTime]) -> JobTime:
-    """Add up the times of a job's worlds."""
+    """Add up the times of a job's generations."""
     return JobTime(
         **{one.name: sum(getattr(time, one.name) for time in times) for one in fields(JobTime)}
     )
 
 
-def world_times(run: Run, generations: Generations, stands_still_s: float) -> list[JobTime]:
-    """Split the job's time by world, from the first process's start to the last end of a log.
+def generation_times(run: Run, generations: Generations, stands_still_s: float) -> list[JobTime]:
+    """Split the job's time by generation, from the first process's start to the last end of a log.
 
-    The time before a world's first step belongs to that world. Start-up is also the time between two
-    sessions of one world (another fit). Time after the last step is the gap after its epoch, unless it
-    was validation or a checkpoint.
+    The time before a generation's first step belongs to that generation. Start-up is also the time
+    between two sessions of one generation (another fit). Time after the last step is the gap after its
+    epoch, unless it was validation or a checkpoint.
 
     Args:
         run: the run.
@@ -73,9 +73,9 @@ def world_times(run: Run, generations: Generations, stands_still_s: float) -> li
     clock = began
     found: list[dict[str, int]] = []
     for index in filled:
-        parts, clock = _of_world(run, generations, index, clock, is_first=not found)
+        parts, clock = _of_generation(run, generations, index, clock, is_first=not found)
         if found:
-            before = generations.worlds[filled[len(found) - 1]]
+            before = generations.aligned[filled[len(found) - 1]]
             waited = min(_stuck_ns(run, before), parts["restart"])
             parts["restart"] -= waited
             parts["stopped"] += waited
@@ -92,16 +92,16 @@ def _in_seconds(ns: Mapping[str, int]) -> JobTime:
     return JobTime(**parts, total=sum(ns.values()) / 1e9)
 
 
-def _of_world(
+def _of_generation(
     run: Run, generations: Generations, index: int, clock: int, is_first: bool
 ) -> tuple[dict[str, int], int]:
-    """Return the nanoseconds of a world's parts, and when it ended.
+    """Return the nanoseconds of a generation's parts, and when it ended.
 
     Args:
-        clock: wall time at which the world before it ended, or the job began.
-        is_first: whether no world was before it.
+        clock: wall time at which the generation before it ended, or the job began.
+        is_first: whether no generation was before it.
     """
-    world, ledger = generations.worlds[index], generations.ledgers[index]
+    aligned, ledger = generations.aligned[index], generations.ledgers[index]
     warm, repeated = generations.warm[index], generations.repeated(index)
     ns = dict.fromkeys(PARTS, 0)
     still = stood_still(ledger.total, warm)
@@ -112,7 +112,7 @@ def _of_world(
     ns["steps"] = int(moving[~warm & ~repeated].sum())
     for column, kind in enumerate(GAPS):
         ns[kind] += int(ledger.gaps[:, column].sum())
-    trailing, between = _trailing(world, ledger), skipped_time(run, world)
+    trailing, between = _trailing(aligned, ledger), skipped_time(run, aligned)
     ns["steps"] += between[0]
     ns["validation"] += trailing[0] + between[1]
     ns["checkpoint"] += trailing[1] + between[2]
@@ -131,9 +131,9 @@ def stood_still(total: Ints, warm: Bools) -> Ints:
     return np.where((total > overdue_ns(usual)) & ~warm, total - usual, 0)
 
 
-def _stuck_ns(run: Run, world: AlignedSteps) -> int:
-    """Return how long a world's ranks waited in a step that never ended, nanoseconds."""
-    return max(_waited_us(log) for log in run.logs if log.generation == world.generation) * 1000
+def _stuck_ns(run: Run, aligned: AlignedSteps) -> int:
+    """Return how long a generation's ranks waited in a step that never ended, nanoseconds."""
+    return max(_waited_us(log) for log in run.logs if log.generation == aligned.generation) * 1000
 
 
 def _waited_us(log: Log) -> int:
@@ -147,7 +147,7 @@ def _waited_us(log: Log) -> int:
 def _span(run: Run, generations: Generations) -> tuple[int, int]:
     """Return the wall time of the first process's start, and of the last end in a log.
 
-    Each on the clock of a world's lowest rank: of the first world, and of the last one.
+    Each on the clock of a generation's lowest rank: of the first generation, and of the last one.
     """
     first, last = _reference_log(run, generations, 0), _reference_log(run, generations, -1)
     opened, closed = (
@@ -165,9 +165,9 @@ def _span(run: Run, generations: Generations) -> tuple[int, int]:
 
 
 def _reference_log(run: Run, generations: Generations, index: int) -> Log:
-    """Return a log on the clock of a world's aligned times; without steps, the lowest rank's last."""
-    if generations.worlds:
-        return first_log(run, generations.worlds[index])
+    """Return a log on the clock of the aligned times; without steps, the lowest rank's last."""
+    if generations.aligned:
+        return first_log(run, generations.aligned[index])
     return min(run.logs, key=lambda log: (log.rank, -log.generation, -log.part))
 
 
@@ -177,13 +177,13 @@ def _last_end(part: pa.Table, logs: npt.NDArray[np.bool_]) -> list[int]:
     return [int(part["end"].to_numpy()[here].max())] if here.any() else []
 
 
-def _trailing(world: AlignedSteps, ledger: Ledger) -> tuple[int, int]:
+def _trailing(aligned: AlignedSteps, ledger: Ledger) -> tuple[int, int]:
     """Return validation and checkpoints after the last step, of the rank that spent most."""
-    intervals = world.intervals
+    intervals = aligned.intervals
     spent = []
     for kind in GAPS[:2]:
         chosen = (intervals.kind == kind) & (intervals.step > ledger.steps[-1])
-        per_rank = np.zeros(len(world.ranks), np.int64)
+        per_rank = np.zeros(len(aligned.ranks), np.int64)
         low = np.maximum(intervals.begin[chosen], ledger.reduced[-1])
         np.add.at(
             per_rank, intervals.rank_index[chosen], np.maximum(intervals.end[chosen] - low, 0)

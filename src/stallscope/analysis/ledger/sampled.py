@@ -69,30 +69,30 @@ def skipped_steps(run: Run) -> int:
     return int(pc.sum(most["steps_sum_max"]).as_py() or 0)
 
 
-def count_sampled_out(run: Run, worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> int:
+def count_sampled_out(run: Run, aligned: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> int:
     """Mark steps that are recorded only to time the next one, and are in no ledger."""
     sampling = sampling_of(run)
     if sampling is None:
         return 0
     count = 0
-    for world, ledger in zip(worlds, ledgers, strict=True):
-        outside = ~np.isin(world.steps, ledger.steps, assume_unique=True)
-        count += int((outside & ~sampling.keeps(world.steps)).sum())
+    for one, ledger in zip(aligned, ledgers, strict=True):
+        outside = ~np.isin(one.steps, ledger.steps, assume_unique=True)
+        count += int((outside & ~sampling.keeps(one.steps)).sum())
     return count
 
 
-def skipped_time(run: Run, world: AlignedSteps) -> tuple[int, int, int]:
+def skipped_time(run: Run, aligned: AlignedSteps) -> tuple[int, int, int]:
     """Return what sampling leaves out of a generation's ledger, nanoseconds.
 
     Steps that are not in the ledger, and validation and checkpoints before the last one that is."""
-    if sampling_of(run) is None or not len(world.steps):
+    if sampling_of(run) is None or not len(aligned.steps):
         return 0, 0, 0
-    ended = world.cells.per_step(_reduced_first)
-    known = (ended[1:] != NULL) & (ended[:-1] != NULL) & ~world.session_start[1:]
-    at = np.flatnonzero((np.diff(world.steps) > 1) & known)
+    ended = aligned.cells.per_step(_reduced_first)
+    known = (ended[1:] != NULL) & (ended[:-1] != NULL) & ~aligned.session_start[1:]
+    at = np.flatnonzero((np.diff(aligned.steps) > 1) & known)
     begin, end = ended[at], ended[at + 1]
-    between = [_within(world, kind, begin, end) for kind in _PAUSES]
-    steps = int((end - begin).sum()) - sum(between) + _after_last_step(run, world, int(ended[-1]))
+    between = [_within(aligned, kind, begin, end) for kind in _PAUSES]
+    steps = int((end - begin).sum()) - sum(between) + _after_last_step(run, aligned, int(ended[-1]))
     return steps, between[0], between[1]
 
 
@@ -100,28 +100,28 @@ def _reduced_first(block: Block) -> Ints:
     return earliest(block["reduced"])
 
 
-def _after_last_step(run: Run, world: AlignedSteps, last: int) -> int:
+def _after_last_step(run: Run, aligned: AlignedSteps, last: int) -> int:
     """Return the nanoseconds of steps after the last recorded one, on the first rank's clock."""
     table = run.intervals
-    own = pc.and_(pc.equal(table["kind"], SKIPPED), pc.equal(table["rank"], world.ranks[0]))
-    own = pc.and_(own, pc.equal(table["generation"], world.generation))
-    table = table.filter(pc.and_(own, pc.greater(table["step"], int(world.steps[-1]) + 1)))
+    own = pc.and_(pc.equal(table["kind"], SKIPPED), pc.equal(table["rank"], aligned.ranks[0]))
+    own = pc.and_(own, pc.equal(table["generation"], aligned.generation))
+    table = table.filter(pc.and_(own, pc.greater(table["step"], int(aligned.steps[-1]) + 1)))
     end = pc.max(table["end"]).as_py()
     if end is None or last == NULL or end <= last:
         return 0
     stretch = np.array([last]), np.array([end])
-    return int(end - last - sum(_within(world, kind, *stretch) for kind in _PAUSES))
+    return int(end - last - sum(_within(aligned, kind, *stretch) for kind in _PAUSES))
 
 
-def _within(world: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:
+def _within(aligned: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:
     """Return the time in intervals of a kind within some periods, of the rank that spent most."""
-    own = world.intervals.kind == kind
-    low, high = world.intervals.begin[own], world.intervals.end[own]
+    own = aligned.intervals.kind == kind
+    low, high = aligned.intervals.begin[own], aligned.intervals.end[own]
     at = np.searchsorted(begin, low, side="right") - 1
     inside = (at >= 0) & (len(begin) > 0)
     clipped = np.maximum(np.minimum(high, end[at]) - low, 0) if len(begin) else np.zeros(0)
-    spent = np.zeros(len(world.ranks), np.int64)
-    np.add.at(spent, world.intervals.rank_index[own][inside], clipped[inside].astype(np.int64))
+    spent = np.zeros(len(aligned.ranks), np.int64)
+    np.add.at(spent, aligned.intervals.rank_index[own][inside], clipped[inside].astype(np.int64))
     return int(spent.max(initial=0))
 
 

@@ -17,7 +17,7 @@ from stallscope.arrays.stats import Mean
 
 from ..network.communication import MeasuredAllreduce, fit_communication
 from .projection import model_of_interval
-from .published import CURVES, Curve
+from .published import CURVES, PublishedCurve
 
 # Curves have ratios only: one rank's step is the unit.
 _ALONE_MS = 1_000.0
@@ -29,7 +29,7 @@ _FURTHEST = 8.0
 class HeldOut:
     """A published size and its projection from smaller ones; efficiencies are fractions."""
 
-    curve: Curve
+    curve: PublishedCurve
     #: The sizes that the model was fitted to, including one rank.
     sizes: tuple[int, ...]
     ranks: int
@@ -98,7 +98,7 @@ def track_record(sizes_on_several: int, doublings: int) -> TrackRecord | None:
     return TrackRecord(found) if found else None
 
 
-def _of_curve(curve: Curve) -> Iterator[HeldOut]:
+def _of_curve(curve: PublishedCurve) -> Iterator[HeldOut]:
     efficiency = dict(zip(curve.processes, curve.efficiency, strict=True))
     # A projection needs one rank and a size on several.
     for count in range(2, len(curve.processes)) if 1 in efficiency else ():

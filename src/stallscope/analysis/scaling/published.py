@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Curve:
+class PublishedCurve:
     """A published series: per number of processes a rate, or only an efficiency."""
 
     name: str
@@ -36,15 +36,17 @@ _CALTECH = f"{_RUNNER}: Caltech101 on GPUs, images/s of the whole job"
 _MNIST = f"{_RUNNER}: MNIST on CPUs, seconds for the same work"
 _SIZES = (1, 8, 16, 32)
 
-CURVES: tuple[Curve, ...] = (
-    Curve("Inception V3, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.90,)),
-    Curve("ResNet-101, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.90,)),
-    Curve("VGG-16, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.68,)),
-    Curve("VGG-16, HorovodRunner", _CALTECH, "samples/s", _SIZES, (24.6, 96.5, 110.6, 145.5)),
-    Curve(
+CURVES: tuple[PublishedCurve, ...] = (
+    PublishedCurve("Inception V3, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.90,)),
+    PublishedCurve("ResNet-101, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.90,)),
+    PublishedCurve("VGG-16, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.68,)),
+    PublishedCurve(
+        "VGG-16, HorovodRunner", _CALTECH, "samples/s", _SIZES, (24.6, 96.5, 110.6, 145.5)
+    ),
+    PublishedCurve(
         "Inception V3, HorovodRunner", _CALTECH, "samples/s", _SIZES, (21.5, 137.3, 217.0, 337.3)
     ),
-    Curve(
+    PublishedCurve(
         "MNIST, HorovodRunner",
         _MNIST,
         "seconds",

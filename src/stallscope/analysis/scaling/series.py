@@ -29,7 +29,7 @@ _SIGNIFICANT = 0.05
 # Rounding changes the number of steps per epoch of one data set by no more than this.
 _SAME_STEPS = 1.5
 
-Kind = Literal["weak", "strong"]
+ScalingKind = Literal["weak", "strong"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ScalingSeries:
     """
 
     name: str
-    kind: Kind
+    kind: ScalingKind
     synthetic: bool
     #: Whether the data is synthetic, as far as runs recorded it; runs of one job agree.
     data_known: bool
@@ -160,14 +160,14 @@ def _series(runs: Sequence[Pace], unit: Unit, by: str | None) -> ScalingSeries:
     )
 
 
-def _kind(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> Kind:
+def _kind(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> ScalingKind:
     """Return ``weak`` or ``strong`` scaling, by the work of a rank per step."""
     if unit == "samples" and all(run.samples_per_step for run in runs):
         return "weak" if alike(points[0].work, points[-1].work) else "strong"
     return "weak" if unit == "steps" else "strong"
 
 
-def _shares_no_batch(runs: Sequence[Pace], kind: Kind) -> bool:
+def _shares_no_batch(runs: Sequence[Pace], kind: ScalingKind) -> bool:
     """Whether both the batch per rank and the global batch differ between the runs."""
     works = [(run.size, run.samples_per_step) for run in runs]
     totals = [size * work for size, work in works if work is not None]

@@ -41,7 +41,7 @@ def corrected_by_links(run: Run, logs: Sequence[Log]) -> Callable[[Clocks], Cloc
 
     Args:
         run: the run.
-        logs: the last log of each of the world's ranks.
+        logs: the last log of each of the generation's ranks.
     """
     found = links(run)
     if not found:

@@ -10,7 +10,7 @@ from stallscope.formatting.frames import in_frame
 from stallscope.formatting.lists import capitalised, joined, listed
 from stallscope.run import Event, Log, Run
 
-from .positions import Position
+from .positions import OverduePosition
 from .processes import has_gone
 
 # What one rank and several ranks do in a stage.
@@ -34,11 +34,11 @@ def evidence(
     run: Run,
     seconds: float,
     step: int,
-    missing: Sequence[Position],
+    missing: Sequence[OverduePosition],
     silent: Sequence[Log],
     undescribed: Sequence[Log],
-    waiting: Sequence[Position],
-    seen: Sequence[Position],
+    waiting: Sequence[OverduePosition],
+    seen: Sequence[OverduePosition],
 ) -> Iterator[str]:
     """Yield the sentences about a job that hangs.
 
@@ -111,9 +111,9 @@ def _collective_stalls(run: Run) -> list[Event]:
     return [event for event in run.events if event.kind == "collective_stall"]
 
 
-def _positions(ranks: Sequence[Position], others_wait: bool) -> Iterator[str]:
+def _positions(ranks: Sequence[OverduePosition], others_wait: bool) -> Iterator[str]:
     """Yield a sentence for all ranks that are at the same place."""
-    groups: dict[tuple[object, ...], list[Position]] = {}
+    groups: dict[tuple[object, ...], list[OverduePosition]] = {}
     for rank in sorted(ranks, key=lambda rank: rank.log.rank):
         place = (rank.pause or rank.stage, rank.waits_in, rank.users_frame, _debugged(rank.stack))
         groups.setdefault(place, []).append(rank)
@@ -130,12 +130,12 @@ def _positions(ranks: Sequence[Position], others_wait: bool) -> Iterator[str]:
             yield f"{subject} {_doing(first, several)}{in_frame(first.users_frame)}."
 
 
-def _subject(ranks: Sequence[Position]) -> str:
+def _subject(ranks: Sequence[OverduePosition]) -> str:
     names = capitalised(listed("rank", [rank.log.rank for rank in ranks]))
     return f"{names} on {joined(list(dict.fromkeys(rank.log.host for rank in ranks)))}"
 
 
-def _doing(rank: Position, several: bool) -> str:
+def _doing(rank: OverduePosition, several: bool) -> str:
     if rank.pause:
         return f"run their {rank.pause}" if several else f"runs its {rank.pause}"
     if rank.collective is not None and not rank.waits_in_reduction:
@@ -156,13 +156,13 @@ def _have_not_reported(logs: Sequence[Log]) -> str:
     return f"{capitalised(names)} have not reported where they are."
 
 
-def _waiting(ranks: Sequence[Position]) -> Iterator[str]:
+def _waiting(ranks: Sequence[OverduePosition]) -> Iterator[str]:
     if ranks:
         names = capitalised(listed("rank", sorted(rank.log.rank for rank in ranks)))
         yield f"{names} {_doing(ranks[0], len(ranks) > 1)}."
 
 
-def _all_wait(run: Run, waiting: Sequence[Position]) -> str:
+def _all_wait(run: Run, waiting: Sequence[OverduePosition]) -> str:
     """Say that all ranks with a log wait at one place, and what that means."""
     first = waiting[0]
     if run.missing_ranks:

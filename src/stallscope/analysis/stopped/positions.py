@@ -21,7 +21,7 @@ _PAUSES = ("validation", "checkpoint")
 
 
 @dataclass(frozen=True)
-class Position:
+class OverduePosition:
     """The position of one rank whose step is overdue."""
 
     log: Log
@@ -43,7 +43,7 @@ class Position:
     other_threads: tuple[tuple[Frame, ...], ...]
 
     @classmethod
-    def of(cls, log: Log) -> Position | None:
+    def of(cls, log: Log) -> OverduePosition | None:
         """Read the position; None if no step is overdue, or if the log's facts are damaged."""
         fact = log.facts.get("in_flight")
         if log.ended or not isinstance(fact, Mapping):
@@ -119,8 +119,8 @@ class Position:
 
 
 def missing_and_waiting(
-    seen: Sequence[Position],
-) -> tuple[list[Position], list[Position]]:
+    seen: Sequence[OverduePosition],
+) -> tuple[list[OverduePosition], list[OverduePosition]]:
     """Return the ranks that have not arrived, and those that wait for them.
 
     A collective needs all ranks: those that wait in the one with the most ranks wait for those that
@@ -138,7 +138,7 @@ def missing_and_waiting(
     return [*behind, *elsewhere], [rank for rank in waiting if rank.waits_in == main]
 
 
-def _largest_group(waiting: Sequence[Position]) -> Place | None:
+def _largest_group(waiting: Sequence[OverduePosition]) -> Place | None:
     """Return the place where most ranks wait; of as many, the reduction, which comes later."""
     groups = Counter(rank.waits_in for rank in waiting)
     return max(groups, key=lambda place: (groups[place], place == OF_STEP))

@@ -22,7 +22,7 @@ from stallscope.run import Log, Run
 
 from ..gains.bottleneck import Bottleneck
 from .evidence import evidence, exits_of, has_stopped, stalled_ranks
-from .positions import Position, missing_and_waiting
+from .positions import OverduePosition, missing_and_waiting
 from .processes import has_gone
 
 # Before the usual time of a step is known, steps are traced and compiled.
@@ -74,7 +74,7 @@ class Stopped:
 def find_stopped(run: Run) -> Stopped | None:
     """Return how a run hangs; None if it makes progress, has ended, or was not seen waiting."""
     logs = list(run.last_logs.values())
-    seen = [rank for rank in map(Position.of, logs) if rank is not None]
+    seen = [rank for rank in map(OverduePosition.of, logs) if rank is not None]
     if not seen:
         return _died(run, logs)
     missing, waiting = missing_and_waiting(seen)
@@ -136,7 +136,7 @@ def _died(run: Run, logs: Sequence[Log]) -> Stopped | None:
 
 
 def _next_step(run: Run) -> int:
-    """Return the step after the last one that any rank of the last world recorded."""
+    """Return the step after the last one that any rank of the last generation recorded."""
     last = max(log.generation for log in run.logs)
     return 1 + max(by_parts(run.steps, _last_step, last), default=-1)
 
@@ -176,13 +176,13 @@ def _advice(stopped: Stopped) -> str:
     )
 
 
-def _undescribed(logs: Sequence[Log], seen: Sequence[Position]) -> list[Log]:
+def _undescribed(logs: Sequence[Log], seen: Sequence[OverduePosition]) -> list[Log]:
     """Return the logs that describe no step while other ranks wait."""
     described = {rank.log.rank for rank in seen}
     return [log for log in logs if log.rank not in described]
 
 
-def _goes_on(log: Log, seen: Sequence[Position]) -> bool:
+def _goes_on(log: Log, seen: Sequence[OverduePosition]) -> bool:
     """Whether a rank has just gone on, so that the others are about to: they write at other moments.
 
     The rank may have ended since.
@@ -196,7 +196,7 @@ def _goes_on(log: Log, seen: Sequence[Position]) -> bool:
     return later and last_seen_ns - at_ns < int(_SILENT_S * 1e9)
 
 
-def _have_had_time(seen: Sequence[Position]) -> bool:
+def _have_had_time(seen: Sequence[OverduePosition]) -> bool:
     """Whether the other ranks would have described their step by now, such as a checkpoint."""
     return any(
         rank.usual_ns is not None and rank.seconds >= overdue_ns(rank.usual_ns) / 1e9 + _DESCRIBED_S
@@ -205,7 +205,7 @@ def _have_had_time(seen: Sequence[Position]) -> bool:
 
 
 def _is_a_stop(
-    seen: Sequence[Position], missing: Sequence[Position], silent: Sequence[Log]
+    seen: Sequence[OverduePosition], missing: Sequence[OverduePosition], silent: Sequence[Log]
 ) -> bool:
     """Whether it is more than the start of training, a validation or a checkpoint."""
     seconds = max(rank.seconds for rank in seen)
@@ -219,12 +219,12 @@ def _is_a_stop(
     return any(rank.waits_in_reduction for rank in seen) or all(map(_stands_still, holding))
 
 
-def _stands_still(rank: Position) -> bool:
+def _stands_still(rank: OverduePosition) -> bool:
     """Whether a rank is within a step, or has stayed long at one place between two steps."""
     return not rank.is_between_steps or (rank.still_seconds or 0.0) >= _STILL_S
 
 
-def _of_position(rank: Position) -> StoppedRank:
+def _of_position(rank: OverduePosition) -> StoppedRank:
     stage = rank.stage
     if rank.waits_in is not None:
         stage = "allreduce" if rank.waits_in_reduction else "collective"
@@ -233,7 +233,7 @@ def _of_position(rank: Position) -> StoppedRank:
     )
 
 
-def _of_named(rank: Position) -> StoppedRank:
+def _of_named(rank: OverduePosition) -> StoppedRank:
     # The log's stage is that of a rank that waits, which this one only seems to do.
     return replace(_of_position(rank), stage=None, pause=None)
 

@@ -36,7 +36,7 @@ _FEW_LATE_STEPS = 0.25
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundStragglers:
     """All stragglers of a run, the most expensive first."""
 
     stragglers: tuple[Straggler, ...]
@@ -52,7 +52,7 @@ class Found:
 
 def find_stragglers(
     ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float = 0.0
-) -> Found:
+) -> FoundStragglers:
     """Test for stragglers of every kind.
 
     Args:
@@ -84,7 +84,7 @@ def find_stragglers(
         found, late, named_late = _late(*both, healthy, cells, bursting, hosts, test.tau)
         stragglers += found
     too_few = test.too_few_steps and (host_test is None or host_test.too_few_steps)
-    return Found(
+    return FoundStragglers(
         tuple(sorted(stragglers, key=lambda one: one.cost_ms.value, reverse=True)),
         tuple(faulty),
         tuple(healthy),
@@ -171,12 +171,12 @@ def _excess(
     The excess over their peers' stages is given for the measured steps.
     """
     own = np.array(ranks, np.int64), np.array(peers, np.int64)
-    there, excess = ledger.cells.gathered(_beside_peers, *own)
+    there, excess = ledger.cells.gathered(_excess_over_peers, *own)
     there = there if there.any() else ~there
     return there, {stage: one[there] for stage, one in zip(STAGES, excess, strict=True)}
 
 
-def _beside_peers(block: Block, ranks: Ints, peers: Ints) -> tuple[Bools, Floats]:
+def _excess_over_peers(block: Block, ranks: Ints, peers: Ints) -> tuple[Bools, Floats]:
     """Kernel: whether most of the ranks measured a step, and their excess: stages × steps."""
     means = [[block.of(stage, own).mean(axis=1) for stage in STAGES] for own in (ranks, peers)]
     there = block.of("measured", ranks).mean(axis=1) > 0.5

@@ -19,7 +19,7 @@ from stallscope.arrays.types import Floats, Ints
 from ..ledger.ledger import STAGES, Ledger
 from .replay import Replay, without_lateness
 from .straggler import Straggler
-from .stragglers import Found
+from .stragglers import FoundStragglers
 
 # A smaller part of the step is not reported: two runs of one job differ by as much.
 _WORTH = 0.005
@@ -43,7 +43,7 @@ class Variation:
 
 
 def variation(
-    ledger: Ledger, baseline: Ledger | None, found: Found, fixed: Replay
+    ledger: Ledger, baseline: Ledger | None, found: FoundStragglers, fixed: Replay
 ) -> Variation | None:
     """Estimate the imbalance beyond the baseline's that named ranks do not explain; None if it is small.
 
@@ -100,7 +100,7 @@ def _reference_arrives(ledger: Ledger) -> float:
     return float((ledger.last - ledger.imbalance).mean())
 
 
-def _varying_stage(ledger: Ledger, baseline: Ledger | None, found: Found) -> str:
+def _varying_stage(ledger: Ledger, baseline: Ledger | None, found: FoundStragglers) -> str:
     """Return the stage in which the last healthy rank exceeds the reference rank most."""
     last = np.where(np.isin(ledger.critical, found.slow), ledger.second, ledger.critical)
     excess = {}
@@ -111,7 +111,7 @@ def _varying_stage(ledger: Ledger, baseline: Ledger | None, found: Found) -> str
     return max(excess, key=lambda name: excess[name])
 
 
-def _longer(ledger: Ledger, baseline: Ledger | None, found: Found) -> tuple[Mean, float]:
+def _longer(ledger: Ledger, baseline: Ledger | None, found: FoundStragglers) -> tuple[Mean, float]:
     """Estimate how much longer the long cells are, and the share of steps that have one.
 
     If a share q of all cells takes d longer, the mean grows by q·d and the variance between ranks by

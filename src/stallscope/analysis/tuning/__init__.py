@@ -2,15 +2,15 @@
 
 from .during import Tried
 from .timelines import TimelineAdvice
-from .tune import AutotuneFile, Compared, TimelineFile, Tuned, Tuning, tune
+from .tune import AutotuneFile, TimelineFile, Tuned, Tuning, UntunedRun, tune
 
 __all__ = [
     "AutotuneFile",
-    "Compared",
     "TimelineAdvice",
     "TimelineFile",
     "Tried",
     "Tuned",
     "Tuning",
+    "UntunedRun",
     "tune",
 ]

@@ -40,7 +40,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Rounds:
+class TuningRounds:
     """The length of the tuner's rounds, in steps."""
 
     #: Steps of a round; a round may have one more.
@@ -48,7 +48,7 @@ class Rounds:
     warm_ups: int
 
     @classmethod
-    def of(cls, settings: Mapping[str, str]) -> Rounds:
+    def of(cls, settings: Mapping[str, str]) -> TuningRounds:
         per_sample = _whole(settings.get("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"), _STEPS_PER_SAMPLE)
         warm_ups = _whole(settings.get("HOROVOD_AUTOTUNE_WARMUP_SAMPLES"), _WARM_UPS)
         return cls(_SAMPLES * max(1, per_sample), warm_ups)
@@ -64,7 +64,7 @@ class Rounds:
 
 
 def steps_of(
-    log: AutotuneLog, rounds: Rounds, analysis: Analysis
+    log: AutotuneLog, rounds: TuningRounds, analysis: Analysis
 ) -> tuple[tuple[Tried, ...], Mean | None]:
     """Return every line of the log with its steps, and milliseconds per step with the final setting.
 
@@ -82,7 +82,7 @@ def steps_of(
 
 
 def _steady(analysis: Analysis) -> tuple[Ints, Ints]:
-    """Return the steady steps, counted from the first of the last world, and their times."""
+    """Return the steady steps, counted from the first of the last generation, and their times."""
     ledger = analysis.steady
     if ledger is None:
         none = np.zeros(0, np.int64)

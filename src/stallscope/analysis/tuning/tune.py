@@ -15,7 +15,7 @@ from ..gains.baseline import match_baseline
 from ..network.tensors import Tensors
 from ..result import Analysis
 from ..settings.setup import Setup
-from .during import Rounds, Tried, steps_of
+from .during import Tried, TuningRounds, steps_of
 from .timelines import TimelineAdvice, timeline_says
 
 _ON = "HOROVOD_AUTOTUNE"
@@ -37,7 +37,7 @@ class TimelineFile:
 
 
 @dataclass(frozen=True)
-class Compared:
+class UntunedRun:
     """A run of the same job without the autotuner."""
 
     analysis: Analysis
@@ -67,7 +67,7 @@ class Tuned:
     run: Analysis | None
     tried: tuple[Tried, ...]
     settled_ms: Mean | None
-    compared: tuple[Compared, ...]
+    compared: tuple[UntunedRun, ...]
     #: Why its gain in steps is unknown; empty if it is known.
     insufficient: str
 
@@ -123,7 +123,7 @@ def _tuned(file: AutotuneFile, analyses: Sequence[Analysis], alone: bool) -> Tun
     )
     settled = None
     if run is not None and setup is not None and not log.torn:
-        tried, settled = steps_of(log, Rounds.of(setup.settings), run)
+        tried, settled = steps_of(log, TuningRounds.of(setup.settings), run)
     compared = () if run is None or settled is None else _compared(run, settled, analyses)
     return Tuned(
         name=file.name,
@@ -184,7 +184,7 @@ def _idle(setup: Setup) -> tuple[str, ...]:
     return _BETWEEN_ACCELERATORS if setup.gpu is False else ()
 
 
-def _compared(run: Analysis, settled: Mean, analyses: Sequence[Analysis]) -> tuple[Compared, ...]:
+def _compared(run: Analysis, settled: Mean, analyses: Sequence[Analysis]) -> tuple[UntunedRun, ...]:
     """Find a run of the same job without the autotuner."""
     found = []
     for other in analyses:
@@ -197,7 +197,7 @@ def _compared(run: Analysis, settled: Mean, analyses: Sequence[Analysis]) -> tup
         low, high = saved.ci95 or (0.0, 0.0)
         ends = (_speedup(own.value, low), _speedup(own.value, high))
         speedup = _speedup(own.value, saved.value)
-        found.append(Compared(other, own, saved, speedup, ends if saved.ci95 else None))
+        found.append(UntunedRun(other, own, saved, speedup, ends if saved.ci95 else None))
     return tuple(found)
 
 
@@ -209,7 +209,7 @@ def _why_not(
     log: AutotuneLog,
     run: Analysis | None,
     settled: Mean | None,
-    compared: Sequence[Compared],
+    compared: Sequence[UntunedRun],
 ) -> str:
     if log.best is None:
         return "nothing was scored yet: its first score comes after some two hundred steps"

@@ -7,7 +7,7 @@ the reference rank. Zoomed in, a cell is one step.
 If there are more ranks than lanes, neighbours share one: ranks of one host, then whole hosts. A cell
 that no rank of its lane has measured is NaN, never zero.
 
-The worlds of a run follow each other, and no cell has steps of two of them. A rank number that moves to
+A run's generations follow each other, and no cell has steps of two of them. A rank number that moves to
 another host has another lane there.
 """
 
@@ -23,11 +23,11 @@ import numpy.typing as npt
 from stallscope.arrays.stats import robust_sd
 from stallscope.arrays.types import Ints
 
+from ..generation_summary import GenerationLedger
 from ..ledger.ledger import GAPS, Ledger
-from ..worlds import WorldLedger
 from .lane_sums import LANE_STAGES, Floats32, LaneSums
 
-__all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "View"]
+__all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "LanesView"]
 
 #: Time between steps: time without records, then as in the ledger.
 BETWEEN = ("pause", *GAPS)
@@ -54,17 +54,17 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class View:
+class LanesView:
     """Lanes × cells of a part of a run; milliseconds, NaN if no rank of a lane measured them."""
 
     steps_per_cell: int
-    #: Per cell, the positions of its first and last step, and of its world.
+    #: Per cell, the positions of its first and last step, and of its generation.
     first_step: Ints
     last_step: Ints
-    world: Ints
+    generation: Ints
     #: L + 1 rows: lane i has those from ``edges[i]`` up to ``edges[i + 1]``.
     edges: Ints
-    #: Lanes × worlds of the run: the ranks of a world in a lane.
+    #: Lanes × generations of the run: the ranks of a generation in a lane.
     members: Ints
     #: 4 × lanes × cells, in the order of LANE_STAGES.
     stages: Floats32
@@ -80,22 +80,22 @@ class View:
 
 
 class Lanes:
-    """The worlds of a run on one axis of time from the first step's start, at every zoom.
+    """The generations of a run on one axis of time from the first step's start, at every zoom.
 
     Args:
-        worlds: at least one, in the order in which they began.
+        generations: at least one, in the order in which they began.
         longest_pause: nanoseconds; sessions that are further apart, or overlap, were recorded on
             unrelated clocks, and follow each other without a gap.
     """
 
-    def __init__(self, worlds: Sequence[WorldLedger], longest_pause: int) -> None:
-        self.worlds = tuple(worlds)
-        places = _places(worlds)
+    def __init__(self, generations: Sequence[GenerationLedger], longest_pause: int) -> None:
+        self.generations = tuple(generations)
+        places = _places(generations)
         #: Per row, its host and its rank: ranks of one host are neighbours.
         self.hosts = tuple(host for host, _ in places)
         self.ranks = tuple(rank for _, rank in places)
-        #: The position of each world's first step, and the number of all steps.
-        self.starts = np.cumsum([0, *(len(world.ledger) for world in worlds)])
+        #: The position of each generation's first step, and the number of all steps.
+        self.starts = np.cumsum([0, *(len(one.ledger) for one in generations)])
         #: Of every step.
         self.steps = self.of_steps(lambda ledger: ledger.steps)
         self.epochs = self.of_steps(lambda ledger: ledger.epochs)
@@ -103,12 +103,12 @@ class Lanes:
         self._gaps = self.of_steps(lambda ledger: ledger.gaps)
         #: Per step, nanoseconds: the start of the gap before it, its own start, and its end.
         self.gap_begin, self.begin, self.end = _axis(
-            _on_one_clock(worlds), self._total, self._gaps, longest_pause
+            _on_one_clock(generations), self._total, self._gaps, longest_pause
         )
         #: Cells that are later than this are marked, ms.
-        self.late_from = _late_from([world.ledger for world in worlds])
+        self.late_from = _late_from([one.ledger for one in generations])
         self._groupings = _groupings(self.hosts)
-        self._parts = [_Part(world, places, self._groupings) for world in worlds]
+        self._parts = [_Part(one, places, self._groupings) for one in generations]
         self._pause = np.zeros(len(self), np.int64)
         self._pause[1:] = self.gap_begin[1:] - self.end[:-1]
         self._with_gap = np.flatnonzero(self.begin - self.gap_begin + self._pause > 0)
@@ -128,25 +128,25 @@ class Lanes:
 
     def of_steps(self, values: Callable[[Ledger], Ints]) -> Ints:
         """Return values of the ledgers' steps for all steps of the run."""
-        return np.concatenate([values(world.ledger) for world in self.worlds])
+        return np.concatenate([values(one.ledger) for one in self.generations])
 
-    def world_at(self, positions: Ints) -> Ints:
-        """Return the positions of the worlds of these steps."""
+    def generation_at(self, positions: Ints) -> Ints:
+        """Return the positions of the generations of these steps."""
         return np.searchsorted(self.starts, positions, "right") - 1
 
-    def row_of(self, rank: int, world: int | None = None) -> int | None:
+    def row_of(self, rank: int, generation: int | None = None) -> int | None:
         """Return the row of a rank; None if it is not there.
 
         Args:
             rank: its number.
-            world: the position of its world, by default the last one that has it.
+            generation: the position of its generation, by default the last one that has it.
         """
-        among = reversed(self._parts) if world is None else [self._parts[world]]
+        among = reversed(self._parts) if generation is None else [self._parts[generation]]
         return next((row for part in among if (row := part.row_of(rank)) is not None), None)
 
-    def rows_of(self, world: int) -> Ints:
-        """Return the rows of a world's ranks, in the order of its ledger."""
-        return self._parts[world].row_of_position
+    def rows_of(self, generation: int) -> Ints:
+        """Return the rows of a generation's ranks, in the order of its ledger."""
+        return self._parts[generation].row_of_position
 
     def last_rows(self, positions: Ints) -> Ints:
         """Return the rows of the ranks that were last in these steps."""
@@ -170,7 +170,7 @@ class Lanes:
 
     def view(
         self, begin: int, end: int, rows: tuple[int, int], most_lanes: int, most_cells: int
-    ) -> View:
+    ) -> LanesView:
         """Return the lanes between two times for some rows.
 
         Args:
@@ -178,25 +178,25 @@ class Lanes:
             end: nanoseconds, after ``begin``.
             rows: the first one and the one after the last.
             most_lanes: the largest number of lanes for these rows.
-            most_cells: the largest number of cells along the axis; one more per world if cells are cut.
+            most_cells: the largest number of cells along the axis; one more for each
+                generation if cells are cut.
         """
         edges = self._edges(rows, most_lanes)
         parts, per_cell = self._cells(begin, end, most_cells)
-        found = [self._parts[world].cells(edges, steps, per_cell) for world, steps in parts]
+        found = [self._parts[at].cells(edges, steps, per_cell) for at, steps in parts]
         values = _joined([one.values for one in found], axis=2)
         first_steps = [
-            self.starts[world] + np.arange(steps.start, steps.stop, per_cell)
-            for world, steps in parts
+            self.starts[at] + np.arange(steps.start, steps.stop, per_cell) for at, steps in parts
         ]
         last_steps = [
-            np.minimum(first + per_cell, self.starts[world] + steps.stop) - 1
-            for first, (world, steps) in zip(first_steps, parts, strict=True)
+            np.minimum(first + per_cell, self.starts[at] + steps.stop) - 1
+            for first, (at, steps) in zip(first_steps, parts, strict=True)
         ]
-        return View(
+        return LanesView(
             steps_per_cell=per_cell,
             first_step=_joined(first_steps),
             last_step=_joined(last_steps),
-            world=np.repeat([world for world, _ in parts], [len(first) for first in first_steps]),
+            generation=np.repeat([at for at, _ in parts], [len(first) for first in first_steps]),
             edges=edges,
             members=np.stack([part.members(edges) for part in self._parts], axis=1),
             stages=values[:4],
@@ -233,40 +233,40 @@ class Lanes:
         return np.append(starts, len(self.ranks))[low : high + 1]
 
     def _cells(self, begin: int, end: int, most: int) -> tuple[list[tuple[int, slice]], int]:
-        """Return steps in whole cells (a world's last may be shorter), and the steps per cell.
+        """Return steps in whole cells (a generation's last may be shorter), and the steps per cell.
 
-        The steps of each world in view are counted from its first one.
+        The steps of each generation in view are counted from its first one.
         """
         first = self.at(begin)
         after = max(int(np.searchsorted(self.gap_begin, end, "left")), first + 1)
-        low, high = self.world_at(np.array([first, after - 1])).tolist()
-        worlds = range(low, high + 1)
-        lows = np.maximum(first - self.starts[worlds], 0)
-        sizes = np.diff(self.starts)[worlds]
-        highs = np.minimum(after - self.starts[worlds], sizes)
+        low, high = self.generation_at(np.array([first, after - 1])).tolist()
+        generations = range(low, high + 1)
+        lows = np.maximum(first - self.starts[generations], 0)
+        sizes = np.diff(self.starts)[generations]
+        highs = np.minimum(after - self.starts[generations], sizes)
         per_cell = 1
-        while (-((lows - highs) // per_cell)).sum() > max(most, len(worlds)):
+        while (-((lows - highs) // per_cell)).sum() > max(most, len(generations)):
             per_cell *= 2
         lows -= lows % per_cell
         highs = np.minimum(-(-highs // per_cell) * per_cell, sizes)
         return [
-            (world, slice(int(low), int(high)))
-            for world, low, high in zip(worlds, lows, highs, strict=True)
+            (generation, slice(int(low), int(high)))
+            for generation, low, high in zip(generations, lows, highs, strict=True)
         ], per_cell
 
     def _picked(self, positions: Ints, values: Callable[[_Part, Ints], Ints]) -> Ints:
-        """Return values of some steps from their worlds, which get the steps' positions in them."""
+        """Return values of some steps from their generations, which get the steps' positions in them."""
         found = np.zeros(len(positions), np.int64)
-        worlds = self.world_at(positions)
-        for world in np.unique(worlds):
-            own = worlds == world
-            found[own] = values(self._parts[world], positions[own] - self.starts[world])
+        generations = self.generation_at(positions)
+        for generation in np.unique(generations):
+            own = generations == generation
+            found[own] = values(self._parts[generation], positions[own] - self.starts[generation])
         return found
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """Cells of one world: 5 × lanes × cells, lanes × cells, and per cell; see View."""
+    """Cells of one generation: 5 × lanes × cells, lanes × cells, and per cell; see LanesView."""
 
     values: Floats32
     latest: Floats32
@@ -277,24 +277,29 @@ class _Cells:
 
 
 class _Part:
-    """One world of the lanes: it has some of the rows."""
+    """One generation of the lanes: it has some of the rows."""
 
     def __init__(
-        self, world: WorldLedger, places: Sequence[tuple[str, int]], groupings: Sequence[Ints]
+        self,
+        generation: GenerationLedger,
+        places: Sequence[tuple[str, int]],
+        groupings: Sequence[Ints],
     ) -> None:
-        self.ledger = world.ledger
+        self.ledger = generation.ledger
         row_of = {place: row for row, place in enumerate(places)}
         #: Per rank of the ledger, its row.
         self.row_of_position = np.array(
-            [row_of[place] for place in zip(world.hosts, world.ledger.ranks, strict=True)]
+            [row_of[place] for place in zip(generation.hosts, generation.ledger.ranks, strict=True)]
         )
         positions = np.argsort(self.row_of_position)
         #: Its rows in ascending order.
         self._rows = self.row_of_position[positions]
-        self.sums = LaneSums(world.ledger, positions, [self._own(starts) for starts in groupings])
+        self.sums = LaneSums(
+            generation.ledger, positions, [self._own(starts) for starts in groupings]
+        )
 
     def row_of(self, rank: int) -> int | None:
-        """Return the row of a rank; None if it is not in the world."""
+        """Return the row of a rank; None if it is not in the generation."""
         ranks = self.ledger.ranks
         return int(self.row_of_position[ranks.index(rank)]) if rank in ranks else None
 
@@ -350,27 +355,27 @@ class _Part:
 
 
 def _joined(arrays: Sequence[npt.NDArray[T]], axis: int = 0) -> npt.NDArray[T]:
-    """Join arrays of the worlds; a single one is not copied."""
+    """Join arrays of the generations; a single one is not copied."""
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
 
 
-def _places(worlds: Sequence[WorldLedger]) -> list[tuple[str, int]]:
-    """Return hosts and ranks of all worlds by host, hosts in the order in which they appear."""
+def _places(generations: Sequence[GenerationLedger]) -> list[tuple[str, int]]:
+    """Return the hosts and ranks of all generations by host, hosts in order of appearance."""
     places = {
-        place for world in worlds for place in zip(world.hosts, world.ledger.ranks, strict=True)
+        place for one in generations for place in zip(one.hosts, one.ledger.ranks, strict=True)
     }
-    hosts = dict.fromkeys(host for world in worlds for host in world.hosts)
+    hosts = dict.fromkeys(host for one in generations for host in one.hosts)
     number = {host: index for index, host in enumerate(hosts)}
     return sorted(places, key=lambda place: (number[place[0]], place[1]))
 
 
-def _on_one_clock(worlds: Sequence[WorldLedger]) -> Ints:
-    """Return when each step was reduced, by wall clock if all worlds have one."""
-    known = all(world.to_wall for world in worlds)
-    # Relative to the first world, so that a single one keeps its clock.
-    shifts = [world.to_wall - worlds[0].to_wall if known else 0 for world in worlds]
+def _on_one_clock(generations: Sequence[GenerationLedger]) -> Ints:
+    """Return when each step was reduced, by wall clock if all generations have one."""
+    known = all(one.to_wall for one in generations)
+    # Relative to the first generation, so that a single one keeps its clock.
+    shifts = [one.to_wall - generations[0].to_wall if known else 0 for one in generations]
     return np.concatenate(
-        [world.ledger.reduced + shift for world, shift in zip(worlds, shifts, strict=True)]
+        [one.ledger.reduced + shift for one, shift in zip(generations, shifts, strict=True)]
     )
 
 

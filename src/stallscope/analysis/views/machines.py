@@ -28,7 +28,7 @@ _LONGEST_DISTANCES = 2.0
 
 
 @dataclass(frozen=True)
-class Quantity:
+class MachineQuantity:
     """One kind of measurement, of all machines and devices together or of one of them."""
 
     #: Its name in the log; without the device's number if it covers several.
@@ -68,7 +68,7 @@ class Quantity:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ValueColumns:
     """Values in columns of equal width; NaN where nothing was measured."""
 
     low: Floats
@@ -87,7 +87,7 @@ class Figures:
     values: int
 
 
-def quantities(run: Run) -> list[Quantity]:
+def quantities(run: Run) -> list[MachineQuantity]:
     """Return the quantities measured, the most useful first: of all machines, then of each."""
     groups: dict[tuple[str, str], list[Series]] = {}
     for series in run.series:
@@ -96,16 +96,16 @@ def quantities(run: Run) -> list[Quantity]:
     together, alone = [], []
     for (name, unit), own in ordered:
         if len(own) == 1:
-            together.append(Quantity(own[0].name, unit, tuple(own), False))
+            together.append(MachineQuantity(own[0].name, unit, tuple(own), False))
         else:
-            together.append(Quantity(name, unit, tuple(own), True))
-            alone += [Quantity(series.name, unit, (series,), False) for series in own]
+            together.append(MachineQuantity(name, unit, tuple(own), True))
+            alone += [MachineQuantity(series.name, unit, (series,), False) for series in own]
     return [*together, *alone]
 
 
 def over(
     times: Sequence[Ints], values: Sequence[Floats], begin: int, end: int, columns: int
-) -> Columns:
+) -> ValueColumns:
     """Bin series into columns of equal width, for one chart.
 
     A column has the minimum, the mean and the maximum of its values, or the value that covers its time.
@@ -130,7 +130,7 @@ def over(
         members += known
     there = members > 0
     none = np.full(columns, np.nan)
-    return Columns(
+    return ValueColumns(
         np.where(there, low, none),
         np.divide(total, members, out=none.copy(), where=there),
         np.where(there, high, none),
@@ -152,7 +152,7 @@ def figures_of(values: Floats) -> Figures:
     return Figures(float(values.mean()), float(values.min()), float(values.max()), len(values))
 
 
-def _columns(at: Ints, value: Floats, edges: Ints) -> Columns:
+def _columns(at: Ints, value: Floats, edges: Ints) -> ValueColumns:
     bounds = np.searchsorted(at, edges, "right")
     counts = np.diff(bounds)
     low, mean, high = (np.full(len(counts), np.nan) for _ in range(3))
@@ -168,7 +168,7 @@ def _columns(at: Ints, value: Floats, edges: Ints) -> Columns:
     near = at[following] - edges[1:][empty] < reach
     for array in (low, mean, high):
         array[empty[near]] = value[following[near]]
-    return Columns(low, mean, high)
+    return ValueColumns(low, mean, high)
 
 
 def _worth(name: str, unit: str) -> tuple[int, str, str]:

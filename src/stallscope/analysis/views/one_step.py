@@ -12,9 +12,9 @@ from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.stats import robust_sd
 from stallscope.arrays.types import Ints
 
+from ..generation_summary import GenerationLedger
 from ..ledger.ledger import GAPS, STAGES, Ledger
 from ..result import Analysis
-from ..worlds import WorldLedger
 
 _MS = 1e-6
 # A step is unusual if its last rank is later than chance and its usual lateness explain.
@@ -39,9 +39,9 @@ class RankInStep:
 
 @dataclass(frozen=True)
 class OneStep:
-    """An analysed step of a world; milliseconds unless named otherwise."""
+    """An analysed step of a generation; milliseconds unless named otherwise."""
 
-    #: Position among the steps of all worlds, which follow each other.
+    #: Position among the steps of all generations, which follow each other.
     at: int
     step: int
     generation: int
@@ -86,54 +86,54 @@ class Neighbours:
     next_late: StepOf | None
 
 
-def find_step(analysis: Analysis, step: int, generation: int | None = None) -> OneStep | None:
+def find_step(analysis: Analysis, step: int, number: int | None = None) -> OneStep | None:
     """Find a step by its number; None if it is not in a ledger.
 
     Args:
         analysis: of the run.
         step: its number.
-        generation: one that trained it, by default the last one.
+        number: that of a generation that trained it, by default the last one.
     """
-    worlds = analysis.world_ledgers
-    having = [at for at, world in enumerate(worlds) if (world.ledger.steps == step).any()]
-    chosen = [at for at in having if generation in (None, worlds[at].number)]
+    generations = analysis.generation_ledgers
+    having = [at for at, one in enumerate(generations) if (one.ledger.steps == step).any()]
+    chosen = [at for at in having if number in (None, generations[at].number)]
     if not chosen:
         return None
-    (position,) = np.flatnonzero(worlds[chosen[-1]].ledger.steps == step)[-1:].tolist()
-    trained = tuple(worlds[at].number for at in having)
-    return _at(worlds, chosen[-1], position, trained)
+    (position,) = np.flatnonzero(generations[chosen[-1]].ledger.steps == step)[-1:].tolist()
+    trained = tuple(generations[at].number for at in having)
+    return _at(generations, chosen[-1], position, trained)
 
 
 def neighbours(analysis: Analysis, at: int) -> Neighbours:
-    """Find the steps next to the one at a position among the steps of all worlds."""
-    worlds = analysis.world_ledgers
-    late = late_steps(worlds)
+    """Find the steps next to the one at a position among the steps of all generations."""
+    generations = analysis.generation_ledgers
+    late = late_steps(generations)
     before, after = late[late < at], late[late > at]
     return Neighbours(
-        _step_at(worlds, at - 1),
-        _step_at(worlds, at + 1),
-        _step_at(worlds, int(before[-1])) if len(before) else None,
-        _step_at(worlds, int(after[0])) if len(after) else None,
+        _step_at(generations, at - 1),
+        _step_at(generations, at + 1),
+        _step_at(generations, int(before[-1])) if len(before) else None,
+        _step_at(generations, int(after[0])) if len(after) else None,
     )
 
 
-def late_steps(worlds: Sequence[WorldLedger]) -> Ints:
-    """Find unusual steps among the steady ones, as positions among the steps of all worlds."""
-    starts = np.cumsum([0, *(len(world.ledger) for world in worlds)])
-    found = [start + _late_in(world) for start, world in zip(starts[:-1], worlds, strict=True)]
+def late_steps(generations: Sequence[GenerationLedger]) -> Ints:
+    """Find unusual steps among the steady ones, as positions among the steps of all generations."""
+    starts = np.cumsum([0, *(len(one.ledger) for one in generations)])
+    found = [start + _late_in(one) for start, one in zip(starts[:-1], generations, strict=True)]
     return np.concatenate([np.zeros(0, np.int64), *found])
 
 
-def _step_at(worlds: Sequence[WorldLedger], at: int) -> StepOf | None:
-    for world in worlds:
-        if 0 <= at < len(world.ledger):
-            return StepOf(int(world.ledger.steps[at]), world.number)
-        at -= len(world.ledger)
+def _step_at(generations: Sequence[GenerationLedger], at: int) -> StepOf | None:
+    for generation in generations:
+        if 0 <= at < len(generation.ledger):
+            return StepOf(int(generation.ledger.steps[at]), generation.number)
+        at -= len(generation.ledger)
     return None
 
 
-def _late_in(world: WorldLedger) -> Ints:
-    steady = world.steady
+def _late_in(generation: GenerationLedger) -> Ints:
+    steady = generation.steady
     if steady is None:
         return np.zeros(0, np.int64)
     imbalance = steady.imbalance.astype(np.float64)
@@ -142,24 +142,24 @@ def _late_in(world: WorldLedger) -> Ints:
     over = imbalance - ndimage.median_filter(imbalance, size=_WINDOW, mode="nearest")
     smallest = _SMALLEST_SHARE * float(np.median(steady.total))
     late = over > max(_LATE_SDS * robust_sd(over), smallest)
-    return np.asarray(np.flatnonzero(~world.warm_up)[late])
+    return np.asarray(np.flatnonzero(~generation.warm_up)[late])
 
 
 def _at(
-    worlds: Sequence[WorldLedger], index: int, position: int, generations: tuple[int, ...]
+    generations: Sequence[GenerationLedger], index: int, position: int, trained: tuple[int, ...]
 ) -> OneStep:
-    world = worlds[index]
-    own = world.ledger.take(np.arange(len(world.ledger)) == position)
+    generation = generations[index]
+    own = generation.ledger.take(np.arange(len(generation.ledger)) == position)
     last, reference = int(own.critical[0]), int(own.reference[0])
     cause = STAGES[int(own.cause[0])]
     measured = own.measured[0]
     return OneStep(
-        at=sum(len(before.ledger) for before in worlds[:index]) + position,
+        at=sum(len(before.ledger) for before in generations[:index]) + position,
         step=int(own.steps[0]),
-        generation=world.number,
+        generation=generation.number,
         epoch=int(own.epochs[0]),
-        warm_up=bool(world.warm_up[position]),
-        generations=generations,
+        warm_up=bool(generation.warm_up[position]),
+        generations=trained,
         total=float(own.total[0]) * _MS,
         allreduce=float(own.allreduce[0]) * _MS,
         gaps=tuple(
@@ -167,25 +167,25 @@ def _at(
             for index, kind in enumerate(GAPS)
             if own.gaps[0, index] > 0
         ),
-        ranks=_ranks(world, own),
+        ranks=_ranks(generation, own),
         unmeasured=tuple(np.asarray(own.ranks)[~measured].tolist()),
         last=own.ranks[last],
         reference=own.ranks[reference],
         cause=cause,
-        usually=_usual(world.steady, cause, last),
+        usually=_usual(generation.steady, cause, last),
         waited_rank_s=float(own.wait[0][measured].sum()) / 1e9,
-        late=position in _late_in(world),
+        late=position in _late_in(generation),
     )
 
 
-def _ranks(world: WorldLedger, own: Ledger) -> tuple[RankInStep, ...]:
+def _ranks(generation: GenerationLedger, own: Ledger) -> tuple[RankInStep, ...]:
     stages = {name: getattr(own, name)[0] * _MS for name in ("other", "input", "compute", "wait")}
     arrival = own.arrival[0]
     order = np.argsort(-arrival, kind="stable")
     return tuple(
         RankInStep(
             own.ranks[r],
-            world.hosts[r],
+            generation.hosts[r],
             **{name: float(stage[r]) for name, stage in stages.items()},
             arrival=float(arrival[r]) * _MS,
         )

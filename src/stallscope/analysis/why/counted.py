@@ -67,22 +67,22 @@ class Counted:
         return [rank for rank, own in zip(self.ranks, self.hosts, strict=True) if own == host]
 
 
-def count(run: Run, world: AlignedSteps, steady: Ledger) -> Counted | None:
+def count(run: Run, aligned: AlignedSteps, steady: Ledger) -> Counted | None:
     """Place what the recorders read from the kernel on the time of the steady steps.
 
     Returns:
         None if nothing was counted, or there are no steady steps.
     """
-    logs = {log.path: log for log in run.logs if log.generation == world.generation}
+    logs = {log.path: log for log in run.logs if log.generation == aligned.generation}
     own = [one for one in run.series if one.where in logs and one.name in QUANTITIES]
     if not own or not len(steady):
         return None
     span = int(steady.reduced[0] - steady.total[0]), int(steady.reduced[-1])
     pieces = _Pieces(*span, max(_SECOND, _usual_interval(own)))
-    row = {rank: at for at, rank in enumerate(world.ranks)}
-    offsets = world.clocks.mean_offset.astype(np.int64)
+    row = {rank: at for at, rank in enumerate(aligned.ranks)}
+    offsets = aligned.clocks.mean_offset.astype(np.int64)
     of_host: dict[str, list[int]] = {}
-    for at, host in enumerate(world.hosts):
+    for at, host in enumerate(aligned.hosts):
         of_host.setdefault(host, []).append(at)
     found: dict[str, _Sums] = {}
     for series in own:
@@ -91,13 +91,13 @@ def count(run: Run, world: AlignedSteps, steady: Ledger) -> Counted | None:
             continue
         at = row[log.rank]
         rows = [at] if series.rank is not None else of_host[log.host]
-        sums = found.setdefault(series.name, _Sums(len(world.ranks), pieces.count))
+        sums = found.setdefault(series.name, _Sums(len(aligned.ranks), pieces.count))
         inside, piece = pieces.of(series, log.wall_minus_monotonic + int(offsets[at]))
         sums.add(rows, piece, series.value[inside])
     means = {name: sums.means() for name, sums in found.items()}
     step_s = float(steady.total.mean()) / _SECOND
     began, ended = (pieces.at(at) for at in (steady.reduced - steady.total, steady.reduced))
-    return Counted(world.ranks, world.hosts, means, step_s, pieces.count, began, ended)
+    return Counted(aligned.ranks, aligned.hosts, means, step_s, pieces.count, began, ended)
 
 
 def _usual_interval(series: Sequence[Series]) -> int:

@@ -9,14 +9,14 @@ import plotly.graph_objects as go
 
 from ..area import Areas
 from ..charts import title_of
-from .look import Look, add_mark, add_text, hover, step_axis, suffix, value_axis
+from .theme import Theme, add_mark, add_text, hover, step_axis, suffix, value_axis
 
 _HEIGHT = 320
 #: Labels of marks next to each other that can be read on a phone.
 _MOST_MARK_LABELS = 6
 
 
-def draw_area(areas: Areas, drawn: go.Figure, look: Look) -> None:
+def draw_area(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
     """Draw a trace per layer, then marks, changes, pauses and peaks."""
     chart = areas.chart
     for (name, _), values in zip(chart.layers, areas.layers, strict=True):
@@ -26,22 +26,22 @@ def draw_area(areas: Areas, drawn: go.Figure, look: Look) -> None:
             y=values,
             stackgroup="entries",
             mode="lines",
-            line={"width": 0.5, "color": look.of(name)},
-            fillcolor=look.of(name),
+            line={"width": 0.5, "color": theme.of(name)},
+            fillcolor=theme.of(name),
             hovertemplate=f"{title_of(name)}: %{{y:.2f}}{suffix(areas.y.unit)}<extra></extra>",
         )
     every = -(-len(chart.marks) // _MOST_MARK_LABELS)
     above: dict[str, Any] = {"y": 1, "yref": "paper", "xanchor": "left"}
     for number, (at, label) in enumerate(chart.marks):
-        add_mark(drawn, at, look, strong=False)
+        add_mark(drawn, at, theme, strong=False)
         if number % every == 0:
-            add_text(drawn, label, look.of("muted"), x=at, yanchor="bottom", **above)
+            add_text(drawn, label, theme.of("muted"), x=at, yanchor="bottom", **above)
     for at, label in chart.changes:
-        add_mark(drawn, at, look, strong=True)
-        ground = {"bgcolor": look.of("paper"), "yanchor": "top"}
-        add_text(drawn, label, look.of("ink"), strong=True, x=at, **ground, **above)
-    _add_signs(drawn, areas.pauses, 0.0, ("triangle-up", look.of("paper")), look)
-    _add_signs(drawn, areas.peaks, areas.y.high, ("triangle-up", look.of("ink")), look)
+        add_mark(drawn, at, theme, strong=True)
+        ground = {"bgcolor": theme.of("paper"), "yanchor": "top"}
+        add_text(drawn, label, theme.of("ink"), strong=True, x=at, **ground, **above)
+    _add_signs(drawn, areas.pauses, 0.0, ("triangle-up", theme.of("paper")), theme)
+    _add_signs(drawn, areas.peaks, areas.y.high, ("triangle-up", theme.of("ink")), theme)
     if chart.rates is not None:
         # Seen under the pointer only: it has another unit.
         drawn.add_scatter(
@@ -54,7 +54,7 @@ def draw_area(areas: Areas, drawn: go.Figure, look: Look) -> None:
             hovertemplate="Throughput: %{customdata:,.0f} samples/s<extra></extra>",
         )
     drawn.update_layout(height=_HEIGHT, hovermode="x unified", margin_t=24, legend_y=1.08)
-    drawn.update_xaxes(spikecolor=look.of("muted"), spikethickness=1, **step_axis(chart.x_label))
+    drawn.update_xaxes(spikecolor=theme.of("muted"), spikethickness=1, **step_axis(chart.x_label))
     drawn.update_yaxes(**value_axis(areas.y))
 
 
@@ -63,7 +63,7 @@ def _add_signs(
     places: tuple[tuple[float, str], ...],
     level: float,
     sign: tuple[str, str],
-    look: Look,
+    theme: Theme,
 ) -> None:
     """Draw triangles with tooltips on one level."""
     if not places:
@@ -77,7 +77,7 @@ def _add_signs(
             "symbol": symbol,
             "size": 10,
             "color": colour,
-            "line": {"width": 1.5, "color": look.of("ink")},
+            "line": {"width": 1.5, "color": theme.of("ink")},
         },
         cliponaxis=False,
         showlegend=False,

@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ..curves import Curve, Curves, moved_apart
-from .look import Look, add_mark, add_text, hover, markup, named_axis, value_axis, whiskers
+from .theme import Theme, add_mark, add_text, hover, markup, named_axis, value_axis, whiskers
 
 _HEIGHT, _HEIGHT_WITH_NAMES = 300, 340
 _MOST_TICKS = 12
@@ -22,21 +22,21 @@ _WIDTHS = {"own": 3.0, "projected": 2.0, "others": 1.2}
 _EDGE = 0.03
 
 
-def draw_curves(curves: Curves, drawn: go.Figure, look: Look) -> None:
+def draw_curves(curves: Curves, drawn: go.Figure, theme: Theme) -> None:
     """Draw curves, marks and names."""
     for at, curve in enumerate(curves.curves):
         dash = {"own": "solid", "projected": "dash", "others": _DASHES[at % len(_DASHES)]}
-        _add_curve(drawn, curve, curves.y.low, dash[curve.style], look)
+        _add_curve(drawn, curve, curves.y.low, dash[curve.style], theme)
     for value, label in curves.marks:
-        add_mark(drawn, value, look, strong=True)
+        add_mark(drawn, value, theme, strong=True)
         above: dict[str, Any] = {"y": 1, "yref": "paper", "yanchor": "bottom"}
-        add_text(drawn, label, look.of("ink"), strong=True, x=value, **above)
+        add_text(drawn, label, theme.of("ink"), strong=True, x=value, **above)
     names = curves.names
     span = curves.y.high - curves.y.low
     levels = moved_apart([dot.y or 0.0 for _, dot, _ in names], _APART * span)
     for (name, _, others), level in zip(names, levels, strict=True):
         at_the_end: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
-        add_text(drawn, name, look.of("muted" if others else "ink"), y=level, **at_the_end)
+        add_text(drawn, name, theme.of("muted" if others else "ink"), y=level, **at_the_end)
     drawn.update_layout(
         height=_HEIGHT_WITH_NAMES if names else _HEIGHT,
         margin_t=28 if curves.marks else 16,
@@ -49,8 +49,8 @@ def draw_curves(curves: Curves, drawn: go.Figure, look: Look) -> None:
     drawn.update_yaxes(**value_axis(curves.y))
 
 
-def _add_curve(drawn: go.Figure, curve: Curve, low: float, dash: str, look: Look) -> None:
-    colour = look.of(_COLOURS[curve.style])
+def _add_curve(drawn: go.Figure, curve: Curve, low: float, dash: str, theme: Theme) -> None:
+    colour = theme.of(_COLOURS[curve.style])
     known = [(dot, dot.y) for dot in curve.dots if dot.y is not None]
     values = [value for _, value in known]
     parts = [*["lines"] * curve.joined, *["markers"] * curve.dotted]
@@ -61,7 +61,7 @@ def _add_curve(drawn: go.Figure, curve: Curve, low: float, dash: str, look: Look
         mode="+".join(parts),
         line={"color": colour, "width": _WIDTHS[curve.style], "dash": dash},
         marker={"size": 6 if curve.style == "others" else 9, "color": colour},
-        error_y=whiskers(values, [dot.whisker for dot, _ in known], look),
+        error_y=whiskers(values, [dot.whisker for dot, _ in known], theme),
         hovertext=[hover([dot.hover]) for dot, _ in known],
         hoverinfo="text" if curve.dotted else "skip",
     )

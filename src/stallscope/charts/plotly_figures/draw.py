@@ -18,10 +18,10 @@ from ..rows import Rows
 from .area import draw_area
 from .curves import draw_curves
 from .heat_map import draw_heat_map
-from .look import Look, layout
 from .over_time import draw_over_time
 from .rate_bars import draw_rate_bars
 from .rows import draw_rows
+from .theme import Theme, layout
 
 #: For ``Figure.show(config=CONFIG)`` and ``dcc.Graph``: no logo, and nothing that sends data anywhere.
 CONFIG: dict[str, Any] = {
@@ -35,7 +35,7 @@ CONFIG: dict[str, Any] = {
 
 _LEGEND_HEIGHT = 30
 
-_KINDS: dict[type, Callable[[Any, go.Figure, Look], None]] = {
+_KINDS: dict[type, Callable[[Any, go.Figure, Theme], None]] = {
     Rows: draw_rows,
     Areas: draw_area,
     Curves: draw_curves,
@@ -60,9 +60,9 @@ def figure(chart: Chart, *, dark: bool, legend: bool = True) -> go.Figure:
         TypeError: if it is no chart.
     """
     laid_out = layout_of(chart)
-    look = Look(dark)
-    drawn = go.Figure(layout=layout(look))
-    _KINDS[type(laid_out)](laid_out, drawn, look)
+    theme = Theme(dark)
+    drawn = go.Figure(layout=layout(theme))
+    _KINDS[type(laid_out)](laid_out, drawn, theme)
     if legend and drawn.layout.showlegend is None:
         drawn.layout.height += _LEGEND_HEIGHT
         drawn.layout.margin.t += _LEGEND_HEIGHT

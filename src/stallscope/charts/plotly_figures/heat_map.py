@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from ..heat_map import MOST_LABELLED_ROWS, HeatMap, stretches
 from ..palette import HEAT
 from ..text_width import TEXT_SIZE, shortened, text_width
-from .look import AXIS_HEIGHT, SMALL, Look, add_text, bold, markup, step_axis, suffix
+from .theme import AXIS_HEIGHT, SMALL, Theme, add_text, bold, markup, step_axis, suffix
 
 # Room for marks, and for the names of groups beside them.
 _MARKS, _GROUPS = 18, 20
@@ -21,7 +21,7 @@ _NOT_MEASURED = "#7f868e"
 _EXACT = 2**24
 
 
-def draw_heat_map(chart: HeatMap, drawn: go.Figure, look: Look) -> None:
+def draw_heat_map(chart: HeatMap, drawn: go.Figure, theme: Theme) -> None:
     """Draw cells, what was not measured, marks and groups."""
     rows = len(chart.rows)
     # As tooltips show them, each differently.
@@ -39,8 +39,8 @@ def draw_heat_map(chart: HeatMap, drawn: go.Figure, look: Look) -> None:
         showlegend=False,
     )
     _add_not_measured(chart, drawn, names)
-    _add_marks(chart, drawn, look)
-    groups = _add_groups(chart, drawn, look)
+    _add_marks(chart, drawn, theme)
+    groups = _add_groups(chart, drawn, theme)
     drawn.update_layout(
         height=chart.row_height * rows + AXIS_HEIGHT,
         showlegend=False,
@@ -49,7 +49,7 @@ def draw_heat_map(chart: HeatMap, drawn: go.Figure, look: Look) -> None:
         coloraxis={
             "cmin": 0,
             "cmax": chart.full,
-            "colorscale": [[at / (len(HEAT) - 1), look(one)] for at, one in enumerate(HEAT)],
+            "colorscale": [[at / (len(HEAT) - 1), theme(one)] for at, one in enumerate(HEAT)],
             "colorbar": {"ticksuffix": suffix(chart.unit), "thickness": 12, "outlinewidth": 0},
         },
     )
@@ -104,10 +104,10 @@ def _add_not_measured(chart: HeatMap, drawn: go.Figure, names: list[str]) -> Non
         )
 
 
-def _add_marks(chart: HeatMap, drawn: go.Figure, look: Look) -> None:
+def _add_marks(chart: HeatMap, drawn: go.Figure, theme: Theme) -> None:
     """Draw a triangle beside every emphasised row, or a bar beside adjacent ones."""
     for start, end in stretches(np.array([row.emphasised for row in chart.rows], bool)):
-        colour = look.of("imbalance")
+        colour = theme.of("imbalance")
         if end - start > 1:
             drawn.add_shape(
                 type="line",
@@ -122,7 +122,7 @@ def _add_marks(chart: HeatMap, drawn: go.Figure, look: Look) -> None:
         add_text(drawn, "◀", colour, x=1, xref="paper", xanchor="left", y=start)
 
 
-def _add_groups(chart: HeatMap, drawn: go.Figure, look: Look) -> bool:
+def _add_groups(chart: HeatMap, drawn: go.Figure, theme: Theme) -> bool:
     """Draw lines between groups, and their names at the side as far as there is room."""
     spans = []
     for name, own in groupby(range(len(chart.rows)), key=lambda row: chart.rows[row].group):
@@ -135,12 +135,12 @@ def _add_groups(chart: HeatMap, drawn: go.Figure, look: Look) -> bool:
     for name, start, end in spans:
         room = (end - start) * height - 6
         if start and room > 6:
-            drawn.add_hline(start - 0.5, line={"width": 1, "color": look.of("muted")})
+            drawn.add_hline(start - 0.5, line={"width": 1, "color": theme.of("muted")})
         text = shortened(name, room * TEXT_SIZE / SMALL)
         if text_width(text, SMALL) > room or len(text) < min(len(name), 4):
             continue
         named = True
-        beside: dict[str, Any] = {"x": 1, "xref": "paper", "xshift": _MARKS - 4, "xanchor": "left"}
+        side: dict[str, Any] = {"x": 1, "xref": "paper", "xshift": _MARKS - 4, "xanchor": "left"}
         middle = (start + end - 1) / 2
-        add_text(drawn, text, look.of("ink"), y=middle, textangle=90, **beside)
+        add_text(drawn, text, theme.of("ink"), y=middle, textangle=90, **side)
     return named

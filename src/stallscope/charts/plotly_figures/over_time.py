@@ -5,13 +5,13 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from ..over_time import OverTime
-from .look import Look, suffix, value_axis
+from .theme import Theme, suffix, value_axis
 
 _HEIGHT = 220
 _MOST_TICKS = 4
 
 
-def draw_over_time(chart: OverTime, drawn: go.Figure, look: Look) -> None:
+def draw_over_time(chart: OverTime, drawn: go.Figure, theme: Theme) -> None:
     """Draw both ends of the range, then the mean."""
     x = chart.x * chart.times.factor
     edge = {"mode": "lines", "connectgaps": False, "showlegend": False}
@@ -23,15 +23,15 @@ def draw_over_time(chart: OverTime, drawn: go.Figure, look: Look) -> None:
             x=x,
             y=values,
             fill=fill,
-            fillcolor=look.of("warmup"),
-            line={"width": 0, "shape": "hvh", "color": look.of("warmup")},
+            fillcolor=theme.of("warmup"),
+            line={"width": 0, "shape": "hvh", "color": theme.of("warmup")},
             hovertemplate=f"{name}: %{{y:.1f}}{suffix(chart.unit)}<extra></extra>",
             **edge,
         )
     drawn.add_scatter(
         x=x,
         y=chart.columns.mean,
-        line={"width": 2, "shape": "hvh", "color": look.of("ink")},
+        line={"width": 2, "shape": "hvh", "color": theme.of("ink")},
         hovertemplate=f"mean: %{{y:.1f}}{suffix(chart.unit)}<extra></extra>",
         **edge,
     )

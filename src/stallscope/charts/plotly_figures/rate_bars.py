@@ -6,31 +6,31 @@ import plotly.graph_objects as go
 
 from ..axis import Axis
 from ..rates import BAR_WIDTH, RATE_KINDS, RateBar, RateBars, RateColumn
-from .look import Look, add_text, hover, named_axis, value_axis, whiskers
+from .theme import Theme, add_text, hover, named_axis, value_axis, whiskers
 
 _HEIGHT = 340
 _MOST_TICKS = 24
 
 
-def draw_rate_bars(chart: RateBars, drawn: go.Figure, look: Look) -> None:
+def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
     """Draw a trace per kind of bar, and the ideal."""
     columns = [(at, bar, column) for at, bar in enumerate(chart.bars) for column in bar.columns]
     for kind in RATE_KINDS:
         own = [one for one in columns if one[2].kind == kind]
         if own:
-            _add_bars(drawn, own, chart.unit, look)
+            _add_bars(drawn, own, chart.unit, theme)
     ideal = [(at, bar, bar.ideal) for at, bar in enumerate(chart.bars) if bar.ideal is not None]
     drawn.add_scatter(
         name="ideal",
         x=[at for at, _, _ in ideal],
         y=[value for _, _, value in ideal],
         mode="markers",
-        marker={"symbol": "line-ew", "size": 38, "line": {"width": 2, "color": look.of("ink")}},
+        marker={"symbol": "line-ew", "size": 38, "line": {"width": 2, "color": theme.of("ink")}},
         hovertext=[hover([bar.hover("ideal", value, chart.unit)]) for _, bar, value in ideal],
         hoverinfo="text",
     )
     for at, bar in enumerate(chart.bars):
-        add_text(drawn, bar.label, look.of("muted"), x=at, y=bar.top, yanchor="bottom")
+        add_text(drawn, bar.label, theme.of("muted"), x=at, y=bar.top, yanchor="bottom")
     drawn.update_layout(height=_HEIGHT, barmode="overlay", margin_t=24, legend_y=1.06)
     names = [(float(at), f"{bar.ranks:,}") for at, bar in enumerate(chart.bars)]
     groups = Axis(-0.5, max(len(names), 1) - 0.5, "ranks")
@@ -39,7 +39,7 @@ def draw_rate_bars(chart: RateBars, drawn: go.Figure, look: Look) -> None:
 
 
 def _add_bars(
-    drawn: go.Figure, bars: list[tuple[int, RateBar, RateColumn]], unit: str, look: Look
+    drawn: go.Figure, bars: list[tuple[int, RateBar, RateColumn]], unit: str, theme: Theme
 ) -> None:
     kind = bars[0][2]
     means = [column.mean for _, _, column in bars]
@@ -49,8 +49,8 @@ def _add_bars(
         x=[at + column.offset for at, _, column in bars],
         y=values,
         width=BAR_WIDTH - 0.02,
-        marker={"color": look.of(kind.name), "opacity": kind.opacity, "line": {"width": 0}},
-        error_y=whiskers(values, [mean.ci95 for mean in means], look),
+        marker={"color": theme.of(kind.name), "opacity": kind.opacity, "line": {"width": 0}},
+        error_y=whiskers(values, [mean.ci95 for mean in means], theme),
         hovertext=[
             hover([bar.hover(column.kind, column.mean.value, unit, column.mean)])
             for _, bar, column in bars

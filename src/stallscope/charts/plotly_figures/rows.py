@@ -10,7 +10,7 @@ from ..charts import title_of
 from ..palette import Colour
 from ..rows import OPACITIES, Box, Rows
 from ..text_width import text_width
-from .look import AXIS_HEIGHT, SMALL, Look, add_text, bold, hover, markup, value_axis, whiskers
+from .theme import AXIS_HEIGHT, SMALL, Theme, add_text, bold, hover, markup, value_axis, whiskers
 
 # Transparent: the page may have any ground.
 _BAND = Colour("rgba(213, 94, 0, 0.10)", "rgba(240, 127, 51, 0.16)")
@@ -19,21 +19,21 @@ _MOST_LABELLED = 4
 _TICKS = 5
 
 
-def draw_rows(rows: Rows, drawn: go.Figure, look: Look) -> None:
+def draw_rows(rows: Rows, drawn: go.Figure, theme: Theme) -> None:
     """Draw rows from the top down."""
     for places, boxes in _traces(rows):
-        _add_boxes(drawn, rows, places, boxes, look)
+        _add_boxes(drawn, rows, places, boxes, theme)
     for at, row in enumerate(rows.rows):
         if rows.stacked and row.strong:
             drawn.add_hrect(
-                at - 0.5, at + 0.5, layer="below", fillcolor=look(_BAND), line={"width": 0}
+                at - 0.5, at + 0.5, layer="below", fillcolor=theme(_BAND), line={"width": 0}
             )
         if row.text:
-            colour = look.of("muted" if row.missing else "ink")
+            colour = theme.of("muted" if row.missing else "ink")
             add_text(drawn, row.text, colour, x=row.end, y=at, xanchor="left", xshift=6)
     half = rows.height / rows.pitch / 2
     for at, level in enumerate(rows.joints):
-        line = {"width": 1, "color": look.of("muted")}
+        line = {"width": 1, "color": theme.of("muted")}
         drawn.add_shape(type="line", x0=level, x1=level, y0=at + half, y1=at + 1 - half, line=line)
     drawn.update_layout(
         barmode="stack" if rows.stacked else "overlay",
@@ -67,7 +67,7 @@ def _traces(rows: Rows) -> Iterator[tuple[list[int], Sequence[Box | None]]]:
 
 
 def _add_boxes(
-    drawn: go.Figure, rows: Rows, places: list[int], boxes: Sequence[Box | None], look: Look
+    drawn: go.Figure, rows: Rows, places: list[int], boxes: Sequence[Box | None], theme: Theme
 ) -> None:
     first = next(box for box in boxes if box is not None)
     sizes = [None if box is None else box.end - box.start for box in boxes]
@@ -80,7 +80,7 @@ def _add_boxes(
         base=None if rows.stacked else [first.start],
         width=rows.height / rows.pitch,
         marker={
-            "color": look.of(first.name),
+            "color": theme.of(first.name),
             "opacity": OPACITIES[first.shade],
             "line": {"width": 0},
             # The length of what is saved does not show its direction: it is hatched.
@@ -88,7 +88,7 @@ def _add_boxes(
         },
         error_x=None
         if rows.stacked
-        else whiskers([first.end - first.start], [rows.rows[places[0]].whisker], look),
+        else whiskers([first.end - first.start], [rows.rows[places[0]].whisker], theme),
         text=["" if box is None else box.figure for box in boxes] if labelled else None,
         textposition="inside" if labelled else "none",
         insidetextanchor="middle",

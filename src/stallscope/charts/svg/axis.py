@@ -35,9 +35,9 @@ class PixelAxis:
         return self.axis.low <= value <= self.axis.high
 
 
-def left_margin(axis: Axis, most: int, beside: str = "") -> float:
-    """Pixels that a vertical axis' labels take, and the label beside the horizontal axis."""
-    return max(map(text_width, [*axis.labels(axis.ticks(most)), beside])) + 2 * _PADDING
+def left_margin(axis: Axis, most: int, x_name: str = "") -> float:
+    """Pixels that a vertical axis' labels take, and the name beside the horizontal axis."""
+    return max(map(text_width, [*axis.labels(axis.ticks(most)), x_name])) + 2 * _PADDING
 
 
 def horizontal(axis: PixelAxis, top: float, bottom: float) -> str:

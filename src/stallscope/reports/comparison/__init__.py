@@ -2,15 +2,15 @@
 
 from functools import partial
 
-from ..base import Parts
+from ..base import ReportParts
 from .document import Compared, document
 from .records import json_content, records
 
 __all__ = ["Compared", "parts"]
 
 
-def parts(compared: Compared) -> Parts:
+def parts(compared: Compared) -> ReportParts:
     """Return what formats write of the comparison."""
-    return Parts(
+    return ReportParts(
         partial(document, compared), partial(json_content, compared), partial(records, compared)
     )

@@ -228,7 +228,7 @@ def changes_table(found: Comparison) -> Table | None:
 def _steps(step: Change) -> tuple[SumColumn, SumColumn]:
     """Return both runs' steps as printed where one run has no stages."""
     first = SumColumn.of([step.first.value], step.first.value, step.first.ci95)
-    return first, first.beside([step.second.value])
+    return first, first.in_same_digits([step.second.value])
 
 
 def _change_row(

@@ -12,7 +12,7 @@ from stallscope.analysis.history.comparison import Change, Comparison, Differenc
 from stallscope.analysis.history.regression import Figure, History, Rerun
 from stallscope.catalogue.values import moment
 
-from ..base import Content, Records, Row, content_of, fields_of, mean_cells
+from ..base import Content, ReportRecords, Row, content_of, fields_of, mean_cells
 from .document import Compared
 from .histories import headline
 from .pair import caveats, outcome
@@ -122,13 +122,13 @@ def _figure(figure: Figure, runs: Sequence[Rerun]) -> dict[str, Any]:
     }
 
 
-def records(compared: Compared) -> Records:
+def records(compared: Compared) -> ReportRecords:
     """List the figures in milliseconds and in samples per second.
 
     ``by`` is the difference to the first run of a pair, or to the level before a change.
     """
     pair = () if compared.pair is None else _pair_rows(compared.pair)
-    return Records(COLUMNS, chain(pair, *(_history_rows(one) for one in compared.histories)))
+    return ReportRecords(COLUMNS, chain(pair, *(_history_rows(one) for one in compared.histories)))
 
 
 def _pair_rows(pair: Comparison) -> Iterator[Row]:

@@ -9,13 +9,13 @@ from functools import lru_cache
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
 
-from ..base import Parts, ReportOptions, Value
+from ..base import ReportOptions, ReportParts, Value
 
 # Spreadsheets run a cell that begins like this, in ASCII or in full width (OWASP, "CSV injection").
 _FORMULA = tuple("=+-@＝＋－＠")
 
 
-def csv_text(parts: Parts, _options: ReportOptions) -> str:
+def csv_text(parts: ReportParts, _options: ReportOptions) -> str:
     """Write one row per record. A cell is empty where the value is not known."""
     assert parts.records is not None
     records = parts.records()

@@ -18,13 +18,13 @@ from stallscope.charts.svg.markup import element, rectangle, tooltip
 from stallscope.formatting.plain import plain
 from stallscope.text.recorded import code_parts
 
-from ..base import Parts, ReportOptions
+from ..base import ReportOptions, ReportParts
 from ..document import CellBar, Table
 
 _BAR = (120.0, 14.0)
 
 
-def html_text(parts: Parts, options: ReportOptions) -> str:
+def html_text(parts: ReportParts, options: ReportOptions) -> str:
     """Draw the document's sections as cards of a page."""
     document = parts.document("html")
     sortable = any(

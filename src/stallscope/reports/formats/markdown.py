@@ -9,8 +9,18 @@ from urllib.parse import quote
 
 from stallscope.formatting.plain import plain
 
-from ..base import Parts, ReportOptions
-from ..document import Block, Cell, Code, Findings, KeyFigures, Listing, Section, Table, Text
+from ..base import ReportOptions, ReportParts
+from ..document import (
+    Cell,
+    Code,
+    DocumentBlock,
+    Findings,
+    KeyFigures,
+    Listing,
+    Section,
+    Table,
+    Text,
+)
 
 _NAME = "md"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")
@@ -19,7 +29,7 @@ _LIVE = re.compile(r"([@#])(?=\w)|(?<=\w)(:)(?=//)|(?<=www)(\.)", re.IGNORECASE)
 _MOST_ROWS = 20
 
 
-def markdown_text(parts: Parts, options: ReportOptions) -> str:
+def markdown_text(parts: ReportParts, options: ReportOptions) -> str:
     """Write the document's sections, one below the other."""
     document = parts.document(_NAME)
     written = [part for section in document.sections for part in _section(section)]
@@ -113,7 +123,7 @@ def _cell(cell: str) -> str:
     return f"[{text}]({quote(link)})" if link else text
 
 
-_WRITERS: dict[type[Block], Callable[[Any], Iterator[str]]] = {
+_WRITERS: dict[type[DocumentBlock], Callable[[Any], Iterator[str]]] = {
     Text: _text,
     Listing: _listing,
     KeyFigures: _key_figures,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
 
-from ..base import Metric, Parts, ReportOptions
+from ..base import Metric, ReportOptions, ReportParts
 
 
-def openmetrics_text(parts: Parts, _options: ReportOptions) -> str:
+def openmetrics_text(parts: ReportParts, _options: ReportOptions) -> str:
     """Write one family per metric. A metric without known samples is left out."""
     assert parts.metrics is not None
     lines = [line for metric in parts.metrics() for line in _lines(metric)]

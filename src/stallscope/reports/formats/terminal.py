@@ -15,11 +15,11 @@ from stallscope.charts.palette import COLOURS
 from stallscope.formatting.plain import plain
 
 from ..document import (
-    Block,
     Cell,
     CellBar,
     Code,
     Document,
+    DocumentBlock,
     Findings,
     KeyFigures,
     Listing,
@@ -68,7 +68,7 @@ def _section(section: Section) -> RenderableType:
     return Group(*lines, *(line for block in section.blocks for line in _drawn(block)))
 
 
-def _drawn(block: Block) -> Iterator[RenderableType]:
+def _drawn(block: DocumentBlock) -> Iterator[RenderableType]:
     return _DRAWERS[type(block)](block)
 
 
@@ -163,7 +163,7 @@ def _bar(bar: CellBar) -> Line:
     return drawn
 
 
-_DRAWERS: dict[type[Block], Callable[[Any], Iterator[RenderableType]]] = {
+_DRAWERS: dict[type[DocumentBlock], Callable[[Any], Iterator[RenderableType]]] = {
     Text: _text,
     Listing: _listing,
     KeyFigures: _key_figures,

@@ -2,14 +2,16 @@
 
 from functools import partial
 
-from ..base import Parts
+from ..base import ReportParts
 from .document import document
-from .index import Index, Line, by_time_lost, line_of
+from .index import Index, IndexLine, by_time_lost, line_of
 from .records import json_content, records
 
-__all__ = ["Index", "Line", "by_time_lost", "line_of", "parts"]
+__all__ = ["Index", "IndexLine", "by_time_lost", "line_of", "parts"]
 
 
-def parts(index: Index) -> Parts:
+def parts(index: Index) -> ReportParts:
     """Return what formats write of the index."""
-    return Parts(partial(document, index), partial(json_content, index), partial(records, index))
+    return ReportParts(
+        partial(document, index), partial(json_content, index), partial(records, index)
+    )

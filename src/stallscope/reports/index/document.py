@@ -31,7 +31,7 @@ from ..document import (
     charts_section,
     sections_of,
 )
-from .index import Index, Line
+from .index import Index, IndexLine
 from .trends import trends
 
 # Job summaries have a limit of size.
@@ -104,7 +104,7 @@ def _table(index: Index, form: str) -> Table:
     )
 
 
-def _lost(line: Line, scale: Scale) -> str:
+def _lost(line: IndexLine, scale: Scale) -> str:
     """Return the lost time: 12.3 ± 0.4 h, or that it was not measured."""
     if line.lost_h is None:
         return NOT_MEASURED
@@ -114,7 +114,7 @@ def _lost(line: Line, scale: Scale) -> str:
     return f"{most}{plus_minus(line.lost_h * scale.factor, ends)} {scale.unit}"
 
 
-def _gain(line: Line) -> str:
+def _gain(line: IndexLine) -> str:
     """Return the gain of the fix: 1.23× (1.22–1.24×), or at most 1.23× if it is a bound."""
     if line.speedup is None:
         return NOTHING
@@ -131,7 +131,7 @@ def _last_if_unknown(value: float | None) -> float:
     return -1.0 if value is None else value
 
 
-def _shares(line: Line) -> Cell:
+def _shares(line: IndexLine) -> Cell:
     """Return a small bar of the causes, and the name of the largest."""
     whole = sum(line.by_cause_ms.values())
     if not whole:

@@ -25,7 +25,7 @@ _HOURS = "h"
 
 
 @dataclass(frozen=True)
-class Line:
+class IndexLine:
     """A run; None is a value that is not known or was not measured."""
 
     #: The name that the run's files share.
@@ -77,7 +77,7 @@ class Line:
         return asdict(self)
 
     @classmethod
-    def read(cls, content: Mapping[str, Any]) -> Line:
+    def read(cls, content: Mapping[str, Any]) -> IndexLine:
         """Return a line from its content.
 
         Raises:
@@ -89,7 +89,7 @@ class Line:
         return cls(**known)
 
 
-def line_of(analysis: Analysis, stem: str) -> Line:
+def line_of(analysis: Analysis, stem: str) -> IndexLine:
     """Return the line of a run whose files have this name."""
     run, found = analysis.run, analysis.bottleneck
     facts = job_facts(run)
@@ -100,7 +100,7 @@ def line_of(analysis: Analysis, stem: str) -> Line:
     saved = None if fix is None or per_ms is None else fix.saved_ms
     ends = None if saved is None else saved.ci95
     commit = run.fact("git_commit")
-    return Line(
+    return IndexLine(
         stem=stem,
         id=run.id,
         name=run.name,
@@ -129,7 +129,7 @@ def line_of(analysis: Analysis, stem: str) -> Line:
     )
 
 
-def by_time_lost(lines: list[Line]) -> list[Line]:
+def by_time_lost(lines: list[IndexLine]) -> list[IndexLine]:
     """Sort the lines by lost time, the largest first; unknown times come last."""
     return sorted(lines, key=lambda one: (one.lost_h is None, -(one.lost_h or 0.0), one.name))
 
@@ -143,16 +143,16 @@ def _hours(ends: Pair, per_ms: float) -> Pair:
 class Index:
     """Runs, the reasons why others have no report, and the files to link to."""
 
-    lines: Sequence[Line]
+    lines: Sequence[IndexLine]
     #: A sentence each.
     failed: Sequence[str] = ()
     files: frozenset[str] = field(default=frozenset())
 
     @property
-    def ranked(self) -> list[Line]:
+    def ranked(self) -> list[IndexLine]:
         return by_time_lost(list(self.lines))
 
-    def page(self, line: Line, suffix: str) -> str | None:
+    def page(self, line: IndexLine, suffix: str) -> str | None:
         """Return the file about a run with that suffix; None if there is none."""
         name = f"{line.stem}{suffix}"
         return name if name in self.files else None

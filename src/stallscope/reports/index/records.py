@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stallscope.analysis.ledger.ledger import CAUSES
 
-from ..base import Content, Records, Row, content_of, fields_of
-from .index import Index, Line
+from ..base import Content, ReportRecords, Row, content_of, fields_of
+from .index import Index, IndexLine
 
 COLUMNS = (
     "run_id",
@@ -40,12 +40,12 @@ def json_content(index: Index) -> Content:
     return content_of(runs=index.ranked, failed=index.failed)
 
 
-def records(index: Index) -> Records:
+def records(index: Index) -> ReportRecords:
     """List the runs, the most costly first."""
-    return Records(COLUMNS, map(_row, index.ranked))
+    return ReportRecords(COLUMNS, map(_row, index.ranked))
 
 
-def _row(line: Line) -> Row:
+def _row(line: IndexLine) -> Row:
     low, high = line.lost_ci95_h or (None, None)
     return {
         **fields_of(line, _PLAIN),

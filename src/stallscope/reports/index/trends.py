@@ -11,19 +11,19 @@ from stallscope.charts.charts import Bar, Segment, StackedBars
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 
-from .index import Line
+from .index import IndexLine
 
 # People do not read more charts, or more bars in one.
 _MOST_JOBS = 4
 _MOST_BARS = 14
 
 
-def trends(lines: Iterable[Line]) -> list[StackedBars]:
+def trends(lines: Iterable[IndexLine]) -> list[StackedBars]:
     """Return charts of the jobs that lost most time and have several days or versions.
 
     Runs with different models, numbers of ranks or kinds of data are never in one chart.
     """
-    jobs: dict[tuple[str, int, bool], list[Line]] = defaultdict(list)
+    jobs: dict[tuple[str, int, bool], list[IndexLine]] = defaultdict(list)
     for line in lines:
         if line.by_cause_ms and line.started_at is not None:
             jobs[line.job, line.ranks, line.synthetic].append(line)
@@ -40,9 +40,9 @@ def trends(lines: Iterable[Line]) -> list[StackedBars]:
 
 
 def _over(
-    lines: Sequence[Line], word: str, of: Callable[[Line], str | None]
+    lines: Sequence[IndexLine], word: str, of: Callable[[IndexLine], str | None]
 ) -> Iterable[StackedBars]:
-    groups: dict[str, list[Line]] = defaultdict(list)
+    groups: dict[str, list[IndexLine]] = defaultdict(list)
     for line in sorted(lines, key=lambda one: one.started_at or ""):
         name = of(line)
         if name:
@@ -66,7 +66,7 @@ def _over(
     )
 
 
-def _bar(name: str, lines: Sequence[Line]) -> Bar:
+def _bar(name: str, lines: Sequence[IndexLine]) -> Bar:
     segments = tuple(
         Segment(entry, fmean(one.by_cause_ms.get(entry, 0.0) for one in lines)) for entry in CAUSES
     )
@@ -83,10 +83,10 @@ def _apart(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _version(line: Line) -> str | None:
+def _version(line: IndexLine) -> str | None:
     return line.commit[:10] if line.commit else line.versions
 
 
-def _title(line: Line) -> str:
+def _title(line: IndexLine) -> str:
     data = ", synthetic data" if line.synthetic else ""
     return f"{line.model or 'Unnamed model'} on {counted(line.ranks, 'rank')}{data}"

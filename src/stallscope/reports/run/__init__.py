@@ -4,7 +4,7 @@ from functools import partial
 
 from stallscope.analysis import Analysis
 
-from ..base import Parts
+from ..base import ReportParts
 from .document import document
 from .json_content import json_content
 from .metrics import metrics
@@ -13,9 +13,9 @@ from .records import records
 __all__ = ["json_content", "parts"]
 
 
-def parts(analysis: Analysis) -> Parts:
+def parts(analysis: Analysis) -> ReportParts:
     """Return what formats write of the analysis."""
-    return Parts(
+    return ReportParts(
         partial(document, analysis),
         partial(json_content, analysis),
         partial(records, analysis),

@@ -12,6 +12,7 @@ from stallscope.charts.charts import TITLES, charts_of, waiting_part
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.text.figures import communication
+from stallscope.text.generations import generation_sentence
 from stallscope.text.job import (
     epoch_figures,
     job_texts,
@@ -22,14 +23,13 @@ from stallscope.text.job import (
 from stallscope.text.printed_steps import printed_figures
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import basis
-from stallscope.text.worlds import world_sentence
 
 from ..document import (
-    Block,
     Cell,
     CellBar,
     Chip,
     Document,
+    DocumentBlock,
     Findings,
     Fold,
     KeyFigures,
@@ -153,10 +153,10 @@ def _summary(analysis: Analysis) -> Iterator[Section]:
 
 def _generations(analysis: Analysis) -> list[Section]:
     """List the generations, where the ranks changed."""
-    worlds = analysis.worlds
-    if len(worlds) < 2:
+    found = analysis.generations
+    if len(found) < 2:
         return []
-    listing = Listing([*map(world_sentence, worlds)], most={"terminal": _MOST_GENERATIONS})
+    listing = Listing([*map(generation_sentence, found)], most={"terminal": _MOST_GENERATIONS})
     return [Section("Generations", (listing,))]
 
 
@@ -170,7 +170,7 @@ def _counted(title: str, table: Table) -> Fold:
     return Fold(f"{title} ({rows:,})", (table,), is_open=rows <= _LONG)
 
 
-def _figures(analysis: Analysis) -> Iterator[Block]:
+def _figures(analysis: Analysis) -> Iterator[DocumentBlock]:
     """Yield all tables of figures, folded."""
     figures = _figures_of_lines(analysis)
     if figures:

@@ -8,6 +8,7 @@ from typing import Any
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.gains.baseline import Decomposition
 from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.analysis.generation_summary import GenerationSummary
 from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.ledger.printed_steps import PrintedSteps, RankWindows
@@ -15,7 +16,6 @@ from stallscope.analysis.network.network_check import NetworkUse, Parts
 from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.analysis.views.machines import between, figures_of
 from stallscope.analysis.views.utc import steady_wall
-from stallscope.analysis.worlds import WorldSummary
 from stallscope.arrays.stats import Mean
 from stallscope.catalogue.values import moment
 from stallscope.run import Event, Run, Series
@@ -49,7 +49,7 @@ def json_content(analysis: Analysis) -> Content:
         baseline=_baseline(analysis),
         job_s={**dict(job_parts(analysis)), "total": analysis.job.total},
         goodput=_goodput(analysis),
-        generations=[_world(one, len(analysis.worlds) == 1) for one in analysis.worlds],
+        generations=_generations(analysis),
         step_ms=analysis.step or dict.fromkeys(("mean", "p50", "p95", "p99", "ci95")),
         ledger=[_entry(analysis, "entry", name) for name in ENTRIES],
         by_cause=[_entry(analysis, "cause", name) for name in CAUSES],
@@ -114,24 +114,29 @@ def _goodput(analysis: Analysis) -> dict[str, Any] | None:
     return fields_of(analysis.goodput, names)
 
 
-def _world(world: WorldSummary, alone: bool) -> dict[str, Any]:
-    """Return a world; of the only one, the figures are those of the run."""
+def _generations(analysis: Analysis) -> list[dict[str, Any]]:
+    alone = len(analysis.generations) == 1
+    return [_generation(one, alone) for one in analysis.generations]
+
+
+def _generation(generation: GenerationSummary, alone: bool) -> dict[str, Any]:
+    """Return a generation; of the only one, the figures are those of the run."""
     known = {
-        **fields_of(world, "number size"),
-        "hosts": world.host_names,
-        "started_at": moment(world.started_at),
-        "ended_at": moment(world.ended_at),
-        **fields_of(world, "steps repeated_steps ended_by"),
+        **fields_of(generation, "number size"),
+        "hosts": generation.host_names,
+        "started_at": moment(generation.started_at),
+        "ended_at": moment(generation.ended_at),
+        **fields_of(generation, "steps repeated_steps ended_by"),
     }
     if alone:
         return known
     return known | {
-        "step_ms": world.step,
-        "ledger": world.entries,
-        "by_cause": world.by_cause,
-        "bottleneck": world.bottleneck,
-        "stragglers": [fields_of(one, _STRAGGLER) for one in world.stragglers],
-        "findings": world.findings,
+        "step_ms": generation.step,
+        "ledger": generation.entries,
+        "by_cause": generation.by_cause,
+        "bottleneck": generation.bottleneck,
+        "stragglers": [fields_of(one, _STRAGGLER) for one in generation.stragglers],
+        "findings": generation.findings,
     }
 
 

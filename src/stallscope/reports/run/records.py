@@ -11,7 +11,7 @@ from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import STAGES
 from stallscope.formatting.numbers import Interval
 
-from ..base import Records, Row
+from ..base import ReportRecords, Row
 
 COLUMNS = (
     "run_id",
@@ -31,7 +31,7 @@ COLUMNS = (
 _RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
 
 
-def records(analysis: Analysis) -> Records:
+def records(analysis: Analysis) -> ReportRecords:
     """List the figures of the step, of its causes, of the ledger, and of every rank and epoch.
 
     The causes, and the entries of the ledger, add up to the mean step.
@@ -39,7 +39,7 @@ def records(analysis: Analysis) -> Records:
     scopes = (_step_rows, _ledger_rows, _rank_rows, _epoch_rows, _window_rows)
     run_id = analysis.run.id
     rows = chain.from_iterable(rows(analysis) for rows in scopes)
-    return Records(COLUMNS, ({"run_id": run_id, **row} for row in rows))
+    return ReportRecords(COLUMNS, ({"run_id": run_id, **row} for row in rows))
 
 
 def _step_rows(analysis: Analysis) -> Iterator[Row]:

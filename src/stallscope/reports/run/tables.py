@@ -8,8 +8,8 @@ from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.gains.baseline import Decomposition
-from stallscope.analysis.goodput import Goodput
 from stallscope.analysis.ledger.figures import RankSummary
+from stallscope.analysis.ledger.goodput import Goodput
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import TITLES, entry_title
@@ -124,7 +124,7 @@ def _sum_rows(analysis: Analysis, names: Sequence[str], *, by_cause: bool) -> li
     rows.append(("Step", own.text(own.total, step.ci95), "100%"))
     if analysis.baseline is None:
         return rows
-    base = figures.beside(analysis.baseline)
+    base = figures.in_same_digits(analysis.baseline)
     if base is None:
         total = _unmeasured_total(analysis)
         return [*((*row, NOT_MEASURED, NOT_MEASURED) for row in rows[:-1]), total]
@@ -150,7 +150,7 @@ def _unmeasured_total(analysis: Analysis) -> tuple[str, ...]:
     row = ["Step", own.text(own.total, step.ci95), "100%"]
     base = None if analysis.baseline is None else _mean(analysis.baseline)
     if base is not None:
-        usual = own.beside([base])
+        usual = own.in_same_digits([base])
         more = own.less(usual)
         row += [usual.text(usual.total), more.signed(more.total, loss.ci95)]
     elif analysis.baseline is not None:
@@ -161,7 +161,7 @@ def _unmeasured_total(analysis: Analysis) -> tuple[str, ...]:
 def _on_one_rank(analysis: Analysis) -> list[str]:
     """Return the ledger of the run on one rank, and its step."""
     figures = StepFigures.of(analysis)
-    single = None if figures is None else figures.beside(analysis.single)
+    single = None if figures is None else figures.in_same_digits(analysis.single)
     if single is None:
         cells = Cells.for_all([_mean(analysis)])
         step = None if analysis.single is None else _mean(analysis.single)
@@ -441,8 +441,8 @@ def clock(rank: RankSummary) -> str:
 
 
 def generations_table(analysis: Analysis) -> Table | None:
-    """Return the worlds of a run whose ranks changed, one after the other; None for a single world."""
-    found = analysis.worlds
+    """Return the generations of a run whose ranks changed, one after the other; None for one."""
+    found = analysis.generations
     if len(found) < 2:
         return None
     return Table.of(

@@ -21,7 +21,7 @@ from stallscope.text.machines import evidence
 from stallscope.text.verdicts import badge, basis, headline
 from stallscope.text.why import TITLE, why
 
-from ..document import BigFigure, Block, KeyFigure, KeyFigures, Listing, Section, Text
+from ..document import BigFigure, DocumentBlock, KeyFigure, KeyFigures, Listing, Section, Text
 from .contents import advice, throughput
 
 _MOST_GAINS = 4
@@ -46,7 +46,7 @@ def verdict_section(analysis: Analysis, form: str) -> Section:
     )
 
 
-def _blocks(analysis: Analysis, form: str) -> Iterator[Block]:
+def _blocks(analysis: Analysis, form: str) -> Iterator[DocumentBlock]:
     if form == "md":
         yield Text(f": {_about(analysis)}", lead=analysis.run.name)
     yield Text(analysis.bottleneck.evidence)
@@ -77,7 +77,7 @@ def _about(analysis: Analysis) -> str:
     return ", ".join(text for text in texts if text)
 
 
-def _aside(analysis: Analysis) -> Iterator[Block]:
+def _aside(analysis: Analysis) -> Iterator[DocumentBlock]:
     main, others = main_gain(analysis), other_gains(analysis)[:_MOST_GAINS]
     if main is not None:
         sure = how_sure(main.what_if).capitalize()

@@ -5,13 +5,15 @@ from functools import partial
 
 from stallscope.analysis.scaling import ScalingSeries
 
-from ..base import Parts
+from ..base import ReportParts
 from .document import document
 from .records import json_content, records
 
 __all__ = ["parts"]
 
 
-def parts(series: Sequence[ScalingSeries]) -> Parts:
+def parts(series: Sequence[ScalingSeries]) -> ReportParts:
     """Return what formats write of the series."""
-    return Parts(partial(document, series), partial(json_content, series), partial(records, series))
+    return ReportParts(
+        partial(document, series), partial(json_content, series), partial(records, series)
+    )

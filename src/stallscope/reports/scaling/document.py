@@ -11,10 +11,10 @@ from stallscope.formatting.numbers import percent, rate_scale, significant
 
 from ..document import (
     NOTHING,
-    Block,
     Cell,
     CellBar,
     Document,
+    DocumentBlock,
     Listing,
     Section,
     Table,
@@ -42,7 +42,7 @@ def document(series: Sequence[ScalingSeries], form: str) -> Document:
 
 
 def _series(series: ScalingSeries, form: str) -> Iterator[Section]:
-    blocks: list[Block] = [Text(text) for text in (difference(series),) if text]
+    blocks: list[DocumentBlock] = [Text(text) for text in (difference(series),) if text]
     if series.warnings:
         blocks.append(Listing(series.warnings, role="caveats"))
     yield Section(headline(series), blocks, style="headline", label=title(series))

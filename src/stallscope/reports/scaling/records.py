@@ -8,7 +8,16 @@ from typing import Any
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.scaling import Point, Projected, Scaled, ScalingSeries
 
-from ..base import Content, Records, Row, content_of, fields_of, mean_cells, mean_fields, value_of
+from ..base import (
+    Content,
+    ReportRecords,
+    Row,
+    content_of,
+    fields_of,
+    mean_cells,
+    mean_fields,
+    value_of,
+)
 
 COLUMNS = (
     "series",
@@ -76,9 +85,9 @@ def _projected(one: Projected) -> dict[str, Any]:
     }
 
 
-def records(series: Sequence[ScalingSeries]) -> Records:
+def records(series: Sequence[ScalingSeries]) -> ReportRecords:
     """List every size, the projected ones last."""
-    return Records(COLUMNS, (row for one in series for row in _series_rows(one)))
+    return ReportRecords(COLUMNS, (row for one in series for row in _series_rows(one)))
 
 
 def _series_rows(series: ScalingSeries) -> Iterator[Row]:

@@ -4,7 +4,7 @@ from functools import partial
 
 from stallscope.analysis.tuning import Tuning
 
-from ..base import Parts
+from ..base import ReportParts
 from .document import document
 from .json_content import json_content
 
@@ -14,6 +14,6 @@ __all__ = ["FORMATS", "parts"]
 FORMATS = ("md", "json")
 
 
-def parts(tuning: Tuning) -> Parts:
+def parts(tuning: Tuning) -> ReportParts:
     """Return what formats write of the tuning."""
-    return Parts(partial(document, tuning), partial(json_content, tuning))
+    return ReportParts(partial(document, tuning), partial(json_content, tuning))

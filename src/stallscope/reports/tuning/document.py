@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from stallscope.analysis.tuning import Compared, TimelineAdvice, Tuned, Tuning
+from stallscope.analysis.tuning import TimelineAdvice, Tuned, Tuning, UntunedRun
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, between, percent, plus_minus, significant
@@ -12,9 +12,9 @@ from stallscope.parsers.autotune import Sample
 
 from ..document import (
     NOTHING,
-    Block,
     Code,
     Document,
+    DocumentBlock,
     KeyFigures,
     Listing,
     Section,
@@ -44,7 +44,7 @@ def document(tuning: Tuning, _form: str) -> Document:
 
 
 def _tuned(one: Tuned) -> Iterator[Section]:
-    blocks: list[Block] = [Listing(sentences(one))]
+    blocks: list[DocumentBlock] = [Listing(sentences(one))]
     if one.verdict != "leave" and one.setting is not None:
         blocks.append(Code("\n".join(environment(one))))
         blocks += [Code(text, launcher) for launcher, text in commands(one).items()]
@@ -53,7 +53,7 @@ def _tuned(one: Tuned) -> Iterator[Section]:
 
 
 def _timeline(name: str, says: TimelineAdvice) -> Section:
-    blocks: list[Block] = [KeyFigures.of(timeline_figures(says))]
+    blocks: list[DocumentBlock] = [KeyFigures.of(timeline_figures(says))]
     if says.advice:
         blocks.append(Listing([str(piece) for piece in says.advice], role="steps"))
     if says.no_steps:
@@ -115,7 +115,7 @@ def _gain(tuned: Tuned) -> Iterator[str]:
     yield "That is one run against another; the next pair may differ by more than the interval says."
 
 
-def _compared(one: Compared, tuned: Tuned) -> str:
+def _compared(one: UntunedRun, tuned: Tuned) -> str:
     settled = tuned.settled_ms
     now = "" if settled is None else amount(settled.value, "ms", settled.ci95)
     text = (

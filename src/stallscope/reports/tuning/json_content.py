@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stallscope.analysis.tuning import Compared, Tried, Tuned, Tuning
+from stallscope.analysis.tuning import Tried, Tuned, Tuning, UntunedRun
 from stallscope.parsers.autotune import Sample
 
 from ..base import Content, content_of, fields_of, mean_fields
@@ -52,6 +52,6 @@ def _tried(one: Tried) -> dict[str, Any]:
     }
 
 
-def _compared(one: Compared) -> dict[str, Any]:
+def _compared(one: UntunedRun) -> dict[str, Any]:
     names = "step_ms saved_ms speedup ci95"
     return {"run": one.analysis.run.id, **fields_of(one, names)}

@@ -7,7 +7,7 @@ import numpy as np
 from stallscope.arrays.types import Floats, Ints
 
 from .figures import Fusion
-from .segment import Segment, added_us, latest_before
+from .segment import ActivitySegment, added_us, latest_before
 
 
 class FusionTally:
@@ -16,7 +16,7 @@ class FusionTally:
     def __init__(self) -> None:
         self._found: list[Fusion] = []
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: ActivitySegment) -> None:
         if len(segment.allreduces):
             self._found.append(_fusion(segment))
 
@@ -34,7 +34,7 @@ class FusionTally:
         )
 
 
-def _fusion(segment: Segment) -> Fusion:
+def _fusion(segment: ActivitySegment) -> Fusion:
     operations = segment.allreduces
     parts, mine = segment.allreduce_parts
     group = segment.reductions
@@ -59,7 +59,7 @@ def _fusion(segment: Segment) -> Fusion:
     )
 
 
-def _negotiated(segment: Segment, group: Ints, count: int) -> Floats:
+def _negotiated(segment: ActivitySegment, group: Ints, count: int) -> Floats:
     """Return the milliseconds in which each reduction's tensors were negotiated; NaN if unknown."""
     negotiated, operations = segment.negotiated_allreduces, segment.allreduces
     latest = latest_before(negotiated, operations.tensor, operations.begin)

@@ -8,7 +8,7 @@ from stallscope.arrays.types import Ints
 from stallscope.parsers.horovod_timeline import Activities
 
 from .figures import Cycles, Lateness, LateRank
-from .segment import Segment, within
+from .segment import ActivitySegment, within
 
 _NEVER = np.iinfo(np.int64).max
 # Horovod's default cycle time, used if cycles were not marked.
@@ -28,7 +28,7 @@ class LatenessTally:
         self._last: list[Ints] = []
         self._delay: list[Ints] = []
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: ActivitySegment) -> None:
         negotiated, ticks = segment.negotiated, segment.ticks
         self.negotiations += len(negotiated)
         if not len(ticks) or not len(negotiated):
@@ -67,7 +67,7 @@ class LatenessTally:
         return Lateness(len(last), int((~delayed).sum()), cycle_us / 1e3, tuple(late))
 
 
-def _ticked(segment: Segment) -> int:
+def _ticked(segment: ActivitySegment) -> int:
     """Count the negotiations during which more than one rank was ticked."""
     ticks = segment.ticks
     negotiation = within(segment.negotiated, ticks.tensor, ticks.at, ticks.at)

@@ -9,7 +9,7 @@ import numpy as np
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from .repetitions import Negotiations, step_positions
-from .segment import Segment, is_reductions_negotiation
+from .segment import ActivitySegment, is_reductions_negotiation
 
 _UNKNOWN = -1
 _LONGEST_IDLE_US = (1 << 31) - 1
@@ -41,7 +41,7 @@ class NegotiationLog:
         if self._count > self.jobs[-1]:
             self.jobs.append(self._count)
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: ActivitySegment) -> None:
         rows, size = segment.counted
         reduced = segment.of(rows, is_reductions_negotiation)
         self._tensor.append(self._coded(rows.tensor, size, reduced).astype(np.int32))
@@ -64,7 +64,9 @@ class NegotiationLog:
             self._size[key] = max(own, self._size.get(key, _UNKNOWN))
         return np.array(codes, np.int64)[index]
 
-    def _idle(self, segment: Segment, begin: Ints) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    def _idle(
+        self, segment: ActivitySegment, begin: Ints
+    ) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         """Return the microseconds without any operation before each moment."""
         operations = segment.operations
         reached = np.maximum.accumulate(np.append(self._operated_until, operations.end))

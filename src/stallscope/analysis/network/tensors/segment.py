@@ -24,7 +24,7 @@ _WAITS = ("WAIT_FOR_", "QUEUE")
 
 
 @dataclass(frozen=True)
-class Segment:
+class ActivitySegment:
     """Activities sorted by their start, with the ticks that may lie within them."""
 
     rows: Activities

@@ -11,7 +11,7 @@ from stallscope.arrays.types import Floats, Ints
 
 from .figures import AllreduceSteps
 from .negotiation_log import NegotiationLog
-from .segment import Segment, added_us
+from .segment import ActivitySegment, added_us
 
 _TIMES = ("negotiation", "operation", "wait", "copy", "transfer")
 
@@ -30,7 +30,7 @@ class StepTally:
         self._tensors: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []
         self._reductions: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: ActivitySegment) -> None:
         if segment.restarted:
             self._log.restart()
         starts = segment.burst_starts

@@ -11,13 +11,13 @@ from typing import Protocol
 import numpy as np
 
 from stallscope.arrays.types import Ints
-from stallscope.parsers.horovod_timeline import Activities, Batch, Ticks
+from stallscope.parsers.horovod_timeline import Activities, BlockRows, Ticks
 
 from .bursts import burst_starts, last_idle
 from .figures import Cycles, Tensors
 from .fusion import FusionTally
 from .lateness import LatenessTally
-from .segment import Segment
+from .segment import ActivitySegment
 from .steps import StepTally
 from .tensor_times import TensorTally
 from .unions import UnionTally
@@ -36,14 +36,14 @@ class TimelineReader(Protocol):
     @property
     def activity_names(self) -> tuple[str, ...]: ...
 
-    def batches(self) -> Iterator[Batch]: ...
+    def block_rows(self) -> Iterator[BlockRows]: ...
 
 
 def tensors(reader: TimelineReader) -> Tensors:
     """Read a whole timeline, and return the figures of its tensors."""
     tally = _Tally(reader)
-    for batch in reader.batches():
-        tally.add(batch)
+    for block in reader.block_rows():
+        tally.add(block)
     return tally.found()
 
 
@@ -63,25 +63,25 @@ class _Tally:
         self._lateness = LatenessTally()
         self._restarted = False
 
-    def add(self, batch: Batch) -> None:
+    def add(self, block: BlockRows) -> None:
         """Add a block; activities that may continue in the next block stay pending."""
-        self._cycles.add(batch.cycles)
-        if batch.restarted:
+        self._cycles.add(block.cycles)
+        if block.restarted:
             self._settle_all()
             self._restarted = True
         # In a damaged timeline an activity may end before its start.
-        new = batch.activities.only(batch.activities.end >= batch.activities.begin)
+        new = block.activities.only(block.activities.end >= block.activities.begin)
         rows = Activities.joined([self._rows, new])
-        self._ticks = Ticks.joined([self._ticks, batch.ticks])
+        self._ticks = Ticks.joined([self._ticks, block.ticks])
         self._rows = rows.take(np.argsort(rows.begin, kind="stable"))
         names = self._reader.activity_names
-        complete = self._rows.take(slice(int(self._rows.begin.searchsorted(batch.settled))))
+        complete = self._rows.take(slice(int(self._rows.begin.searchsorted(block.settled))))
         starts = burst_starts(complete, names)
         idle = last_idle(complete, starts, names)
         if idle:
             self._settle(idle, starts[starts < idle], int(complete.begin[idle]))
         elif len(rows) > _MOST_PENDING:
-            until = max(batch.settled, batch.first)
+            until = max(block.settled, block.first)
             count = int(self._rows.begin.searchsorted(until))
             self._settle(count, burst_starts(self._rows.take(slice(count)), names), until)
 
@@ -119,7 +119,7 @@ class _Tally:
         """
         rows, ticks = self._rows, self._ticks
         settled, names = rows.take(slice(count)), self._reader.activity_names
-        segment = Segment(settled, ticks, names, settled.begin[starts], self._restarted)
+        segment = ActivitySegment(settled, ticks, names, settled.begin[starts], self._restarted)
         for tally in (self._unions, self._tensors, self._fusion, self._steps, self._lateness):
             tally.add(segment)
         self._restarted = False

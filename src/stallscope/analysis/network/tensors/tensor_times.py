@@ -11,7 +11,7 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.parsers.horovod_timeline import Activities
 
 from .figures import TensorTimes
-from .segment import Segment
+from .segment import ActivitySegment
 
 # Kinds of sums; from the last on, one kind per name of an activity.
 _NEGOTIATED, _OPERATED, _PARTS = 0, 1, 2
@@ -26,7 +26,7 @@ class TensorTally:
         self._kind: dict[int, int] = {}
         self._size: dict[int, int] = {}
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: ActivitySegment) -> None:
         negotiated, operations, parts = segment.negotiated, segment.operations, segment.parts
         self._tables += [
             _Sums.of(negotiated, np.full(len(negotiated), _NEGOTIATED)),

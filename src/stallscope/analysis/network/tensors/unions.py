@@ -8,7 +8,7 @@ import numpy as np
 
 from stallscope.arrays.types import Ints
 
-from .segment import Segment, added_us
+from .segment import ActivitySegment, added_us
 
 
 class UnionTally:
@@ -20,7 +20,7 @@ class UnionTally:
         self._first: int | None = None
         self._last = 0
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: ActivitySegment) -> None:
         rows = segment.rows
         if not len(rows):
             return

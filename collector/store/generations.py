@@ -1,9 +1,10 @@
-"""Find which logs form one world: the ranks that train together between two changes of membership.
+"""Find which logs form one generation: the ranks that train together between changes of membership.
 
-Each process counts its own worlds, in the names of its logs. Under an elastic launcher these counts do
-not match: a process that joins counts from 0, while the others have counted on. What tells is that a
-reduction completes on all of its ranks together: the sessions of one world complete the same steps at
-the same time. The worlds are numbered in the order in which they began, in ``Log.generation``.
+Each process counts its own generations, in the names of its logs. Under an elastic launcher these
+counts do not match: a process that joins counts from 0, while the others have counted on. What tells is
+that a reduction completes on all of its ranks together: the sessions of one generation complete the same
+steps at the same time. The generations are numbered in the order in which they began, in
+``Log.generation``.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _COMPARED = 256
 # Steps of a log whose completions are kept where its rows are elsewhere.
 _KEPT = 1024
 # The most by which completions of one step differ on one clock. A step that is trained again comes
-# later: a world takes seconds to form.
+# later: a generation takes seconds to form.
 _APART_NS = 1_000_000_000
 # The most by which the clocks of two hosts differ, and by which the difference scatters.
 _CLOCK_ERROR_NS = 600 * 1_000_000_000
 _SCATTER_NS = 100_000_000
 _SCATTER_OF_STEP = 0.2
-# Members of a world that a session is compared with.
+# Members of a generation that a session is compared with.
 _MEMBERS_COMPARED = 3
 
 
@@ -101,7 +102,7 @@ def _thinned(steps: Ints, others: Ints) -> Ints:
 
 
 @dataclass
-class _World:
+class _Generation:
     """Sessions of different ranks that complete together, and those that continued them."""
 
     sessions: list[_Session] = field(default_factory=list)
@@ -120,7 +121,7 @@ class _World:
         return min((int(one.steps[0]) for one in self.sessions if len(one.steps)), default=2**62)
 
     def admits(self, session: _Session) -> bool:
-        """Whether a session's place in the world is free."""
+        """Whether a session's place in the generation is free."""
         return all(
             one.size == session.size
             and one.log.rank != session.log.rank
@@ -129,7 +130,7 @@ class _World:
         )
 
     def has(self, session: _Session) -> bool:
-        """Whether a copy of the session is in the world: the same steps of the same process."""
+        """Whether a copy of the session is in the generation: the same steps of the same process."""
         return any(
             one.log.rank == session.log.rank
             and one.is_process_of(session)
@@ -138,14 +139,14 @@ class _World:
         )
 
     def distance(self, session: _Session) -> float | None:
-        """Return the distance of a session to the world's nearest member; None if it is no member."""
+        """Return the distance of a session to the nearest member; None if it is no member."""
         domain = session.log.clock_domain
         nearest_clock = sorted(self.sessions, key=lambda one: one.log.clock_domain != domain)
         found = (session.distance(one) for one in nearest_clock[:_MEMBERS_COMPARED])
         return min((one for one in found if one is not None), default=None)
 
-    def continues(self, before: _World) -> bool:
-        """Whether the same processes, in the same places, go on where the world before ended."""
+    def continues(self, before: _Generation) -> bool:
+        """Whether the same processes, in the same places, go on where the generation before ended."""
         if self.first_step <= before.last_step or self.sessions[0].size != before.sessions[0].size:
             return False
         places = {one.log.rank: one for one in before.sessions}
@@ -154,13 +155,13 @@ class _World:
         return same and len(known) == min(len(self.sessions), len(places))
 
 
-def worlds_of(logs: Sequence[Log], completions: Completions) -> list[int]:
-    """Return the number of the world of each log.
+def generations_of(logs: Sequence[Log], completions: Completions) -> list[int]:
+    """Return the number of each log's generation.
 
     Args:
         logs: all logs of a run.
         completions: returns the completed steps of the log with this index; only called where the
-            logs' facts leave it open which of them form a world.
+            logs' facts leave it open which of them form a generation.
 
     Without any completion, the generations that the processes counted are returned.
     """
@@ -168,17 +169,17 @@ def worlds_of(logs: Sequence[Log], completions: Completions) -> list[int]:
     of_session: dict[int, list[int]] = {}
     for index, first in enumerate(sessions_of(logs)):
         of_session.setdefault(first, []).append(index)
-    if _is_one_world(logs, list(of_session)) or not all(log.has_wall_clock for log in logs):
+    if _is_one_generation(logs, list(of_session)) or not all(log.has_wall_clock for log in logs):
         return recorded
     sessions = [_session(logs, indices, completions) for indices in of_session.values()]
     if not any(len(session.steps) for session in sessions):
         return recorded
     found = [0] * len(logs)
-    for number, world in enumerate(_in_worlds(sessions)):
-        for session in world.sessions:
+    for number, generation in enumerate(_in_generations(sessions)):
+        for session in generation.sessions:
             for index in session.logs:
                 found[index] = number
-    # The same worlds keep the numbers that they were recorded with.
+    # The same generations keep the numbers that they were recorded with.
     renamed = {(one, other) for one, other in zip(found, recorded, strict=True)}
     in_order = [other for _, other in sorted(renamed)]
     same = len(renamed) == len(set(found)) == len(set(recorded)) and in_order == sorted(in_order)
@@ -215,8 +216,8 @@ def with_generations(table: pa.Table, generation: npt.NDArray[np.int32] | np.int
     return table.set_column(table.schema.get_field_index("generation"), "generation", column)
 
 
-def _is_one_world(logs: Sequence[Log], firsts: Sequence[int]) -> bool:
-    """Whether every rank has one process, and all agree on the number of ranks and of the world."""
+def _is_one_generation(logs: Sequence[Log], firsts: Sequence[int]) -> bool:
+    """Whether every rank has one process, and all agree on the number of ranks and the generation."""
     processes = {
         (log.rank, log.host, log.facts.get("pid")) for log in (logs[index] for index in firsts)
     }
@@ -234,36 +235,36 @@ def _session(logs: Sequence[Log], indices: Sequence[int], completions: Completio
     return _Session(tuple(indices), logs[indices[0]], steps, completed[::-1][at])
 
 
-def _in_worlds(sessions: Sequence[_Session]) -> list[_World]:
-    """Return the worlds in the order in which they began."""
-    worlds: list[_World] = []
+def _in_generations(sessions: Sequence[_Session]) -> list[_Generation]:
+    """Return the generations in the order in which they began."""
+    generations: list[_Generation] = []
     order = sorted(sessions, key=lambda one: (one.began, one.log.recorded_generation, one.log.rank))
     for session in (one for one in order if len(one.steps)):
         fitting = [
-            (world.distance(session), world)
-            for world in worlds
-            if world.admits(session) or world.has(session)
+            (generation.distance(session), generation)
+            for generation in generations
+            if generation.admits(session) or generation.has(session)
         ]
-        near = [(distance, world) for distance, world in fitting if distance is not None]
+        near = [(distance, generation) for distance, generation in fitting if distance is not None]
         if near:
             min(near, key=lambda found: found[0])[1].sessions.append(session)
         else:
-            worlds.append(_World([session]))
+            generations.append(_Generation([session]))
     for session in (one for one in order if not len(one.steps)):
-        _put_without_steps(worlds, session)
-    joined: list[_World] = []
-    for world in sorted(worlds, key=lambda one: one.began):
-        if joined and world.continues(joined[-1]):
-            joined[-1].sessions += world.sessions
+        _put_without_steps(generations, session)
+    joined: list[_Generation] = []
+    for generation in sorted(generations, key=lambda one: one.began):
+        if joined and generation.continues(joined[-1]):
+            joined[-1].sessions += generation.sessions
         else:
-            joined.append(world)
+            joined.append(generation)
     return joined
 
 
-def _put_without_steps(worlds: list[_World], session: _Session) -> None:
-    """Put a session that completed no step into the world that formed when its log began."""
-    free = [world for world in worlds if world.admits(session)]
+def _put_without_steps(generations: list[_Generation], session: _Session) -> None:
+    """Put a session that completed no step into the generation that formed when its log began."""
+    free = [generation for generation in generations if generation.admits(session)]
     if free:
-        min(free, key=lambda world: abs(world.began[0] - session.began)).sessions.append(session)
+        min(free, key=lambda one: abs(one.began[0] - session.began)).sessions.append(session)
     else:
-        worlds.append(_World([session]))
+        generations.append(_Generation([session]))

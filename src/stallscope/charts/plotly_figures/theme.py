@@ -23,7 +23,7 @@ _MOST_TICKS = 6
 
 
 @dataclass(frozen=True)
-class Look:
+class Theme:
     """Light or dark: picks from pairs of colours."""
 
     dark: bool
@@ -36,13 +36,13 @@ class Look:
         return self(COLOURS[name] if name in COLOURS else SHADES[name])
 
 
-def layout(look: Look) -> go.Layout:
+def layout(theme: Theme) -> go.Layout:
     """Make the layout that every figure starts from."""
     axis = {
-        "gridcolor": look.of("line"),
+        "gridcolor": theme.of("line"),
         "zeroline": False,
-        "zerolinecolor": look.of("muted"),
-        "linecolor": look.of("line"),
+        "zerolinecolor": theme.of("muted"),
+        "linecolor": theme.of("line"),
         "tickfont": {"size": SMALL},
         "automargin": True,
         "nticks": _MOST_TICKS,
@@ -51,12 +51,12 @@ def layout(look: Look) -> go.Layout:
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": _FONT, "size": 13, "color": look.of("ink")},
+        font={"family": _FONT, "size": 13, "color": theme.of("ink")},
         margin={"l": 8, "r": 16, "t": 8, "b": 32, "pad": 4},
         hoverlabel={
-            "bgcolor": look.of("paper"),
-            "bordercolor": look.of("line"),
-            "font": {"family": _FONT, "size": 13, "color": look.of("ink")},
+            "bgcolor": theme.of("paper"),
+            "bordercolor": theme.of("line"),
+            "font": {"family": _FONT, "size": 13, "color": theme.of("ink")},
             "align": "left",
         },
         legend={
@@ -70,8 +70,8 @@ def layout(look: Look) -> go.Layout:
         },
         modebar={
             "bgcolor": "rgba(0,0,0,0)",
-            "color": look.of("muted"),
-            "activecolor": look.of("ink"),
+            "color": theme.of("muted"),
+            "activecolor": theme.of("ink"),
         },
         uniformtext={"minsize": SMALL, "mode": "hide"},
         dragmode=False,
@@ -119,7 +119,7 @@ def step_axis(label: str) -> dict[str, Any]:
 
 
 def whiskers(
-    values: Sequence[float], intervals: Sequence[Interval | None], look: Look
+    values: Sequence[float], intervals: Sequence[Interval | None], theme: Theme
 ) -> dict[str, Any]:
     """Describe the whiskers of some values; values without an interval have none."""
     if not any(intervals):
@@ -130,7 +130,7 @@ def whiskers(
         "symmetric": False,
         "array": [high - value for value, (_, high) in zip(values, ends, strict=True)],
         "arrayminus": [value - low for value, (low, _) in zip(values, ends, strict=True)],
-        "color": look.of("ink"),
+        "color": theme.of("ink"),
         "thickness": 1.5,
         "width": 4,
     }
@@ -144,10 +144,10 @@ def add_text(
     drawn.add_annotation(text=bold(text, strong), showarrow=False, font=font, **where)
 
 
-def add_mark(drawn: go.Figure, at: float, look: Look, *, strong: bool) -> None:
+def add_mark(drawn: go.Figure, at: float, theme: Theme, *, strong: bool) -> None:
     """Draw a line across the figure: where something changes, or thin where an epoch starts."""
-    line = {"width": 2, "color": look.of("ink")}
-    thin = {"width": 1, "dash": "dot", "color": look.of("muted")}
+    line = {"width": 2, "color": theme.of("ink")}
+    thin = {"width": 1, "dash": "dot", "color": theme.of("muted")}
     drawn.add_vline(at, line=line if strong else thin)
 
 

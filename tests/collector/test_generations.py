@@ -1,4 +1,4 @@
-"""Which logs form one world: found from steps that complete together, not from what processes count."""
+"""Which logs form one generation: those whose steps complete together, whatever processes count."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 import pytest
-from support.worlds import AHEAD_S, GROWN_AND_SHRUNK, HOSTS, World, write_worlds
+from support.generations import AHEAD_S, GROWN_AND_SHRUNK, HOSTS, Generation, write_generations
 
+from stallscope.collector.store.generations import generations_of, some_completions_of
 from stallscope.collector.store.merge import completions_by_log, merge_runs
-from stallscope.collector.store.worlds import some_completions_of, worlds_of
 from stallscope.parsers import read
 from stallscope.run import Run
 
 
 def found_in(run: Run) -> list[tuple[int, int, str]]:
-    """World, rank and host of every log."""
+    """Generation, rank and host of every log."""
     return sorted((log.generation, log.rank, log.host) for log in run.logs)
 
 
@@ -36,26 +36,26 @@ TRUE = [
 def test_processes_that_count_differently_are_put_together(
     tmp_path: Path, ahead: dict[str, float]
 ) -> None:
-    write_worlds(tmp_path, GROWN_AND_SHRUNK, ahead)
+    write_generations(tmp_path, GROWN_AND_SHRUNK, ahead)
     (run,) = read(str(tmp_path))
     assert found_in(run) == TRUE
     assert run.problems == ()
 
 
 def test_no_step_is_lost_where_two_processes_share_a_rank_and_a_count(tmp_path: Path) -> None:
-    write_worlds(tmp_path, GROWN_AND_SHRUNK)
-    # Beta as rank 1 of the second world and gamma as rank 1 of the third one count alike.
+    write_generations(tmp_path, GROWN_AND_SHRUNK)
+    # Beta as rank 1 of the second generation and gamma as rank 1 of the third one count alike.
     assert (tmp_path / "rank-00001.1.1.steps.csv").exists()
     (run,) = read(str(tmp_path))
     generation, step = (run.steps[name].to_numpy() for name in ("generation", "step"))
     assert [np.unique(step[generation == number]).tolist() for number in range(3)] == [
-        list(range(world.first_step, world.first_step + world.steps)) for world in GROWN_AND_SHRUNK
+        list(range(one.first_step, one.first_step + one.steps)) for one in GROWN_AND_SHRUNK
     ]
     assert run.steps.num_rows == sum(len(one.ranks) * one.steps for one in GROWN_AND_SHRUNK)
 
 
-def test_a_host_that_is_collected_later_joins_its_worlds(tmp_path: Path) -> None:
-    write_worlds(tmp_path / "all", GROWN_AND_SHRUNK)
+def test_a_host_that_is_collected_later_joins_its_generations(tmp_path: Path) -> None:
+    write_generations(tmp_path / "all", GROWN_AND_SHRUNK)
     for name in ("first", "later"):
         (tmp_path / name).mkdir()
     for log in (tmp_path / "all").iterdir():
@@ -65,7 +65,7 @@ def test_a_host_that_is_collected_later_joins_its_worlds(tmp_path: Path) -> None
     whole = merge_runs(later, first, completions_by_log)
     assert found_in(whole) == TRUE
     assert whole.steps.num_rows == sum(len(one.ranks) * one.steps for one in GROWN_AND_SHRUNK)
-    # The logs are in the order of their worlds, and so are their rows.
+    # The logs are in the order of their generations, and so are their rows.
     assert [log.generation for log in whole.logs] == sorted(log.generation for log in whole.logs)
     generations = [whole.logs[log].generation for log in whole.steps["log"].to_pylist()]
     assert generations == whole.steps["generation"].to_pylist()
@@ -78,7 +78,7 @@ def test_some_completions_of_long_logs_tell_the_same(tmp_path: Path) -> None:
         replace(short[1], begin_s=500.0, first_step=4_900, steps=1_500),
         replace(short[2], begin_s=800.0, first_step=6_399, steps=300),
     )
-    write_worlds(tmp_path, long)
+    write_generations(tmp_path, long)
     (run,) = read(str(tmp_path))
     of_log = [run.steps.filter(pc.equal(run.steps["log"], log)) for log in range(len(run.logs))]
     some = [some_completions_of(rows) for rows in of_log]
@@ -86,33 +86,33 @@ def test_some_completions_of_long_logs_tell_the_same(tmp_path: Path) -> None:
     for (steps, _), rows in zip(some, of_log, strict=True):
         numbers = rows["step"].to_numpy()
         assert steps[[0, -1]].tolist() == numbers[[0, -1]].tolist()
-    found = worlds_of(run.logs, some.__getitem__)
-    assert [(world, log.host) for world, log in zip(found, run.logs, strict=True)] == [
-        (world, host) for world, _, host in TRUE
+    numbers = generations_of(run.logs, some.__getitem__)
+    assert [(number, log.host) for number, log in zip(numbers, run.logs, strict=True)] == [
+        (number, host) for number, _, host in TRUE
     ]
 
 
-def test_a_replaced_host_makes_another_world_though_nobody_counts_on(tmp_path: Path) -> None:
-    worlds = (
-        World((("alpha", 0), ("beta", 0)), 0.0, 0, 60),
-        World((("alpha", 0), ("gamma", 0)), 12.0, 60, 60),
+def test_a_replaced_host_makes_another_generation_though_nobody_counts_on(tmp_path: Path) -> None:
+    generations = (
+        Generation((("alpha", 0), ("beta", 0)), 0.0, 0, 60),
+        Generation((("alpha", 0), ("gamma", 0)), 12.0, 60, 60),
     )
-    write_worlds(tmp_path, worlds)
+    write_generations(tmp_path, generations)
     (run,) = read(str(tmp_path))
     assert found_in(run) == [(0, 0, "alpha"), (0, 1, "beta"), (1, 0, "alpha"), (1, 1, "gamma")]
 
 
-def test_two_fits_of_the_same_processes_are_one_world(tmp_path: Path) -> None:
-    worlds = (
-        World((("alpha", 0), ("beta", 0)), 0.0, 0, 60),
-        World((("alpha", 0), ("beta", 0)), 12.0, 60, 60),
+def test_two_fits_of_the_same_processes_are_one_generation(tmp_path: Path) -> None:
+    generations = (
+        Generation((("alpha", 0), ("beta", 0)), 0.0, 0, 60),
+        Generation((("alpha", 0), ("beta", 0)), 12.0, 60, 60),
     )
-    write_worlds(tmp_path, worlds)
+    write_generations(tmp_path, generations)
     (run,) = read(str(tmp_path))
     assert {log.generation for log in run.logs} == {0}
 
 
 def test_the_recorders_count_stays_where_it_agrees(tmp_path: Path) -> None:
-    write_worlds(tmp_path, (World((("alpha", 3), ("beta", 3)), 0.0, 200, 60),))
+    write_generations(tmp_path, (Generation((("alpha", 3), ("beta", 3)), 0.0, 200, 60),))
     (run,) = read(str(tmp_path))
     assert {log.generation for log in run.logs} == {3}

@@ -9,9 +9,9 @@ import numpy as np
 
 from stallscope.run import Run
 
-from .ledger.generations import Generations
-from .ledger.job_time import PARTS, JobTime, stood_still
-from .ledger.ledger import ENTRIES
+from .generations import Generations
+from .job_time import PARTS, JobTime, stood_still
+from .ledger import ENTRIES
 
 #: The ledger's entries that a step loses; the rest is compute.
 _LOST_IN_STEPS = tuple(name for name in ENTRIES if name != "compute")
@@ -23,7 +23,7 @@ LOST = (*(name for name in PARTS if name != "steps"), *_LOST_IN_STEPS)
 class Goodput:
     """Seconds of wall clock, means over the ranks: ``compute_s`` and ``lost_s`` add up to ``total_s``.
 
-    Where the number of ranks changed, each world counts with its own.
+    Where the number of ranks changed, each generation counts with its own.
     """
 
     #: The fraction of ranks × wall time that went into steps that count.
@@ -44,7 +44,7 @@ def goodput(run: Run, generations: Generations, times: Sequence[JobTime]) -> Goo
     Args:
         run: the run.
         generations: its ledgers.
-        times: the time of each world with a ledger, as of ``world_times``.
+        times: the time of each generation with a ledger, as of ``generation_times``.
     """
     filled = generations.filled
     if not filled:
@@ -53,7 +53,7 @@ def goodput(run: Run, generations: Generations, times: Sequence[JobTime]) -> Goo
     spent = dict.fromkeys((*LOST, "compute"), 0.0)
     steps = rank_s = 0.0
     for index, time in zip(filled, times, strict=True):
-        size = run.size_of(generations.worlds[index].generation)
+        size = run.size_of(generations.aligned[index].generation)
         in_steps = _in_steps(generations, index)
         rank_s += size * time.total
         steps += size * time.steps
@@ -77,7 +77,7 @@ def goodput(run: Run, generations: Generations, times: Sequence[JobTime]) -> Goo
 
 
 def _in_steps(generations: Generations, index: int) -> Mapping[str, float]:
-    """Return the entries' shares of a world's steps that count; all compute without such a step."""
+    """Return the entries' shares of the steps that count; all compute without such a step."""
     ledger, warm = generations.ledgers[index], generations.warm[index]
     counted = ~warm & ~generations.repeated(index)
     # Of a step in which the job hung, the usual time counts.

@@ -1,9 +1,9 @@
-"""Trains elastically with PyTorch and an optimizer that counts no steps: for test_worlds.py.
+"""Trains elastically with PyTorch and an optimizer that counts no steps: for test_generations.py.
 
-    horovodrun … --host-discovery-script FILE python worlds_torch.py OUT inside|outside
+    horovodrun … --host-discovery-script FILE python generations_torch.py OUT inside|outside
 
-``inside``: each world has a logger of its own and gives its first step. ``outside``: one logger is open
-all the time, and the optimizer counts. It ends before the step that is in OUT/last-step.
+``inside``: each generation has a logger of its own and gives its first step. ``outside``: one logger is
+open all the time, and the optimizer counts. It ends before the step that is in OUT/last-step.
 """
 
 from __future__ import annotations
@@ -55,18 +55,20 @@ def main() -> None:
     state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0)
 
     def logger() -> StepLogger:
-        return StepLogger(out / "logs", optimizer=optimizer, run_name="worlds", flush_seconds=0.1)
+        return StepLogger(
+            out / "logs", optimizer=optimizer, run_name="generations", flush_seconds=0.1
+        )
 
     if place == "outside":
         with logger() as log:
             hvd.elastic.run(train)(state, log, out, None)
         return
 
-    def world(state: hvd.elastic.TorchState) -> None:
+    def generation(state: hvd.elastic.TorchState) -> None:
         with logger() as log:
             train(state, log, out, state.step)
 
-    hvd.elastic.run(world)(state)
+    hvd.elastic.run(generation)(state)
 
 
 if __name__ == "__main__":

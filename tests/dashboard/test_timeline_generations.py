@@ -1,4 +1,4 @@
-"""The timeline of an elastic job: every world with its own ranks, one after the other."""
+"""The timeline of an elastic job: every generation with its own ranks, one after the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
-from support.worlds import GROWN_AND_SHRUNK, write_worlds
+from support.generations import GROWN_AND_SHRUNK, write_generations
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.views.lanes import Lanes
@@ -27,15 +27,15 @@ from stallscope.run import Run
 from .browsing import NARROW, WIDE, Open, served, timeline_drawn
 from .content import of_type, texts
 
-# The lanes in the order of rows, and the worlds that have them.
+# The lanes in the order of rows, and the generations that have them.
 ALPHA_0, BETA_1, GAMMA_1, GAMMA_2 = range(4)
 MEMBERS = {ALPHA_0: (0, 1, 2), BETA_1: (0, 1), GAMMA_1: (2,), GAMMA_2: (1,)}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("worlds")
-    write_worlds(folder, GROWN_AND_SHRUNK)
+    folder = tmp_path_factory.mktemp("generations")
+    write_generations(folder, GROWN_AND_SHRUNK)
     (found,) = read(str(folder))
     return found
 
@@ -58,32 +58,32 @@ def address(run: Run) -> Iterator[str]:
         yield url
 
 
-def test_the_page_has_every_world_with_its_size(analysis: Analysis, lanes: Lanes) -> None:
-    found = head(analysis, lanes, "worlds", None, {})
-    assert [(world["number"], world["size"]) for world in found["worlds"]] == [
+def test_the_page_has_every_generation_with_its_size(analysis: Analysis, lanes: Lanes) -> None:
+    found = head(analysis, lanes, "elastic", None, {})
+    assert [(one["number"], one["size"]) for one in found["generations"]] == [
         (0, 2),
         (1, 3),
         (2, 2),
     ]
-    begins = [world["begin"] for world in found["worlds"]]
+    begins = [one["begin"] for one in found["generations"]]
     assert begins == pytest.approx([0, 12, 60], abs=0.1)
-    assert found["worlds"][1]["words"].startswith("Generation 1: 3 ranks on 3 hosts, 70 steps")
+    assert found["generations"][1]["words"].startswith("Generation 1: 3 ranks on 3 hosts, 70 steps")
     assert found["ranks"] == (0, 1, 1, 2)
     assert [found["hosts"][host] for host in found["hostOf"]] == ["alpha", "beta", "gamma", "gamma"]
     assert found["rowNames"] == ["0", "1g1", "1", "2"]
     assert found["count"] == 210
 
 
-def test_a_run_of_one_world_marks_none(slow: tuple[Run, Lanes]) -> None:
+def test_a_run_of_one_generation_marks_none(slow: tuple[Run, Lanes]) -> None:
     run, lanes = slow
     found = head(analyse(run), lanes, "slow", None, {})
-    assert found["worlds"] == []
+    assert found["generations"] == []
     assert found["rowNames"] == [str(rank) for rank in range(8)]
     said = texts(view_at(RunStore([run]), "/run/slow/timeline", "").content)
     assert GENERATION_KEY[0] not in said
 
 
-def test_a_place_names_its_world_and_is_found_again(lanes: Lanes) -> None:
+def test_a_place_names_its_generation_and_is_found_again(lanes: Lanes) -> None:
     for low, high, named in (
         (0, 59, ("0g0", "59g0")),
         (52, 57, ("52g0", "57g0")),
@@ -101,7 +101,7 @@ def test_a_place_names_its_world_and_is_found_again(lanes: Lanes) -> None:
     assert (start_of(lanes, "52"), end_of(lanes, "52")) == (lanes.begin[52], lanes.end[62])
 
 
-def test_a_rank_names_the_world_that_had_it(lanes: Lanes) -> None:
+def test_a_rank_names_the_generation_that_had_it(lanes: Lanes) -> None:
     assert [row_of(lanes, text) for text in ("1", "1g2", "1g1", "1g0", "2", "2g1")] == [
         GAMMA_1,
         GAMMA_1,
@@ -113,14 +113,14 @@ def test_a_rank_names_the_world_that_had_it(lanes: Lanes) -> None:
     assert [row_of(lanes, text) for text in ("2g2", "1g9", "3", "g1", "1g", "1w1")] == [None] * 6
 
 
-def test_an_address_with_worlds_is_the_first_view(analysis: Analysis, lanes: Lanes) -> None:
+def test_an_address_with_generations_is_the_first_view(analysis: Analysis, lanes: Lanes) -> None:
     query = {"from": "50g1", "to": "54g1", "rank": "1g1", "ranks": "1g1-2"}
-    found = head(analysis, lanes, "worlds", None, query)
+    found = head(analysis, lanes, "elastic", None, query)
     assert found["view"] == pytest.approx([lanes.begin[60] / 1e9, lanes.end[64] / 1e9])
     assert (found["row"], found["rows"]) == (BETA_1, [BETA_1, GAMMA_2 + 1])
 
 
-def test_the_page_says_what_worlds_there_are(run: Run) -> None:
+def test_the_page_says_what_generations_there_are(run: Run) -> None:
     store = RunStore([run])
     said = texts(view_at(store, f"/run/{run.id}/timeline", "").content)
     assert any(text.startswith("3 generations of 2, 3 and 2 ranks, 210 steps in ") for text in said)
@@ -132,7 +132,7 @@ def links(run: Run, page: str, search: str = "") -> tuple[list[str], dict[str, s
     return texts(content), {one.children: one.href for one in of_type(content, "Anchor")}
 
 
-def test_a_step_of_each_world_has_its_page(run: Run) -> None:
+def test_a_step_of_each_generation_has_its_page(run: Run) -> None:
     step = f"/run/{run.id}/step"
     said, found = links(run, "step/59", "?generation=0")
     assert any(text.startswith("Step 59 of generation 0 (2 ranks) took ") for text in said)
@@ -166,27 +166,33 @@ def point(page: Page, lanes: Lanes, row: int, position: int) -> None:
 
 
 @pytest.mark.browser
-def test_each_lane_has_the_steps_of_the_worlds_with_its_rank(open_page: Open, lanes: Lanes) -> None:
+def test_each_lane_has_the_steps_of_the_generations_with_its_rank(
+    open_page: Open, lanes: Lanes
+) -> None:
     page = timeline_drawn(open_page("/run/run-a/timeline"))
     tip = page.locator(".timeline-tip")
     hosts = ("alpha", "beta", "gamma", "gamma")
-    for row, worlds in MEMBERS.items():
-        for world in range(3):
+    for row, generations in MEMBERS.items():
+        for generation in range(3):
             # The first step takes longer than a pixel.
-            point(page, lanes, row, int(lanes.starts[world]))
+            point(page, lanes, row, int(lanes.starts[generation]))
             sizes = (2, 3, 2)
             expect(tip).to_contain_text(
-                f"Rank {lanes.ranks[row]}, step {lanes.steps[lanes.starts[world]]}"
+                f"Rank {lanes.ranks[row]}, step {lanes.steps[lanes.starts[generation]]}"
             )
-            expect(tip).to_contain_text(f"{hosts[row]}, generation {world} ({sizes[world]} ranks)")
-            if world in worlds:
+            expect(tip).to_contain_text(
+                f"{hosts[row]}, generation {generation} ({sizes[generation]} ranks)"
+            )
+            if generation in generations:
                 expect(tip).to_contain_text("Compute")
             else:
                 expect(tip).to_contain_text("not in this generation")
 
 
 @pytest.mark.browser
-def test_the_key_goes_from_world_to_world_and_the_address_follows(open_page: Open) -> None:
+def test_the_key_goes_from_generation_to_generation_and_the_address_follows(
+    open_page: Open,
+) -> None:
     page = timeline_drawn(open_page("/run/run-a/timeline"))
     readout = page.locator("#timeline-readout")
     page.locator("#timeline").focus()
@@ -212,7 +218,7 @@ def test_the_key_goes_from_world_to_world_and_the_address_follows(open_page: Ope
 
 @pytest.mark.browser
 @pytest.mark.parametrize("opened", ["click", "Enter"])
-def test_a_step_is_opened_in_its_world(open_page: Open, opened: str) -> None:
+def test_a_step_is_opened_in_its_generation(open_page: Open, opened: str) -> None:
     page = timeline_drawn(open_page("/run/run-a/timeline?from=52g0&to=54g0&rank=1g0"))
     if opened == "click":
         box = page.locator("#timeline canvas").bounding_box()
@@ -233,7 +239,7 @@ def test_a_step_is_opened_in_its_world(open_page: Open, opened: str) -> None:
 
 
 @pytest.mark.browser
-def test_a_worlds_name_tells_of_it_and_shows_all_of_it(open_page: Open, lanes: Lanes) -> None:
+def test_a_generations_name_tells_of_it_and_shows_all_of_it(open_page: Open, lanes: Lanes) -> None:
     page = timeline_drawn(open_page("/run/run-a/timeline"))
     box = page.locator("#timeline canvas").bounding_box()
     assert box is not None
@@ -257,7 +263,7 @@ def test_a_worlds_name_tells_of_it_and_shows_all_of_it(open_page: Open, lanes: L
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_saved_picture_names_worlds_and_their_sizes(
+def test_the_saved_picture_names_generations_and_their_sizes(
     open_page: Open, width: int, scheme: str
 ) -> None:
     page = timeline_drawn(open_page("/run/run-a/timeline", width=width, scheme=scheme))
@@ -271,7 +277,7 @@ def test_the_saved_picture_names_worlds_and_their_sizes(
 
 
 @pytest.mark.browser
-def test_saved_numbers_name_the_world_and_leave_out_other_ranks(
+def test_saved_numbers_name_the_generation_and_leave_out_other_ranks(
     open_page: Open, lanes: Lanes
 ) -> None:
     page = timeline_drawn(open_page("/run/run-a/timeline"))
@@ -282,8 +288,8 @@ def test_saved_numbers_name_the_world_and_leave_out_other_ranks(
     saved = {(row["hosts"], row["ranks"], int(row["generation"])) for row in rows}
     hosts = ("alpha", "beta", "gamma", "gamma")
     assert saved == {
-        (hosts[row], f"rank {lanes.ranks[row]}", world)
-        for row, worlds in MEMBERS.items()
-        for world in worlds
+        (hosts[row], f"rank {lanes.ranks[row]}", generation)
+        for row, generations in MEMBERS.items()
+        for generation in generations
     }
     assert np.isfinite([float(row["Compute, ms"]) for row in rows]).all()

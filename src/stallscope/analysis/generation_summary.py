@@ -1,4 +1,4 @@
-"""The worlds of a run: what each set of ranks did between two changes of membership."""
+"""The generations of a run: what each set of ranks did between two changes of membership."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .stragglers.straggler import Straggler
 
 
 @dataclass(frozen=True)
-class WorldSummary:
-    """One world of a run, with its own ledger, stragglers and findings."""
+class GenerationSummary:
+    """One generation of a run, with its own ledger, stragglers and findings."""
 
     number: int
     size: int
@@ -40,7 +40,7 @@ class WorldSummary:
     started_at: datetime | None
     ended_at: datetime | None
     steps: int
-    #: Steps that a later world trained again; None if that is not known.
+    #: Steps that a later generation trained again; None if that is not known.
     repeated_steps: int | None
     #: ``completed``, ``resized``, ``restarted``, ``killed`` or ``stopped``; None while it may still run.
     ended_by: str | None
@@ -59,8 +59,8 @@ class WorldSummary:
 
 
 @dataclass(frozen=True)
-class WorldLedger:
-    """The ledger of one world, with at least one step."""
+class GenerationLedger:
+    """The ledger of one generation, with at least one step."""
 
     number: int
     size: int
@@ -77,24 +77,24 @@ class WorldLedger:
     steady: Ledger | None
 
 
-def ledgers_of_worlds(run: Run) -> tuple[WorldLedger, ...]:
-    """Make the ledgers of all worlds of a run from its steps."""
+def ledgers_of_generations(run: Run) -> tuple[GenerationLedger, ...]:
+    """Make the ledgers of all generations of a run from its steps."""
     generations = Generations.of(run)
     return tuple(_ledger_of(run, generations, index) for index in generations.filled)
 
 
-def _ledger_of(run: Run, generations: Generations, index: int) -> WorldLedger:
-    world, ledger, warm_up = (
-        generations.worlds[index],
+def _ledger_of(run: Run, generations: Generations, index: int) -> GenerationLedger:
+    aligned, ledger, warm_up = (
+        generations.aligned[index],
         generations.ledgers[index],
         generations.warm[index],
     )
-    return WorldLedger(
-        number=world.generation,
-        size=run.size_of(world.generation),
-        clocks=clock_summary(world),
-        hosts=world.hosts,
-        clock_uncertainty_ms=tuple((world.clocks.uncertainty / 1e6).tolist()),
+    return GenerationLedger(
+        number=aligned.generation,
+        size=run.size_of(aligned.generation),
+        clocks=clock_summary(aligned),
+        hosts=aligned.hosts,
+        clock_uncertainty_ms=tuple((aligned.clocks.uncertainty / 1e6).tolist()),
         to_wall=generations.to_wall[index],
         ledger=ledger,
         warm_up=warm_up,
@@ -102,36 +102,36 @@ def _ledger_of(run: Run, generations: Generations, index: int) -> WorldLedger:
     )
 
 
-def run_of_world(run: Run, generation: int) -> Run:
-    """Return the part of a run that one world recorded."""
-    kept = [index for index, log in enumerate(run.logs) if log.generation == generation]
-    numbers = np.full(len(run.logs), -1)
-    numbers[kept] = np.arange(len(kept))
-    intervals = run.intervals.filter(pc.equal(run.intervals["generation"], generation))
+def run_of_generation(run: Run, number: int) -> Run:
+    """Return the part of a run that one generation recorded."""
+    kept = [index for index, log in enumerate(run.logs) if log.generation == number]
+    log_numbers = np.full(len(run.logs), -1)
+    log_numbers[kept] = np.arange(len(kept))
+    intervals = run.intervals.filter(pc.equal(run.intervals["generation"], number))
     return Run(
         run.id,
         run.source,
         tuple(run.logs[index] for index in kept),
-        _steps_of_world(run.steps, generation, numbers),
-        with_log_numbers(intervals, numbers),
+        _steps_of_generation(run.steps, number, log_numbers),
+        with_log_numbers(intervals, log_numbers),
         events=run.events,
     )
 
 
-def _steps_of_world(
-    steps: pa.Table | RemoteTable, generation: int, numbers: Ints
+def _steps_of_generation(
+    steps: pa.Table | RemoteTable, number: int, log_numbers: Ints
 ) -> pa.Table | RemoteTable:
     if isinstance(steps, RemoteTable):
-        return steps.of_world(generation, numbers)
-    return with_log_numbers(of_generation(steps, generation), numbers)
+        return steps.as_run_of_generation(number, log_numbers)
+    return with_log_numbers(of_generation(steps, number), log_numbers)
 
 
 def lifetime(generations: Generations, index: int) -> tuple[datetime | None, datetime | None]:
-    """Return when the first step of a world began and when its last one ended, in UTC."""
-    world, to_wall = generations.worlds[index], generations.to_wall[index]
+    """Return when the first step of a generation began and when its last one ended, in UTC."""
+    aligned, to_wall = generations.aligned[index], generations.to_wall[index]
     begins, ends = (
-        world.cells.rows(name, np.array([at]))
-        for name, at in (("begin", 0), ("end", len(world.steps) - 1))
+        aligned.cells.rows(name, np.array([at]))
+        for name, at in (("begin", 0), ("end", len(aligned.steps) - 1))
     )
     first, last = (one[one != NULL] for one in (begins, ends))
     if not to_wall or not len(first) or not len(last):
@@ -142,20 +142,20 @@ def lifetime(generations: Generations, index: int) -> tuple[datetime | None, dat
 
 
 def repeated_steps(generations: Generations, index: int) -> int | None:
-    """Count the steps of a world that a later one trained again; None if that is not known."""
+    """Count the steps of a generation that a later one trained again; None if that is not known."""
     if generations.repeats_unknown(index):
         return None
-    return int((generations.worlds[index].steps >= generations.again_from[index]).sum())
+    return int((generations.aligned[index].steps >= generations.again_from[index]).sum())
 
 
-def ended_by(run: Run, worlds: Sequence[AlignedSteps], index: int, stopped: bool) -> str | None:
-    """Return how a world ended."""
-    if index == len(worlds) - 1:
+def ended_by(run: Run, aligned: Sequence[AlignedSteps], index: int, stopped: bool) -> str | None:
+    """Return how a generation ended."""
+    if index == len(aligned) - 1:
         if stopped:
             return "stopped"
         return "completed" if run.status == "completed" else None
-    world, following = worlds[index], worlds[index + 1]
-    if not all(log.ended for log in run.last_logs_of(world.generation).values()):
+    own, following = aligned[index], aligned[index + 1]
+    if not all(log.ended for log in run.last_logs_of(own.generation).values()):
         return "killed"
-    resized = run.size_of(world.generation) != run.size_of(following.generation)
+    resized = run.size_of(own.generation) != run.size_of(following.generation)
     return "resized" if resized else "restarted"

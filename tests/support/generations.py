@@ -1,4 +1,4 @@
-"""Step logs of simulated jobs whose ranks change: consecutive worlds."""
+"""Step logs of simulated jobs whose ranks change: consecutive generations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ AHEAD_S = {"alpha": 0.0, "beta": 7.3, "gamma": -2.1}
 
 
 @dataclass(frozen=True)
-class World:
-    """A world: the host of each rank, and the generation that its process counts."""
+class Generation:
+    """A generation: the host of each rank, and the number that its process counts."""
 
     ranks: tuple[tuple[str, int], ...]
-    #: When its first step starts, seconds after the first world's.
+    #: When its first step starts, seconds after the first generation's.
     begin_s: float
     first_step: int
     steps: int
@@ -30,42 +30,42 @@ class World:
 
 # A job of two hosts; a third one joins and counts from 0; then beta's rank is killed.
 GROWN_AND_SHRUNK = (
-    World((("alpha", 0), ("beta", 0)), 0.0, 0, 60),
-    World((("alpha", 1), ("beta", 1), ("gamma", 0)), 12.0, 50, 70),
-    World((("alpha", 2), ("gamma", 1)), 60.0, 115, 80),
+    Generation((("alpha", 0), ("beta", 0)), 0.0, 0, 60),
+    Generation((("alpha", 1), ("beta", 1), ("gamma", 0)), 12.0, 50, 70),
+    Generation((("alpha", 2), ("gamma", 1)), 60.0, 115, 80),
 )
 PIDS = {"alpha": 71, "beta": 72, "gamma": 73}
 
 
-def write_worlds(
-    folder: Path, worlds: tuple[World, ...], wall_ahead_s: Mapping[str, float] = AHEAD_S
+def write_generations(
+    folder: Path, generations: tuple[Generation, ...], wall_ahead_s: Mapping[str, float] = AHEAD_S
 ) -> None:
     parts: dict[tuple[int, int], int] = {}
-    for number, world in enumerate(worlds):
+    for number, generation in enumerate(generations):
         job = Job(
-            ranks=len(world.ranks),
-            steps=world.steps,
+            ranks=len(generation.ranks),
+            steps=generation.steps,
             ranks_per_host=1,
-            first_step=world.first_step,
+            first_step=generation.first_step,
             compute_ms=20.0,
             noise=Noise(cv=0.1),
-            clocks=Clocks(offsets_ms=[0.0] * len(world.ranks)),
+            clocks=Clocks(offsets_ms=[0.0] * len(generation.ranks)),
             seed=number + 1,
         )
         simulated = simulate(job)
         run = simulated.run
-        later = round(world.begin_s * S)
+        later = round(generation.begin_s * S)
         logs = []
-        for log, (host, generation) in zip(run.logs, world.ranks, strict=True):
-            part = parts.get((log.rank, generation), 0)
-            parts[log.rank, generation] = part + 1
+        for log, (host, counted) in zip(run.logs, generation.ranks, strict=True):
+            part = parts.get((log.rank, counted), 0)
+            parts[log.rank, counted] = part + 1
             anchor = log.facts["anchor"]
             facts = {
                 **log.facts,
                 "host": host,
                 "clock_domain": host,
                 "pid": PIDS[host],
-                "generation": generation,
+                "generation": counted,
                 "part": part,
                 # The same start of the process in all of its logs.
                 "process_start_us": -5_000_000 - later // 1000,
@@ -74,7 +74,7 @@ def write_worlds(
                     "wall_ns": anchor["wall_ns"] + later + round(wall_ahead_s[host] * S),
                 },
             }
-            logs.append(replace(log, facts=facts, generation=generation, part=part))
+            logs.append(replace(log, facts=facts, generation=counted, part=part))
         moved = replace(
             run,
             logs=tuple(logs),

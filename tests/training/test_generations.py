@@ -1,4 +1,4 @@
-"""Ranks come and go: every world of a job is found, with all of its steps, and nothing counts twice."""
+"""Ranks come and go: every generation of a job is found with all of its steps, and none counts twice."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Elastic:
         write_at_once(self._hosts, "".join(f"{host}:1\n" for host in self._all[:hosts]))
 
     def wait_for(self, size: int) -> list[SeenLog]:
-        """The logs of a new world of this size, once each has enough steps."""
+        """The logs of a new generation of this size, once each has enough steps."""
 
         def own() -> list[SeenLog]:
             logs = [log for log in logs_in(self.logs) if log.size == size]
@@ -129,7 +129,7 @@ def one_machine(training_side: None, tmp_path_factory: pytest.TempPathFactory) -
     """Three names of this machine: Horovod gives no more work to one that has failed."""
     out = tmp_path_factory.mktemp("elastic")
     names = ("localhost", "127.0.0.1", socket.gethostname())
-    job = Elastic(out, names, "lo", [], "worlds_torch.py", str(out), "outside")
+    job = Elastic(out, names, "lo", [], "generations_torch.py", str(out), "outside")
     try:
         job.wait_for(2)
         job.use(3)
@@ -141,7 +141,7 @@ def one_machine(training_side: None, tmp_path_factory: pytest.TempPathFactory) -
         job.launched.end()
 
 
-PROGRAMS = {"PyTorch": ("worlds_torch.py", "inside"), "Keras": ("worlds_keras.py",)}
+PROGRAMS = {"PyTorch": ("generations_torch.py", "inside"), "Keras": ("generations_keras.py",)}
 
 
 @pytest.fixture(params=PROGRAMS)
@@ -163,13 +163,13 @@ def cluster(
 
 
 def assert_no_step_is_lost(analysis: Analysis) -> None:
-    """No step of any world is lost, and a step that was trained twice counts once."""
+    """No step of any generation is lost, and a step that was trained twice counts once."""
     recorded = analysis.run.steps.to_pandas()
-    steps = [recorded[recorded["generation"] == world.number]["step"] for world in analysis.worlds]
-    assert [world.steps for world in analysis.worlds] == [own.nunique() for own in steps]
+    steps = [recorded[recorded["generation"] == one.number]["step"] for one in analysis.generations]
+    assert [one.steps for one in analysis.generations] == [own.nunique() for own in steps]
     again = [before.max() + 1 - own.min() for before, own in pairwise(steps)]
     assert min(again) >= 0
-    assert [world.repeated_steps for world in analysis.worlds] == [*again, 0]
+    assert [one.repeated_steps for one in analysis.generations] == [*again, 0]
     assert recorded["step"].nunique() == steps[-1].max() + 1 - steps[0].min()
 
 
@@ -182,29 +182,29 @@ def assert_time_adds_up(analysis: Analysis) -> None:
     assert 0 < goodput.compute_fraction < goodput.fraction < 1
 
 
-def test_every_world_on_one_machine_is_found_with_its_ranks(one_machine: Analysis) -> None:
-    worlds = one_machine.worlds
-    assert [world.size for world in worlds] == [2, 3, 2]
-    assert [world.ended_by for world in worlds] == ["resized", "killed", "completed"]
-    assert all(world.entries for world in worlds)
+def test_every_generation_on_one_machine_is_found_with_its_ranks(one_machine: Analysis) -> None:
+    generations = one_machine.generations
+    assert [one.size for one in generations] == [2, 3, 2]
+    assert [one.ended_by for one in generations] == ["resized", "killed", "completed"]
+    assert all(one.entries for one in generations)
     # The job goes on from its last commit.
-    assert worlds[0].repeated_steps == 0
+    assert generations[0].repeated_steps == 0
     assert_no_step_is_lost(one_machine)
     assert_time_adds_up(one_machine)
 
 
-def test_every_world_of_a_cluster_is_found_with_its_hosts(cluster: Analysis) -> None:
-    worlds = cluster.worlds
-    assert [world.size for world in worlds] == [2, 3, 2, 3]
-    assert [world.ended_by for world in worlds] == ["resized", "killed", "resized", "completed"]
+def test_every_generation_of_a_cluster_is_found_with_its_hosts(cluster: Analysis) -> None:
+    generations = cluster.generations
+    assert [one.size for one in generations] == [2, 3, 2, 3]
+    assert [one.ended_by for one in generations] == ["resized", "killed", "resized", "completed"]
     # Each host has a boot id and a monotonic clock of its own.
-    assert [sorted(world.hosts) for world in worlds] == [
+    assert [sorted(one.hosts) for one in generations] == [
         ["h1", "h2"],
         ["h1", "h2", "h3"],
         ["h1", "h3"],
         ["h1", "h2", "h3"],
     ]
-    assert all(world.entries for world in worlds)
+    assert all(one.entries for one in generations)
     assert_no_step_is_lost(cluster)
     assert_time_adds_up(cluster)
 
@@ -229,15 +229,15 @@ def later_job(out: Path) -> None:
 @pytest.mark.parametrize(
     ("train", "ended_by"), [(restarted_job, "killed"), (later_job, "restarted")]
 )
-def test_a_restart_from_a_checkpoint_is_another_world_of_the_run(
+def test_a_restart_from_a_checkpoint_is_another_generation_of_the_run(
     training_side: None, tmp_path: Path, train: Callable[[Path], None], ended_by: str
 ) -> None:
     train(tmp_path)
     (run,) = read(str(tmp_path / "logs"))
     analysis = analyse(run)
-    assert [world.ended_by for world in analysis.worlds] == [ended_by, "completed"]
-    assert [world.steps for world in analysis.worlds] == [50, 80]
+    assert [one.ended_by for one in analysis.generations] == [ended_by, "completed"]
+    assert [one.steps for one in analysis.generations] == [50, 80]
     # The checkpoint was saved after 40 steps.
-    assert [world.repeated_steps for world in analysis.worlds] == [10, 0]
+    assert [one.repeated_steps for one in analysis.generations] == [10, 0]
     assert analysis.job.restart > 0
     assert analysis.job.repeated > 0

@@ -37,7 +37,7 @@ _BY_WALL = "; where there is none, by wall clock"
 
 
 @dataclass(frozen=True)
-class World:
+class Generation:
     """One generation: S steps × R ranks."""
 
     aligned: AlignedSteps
@@ -79,21 +79,21 @@ class World:
 
 
 @dataclass(frozen=True)
-class Change:
-    """A change point: its world, and its position in that world's ledger."""
+class PlacedChange:
+    """A change point: its generation, and its position in that generation's ledger."""
 
-    world: int
+    generation: int
     at: int
     point: ChangePoint
 
 
 @dataclass(frozen=True)
-class Worlds:
-    """The exported generations of a run."""
+class ExportedRun:
+    """A run on one time line, and what of it is exported."""
 
     run: Run
-    worlds: tuple[World, ...]
-    changes: tuple[Change, ...]
+    generations: tuple[Generation, ...]
+    changes: tuple[PlacedChange, ...]
     selection: Selection
     #: Wall time at 0, nanoseconds since 1970; None if the logs do not show it.
     wall_ns: int | None
@@ -103,7 +103,7 @@ class Worlds:
     @property
     def ranks(self) -> list[int]:
         """The exported ranks."""
-        ranks = sorted({rank for world in self.worlds for rank in world.aligned.ranks})
+        ranks = sorted({rank for one in self.generations for rank in one.aligned.ranks})
         return [rank for rank in ranks if len(self.selection.of([rank]))]
 
     @property
@@ -115,7 +115,7 @@ class Worlds:
         return f"time 0 is the start of the run's first step{began}; {self.clocks}"
 
 
-def worlds_of(run: Run, selection: Selection) -> Worlds:
+def exported_run(run: Run, selection: Selection) -> ExportedRun:
     """Put a run on one time line.
 
     Raises:
@@ -126,18 +126,18 @@ def worlds_of(run: Run, selection: Selection) -> Worlds:
         raise NotFoundError(
             f"{plain(run.name)}: no step was recorded in these logs, so there is nothing to export"
         )
-    generations = np.unique(run.steps["generation"].to_numpy()).tolist()
-    found = [_world(run, generation) for generation in generations]
-    ranks = sorted({rank for world in found for rank in world.aligned.ranks})
-    selection.check(np.concatenate([world.aligned.steps for world in found]), ranks)
+    numbers = np.unique(run.steps["generation"].to_numpy()).tolist()
+    found = [_generation(run, number) for number in numbers]
+    ranks = sorted({rank for one in found for rank in one.aligned.ranks})
+    selection.check(np.concatenate([one.aligned.steps for one in found]), ranks)
     placed, wall = _one_after_the_other(run, found)
-    return Worlds(run, placed, _changes(placed), selection, wall, _how(placed))
+    return ExportedRun(run, placed, _changes(placed), selection, wall, _how(placed))
 
 
-def _world(run: Run, generation: int) -> World:
-    aligned = align(run, generation)
-    size = run.size_of(generation)
-    return World(aligned, build_ledger(aligned), size, _by_wall_clock(run, aligned))
+def _generation(run: Run, number: int) -> Generation:
+    aligned = align(run, number)
+    size = run.size_of(number)
+    return Generation(aligned, build_ledger(aligned), size, _by_wall_clock(run, aligned))
 
 
 def _by_wall_clock(run: Run, aligned: AlignedSteps) -> Ints:
@@ -151,29 +151,31 @@ def _by_wall_clock(run: Run, aligned: AlignedSteps) -> Ints:
     return shift
 
 
-def _one_after_the_other(run: Run, worlds: Sequence[World]) -> tuple[tuple[World, ...], int | None]:
-    """Return the worlds on the time line, and the wall time at 0."""
-    first = _last_logs(run, worlds[0].aligned)[0]
-    zero = worlds[0].span[0]
-    placed: list[World] = []
-    for world in worlds:
-        own = _last_logs(run, world.aligned)[0]
+def _one_after_the_other(
+    run: Run, generations: Sequence[Generation]
+) -> tuple[tuple[Generation, ...], int | None]:
+    """Return the generations on the time line, and the wall time at 0."""
+    first = _last_logs(run, generations[0].aligned)[0]
+    zero = generations[0].span[0]
+    placed: list[Generation] = []
+    for generation in generations:
+        own = _last_logs(run, generation.aligned)[0]
         shift = -zero
         if own.has_wall_clock and first.has_wall_clock:
             shift += own.wall_minus_monotonic - first.wall_minus_monotonic
-        begin = world.span[0] + shift
+        begin = generation.span[0] + shift
         if placed:
             # Generations must not overlap if a clock was set between them.
             shift += max(0, placed[-1].span[1] - begin)
-        placed.append(replace(world, shift=world.shift + shift))
+        placed.append(replace(generation, shift=generation.shift + shift))
     wall = zero + first.wall_minus_monotonic if first.has_wall_clock else None
     return tuple(placed), wall
 
 
-def _changes(worlds: Sequence[World]) -> tuple[Change, ...]:
+def _changes(generations: Sequence[Generation]) -> tuple[PlacedChange, ...]:
     """Find change points of the steady steps of generations with the same ranks as the last."""
-    ledgers = [world.ledger for world in worlds]
-    kept = same_ranks_as_last([world.aligned for world in worlds], ledgers)
+    ledgers = [generation.ledger for generation in generations]
+    kept = same_ranks_as_last([one.aligned for one in generations], ledgers)
     warm = [warm_up_steps(ledgers[index]) for index in kept]
     steady = concatenated([ledgers[i].take(~own) for i, own in zip(kept, warm, strict=True)])
     if steady is None or not len(steady):
@@ -182,12 +184,12 @@ def _changes(worlds: Sequence[World]) -> tuple[Change, ...]:
     place = {
         int(step): (index, at) for index in kept for at, step in enumerate(ledgers[index].steps)
     }
-    return tuple(Change(*place[point.step], point) for point in change_points(steady))
+    return tuple(PlacedChange(*place[point.step], point) for point in change_points(steady))
 
 
-def _how(worlds: Sequence[World]) -> str:
+def _how(generations: Sequence[Generation]) -> str:
     """Say how clocks were aligned."""
-    clocks = [world.aligned.clocks for world in worlds]
+    clocks = [generation.aligned.clocks for generation in generations]
     methods = dict.fromkeys(_METHODS[one.method] for one in clocks)
     alone = any(not np.isfinite(one.statistical).all() for one in clocks)
     return " and ".join(methods) + (_BY_WALL if alone else "")

@@ -1,6 +1,6 @@
-"""Trains elastically with Keras' ``fit`` and ``CommitStateCallback``: for test_worlds.py.
+"""Trains elastically with Keras' ``fit`` and ``CommitStateCallback``: for test_generations.py.
 
-horovodrun … --host-discovery-script FILE python worlds_keras.py OUT
+horovodrun … --host-discovery-script FILE python generations_keras.py OUT
 
 It ends before the step that is in OUT/last-step.
 """
@@ -67,7 +67,7 @@ def main() -> None:
                 hvd.elastic.UpdateBatchStateCallback(state),
                 hvd.elastic.UpdateEpochStateCallback(state),
                 hvd.elastic.CommitStateCallback(state, batches_per_commit=10),
-                StepLogger(out / "logs", run_name="worlds", flush_seconds=0.1),
+                StepLogger(out / "logs", run_name="generations", flush_seconds=0.1),
                 tf.keras.callbacks.LambdaCallback(on_batch_end=stop_after),
             ],
         )

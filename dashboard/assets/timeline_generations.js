@@ -1,4 +1,4 @@
-// The worlds of an elastic job: their starts, numbers and sizes above the lanes.
+// The generations of an elastic job: their starts, numbers and sizes above the lanes.
 (function () {
     "use strict";
 
@@ -8,50 +8,51 @@
     const MARGIN = 6;
     const measure = document.createElement("canvas").getContext("2d");
 
-    // The height of the names above the lanes; 0 for a single world.
-    timeline.worldsHeight = (head) => (head.worlds.length ? 20 : 0);
+    // The height of the names above the lanes; 0 for a single generation.
+    timeline.generationsHeight = (head) => (head.generations.length ? 20 : 0);
 
-    const sizeOf = (world) => timeline.whole(world.size) + (world.size === 1 ? " rank" : " ranks");
+    const sizeOf = ({ size }) => timeline.whole(size) + (size === 1 ? " rank" : " ranks");
 
-    timeline.worldName = (world) => "generation " + world.number + " (" + sizeOf(world) + ")";
+    timeline.generationName = (generation) => "generation " + generation.number + " (" + sizeOf(generation) + ")";
 
-    timeline.worldSentence = (world) => world.words + ".";
+    timeline.generationSentence = (generation) => generation.words + ".";
 
     const middle = (scene) => scene.plot.top - ABOVE_LANES - timeline.eventsHeight(scene.head);
 
-    // The worlds in view, with the place of their names. A name ends before the next world begins; it
-    // starts with its world, or earlier if there is no space after that.
+    // The generations in view, with the place of their names. A name ends before the next generation begins;
+    // it starts with its generation, or earlier if there is no space after that.
     function inView(scene) {
         const { plot, head } = scene;
         measure.font = scene.font;
         let free = plot.left;
         const found = [];
-        head.worlds.forEach(function (world, at) {
-            const next = head.worlds[at + 1];
-            const left = Math.max(scene.x(world.begin), plot.left);
+        head.generations.forEach(function (generation, at) {
+            const next = head.generations[at + 1];
+            const left = Math.max(scene.x(generation.begin), plot.left);
             const right = next ? Math.min(scene.x(next.begin), plot.right) : plot.right;
             if (right <= left) {
                 return;
             }
             const until = right - (next ? MARGIN : 0);
-            const short = world.number + ": ";
-            const forms = ["generation " + short + sizeOf(world), short + sizeOf(world), short + world.size];
+            const short = generation.number + ": ";
+            const long = short + sizeOf(generation);
+            const forms = ["generation " + long, long, short + generation.size];
             const words = forms.find((one) => measure.measureText(one).width <= until - free) || "";
             const width = measure.measureText(words).width;
             const x = Math.min(left + (left > plot.left ? MARGIN : 0), until - width);
-            found.push({ world: world, left: left, right: right, words: words, x: x, width: width });
+            found.push({ generation: generation, left: left, right: right, words: words, x: x, width: width });
             free = words ? x + width + 2 * MARGIN : free;
         });
         return found;
     }
 
-    timeline.worlds = function (draw, scene) {
+    timeline.generations = function (draw, scene) {
         const { plot, head, colours } = scene;
         const y = middle(scene);
         for (const one of inView(scene)) {
-            const x = scene.x(one.world.begin);
+            const x = scene.x(one.generation.begin);
             draw.fillStyle = colours.text;
-            if (one.world !== head.worlds[0] && x >= plot.left - 1) {
+            if (one.generation !== head.generations[0] && x >= plot.left - 1) {
                 // Names that start earlier stand above the line.
                 const top = one.x < x ? y + HALF : y - HALF;
                 draw.fillRect(Math.round(x) - 1, top, 2, plot.bottom - top);
@@ -62,14 +63,14 @@
         }
     };
 
-    // The world whose name is at a point, or which is below it.
-    timeline.worldsAt = function (scene, x, y) {
+    // The generation whose name is at a point, or which is below it.
+    timeline.generationsAt = function (scene, x, y) {
         if (Math.abs(y - middle(scene)) > HALF) {
             return [];
         }
         const shown = inView(scene);
         const named = shown.find((one) => one.x <= x && x <= one.x + one.width);
         const found = named || shown.find((one) => one.left <= x && x <= one.right);
-        return found ? [found.world] : [];
+        return found ? [found.generation] : [];
     };
 })();
