@@ -19,6 +19,7 @@ from support.step_logs import Job, write_job
 from stallscope.catalogue import Catalogue
 from stallscope.cli import bars
 from stallscope.cli.main import main
+from stallscope.cli.runs_table import COLUMNS
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
@@ -91,7 +92,7 @@ def test_the_list_fits_a_terminal(stallscope: Commands) -> None:
     assert (status, errors) == (0, "")
     head, *lines = out.splitlines()
     assert head.split() == [
-        *("run", "ranks", "steps", "samples/s", "verdict", "step", "baseline", "size", "age")
+        *("run", "ranks", "steps", "samples/s", "verdict", "step", "baseline", "age")
     ]
     assert max(map(len, out.splitlines())) <= 80
     (slow,) = [line for line in lines if line.startswith("slow")]
@@ -100,14 +101,50 @@ def test_the_list_fits_a_terminal(stallscope: Commands) -> None:
     (base,) = [line for line in lines if line.startswith("base")]
     assert "is one" in base
     assert any(line.startswith("alone #one") for line in lines)
-    assert "▒ allreduce" in lines[-1]
+    assert "▒ allreduce" in lines[-2]
+    assert lines[-1] == "more --columns: goodput, size"
+
+
+@pytest.mark.parametrize("width", ["24", "40", "60"])
+def test_names_and_verdicts_are_never_cut(
+    stallscope: Commands, monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    _, out, _ = stallscope("runs", "store")
+    assert max(map(len, out.splitlines())) <= int(width)
+    assert "alone #one" in out
+    assert "rank 1:" in out
+    assert "…" not in out
+
+
+def test_what_is_piped_has_every_column(
+    stallscope: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    _, out, _ = stallscope("runs", "store")
+    assert out.split("\n")[0].split() == [*COLUMNS]
+
+
+def test_columns_are_chosen(stallscope: Commands) -> None:
+    _, out, _ = stallscope("runs", "store", "--columns", "age, run")
+    assert out.splitlines()[0].split() == ["age", "run"]
+    status, _, errors = stallscope("runs", "store", "--columns", "run,stps")
+    assert (status, errors) == (
+        2,
+        'stallscope: --columns: no such column: "stps"; did you mean "steps"?\n',
+    )
+
+
+def test_the_format_is_json(stallscope: Commands) -> None:
+    _, out, _ = stallscope("runs", "store", "--format", "json")
+    assert json.loads(out) == documents(stallscope, "store")
 
 
 def test_bars_have_one_length_and_show_the_largest_share(stallscope: Commands) -> None:
     _, out, _ = stallscope("runs", "store")
     bars = {
         line.split()[0]: "".join(character for character in line if character in "█▓░▒")
-        for line in out.splitlines()[1:-1]
+        for line in out.splitlines()[1:-2]
     }
     assert {len(bar) for bar in bars.values()} == {10}
     # Input of the slow rank, which the other one waits for.

@@ -1,0 +1,192 @@
+"""Print runs as a table that fits the terminal: columns are left out before anything is cut."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from difflib import get_close_matches
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from stallscope.catalogue import Entry
+from stallscope.catalogue.entry import CAUSES
+from stallscope.charts.palette import COLOURS
+from stallscope.errors import UsageError
+from stallscope.formatting.numbers import percent, significant
+from stallscope.formatting.plain import plain
+from stallscope.text.recorded import age
+
+COLUMNS = (
+    "run",
+    "ranks",
+    "steps",
+    "samples/s",
+    "goodput",
+    "verdict",
+    "step",
+    "baseline",
+    "size",
+    "age",
+)
+# In this order columns are left out where there is no space for them.
+_LEFT_OUT_FIRST = ("goodput", "size", "baseline", "step", "samples/s", "steps", "age", "ranks")
+_TEXTS = ("run", "verdict", "baseline", "step")
+# A terminal of this width has space between the columns.
+_WIDE = 100
+# What is piped into a file or a program has no width.
+_ENDLESS = 100_000
+_BAR_CELLS = 10
+# Each cause has its own pattern, for terminals and readers that cannot tell the colours apart.
+_BLOCKS = dict(zip(CAUSES, "█▓░▒", strict=True))
+
+
+def parse_columns(text: str) -> list[str]:
+    """Parse the value of ``--columns``.
+
+    Raises:
+        UsageError: if there is no such column.
+    """
+    columns = [name.strip() for name in text.split(",") if name.strip()]
+    for name in columns:
+        if name not in COLUMNS:
+            near = get_close_matches(name, COLUMNS, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(COLUMNS)}"
+            raise UsageError(f'--columns: no such column: "{name}"; {hint}')
+    return columns or [*COLUMNS]
+
+
+def print_table(
+    entries: Sequence[Entry],
+    baselines: Sequence[Entry | None],
+    of_all: int,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Print the runs.
+
+    Args:
+        baselines: of each run.
+        of_all: the number of runs that could be shown.
+        columns: those to show; default: as many as fit.
+    """
+    if not of_all:
+        print("no runs")
+        return
+    console = _console()
+    now = datetime.now(UTC)
+    rows = [
+        dict(zip(COLUMNS, _cells(entry, baseline, now), strict=True))
+        for entry, baseline in zip(entries, baselines, strict=True)
+    ]
+    gap = 2 if console.width >= _WIDE else 1
+    shown = list(columns or _fitting(rows, console.width, gap))
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    for title in shown:
+        is_text = title in _TEXTS
+        table.add_column(title, justify="left" if is_text else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(row[title] for title in shown))
+    console.print(table)
+    if "step" in shown:
+        console.print(_legend())
+    left_out = [title for title in COLUMNS if title not in shown]
+    if left_out and columns is None:
+        console.print(Text(f"more --columns: {', '.join(left_out)}", style="dim"))
+    if of_all > len(entries):
+        console.print(
+            Text(f"{len(entries):,} of {of_all:,} runs; --limit {of_all} shows all", style="dim")
+        )
+
+
+def _console() -> Console:
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _ENDLESS
+    return console
+
+
+def _fitting(rows: Sequence[Mapping[str, Text]], width: int, gap: int) -> list[str]:
+    """Return the columns that fit; run and verdict always stay."""
+    widths = {
+        title: max([len(title), *(row[title].cell_len for row in rows)]) + gap for title in COLUMNS
+    }
+    shown = [*COLUMNS]
+    for title in _LEFT_OUT_FIRST:
+        if sum(widths[one] for one in shown) - gap > width:
+            shown.remove(title)
+    return shown
+
+
+def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
+    summary = entry.summary
+    found = "is one" if entry.synthetic else "" if baseline is None else baseline.name
+    return [
+        _text(_title(entry)),
+        Text(f"{entry.ranks:,}"),
+        Text("" if summary.steps is None else f"{summary.steps:,}"),
+        Text("" if summary.samples_per_second is None else significant(summary.samples_per_second)),
+        Text("" if summary.goodput is None else percent(summary.goodput)),
+        _text(_verdict(entry)),
+        _bar(summary.shares),
+        _text(found),
+        Text(decimal(entry.bytes, precision=0)),
+        Text(age(entry.began, now)),
+    ]
+
+
+def _text(text: str) -> Text:
+    """Return text from logs without markup."""
+    return Text(plain(text), overflow="fold")
+
+
+def _title(entry: Entry) -> str:
+    """Return the name and, for use in commands, the id."""
+    return entry.id if entry.name == entry.id else f"{entry.name} #{entry.id}"
+
+
+def _verdict(entry: Entry) -> str:
+    """Return the verdict as filters take it, with the slow ranks; or "no fault"."""
+    summary = entry.summary
+    if summary.verdict is None:
+        return "not analysed"
+    if summary.fault is False and summary.verdict != "insufficient_data":
+        return "no fault"
+    named = [str(rank) for rank in summary.named_ranks]
+    if named:
+        return f"{'rank' if len(named) == 1 else 'ranks'} {', '.join(named)}: {summary.verdict}"
+    return summary.verdict
+
+
+def _bar(shares: Mapping[str, float]) -> Text:
+    """Draw the share of each cause in a step as a bar."""
+    if not shares:
+        return Text()
+    lengths = _apportion([max(shares.get(name, 0.0), 0.0) for name in CAUSES])
+    bar = Text()
+    for name, length in zip(CAUSES, lengths, strict=True):
+        bar.append(_BLOCKS[name] * length, style=COLOURS[name].light)
+    return bar
+
+
+def _apportion(shares: Sequence[float]) -> list[int]:
+    """Distribute a fixed number of cells by share: round up the largest remainders."""
+    whole = sum(shares)
+    if not whole:
+        return [0] * len(shares)
+    exact = [share / whole * _BAR_CELLS for share in shares]
+    lengths = [int(length) for length in exact]
+    rest = sorted(range(len(exact)), key=lambda index: lengths[index] - exact[index])
+    for index in rest[: _BAR_CELLS - sum(lengths)]:
+        lengths[index] += 1
+    return lengths
+
+
+def _legend() -> Text:
+    legend = Text("step: ", style="dim")
+    for name in CAUSES:
+        legend.append(_BLOCKS[name], style=COLOURS[name].light)
+        legend.append(f" {name}  ")
+    return legend
