@@ -72,6 +72,33 @@ def test_report_prints_a_summary_that_fits_a_terminal(logs: Path) -> None:
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
 
 
+def test_a_folder_of_several_jobs_is_a_list_of_runs(stallscope: Command, logs: Path) -> None:
+    done = stallscope("report", ".", cwd=logs)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *lines, hint = done.stdout.splitlines()
+    assert head.split() == ["run", "ranks", "steps", "step", "verdict", "gain"]
+    assert {line.split()[0] for line in lines} == {"run-a", "base", "one"}
+    (slow,) = [line for line in lines if line.startswith("run-a")]
+    assert "Slow rank 1" in slow
+    command, _, rest = hint.partition(" shows ")
+    assert rest == "one"
+    shown = stallscope(*command.split()[1:], cwd=logs)
+    assert (shown.returncode, shown.stdout.count("╭")) == (0, 1)
+
+
+def test_a_folder_that_several_jobs_logged_into_is_a_list_as_well(
+    stallscope: Command, logs: Path
+) -> None:
+    for folder in ("base", "one"):
+        for log in (logs / folder).iterdir():
+            log.rename(logs / "slow" / f"{folder}-{log.name}")
+    done = stallscope("report", "slow", cwd=logs)
+    assert {line.split()[0] for line in done.stdout.splitlines()[1:-1]} == {"run-a", "base", "one"}
+    # A gate is about the newest.
+    done = stallscope("report", "slow", "--fail-if", "size>9", cwd=logs)
+    assert done.stdout.count("╭") == 1
+
+
 def test_json_goes_to_standard_output_alone(logs: Path) -> None:
     done = in_a_separate_process(
         "report", "slow", "--baseline", "base", "--format", "json", cwd=logs
@@ -234,9 +261,7 @@ def test_two_baselines_need_different_sizes(stallscope: Command, logs: Path) -> 
     assert "these are on 2 and 2 ranks" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("nonsense",), ("dashboard", "--nonsense"), ("report", "--nonsense", "x")]
-)
+@pytest.mark.parametrize("words", [("dashboard", "--nonsense"), ("report", "--nonsense", "x")])
 def test_bad_usage_is_status_2(stallscope: Command, tmp_path: Path, words: tuple[str, ...]) -> None:
     done = stallscope(*words, cwd=tmp_path)
     assert done.returncode == 2

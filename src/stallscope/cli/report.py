@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from stallscope.batch.batch import Batch
+from stallscope.batch.folders import runs_of
 from stallscope.batch.plan import baseline_units, named_baselines
 from stallscope.batch.state import lock_folder
 from stallscope.batch.units import Unit, units_of
@@ -28,6 +29,7 @@ from . import github, mlflow_runs, output
 from .bars import show_progress
 from .engine import add_engine, add_scratch, reading_engine
 from .main import SUCCESS, print_failures
+from .report_list import print_list
 from .report_settings import jobs_of, parse_since, settings_of
 
 #: The exit status if a condition of ``--fail-if`` held.
@@ -100,8 +102,11 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(
                 "name a RUN to report on, or an --experiment; stallscope report --help"
             )
-        named = (unit for source in sources for unit in units_of(source))
-        units = list({unit.key: unit for unit in named}.values())
+        # A gate and files are of the newest run of a folder, which a later job may log into again.
+        looks = settings.output == "terminal" and not settings.conditions
+        places = [runs_of(source) if looks else units_of(source) for source in sources]
+        units = list({unit.key: unit for own in places for unit in own}.values())
+        listed = any(len(own) > 1 for own in places)
         mlflow_runs.check_count(options.to, len(units))
         settings = settings.of(len(units))
         lock = lock_folder(settings.out) if settings.resumable else nullcontext()
@@ -110,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
         with lock, reading as reads, Workers(settings, jobs, reads) as workers:
             batch = Batch(settings, workers, show_progress, options.force)
             stores = {store for store in map(store_of, named_runs) if store is not None}
-            return _reported(batch, units, baselines, sorted(stores), since, options)
+            return _reported(batch, units, baselines, sorted(stores), since, options, listed)
 
 
 def _reported(
@@ -120,6 +125,7 @@ def _reported(
     stores: Sequence[Path],
     since: datetime | None,
     options: argparse.Namespace,
+    listed: bool,
 ) -> int:
     try:
         named = named_baselines(batch.identify_each(baselines), baselines)
@@ -129,7 +135,7 @@ def _reported(
         print(f"\nstallscope: {_interruption(batch)}", file=sys.stderr)
         raise
     if done or batch.settings.resumable or not batch.failed:
-        _show(batch, done)
+        _show(batch, done, options.runs, listed)
     if options.github_summary:
         github.append(_markdown(batch, done))
     _print_notes(batch, done, options)
@@ -137,9 +143,12 @@ def _reported(
     return print_failures(message for _, message in batch.failed) or conditions
 
 
-def _show(batch: Batch, done: Sequence[ReportResult]) -> None:
+def _show(batch: Batch, done: Sequence[ReportResult], places: Sequence[str], listed: bool) -> None:
+    """Show the reports, or one line per run if ``listed``."""
     settings = batch.settings
-    if settings.output == "terminal":
+    if settings.output == "terminal" and listed and done:
+        print_list([one.line for one in done], places[0] if len(places) == 1 else "PLACE")
+    elif settings.output == "terminal":
         console = Console()
         for one in done:
             console.print(one.summary)
