@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
-from stallscope.formatting.lists import capitalised
+from stallscope.formatting.lists import capitalised, joined
 from stallscope.run import (
     Event,
     MeasuredInput,
@@ -31,6 +32,8 @@ from .unpacking import TRUNCATED, in_utf8
 
 # Collectives that are named where dumps have no logs next to them.
 _MOST_STALLS = 3
+#: What is said of a file that is no log.
+NO_LOG = "no log that Stallscope knows; left alone"
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Reading:
     #: Logs of epochs, with the places of their files.
     epochs_only: list[tuple[str, Parsed]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    #: The files that are no logs.
+    no_logs: list[str] = field(default_factory=list)
     failures: list[StallscopeError] = field(default_factory=list)
     records: LogRecords = field(default_factory=LogRecords)
     measured: list[MeasuredInput] = field(default_factory=list)
@@ -109,7 +114,11 @@ class Reading:
                 if one.replaces_epochs:
                     break
         if own is None and not found:
-            self.problems += [Problem(name, note) for note in unknown_file_notes(name, data)]
+            notes = unknown_file_notes(name, data)
+            if NO_LOG in notes:
+                self.no_logs.append(name)
+            else:
+                self.problems += [Problem(name, note) for note in notes]
         return Identified(found[-1] if found else own, logs)
 
     def _formats_in(self, own: Format | None) -> list[Format]:
@@ -174,7 +183,7 @@ class Reading:
         """
         parsed = [*self.parsed, *self._not_in_files(records)]
         compared = compare(self.dumps)
-        self.problems += compared.problems
+        self.problems += [*_no_log_problems(self.no_logs), *compared.problems]
         if parsed:
             self.problems += unused_epoch_logs(self.epochs_only)
             self.events += [event for _, trace in self.traces for event in trace.events]
@@ -215,13 +224,22 @@ def _dumps_alone(where: str, compared: DumpComparison) -> str:
     return f"{where}: dumps of PyTorch's Flight Recorder, and no logs next to them. {what}"
 
 
+def _no_log_problems(names: Sequence[str]) -> list[Problem]:
+    """Return one problem for all files that are no logs: a folder may have thousands."""
+    if len(names) < 2:
+        return [Problem(name, NO_LOG) for name in names]
+    # Folders may have names that an anonymous report must not show.
+    shown = joined([PurePath(name).name for name in names])
+    return [Problem(f"{len(names):,} files", f"{NO_LOG}: {shown}")]
+
+
 def unknown_file_notes(name: str, data: bytes) -> tuple[str, ...]:
     """Return the message about a file of no known format, if there is one.
 
     Programs without errors leave an empty stderr for each rank: no message.
     """
     if data:
-        return ("no log that Stallscope knows; left alone",)
+        return (NO_LOG,)
     return ("an empty step log",) if name.endswith(StepLogParser.suffix) else ()
 
 

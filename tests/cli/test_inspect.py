@@ -425,3 +425,17 @@ def test_a_bad_name_of_a_parser_is_one_sentence(
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert says in err
+
+
+def test_a_report_names_all_files_that_are_no_logs_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_job(tmp_path / "logs", Job(ranks=2, steps=60))
+    for number in range(12):
+        (tmp_path / "logs" / f"note-{number:02}.txt").write_text("remember the milk")
+    assert main(["report", str(tmp_path / "logs"), "--format", "json"]) == 0
+    (document,) = json.loads(capsys.readouterr().out)
+    assert [one for one in document["warnings"] if "left alone" in one] == [
+        "12 files: no log that Stallscope knows; left alone: note-00.txt, note-01.txt, note-02.txt, "
+        "note-03.txt and 8 more"
+    ]

@@ -160,7 +160,10 @@ def test_foreign_files_are_named_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "weights.h5").write_bytes(bytes(range(256)) * 100)
     (tmp_path / "run.json").write_text("{}")
     (run,) = read(str(tmp_path))
-    assert sorted(problem.where for problem in run.problems) == ["notes.txt", "weights.h5"]
+    (problem,) = run.problems
+    assert str(problem).startswith("2 files: no log that Stallscope knows; left alone: ")
+    assert "notes.txt" in problem.what
+    assert "weights.h5" in problem.what
 
 
 def test_ranks_of_different_length_are_read_whole(tmp_path: Path) -> None:
