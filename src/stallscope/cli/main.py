@@ -15,6 +15,7 @@ from stallscope.errors import MissingExtraError, StallscopeError
 #: Sub-commands, each a module of this package, with their descriptions in the overview.
 COMMANDS = {
     "report": "show where a run's time goes: in the terminal, or as HTML, Markdown, JSON, CSV",
+    "summary": "print a run in six lines, as training does at its end",
     "compare": "show what changed between two runs, or when it changed over many",
     "scaling": "show throughput and efficiency over numbers of ranks, and where efficiency is lost",
     "tune": "recommend Horovod settings, from autotune logs, Timelines and step logs",
