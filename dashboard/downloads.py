@@ -15,7 +15,7 @@ from flask import Response, request, send_file
 from stallscope.analysis import Analysis
 from stallscope.collector.safe_names import safe_name
 from stallscope.errors import NotFoundError
-from stallscope.exports.registry import by_name as export_named
+from stallscope.exports.registry import PERFETTO
 from stallscope.exports.selection import Selection
 from stallscope.exports.worlds import worlds_of
 from stallscope.reports.base import ReportOptions
@@ -57,9 +57,8 @@ def _report(name: str) -> Callable[[Analysis, BinaryIO], None]:
 
 
 def _trace(analysis: Analysis, file: BinaryIO) -> None:
-    export = export_named("perfetto")
-    export.check()
-    export.write(worlds_of(analysis.run, Selection()), file)
+    PERFETTO.check()
+    PERFETTO.write(worlds_of(analysis.run, Selection()), file)
 
 
 DOWNLOADS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from stallscope.errors import UsageError
@@ -13,6 +14,8 @@ from .csv_events import write_csv_events
 from .csv_table import write_csv_table
 from .perfetto import import_perfetto, write_perfetto
 from .table import write_parquet
+from .tensorboard import FILE_NAME, write_tensorboard
+from .wandb_run import import_wandb, write_wandb
 from .worlds import Worlds
 
 
@@ -28,14 +31,29 @@ class Export:
     may_be_gzipped: bool = True
     #: Raises MissingExtraError if something that writing needs is not installed.
     check: Callable[[], object] = lambda: None
+    #: The name of the file in the folder that ``--out`` names; empty if ``--out`` names the file.
+    file_name: str = ""
 
 
-EXPORTS = (
-    Export("perfetto", write_perfetto, may_be_gzipped=False, check=import_perfetto),
+@dataclass(frozen=True)
+class FolderExport:
+    """An export format whose library makes a new folder in the one that ``--out`` names."""
+
+    name: str
+    #: Writes a run into an empty folder, and returns the folder that it has made below it.
+    write: Callable[[Worlds, Path], Path]
+    check: Callable[[], object]
+
+
+PERFETTO = Export("perfetto", write_perfetto, may_be_gzipped=False, check=import_perfetto)
+EXPORTS: tuple[Export | FolderExport, ...] = (
+    PERFETTO,
     Export("chrome", write_chrome),
     Export("parquet", write_parquet, may_be_gzipped=False),
     Export("csv", write_csv_table),
     Export("events-csv", write_csv_events),
+    Export("tensorboard", write_tensorboard, may_be_gzipped=False, file_name=FILE_NAME),
+    FolderExport("wandb", write_wandb, check=import_wandb),
 )
 
 
@@ -44,7 +62,7 @@ def names() -> list[str]:
     return [export.name for export in EXPORTS]
 
 
-def by_name(name: str) -> Export:
+def by_name(name: str) -> Export | FolderExport:
     """Return the format of this name.
 
     Raises:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
+import tempfile
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from stallscope.collector.store.layout import written_whole
 from stallscope.errors import UnwritableError, UsageError, WouldOverwriteError
 
-from .registry import Export
+from .registry import Export, FolderExport
 from .worlds import Worlds
 
 _GZIP = ".gz"
@@ -18,19 +19,34 @@ _GZIP = ".gz"
 _LEVEL = 6
 
 
-def check_path(export: Export, path: Path, force: bool) -> None:
-    """Check, before anything is read, that the file may be written.
+def place_of(export: Export | FolderExport, out: Path) -> Path:
+    """Return what an export writes for ``--out``: a file, or a folder of several."""
+    return out / export.file_name if isinstance(export, Export) else out
+
+
+def check_path(export: Export | FolderExport, path: Path, force: bool) -> None:
+    """Check, before anything is read, that the file or folder may be written.
+
+    Args:
+        path: as ``place_of`` returns it.
 
     Raises:
         UsageError: if the name does not fit the format.
         WouldOverwriteError: if a file is there already and ``force`` is not given.
     """
-    if path.name.endswith(_GZIP) and not export.may_be_gzipped:
-        raise UsageError(
-            f"{path}: {export.name} files are compressed already; name the file without {_GZIP}"
-        )
-    if path.is_dir():
-        raise UsageError(f"{path}: this is a folder; name a file in it with --out")
+    if isinstance(export, Export):
+        if path.name.endswith(_GZIP) and not export.may_be_gzipped:
+            raise UsageError(
+                f"{path}: {export.name} files are compressed already; name the file without {_GZIP}"
+            )
+        if path.is_dir():
+            raise UsageError(f"{path}: this is a folder; name a file in it with --out")
+        _refuse_to_overwrite(path, force)
+    elif os.path.lexists(path) and not path.is_dir():
+        raise UsageError(f"{path}: this is a file; name a folder with --out")
+
+
+def _refuse_to_overwrite(path: Path, force: bool) -> None:
     if not force and os.path.lexists(path):
         raise WouldOverwriteError(
             f"{path} already exists: add --force to replace it, or name another file with --out; "
@@ -38,8 +54,10 @@ def check_path(export: Export, path: Path, force: bool) -> None:
         )
 
 
-def write_export(export: Export, worlds: Worlds, path: Path, force: bool = False) -> None:
-    """Write an export; create its folder if it is missing.
+def write_export(
+    export: Export | FolderExport, worlds: Worlds, path: Path, force: bool = False
+) -> Path:
+    """Write an export; create its folder if it is missing. Return the file, or the folder of the run.
 
     Raises:
         UsageError, WouldOverwriteError: as ``check_path``.
@@ -47,14 +65,24 @@ def write_export(export: Export, worlds: Worlds, path: Path, force: bool = False
     """
     check_path(export, path, force)
     try:
+        if isinstance(export, FolderExport):
+            return _write_folder(export, worlds, path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(path) as draft, draft.open("wb") as file:
             _write(export, worlds, file, path.name.endswith(_GZIP))
+        return path
     except OSError as error:
         raise UnwritableError(
             f"{path}: the export cannot be written here ({error.strerror or error}); "
             "name another file with --out"
         ) from error
+
+
+def _write_folder(export: FolderExport, worlds: Worlds, path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".stallscope-", dir=path) as draft:
+        found = export.write(worlds, Path(draft))
+        return found.rename(path / found.name)
 
 
 def _write(export: Export, worlds: Worlds, file: BinaryIO, gzipped: bool) -> None:
