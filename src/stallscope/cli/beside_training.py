@@ -19,12 +19,12 @@ _MEMORY = "400MB"
 def main() -> int:
     """Run ``stallscope summary``; the arguments are the time for it, the time for open logs, and RUN."""
     limit, wait, source = sys.argv[1:]
-    with contextlib.suppress(OSError):  # a sandbox
+    with contextlib.suppress(AttributeError, OSError):  # Windows, or a sandbox
         os.nice(_NICENESS)
+        # Training ends this process; this is for a training that is killed meanwhile.
+        signal.alarm(int(float(limit)) + 2)
     with contextlib.suppress(OSError):  # not on Linux
         # Where memory runs out, this process goes first, and not a rank.
         Path("/proc/self/oom_score_adj").write_text("1000")
-    # Training ends it; this is for a training that is killed meanwhile.
-    signal.alarm(int(float(limit)) + 2)
     os.environ.setdefault("STALLSCOPE_MEMORY", _MEMORY)
     return command(["summary", source, "--wait", wait])
