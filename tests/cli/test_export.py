@@ -65,6 +65,7 @@ def test_steps_and_ranks_are_chosen(logs: Path) -> None:
         (["job", "--format", "csv", "--ranks", "1,x"], "--ranks 1,x: give ranks and ranges"),
         (["job", "--format", "csv", "--ranks", "2"], "no steps of rank 2: the run has"),
         (["nowhere", "--format", "csv"], "nowhere"),
+        (["job", "--format", "mlflow"], "--out out: give mlflow:RUN_ID with 32 hex digits"),
     ],
 )
 def test_mistakes_are_errors_of_one_sentence(

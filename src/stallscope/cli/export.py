@@ -1,4 +1,4 @@
-"""Export a run as a trace for timeline viewers, as a table, or as series for TensorBoard and W&B."""
+"""Export a run as a trace for timeline viewers, as a table, or as series for TensorBoard and others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         help="the file to write, compressed if its name ends with .gz and the format is not; for "
-        "tensorboard and wandb a folder",
+        "tensorboard and wandb a folder, for mlflow mlflow:RUN_ID",
     )
     parser.add_argument("--from", dest="first", metavar="STEP", help="the first step to export")
     parser.add_argument("--to", dest="last", metavar="STEP", help="the last step to export")

@@ -20,7 +20,7 @@ COMMANDS = {
     "scaling": "show throughput and efficiency over numbers of ranks, and where efficiency is lost",
     "tune": "recommend Horovod settings, from autotune logs, Timelines and step logs",
     "inspect": "list what is in logs, file by file, and which runs they make up",
-    "export": "export a run for Perfetto, chrome://tracing, TensorBoard, W&B, as Parquet or CSV",
+    "export": "export a run for Perfetto, TensorBoard, W&B, MLflow, or as Parquet or CSV",
     "watch": "follow runs, and say when a job hangs or another condition holds",
     "netcheck": "measure what this network gives, under the launcher of the training",
     "dashboard": "show runs in the browser",

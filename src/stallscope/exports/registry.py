@@ -12,6 +12,7 @@ from stallscope.errors import UsageError
 from .chrome import write_chrome
 from .csv_events import write_csv_events
 from .csv_table import write_csv_table
+from .mlflow_metrics import run_id_of, write_mlflow
 from .perfetto import import_perfetto, write_perfetto
 from .table import write_parquet
 from .tensorboard import FILE_NAME, write_tensorboard
@@ -45,8 +46,21 @@ class FolderExport:
     check: Callable[[], object]
 
 
+@dataclass(frozen=True)
+class ServerExport:
+    """An export to a server: ``--out`` names a run on it."""
+
+    name: str
+    write: Callable[[Worlds, str], None]
+    #: Raises UsageError if this is no such name.
+    check_place: Callable[[str], object]
+    check: Callable[[], object] = lambda: None
+
+
+AnyExport = Export | FolderExport | ServerExport
+
 PERFETTO = Export("perfetto", write_perfetto, may_be_gzipped=False, check=import_perfetto)
-EXPORTS: tuple[Export | FolderExport, ...] = (
+EXPORTS: tuple[AnyExport, ...] = (
     PERFETTO,
     Export("chrome", write_chrome),
     Export("parquet", write_parquet, may_be_gzipped=False),
@@ -54,6 +68,7 @@ EXPORTS: tuple[Export | FolderExport, ...] = (
     Export("events-csv", write_csv_events),
     Export("tensorboard", write_tensorboard, may_be_gzipped=False, file_name=FILE_NAME),
     FolderExport("wandb", write_wandb, check=import_wandb),
+    ServerExport("mlflow", write_mlflow, check_place=run_id_of),
 )
 
 
@@ -62,7 +77,7 @@ def names() -> list[str]:
     return [export.name for export in EXPORTS]
 
 
-def by_name(name: str) -> Export | FolderExport:
+def by_name(name: str) -> AnyExport:
     """Return the format of this name.
 
     Raises:

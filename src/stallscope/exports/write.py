@@ -1,4 +1,4 @@
-"""Write an export to a file: completely or not at all, never overwriting without ``--force``."""
+"""Write an export to its place: whole or not at all, and nothing over a file without ``--force``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 from stallscope.collector.store.layout import written_whole
 from stallscope.errors import UnwritableError, UsageError, WouldOverwriteError
 
-from .registry import Export, FolderExport
+from .registry import AnyExport, Export, FolderExport, ServerExport
 from .worlds import Worlds
 
 _GZIP = ".gz"
@@ -19,13 +19,13 @@ _GZIP = ".gz"
 _LEVEL = 6
 
 
-def place_of(export: Export | FolderExport, out: Path) -> Path:
-    """Return what an export writes for ``--out``: a file, or a folder of several."""
+def place_of(export: AnyExport, out: Path) -> Path:
+    """Return what an export writes for ``--out``: a file, the folder of a new one, or a server's run."""
     return out / export.file_name if isinstance(export, Export) else out
 
 
-def check_path(export: Export | FolderExport, path: Path, force: bool) -> None:
-    """Check, before anything is read, that the file or folder may be written.
+def check_path(export: AnyExport, path: Path, force: bool) -> None:
+    """Check, before anything is read, that the place may be written to.
 
     Args:
         path: as ``place_of`` returns it.
@@ -42,6 +42,8 @@ def check_path(export: Export | FolderExport, path: Path, force: bool) -> None:
         if path.is_dir():
             raise UsageError(f"{path}: this is a folder; name a file in it with --out")
         _refuse_to_overwrite(path, force)
+    elif isinstance(export, ServerExport):
+        export.check_place(str(path))
     elif os.path.lexists(path) and not path.is_dir():
         raise UsageError(f"{path}: this is a file; name a folder with --out")
 
@@ -54,16 +56,17 @@ def _refuse_to_overwrite(path: Path, force: bool) -> None:
         )
 
 
-def write_export(
-    export: Export | FolderExport, worlds: Worlds, path: Path, force: bool = False
-) -> Path:
-    """Write an export; create its folder if it is missing. Return the file, or the folder of the run.
+def write_export(export: AnyExport, worlds: Worlds, path: Path, force: bool = False) -> Path:
+    """Write an export; create its folder if it is missing. Return the file, or the new folder.
 
     Raises:
         UsageError, WouldOverwriteError: as ``check_path``.
         UnwritableError: if it cannot be written; then nothing is left there.
     """
     check_path(export, path, force)
+    if isinstance(export, ServerExport):
+        export.write(worlds, str(path))
+        return path
     try:
         if isinstance(export, FolderExport):
             return _write_folder(export, worlds, path)
