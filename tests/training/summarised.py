@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +36,14 @@ def train(rank: int, model: Any, optimizer: Any, ddp: Any = None) -> None:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
+        if rank == 1:
+            # Ranks end at different times.
+            while not is_closed(Path(sys.argv[1]) / "rank-00000.0.0.steps.csv"):
+                time.sleep(0.01)
+
+
+def is_closed(log: Path) -> bool:
+    return log.read_bytes().splitlines()[-1].startswith(b"end,")
 
 
 def main() -> None:

@@ -56,7 +56,8 @@ def test_six_lines_name_the_slow_rank(training_side: None, tmp_path: Path, launc
     assert "waiting for slow ranks" in step
     assert "rank 1, input" in stragglers
     assert "With rank 1 as fast as the others" in gain
-    assert "of 2 ranks)" in logs
+    # Rank 1, which ends later, is waited for.
+    assert logs.endswith(" of 2 ranks)")
     assert f"stallscope report '{tmp_path / 'logs'}#" in more
 
 
