@@ -176,11 +176,12 @@ clean: ## remove what the other targets made, except the cache of wheels
 	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(LOWEST) $(SERVICES) $(PEERS) $(RELEASE) .stallscope reports build dist
 
 $(VENV)/.ready: pyproject.toml tools/app-env.sh
-	tools/app-env.sh $(VENV) app
+	@# The documented exports work in it, too.
+	tools/app-env.sh $(VENV) app,perfetto
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,spark,ssh,test,dev
+	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,spark,ssh,wandb,test,dev
 	@touch $@
 
 $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/lowest-requirements.txt

@@ -16,7 +16,7 @@ from stallscope.analysis import Analysis
 from stallscope.collector.safe_names import safe_name
 from stallscope.errors import NotFoundError
 from stallscope.exports.generations import exported_run
-from stallscope.exports.registry import by_name as export_named
+from stallscope.exports.registry import PERFETTO
 from stallscope.exports.selection import Selection
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.registry import render
@@ -57,9 +57,8 @@ def _report(name: str) -> Callable[[Analysis, BinaryIO], None]:
 
 
 def _trace(analysis: Analysis, file: BinaryIO) -> None:
-    export = export_named("perfetto")
-    export.check()
-    export.write(exported_run(analysis.run, Selection()), file)
+    PERFETTO.check()
+    PERFETTO.write(exported_run(analysis.run, Selection()), file)
 
 
 DOWNLOADS = (

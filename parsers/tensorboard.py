@@ -25,6 +25,7 @@ from .base import Parsed, Parser
 from .epochs_only import epochs_log, in_one_file
 from .mlflow_metrics import Value, epochs_of, first_epoch, times_in
 from .rank_names import rank_in
+from .tfrecord import masked_checksum
 
 KNOWN_FROM = "scalars in TensorBoard's event files"
 
@@ -37,17 +38,6 @@ _EPOCH_RATE, _BATCH_RATE = "epoch_steps_per_second", "batch_steps_per_second"
 _LONGEST = 64 << 10
 _LATEST_S = 2**42 / 1e3
 _MOST_STEPS = 2**52
-
-
-def _table() -> Iterator[int]:
-    """Yield the CRC-32C table, one entry per byte."""
-    for crc in range(256):
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
-        yield crc
-
-
-_TABLE = tuple(_table())
 
 
 class TensorboardParser(Parser):
@@ -109,19 +99,10 @@ def _records(data: bytes) -> Iterator[bytes]:
     at = 0
     while at + 12 <= len(data):
         length, checksum = struct.unpack_from("<QI", data, at)
-        if length > len(data) - at - 16 or checksum != _masked(data[at : at + 8]):
+        if length > len(data) - at - 16 or checksum != masked_checksum(data[at : at + 8]):
             return
         yield data[at + 12 : at + 12 + length]
         at += 16 + length
-
-
-def _masked(data: bytes) -> int:
-    """Return the CRC-32C of a few bytes as TFRecord writes it."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = (crc >> 8) ^ _TABLE[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _scalars(event: bytes) -> Iterator[tuple[str, Value]]:

@@ -53,4 +53,5 @@ def open_session(
         position=position,
         stacks=options.stacks,
         machine=options.machine,
+        summary=options.summary,
     )

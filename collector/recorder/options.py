@@ -35,6 +35,7 @@ class Options:
         stages: bool = True,
         stacks: bool = True,
         machine: bool = True,
+        summary: Optional[bool] = None,
     ) -> None:
         """Check the options before training starts.
 
@@ -61,6 +62,8 @@ class Options:
                 beside it after 30 seconds and after five minutes.
             machine: write once a second what the kernel knows of the process and its host (time on
                 cores, memory, disk, throttling, network), and of its connections to other hosts.
+            summary: whether rank 0 prints six lines on the run when the program ends, in a notebook when
+                the cell does; by default if it prints to a terminal or a notebook.
 
         Raises:
             TypeError, ValueError: for invalid arguments. Nothing else is ever raised: an error in the
@@ -89,6 +92,7 @@ class Options:
         self.stages = bool(stages)
         self.stacks = bool(stacks)
         self.machine = bool(machine)
+        self.summary = summary
         self.mlflow_run_id = mlflow_run_of(mlflow_run_id)
         self.sink = sink
         #: Which steps are recorded in full; None records all of them.
@@ -111,6 +115,7 @@ class OptionArguments(TypedDict, total=False):
     stages: bool
     stacks: bool
     machine: bool
+    summary: Optional[bool]
 
 
 def with_options(constructor: _Constructor) -> _Constructor:

@@ -16,7 +16,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Optional, Union
 
-from . import input_file
+from . import end_summary, input_file
 from .clock import read_clocks
 from .cost import Cost
 from .format import (
@@ -35,10 +35,12 @@ from .identity import World, launch_name
 from .in_flight import Position, PositionReader, StepWatch
 from .log_files import LogFiles
 from .machine.monitor import Monitor
+from .own_steps import OwnSteps
 from .process_runs import join_or_continue_run, session_closed
 from .sampling import Sampler, Sampling
 from .stacks import SUFFIX as STACKS_SUFFIX
 from .stacks import StackFile
+from .summary_lines import Training
 from .upload import finish, watch
 
 logger = logging.getLogger("stallscope")
@@ -57,7 +59,8 @@ class Session:
     folder. ``sampling`` selects the steps that are recorded in full; None records all of them. A log
     that has reached ``max_file_bytes`` continues in another file. ``position`` returns how far the step
     in flight has come, ``stacks`` says whether a step that takes too long shows Python's stacks, and
-    ``machine`` whether the log has the kernel's figures of the process and its host.
+    ``machine`` whether the log has the kernel's figures of the process and its host. ``summary`` says
+    whether rank 0 prints a summary at the end; None: if a person looks on.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Session:
         position: PositionReader = Position,
         stacks: bool = True,
         machine: bool = True,
+        summary: Optional[bool] = False,
     ) -> None:
         self.log_dir = log_dir
         self.next_step = counted
@@ -89,6 +93,7 @@ class Session:
         self._stacks = stacks
         self._machine = machine
         self._monitor: Optional[Monitor] = None
+        self._own_steps: Optional[OwnSteps] = None
         #: All facts so far: a log that continues in another file starts with them.
         self._facts = dict(facts)
         if sampling is not None:
@@ -119,6 +124,7 @@ class Session:
             self.fail("cannot write to %s: %s" % (log_dir, error))
             return
         self.recording = True
+        self._own_steps = end_summary.begin(log_dir, world, summary)
         if self.path is not None:
             input_file.recording_started(log_dir, run_id)
             if mlflow_run_id:
@@ -207,6 +213,12 @@ class Session:
         if self.path is not None and self._mlflow_run_id:
             finish(self.path, self._mlflow_run_id)
         session_closed(self.log_dir, self.next_step, counted)
+        if self._own_steps is not None and not self._failed:
+            end_summary.training_ended(self._training(self._own_steps))
+
+    def _training(self, own: OwnSteps) -> Training:
+        run_id = self._facts["run_id"]
+        return Training(self.log_dir, run_id, self.world, own, self._sink, self._mlflow_run_id)
 
     def _end(self) -> None:
         """Write the last lines: the cost of recording, and that the log is complete."""
@@ -287,10 +299,14 @@ class Session:
         if self._watch is not None:
             self._watch.row_written(row)
         if isinstance(row, IntervalRow):
+            if self._own_steps is not None:
+                self._own_steps.interrupt()
             ends = row.kind in (EPOCH, END)
             skipped = self._sampler.rest() if ends and self._sampler is not None else []
             return "".join(map(formatter.skipped, skipped)) + formatter.interval(row)
         self._last_step = row.step
+        if self._own_steps is not None:
+            self._own_steps.add(row)
         if self._sampler is None:
             return formatter.step(row)
         return "".join(

@@ -12,10 +12,11 @@ import json
 import logging
 import os
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Dict, List, Optional
+
+from .own_program import program
 
 logger = logging.getLogger("stallscope")
 
@@ -28,14 +29,6 @@ OVER = "over"
 _LAST_UPLOAD_SECONDS = 30.0
 # Time between the process's last message and its exit.
 _EXIT_SECONDS = 1.0
-
-# It gets training's import path, however that was set up.
-_PROGRAM = """\
-import json, sys
-sys.path[:] = json.loads(sys.argv.pop())
-from stallscope.collector.mlflow.process import main
-main()
-"""
 
 _uploaders: Dict[str, "_Uploader"] = {}
 # By folder: the MLflow run of its logs, and files that came before any log.
@@ -95,9 +88,8 @@ class _Uploader:
 
     def __init__(self, run_id: str) -> None:
         self.pid = os.getpid()
-        paths = [path for path in sys.path if isinstance(path, str)]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, run_id, json.dumps(paths)],
+            program("stallscope.collector.mlflow.process", run_id),
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -64,6 +65,7 @@ def test_steps_and_ranks_are_chosen(logs: Path) -> None:
         (["job", "--format", "csv", "--ranks", "1,x"], "--ranks 1,x: give ranks and ranges"),
         (["job", "--format", "csv", "--ranks", "2"], "no steps of rank 2: the run has"),
         (["nowhere", "--format", "csv"], "nowhere"),
+        (["job", "--format", "mlflow"], "--out out: give mlflow:RUN_ID with 32 hex digits"),
     ],
 )
 def test_mistakes_are_errors_of_one_sentence(
@@ -84,12 +86,51 @@ def test_a_run_without_steps_is_an_error_of_one_sentence(
     assert "no step was recorded in these logs" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["perfetto", "wandb"])
 def test_a_missing_extra_is_an_error_of_one_sentence(
+    name: str, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (name, "perfetto.protos.perfetto.trace"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert main(["export", "job", "--format", name, "--out", "out"]) == 2
+    err = capsys.readouterr().err
+    assert f"pip install 'stallscope[{name}]'" in err
+    assert len(err.splitlines()) == 1
+    assert not (logs / "out").exists()
+
+
+def test_tensorboard_gets_a_folder(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export", "job", "--format", "tensorboard", "--out", "board/job"]
+    assert main(words) == 0
+    (path,) = (logs / "board" / "job").iterdir()
+    assert capsys.readouterr().out == f"{path.relative_to(logs)}\n"
+    assert b"brain.Event:2" in path.read_bytes()[:40]
+    assert main(words) == 2
+    assert "add --force" in capsys.readouterr().err
+    assert main([*words, "--force"]) == 0
+
+
+def test_a_file_is_no_folder_for_offline_runs(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (logs / "file").touch()
+    assert main(["export", "job", "--format", "wandb", "--out", "file"]) == 2
+    assert "this is a file; name a folder with --out" in capsys.readouterr().err
+
+
+def test_a_library_that_refuses_is_an_error_of_one_sentence(
     logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in ("perfetto", "perfetto.protos.perfetto.trace"):
-        monkeypatch.setitem(sys.modules, module, None)
-    assert main(["export", "job", "--format", "perfetto", "--out", "out"]) == 2
+    # An old version: its settings have other names.
+    def settings(**_: object) -> None:
+        raise ValueError("x_disable_stats\n  Extra inputs are not permitted")
+
+    old = SimpleNamespace(__version__="0.16.0", init=dict, Settings=settings)
+    monkeypatch.setitem(sys.modules, "wandb", old)
+    assert main(["export", "job", "--format", "wandb", "--out", "out"]) == 2
     err = capsys.readouterr().err
-    assert "pip install 'stallscope[perfetto]'" in err
-    assert len(err.splitlines()) == 1
+    assert err == (
+        "stallscope: wandb 0.16.0 did not write the run (x_disable_stats); nothing was exported. "
+        "Stallscope needs wandb 0.31 or later\n"
+    )
+    assert list((logs / "out").iterdir()) == []

@@ -13,6 +13,10 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
+from stallscope.exports.generations import exported_run
+from stallscope.exports.scalars import scalars_of
+from stallscope.exports.selection import Selection
+from stallscope.runs import open_run
 
 pytestmark = pytest.mark.services
 
@@ -77,3 +81,25 @@ def test_an_unknown_experiment_is_a_sentence(
     err = capsys.readouterr().err
     assert 'the MLflow experiment "nobody\'s" does not exist' in err
     assert err.count("\n") == 1
+
+
+def test_series_of_steps_are_metrics_of_the_run(
+    client: Any, run_ids: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"mlflow:{run_ids[1]}"
+    # Once more, which adds nothing.
+    for _ in range(2):
+        assert main(["export", place, "--format", "mlflow", "--out", place]) == 0
+        assert capsys.readouterr().out == f"{place}\n"
+    expected = scalars_of(exported_run(open_run(place), Selection()))
+    for name, values in expected.values.items():
+        points = client.get_metric_history(run_ids[1], name)
+        assert [one.step for one in points] == expected.steps.tolist()
+        assert [one.value for one in points] == pytest.approx(values.tolist())
+        times = [one.timestamp / 1000 for one in points]
+        assert times == pytest.approx(expected.seconds.tolist(), abs=1e-3)
+    assert "stallscope_slowest_rank/input_ms" in expected.values
+
+    unknown = f"mlflow:{'0' * 32}"
+    assert main(["export", place, "--format", "mlflow", "--out", unknown]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

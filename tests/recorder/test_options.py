@@ -25,6 +25,7 @@ OPTIONS = [
     "stages",
     "stacks",
     "machine",
+    "summary",
 ]
 
 
@@ -57,6 +58,7 @@ def test_the_signature_has_the_frameworks_arguments_and_then_the_options() -> No
         "stages": True,
         "stacks": True,
         "machine": True,
+        "summary": None,
     }
 
 

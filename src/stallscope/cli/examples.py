@@ -17,6 +17,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("stallscope report logs/run-42 --fail-if 'input.share>20%'", "a gate for a pipeline"),
     ),
+    "summary": (("stallscope summary logs/run-42", "verdict, stragglers and gain in six lines"),),
     "compare": (
         ("stallscope compare logs/before logs/after", "what changed, in the terminal"),
         ("stallscope compare runs#7a7d runs#9c55 --format html", "two runs of a store, as a page"),

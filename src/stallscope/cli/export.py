@@ -1,4 +1,4 @@
-"""Export a run as a trace for timeline viewers, or as a table of steps and ranks, or of events."""
+"""Export a run as a trace for timeline viewers, as a table, or as series for TensorBoard and others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stallscope.errors import UsageError
 from stallscope.exports import registry
 from stallscope.exports.generations import exported_run
 from stallscope.exports.selection import Selection, parse_ranks
-from stallscope.exports.write import check_path, write_export
+from stallscope.exports.write import check_path, place_of, write_export
 from stallscope.runs import open_run
 
 from .bars import show_progress
@@ -26,10 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        metavar="FILE",
+        metavar="PLACE",
         type=Path,
         required=True,
-        help="the file to write; chrome, csv and events-csv are compressed if its name ends with .gz",
+        help="the file to write, compressed if its name ends with .gz and the format is not; for "
+        "tensorboard and wandb a folder, for mlflow mlflow:RUN_ID",
     )
     parser.add_argument("--from", dest="first", metavar="STEP", help="the first step to export")
     parser.add_argument("--to", dest="last", metavar="STEP", help="the last step to export")
@@ -41,15 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     export = registry.by_name(options.format)
     selection = _selection(options)
-    check_path(export, options.out, options.force)
+    place = place_of(export, options.out)
+    check_path(export, place, options.force)
     export.check()
     for source in with_progress([options.run], "reading"):
         exported = exported_run(
             open_run(source, read_as=options.read_as, show_progress=show_progress), selection
         )
     for _ in with_progress([export], "exporting"):
-        write_export(export, exported, options.out, options.force)
-    print(options.out)
+        written = write_export(export, exported, place, options.force)
+    print(written)
     return SUCCESS
 
 

@@ -18,11 +18,12 @@ from .examples import examples_of
 #: Sub-commands, each a module of this package, with their descriptions in the overview.
 COMMANDS = {
     "report": "show where a run's time goes: in the terminal, or as HTML, Markdown, JSON, CSV",
+    "summary": "print a run in six lines, as training does at its end",
     "compare": "show what changed between two runs, or when it changed over many",
     "scaling": "show throughput and efficiency over numbers of ranks, and where efficiency is lost",
     "tune": "recommend Horovod settings, from autotune logs, Timelines and step logs",
     "inspect": "list what is in logs, file by file, and which runs they make up",
-    "export": "export a run as a trace for Perfetto or chrome://tracing, or as Parquet or CSV",
+    "export": "export a run for Perfetto, TensorBoard, W&B, MLflow, or as Parquet or CSV",
     "watch": "follow runs, and say when a job hangs or another condition holds",
     "netcheck": "measure what this network gives, under the launcher of the training",
     "dashboard": "show runs in the browser",

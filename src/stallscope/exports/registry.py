@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from stallscope.errors import UsageError
@@ -12,8 +13,11 @@ from .chrome import write_chrome
 from .csv_events import write_csv_events
 from .csv_table import write_csv_table
 from .generations import ExportedRun
+from .mlflow_metrics import run_id_of, write_mlflow
 from .perfetto import import_perfetto, write_perfetto
 from .table import write_parquet
+from .tensorboard import FILE_NAME, write_tensorboard
+from .wandb_run import import_wandb, write_wandb
 
 
 @dataclass(frozen=True)
@@ -28,14 +32,43 @@ class Export:
     may_be_gzipped: bool = True
     #: Raises MissingExtraError if something that writing needs is not installed.
     check: Callable[[], object] = lambda: None
+    #: The name of the file in the folder that ``--out`` names; empty if ``--out`` names the file.
+    file_name: str = ""
 
 
-EXPORTS = (
-    Export("perfetto", write_perfetto, may_be_gzipped=False, check=import_perfetto),
+@dataclass(frozen=True)
+class FolderExport:
+    """An export format whose library makes a new folder in the one that ``--out`` names."""
+
+    name: str
+    #: Writes a run into an empty folder, and returns the folder that it has made below it.
+    write: Callable[[ExportedRun, Path], Path]
+    check: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class ServerExport:
+    """An export to a server: ``--out`` names a run on it."""
+
+    name: str
+    write: Callable[[ExportedRun, str], None]
+    #: Raises UsageError if this is no such name.
+    check_place: Callable[[str], object]
+    check: Callable[[], object] = lambda: None
+
+
+AnyExport = Export | FolderExport | ServerExport
+
+PERFETTO = Export("perfetto", write_perfetto, may_be_gzipped=False, check=import_perfetto)
+EXPORTS: tuple[AnyExport, ...] = (
+    PERFETTO,
     Export("chrome", write_chrome),
     Export("parquet", write_parquet, may_be_gzipped=False),
     Export("csv", write_csv_table),
     Export("events-csv", write_csv_events),
+    Export("tensorboard", write_tensorboard, may_be_gzipped=False, file_name=FILE_NAME),
+    FolderExport("wandb", write_wandb, check=import_wandb),
+    ServerExport("mlflow", write_mlflow, check_place=run_id_of),
 )
 
 
@@ -44,7 +77,7 @@ def names() -> list[str]:
     return [export.name for export in EXPORTS]
 
 
-def by_name(name: str) -> Export:
+def by_name(name: str) -> AnyExport:
     """Return the format of this name.
 
     Raises:

@@ -1,0 +1,121 @@
+"""Write the six lines on a training that has ended.
+
+What all ranks' logs show, another process finds out: the recorder imports the standard library only.
+Where that is not possible, the lines have what rank 0 has measured itself.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import List, NamedTuple, Optional, Tuple
+
+from .identity import World
+from .limited_process import Limits, run_limited
+from .own_program import program
+from .own_steps import PARTS, WAITING, OwnSteps
+
+#: How long the end of the program is delayed at most. Rank 0 still has its own memory.
+LIMITS = Limits(seconds=15.0, memory_bytes=1_000_000_000)
+#: How long other ranks have to close their logs, within these limits.
+WAIT_SECONDS = 3.0
+
+# The app needs a newer Python than the recorder.
+_PYTHON_OF_THE_APP = (3, 11)
+_NEEDS = "this needs "
+_INSTALL = "pip install 'stallscope[app]'"
+
+
+class Training(NamedTuple):
+    """A training that has ended."""
+
+    log_dir: Path
+    run_id: str
+    world: World
+    own: OwnSteps
+    sink: str
+    mlflow_run_id: Optional[str]
+
+    @property
+    def has_folder(self) -> bool:
+        return self.sink != "logging"
+
+    @property
+    def command(self) -> str:
+        """Return the command that shows more."""
+        if self.mlflow_run_id and self.has_folder:
+            return "stallscope report mlflow:%s" % self.mlflow_run_id
+        if self.has_folder:
+            return "stallscope report %s" % shlex.quote(str(self.log_dir))
+        return "stallscope report FILE, where FILE has the output of all ranks"
+
+
+def summary_lines(training: Training) -> List[str]:
+    """Return the lines, after up to ``LIMITS.seconds``."""
+    lines, reason = lines_of_all_ranks(training)
+    if not lines:
+        return lines_of_one_rank(training, reason)
+    if training.mlflow_run_id:
+        lines[-1] = "  more: %s" % training.command
+    return lines
+
+
+def lines_of_all_ranks(training: Training) -> Tuple[List[str], str]:
+    """Return what the logs in the folder show, or no lines and why not."""
+    if not training.has_folder:
+        return [], "the log has no file"
+    if sys.version_info < _PYTHON_OF_THE_APP:
+        return [], "%sPython 3.11 or later" % _NEEDS
+    source = "%s#%s" % (training.log_dir, training.run_id)
+    words = (str(LIMITS.seconds), str(WAIT_SECONDS), source)
+    try:
+        found = run_limited(program("stallscope.cli.beside_training", *words), LIMITS)
+    except Exception as error:
+        return [], "the analysis did not start: %s" % error
+    if found.reached:
+        return [], "the analysis of all ranks was ended at its limit of %s" % found.reached
+    if found.status != 0:
+        return [], _message(found.errors) or "the analysis ended with status %d" % found.status
+    return found.output.splitlines(), ""
+
+
+def _message(errors: str) -> str:
+    """Return the last line of the errors, if it is one of Stallscope's sentences."""
+    _, found, message = errors.rstrip().rpartition("\n")[2].partition("stallscope: ")
+    if message.startswith(_NEEDS):
+        # How to install it is in the last of the six lines.
+        return message.partition(":")[0]
+    return message if found else ""
+
+
+def lines_of_one_rank(training: Training, reason: str) -> List[str]:
+    """Return what rank 0 knows by itself, and why that is all."""
+    alone = training.world.size == 1
+    where = training.log_dir if training.has_folder else "records in the program's output"
+    missing = reason.startswith(_NEEDS)
+    return [
+        "stallscope: no verdict: %s" % reason,
+        "  step time: %s" % _step_time(training.own, alone),
+        "  stragglers: %s" % ("a single rank does not wait for others" if alone else "unknown"),
+        "  potential gain: unknown",
+        "  logs: %s (run %s, rank 0 of %d)" % (where, training.run_id, training.world.size),
+        "  more: %s%s" % ("%s, then " % _INSTALL if missing else "", training.command),
+    ]
+
+
+def _step_time(own: OwnSteps, alone: bool) -> str:
+    whole, parts = own.whole_ns, own.parts_ns
+    if whole is None:
+        return "too few steps (%d)" % own.steps
+    unit, length = ("s", 1e9) if whole >= 1e9 else ("ms", 1e6)
+    decimals = 2 if whole < 10 * length else 1
+    text = "%.*f %s on rank 0, the mean of %d steps" % (decimals, whole / length, unit, own.counted)
+    if parts is None:
+        return "%s; its stages were not measured" % text
+    shown = [
+        "%s %.*f %s" % (name, decimals, part / length, unit)
+        for name, part in zip(PARTS, parts)
+        if not (alone and name == WAITING)
+    ]
+    return "%s: %s" % (text, ", ".join(shown))

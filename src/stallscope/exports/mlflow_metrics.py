@@ -1,0 +1,49 @@
+"""Series of an MLflow run's metrics, beside those of training."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+from stallscope.collector.mlflow.client import MlflowRun, convert_errors
+from stallscope.errors import UsageError
+
+from .generations import ExportedRun
+from .scalars import scalars_of
+
+_PLACE = re.compile(r"mlflow:([0-9a-f]{32})")
+# More in one request are refused.
+_AT_A_TIME = 1000
+
+
+def run_id_of(place: str) -> str:
+    """Return the MLflow run that ``--out`` names.
+
+    Raises:
+        UsageError: if it names none.
+    """
+    found = _PLACE.fullmatch(place)
+    if found is None:
+        raise UsageError(f"--out {place}: give mlflow:RUN_ID with 32 hex digits")
+    return found[1]
+
+
+def write_mlflow(exported: ExportedRun, place: str) -> None:
+    """Add the series to the run's metrics. Repeating it adds no points.
+
+    Raises:
+        MissingExtraError: without mlflow.
+        NotFoundError: if there is no such run.
+        UnreadableError: if the server cannot be reached, or refuses the metrics.
+    """
+    run = MlflowRun(run_id_of(place))
+    from mlflow.entities import Metric
+
+    metrics = (
+        Metric(name, value, round(seconds * 1000), step)
+        for step, seconds, values in scalars_of(exported).points()
+        for name, value in values.items()
+    )
+    with convert_errors(run.where):
+        while batch := list(islice(metrics, _AT_A_TIME)):
+            run.client.log_batch(run.id, metrics=batch)

@@ -1,0 +1,132 @@
+"""Step time by cause over the run, for pages that draw scalars over steps.
+
+A point is the mean over a window of steps: windows are 1, 2, 5, 10, … steps long, so that there are
+2,000 points at most. Of a repeated step the last repetition counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallscope.analysis.ledger.ledger import CAUSES, STAGES
+from stallscope.arrays.blocks import Block
+from stallscope.arrays.types import Floats, Ints
+from stallscope.errors import NotFoundError
+from stallscope.formatting.plain import plain
+
+from .generations import ExportedRun, Generation
+
+# Pages draw fewer points, and TensorBoard keeps 1,000 of a series unless it is told otherwise.
+_MOST_POINTS = 2000
+
+TOTAL = "stallscope/step_ms"
+_SLOWEST = "stallscope_slowest_rank"
+_MEAN = "stallscope_mean_of_ranks"
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """Series over the windows of a run."""
+
+    #: The first step of each window.
+    steps: Ints
+    #: When each window ended: seconds since 1970, or since the run's first step without a wall clock.
+    seconds: Floats
+    #: Milliseconds by name; NaN where a window has no measured step.
+    values: Mapping[str, Floats]
+
+    def points(self) -> Iterator[tuple[int, float, dict[str, float]]]:
+        """Yield step, seconds and known values of each window."""
+        for at, (step, seconds) in enumerate(zip(self.steps, self.seconds, strict=True)):
+            own = {name: float(values[at]) for name, values in self.values.items()}
+            yield int(step), float(seconds), {k: v for k, v in own.items() if np.isfinite(v)}
+
+
+def scalars_of(exported: ExportedRun) -> Scalars:
+    """Compute the series of the chosen steps; means are over the chosen ranks.
+
+    Raises:
+        NotFoundError: if the stages of no chosen step were measured.
+    """
+    found = [
+        _of_generation(exported, generation)
+        for generation in exported.generations
+        if len(generation.ledger)
+    ]
+    steps = np.concatenate([np.zeros(0, np.int64), *(own.steps for own in found)])
+    if not len(steps):
+        raise NotFoundError(
+            f"{plain(exported.run.name)}: the stages of these steps were not measured, so there are no "
+            "series to export; the format csv has the steps"
+        )
+    _, last = np.unique(steps[::-1], return_index=True)
+    kept = len(steps) - 1 - last
+    seconds = np.concatenate([own.seconds for own in found])[kept]
+    values = {
+        name: np.concatenate([own.values[name] for own in found])[kept] for name in found[0].values
+    }
+    return _in_windows(Scalars(steps[kept], seconds, values))
+
+
+def _of_generation(exported: ExportedRun, generation: Generation) -> Scalars:
+    """Return the series of one generation, step by step."""
+    ledger = generation.ledger
+    ranks = exported.selection.of(ledger.ranks)
+    other, fetch, compute, arrival = ledger.cells.gathered(_means, ranks)
+    allreduce = "waiting_and_allreduce" if exported.run.one_log_of_many else "allreduce"
+    names = [*STAGES, allreduce]
+    slowest = dict(zip(names, (ledger.by_cause(name) for name in CAUSES), strict=True))
+    mean = {
+        "input": fetch,
+        "compute": compute,
+        "other": other,
+        "wait": ledger.last - arrival,
+        allreduce: ledger.allreduce,
+    }
+    nanoseconds = {
+        TOTAL: ledger.total,
+        **{f"{_SLOWEST}/{name}_ms": values for name, values in slowest.items()},
+        **{f"{_MEAN}/{name}_ms": values for name, values in mean.items()},
+    }
+    chosen = exported.selection.steps(ledger.steps)
+    ended = ledger.reduced + generation.reference_shift + (exported.wall_ns or 0)
+    values = {name: own[chosen] / 1e6 for name, own in nanoseconds.items()}
+    return Scalars(ledger.steps[chosen], ended[chosen] / 1e9, values)
+
+
+def _means(block: Block, ranks: Ints) -> list[Floats]:
+    """Kernel: mean other, input, compute and arrival of each step over measured ranks."""
+    measured = block.of("measured", ranks)
+    known = measured.sum(axis=1)
+    divisor = np.where(known, known, np.nan)
+    return [
+        np.where(measured, block.of(name, ranks), 0).sum(axis=1) / divisor
+        for name in ("other", "input", "compute", "arrival")
+    ]
+
+
+def _in_windows(scalars: Scalars) -> Scalars:
+    steps = scalars.steps
+    _, first, window = np.unique(
+        steps // _window_length(steps), return_index=True, return_inverse=True
+    )
+    last = np.append(first[1:], len(steps)) - 1
+    values = {name: _window_means(window, own) for name, own in scalars.values.items()}
+    return Scalars(steps[first], scalars.seconds[last], values)
+
+
+def _window_length(steps: Ints) -> int:
+    # A window at either end may be cut.
+    least = -(-(int(steps[-1] - steps[0]) + 1) // (_MOST_POINTS - 1))
+    power: int = 10 ** (len(str(least)) - 1)
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
+
+
+def _window_means(window: Ints, values: Floats) -> Floats:
+    known = np.isfinite(values)
+    counts = np.bincount(window, known)
+    sums = np.bincount(window, np.where(known, values, 0.0))
+    return np.asarray(sums / np.where(counts, counts, np.nan))

@@ -1,0 +1,97 @@
+"""Six lines on a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import simulator
+from support.simulated import analysis_of_job
+from support.step_logs import Job, write_job
+
+from stallscope.cli import summary
+from stallscope.cli.main import main
+from stallscope.text.summary import six_lines
+
+SLOW = Job(ranks=2, steps=200, slow={(1, "input"): 9.0})
+
+
+def lines(capsys: pytest.CaptureFixture[str], *words: object) -> list[str]:
+    assert main(["summary", *map(str, words)]) == 0
+    found = capsys.readouterr().out.splitlines()
+    assert len(found) == 6
+    return found
+
+
+def test_six_lines_name_the_slow_rank_and_the_gain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_job(tmp_path / "my logs", SLOW)
+    verdict, step, stragglers, gain, logs, more = lines(capsys, tmp_path / "my logs")
+    assert verdict == "stallscope: Rank 1 holds this run back: its input is slow"
+    assert step.startswith("  step time: 3")
+    assert "ms: input 1" in step
+    assert step.endswith(" ms of it waiting for slow ranks")
+    assert stragglers.startswith("  stragglers: rank 1, input 9.")
+    assert gain.startswith("  potential gain: With rank 1 as fast as the others: steps 1.")
+    assert logs.startswith(f"  logs: {tmp_path / 'my logs'} (run run-a, ")
+    assert more == f"  more: stallscope report '{tmp_path / 'my logs'}'"
+
+
+def test_one_rank_of_many_is_no_verdict_on_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, other = write_job(tmp_path, SLOW)
+    other.unlink()
+    verdict, step, stragglers, gain, logs, _ = lines(capsys, tmp_path)
+    assert verdict.startswith("stallscope: Only rank 0's log is here; 2 ranks trained.")
+    assert "waiting and allreduce" in step
+    assert "of it waiting" not in step
+    assert stragglers == "  stragglers: These logs cannot show which rank is slow"
+    assert gain == "  potential gain: these logs cannot show it"
+    assert "of 1 of 2 ranks" in logs
+
+
+def test_steps_without_stages_have_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_job(tmp_path, Job(ranks=2, steps=50, stamps=False))
+    assert lines(capsys, tmp_path)[1].endswith("ms; its stages were not measured")
+
+
+def test_several_stragglers_are_counted() -> None:
+    faults = tuple(simulator.Fault("compute", 20, ranks=(rank,)) for rank in range(3))
+    noise = simulator.Noise(cv=0.05)
+    job = simulator.Job(ranks=16, steps=500, noise=noise, faults=faults)
+    stragglers = six_lines(analysis_of_job(job), "logs")[2]
+    assert stragglers.count("; ") == 2
+    assert stragglers.endswith("; 1 more")
+
+
+def test_ranks_that_are_still_writing_are_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = write_job(tmp_path, SLOW)[1]
+    whole = late.read_bytes()
+    late.write_bytes(whole.rpartition(b"\nend,")[0] + b"\n")
+    assert "rank 1 still open" in lines(capsys, tmp_path)[4]
+
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            late.write_bytes(whole)
+
+    monkeypatch.setattr(summary.time, "sleep", pause)
+    assert "still open" not in lines(capsys, tmp_path, "--wait", 600)[4]
+    assert len(pauses) == 2
+
+
+@pytest.mark.parametrize("seconds", ["soon", "-1", "nan", "inf"])
+def test_a_wait_that_is_no_time_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: str
+) -> None:
+    assert main(["summary", str(tmp_path), f"--wait={seconds}"]) == 2
+    error = capsys.readouterr().err
+    assert error == f"stallscope: --wait {seconds}: give a number of seconds, for example 5\n"

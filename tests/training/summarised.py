@@ -1,0 +1,70 @@
+"""Trains a small PyTorch model whose rank 1 has a slow loader, and summarises the run at the end.
+
+horovodrun -np 2 python summarised.py LOGS
+torchrun --nproc-per-node 2 summarised.py LOGS
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stallscope.collector.recorder import summary_lines
+from stallscope.torch import StepLogger
+
+STEPS = 80
+#: Several times the step without it: on a busy machine ranks take CPU time from each other.
+SLOW_SECONDS = 0.075
+
+
+def batches(rank: int) -> Iterator[Any]:
+    for _ in range(STEPS):
+        if rank == 1:
+            time.sleep(SLOW_SECONDS)
+        yield torch.rand(16, 8), torch.randint(4, (16,))
+
+
+def train(rank: int, model: Any, optimizer: Any, ddp: Any = None) -> None:
+    with StepLogger(sys.argv[1], optimizer=optimizer, model=ddp, summary=True) as log:
+        for inputs, labels in log.watch(batches(rank)):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+        if rank == 1:
+            # Ranks end at different times.
+            while not is_closed(Path(sys.argv[1]) / "rank-00000.0.0.steps.csv"):
+                time.sleep(0.01)
+
+
+def is_closed(log: Path) -> bool:
+    return log.read_bytes().splitlines()[-1].startswith(b"end,")
+
+
+def main() -> None:
+    # A busy machine takes longer than a user may wait.
+    summary_lines.LIMITS = summary_lines.LIMITS._replace(seconds=240.0)
+    summary_lines.WAIT_SECONDS = 120.0
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(8, 4)
+    if "HOROVOD_RANK" in os.environ:
+        import horovod.torch as hvd
+
+        hvd.init()
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        train(hvd.rank(), model, hvd.DistributedOptimizer(optimizer, model.named_parameters()))
+    else:
+        torch.distributed.init_process_group("gloo")
+        ddp = torch.nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(ddp.parameters(), 0.01)
+        train(torch.distributed.get_rank(), ddp, optimizer, ddp)
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

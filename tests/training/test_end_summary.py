@@ -1,0 +1,74 @@
+"""Rank 0 of a real training ends with a summary of all ranks, or says how to get one."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+
+import pytest
+from support.needing import need
+from training.launching import ENVIRONMENT, launch_words
+
+pytestmark = pytest.mark.horovod
+
+PATIENCE_SECONDS = 480.0
+SOURCE = Path(__file__).parents[2] / "src"
+LAUNCHERS = {
+    "horovodrun": ["horovodrun", "--disable-cache", "-np", "2", "python"],
+    "torchrun": ["torchrun", "--standalone", "--nproc-per-node", "2"],
+}
+
+
+def summary(folder: Path, launcher: str, *packages: str) -> list[str]:
+    """Train, and return the lines of the summary, without the launcher's labels.
+
+    Args:
+        packages: folders with packages that the training's environment does not have.
+    """
+    launched = launch_words(
+        folder / "printed.txt",
+        LAUNCHERS[launcher],
+        "summarised.py",
+        str(folder / "logs"),
+        PYTHONPATH=os.pathsep.join([str(SOURCE), *packages]),
+    )
+    launched.succeed(PATIENCE_SECONDS)
+    lines = [line.partition("<stderr>:")[2] or line for line in launched.output.splitlines()]
+    # Once, from rank 0 alone.
+    (first,) = [index for index, line in enumerate(lines) if line.startswith("stallscope: ")]
+    return lines[first : first + 6]
+
+
+def apps_packages() -> str:
+    """Return the folder with the app's packages, as the training's Python can import them."""
+    folder = sysconfig.get_path("purelib")
+    versions = ENVIRONMENT.glob(f"lib/{Path(folder).parent.name}")
+    need(list(versions), "the app and the training have different versions of Python here")
+    return folder
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_six_lines_name_the_slow_rank(training_side: None, tmp_path: Path, launcher: str) -> None:
+    verdict, step, stragglers, gain, logs, more = summary(tmp_path, launcher, apps_packages())
+    assert verdict == "stallscope: Rank 1 holds this run back: its input is slow"
+    assert "input 7" in step
+    assert "waiting for slow ranks" in step
+    assert "rank 1, input" in stragglers
+    assert "With rank 1 as fast as the others" in gain
+    # Rank 1, which ends later, is waited for.
+    assert logs.endswith(" of 2 ranks)")
+    assert f"stallscope report '{tmp_path / 'logs'}#" in more
+
+
+def test_without_the_app_rank_0_says_what_it_knows_and_how_to_get_more(
+    training_side: None, tmp_path: Path
+) -> None:
+    verdict, step, stragglers, _, logs, more = summary(tmp_path, "torchrun")
+    assert verdict.startswith("stallscope: no verdict: this needs ")
+    # Rank 1's input is waiting here.
+    assert "ms on rank 0, the mean of 70 steps: input " in step
+    assert "waiting and allreduce 7" in step
+    assert stragglers == "  stragglers: unknown"
+    assert "rank 0 of 2" in logs
+    assert "pip install 'stallscope[app]', then stallscope report " in more

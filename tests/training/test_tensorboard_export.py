@@ -1,0 +1,48 @@
+"""TensorBoard's own reader finds the exported series."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, run_of_job
+from training.launching import ENVIRONMENT
+
+from stallscope.exports import registry
+from stallscope.exports.generations import exported_run
+from stallscope.exports.scalars import scalars_of
+from stallscope.exports.selection import Selection
+from stallscope.exports.write import place_of, write_export
+
+pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
+
+READING = """
+import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+found = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
+found.Reload()
+series = {tag: found.Scalars(tag) for tag in found.Tags()["scalars"]}
+print(json.dumps({
+    tag: [(one.wall_time, one.step, one.value) for one in events] for tag, events in series.items()
+}))
+"""
+
+
+def test_tensorboard_reads_every_value(training_side: None, tmp_path: Path) -> None:
+    job = Job(ranks=4, steps=300, slow={(1, "input"): 9.0})
+    exported = exported_run(run_of_job(tmp_path / "logs", job), Selection())
+    export = registry.by_name("tensorboard")
+    folder = write_export(export, exported, place_of(export, tmp_path / "board")).parent
+    python = ENVIRONMENT / "bin" / "python"
+    done = subprocess.run([python, "-c", READING, str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    expected = scalars_of(exported)
+    assert set(found) == set(expected.values)
+    for name, values in expected.values.items():
+        seconds, steps, read = zip(*found[name], strict=True)
+        assert list(steps) == expected.steps.tolist()
+        assert list(seconds) == pytest.approx(expected.seconds.tolist())
+        assert list(read) == pytest.approx(values.tolist(), rel=1e-6)
