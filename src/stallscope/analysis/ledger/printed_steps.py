@@ -61,8 +61,8 @@ class RankWindows:
             return None
         return float(np.average(self.input_ms, weights=self.steps))
 
-    def chosen(self, these: Bools) -> RankWindows:
-        """Return some of the windows."""
+    def chosen(self, these: Bools | Ints) -> RankWindows:
+        """Return some of the windows: those that are marked, or at these positions."""
         waits, epoch = self.input_ms, self.epoch
         return RankWindows(
             self.rank,
@@ -148,6 +148,12 @@ class PrintedSteps:
         """Return the number of steps from the first to the last one that lines are about."""
         whole = self.whole
         return int(whole.step[-1] + whole.steps[-1] - whole.step[0])
+
+    @property
+    def first_steady_step(self) -> int:
+        """Return the first step without warm-up; the first of all where nothing settles."""
+        steady = np.flatnonzero(~self.is_warm_up)
+        return int(self.whole.step[steady[0] if len(steady) else 0])
 
     @cached_property
     def whole(self) -> RankWindows:

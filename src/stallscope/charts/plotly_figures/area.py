@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import plotly.graph_objects as go
 
 from ..area import Areas
 from ..charts import title_of
-from .look import Look, add_mark, add_text, hover, step_axis, suffix, value_axis
+from .look import Look, add_changes, add_epochs, hover, step_axis, suffix, value_axis
 
 _HEIGHT = 320
-#: Labels of marks next to each other that can be read on a phone.
-_MOST_MARK_LABELS = 6
 
 
 def draw_area(areas: Areas, drawn: go.Figure, look: Look) -> None:
@@ -30,16 +26,8 @@ def draw_area(areas: Areas, drawn: go.Figure, look: Look) -> None:
             fillcolor=look.of(name),
             hovertemplate=f"{title_of(name)}: %{{y:.2f}}{suffix(areas.y.unit)}<extra></extra>",
         )
-    every = -(-len(chart.marks) // _MOST_MARK_LABELS)
-    above: dict[str, Any] = {"y": 1, "yref": "paper", "xanchor": "left"}
-    for number, (at, label) in enumerate(chart.marks):
-        add_mark(drawn, at, look, strong=False)
-        if number % every == 0:
-            add_text(drawn, label, look.of("muted"), x=at, yanchor="bottom", **above)
-    for at, label in chart.changes:
-        add_mark(drawn, at, look, strong=True)
-        ground = {"bgcolor": look.of("paper"), "yanchor": "top"}
-        add_text(drawn, label, look.of("ink"), strong=True, x=at, **ground, **above)
+    add_epochs(drawn, chart.marks, look)
+    add_changes(drawn, chart.changes, look, bgcolor=look.of("paper"), yanchor="top")
     _add_signs(drawn, areas.pauses, 0.0, ("triangle-up", look.of("paper")), look)
     _add_signs(drawn, areas.peaks, areas.y.high, ("triangle-up", look.of("ink")), look)
     if chart.rates is not None:
