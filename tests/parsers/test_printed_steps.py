@@ -16,6 +16,7 @@ from stallscope.parsers import PARSERS, Parsed, read
 from stallscope.parsers.launcher_output import output_by_rank
 from stallscope.parsers.named import by_name
 from stallscope.parsers.registry import START_BYTES, recognise
+from stallscope.parsers.timestamps import written_at
 
 # The last line of an epoch counts twice as many steps as a line in the middle.
 _MOST_TIMES_THE_TYPICAL = 3
@@ -226,11 +227,35 @@ def test_a_number_after_a_word_is_no_label_of_mpich() -> None:
     assert output_by_rank(text) == {(0, ""): line * 2, (1, ""): line * 2}
 
 
-def test_the_year_of_glog_is_assumed_and_said() -> None:
-    program = PROGRAMS["steps of TensorFlow"]
-    (log,) = parsed(program, program.text())
-    assert log.log.facts["year_assumed"] is True
-    assert log.log.facts["stamp_precision_ms"] == 0.001
+@pytest.mark.parametrize("start", ["", "\x1b[32m"])
+@pytest.mark.parametrize(
+    ("name", "unit_ms"),
+    [
+        ("steps of TensorFlow", 0.001),
+        ("detectron2", 1000),
+        ("detectron2 in newer versions", 1000),
+        ("mmengine", 1000),
+        ("mmengine by iterations", 1000),
+    ],
+)
+def test_timestamps_without_a_year_have_the_latest_one(
+    name: str, unit_ms: float, start: str
+) -> None:
+    program = PROGRAMS[name]
+    truth = program.truth()
+    if program.parser == "detectron2":
+        program = replace(program, line=start + program.line)
+    text = "".join(line.text + "\n" for line in program.lines(truth)).encode()
+    with written_at(int(truth.ended(0, 0).timestamp() * 1e9) + 7 * 86_400 * 10**9):
+        (log,) = parsed(program, text)
+    facts = log.log.facts
+    assert (facts["year_assumed"], facts["stamp_precision_ms"]) == (True, unit_ms)
+    assert facts["began_local"].startswith("2026-11-21 02:28:")
+    assert "assumed to be of 2026" in "".join(one.what for one in log.problems)
+    # Windows end when their lines were printed.
+    first, last = windows(log)[0], windows(log)[-1]
+    took = sum(truth.step_s.flat[first["step"] : last["step"]]) + 7.5 * (len(truth.step_s) - 1)
+    assert (last["end"] - first["end"]) * _NS == pytest.approx(took, abs=1.01)
 
 
 def test_timestamps_without_their_last_zeros_do_not_make_others_coarse() -> None:
