@@ -169,7 +169,10 @@ def _log(
     samples = rate_samples(lines, settings, meaning.rate_of)
     found = durations(lines, meaning.value, samples.per_step)
     first = first_epoch([lines.columns, epoch_lines or {}])
-    tables, facts = [], {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
+    facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
+    if lines.numbers is not None:
+        facts["step_numbers"] = lines.numbers
+    tables = []
     if found is not None:
         facts |= found.facts
         tables.append(_windows(path, rank, lines, found, zero, first))

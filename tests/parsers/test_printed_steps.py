@@ -77,6 +77,15 @@ def test_windows_are_those_of_their_steps(name: str) -> None:
     assert sum(row["steps"] for row in found) <= program.timed(truth)[0].size
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_how_its_steps_are_counted_is_known_or_not_said(name: str) -> None:
+    program = PROGRAMS[name]
+    (log,) = parsed(program, program.text())
+    known = (program.first or program.every) == 1 or program.parser == "detectron2"
+    numbers = f"from {1 + program.number}{'' if program.one_epoch else ' in each epoch'}"
+    assert log.log.facts.get("step_numbers") == (numbers if known else None)
+
+
 def steps_of(program: Program, truth: Truth, row: dict[str, int]) -> tuple[int, slice]:
     """Return which steps a window has, by its number and its count of steps."""
     length, before = truth.step_s.shape[1], 0

@@ -136,6 +136,8 @@ class PrintedSteps:
     changes: tuple[ChangePoint, ...]
     epoch_starts: SlowWindows | None
     bursts: SlowWindows | None
+    #: How the log counts its steps, as in ``from 1 in each epoch``; None if that is not known.
+    numbers: str | None = None
 
     @property
     def epochs(self) -> int:
@@ -186,6 +188,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         changes=_changes(whole, steady),
         epoch_starts=starts,
         bursts=bursts,
+        numbers=run.fact("step_numbers"),
     )
 
 
