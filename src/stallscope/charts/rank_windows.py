@@ -1,4 +1,4 @@
-"""A lane per rank: how long steps take over the run, by the lines that each rank has printed."""
+"""Lanes of ranks: the step time of each rank over the run, by printed lines or another tool's log."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _sentence(printed: PrintedSteps, cell: str) -> str:
     ranks = len(printed.ranks)
     stands_for = f" Each cell is {cell}." if cell else ""
     return (
-        f"How long a step takes on each of {ranks:,} ranks, by the lines that each printed, without "
-        f"warm-up: the stronger the colour, the longer.{stands_for} {_range(printed)}"
+        f"How long a step takes on each of {ranks:,} ranks, without warm-up: the stronger the colour, "
+        f"the longer.{stands_for} {_range(printed)}"
     )
 
 
