@@ -61,6 +61,7 @@ ANALYSIS = (
     "history",
     "tuning",
     "views",
+    "other_logs",
     "analyse",
 )
 COLLECTOR = (
@@ -169,4 +170,4 @@ def test_the_root_of_the_package_has_entry_modules_only() -> None:
 
 def test_the_root_of_the_analysis_has_its_pipeline_only() -> None:
     files = {path.stem for path in (FOLDERS["stallscope"] / "analysis").glob("*.py")}
-    assert files == {"__init__", "analyse", "generation_summary", "result"}
+    assert files == {"__init__", "analyse", "generation_summary", "other_logs", "result"}

@@ -13,6 +13,7 @@ from stallscope.charts.charts import (
     cause_chart,
     entry_name,
     job_chart,
+    printed_ranks_chart,
     ranks_chart,
     step_time_chart,
 )
@@ -60,6 +61,7 @@ class OverviewPage(RunPage):
             chart_card("ranks", ranks_chart(analysis)),
             text_table_card(stragglers_table(analysis)),
             chart_card("step-time", step_time_chart(analysis)),
+            chart_card("printed-ranks", printed_ranks_chart(analysis)),
             side_by_side(
                 text_table_card(printed_steps_table(analysis)),
                 text_table_card(printed_ranks_table(analysis)),
