@@ -333,7 +333,8 @@ def test_bombs_end_at_a_limit(ending: str, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(
-    "data", [b"", b"<html>not found</html>", gzip.compress(b"text", mtime=0), bytes(range(1, 256)) * 9]
+    "data",
+    [b"", b"<html>not found</html>", gzip.compress(b"text", mtime=0), bytes(range(1, 256)) * 9],
 )
 def test_what_is_no_archive_is_said_in_a_sentence(ending: str, data: bytes, tmp_path: Path) -> None:
     path = tmp_path / f"logs.{ending}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..palette import COLOURS, HEAT, SHADES, Colour
+from ..palette import COLOURS, HEAT, SHADES, STATUS, Colour
 
 _DARK_INK, _LIGHT_INK = "#14171c", "#ffffff"
 # Colours on which light text stands out more than dark text, on light and on dark pages.
@@ -56,7 +56,7 @@ _RULES = """\
 
 def stylesheet() -> str:
     """Write the CSS that pages with charts include once."""
-    shades = {**SHADES, **_stages(), **_heat()}
+    shades = {**SHADES, **STATUS, **_stages(), **_heat()}
     light = _properties({name: colour.light for name, colour in shades.items()})
     dark = _properties({name: colour.dark for name, colour in shades.items()})
     fills = "".join(
