@@ -46,6 +46,7 @@ TRAININGS = (
     Training("Keras 3, JAX", KERAS3, "with_keras.py", backend="jax", limit_us=50),
     Training("PyTorch", TRAINING, "with_torch.py"),
     Training("Lightning", KERAS3, "with_lightning.py"),
+    Training("Hugging Face Trainer", KERAS3, "with_transformers.py"),
     Training("MXNet, host only", MXNET, "with_mxnet.py", ("no-stages",)),
     Training("MXNet", MXNET, "with_mxnet.py", limit_us=50),
 )

@@ -28,6 +28,7 @@ SCRIPTS = {
     "loops": (ENVIRONMENT, 2),
     "mxnet": (MXNET, 2),
     "pytorch": (ENVIRONMENT, 2),
+    "transformers": (KERAS3, 2),
 }
 HOW = {
     ENVIRONMENT: "make training-env",

@@ -33,7 +33,8 @@ from .facts import (
 from .finished_iterations import MOST_WAITING, FinishedIterations
 from .gradients import GradientClock
 from .late_facts import LateFacts
-from .reductions import reductions_of
+from .reductions import reductions_of, without_accelerate
+from .waits import Waits
 
 logger = logging.getLogger("stallscope")
 
@@ -71,6 +72,7 @@ class Recording(BaseRecording):
         "_timestamps",
         "_undo",
         "_waiting",
+        "_waits",
     )
 
     def __init__(
@@ -79,7 +81,7 @@ class Recording(BaseRecording):
         super().__init__(options)
         #: The number of the first step; None: as the optimizer counts.
         self._first_step = first_step
-        self._optimizer = optimizer
+        self._optimizer = without_accelerate(optimizer)
         self._model = model
         #: Samples per batch, if the user gave the number.
         self._samples = options.batch_size
@@ -191,10 +193,12 @@ class Recording(BaseRecording):
         if self._device is not None:
             own = StepAssembler(reductions.counts, self._single)
             self._device_steps = DeviceSteps(self._device, own, session.late_step)
+        self._waits = Waits(lambda: self._iteration is not None, self._gradients.timestamp)
         self._times_gradients = not no_timestamps
         self._undo.append(self._gradients.remove)
         self._undo.append(reductions.remove)
-        reductions.install(self._gradients if self._times_gradients else None, self._reduced)
+        gradients = self._gradients if self._times_gradients else None
+        reductions.install(gradients, self._reduced, self._waits)
 
     def _undo_all(self) -> None:
         while self._undo:
@@ -323,7 +327,11 @@ class Recording(BaseRecording):
             if shape is None:
                 # The usual kinds of batch. Training has just filled the caches, so calls are slow.
                 kind = type(batch)
-                first = batch[0] if (kind is list or kind is tuple) and batch else batch
+                first = batch
+                if (kind is list or kind is tuple) and batch:
+                    first = batch[0]
+                elif kind is dict and batch:
+                    first = next(iter(batch.values()))
                 shape = (type(first) is Tensor and first.shape) or shape_in(batch)
             iteration.shape = shape
             self._own_ns += monotonic_ns() - data
@@ -371,6 +379,7 @@ class Recording(BaseRecording):
                     end,
                     ready,
                     own_ns,
+                    1,
                 )
             )
             if ready is None or gradients.on_gradient is None:
@@ -399,6 +408,7 @@ class Recording(BaseRecording):
                 end,
                 ready,
                 own_ns,
+                iteration.micro,
             )
         )
 
@@ -408,7 +418,8 @@ class Recording(BaseRecording):
         """End an iteration whose times come from a device."""
         assert self._session is not None
         iteration.clock = read_clocks()[1]
-        iteration.samples = self._samples or samples_of(iteration.shape)
+        given = self._samples
+        iteration.samples = given * iteration.micro if given else samples_of(iteration.shape)
         finished = device_steps.finished(iteration, end, self._gradients.device_last)
         rows = self._assembler.rows(iteration, end, self._gradients.last)
         device_steps.add(finished, self._numbered(rows))

@@ -17,6 +17,7 @@ import torch
 from ..loop_steps import Reduction
 from ..patching import patch
 from .gradients import GradientClock, after_backward
+from .waits import Waits
 
 Report = Callable[[Reduction], None]
 
@@ -32,7 +33,7 @@ class Reductions:
         self.reason = reason
         self._restore: Optional[Callable[[], None]] = None
 
-    def install(self, gradients: Optional[GradientClock], report: Report) -> None:
+    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
         """Start to watch; times are taken only with ``gradients``."""
 
     def remove(self) -> None:
@@ -51,7 +52,7 @@ class HorovodReductions(Reductions):
         super().__init__()
         self._optimizer = optimizer
 
-    def install(self, gradients: Optional[GradientClock], report: Report) -> None:
+    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
         original = self._optimizer.synchronize
 
         @functools.wraps(original)
@@ -82,11 +83,12 @@ class DdpReductions(Reductions):
         self._model = model
         self._gradients: Optional[GradientClock] = None
         self._report: Report = _ignored
+        self._waits: Optional[Waits] = None
         # Forward passes whose backward pass will reduce: they identify reductions.
         self._forwards = 0
 
-    def install(self, gradients: Optional[GradientClock], report: Report) -> None:
-        self._gradients, self._report = gradients, report
+    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
+        self._gradients, self._report, self._waits = gradients, report, waits
         if gradients is not None and self._model.find_unused_parameters:
             # Every pass may have another last gradient.
             gradients.watches_all = True
@@ -122,11 +124,13 @@ class DdpReductions(Reductions):
         after_backward(self._record_reduction)
 
     def _record_reduction(self) -> None:
-        gradients = self._gradients
+        gradients, waits, cause = self._gradients, self._waits, self._forwards
         assert gradients is not None
+        assert waits is not None
         reduced, device_reduced = monotonic_ns(), gradients.timestamp()
         ready, device_ready = gradients.last, gradients.device_last
-        self._report(Reduction(self._forwards, ready, reduced, device_ready, device_reduced))
+        waited = waits.before(cause)
+        self._report(Reduction(cause, ready, reduced, device_ready, device_reduced, *waited))
         # A reentrant checkpoint runs another backward pass: the last pass's end counts.
         gradients.on_gradient = self._first_gradient
 
@@ -140,7 +144,7 @@ class Updates(Reductions):
         super().__init__(reason)
         self._optimizer = optimizer
 
-    def install(self, gradients: Optional[GradientClock], report: Report) -> None:
+    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
         def updated(*_: Any) -> None:
             if gradients is None:
                 report(Reduction(None, None, None))
@@ -172,6 +176,12 @@ def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
 def without_compiler(model: Any) -> Any:
     """Return the model inside ``torch.compile``'s wrapper."""
     return getattr(model, "_orig_mod", model)
+
+
+def without_accelerate(optimizer: Any) -> Any:
+    """Return the optimizer inside Accelerate's wrapper, whose updates are the real ones."""
+    wrapped = type(optimizer).__module__.startswith("accelerate.")
+    return getattr(optimizer, "optimizer", optimizer) if wrapped else optimizer
 
 
 class _ForwardHook:
