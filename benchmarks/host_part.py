@@ -47,6 +47,7 @@ TRAININGS = (
     Training("PyTorch", TRAINING, "with_torch.py"),
     Training("Lightning", KERAS3, "with_lightning.py"),
     Training("Hugging Face Trainer", KERAS3, "with_transformers.py"),
+    Training("Accelerate", KERAS3, "with_accelerate.py"),
     Training("MXNet, host only", MXNET, "with_mxnet.py", ("no-stages",)),
     Training("MXNet", MXNET, "with_mxnet.py", limit_us=50),
 )

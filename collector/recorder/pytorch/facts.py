@@ -60,7 +60,11 @@ def model_facts(
     rate = learning_rate(optimizer)
     return {
         "framework": "pytorch",
-        "versions": {"torch": str(torch.__version__), "horovod": module_version("horovod")},
+        "versions": {
+            "torch": str(torch.__version__),
+            "horovod": module_version("horovod"),
+            "accelerate": module_version("accelerate"),
+        },
         "model": None if inner is None else type(inner).__name__,
         "parameters": known(lambda: sum(parameter.numel() for parameter in parameters)),
         **optimizer_facts(optimizer, "lr", rate, size),

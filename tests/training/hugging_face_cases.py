@@ -1,7 +1,7 @@
-"""Trains small models with Hugging Face's Trainer, one per case, each with a log folder of its own.
+"""Trains small models with Hugging Face's Trainer and Accelerate; each case has its own log folder.
 
-    python transformers_cases.py OUT [CASE …]             cases of one process
-    python transformers_cases.py --ranks OUT [CASE …]     cases of two ranks with DistributedDataParallel
+    python hugging_face_cases.py OUT [CASE …]             cases of one process
+    python hugging_face_cases.py --ranks OUT [CASE …]     cases of two ranks with DistributedDataParallel
 
 ``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
 ``OUT/CASE/error-RANK.txt`` what a case raised.
@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from case_runner import Cases, Messages, run_case
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainingArguments
 
+from stallscope.torch import StepLogger as LoopLogger
 from stallscope.transformers import StepLogger
 
 BATCH = 16
@@ -138,14 +141,22 @@ class Case:
 
 def seen(trainer: Trainer, **more: Any) -> dict[str, Any]:
     """The weights, and what of the recorder is left in Trainer and model."""
-    parameters = list(trainer.model.parameters())
-    digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters))
     names = ("get_batch_samples", "training_step", "evaluate", "_save_checkpoint")
     ours = [name for name in names if name in vars(trainer)]
     ours += ["gather"] * ("gather" in vars(trainer.accelerator))
-    ours += ["hook" for parameter in parameters if parameter._post_accumulate_grad_hooks]
-    ours += ["forward hook"] * bool(trainer.model_wrapped._forward_pre_hooks)
-    return {"weights": digest.hexdigest(), "ours": ours, **more}
+    ours += left_in(trainer.model_wrapped)
+    return {"weights": weights_of(trainer.model), "ours": ours, **more}
+
+
+def weights_of(model: nn.Module) -> str:
+    parameters = [p.detach().numpy().tobytes() for p in model.parameters()]
+    return hashlib.sha256(b"".join(parameters)).hexdigest()
+
+
+def left_in(model: nn.Module) -> list[str]:
+    """What of the recorder is left in a model."""
+    hooked = [p for p in model.parameters() if p._post_accumulate_grad_hooks]
+    return ["hook"] * len(hooked) + ["forward hook"] * bool(model._forward_pre_hooks)
 
 
 @alone
@@ -222,15 +233,63 @@ def resumed(case: Case) -> Any:
 def recorder_breaks(case: Case) -> Any:
     from stallscope.collector.recorder.pytorch import recording
 
-    def broken(_: Any) -> None:
+    def broken(*_: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
 
-    silent, original = case.train()["weights"], recording.shape_in
-    recording.shape_in = broken
+    silent, original = case.train()["weights"], recording.Iteration
+    recording.Iteration = broken
     try:
         return {**case.train(case.logger()), "silent": silent}
     finally:
-        recording.shape_in = original
+        recording.Iteration = original
+
+
+def accelerated(
+    case: Case, data: Any = None, net: Any = None, log: Any = None, passes: int = 1
+) -> Any:
+    """Two epochs in a loop with Accelerate, recorded unless ``log`` is False."""
+    AcceleratorState._reset_state()
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=passes)
+    net = net or Net()
+    model, optimizer, loader = accelerator.prepare(
+        net, torch.optim.SGD(net.parameters(), 0.1), DataLoader(data or Data(), BATCH)
+    )
+    logger = LoopLogger(case.folder / "logs", optimizer=optimizer, model=model)
+    for _ in range(2):
+        for batch in loader if log is False else logger.watch(loader):
+            with accelerator.accumulate(model):
+                accelerator.backward(model(**batch)["loss"])
+                accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+    logger.close()
+    ours = left_in(model) + ["update hook"] * bool(optimizer.optimizer._optimizer_step_post_hooks)
+    return {"weights": weights_of(net), "ours": ours}
+
+
+@alone
+@ranked
+def accelerate_loop(case: Case) -> Any:
+    silent = accelerated(case, log=False)["weights"]
+    return {**accelerated(case), "silent": silent}
+
+
+@alone
+@ranked
+def accelerate_accumulates(case: Case) -> Any:
+    """Epochs of 12 batches, 5 of which make a step: the last two are one, as Accelerate does it."""
+    return accelerated(case, passes=5)
+
+
+@ranked
+def accelerate_slow_input(case: Case) -> Any:
+    return accelerated(case, data=Data(MANY_STEPS // 2, SLOW_SECONDS))
+
+
+@ranked
+def accelerate_slow_backward(case: Case) -> Any:
+    """Every other batch only accumulates."""
+    return accelerated(case, data=Data(MANY_STEPS), net=Net(SLOW_SECONDS / 2), passes=2)
 
 
 def main() -> None:

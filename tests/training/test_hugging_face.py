@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer, in one process and as two ranks with DistributedDataParallel."""
+"""Hugging Face's Trainer and Accelerate, in one process and as two ranks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 
 def launched(factory: pytest.TempPathFactory, *options: str) -> Recorded:
     needs(KERAS3, "make keras3-env")
-    folder = factory.mktemp("transformers")
+    folder = factory.mktemp("hugging-face")
     return record_cases(
         folder,
-        "transformers_cases.py",
+        "hugging_face_cases.py",
         *options,
         environment=KERAS3,
         seconds=PATIENCE_SECONDS,
@@ -39,7 +39,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return launched(tmp_path_factory, "--ranks")
 
 
-@pytest.mark.parametrize("case", ["plain", "evaluation_and_checkpoints"])
+@pytest.mark.parametrize("case", ["plain", "evaluation_and_checkpoints", "accelerate_loop"])
 def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
     fit = alone.fit_of_one_process(case)
     check_steps(fit, 0, 24)
@@ -48,11 +48,14 @@ def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
     assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
 
 
-def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recorded) -> None:
+@pytest.mark.parametrize("case", ["plain", "accelerate_loop"])
+def test_recording_does_not_change_what_is_learned(
+    alone: Recorded, ranks: Recorded, case: str
+) -> None:
     for recorded, rank in ((alone, 0), (ranks, 0), (ranks, 1)):
-        result = recorded.result("plain", rank)
+        result = recorded.result(case, rank)
         assert result["weights"] == result["silent"]
-    assert ranks.same_weights("plain")
+    assert ranks.same_weights(case)
 
 
 def test_facts(ranks: Recorded) -> None:
@@ -63,7 +66,17 @@ def test_facts(ranks: Recorded) -> None:
         assert (facts["model"], facts["optimizer"]) == ("Net", "SGD")
         assert (facts["epochs"], facts["batches_per_epoch"], facts["batch_size"]) == (2, 12, 16)
         assert (facts["rank"], facts["size"], facts["reduces_with"]) == (rank, 2, ["gloo"])
+        assert facts["accumulate_grad_batches"] == 1
     assert ranks.run("plain").name == "plain run"
+
+
+def test_facts_of_accelerate(ranks: Recorded) -> None:
+    for fit in ranks.fits("accelerate_accumulates"):
+        facts = fit.facts
+        assert facts["versions"]["accelerate"].startswith("1.")
+        assert (facts["model"], facts["optimizer"]) == ("Net", "SGD")
+        assert (facts["batches_per_epoch"], facts["batch_size"]) == (12, 16)
+        assert facts["backward_passes_per_step"] == 5
 
 
 def test_evaluation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> None:
@@ -76,13 +89,13 @@ def test_evaluation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> N
         assert not inside.any()
 
 
-def test_accumulated_batches_are_one_step(alone: Recorded, ranks: Recorded) -> None:
-    for fit in [alone.fit("accumulation"), *ranks.fits("accumulation")]:
+@pytest.mark.parametrize("case", ["accumulation", "accelerate_accumulates"])
+def test_accumulated_batches_are_one_step(alone: Recorded, ranks: Recorded, case: str) -> None:
+    for fit in [alone.fit(case), *ranks.fits(case)]:
         check_steps(fit, 0, 6)
         assert list(fit.steps["micro"]) == [5, 5, 2] * 2
         assert list(fit.steps["samples"]) == [80, 80, 32] * 2
         assert fit.facts["stamps"] == ALL
-        assert fit.facts["accumulate_grad_batches"] == 5
 
 
 def test_without_stages_only_input_is_timed(alone: Recorded) -> None:
@@ -123,6 +136,10 @@ def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded)
         ("slow_backward", 100),
         ("slow_input", 100),
         ("slow_input_with_accumulation", 100),
+        ("accelerate_loop", 24),
+        ("accelerate_accumulates", 6),
+        ("accelerate_slow_input", 100),
+        ("accelerate_slow_backward", 100),
     ],
 )
 def test_ranks_see_every_reduction(ranks: Recorded, case: str, steps: int) -> None:
@@ -140,6 +157,8 @@ def test_ranks_see_every_reduction(ranks: Recorded, case: str, steps: int) -> No
         ("slow_backward", "compute"),
         ("slow_input", "input"),
         ("slow_input_with_accumulation", "input"),
+        ("accelerate_slow_input", "input"),
+        ("accelerate_slow_backward", "compute"),
     ],
 )
 def test_the_slow_rank_is_found(ranks: Recorded, case: str, cause: str) -> None:
