@@ -23,6 +23,7 @@ PATIENCE_SECONDS = 240.0
 #: By page: the environment, and the ranks that the page starts.
 SCRIPTS = {
     "accelerate": (KERAS3, 2),
+    "fsdp": (KERAS3, 2),
     "keras": (ENVIRONMENT, 2),
     "keras3": (KERAS3, 1),
     "lightning": (KERAS3, 2),

@@ -33,8 +33,9 @@ from .facts import (
 from .finished_iterations import MOST_WAITING, FinishedIterations
 from .gradients import GradientClock
 from .late_facts import LateFacts
-from .reductions import reductions_of, without_accelerate
+from .reductions import without_accelerate
 from .waits import Waits
+from .which_reductions import reductions_of
 
 logger = logging.getLogger("stallscope")
 
@@ -194,10 +195,10 @@ class Recording(BaseRecording):
             own = StepAssembler(reductions.counts, self._single)
             self._device_steps = DeviceSteps(self._device, own, session.late_step)
         self._waits = Waits(lambda: self._iteration is not None, self._gradients.timestamp)
-        self._times_gradients = not no_timestamps
+        self._times_gradients = not no_timestamps and reductions.needs_gradients
         self._undo.append(self._gradients.remove)
         self._undo.append(reductions.remove)
-        gradients = self._gradients if self._times_gradients else None
+        gradients = None if no_timestamps else self._gradients
         reductions.install(gradients, self._reduced, self._waits)
 
     def _undo_all(self) -> None:
@@ -257,7 +258,8 @@ class Recording(BaseRecording):
         if iteration is None:
             return Position()
         reduced = iteration.reductions[-1].reduced if iteration.reductions else None
-        ready = self._gradients.last if self._gradients.is_complete else None
+        # In a collective before the last gradient it waits for the others all the same.
+        ready = self._gradients.last if self._gradients.is_complete else self._waits.since
         return Position(iteration.begin, iteration.data, ready, reduced)
 
     def _record_device_clock(self) -> None:

@@ -1,4 +1,4 @@
-"""Find out who reduces gradients in a training, and time the reductions.
+"""Time the reductions of gradients, by who reduces them.
 
 Horovod's optimizer waits for its allreduces in ``synchronize``, which ``step`` calls, or the user calls
 before clipping gradients. It is patched on the instance. DistributedDataParallel waits in a callback at
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from time import monotonic_ns
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 import torch
 
@@ -27,20 +27,25 @@ class Reductions:
 
     #: Whether reductions are seen at all.
     counts = False
+    #: Whether hooks on the gradients time them.
+    needs_gradients = True
 
     def __init__(self, reason: Optional[str] = None) -> None:
         #: Why reductions cannot be timed; None where they can, or where there are none.
         self.reason = reason
-        self._restore: Optional[Callable[[], None]] = None
+        # What restores optimizer and model.
+        self._undo: List[Callable[[], None]] = []
 
     def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
         """Start to watch; times are taken only with ``gradients``."""
 
+    def before_forward(self) -> None:
+        """Note that a forward pass of the model begins."""
+
     def remove(self) -> None:
         """Restore optimizer and model."""
-        if self._restore is not None:
-            self._restore()
-        self._restore = None
+        while self._undo:
+            self._undo.pop()()
 
 
 class HorovodReductions(Reductions):
@@ -70,7 +75,7 @@ class HorovodReductions(Reductions):
 
         if gradients is not None:
             gradients.watch_backwards()
-        self._restore = patch(self._optimizer, "synchronize", synchronize)
+        self._undo.append(patch(self._optimizer, "synchronize", synchronize))
 
 
 class DdpReductions(Reductions):
@@ -92,7 +97,7 @@ class DdpReductions(Reductions):
         if gradients is not None and self._model.find_unused_parameters:
             # Every pass may have another last gradient.
             gradients.watches_all = True
-        self._restore = self._model.register_forward_pre_hook(_ForwardHook(self)).remove
+        self._undo.append(self._model.register_forward_pre_hook(ForwardHook(self)).remove)
 
     def remove(self) -> None:
         super().remove()
@@ -153,24 +158,7 @@ class Updates(Reductions):
 
         if gradients is not None:
             gradients.watch_backwards()
-        self._restore = self._optimizer.register_step_post_hook(updated).remove
-
-
-def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
-    """Return the reductions of this training."""
-    model = without_compiler(model)
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        return DdpReductions(model)
-    reason = None
-    if hasattr(optimizer, "_starting_models"):
-        reason = "Adasum reduces in the middle of the optimizer's step"
-    elif hasattr(optimizer, "skip_synchronize"):
-        return HorovodReductions(optimizer)
-    elif size > 1:
-        reason = "the optimizer is not Horovod's and the model not DistributedDataParallel"
-    # Before torch 2.0 updates cannot be seen either.
-    updates = hasattr(optimizer, "register_step_post_hook")
-    return Updates(optimizer, reason) if updates else Reductions(reason)
+        self._undo.append(self._optimizer.register_step_post_hook(updated).remove)
 
 
 def without_compiler(model: Any) -> Any:
@@ -184,10 +172,10 @@ def without_accelerate(optimizer: Any) -> Any:
     return getattr(optimizer, "optimizer", optimizer) if wrapped else optimizer
 
 
-class _ForwardHook:
+class ForwardHook:
     """A hook of the model that copies and pickles as a hook that does nothing."""
 
-    def __init__(self, reductions: Optional[DdpReductions] = None) -> None:
+    def __init__(self, reductions: Optional[Reductions] = None) -> None:
         self._reductions = reductions
 
     def __call__(self, *_: Any) -> None:
@@ -195,7 +183,7 @@ class _ForwardHook:
             self._reductions.before_forward()
 
     def __reduce__(self) -> Any:
-        return _ForwardHook, ()
+        return ForwardHook, ()
 
 
 def _ignored(_: Reduction) -> None:

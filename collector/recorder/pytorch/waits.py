@@ -33,7 +33,7 @@ class Waits:
         self._timestamp = timestamp
         self._ns = 0
         self._pairs: List[Tuple[Any, Any]] = []
-        # The latest reduction's cause, and what had been counted at it.
+        # The latest reduction's cause, and what belongs to its step.
         self._cause: Optional[int] = None
         self._settled = (0, 0)
         #: Since when the current collective has waited; None outside of collectives.
@@ -74,5 +74,9 @@ class Waits:
             self._ns -= ns
             del self._pairs[:pairs]
             self._cause = cause
-        self._settled = self._ns, len(self._pairs)
+        self.settle()
         return self._ns, tuple(self._pairs)
+
+    def settle(self) -> None:
+        """Note that all that has been counted belongs to the latest reduction's step."""
+        self._settled = self._ns, len(self._pairs)
