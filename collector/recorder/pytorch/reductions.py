@@ -4,13 +4,16 @@ Horovod's optimizer waits for its allreduces in ``synchronize``, which ``step`` 
 before clipping gradients. It is patched on the instance. DistributedDataParallel waits in a callback at
 the end of backward; a second callback, queued from inside a queued one, runs after that. The optimizer's
 step would be too late for both: it comes after clipping and unscaling.
+
+Before forward, DistributedDataParallel broadcasts rank 0's buffers, such as the means of batch
+normalization: the other ranks wait there until rank 0 begins its forward pass.
 """
 
 from __future__ import annotations
 
 import functools
 from time import monotonic_ns
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
@@ -41,6 +44,9 @@ class Reductions:
 
     def before_forward(self) -> None:
         """Note that a forward pass of the model begins."""
+
+    def before_module(self) -> None:
+        """Note that the forward pass of a wrapped module begins."""
 
     def remove(self) -> None:
         """Restore optimizer and model."""
@@ -91,12 +97,17 @@ class DdpReductions(Reductions):
         self._waits: Optional[Waits] = None
         # Forward passes whose backward pass will reduce: they identify reductions.
         self._forwards = 0
+        # When the buffers' broadcast began, and the device's timestamp of that; None without one.
+        self._broadcast: Optional[Tuple[int, Any]] = None
 
     def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
         self._gradients, self._report, self._waits = gradients, report, waits
         if gradients is not None and self._model.find_unused_parameters:
             # Every pass may have another last gradient.
             gradients.watches_all = True
+        if gradients is not None and _has_buffers(self._model):
+            hook = BroadcastHook(self)
+            self._undo.append(self._model.module.register_forward_pre_hook(hook).remove)
         self._undo.append(self._model.register_forward_pre_hook(ForwardHook(self)).remove)
 
     def remove(self) -> None:
@@ -109,12 +120,20 @@ class DdpReductions(Reductions):
         if not torch.is_grad_enabled():
             return
         reduces = self._model.require_backward_grad_sync
+        if self._gradients is not None and self._model.will_sync_module_buffers():
+            self._broadcast = monotonic_ns(), self._gradients.timestamp()
         if reduces:
             self._forwards += 1
         if self._gradients is not None:
             self._gradients.on_gradient = self._first_gradient if reduces else None
         elif reduces:
             self._report(Reduction(None, None, None))
+
+    def before_module(self) -> None:
+        """Note that the wrapped module's forward pass begins, after the broadcast of its buffers."""
+        broadcast, self._broadcast = self._broadcast, None
+        if broadcast is not None and self._waits is not None:
+            self._waits.add(*broadcast)
 
     def _first_gradient(self) -> None:
         """Handle the first gradient of a backward pass: have its end reported."""
@@ -183,7 +202,25 @@ class ForwardHook:
             self._reductions.before_forward()
 
     def __reduce__(self) -> Any:
-        return ForwardHook, ()
+        return type(self), ()
+
+
+class BroadcastHook(ForwardHook):
+    """A hook of the module inside DistributedDataParallel. Compiled modules do not call it."""
+
+    def __call__(self, *_: Any) -> None:
+        if self._reductions is not None and not _is_compiling():
+            self._reductions.before_module()
+
+
+def _has_buffers(model: Any) -> bool:
+    """Return whether DistributedDataParallel broadcasts buffers of its module."""
+    return bool(model.broadcast_buffers and getattr(model, "modules_buffers", ()))
+
+
+def _is_compiling() -> bool:
+    compiler = getattr(torch, "compiler", None)
+    return compiler is not None and bool(compiler.is_compiling())
 
 
 def _ignored(_: Reduction) -> None:
