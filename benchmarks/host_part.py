@@ -2,8 +2,9 @@
 
 The trainings are small, run in one process each (with FSDP2 in two), are written as users write them,
 and have few or many gradients. The logs count the recorder's own work; hooks on gradients, timing of
-collectives and timestamps in a graph are not included. Where a graph cannot take timestamps, they are the host's work as well: MXNet's
-engine is queried for them, and on JAX a thread wakes up. These two train with stages and without.
+collectives and timestamps in a graph are not included. Where a graph cannot take timestamps, they are
+the host's work as well: MXNet's engine is queried for them, and on JAX a thread wakes up. These two
+train with stages and without.
 """
 
 from __future__ import annotations

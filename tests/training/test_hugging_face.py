@@ -128,6 +128,12 @@ def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded)
     assert run.steps.num_rows == 0
 
 
+def test_a_callback_without_a_trainer_warns(alone: Recorded) -> None:
+    [[level, message]] = alone.result("no_trainer")["logged"]
+    assert level == "WARNING"
+    assert "no Trainer of transformers 4.46 or later" in message
+
+
 @pytest.mark.parametrize(
     ("case", "steps"),
     [

@@ -35,7 +35,8 @@ def why_no_timestamps(
     if not stages:
         return "switched off with stages=False"
     if not parameters:
-        return "neither an optimizer nor a model was given"
+        # DeepSpeed's optimizer may show no parameters.
+        return reductions.reason or "neither an optimizer nor a model was given"
     kinds = device_types(parameters)
     for kind in kinds:
         if kind != "cpu" and kinds != ["cuda"]:

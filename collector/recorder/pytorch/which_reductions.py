@@ -28,6 +28,8 @@ def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
         reason = "Adasum reduces in the middle of the optimizer's step"
     elif hasattr(optimizer, "skip_synchronize"):
         return HorovodReductions(optimizer)
+    elif size > 1 and type(model).__module__.startswith("deepspeed."):
+        reason = "DeepSpeed's engine reduces gradients where it cannot be seen"
     elif size > 1:
         reason = (
             "the optimizer is not Horovod's and the model not DistributedDataParallel"

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from transformers import TrainerCallback
 
+from ..facts import known
 from ..options import LogDir, OptionArguments, Options, with_options
+from ..patching import own_attributes
 from .recording import TrainerRecording
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ class StepLogger(TrainerCallback):  # type: ignore[misc]  # not installed beside
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         self._stop()
-        self._recording = TrainerRecording(_calling_trainer(), state, given, self._options)
+        trainer = known(_calling_trainer)
+        self._recording = TrainerRecording(trainer, state, given, self._options)
         self._recording.begin()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -66,7 +69,7 @@ def _calling_trainer() -> Any:
     frame = sys._getframe(1)
     while frame is not None:
         owner = frame.f_locals.get("self")
-        if hasattr(owner, "callback_handler") and hasattr(owner, "get_batch_samples"):
+        if "callback_handler" in own_attributes(owner) and hasattr(owner, "get_batch_samples"):
             return owner
         frame = frame.f_back  # type: ignore[assignment]  # None at the outermost call
     return None

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterator
 
 from ..facts import count_or_none, module_version
 from ..format import CHECKPOINT, VALIDATION
+from ..guards import while_running
 from ..options import Options
 from ..patching import patch
 from ..pytorch.recording import Recording
@@ -74,6 +75,7 @@ class TrainerRecording(Recording):
             "accumulate_grad_batches": count_or_none(arguments.gradient_accumulation_steps),
         }
 
+    @while_running
     def begin_trainers_epoch(self, state: Any, loader: Any) -> None:
         """Start the next epoch; the first one has the number that the Trainer's state has."""
         self.begin_loop(object(), loader)
@@ -84,10 +86,12 @@ class TrainerRecording(Recording):
         original = self._trainer.get_batch_samples
 
         @functools.wraps(original)
-        def get_batch_samples(batches: Iterator[Any], *args: Any, **kwargs: Any) -> Any:
+        def get_batch_samples(*args: Any, **kwargs: Any) -> Any:
             self.begin_iteration()
+            if args:
+                args = (_WatchedBatches(args[0], self.batch_arrived), *args[1:])
             try:
-                return original(_WatchedBatches(batches, self), *args, **kwargs)
+                return original(*args, **kwargs)
             except BaseException:
                 self.stop()
                 raise
@@ -99,14 +103,16 @@ class TrainerRecording(Recording):
         iteration = self._iteration
         if iteration is None:
             return
-        before = iteration.shape
-        first = iteration.data is None
-        # What tokenizers return holds a dict.
-        self.data_arrived(getattr(batch, "data", batch))
-        if not first:
-            iteration.micro += 1
-            shape = iteration.shape
-            iteration.shape = (before[0] + shape[0],) if before and shape else None
+        try:
+            before, first = iteration.shape, iteration.data is None
+            # What tokenizers return holds a dict.
+            self.data_arrived(getattr(batch, "data", batch))
+            if not first:
+                iteration.micro += 1
+                shape = iteration.shape
+                iteration.shape = (before[0] + shape[0],) if before and shape else None
+        except Exception as error:
+            self.fail(error)
 
     def _time_pauses(self, name: str, kind: str) -> None:
         """Record calls of one of the Trainer's methods as intervals."""
@@ -139,16 +145,16 @@ class TrainerRecording(Recording):
 
 
 class _WatchedBatches:
-    """The Trainer's iterator, which tells the recording of every batch."""
+    """The Trainer's iterator, which reports every batch."""
 
-    def __init__(self, batches: Iterator[Any], recording: TrainerRecording) -> None:
-        self._next: Callable[[], Any] = batches.__next__
-        self._arrived = recording.batch_arrived
+    def __init__(self, batches: Iterator[Any], arrived: Callable[[Any], None]) -> None:
+        self._batches = batches
+        self._arrived = arrived
 
     def __iter__(self) -> "_WatchedBatches":
         return self
 
     def __next__(self) -> Any:
-        batch = self._next()
+        batch = next(self._batches)
         self._arrived(batch)
         return batch
