@@ -173,6 +173,12 @@ def accumulation(case: Case) -> Any:
     return case.train(case.logger(), gradient_accumulation_steps=5)
 
 
+@alone
+@ranked
+def compiled(case: Case) -> Any:
+    return case.train(case.logger(), torch_compile=True, torch_compile_backend="aot_eager")
+
+
 @ranked
 def slow_input(case: Case) -> Any:
     return case.train(case.logger(), data=Data(MANY_STEPS // 2, SLOW_SECONDS))

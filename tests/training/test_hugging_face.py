@@ -39,7 +39,9 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return launched(tmp_path_factory, "--ranks")
 
 
-@pytest.mark.parametrize("case", ["plain", "evaluation_and_checkpoints", "accelerate_loop"])
+@pytest.mark.parametrize(
+    "case", ["plain", "compiled", "evaluation_and_checkpoints", "accelerate_loop"]
+)
 def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
     fit = alone.fit_of_one_process(case)
     check_steps(fit, 0, 24)
@@ -138,6 +140,7 @@ def test_a_callback_without_a_trainer_warns(alone: Recorded) -> None:
     ("case", "steps"),
     [
         ("plain", 24),
+        ("compiled", 24),
         ("accumulation", 6),
         ("slow_backward", 100),
         ("slow_input", 100),

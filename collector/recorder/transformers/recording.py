@@ -32,8 +32,10 @@ class TrainerRecording(Recording):
             given: what the Trainer gives its callbacks by name.
             options: the arguments of StepLogger.
         """
-        # The model as it trains, with DistributedDataParallel around it.
-        model = getattr(trainer, "model_wrapped", None) or given.get("model")
+        # The model as it trains, with DistributedDataParallel around it. Compiled models have no truth
+        # value.
+        wrapped = getattr(trainer, "model_wrapped", None)
+        model = given.get("model") if wrapped is None else wrapped
         super().__init__(given.get("optimizer"), model, options)
         self._trainer = trainer
         self._global_step = count_or_none(getattr(state, "global_step", None)) or 0
