@@ -114,7 +114,7 @@ class Case:
                 "output_dir": str(self.folder / "saved"),
                 "use_cpu": True,
                 "per_device_train_batch_size": BATCH,
-                "num_train_epochs": 2,
+                "num_train_epochs": 2.0,
                 "save_strategy": "no",
                 "report_to": [],
                 "disable_tqdm": True,

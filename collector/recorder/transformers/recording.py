@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from time import monotonic_ns
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator, Optional
 
 from ..facts import count_or_none, module_version
 from ..format import CHECKPOINT, VALIDATION
@@ -73,7 +73,7 @@ class TrainerRecording(Recording):
             "versions": {
                 name: version for name, version in versions.items() if version is not None
             },
-            "epochs": count_or_none(arguments.num_train_epochs),
+            "epochs": _epochs(arguments),
             "accumulate_grad_batches": count_or_none(arguments.gradient_accumulation_steps),
         }
 
@@ -144,6 +144,14 @@ class TrainerRecording(Recording):
                 raise
 
         self._undo.append(patch(self._trainer, name, stopping))
+
+
+def _epochs(arguments: Any) -> Optional[int]:
+    """Return the number of epochs; None for a part of one, and if the number of steps is given."""
+    epochs = arguments.num_train_epochs
+    if arguments.max_steps > 0 or epochs != int(epochs):
+        return None
+    return count_or_none(int(epochs))
 
 
 class _WatchedBatches:
