@@ -30,7 +30,9 @@ WIDTH = 64
 #: What is slow on one rank is slower than whatever else a busy machine does.
 SLOW_SECONDS = 0.04
 #: Enough for a verdict.
-MANY_STEPS = 50
+MANY_STEPS = 40
+#: A step that takes as long is described while it runs.
+STUCK_SECONDS = 8.0
 
 CASES = Cases()
 case_of = CASES.add
@@ -192,6 +194,19 @@ def asynchronous(folder: Path) -> Any:
 
     def step(batch: Any) -> None:
         training.model[0].unshard(async_op=True)
+        training.step(batch)
+
+    return training.recorded(folder, step)
+
+
+@case_of
+def stuck(folder: Path) -> Any:
+    """In the middle, rank 1 does not begin its forward pass for a while."""
+    training, turns = Training(), iter(range(1_000_000))
+
+    def step(batch: Any) -> None:
+        if next(turns) == STEPS and rank() == 1:
+            time.sleep(STUCK_SECONDS)
         training.step(batch)
 
     return training.recorded(folder, step)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from training.environments import KERAS3, needs
 from training.recorded import Recorded, check_ranks_together, check_steps, fits_of, record_cases
@@ -28,9 +30,9 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         ("plain", 24, 1),
         ("recomputed", 24, 1),
         ("accumulation", 8, 3),
-        ("slow_input", 100, 1),
-        ("slow_forward", 100, 1),
-        ("slow_backward_with_accumulation", 100, 2),
+        ("slow_input", 80, 1),
+        ("slow_forward", 80, 1),
+        ("slow_backward_with_accumulation", 80, 2),
     ],
 )
 def test_every_stage_of_every_step_is_there(
@@ -102,3 +104,11 @@ def test_what_is_unknown_is_missing(ranks: Recorded, case: str) -> None:
         check_steps(fit, 0, 24, stamps=("data",))
     ranks.clean(case)
     assert ranks.same_weights(case)
+
+
+def test_a_rank_that_waits_in_a_collective_waits_for_another_one(ranks: Recorded) -> None:
+    """While a job hangs, this says which rank is missing."""
+    for rank, expected in enumerate(("ready", "data")):
+        [log] = ranks.logs("stuck").glob(f"rank-0000{rank}.*.steps.csv")
+        assert set(re.findall(r'"reached":"(\w+)"', log.read_text())) == {expected}
+    ranks.clean("stuck")
