@@ -152,7 +152,7 @@ training-env: $(VENV)/.ready ## TensorFlow, PyTorch and Horovod in .venv-horovod
 spark-env: training-env ## Spark beside Horovod, for jobs that horovod.spark runs
 	tools/spark-env.sh $(TRAINING)
 
-keras3-env: ## Keras 3 on TensorFlow, torch and JAX, and Lightning, in .venv-keras3
+keras3-env: ## Keras 3 on TensorFlow, torch and JAX, Lightning, transformers and Accelerate, in .venv-keras3
 	tools/keras3-env.sh $(KERAS3)
 
 mxnet-env: ## MXNet and Horovod on Python 3.8 in .venv-mxnet (Horovod is compiled once)

@@ -42,7 +42,7 @@ ROOMS = (
     "__main__",
 )
 #: Users import these in their training: they import the recorder only.
-DOORS = ("keras", "lightning", "mxnet", "torch")
+DOORS = ("keras", "lightning", "mxnet", "torch", "transformers")
 #: The steps of an analysis, in order.
 ANALYSIS = (
     "steps",
