@@ -19,7 +19,7 @@ from support.step_logs import Job, write_job
 
 import stallscope
 from stallscope.errors import MissingExtraError, NotFoundError
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 SCRIPT = '<script>document.title="run"</script>"></iframe><h1>out</h1>'
 JOB = Job(ranks=2, steps=120, slow={(1, "input"): 9.0}, facts={"run_name": SCRIPT})

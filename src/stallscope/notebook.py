@@ -14,11 +14,11 @@ from stallscope.charts.charts import charts_of
 from stallscope.charts.palette import Colour
 from stallscope.charts.plotly_figures import figure
 from stallscope.formatting.plain import plain
+from stallscope.opening import open_run
 from stallscope.reports import registry
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.run import parts
 from stallscope.run import Run
-from stallscope.runs import open_run
 from stallscope.text.verdicts import headline
 
 # If the notebook blocks scripts, the report scrolls in a frame of this height.
