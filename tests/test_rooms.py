@@ -33,6 +33,7 @@ ROOMS = (
     "charts",
     "reports",
     "exports",
+    "api",
     "notebook",
     "batch",
     "spark",
