@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from stallscope.analysis.ledger.epochs import epoch_times
 from stallscope.run import Run
 
-from .frames import Columns, frame, typed
+from .frames import Columns, frame, in_order, typed
 
 INDEX = ("epoch", "rank")
 _COLUMNS: Columns = {
@@ -33,7 +33,7 @@ def epochs_frame(run: Run) -> pd.DataFrame:
     times = epoch_times(run)
     if times is not None:
         rows = ({**vars(one), "epoch_s": one.s} for one in times.epochs)
-        return frame(rows, _COLUMNS, INDEX)
+        return in_order(frame(rows, _COLUMNS, INDEX))
     return _by_steps(run)
 
 

@@ -59,7 +59,13 @@ def typed(found: pd.DataFrame, columns: Columns, index: Sequence[str] = ()) -> p
     """
     whole = found.reindex(columns=[*columns])
     whole = whole.astype({name: _dtype(kind) for name, kind in columns.items()})
-    return whole.set_index([*index]) if index else whole
+    return in_order(whole.set_index([*index])) if index else whole
+
+
+def in_order(found: pd.DataFrame) -> pd.DataFrame:
+    """Sort a DataFrame by its index, so that slices of it work; equal rows stay in their order."""
+    # Steps that a restart repeats are the usual reason.
+    return found if found.index.is_monotonic_increasing else found.sort_index(kind="stable")
 
 
 def _dtype(kind: Kind | pd.CategoricalDtype) -> str | pd.CategoricalDtype:

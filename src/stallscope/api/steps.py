@@ -14,6 +14,8 @@ from stallscope.errors import UsageError
 from stallscope.exports.generations import ExportedRun
 from stallscope.exports.table import SCHEMA, tables
 
+from .frames import in_order
+
 #: The most rows that ``Run.steps`` holds; larger runs are read in parts.
 MOST_ROWS = 5_000_000
 
@@ -92,7 +94,7 @@ def _in_unit(column: pa.ChunkedArray, ns: float) -> pa.ChunkedArray:
 def _frame(table: pa.Table, columns: Sequence[str]) -> pd.DataFrame:
     index = pd.MultiIndex.from_arrays([table[name].to_numpy() for name in INDEX], names=[*INDEX])
     made = {name: _column(table[name], name) for name in columns}
-    return pd.DataFrame(made).set_axis(index, axis=0)
+    return in_order(pd.DataFrame(made).set_axis(index, axis=0))
 
 
 def _column(column: pa.ChunkedArray, name: str) -> pd.Series[Any]:
