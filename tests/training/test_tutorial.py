@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from training.environments import KERAS3, ROOT, needs
 
+import stallscope as ss
+
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
@@ -59,17 +61,21 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
+# Verdicts and intervals depend on the programs that share the cores; which stage shrinks does not.
+
+
 def test_the_report_shows_the_slow_loader(tutorial: Tutorial) -> None:
     printed = tutorial.printed["stallscope report logs/slow --baseline logs/synthetic"]
-    assert "Input holds this run back: batches come late" in printed
-    assert "Give the DataLoader more workers; it has none" in printed
+    assert "Without input stalls" in printed
+    slow = ss.analyse(tutorial.folder / "logs/slow", baseline=tutorial.folder / "logs/synthetic")
+    # Its storage takes 32 ms to answer for a batch; the baseline has none.
+    assert slow.by_cause.loc["input", "excess_ms"] > 30
 
 
 def test_the_comparison_shows_what_the_fix_gained(tutorial: Tutorial) -> None:
     printed = tutorial.printed["stallscope compare logs/slow logs/fixed"]
-    assert re.search(r"B's steps are [0-9.]+% shorter", printed)
-    assert "Most of it is input." in printed
-    assert re.search(r"loader workers +0 +2", printed)
+    assert re.search(r"^Input .* −[0-9.]+ .*$", printed, re.MULTILINE), printed
+    assert re.search(r"^loader workers +0 +2$", printed, re.MULTILINE)
 
 
 def test_the_prediction_is_printed_next_to_the_measurement(
@@ -79,7 +85,8 @@ def test_the_prediction_is_printed_next_to_the_measurement(
     _, program = blocks("python")
     exec(compile(program, "docs/tutorial.md", "exec"), {})
     found = re.fullmatch(
-        r"predicted ([0-9.]+)× \([0-9.]+ to [0-9.]+×\)\nmeasured ([0-9.]+)×\n",
+        # There is no interval where other programs leave too few independent steps.
+        r"predicted ([0-9.]+)× \((?:[0-9.]+ to [0-9.]+|nan to nan)×\)\nmeasured ([0-9.]+)×\n",
         capsys.readouterr().out,
     )
     assert found
