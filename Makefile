@@ -123,6 +123,7 @@ scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (h
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/pairs.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hangs.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hosts.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/rise.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/page.py)
 
 pairs: training-env ## train faulty and fixed runs in pairs, and score predicted gains (about two hours; ARGS=--estimate only looks)
@@ -151,7 +152,7 @@ training-env: $(VENV)/.ready ## TensorFlow, PyTorch and Horovod in .venv-horovod
 spark-env: training-env ## Spark beside Horovod, for jobs that horovod.spark runs
 	tools/spark-env.sh $(TRAINING)
 
-keras3-env: ## Keras 3 on TensorFlow, torch and JAX, and Lightning, in .venv-keras3
+keras3-env: ## Keras 3 on TensorFlow, torch and JAX, Lightning, transformers and Accelerate, in .venv-keras3
 	tools/keras3-env.sh $(KERAS3)
 
 mxnet-env: ## MXNet and Horovod on Python 3.8 in .venv-mxnet (Horovod is compiled once)

@@ -1,9 +1,10 @@
 """Measure the recorder's own work around a step, and the bytes it writes per step, in every framework.
 
-The trainings are small, run in one process each, are written as users write them, and have few or
-many gradients. The logs count the recorder's own work; hooks on gradients and timestamps in a graph
-are not included. Where a graph cannot take timestamps, they are the host's work as well: MXNet's
-engine is queried for them, and on JAX a thread wakes up. These two train with stages and without.
+The trainings are small, run in one process each (with FSDP2 in two), are written as users write them,
+and have few or many gradients. The logs count the recorder's own work; hooks on gradients, timing of
+collectives and timestamps in a graph are not included. Where a graph cannot take timestamps, they are
+the host's work as well: MXNet's engine is queried for them, and on JAX a thread wakes up. These two
+train with stages and without.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ TRAININGS = (
     Training("Keras 3, JAX", KERAS3, "with_keras.py", backend="jax", limit_us=50),
     Training("PyTorch", TRAINING, "with_torch.py"),
     Training("Lightning", KERAS3, "with_lightning.py"),
+    Training("FSDP2, 2 ranks", KERAS3, "with_fsdp.py"),
+    Training("Hugging Face Trainer", KERAS3, "with_transformers.py"),
+    Training("Accelerate", KERAS3, "with_accelerate.py"),
     Training("MXNet, host only", MXNET, "with_mxnet.py", ("no-stages",)),
     Training("MXNet", MXNET, "with_mxnet.py", limit_us=50),
 )

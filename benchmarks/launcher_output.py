@@ -1,5 +1,6 @@
 """Time the reading of what launchers print, against one bare ``bytes.splitlines``: the slowest
-kind; and logs whose every line matches a user's pattern, with and without a launcher's label.
+kind; and logs whose every line matches a user's pattern, with and without a launcher's label, or is one
+of MXNet's Speedometer.
 
 ``parsers.py`` prints more details: each part of the work.
 """
@@ -14,6 +15,7 @@ from figures import Figure, share_of
 from parsers import KINDS, printed, whole
 from stallscope.parsers.keras_output import KerasOutputParser
 from stallscope.parsers.line_pattern import LinePatternParser
+from stallscope.parsers.printed_steps.mxnet_speedometer import MxnetSpeedometerParser
 
 _LEAST_SPEED = 50
 # One in so many lines has its own time and step.
@@ -35,6 +37,13 @@ _LABELLED = (
         "epoch {step} took {epoch}.{milliseconds:03} s\n",
     ),
 )
+_LINES_PER_EPOCH = 1000
+# Of a rank of many, behind its label: the lines of an epoch, and its last one.
+_NODE = "[1,{rank}]<stdout>:2026-11-21 {clock},{milliseconds:03} Node[{rank}] Epoch[{epoch}] "
+_SPEEDOMETER = (
+    _NODE + "Batch [{step}]\tSpeed: 1284.10 samples/sec\taccuracy=0.4009\n",
+    _NODE + "Time cost=61.400\n",
+)
 
 
 def figures(quick: bool) -> list[Figure]:
@@ -46,6 +55,7 @@ def figures(quick: bool) -> list[Figure]:
         slowest(quick),
         of_a_pattern(quick),
         of_labelled_patterns(quick),
+        of_a_speedometer(quick),
     ]
 
 
@@ -92,8 +102,21 @@ def of_labelled_patterns(quick: bool) -> Figure:
     )
 
 
+def of_a_speedometer(quick: bool) -> Figure:
+    """Measure how fast a run is read from what MXNet's Speedometer logs on many ranks."""
+    data = _repeated(*_SPEEDOMETER, quick=quick)
+    speed = speed_in(lambda text: whole(text, MxnetSpeedometerParser()), data)()
+    return _fast_enough("a run from MXNet's Speedometer behind labels", speed)
+
+
 def speed_of(label: str, pattern: str, line: str, quick: bool) -> float:
     """Return the MB/s at which a run is read from lines of a pattern."""
+    data = _repeated(label + line, label + line, quick=quick)
+    return speed_in(lambda text: whole(text, LinePatternParser(pattern)), data)()
+
+
+def _repeated(line: str, last: str, *, quick: bool) -> bytes:
+    """Make about 20 MB of lines, the last one of each epoch another one; 4 MB if quick."""
     lines = []
     for number in range(_PATTERN_LINES):
         second, tenth = divmod(number, 10)
@@ -102,14 +125,14 @@ def speed_of(label: str, pattern: str, line: str, quick: bool) -> float:
         values = {
             "clock": f"{hours:02}:{minutes:02}:{seconds_of_minute:02}",
             "milliseconds": tenth * 100,
-            "epoch": number // 1000 + 1,
+            "epoch": number // _LINES_PER_EPOCH + 1,
             "step": number,
             "rank": number % RANKS,
         }
-        lines.append((label + line).format(**values))
+        ends_epoch = number % _LINES_PER_EPOCH >= _LINES_PER_EPOCH - RANKS
+        lines.append((last if ends_epoch else line).format(**values))
     once = "".join(lines).encode()
-    data = once * max((4 if quick else 20) * 1_000_000 // len(once), 1)
-    return speed_in(lambda text: whole(text, LinePatternParser(pattern)), data)()
+    return once * max((4 if quick else 20) * 1_000_000 // len(once), 1)
 
 
 def _fast_enough(name: str, speed: float) -> Figure:

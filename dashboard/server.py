@@ -22,6 +22,7 @@ from stallscope.errors import UsageError
 from .access import TOKEN_PARAMETER, checked_token, require_token
 from .addresses import checked_prefix
 from .app import create_app
+from .callback_requests import refuse_malformed_requests
 from .memory import share_heaps
 from .security import require_host
 from .store import RunStore
@@ -103,6 +104,7 @@ class DashboardServer:
                 f"This dashboard answers at {self.url} only. Through a tunnel, keep the port: "
                 f"ssh -L {port}:127.0.0.1:{port} HOST; for other names, start it with --token",
             )
+        refuse_malformed_requests(app, behind_proxy=prefix != "/")
         # Its warnings about queues and threads do not help users of a dashboard.
         logging.getLogger("waitress").setLevel(logging.ERROR)
         self._stopping = threading.Event()

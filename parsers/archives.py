@@ -27,7 +27,7 @@ from stallscope.collector.sources.base import SourceFile, reason
 from stallscope.errors import StallscopeError, UnreadableError
 
 from .ranges import opened
-from .unpacking import TRUNCATED, is_packed, most_unpacked, unpacking
+from .unpacking import TRUNCATED, is_packed, most_unpacked, readable_within_limits, too_much
 
 _TAR = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz|zst|lz4))?|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
 _ZIP = re.compile(r"\.zip$", re.IGNORECASE)
@@ -45,6 +45,8 @@ _HEAD_BYTES = 16
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SLASHES = re.compile(r"[/\\]")
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError)
+# Python's readers raise these at the start of a file that is no archive.
+_NO_ARCHIVE = (tarfile.ReadError, zipfile.BadZipFile)
 # zipfile raises these for compression that it does not know, and for encrypted members.
 _UNSUPPORTED = (NotImplementedError, RuntimeError)
 
@@ -200,7 +202,7 @@ class _Zip(_Archive):
             if info.flag_bits & _ENCRYPTED:
                 problem = "it is encrypted; unpack the archive"
             elif total > most:
-                problem = _too_large(most)
+                problem = too_much(most)
             yield Member(info.filename, info.file_size, at, problem)
 
     def _bytes(self, member: Member, start: int, end: int) -> bytes:
@@ -222,10 +224,8 @@ class _Forward:
     """What a compressed file unpacks to, as a file that is read from its start to its end."""
 
     def __init__(self, file: SourceFile) -> None:
-        packed = opened(file, _PIECE)
-        self._unpacked = unpacking(file.where, packed, file.read(0, _HEAD_BYTES))
+        self._unpacked = readable_within_limits(file.where, opened(file, _PIECE), file.size)
         self._at = 0
-        self._most = most_unpacked(file.size)
 
     @property
     def truncated(self) -> bool:
@@ -237,8 +237,6 @@ class _Forward:
 
     def read(self, size: int, /) -> bytes:
         """Read bytes: fewer where there are no more."""
-        if self._at + size > self._most:
-            raise tarfile.ReadError(_too_large(self._most))
         data = self._unpacked.read(size)
         self._at += len(data)
         return data
@@ -289,10 +287,6 @@ def _in_tar(file: Any) -> Iterator[Member]:
         raise tarfile.ReadError("damaged after its first files")
 
 
-def _too_large(most: int) -> str:
-    return f"unpacks to more than {most >> 20:,} MiB: this is no archive of logs"
-
-
 def _members(file: SourceFile, local: bool) -> list[SourceFile]:
     """Return the files in an archive, and the archive itself if not all of them could be listed."""
     found: dict[str, SourceFile] = {}
@@ -312,9 +306,19 @@ def _members(file: SourceFile, local: bool) -> list[SourceFile]:
                 partial(archive.read, own),
             )
     except (StallscopeError, *_DAMAGE, *_UNSUPPORTED) as error:
-        what = f"{file.where}: {reason(error).removeprefix(f'{file.where}: ')}"
+        why = reason(error).removeprefix(f"{file.where}: ")
+        if not found and isinstance(error, _NO_ARCHIVE):
+            why = f"this is not a readable {_kind(file.name)} archive"
+        what = f"{file.where}: {why}"
         return [*found.values(), replace(file, read_range=partial(_unreadable, what))]
     return [*found.values()]
+
+
+def _kind(name: str) -> str:
+    """Return the kind of an archive by the ending of its name: ``tar.gz``."""
+    ending = _TAR.search(name) or _ZIP.search(name)
+    assert ending is not None
+    return ending[0].lstrip(".").lower()
 
 
 def _named_safely(member: Member) -> Member:

@@ -7,14 +7,14 @@ for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from stallscope.errors import UsageError
 
 from .blocks import Ints, LineBlock
-from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, labels_of, line_blocks
+from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Labels, Lines, labels_of, line_blocks
 from .pattern_columns import (
     FLOATS,
     MOST_DIGITS,
@@ -79,42 +79,27 @@ class Pattern:
         """Whether any of these lines matches."""
         return len(self._lines(lines)[0]) > 0
 
-    def columns(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
-        """Return the values of matching lines, block by block.
-
-        Args:
-            data: the output of one or of all ranks.
-            of_the_file: the rank of unlabelled lines.
-
-        Returns:
-            columns of equal length: ``rank``, what the pattern has, and ``timed``; where a line is
-            that, also what a ``Timestamp`` has. A launcher knows ranks better than the lines do, unless
-            its numbers are those within a host.
-        """
-        labels = labels_of(data) if "rank" in self.names else None
-        for lines in line_blocks(data):
-            line, fields = self._lines(lines)
-            rank = lines.rank[line]
-            if "rank" not in fields:
-                fields["rank"] = np.where(rank < 0, of_the_file, rank)
-            elif labels is not None and not labels.local:
-                fields["rank"] = np.where(rank < 0, fields["rank"], rank)
-            if "time" in self.names:
-                fields["timed"] = np.ones(len(line), bool)
-            else:
-                fields |= _stamps(lines.block, lines.time_start[line], lines.time_end[line])
-            if "ms" in fields:
-                fields["seconds"] = fields.pop("ms") / 1e3
-            yield fields
-
     def all_columns(self, data: bytes, of_the_file: int = 0) -> Mapping[str, Column] | None:
-        """Return the values of all matching lines; None if no line matches."""
-        found = [one for one in self.columns(data, of_the_file) if len(one["timed"])]
-        if not found:
-            return None
-        columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-        _assume_years(columns)
-        return columns
+        """Return the values of all matching lines, as ``columns_of`` does; None if no line matches."""
+        return columns_of([self], data, of_the_file)[0]
+
+    def columns_in(
+        self, lines: Lines, labels: Labels | None, of_the_file: int
+    ) -> Mapping[str, Column]:
+        """Return the values of matching lines; a launcher's labels tell ranks unless they are local."""
+        line, fields = self._lines(lines)
+        rank = lines.rank[line]
+        if "rank" not in fields:
+            fields["rank"] = np.where(rank < 0, of_the_file, rank)
+        elif labels is not None and not labels.local:
+            fields["rank"] = np.where(rank < 0, fields["rank"], rank)
+        if "time" in self.names:
+            fields["timed"] = np.ones(len(line), bool)
+        else:
+            fields |= _stamps(lines.block, lines.time_start[line], lines.time_end[line])
+        if "ms" in fields:
+            fields["seconds"] = fields.pop("ms") / 1e3
+        return fields
 
     def _lines(self, lines: Lines) -> tuple[Ints, dict[str, Column]]:
         """Return the matching lines, in order, and their values."""
@@ -176,6 +161,40 @@ def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
         if found is not None:
             return found
     return None
+
+
+def columns_of(
+    patterns: Sequence[Pattern], data: bytes, of_the_file: int = 0
+) -> list[Mapping[str, Column] | None]:
+    """Return the values of the lines that match each pattern, None if none does, in one pass.
+
+    Args:
+        patterns: the patterns.
+        data: the output of one or of all ranks.
+        of_the_file: the rank of unlabelled lines.
+
+    Returns:
+        columns of equal length: ``rank``, what the pattern has, and ``timed``; where a line is that,
+        also what a ``Timestamp`` has. A launcher knows ranks better than the lines do, unless its
+        numbers are those within a host.
+    """
+    have_ranks = any("rank" in one.names for one in patterns)
+    labels = labels_of(data) if have_ranks else None
+    found: list[list[Mapping[str, Column]]] = [[] for _ in patterns]
+    for lines in line_blocks(data) if patterns else ():
+        for pattern, parts in zip(patterns, found, strict=True):
+            columns = pattern.columns_in(lines, labels, of_the_file)
+            if len(columns["timed"]):
+                parts.append(columns)
+    return [_joined(parts) for parts in found]
+
+
+def _joined(parts: Sequence[Mapping[str, Column]]) -> Mapping[str, Column] | None:
+    if not parts:
+        return None
+    columns = {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+    _assume_years(columns)
+    return columns
 
 
 def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:

@@ -104,7 +104,7 @@ class Reading:
         logs: tuple[Parsed, ...] = ()
         for one in self._formats_in(own):
             own_contents = contents or one.read(name, data)
-            if own_contents.logs and not one.has_steps:
+            if own_contents.logs and not (one.has_steps or one.reads_words):
                 logs_in_words = tuple(with_words(name, own_contents.logs, data))
                 own_contents = replace(own_contents, logs=logs_in_words)
             self._add(where, own_contents, has_steps=one.has_steps)

@@ -139,7 +139,7 @@ def unpacked_whole(where: str, data: bytes) -> Unpacked:
     most = most_unpacked(len(data))
     whole = unpacked_up_to(where, data, most)
     if len(whole.data) > most:
-        raise _too_much(where, most)
+        raise UnreadableError(f"{where}: {too_much(most)}")
     return whole
 
 
@@ -162,10 +162,10 @@ class Limited:
         self._most = self._left = most
 
     def read(self, size: int, /) -> bytes:
-        data = self._file.read(size)
+        data = self._file.read(min(size, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
-            raise _too_much(self._where, self._most)
+            raise UnreadableError(f"{self._where}: {too_much(self._most)}")
         return data
 
     @property
@@ -174,8 +174,9 @@ class Limited:
         return isinstance(self._file, Unpacking) and self._file.truncated
 
 
-def _too_much(where: str, most: int) -> UnreadableError:
-    return UnreadableError(f"{where}: unpacks to more than {most >> 20:,} MiB: this is not a log")
+def too_much(most: int) -> str:
+    """Say why a file is not unpacked any further."""
+    return f"unpacks to more than {most >> 20:,} MiB: this is not a log"
 
 
 def unpacked_up_to(where: str, data: bytes, most: int) -> Unpacked:

@@ -38,11 +38,13 @@ _NEEDS_A_FRAMEWORK = (
     "stallscope.lightning",
     "stallscope.mxnet",
     "stallscope.torch",
+    "stallscope.transformers",
     "stallscope.collector.recorder.keras3",
     "stallscope.collector.recorder.lightning",
     "stallscope.collector.recorder.mxnet",
     "stallscope.collector.recorder.pytorch",
     "stallscope.collector.recorder.tf_keras",
+    "stallscope.collector.recorder.transformers",
 )
 
 

@@ -43,7 +43,7 @@ ROOMS = (
     "__main__",
 )
 #: Users import these in their training: they import the recorder only.
-DOORS = ("keras", "lightning", "mxnet", "torch")
+DOORS = ("keras", "lightning", "mxnet", "torch", "transformers")
 #: The steps of an analysis, in order.
 ANALYSIS = (
     "steps",
@@ -62,6 +62,7 @@ ANALYSIS = (
     "history",
     "tuning",
     "views",
+    "other_logs",
     "analyse",
 )
 COLLECTOR = (
@@ -179,4 +180,4 @@ def test_the_root_of_the_package_has_entry_modules_only() -> None:
 
 def test_the_root_of_the_analysis_has_its_pipeline_only() -> None:
     files = {path.stem for path in (FOLDERS["stallscope"] / "analysis").glob("*.py")}
-    assert files == {"__init__", "analyse", "generation_summary", "result"}
+    assert files == {"__init__", "analyse", "generation_summary", "other_logs", "result"}

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Make the training side without Horovod: Keras 3 on TensorFlow, torch and JAX, and Lightning.
+# Make the training side without Horovod: Keras 3 on TensorFlow, torch and JAX, Lightning, and Hugging Face's
+# transformers and Accelerate.
 #
 #     tools/keras3-env.sh VENV
 #

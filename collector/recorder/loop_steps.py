@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from .format import StepRow
 from .iterations import sum_iterations
@@ -21,6 +21,10 @@ class Reduction(NamedTuple):
     #: Timestamps of an asynchronous device, read later.
     device_ready: Any = None
     device_reduced: Any = None
+    #: Nanoseconds of the step before ``ready`` that this rank spent in collectives.
+    waited: int = 0
+    #: The same on an asynchronous device: timestamps before and after each collective.
+    device_waits: Tuple[Tuple[Any, Any], ...] = ()
 
 
 class Iteration:
@@ -33,6 +37,7 @@ class Iteration:
         "device_begin",
         "device_data",
         "epoch",
+        "micro",
         "reductions",
         "samples",
         "shape",
@@ -48,6 +53,8 @@ class Iteration:
         #: The shape of the batch, from which samples are counted later.
         self.shape: Optional[Sequence[int]] = None
         self.reductions: List[Reduction] = []
+        #: Batches that it fetches before it computes.
+        self.micro = 1
         #: As in Reduction.
         self.device_begin: Any = None
         self.device_data: Any = None
@@ -97,9 +104,11 @@ class StepAssembler:
             # Several reductions in one iteration: the time between them belongs to the later one.
             row_end = end if reduction is last else reduction.reduced or end
             row = self._row(iteration, reduction, row_end)
-            rows.append(sum_iterations([*self._iterations, row]) if self._iterations else row)
+            summed = sum_iterations([*self._iterations, row]) if self._iterations else row
+            rows.append(_without_waits(summed, reduction.waited) if reduction.waited else summed)
             self._iterations.clear()
             iteration.begin = iteration.data = row.end
+            iteration.micro = 1
             iteration.samples = None if iteration.samples is None else 0
         return rows
 
@@ -127,10 +136,20 @@ class StepAssembler:
             ready,
             reduced,
             end,
-            1,
+            iteration.micro,
             iteration.samples,
             iteration.clock,
         )
+
+
+def _without_waits(row: StepRow, waited: int) -> StepRow:
+    """Return the step as if its collectives had all waited after the last gradient.
+
+    What a rank waits for before its gradients are ready is other ranks, not its own compute.
+    """
+    if row.ready is None:
+        return row
+    return row._replace(ready=max(row.ready - waited, row.data or row.begin))
 
 
 def _within(timestamp: Optional[int], low: Optional[int], high: int) -> Optional[int]:

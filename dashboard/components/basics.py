@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
 from stallscope.charts.charts import TITLES
-from stallscope.charts.palette import COLOURS
+from stallscope.charts.palette import COLOURS, STATUS
 from stallscope.text.recorded import code_parts
 
 
@@ -33,14 +33,19 @@ def card(title: str, *content: Any, note: str = "", **look: Any) -> Any:
 
 
 def sentence_card(
-    title: str, text: str, stage: str = "other", *more: Any, label: str | None = None, **look: Any
+    title: str,
+    text: str,
+    colour: str = "neutral",
+    *more: Any,
+    label: str | None = None,
+    **look: Any,
 ) -> Any:
-    """Make a card with what a page finds, in the colour of a stage.
+    """Make a card with what a page finds, in the colour of a status or of a stage.
 
     Args:
         title: what the page finds.
         text: the evidence; it may be empty.
-        stage: whose colour the card has.
+        colour: the name of the status or the stage.
         more: what stands below.
         label: what kind of sentence it is, above it.
         look: further properties of the card.
@@ -54,7 +59,7 @@ def sentence_card(
         ],
         withBorder=True,
         className="verdict-card",
-        style=colours_of(stage),
+        style=colours_of(colour),
         **look,
     )
 
@@ -117,8 +122,8 @@ def add_script(app: Dash, function: str, *dependencies: Any, at_start: bool = Tr
 
 
 def colours_of(name: str) -> dict[str, str]:
-    """Give the stage's colours as style; the stylesheet picks the one for light or dark."""
-    colour = COLOURS[name]
+    """Give the colours of a stage or status as style; the stylesheet picks the one for light or dark."""
+    colour = COLOURS[name] if name in COLOURS else STATUS[name]
     return {"--light": colour.light, "--dark": colour.dark}
 
 

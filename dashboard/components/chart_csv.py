@@ -149,16 +149,17 @@ def _level(levels: Sequence[Level], run: int) -> float | None:
 
 
 def _of_heat_map(chart: HeatMap) -> dict[str, Any]:
-    who = " (latest rank)" if chart.of_latest else ""
+    mean, most = chart.words.mean, chart.words.most
+    who = f" ({most} rank)" if chart.of_latest else ""
     head = [
         "ranks",
         "host",
         f"first {chart.x_label}",
         f"last {chart.x_label}",
-        f"late on average{who}, {chart.unit}",
-        f"latest, {chart.unit}",
-        f"latest at {chart.x_label}",
-        "latest rank",
+        f"{mean}{who}, {chart.unit}",
+        f"{most}, {chart.unit}",
+        f"{most} at {chart.x_label}",
+        f"{most} rank",
     ]
     return {"head": head, "rows": [[cell(row.label), cell(row.group)] for row in chart.rows]}
 

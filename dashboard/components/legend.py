@@ -44,7 +44,7 @@ def heat_scale(least: str, most: str) -> Any:
 
 
 def _heat_entries(chart: HeatMap) -> Iterable[Any]:
-    yield heat_scale("0", chart.most_shown)
+    yield heat_scale(chart.least_shown, chart.most_shown)
     if any(row.emphasised for row in chart.rows):
         mark = html.Span("◀", className="mark", style=colours_of("imbalance"))
         yield html.Span([mark, "named"], className="named-swatch")

@@ -47,7 +47,7 @@ class BaselinePage(RunPage):
 
 def _comparison(analysis: Analysis) -> list[Any]:
     return [
-        sentence_card(*against(analysis), stage="input"),
+        sentence_card(*against(analysis), colour="input"),
         side_by_side(
             chart_card("baseline", baseline_chart(analysis)),
             chart_card("decomposition", decomposition_chart(analysis)),

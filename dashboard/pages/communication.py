@@ -65,7 +65,7 @@ class CommunicationPage(RunPage):
         timeline = _or_problem(lambda: companion_timeline(analysis.run), problems)
         autotune = _or_problem(lambda: companion_autotune(analysis.run), problems)
         return [
-            sentence_card(*exposed(analysis), stage="allreduce"),
+            sentence_card(*exposed(analysis), colour="allreduce"),
             warnings_card(problems),
             side_by_side(
                 chart_card("exposed", exposed_chart(analysis)),

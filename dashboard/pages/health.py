@@ -59,7 +59,7 @@ class HealthPage(RunPage):
         problems = {str(problem) for problem in analysis.run.problems}
         findings = [one for one in analysis.findings if PAGE_OF.get(one.code) == self.tab]
         return [
-            sentence_card(title, text, "imbalance" if missing else "other"),
+            sentence_card(title, text, "warning" if missing else "neutral"),
             side_by_side(
                 _missing(missing),
                 findings_card(findings, request.run_id, request.baseline_id),

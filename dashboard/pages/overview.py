@@ -13,6 +13,7 @@ from stallscope.charts.charts import (
     cause_chart,
     entry_name,
     job_chart,
+    printed_ranks_chart,
     ranks_chart,
     step_time_chart,
 )
@@ -29,7 +30,7 @@ from stallscope.reports.run.tables import (
     stragglers_table,
 )
 from stallscope.text.gains import how_sure, main_gain, saved, speedup
-from stallscope.text.verdicts import headline
+from stallscope.text.verdicts import headline, status
 from stallscope.text.why import TITLE, why
 
 from ..components.basics import coded_words, points, sentence_card
@@ -38,9 +39,6 @@ from ..components.notices import findings_card, warnings_card
 from ..components.tables import data_card, text_table_card
 from ..store import RunStore
 from .run_page import RunPage, RunRequest, side_by_side
-
-# Verdicts without a stage take a quiet colour.
-_QUIET = "other"
 
 
 class OverviewPage(RunPage):
@@ -60,6 +58,7 @@ class OverviewPage(RunPage):
             chart_card("ranks", ranks_chart(analysis)),
             text_table_card(stragglers_table(analysis)),
             chart_card("step-time", step_time_chart(analysis)),
+            chart_card("printed-ranks", printed_ranks_chart(analysis)),
             side_by_side(
                 text_table_card(printed_steps_table(analysis)),
                 text_table_card(printed_ranks_table(analysis)),
@@ -112,12 +111,10 @@ def _ranks(analysis: Analysis) -> Any:
 def verdict_card(analysis: Analysis) -> Any:
     """Make the verdict's card, the first on the page."""
     bottleneck = analysis.bottleneck
-    measured = analysis.entry(bottleneck.kind) is not None or analysis.printed is not None
-    stage = bottleneck.kind if measured and bottleneck.kind in ENTRIES else _QUIET
     return sentence_card(
         headline(bottleneck, analysis.stragglers),
         bottleneck.evidence,
-        stage,
+        status(bottleneck),
         _listed(TITLE, why(analysis)),
         _gain(analysis),
         _listed("What to do", bottleneck.advice),

@@ -94,8 +94,8 @@ def _missing(analysis: Analysis, number: int | None, generation: int | None) -> 
 
 
 def _sentence(analysis: Analysis, figures: OneStepFigures) -> Any:
-    stage = "imbalance" if figures.step.late else "other"
-    return sentence_card(_headline(analysis, figures), " ".join(_evidence(figures)), stage)
+    colour = "warning" if figures.step.late else "neutral"
+    return sentence_card(_headline(analysis, figures), " ".join(_evidence(figures)), colour)
 
 
 def _headline(analysis: Analysis, figures: OneStepFigures) -> str:

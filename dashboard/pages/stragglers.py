@@ -64,8 +64,8 @@ class StragglersPage(RunPage):
 
 def _sentence(analysis: Analysis) -> Any:
     title, text = waiting(analysis)
-    stage = "imbalance" if analysis.stragglers else "other"
-    return sentence_card(title, text, stage)
+    colour = "warning" if analysis.stragglers else "neutral"
+    return sentence_card(title, text, colour)
 
 
 def _lateness(request: RunRequest) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..blocks import Bools, Ints, LineBlock, Words
+from ..blocks import Bools, Ints, LineBlock, Needle, Words
 from .labels import LONGEST_PREFIX, UNLABELLED, Labels, Stream
 from .srun import LONGEST_CUT_LINE
 
@@ -112,9 +112,8 @@ class Splitter:
         if labels.start_lines:
             at = np.append(0, block.ends)[0 if self._starts_line else 1 :]
         else:
-            at, closing = _closed(block.having(ord("[")), block.having(ord("]")))
             # Programs print numbers in brackets, too, often several in each line.
-            at = at[block.has(closing, labels.closing)]
+            at = _opening(block.having(ord("[")), block.places(Needle(labels.closing)))
             may_follow = np.zeros(256, bool)
             may_follow[list(labels.second_bytes)] = True
             at = at[may_follow[block.bytes[at + 1]]]
@@ -172,13 +171,11 @@ class Splitter:
         return length
 
 
-def _closed(opened: Ints, closed: Ints) -> tuple[Ints, Ints]:
-    """Return the brackets that close before the next one opens, unlike those of colours, and where."""
-    until = np.append(opened[1:], np.iinfo(np.int64).max)
-    there = np.searchsorted(closed, opened)
-    fits = there < len(closed)
-    fits[fits] = closed[there[fits]] < until[fits]
-    return opened[fits], closed[there[fits]]
+def _opening(opened: Ints, closed: Ints) -> Ints:
+    """Return the last bracket that opens before each of those that close, once."""
+    before = np.searchsorted(opened, closed)
+    at = opened[before[before > 0] - 1]
+    return np.asarray(at[np.append(True, at[1:] != at[:-1])[: len(at)]])
 
 
 def _known(block: LineBlock, at: Ints, known: Mapping[bytes, int]) -> Ints:

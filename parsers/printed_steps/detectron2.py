@@ -1,6 +1,6 @@
 """Times that detectron2 logs.
 
-    eta: 0:10:11  iter: 19  total_loss: 1.9  time: 0.2153  data_time: 0.0131  lr: 0.00019981
+    [11/21 02:28:07 d2.utils.events]:  iter: 19  loss: 1.9  time: 0.2153  data_time: 0.0131  lr: 0.0001
 
 ``time`` is the mean over all steps so far but the first two, ``data_time`` the mean over the last 20
 steps, each with the longest wait of any rank. Newer versions add both of the last step. Steps are
@@ -14,14 +14,18 @@ from typing import ClassVar
 
 from .parser import Meaning, PrintedStepsParser
 
-_START = "{} iter: {step} {} time: {mean_seconds}"
+# In terminals the timestamp is green.
+_STARTS = ("[{time} {}]: ", "{}m[{time} {}]: ", "")
+_TIMES = (
+    "{} iter: {step} {} time: {mean_seconds} last_time: {seconds} data_time: {data} last_data_time: ",
+    "{} iter: {step} {} time: {mean_seconds} data_time: {data} lr: ",
+)
 
 
 class Detectron2Parser(PrintedStepsParser):
     name: ClassVar[str] = "detectron2"
     title: ClassVar[str] = "what detectron2 logs"
-    patterns: ClassVar[Sequence[str]] = (
-        f"{_START} last_time: {{seconds}} data_time: {{data}} last_data_time: ",
-        f"{_START} data_time: {{data}} lr: ",
+    patterns: ClassVar[Sequence[str]] = tuple(
+        start + times for start in _STARTS for times in _TIMES
     )
     meaning: ClassVar[Meaning] = Meaning("what detectron2 logged", "last", first_step=0, untimed=2)

@@ -28,6 +28,8 @@ class StepLines:
     repeated: int
     #: The first steps that means so far leave out.
     untimed: int = 0
+    #: The number of the first step, as printed; None where lines do not tell.
+    first_step: int | None = None
 
     def __len__(self) -> int:
         return len(self.last_step)
@@ -66,6 +68,18 @@ class StepLines:
         """Count the steps that means so far are of."""
         left_out = np.minimum(self.untimed, self.counted[self.starts] - 1)
         return np.asarray(self.counted - left_out[self.piece])
+
+    @property
+    def numbers(self) -> str | None:
+        """Say how the printed numbers of steps count: ``from 1 in each epoch``; None if unknown."""
+        if self.first_step is None:
+            return None
+        again = len(self.starts) - 1
+        if not again:
+            return f"from {self.first_step}"
+        if self.of("epoch") is not None:
+            return f"from {self.first_step} in each epoch"
+        return f"from {self.first_step}, and begins again {again:,} times"
 
     @property
     def stamps_ns(self) -> Ints | None:
@@ -122,6 +136,8 @@ def step_lines(
         _over_the_job(columns, begins, so_far),
         repeated,
         untimed,
+        # Lines about every tenth step may count from 0 or from 1.
+        first if first_step is not None or (step <= 1).any() else None,
     )
 
 

@@ -1,7 +1,7 @@
 """Times that mmcv and mmengine log.
 
     Epoch [1][50/7330]  lr: 1.978e-03, eta: 14:12:38, time: 0.532, data_time: 0.054, memory: 3820
-    Epoch(train)  [1][  50/7330]  lr: 1.9784e-03  eta: 14:12:38  time: 0.5320  data_time: 0.0540
+    11/21 02:28:01 - mmengine - INFO - Epoch(train)  [1][  50/7330]  time: 0.5320  data_time: 0.0540
 
 Both are means over the steps since the last line.
 """
@@ -13,6 +13,8 @@ from typing import ClassVar
 
 from .parser import Meaning, PrintedStepsParser
 
+# mmengine's timestamps have no year.
+_STARTS = ("{time} {}", "{}")
 _PLACES = (
     "Epoch [{epoch}][{step}/{steps}] ",
     "Epoch(train) [{epoch}][{step}/{steps}] ",
@@ -26,6 +28,6 @@ class OpenmmlabParser(PrintedStepsParser):
     name: ClassVar[str] = "openmmlab"
     title: ClassVar[str] = "what mmcv and mmengine log"
     patterns: ClassVar[Sequence[str]] = tuple(
-        f"{{}}{place}{times}" for place in _PLACES for times in _TIMES
+        f"{start}{place}{times}" for start in _STARTS for place in _PLACES for times in _TIMES
     )
     meaning: ClassVar[Meaning] = Meaning("what mmcv or mmengine logged", "mean")

@@ -23,7 +23,7 @@ from ..epochs_only import (
 )
 from ..mlperf.completing import completed
 from ..mlperf.marks import logged
-from ..pattern import Pattern, by_rank, first_in, timestamp_at, year_note
+from ..pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
 from ..pattern_columns import Column
 from ..rank_names import rank_in
 from ..world_size import FROM_WORDS, in_words, size_facts
@@ -64,6 +64,7 @@ class PrintedStepsParser(Parser):
 
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
+    reads_words: ClassVar[bool] = True
     certain: ClassVar[bool] = False
     looks_further: ClassVar[bool] = True
     #: Patterns of the lines about steps; the first one that a file has counts.
@@ -85,20 +86,20 @@ class PrintedStepsParser(Parser):
         return first_in(self._patterns, head) is not None
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        columns = _columns(self._patterns, data)
+        of_steps, of_epochs = (
+            first_in(one, data) for one in (self._patterns, self._epoch_patterns)
+        )
         logs = []
-        if columns is not None:
-            logs = logs_of(path, data, columns, self.meaning, _columns(self._epoch_patterns, data))
+        if of_steps is not None:
+            patterns = [of_steps, *([] if of_epochs is None else [of_epochs])]
+            columns, *epochs = columns_of(patterns, data, UNLABELLED)
+            assert columns is not None
+            logs = logs_of(path, data, columns, self.meaning, *epochs)
         if not any(log.intervals.num_rows for log in logs):
             raise UnreadableError(
                 f"{path}: this looks like {self.title}, and no two of its lines tell how long steps took"
             )
         return in_one_file(logs, len(data))
-
-
-def _columns(patterns: Sequence[Pattern], data: bytes) -> Mapping[str, Column] | None:
-    found = first_in(patterns, data) if patterns else None
-    return None if found is None else found.all_columns(data, UNLABELLED)
 
 
 def logs_of(
@@ -168,7 +169,10 @@ def _log(
     samples = rate_samples(lines, settings, meaning.rate_of)
     found = durations(lines, meaning.value, samples.per_step)
     first = first_epoch([lines.columns, epoch_lines or {}])
-    tables, facts = [], {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
+    facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
+    if lines.numbers is not None:
+        facts["step_numbers"] = lines.numbers
+    tables = []
     if found is not None:
         facts |= found.facts
         tables.append(_windows(path, rank, lines, found, zero, first))

@@ -64,8 +64,8 @@ def _choice(kind: LineKind, lines: int) -> Choice | str:
     choose_duration(kind, fields)
     if not fields.has_times:
         return fields.no_times
-    if kind.having("rate"):
-        fields.notes.append("its rates are not read: those of samples need the batch size")
+    if (kind.having("rate") or kind.having("samples")) and "rate" not in fields.chosen:
+        fields.notes.append("its rates are not read: other figures tell how long steps took")
     names = sorted(fields.chosen, key=lambda name: fields.chosen[name].places[0].start)
     places = [*zip(*(fields.chosen[name].places for name in names), strict=True)]
     spread = len({one * _PARTS // lines for one in kind.at}) / _PARTS

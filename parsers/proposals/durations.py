@@ -1,10 +1,11 @@
-"""Choose the duration of a step or an epoch among the durations in a line."""
+"""Choose the duration of a step or an epoch, its wait for data, or else a rate of samples."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..blocks import Bools
+from ..pattern_columns import DURATIONS
 from .fields import WHOSE_TIMES, Fields
 from .kinds import FEWEST_LINES, Column, Floats, LineKind
 from .roles import Unit
@@ -13,6 +14,8 @@ from .roles import Unit
 _ENOUGH_NS = 10 * 10**9
 # By how much a duration may differ from the time between stamps.
 _LEAST, _MOST = 0.4, 1.6
+# Waits for data are parts of their steps in so many lines; both are rounded.
+_PARTS = 0.9
 
 
 def choose_duration(kind: LineKind, fields: Fields) -> None:
@@ -25,6 +28,33 @@ def choose_duration(kind: LineKind, fields: Fields) -> None:
         unit = _unit_of(column, fields, between)
         if unit is not None:
             _add(column, unit, fields, each_epoch=each_epoch, fits=between is not None)
+            break
+    if fields.step is not None and not fields.chosen.keys().isdisjoint(DURATIONS):
+        _choose_data(kind, fields)
+    elif fields.step is not None and fields.ns is None:
+        _choose_rate(kind, fields)
+
+
+def _choose_data(kind: LineKind, fields: Fields) -> None:
+    """Choose a wait for data: a part of the step's duration, in seconds."""
+    ((name, duration),) = (one for one in fields.chosen.items() if one[0] in DURATIONS)
+    took = duration.floats()
+    assert took is not None
+    for column in kind.having("data"):
+        waited = column.floats()
+        if waited is None or all(text.isdigit() for text in column.texts):
+            continue
+        if (waited <= took / DURATIONS[name]).mean() >= _PARTS:
+            fields.chosen["data"] = column
+            return
+
+
+def _choose_rate(kind: LineKind, fields: Fields) -> None:
+    """Choose a rate of samples, which is a time where the file says the batch size."""
+    for column in kind.having("samples"):
+        rates = column.floats()
+        if rates is not None and (rates > 0).all():
+            fields.chosen["rate"] = column
             return
 
 
@@ -38,12 +68,11 @@ def _add(column: Column, unit: Unit, fields: Fields, *, each_epoch: bool, fits: 
     if apart > 1 and column.role.order > 1:
         fields.no_times = WHOSE_TIMES
         return
-    if fields.epoch is not None and not each_epoch:
-        # With an epoch, a duration would be the epoch's.
-        if fields.ns is not None:
-            return
-        del fields.chosen["epoch"]
-        fields.notes.append("epochs are left out, so that the duration is read as a step's")
+    if each_epoch and fields.step is not None:
+        # With a step, a duration would be the step's.
+        del fields.chosen["step"]
+        fields.step = None
+        fields.notes.append("steps are left out, so that the duration is read as an epoch's")
     fields.chosen["ms" if unit == "ms" else "seconds"] = column
     if unit == "unknown":
         fields.notes.append("its durations have no unit: seconds are assumed")

@@ -14,8 +14,8 @@ from .kinds import FEWEST_LINES, Column
 NOTHING_REPEATS = "no kind of line repeats with changing numbers"
 NOTHING_COUNTS = "no number in its repeating lines counts steps or epochs"
 NO_TIMES = (
-    "its lines count steps or epochs, and have neither timestamps nor durations of these; rates are not "
-    "read: those of samples need the batch size"
+    "its lines count steps or epochs, and have neither timestamps nor durations of these; rates tell "
+    "times only if they are of samples, and the file says the batch size and the number of ranks"
 )
 WHOSE_TIMES = "its durations may be of one step, or of all steps since the line before"
 #: Why there is no pattern: the later, the closer it was.
@@ -42,7 +42,7 @@ class Fields:
     @property
     def has_times(self) -> bool:
         """Whether a pattern can read times."""
-        return self.ns is not None or not self.chosen.keys().isdisjoint(DURATIONS)
+        return self.ns is not None or not self.chosen.keys().isdisjoint({*DURATIONS, "rate"})
 
     def pairs(self) -> tuple[Ints, Ints]:
         """Return the lines that follow each other in the output of one rank."""

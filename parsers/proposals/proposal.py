@@ -15,10 +15,11 @@ from ..base import Parsed
 from ..inspected import Proposal, TimeSpan
 from ..line_pattern import LinePatternParser
 from ..pattern import PREFIX, Pattern
-from ..pattern_columns import DURATIONS, Column
+from ..pattern_columns import FLOATS, Column
 from ..rank_names import rank_in
 from ..summaries import iso
 from .choosing import Choice, choices
+from .fields import NO_TIMES
 from .kinds import FEWEST_LINES
 from .lines import SAMPLE_BYTES, FieldPlace, SampleLine, named_lines, sample_lines
 from .writing import patterns_of
@@ -85,11 +86,15 @@ class Proposer:
         found, reason = choices(lines)
         for choice in found[:_MOST_CHOICES]:
             pattern = _pattern_for(choice, lines)
-            proposal = None if pattern is None else _what_is_read(pattern, name, data)
-            if pattern is not None and proposal is not None:
+            if pattern is None:
+                reason = _NOT_APART
+                continue
+            proposal = _what_is_read(pattern, name, data)
+            if proposal is not None:
                 self._patterns.append(pattern)
                 return proposal
-        return NoProposal(_NOT_APART if found else reason)
+            reason = NO_TIMES
+        return NoProposal(reason)
 
 
 _NOT_APART = "no text tells its lines with steps or epochs from other lines"
@@ -168,7 +173,7 @@ def _is_right(
         return False
     for name, place in zip(names, places, strict=True):
         written = text[place.start : place.end]
-        if name in DURATIONS:
+        if name in FLOATS:
             if row[name] != float(written):
                 return False
         elif name != "time" and row[name] != int(written):

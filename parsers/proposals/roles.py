@@ -9,7 +9,18 @@ from typing import Literal, NamedTuple
 from .lines import Template
 
 RoleKind = Literal[
-    "time", "stamp", "step", "epoch", "rank", "count", "first", "duration", "rate", "other"
+    "time",
+    "stamp",
+    "step",
+    "epoch",
+    "rank",
+    "count",
+    "first",
+    "duration",
+    "data",
+    "samples",
+    "rate",
+    "other",
 ]
 #: ``unknown`` is a duration without a unit, taken as seconds.
 Unit = Literal["seconds", "ms", "unknown"]
@@ -19,7 +30,8 @@ class Role(NamedTuple):
     """What a number may be.
 
     ``stamp`` is a number with the name of a timestamp, ``count`` a number of so many (``[ 20/500]``),
-    ``first`` the first thing in its line.
+    ``first`` the first thing in its line, ``data`` seconds of waiting for data, ``samples`` a rate of
+    samples, and ``rate`` one of anything else.
     """
 
     kind: RoleKind
@@ -62,6 +74,13 @@ _RATE_BEFORE = re.compile(
 _RATE_AFTER = re.compile(
     rf"\s?(?:{_THING}{_PER_SECOND}|(?:fps|wps|ups|tps|tflops){_MORE})(?!\s?[:=])"
 )
+_SAMPLES = (
+    rf"(?<![a-z])(?:samples?|images?|imgs?|examples?|ex|seqs?|sequences?|sentences?){_PER_SECOND}"
+)
+_SAMPLES_BEFORE, _SAMPLES_AFTER = (
+    re.compile(rf"{_SAMPLES}[\W_]*$"),
+    re.compile(rf"\s?{_SAMPLES}(?!\s?[:=])"),
+)
 _PER_STEP = r"\s?(?:/|_?per_?)\s?(?:step|it|iter|iteration|batch|update|minibatch)(?:s\b)?"
 _UNIT_BEFORE = re.compile(
     rf"(?:(?:\b|_)(?P<ms>{_MS})|(?:\b|_)(?P<seconds>{_SECONDS}))(?P<step>{_PER_STEP})?\W*$"
@@ -88,6 +107,9 @@ _OTHER_TIMES = _words(
     "optim optimizer opt eval evaluation val valid validation test sync comm communication allreduce "
     "reduce save saving checkpoint ckpt io compile compilation start since until timeout h2d copy "
     "transfer preprocess init initialization"
+)
+_DATA_BEFORE = re.compile(
+    r"(?<![a-z])data(?:[ _.-]?(?:load(?:ing)?|wait(?:ing)?|fetch(?:ing)?))?(?:[ _.-]?time)?[\s:=\"']*$"
 )
 # Between a number and how many there are.
 _SIZE = re.compile(r"^\s?(?:/|of)\s?$")
@@ -125,6 +147,8 @@ def _named(before: str, after: str) -> Role:
     words = _WORD.findall(before)
     if after.startswith("%"):
         return Role("other")
+    if _SAMPLES_AFTER.match(after) or _SAMPLES_BEFORE.search(before):
+        return Role("samples")
     if _RATE_AFTER.match(after) or _RATE_BEFORE.search(before):
         return Role("rate")
     return _duration(before, after, words) or _counted(words)
@@ -135,6 +159,8 @@ def _duration(before: str, after: str, words: Sequence[str]) -> Role | None:
     if _PER_SEVERAL.fullmatch(after):
         return Role("other")
     unit = _UNIT_AFTER.match(after) or _UNIT_BEFORE.search(before)
+    if _DATA_BEFORE.search(before) and not (unit and unit["ms"]):
+        return Role("data")
     near = words[-4:]
     is_step = unit is not None and (unit["step"] is not None or bool(_STEP_MEANS.search(before)))
     is_step = is_step or _STEP_TIMES.search(before) is not None

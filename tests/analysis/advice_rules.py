@@ -90,6 +90,8 @@ BY_LINE: Mapping[str, Follow] = {
     r"bucket_cap_mb=(\d+)": facts(bucket_bytes=lambda mib: mib << 20),
     r"Compression\.fp16|fp16_compress_hook": facts(compression="fp16"),
     r"backward_passes_per_step=2|model\.no_sync\(\)": facts(passes=2),
+    r"MixedPrecisionPolicy\(": facts(compression="bfloat16"),
+    r"reshard_after_forward=False": facts(gathers_for_backward=False),
     r"steps_per_execution=(\d+)": facts(steps_per_execution=int),
     r"mixed_float16": facts(compute_dtypes=("float16", "float32")),
     r"^sampler = DistributedSampler\([^;]*$": facts(distributed_sampler=True),

@@ -64,6 +64,7 @@ KERAS = Setup(
 )
 TORCH = replace(KERAS, framework="torch", loader_workers=0)
 DDP = replace(TORCH, library="ddp")
+FSDP = replace(DDP, sharded=True, gathers_for_backward=True, gradient_bytes=None)
 #: A pipeline that follows all advice on pipelines.
 IN_ORDER = (
     *("TensorSlice", "Shard", "ParallelInterleave", "Repeat", "GroupByWindow", "Cache", "Shuffle"),
@@ -188,6 +189,7 @@ def _with_facts() -> Iterator[Setup]:
     yield replace(TORCH, loader_workers=1, cpu_cores=2)
     yield replace(TORCH, library=None, loader_workers=4, cpu_cores=None)
     yield replace(DDP, bucket_bytes=50 << 20, compression="none")
+    yield FSDP
     for own in (KERAS, TORCH, DDP):
         for built in (("gloo",), ("mpi", "gloo"), ("nccl",)):
             yield replace(own, **ON_GPUS, reduces_with=built)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.advice_setups import DDP, KERAS, ON_GPUS, TORCH, every_piece, straggler
+from analysis.advice_setups import DDP, FSDP, KERAS, ON_GPUS, TORCH, every_piece, straggler
 from simulator import Fixed, simulate
 from simulator import Job as SimulatedJob
 from support.step_logs import Job, run_of_job, write_job
@@ -251,6 +251,15 @@ def test_accumulation_is_only_advised_if_not_in_use(ledger: Ledger) -> None:
     accumulating = text(for_allreduce(replace(KERAS, passes=4), ledger, None))
     assert "backward_passes_per_step" not in accumulating
     assert "a larger batch per rank" in accumulating
+
+
+def test_shards_are_advised_on_as_shards(ledger: Ledger) -> None:
+    advice_text = text(for_allreduce(FSDP, ledger, None))
+    assert "mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)" in advice_text
+    assert "reshard_after_forward=False" in advice_text
+    assert "a larger batch per rank" in advice_text
+    for of_ddp in ("no_sync", "register_comm_hook", "bucket_cap_mb"):
+        assert of_ddp not in advice_text
 
 
 def test_settings_are_measured_by_the_autotuner_and_then_fixed(ledger: Ledger) -> None:

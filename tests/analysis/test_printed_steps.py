@@ -13,6 +13,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.scaling import scaling
 from stallscope.parsers import read
+from stallscope.text.printed_steps import printed_figures
 
 METERS = (
     "Epoch: [{epoch}][{step}/{steps}] Time {seconds} ({mean_seconds}) Data {data} ({mean_data})"
@@ -107,6 +108,15 @@ def test_a_change_is_named_where_it_is(tmp_path: Path, kind: str) -> None:
     assert [one.code for one in analysis.findings] == ["step_time_changed"]
     assert analysis.bottleneck.kind == "insufficient_data"
     assert "how long steps took, but not their stages" in analysis.bottleneck.evidence
+
+
+def test_a_log_that_counts_otherwise_is_said_to(tmp_path: Path) -> None:
+    times = step_times(200, 0.35)
+    from_1 = [f"step {step} took {one:.3f} s" for step, one in enumerate(times, 1)]
+    figures = dict(printed_figures(analysis_of(tmp_path, from_1, TOOK).printed))
+    assert figures["Step numbers"] == "from 0 over the job; the log counts from 1"
+    same = dict(printed_figures(analysis_of(tmp_path, single_steps(times), TOOK).printed))
+    assert "Step numbers" not in same
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.2])

@@ -230,7 +230,7 @@ def test_a_heat_map_has_a_row_per_rank_and_the_latest_step_under_the_pointer() -
     assert cells.z.shape == (4, 5)
     assert len(cells.x) == 6
     assert cells.customdata[1, 2].tolist() == [7.0, 2.0, 3.0]
-    assert "at most: rank %{customdata[2]:d} in step %{customdata[1]:,d}" in cells.hovertemplate
+    assert "at most: rank %{customdata[2]:d} at step %{customdata[1]:,d}" in cells.hovertemplate
     assert list(drawn.layout.yaxis.ticktext) == ["rank 0", "<b>rank 1</b>", "rank 2", "rank 3"]
     assert (drawn.layout.coloraxis.cmin, drawn.layout.coloraxis.cmax) == (0, 5)
     assert [note.text for note in drawn.layout.annotations] == ["◀"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -14,6 +15,7 @@ from stallscope.arrays.stats import Mean
 from stallscope.charts.axis import Axis
 from stallscope.charts.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.compared_bars import ComparedBars
+from stallscope.charts.heat_map import HeatMap, HeatMapRow
 from stallscope.charts.over_time import OverTime
 from stallscope.charts.palette import COLOURS, HEAT
 from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
@@ -76,6 +78,30 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+def heat(rows: int, columns: int, full: float = 10.0, *, hole: bool = False) -> HeatMap:
+    """Make values that grow from the first row to the last, with a hole in the first row on request."""
+    values = np.repeat(np.linspace(0.0, full, rows)[:, None], columns, axis=1)
+    if hole:
+        values[0, columns // 2 :] = np.nan
+    return HeatMap(
+        title="Late",
+        sentence="Who is.",
+        unit="ms",
+        x_label="step",
+        rows=tuple(
+            HeatMapRow(f"rank {row}", f"host {row // 8}", row == rows - 1) for row in range(rows)
+        ),
+        edges=np.arange(columns + 1.0) - 0.5,
+        values=values,
+        most=values,
+        most_at=np.tile(np.arange(float(columns)), (rows, 1)),
+        most_of=np.repeat(np.arange(float(rows))[:, None], columns, axis=1),
+        full=full,
+        marks=((-0.5, "epoch 0"), (columns / 2, "epoch 1")),
+        changes=((columns / 2, "+10.0 ms"),),
+    )
+
+
 def compared(*groups: tuple[Mean | None, ...]) -> ComparedBars:
     series = ("this run", "baseline", "one rank")[: len(groups[0])] if groups else ()
     named = tuple(zip(STAGES, groups, strict=False))
@@ -107,6 +133,11 @@ CHARTS = {
     "compared below zero": compared((Mean(-1.0, (-3.0, 1.0)), Mean(float("nan"), None))),
     "compared with nothing": compared((None, None, None)),
     "nothing compared": compared(),
+    "heat map": heat(8, 50),
+    "heat map of two ranks": heat(2, 1),
+    "heat map of many ranks": heat(128, 100),
+    "heat map with a hole": heat(4, 20, hole=True),
+    "heat map of nothing": heat(4, 20, full=0.0),
     "over time": over_time(80.0),
     "over time with a hole": over_time(80.0, hole=True),
     "over time, nothing at all": over_time(float("nan")),
@@ -166,7 +197,8 @@ def test_nothing_is_drawn_outside_the_chart(chart: Chart, width: int) -> None:
         assert 0 <= float(text.get("x", "nan")) <= right
         assert 0 <= float(text.get("y", "nan")) <= bottom
     for path in svg.iter(f"{NS}path"):
-        numbers = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d", ""))]
+        whole = re.sub(r"M(\S+) (\S+)H(\S+?)(?=M|$)", r"M\1 \2L\3 \2", path.get("d", ""))
+        numbers = [float(number) for number in re.findall(r"-?[\d.]+", whole)]
         assert all(0 <= x <= right for x in numbers[::2])
         assert all(0 <= y <= bottom for y in numbers[1::2])
 
@@ -387,6 +419,34 @@ def test_machine_series_have_gaps_where_nothing_was_measured() -> None:
     assert line(over_time(80.0)).count("M") == 1
     assert line(over_time(80.0, hole=True)).count("M") == 2
     assert line(over_time(float("nan"))) == ""
+
+
+def test_cells_are_the_darker_the_larger_and_what_is_missing_is_not_zero() -> None:
+    svg = drawn(heat(4, 20, hole=True))
+    cells = [one for one in svg.iter(f"{NS}path") if "cells" in one.get("class", "")]
+    shades = {one.get("class", "").split()[1]: one.get("d", "") for one in cells}
+    assert list(shades) == ["unmeasured", "heat-0", "heat-2", "heat-5", "heat-7"]
+    assert shades["heat-0"].split("H")[1] == shades["unmeasured"].split(" ")[0].removeprefix("M")
+    (hole,) = [line for line in svg.iter(f"{NS}line") if line.get("class") == "hole"]
+    assert float(hole.get("x2", "nan")) - float(hole.get("x1", "nan")) > WIDE / 3
+
+
+def test_a_heat_map_names_its_ends_events_and_rows() -> None:
+    chart = replace(heat(128, 100), least=5.0)
+    written = texts(drawn(chart))
+    assert {"5.00 ms and less", "10.0 ms and more", "epoch 1", "+10.0 ms", "◀"} <= {*written}
+    assert "rank 127" in written
+    assert len([text for text in written if text.startswith("rank ")]) < 20
+    assert "rank 127 on host 15\n10.0 ms at most: rank 127 at step 0" in tips(drawn(chart))
+
+
+def test_values_up_to_the_least_have_the_weakest_colour() -> None:
+    shades = [
+        one.get("class", "").split()[1]
+        for one in drawn(replace(heat(5, 10), least=5.0)).iter(f"{NS}path")
+        for _ in range(one.get("d", "").count("M"))
+    ]
+    assert shades == ["heat-0", "heat-0", "heat-0", "heat-4", "heat-7"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

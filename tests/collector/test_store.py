@@ -253,7 +253,7 @@ def test_a_store_means_all_of_its_runs(tmp_path: Path) -> None:
     assert open_run(store + "#run-b").id == "run-b"
     with pytest.raises(NotFoundError, match="2 runs in this store; name one"):
         open_run(store)
-    with pytest.raises(NotFoundError, match="no run nonsense; there are run-a, run-b"):
+    with pytest.raises(NotFoundError, match='no such run: "nonsense"; there are run-a, run-b'):
         open_run(store + "#nonsense")
 
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pytest
 from dash import Dash
 from flask import Flask
+from support.printed_steps import LABELS, PROGRAMS, labelled
 from support.step_logs import run_of_job, write_job
 
 from stallscope.analysis import ENTRIES
@@ -118,6 +119,18 @@ def test_the_overview_shows_every_picture_with_its_sentence(store: RunStore) -> 
         title, _, sentence = getattr(picture, "aria-label").partition(". ")
         assert title in said
         assert sentence in said
+
+
+def test_the_overview_has_a_lane_of_each_rank_that_printed(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_bytes(labelled(PROGRAMS["ImageNet"], LABELS["gloo"]))
+    (run,) = read(str(tmp_path))
+    content = view_at(RunStore([run]), f"/run/{quote(run.id, safe='')}", "").content
+    assert set(charts(content)) == {"step-time", "printed-ranks"}
+    assert list(charts(content)["printed-ranks"].layout.yaxis.ticktext) == ["rank 0", "rank 1"]
+    shown = texts(content)
+    assert "Step time of each rank over the run" in shown
+    # What the weakest and the strongest colour stand for.
+    assert [text for text in shown if re.fullmatch(r"\d+ ms and (less|more)", text)]
 
 
 def test_without_a_baseline_there_is_no_comparison(store: RunStore) -> None:

@@ -369,7 +369,7 @@ def test_under_the_pointer_stand_mean_and_latest_step(open_page: Open) -> None:
     page.mouse.move(box["x"] + box["width"] / 2, row)
     hover = page.locator("#page .hoverlayer")
     expect(hover).to_contain_text(re.compile(r"rank 2 on alpha, around step 1\d\d"))
-    expect(hover).to_contain_text(re.compile(r"1\d\.\d\d ms at most: rank 2 in step 1\d\d"))
+    expect(hover).to_contain_text(re.compile(r"1\d\.\d\d ms at most: rank 2 at step 1\d\d"))
 
 
 @pytest.mark.browser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import pickle
@@ -11,7 +12,6 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import SourceFile
 from stallscope.collector.sources.files import Files
 from stallscope.errors import StallscopeError, UnreadableError
-from stallscope.parsers import archives, read
+from stallscope.parsers import archives, read, unpacking
 from stallscope.parsers.archives import with_members
 from stallscope.parsers.inspection import inspect
 from stallscope.run import Run
@@ -320,8 +320,7 @@ def test_declared_sizes_fill_no_memory(
 
 @pytest.mark.parametrize("ending", ["tar.gz", "zip"])
 def test_bombs_end_at_a_limit(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    most: Any = lambda size: 1 << 20  # noqa: E731
-    monkeypatch.setattr(archives, "most_unpacked", most)
+    monkeypatch.setattr(unpacking, "_MOST_BYTES", 1 << 20)
     names = [
         ("0.log", b"text"),
         *((f"{number}.log", b"\0" * (400 << 10)) for number in (1, 2, 3, 4)),
@@ -330,6 +329,19 @@ def test_bombs_end_at_a_limit(ending: str, tmp_path: Path, monkeypatch: pytest.M
     assert files[0].read() == b"text"
     with pytest.raises(UnreadableError, match="unpacks to more than 1 MiB"):
         files[-1].read()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"<html>not found</html>", gzip.compress(b"text", mtime=0), bytes(range(1, 256)) * 9],
+)
+def test_what_is_no_archive_is_said_in_a_sentence(ending: str, data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"logs.{ending}"
+    path.write_bytes(data)
+    with pytest.raises(UnreadableError) as caught:
+        read(str(path))
+    assert str(caught.value) == f"{path}: this is not a readable {ending} archive"
 
 
 def test_more_members_than_logs_have_are_left_out(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.parsers.launcher_output import LONGEST_LINE, rank_lines
+from stallscope.parsers.launcher_output import LONGEST_LINE, labels_of, line_blocks, rank_lines
 from stallscope.parsers.pattern import Pattern
 from stallscope.parsers.pattern_columns import FLOATS
 from stallscope.parsers.timestamps import Timestamp
@@ -161,7 +161,8 @@ def as_columns(stamp: Timestamp | None) -> dict[str, object]:
 
 def at_once(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
-    for columns in pattern.columns(data):
+    for lines in line_blocks(data):
+        columns = pattern.columns_in(lines, labels_of(data), 0)
         names = list(columns)
         for values in zip(*(columns[name].tolist() for name in names), strict=True):
             row = dict(zip(names, values, strict=True))

@@ -16,6 +16,7 @@ from stallscope.parsers import PARSERS, Parsed, read
 from stallscope.parsers.launcher_output import output_by_rank
 from stallscope.parsers.named import by_name
 from stallscope.parsers.registry import START_BYTES, recognise
+from stallscope.parsers.timestamps import written_at
 
 # The last line of an epoch counts twice as many steps as a line in the middle.
 _MOST_TIMES_THE_TYPICAL = 3
@@ -74,6 +75,15 @@ def test_windows_are_those_of_their_steps(name: str) -> None:
         if program.has_data and not (program.untimed and own[1].start == program.untimed):
             assert row["data"] * _NS == pytest.approx(data_s.sum(), abs=half_s * len(step_s) + 1e-6)
     assert sum(row["steps"] for row in found) <= program.timed(truth)[0].size
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_how_its_steps_are_counted_is_known_or_not_said(name: str) -> None:
+    program = PROGRAMS[name]
+    (log,) = parsed(program, program.text())
+    known = (program.first or program.every) == 1 or program.parser == "detectron2"
+    numbers = f"from {1 + program.number}{'' if program.one_epoch else ' in each epoch'}"
+    assert log.log.facts.get("step_numbers") == (numbers if known else None)
 
 
 def steps_of(program: Program, truth: Truth, row: dict[str, int]) -> tuple[int, slice]:
@@ -226,11 +236,35 @@ def test_a_number_after_a_word_is_no_label_of_mpich() -> None:
     assert output_by_rank(text) == {(0, ""): line * 2, (1, ""): line * 2}
 
 
-def test_the_year_of_glog_is_assumed_and_said() -> None:
-    program = PROGRAMS["steps of TensorFlow"]
-    (log,) = parsed(program, program.text())
-    assert log.log.facts["year_assumed"] is True
-    assert log.log.facts["stamp_precision_ms"] == 0.001
+@pytest.mark.parametrize("start", ["", "\x1b[32m"])
+@pytest.mark.parametrize(
+    ("name", "unit_ms"),
+    [
+        ("steps of TensorFlow", 0.001),
+        ("detectron2", 1000),
+        ("detectron2 in newer versions", 1000),
+        ("mmengine", 1000),
+        ("mmengine by iterations", 1000),
+    ],
+)
+def test_timestamps_without_a_year_have_the_latest_one(
+    name: str, unit_ms: float, start: str
+) -> None:
+    program = PROGRAMS[name]
+    truth = program.truth()
+    if program.parser == "detectron2":
+        program = replace(program, line=start + program.line)
+    text = "".join(line.text + "\n" for line in program.lines(truth)).encode()
+    with written_at(int(truth.ended(0, 0).timestamp() * 1e9) + 7 * 86_400 * 10**9):
+        (log,) = parsed(program, text)
+    facts = log.log.facts
+    assert (facts["year_assumed"], facts["stamp_precision_ms"]) == (True, unit_ms)
+    assert facts["began_local"].startswith("2026-11-21 02:28:")
+    assert "assumed to be of 2026" in "".join(one.what for one in log.problems)
+    # Windows end when their lines were printed.
+    first, last = windows(log)[0], windows(log)[-1]
+    took = sum(truth.step_s.flat[first["step"] : last["step"]]) + 7.5 * (len(truth.step_s) - 1)
+    assert (last["end"] - first["end"]) * _NS == pytest.approx(took, abs=1.01)
 
 
 def test_timestamps_without_their_last_zeros_do_not_make_others_coarse() -> None:

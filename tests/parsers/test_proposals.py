@@ -123,7 +123,7 @@ SAMPLES = {
             f"{with_ms(at.when)} - mmdet - INFO - Epoch [{at.epoch + 1}][{at.batch}/400]\tlr: 1.9e-03, "
             f"eta: 0:03:13, time: {at.took:.3f}, data_time: 0.010, memory: 3900, loss: {at.loss:.4f}"
         ),
-        "{time} - {}Epoch [{epoch}][{step}/",
+        "{time} - {}Epoch [{epoch}][{step}/{}time: {seconds}, data_time: {data},",
         epochs=(1, 2),
         steps=(0, 390),
     ),
@@ -132,7 +132,7 @@ SAMPLES = {
             f"{at.when:%Y/%m/%d %H:%M:%S} - mmengine - INFO - Epoch(train)  [{at.epoch}]"
             f"[{at.batch:3d}/400]  lr: 1.9e-03  eta: 1:02:13  time: {at.took:.4f}  loss: {at.loss:.4f}"
         ),
-        "{time} - {}Epoch(train) [{epoch}][{step}/",
+        "{time} - {}Epoch(train) [{epoch}][{step}/{}time: {seconds}",
         epochs=(0, 1),
         steps=(0, 390),
     ),
@@ -160,7 +160,7 @@ SAMPLES = {
             f"{at.batch}-{at.batch + 9}batch: iter_time=1.1e-04, forward_time=0.123, "
             f"loss={at.loss:.3f}, optim0_lr0=1.1e-05, train_time={at.took:.3f}"
         ),
-        "{}] {time} ({}INFO: {epoch}{}-{step}",
+        "{}] {time} ({}INFO: {epoch}{}-{step}{}train_time={seconds}",
         epochs=(1, 2),
         steps=(9, 399),
     ),
@@ -189,9 +189,9 @@ SAMPLES = {
             f"Epoch: [{at.epoch}][{at.batch:3d}/400]\tTime {at.took:6.3f} ( 0.498)\tData  0.010 ( 0.020)"
             f"\tLoss {at.loss:.4e} (6.9e+00)"
         ),
-        "{}][{step}/{}Time {seconds}",
+        "Epoch: [{epoch}][{step}/{}Time {seconds} ( {}Data {data}",
+        epochs=(0, 1),
         steps=(0, 390),
-        note="epochs are left out",
     ),
     "srun": Sample(
         lambda at: f"{at.rank}: TRAIN [{at.epoch}][{at.batch}/400]\tTime {at.took:.3f} (0.5)",
@@ -212,7 +212,8 @@ SAMPLES = {
             f"| epoch {at.epoch:3d} | {at.batch:5d}/  400 batches | lr 20.00 | ms/batch {at.ms:5.2f} | "
             f"loss {at.loss:5.2f}"
         ),
-        "{} | {step}/ {}ms/batch {ms}",
+        "| epoch {epoch} | {step}/ {}ms/batch {ms}",
+        epochs=(0, 1),
         steps=(0, 390),
         others=("-" * 80, "| end of epoch   1 | time: 62.30s | valid loss  5.0"),
     ),
@@ -228,7 +229,7 @@ SAMPLES = {
             f"\x1b[32m[{at.when:%m/%d %H:%M:%S} d2.utils.events]: \x1b[0m eta: 0:13:46  iter: "
             f"{at.step}  total_loss: {at.loss:.4f}  time: {at.took:.4f}  data_time: 0.0041"
         ),
-        "{}m{time} {}iter: {step} {}time: {seconds}",
+        "{}m{time} {}iter: {step} {}time: {seconds} data_time: {data}",
     ),
     "nameless epochs": Sample(
         lambda at: (
@@ -288,7 +289,32 @@ def test_the_lines_of_many_trainers_get_a_pattern_that_reads_them(name: str) -> 
         assert found.span.begin.rstrip("Z").endswith("-11-21T02:28:01")
 
 
+def test_a_rate_of_samples_is_read_where_the_batch_size_is_known() -> None:
+    lines = [f"step {n} loss {n % 7}.5 {64 / STEP_S + n % 3:.1f} images/s" for n in range(100)]
+    text = "world size: 1, batch_size=64\n" + "\n".join(lines)
+    found = found_in(text.encode())
+    assert found.read_as == PREFIX + "step {step} loss {} {rate}"
+    assert found.step_ms == pytest.approx(1000 * STEP_S, rel=0.01)
+    assert "the batch size and the number of ranks" in reason_for("\n".join(lines))
+    tokens = text.replace("images", "tokens")
+    assert "rates tell times only if they are of samples" in reason_for(tokens)
+
+
+def test_an_epochs_duration_is_not_read_as_that_of_its_last_step() -> None:
+    text = "".join(f"epoch {n} step {400 * n} took {200 + n % 3}.0 s loss 2\n" for n in range(40))
+    found = found_in(text.encode())
+    assert found.read_as == PREFIX + "epoch {epoch} {}took {seconds}"
+    assert found.epoch_s == pytest.approx(201, rel=0.01)
+    assert found.step_ms is None
+
+
 # What is left out
+
+
+@pytest.mark.parametrize("wait", ["data 12", "data_time 0.9s", "data time 12.5 ms", "metadata 0.1"])
+def test_other_figures_of_data_are_no_waits_of_a_step(wait: str) -> None:
+    sample = Sample(lambda at: f"step {at.step} step_time {at.took:.3f}s {wait} loss 2", "")
+    assert found_in(printed(sample)).read_as == PREFIX + "step {step} step_time {seconds}s"
 
 
 def test_a_duration_of_all_steps_between_lines_is_left_to_the_timestamps() -> None:

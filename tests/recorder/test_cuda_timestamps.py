@@ -5,6 +5,8 @@ The device is simulated, see ``training.pretended_cuda``: this has not been run 
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from training.pretended_cuda import NEVER, HostClock, PretendedCuda
 
@@ -33,7 +35,12 @@ class Training:
         self.steps = 0
 
     def iteration(
-        self, fetch_ms: float = 0, compute_ms: float = 2, reduce_ms: float = 1, reductions: int = 1
+        self,
+        fetch_ms: float = 0,
+        compute_ms: float = 2,
+        reduce_ms: float = 1,
+        reductions: int = 1,
+        gather_ms: float = 0,
     ) -> None:
         """Let the host wait for the batch, and hand the rest to the device."""
         iteration = Iteration(0, self.host(), 7)
@@ -42,11 +49,13 @@ class Training:
         iteration.data, iteration.samples = self.host(), 16
         iteration.device_data = self.clock.timestamp()
         for _ in range(reductions):
+            waits = (self.gather(gather_ms),) if gather_ms else ()
             self.cuda.work(int(compute_ms * MS))
             ready, device_ready = self.host(), self.clock.timestamp()
             self.cuda.work(int(reduce_ms * MS))
+            reduced = self.clock.timestamp()
             iteration.reduced(
-                Reduction(ready, ready, self.host(), device_ready, self.clock.timestamp())
+                Reduction(ready, ready, self.host(), device_ready, reduced, device_waits=waits)
             )
         end = self.host()
         ended = self.late.finished(iteration, end, None)
@@ -54,6 +63,12 @@ class Training:
         numbered = [row._replace(step=self.steps + at) for at, row in enumerate(rows)]
         self.steps += len(rows)
         self.late.add(ended, numbered)
+
+    def gather(self, milliseconds: float) -> tuple[Any, Any]:
+        """Let the device wait for other ranks; return the timestamps around it."""
+        before = self.clock.timestamp()
+        self.cuda.work(int(milliseconds * MS))
+        return before, self.clock.timestamp()
 
     def stages_ms(self) -> list[list[float | None]]:
         """Return what input, compute and the reduction took in every row."""
@@ -240,6 +255,14 @@ def test_several_reductions_in_an_iteration_are_steps_in_the_devices_time() -> N
     training.late.settle()
     assert [(row.step, row.samples) for row in training.rows] == [(0, 16), (1, 0)]
     assert training.stages_ms() == [[0.0, 2.0, 1.0]] * 2
+
+
+def test_a_device_that_waits_for_other_ranks_does_not_compute() -> None:
+    training = Training()
+    training.iteration(compute_ms=4, reduce_ms=1, gather_ms=20)
+    training.host.ns += SECOND
+    training.late.settle()
+    assert training.stages_ms() == [[0.0, 4.0, 21.0]]
 
 
 def test_one_process_has_reduced_what_is_ready() -> None:

@@ -31,6 +31,7 @@ FRAMEWORKS = {
     "mxnet": {"mxnet"},
     "pytorch": {"torch"},
     "tf_keras": {"tensorflow", "numpy"},
+    "transformers": {"transformers"},
 }
 
 PROGRAM = """

@@ -51,6 +51,26 @@ def test_every_table_row_has_as_many_cells_as_its_head(
         assert len(widths) == 1
 
 
+def test_commands_are_code_that_copies_as_it_is(
+    case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    analysis = case("a slow rank")
+    advice = (
+        "Shard first: `dataset = dataset.shard(hvd.size(), *rank_<x>)`. Not ` twice.",
+        "`a` | @b",
+    )
+    verdict = replace(analysis.bottleneck, advice=advice)
+    text = rendered("md", replace(analysis, bottleneck=verdict), options)
+    # An unpaired backtick is none.
+    assert (
+        "- Shard first: \\`dataset = dataset.shard(hvd.size(), \\*rank\\_&lt;x&gt;)\\`. Not" in text
+    )
+    assert "- `a` \\| @<!-- -->b" in text
+    verdict = replace(analysis.bottleneck, advice=(advice[0].removesuffix(" Not ` twice."),))
+    text = rendered("md", replace(analysis, bottleneck=verdict), options)
+    assert "- Shard first: `dataset = dataset.shard(hvd.size(), *rank_<x>)`.\n" in text
+
+
 def test_unmeasured_stages_are_marked(page: Callable[[str], str]) -> None:
     text = page("host stamps only")
     assert text.count("| not measured |") == 5 + 4

@@ -7,7 +7,7 @@ from pathlib import Path
 from support.needing import need
 
 ROOT = Path(__file__).parents[2]
-#: Keras 3 on TensorFlow, torch and JAX, and Lightning.
+#: Keras 3 on TensorFlow, torch and JAX, Lightning, transformers and Accelerate.
 KERAS3 = ROOT / ".venv-keras3"
 #: MXNet and Horovod, on Python 3.8.
 MXNET = ROOT / ".venv-mxnet"

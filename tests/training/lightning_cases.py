@@ -86,7 +86,7 @@ class Case:
         )
 
     def fit(self, *callbacks: Any, net: Any = None, data: Any = None, **options: Any) -> Any:
-        net = net or Net()
+        net = Net() if net is None else net
         trainer = self.trainer(*callbacks, **options)
         trainer.fit(net, data or self.loader())
         return seen(net, trainer)
@@ -192,6 +192,12 @@ def slow_input(case: Case) -> Any:
 @alone
 def slow_compute(case: Case) -> Any:
     return case.fit(case.logger(), net=Net(seconds=SLOW_SECONDS), data=case.loader(MANY_STEPS // 2))
+
+
+@alone
+@ranked
+def compiled(case: Case) -> Any:
+    return case.fit(case.logger(), net=torch.compile(Net(), backend="aot_eager"))
 
 
 @alone

@@ -52,13 +52,14 @@ def imported(environment: Path, module: str, framework: str, **settings: str) ->
     return found
 
 
-def test_keras_3_and_lightning() -> None:
+def test_keras_3_lightning_and_transformers() -> None:
     needs(KERAS3, "make keras3-env")
     # The recorder of a backend is imported with the first recording: by then its framework is there.
     recorders = ("batches", "facts", "on_jax", "on_tensorflow", "on_torch", "recording", "stages")
     names = ",".join(f"stallscope.collector.recorder.keras3.{name}" for name in recorders)
-    frameworks = "keras,torch,jax,tensorflow,numpy,lightning.pytorch"
-    found = imported(KERAS3, f"stallscope.keras,{names},stallscope.lightning", frameworks)
+    doors = "stallscope.lightning,stallscope.transformers"
+    frameworks = "keras,torch,jax,tensorflow,numpy,lightning.pytorch,transformers.trainer"
+    found = imported(KERAS3, f"stallscope.keras,{names},{doors}", frameworks)
     assert ".keras3." in found["recorder"]
 
 

@@ -38,7 +38,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return launched(tmp_path_factory, "--ddp")
 
 
-@pytest.mark.parametrize("case", ["plain", "by_hand", "validation_and_checkpoints"])
+@pytest.mark.parametrize("case", ["plain", "compiled", "by_hand", "validation_and_checkpoints"])
 def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
     fit = alone.fit(case)
     check_steps(fit, 0, 24)
@@ -144,10 +144,10 @@ def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded)
     assert run.steps.num_rows == 0
 
 
-@pytest.mark.parametrize("case", ["plain", "slow_backward", "slow_input_on_one_rank"])
+@pytest.mark.parametrize("case", ["plain", "compiled", "slow_backward", "slow_input_on_one_rank"])
 def test_ranks_see_every_reduction(ranks: Recorded, case: str) -> None:
     for fit in ranks.fits(case):
-        check_steps(fit, 0, 24 if case == "plain" else 40)
+        check_steps(fit, 0, 40 if case.startswith("slow") else 24)
         assert fit.facts["stamps"] == ALL
         assert fit.facts["gradients_reduced"] is True
         assert fit.facts["size"] == 2

@@ -22,12 +22,15 @@ PAGES = ROOT / "docs" / "recorders"
 PATIENCE_SECONDS = 240.0
 #: By page: the environment, and the ranks that the page starts.
 SCRIPTS = {
+    "accelerate": (KERAS3, 2),
+    "fsdp": (KERAS3, 2),
     "keras": (ENVIRONMENT, 2),
     "keras3": (KERAS3, 1),
     "lightning": (KERAS3, 2),
     "loops": (ENVIRONMENT, 2),
     "mxnet": (MXNET, 2),
     "pytorch": (ENVIRONMENT, 2),
+    "transformers": (KERAS3, 2),
 }
 HOW = {
     ENVIRONMENT: "make training-env",

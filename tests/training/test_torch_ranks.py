@@ -61,6 +61,7 @@ def is_horovod(ranks: Recorded) -> bool:
         ("validation_in_a_turn", 12),
         ("copies", 12),
         ("compiled", 24),
+        ("compiled_and_slow", 100),
         ("slow_compute", 100),
         ("slow_input", 100),
     ],
@@ -148,8 +149,9 @@ def test_a_validation_inside_a_turn_ends_the_step_before_it(ranks: Recorded) -> 
         assert checkpoint["end"] <= fit.steps["begin"][6]
 
 
-def test_slow_compute_is_found_on_its_rank(ranks: Recorded) -> None:
-    run = ranks.run("slow_compute")
+@pytest.mark.parametrize("case", ["slow_compute", "compiled_and_slow"])
+def test_slow_compute_is_found_on_its_rank(ranks: Recorded, case: str) -> None:
+    run = ranks.run(case)
     assert fits_of(run)[1].median_ms("data", "ready") > 40
     verdict = analyse(run).bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", (1,))
@@ -160,6 +162,16 @@ def test_slow_input_is_found_on_its_rank(ranks: Recorded) -> None:
     assert fits_of(run)[1].median_ms("begin", "data") > 40
     verdict = analyse(run).bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "input", (1,))
+
+
+def test_waiting_for_a_broadcast_is_no_compute(ranks: Recorded) -> None:
+    slow, patient = ranks.fits("slow_before_a_broadcast")
+    check_steps(slow, 0, 12)
+    check_steps(patient, 0, 12)
+    assert slow.median_ms("begin", "data") > 40
+    assert patient.median_ms("data", "ready") < 20
+    assert patient.median_ms("ready", "reduced") > 20
+    ranks.clean("slow_before_a_broadcast")
 
 
 def test_what_is_done_to_reduced_gradients_is_behind_the_reduction(ranks: Recorded) -> None:

@@ -57,6 +57,35 @@ def test_of_reductions_with_one_cause_the_last_counts() -> None:
     assert (row.ready, row.reduced) == (1050, 1090)
 
 
+def test_time_in_collectives_comes_after_the_last_gradient() -> None:
+    turn = turn_at(1000)
+    turn.reduced(Reduction(1, 1050, 1080, waited=30))
+    [row] = rows_of(StepAssembler(True, False), turn)
+    assert (row.data, row.ready, row.reduced) == (1010, 1020, 1080)
+
+
+def test_time_in_collectives_of_earlier_turns_counts_in_the_step_that_they_make() -> None:
+    last = turn_at(1100)
+    last.reduced(Reduction(1, 1150, 1180, waited=90))
+    [row] = rows_of(StepAssembler(True, False), turn_at(1000), last)
+    # 60 of the 90 passed in the first turn.
+    assert (row.data, row.ready, row.reduced, row.micro) == (1020, 1060, 1180, 2)
+
+
+def test_compute_is_never_negative() -> None:
+    turn = turn_at(1000)
+    turn.reduced(Reduction(1, 1050, 1080, waited=70))
+    [row] = rows_of(StepAssembler(True, False), turn)
+    assert row.ready == row.data == 1010
+
+
+def test_a_turn_may_fetch_several_batches() -> None:
+    turn = turn_at(1000, (50, 80), (90, 95))
+    turn.micro = 3
+    rows = rows_of(StepAssembler(True, False), turn_at(900), turn)
+    assert [row.micro for row in rows] == [4, 1]
+
+
 @pytest.mark.parametrize("ready", [5, 120, None])
 def test_gradients_of_another_turn_say_nothing(ready: int | None) -> None:
     [row] = rows_of(StepAssembler(True, False), turn_at(1000, (ready, 90)))

@@ -177,6 +177,7 @@ class Training:
         ]
         left += ["synchronize"] * ("synchronize" in vars(self.optimizer))
         left += ["forward hook"] * bool(self.model._forward_pre_hooks)
+        left += ["module's forward hook"] * bool(self.net._forward_pre_hooks)
         left += ["update hook"] * bool(self.optimizer._optimizer_step_post_hooks)
         return left
 
@@ -290,6 +291,17 @@ def slow_input(case: Case) -> Any:
         for _ in range(2):
             for batch in log.watch(DataLoader(data, BATCH)):
                 training.step(batch)
+    return training.seen()
+
+
+@ranked
+def slow_before_a_broadcast(case: Case) -> Any:
+    """Rank 0's input is slow, and DDP broadcasts rank 0's means before every forward pass."""
+    training = Training(Net(nn.BatchNorm1d(HIDDEN)))
+    data = SlowData(case.data(STEPS * BATCH), FAULT_SECONDS * (1 - case.rank))
+    with training.logger(case) as log:
+        for batch in log.watch(DataLoader(data, BATCH)):
+            training.step(batch)
     return training.seen()
 
 
@@ -574,6 +586,25 @@ def compiled(case: Case) -> Any:
             for batch in log.watch(case.loader()):
                 training.step(batch)
     training.model = training.model._orig_mod
+    return training.seen()
+
+
+@ranked
+def compiled_and_slow(case: Case) -> Any:
+    """Forward and backward pass are compiled, before recording begins; rank 1 computes longer."""
+
+    @torch.compiler.disable
+    def slow(inputs: Any) -> Any:
+        time.sleep(FAULT_SECONDS * case.rank)
+        return torch.relu(inputs)
+
+    training = Training(Net(slow))
+    model, training.model = training.model, torch.compile(training.model, backend="aot_eager")
+    training.step(next(iter(case.loader())))
+    with training.logger(case) as log:
+        for batch in log.watch(case.loader(2 * MANY_STEPS)):
+            training.step(batch)
+    training.model = model
     return training.seen()
 
 

@@ -13,6 +13,7 @@ from support.waiting import PATIENCE_SECONDS, wait_until
 
 from stallscope.errors import UsageError
 from stallscope.watch import delivery as delivering
+from stallscope.watch.chat import form_for
 from stallscope.watch.delivery import Delivery
 from stallscope.watch.events import EventKind, WatchEvent
 from stallscope.watch.receivers import NotDeliveredError, Receiver, Webhook, receiver_of
@@ -54,6 +55,44 @@ def test_each_event_is_one_json_object(notes: list[str]) -> None:
     assert content["run"] == {"id": "a", "name": "a"}
     assert content["time"] == "2026-11-25T09:00:00.000Z"
     assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("host", "form"),
+    [
+        ("hooks.slack.com", "slack"),
+        ("HOOKS.slack.com", "slack"),
+        ("hooks.slack.com.evil.example", "json"),
+        ("evilhooks.slack.com", "json"),
+        ("contoso.webhook.office.com", "teams"),
+        ("prod-12.westeurope.logic.azure.com", "teams"),
+        ("example.com", "json"),
+    ],
+)
+def test_chat_programs_are_known_by_their_hosts(host: str, form: str) -> None:
+    assert form_for(host) == form
+
+
+def test_slack_gets_a_message_without_markup(notes: list[str]) -> None:
+    with receiver(503) as got:
+        deliver(receiver_of(got.url, "slack"), notes, "rank <1> & <!channel> *hangs*")
+    (content,) = got.accepted
+    text = "rank &lt;1&gt; &amp; &lt;!channel&gt; *hangs* (logs)"
+    assert content == {"text": text, "mrkdwn": False}
+
+
+def test_teams_get_a_card_without_markup(notes: list[str]) -> None:
+    with receiver() as got:
+        deliver(receiver_of(got.url, "teams"), notes, "[rank 1](http://evil) *hangs*")
+    (attachment,) = got.accepted[0]["attachments"]
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    (block,) = attachment["content"]["body"]
+    assert block["text"] == r"\[rank 1\]\(http://evil\) \*hangs\* \(logs\)"
+
+
+def test_commands_get_json_only() -> None:
+    with pytest.raises(UsageError, match="--notify-as: commands get JSON"):
+        receiver_of(sys.executable, "slack")
 
 
 def test_after_failures_they_are_delivered_in_order_and_once(notes: list[str]) -> None:

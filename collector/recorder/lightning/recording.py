@@ -22,7 +22,9 @@ class TrainerRecording(Recording):
 
     def __init__(self, trainer: Any, module: Any, options: Options) -> None:
         # Without a strategy that wraps it, the model is the module itself.
-        model = getattr(trainer, "model", None) or module
+        model = getattr(trainer, "model", None)
+        # Compiled models have no truth value.
+        model = module if model is None else model
         optimizers = list(getattr(trainer, "optimizers", ()))
         super().__init__(optimizers[0] if optimizers else None, model, options)
         self._trainer = trainer

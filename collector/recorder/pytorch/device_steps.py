@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
+from itertools import chain
 from typing import Callable, Deque, List, NamedTuple, Optional, Tuple
 
 from ..format import StepRow
@@ -168,10 +169,22 @@ class DeviceSteps:
         for one in finished.reductions:
             ready = _not_before(at, time_of(one.device_ready))
             reduced = _not_before(ready, time_of(one.device_reduced))
-            iteration.reductions.append(Reduction(one.cause, ready, reduced))
+            waited = self._waited(one)
+            known = None if waited is None else ready
+            iteration.reductions.append(Reduction(one.cause, known, reduced, waited=waited or 0))
             at = reduced or ready or at
         ready = _not_before(at, time_of(finished.device_ready))
         return iteration, max(end, at or iteration.begin), ready
+
+    def _waited(self, reduction: Reduction) -> Optional[int]:
+        """Return the device's time in collectives before a reduction; None where it is unknown."""
+        found = 0
+        for began, ended in reduction.device_waits:
+            start, end = self._device.time_of(began), self._device.time_of(ended)
+            if start is None or end is None:
+                return None
+            found += max(0, end - start)
+        return found
 
 
 def _timestamps_of(finished: _FinishedIteration) -> List[CudaTimestamp]:
@@ -183,13 +196,13 @@ def _timestamps_of(finished: _FinishedIteration) -> List[CudaTimestamp]:
         finished.device_ready,
     ]
     for one in finished.reductions:
-        found += [one.device_ready, one.device_reduced]
+        found += [one.device_ready, one.device_reduced, *chain.from_iterable(one.device_waits)]
     return [timestamp for timestamp in found if timestamp is not None]
 
 
 def _copy_of(finished: _FinishedIteration, begin: int) -> Iteration:
     iteration = Iteration(finished.iteration.epoch, begin, finished.iteration.clock)
-    iteration.samples = finished.samples
+    iteration.samples, iteration.micro = finished.samples, finished.iteration.micro
     return iteration
 
 

@@ -16,6 +16,7 @@ from ..facts import (
 )
 from ..identity import torch_distributed
 from ..learning_rate import optimizer_facts
+from .fsdp import sharding, shards_dtype
 from .reductions import Reductions, without_compiler
 
 
@@ -34,7 +35,8 @@ def why_no_timestamps(
     if not stages:
         return "switched off with stages=False"
     if not parameters:
-        return "neither an optimizer nor a model was given"
+        # DeepSpeed's optimizer may show no parameters.
+        return reductions.reason or "neither an optimizer nor a model was given"
     kinds = device_types(parameters)
     for kind in kinds:
         if kind != "cpu" and kinds != ["cuda"]:
@@ -57,10 +59,15 @@ def model_facts(
     inner = without_compiler(model)
     inner = getattr(inner, "module", inner)
     training = [parameter for parameter in parameters if parameter.requires_grad]
+    sharded = any(map(_is_sharded, training))
     rate = learning_rate(optimizer)
     return {
         "framework": "pytorch",
-        "versions": {"torch": str(torch.__version__), "horovod": module_version("horovod")},
+        "versions": {
+            "torch": str(torch.__version__),
+            "horovod": module_version("horovod"),
+            "accelerate": module_version("accelerate"),
+        },
         "model": None if inner is None else type(inner).__name__,
         "parameters": known(lambda: sum(parameter.numel() for parameter in parameters)),
         **optimizer_facts(optimizer, "lr", rate, size),
@@ -68,8 +75,10 @@ def model_facts(
         "compression": known(lambda: _compression(optimizer, model)),
         "bucket_bytes": known(lambda: int(without_compiler(model).bucket_bytes_cap)),
         "gradient_tensors": len(training),
-        "gradient_bytes": known(lambda: sum(map(_bytes, training))),
-        "gradient_sizes": known(lambda: size_counts(map(_bytes, training))),
+        "sharding": known(lambda: sharding(without_compiler(model))),
+        # Sharded parameters have no allreduce of such sizes.
+        "gradient_bytes": None if sharded else known(lambda: sum(map(_bytes, training))),
+        "gradient_sizes": None if sharded else known(lambda: size_counts(map(_bytes, training))),
         "threads": {
             "inter_op": torch.get_num_interop_threads(),
             "intra_op": torch.get_num_threads(),
@@ -87,7 +96,7 @@ def learning_rate(optimizer: Any) -> Optional[float]:
 def weights(optimizer: Any, parameters: List[torch.Tensor]) -> Optional[Dict[str, Any]]:
     """Return some numbers of the first trained matrix, which are equal on ranks that train one model.
 
-    None where they may differ: with a process set of some ranks only.
+    None where they may differ: with a process set of some ranks only, and with sharded parameters.
     """
 
     def read() -> Optional[Dict[str, Any]]:
@@ -96,6 +105,9 @@ def weights(optimizer: Any, parameters: List[torch.Tensor]) -> Optional[Dict[str
         for number, parameter in enumerate(parameters):
             # Vectors mostly start as zeros or ones, equal on all ranks anyway.
             if parameter.requires_grad and parameter.dim() > 1:
+                if _is_sharded(parameter):
+                    # Reading all of it would be a collective.
+                    return None
                 some = parameter.detach().reshape(-1)[:_SOME_WEIGHTS]
                 return {"of": "parameter %d" % number, "values": some.tolist()}
         return None
@@ -113,7 +125,7 @@ def sparse_gradients(
 
     def read() -> Optional[Dict[str, Any]]:
         horovods = _is_horovod_optimizer(optimizer)
-        if all(parameter.grad is None for parameter in parameters):
+        if all(parameter.grad is None or _is_sharded(parameter) for parameter in parameters):
             return None
         if horovods and getattr(optimizer, "sparse_as_dense", False):
             return largest_gathered([])
@@ -174,6 +186,9 @@ def _compression(optimizer: Any, model: Any) -> Optional[str]:
     if _is_horovod_optimizer(optimizer):
         return compression_name(optimizer._compression)
     model = without_compiler(model)
+    dtype = shards_dtype(model)
+    if dtype is not None:
+        return dtype
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
         return None
     hooks = model._comm_hooks
@@ -185,6 +200,11 @@ def _names(optimizer: Any, model: Any) -> Dict[int, str]:
     if _is_horovod_optimizer(optimizer):
         return {id(one): str(name) for one, name in optimizer._parameter_names.items()}
     return {} if model is None else {id(one): name for name, one in model.named_parameters()}
+
+
+def _is_sharded(parameter: torch.Tensor) -> bool:
+    """Return whether it is a DTensor, of which each rank has a part."""
+    return hasattr(parameter, "placements")
 
 
 def _bytes(parameter: torch.Tensor) -> int:

@@ -19,10 +19,10 @@ _PATIENCE_SECONDS = 2.0
 
 
 #: An iteration's epoch, its start, the arrival of its batch, the batch's shape, its reductions, its end,
-#: the time of its last gradient, and the nanoseconds that recording it took. A bare tuple: a named one
-#: takes training ten times as long to make.
+#: the time of its last gradient, the nanoseconds that recording it took, and its number of batches. A
+#: bare tuple: a named one takes training ten times as long to make.
 FinishedIteration = Tuple[
-    int, int, Optional[int], Optional[Sequence[int]], List[Reduction], int, Optional[int], int
+    int, int, Optional[int], Optional[Sequence[int]], List[Reduction], int, Optional[int], int, int
 ]
 
 
@@ -54,10 +54,13 @@ class FinishedIterations:
         try:
             clock, count = read_clocks()[1], 0
             while self.waiting:
-                epoch, begin, data, shape, reductions, end, ready, own_ns = self.waiting.popleft()
+                epoch, begin, data, shape, reductions, end, ready, own_ns, micro = (
+                    self.waiting.popleft()
+                )
                 iteration = Iteration(epoch, begin, clock)
+                iteration.micro = micro
                 iteration.data, iteration.reductions = data, reductions
-                iteration.samples = self._samples or samples_of(shape)
+                iteration.samples = self._samples * micro if self._samples else samples_of(shape)
                 self._emit(self._assembler.rows(iteration, end, ready), own_ns)
                 count += 1
                 yield_to_training(count)

@@ -33,7 +33,9 @@ from .facts import (
 from .finished_iterations import MOST_WAITING, FinishedIterations
 from .gradients import GradientClock
 from .late_facts import LateFacts
-from .reductions import reductions_of
+from .reductions import without_accelerate
+from .waits import Waits
+from .which_reductions import reductions_of
 
 logger = logging.getLogger("stallscope")
 
@@ -71,6 +73,7 @@ class Recording(BaseRecording):
         "_timestamps",
         "_undo",
         "_waiting",
+        "_waits",
     )
 
     def __init__(
@@ -79,7 +82,7 @@ class Recording(BaseRecording):
         super().__init__(options)
         #: The number of the first step; None: as the optimizer counts.
         self._first_step = first_step
-        self._optimizer = optimizer
+        self._optimizer = without_accelerate(optimizer)
         self._model = model
         #: Samples per batch, if the user gave the number.
         self._samples = options.batch_size
@@ -191,10 +194,12 @@ class Recording(BaseRecording):
         if self._device is not None:
             own = StepAssembler(reductions.counts, self._single)
             self._device_steps = DeviceSteps(self._device, own, session.late_step)
-        self._times_gradients = not no_timestamps
+        self._waits = Waits(lambda: self._iteration is not None, self._gradients.timestamp)
+        self._times_gradients = not no_timestamps and reductions.needs_gradients
         self._undo.append(self._gradients.remove)
         self._undo.append(reductions.remove)
-        reductions.install(self._gradients if self._times_gradients else None, self._reduced)
+        gradients = None if no_timestamps else self._gradients
+        reductions.install(gradients, self._reduced, self._waits)
 
     def _undo_all(self) -> None:
         while self._undo:
@@ -253,7 +258,8 @@ class Recording(BaseRecording):
         if iteration is None:
             return Position()
         reduced = iteration.reductions[-1].reduced if iteration.reductions else None
-        ready = self._gradients.last if self._gradients.is_complete else None
+        # In a collective before the last gradient it waits for the others all the same.
+        ready = self._gradients.last if self._gradients.is_complete else self._waits.since
         return Position(iteration.begin, iteration.data, ready, reduced)
 
     def _record_device_clock(self) -> None:
@@ -323,7 +329,11 @@ class Recording(BaseRecording):
             if shape is None:
                 # The usual kinds of batch. Training has just filled the caches, so calls are slow.
                 kind = type(batch)
-                first = batch[0] if (kind is list or kind is tuple) and batch else batch
+                first = batch
+                if (kind is list or kind is tuple) and batch:
+                    first = batch[0]
+                elif kind is dict and batch:
+                    first = next(iter(batch.values()))
                 shape = (type(first) is Tensor and first.shape) or shape_in(batch)
             iteration.shape = shape
             self._own_ns += monotonic_ns() - data
@@ -371,6 +381,7 @@ class Recording(BaseRecording):
                     end,
                     ready,
                     own_ns,
+                    1,
                 )
             )
             if ready is None or gradients.on_gradient is None:
@@ -399,6 +410,7 @@ class Recording(BaseRecording):
                 end,
                 ready,
                 own_ns,
+                iteration.micro,
             )
         )
 
@@ -408,7 +420,8 @@ class Recording(BaseRecording):
         """End an iteration whose times come from a device."""
         assert self._session is not None
         iteration.clock = read_clocks()[1]
-        iteration.samples = self._samples or samples_of(iteration.shape)
+        given = self._samples
+        iteration.samples = given * iteration.micro if given else samples_of(iteration.shape)
         finished = device_steps.finished(iteration, end, self._gradients.device_last)
         rows = self._assembler.rows(iteration, end, self._gradients.last)
         device_steps.add(finished, self._numbered(rows))

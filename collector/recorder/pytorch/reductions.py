@@ -1,22 +1,26 @@
-"""Find out who reduces gradients in a training, and time the reductions.
+"""Time the reductions of gradients, by who reduces them.
 
 Horovod's optimizer waits for its allreduces in ``synchronize``, which ``step`` calls, or the user calls
 before clipping gradients. It is patched on the instance. DistributedDataParallel waits in a callback at
 the end of backward; a second callback, queued from inside a queued one, runs after that. The optimizer's
 step would be too late for both: it comes after clipping and unscaling.
+
+Before forward, DistributedDataParallel broadcasts rank 0's buffers, such as the means of batch
+normalization: the other ranks wait there until rank 0 begins its forward pass.
 """
 
 from __future__ import annotations
 
 import functools
 from time import monotonic_ns
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
 from ..loop_steps import Reduction
 from ..patching import patch
 from .gradients import GradientClock, after_backward
+from .waits import Waits
 
 Report = Callable[[Reduction], None]
 
@@ -26,20 +30,28 @@ class Reductions:
 
     #: Whether reductions are seen at all.
     counts = False
+    #: Whether hooks on the gradients time them.
+    needs_gradients = True
 
     def __init__(self, reason: Optional[str] = None) -> None:
         #: Why reductions cannot be timed; None where they can, or where there are none.
         self.reason = reason
-        self._restore: Optional[Callable[[], None]] = None
+        # What restores optimizer and model.
+        self._undo: List[Callable[[], None]] = []
 
-    def install(self, gradients: Optional[GradientClock], report: Report) -> None:
+    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
         """Start to watch; times are taken only with ``gradients``."""
+
+    def before_forward(self) -> None:
+        """Note that a forward pass of the model begins."""
+
+    def before_module(self) -> None:
+        """Note that the forward pass of a wrapped module begins."""
 
     def remove(self) -> None:
         """Restore optimizer and model."""
-        if self._restore is not None:
-            self._restore()
-        self._restore = None
+        while self._undo:
+            self._undo.pop()()
 
 
 class HorovodReductions(Reductions):
@@ -51,7 +63,7 @@ class HorovodReductions(Reductions):
         super().__init__()
         self._optimizer = optimizer
 
-    def install(self, gradients: Optional[GradientClock], report: Report) -> None:
+    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
         original = self._optimizer.synchronize
 
         @functools.wraps(original)
@@ -69,7 +81,7 @@ class HorovodReductions(Reductions):
 
         if gradients is not None:
             gradients.watch_backwards()
-        self._restore = patch(self._optimizer, "synchronize", synchronize)
+        self._undo.append(patch(self._optimizer, "synchronize", synchronize))
 
 
 class DdpReductions(Reductions):
@@ -82,15 +94,21 @@ class DdpReductions(Reductions):
         self._model = model
         self._gradients: Optional[GradientClock] = None
         self._report: Report = _ignored
+        self._waits: Optional[Waits] = None
         # Forward passes whose backward pass will reduce: they identify reductions.
         self._forwards = 0
+        # When the buffers' broadcast began, and the device's timestamp of that; None without one.
+        self._broadcast: Optional[Tuple[int, Any]] = None
 
-    def install(self, gradients: Optional[GradientClock], report: Report) -> None:
-        self._gradients, self._report = gradients, report
+    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
+        self._gradients, self._report, self._waits = gradients, report, waits
         if gradients is not None and self._model.find_unused_parameters:
             # Every pass may have another last gradient.
             gradients.watches_all = True
-        self._restore = self._model.register_forward_pre_hook(_ForwardHook(self)).remove
+        if gradients is not None and _has_buffers(self._model):
+            hook = BroadcastHook(self)
+            self._undo.append(self._model.module.register_forward_pre_hook(hook).remove)
+        self._undo.append(self._model.register_forward_pre_hook(ForwardHook(self)).remove)
 
     def remove(self) -> None:
         super().remove()
@@ -102,12 +120,20 @@ class DdpReductions(Reductions):
         if not torch.is_grad_enabled():
             return
         reduces = self._model.require_backward_grad_sync
+        if self._gradients is not None and self._model.will_sync_module_buffers():
+            self._broadcast = monotonic_ns(), self._gradients.timestamp()
         if reduces:
             self._forwards += 1
         if self._gradients is not None:
             self._gradients.on_gradient = self._first_gradient if reduces else None
         elif reduces:
             self._report(Reduction(None, None, None))
+
+    def before_module(self) -> None:
+        """Note that the wrapped module's forward pass begins, after the broadcast of its buffers."""
+        broadcast, self._broadcast = self._broadcast, None
+        if broadcast is not None and self._waits is not None:
+            self._waits.add(*broadcast)
 
     def _first_gradient(self) -> None:
         """Handle the first gradient of a backward pass: have its end reported."""
@@ -122,11 +148,13 @@ class DdpReductions(Reductions):
         after_backward(self._record_reduction)
 
     def _record_reduction(self) -> None:
-        gradients = self._gradients
+        gradients, waits, cause = self._gradients, self._waits, self._forwards
         assert gradients is not None
+        assert waits is not None
         reduced, device_reduced = monotonic_ns(), gradients.timestamp()
         ready, device_ready = gradients.last, gradients.device_last
-        self._report(Reduction(self._forwards, ready, reduced, device_ready, device_reduced))
+        waited = waits.before(cause)
+        self._report(Reduction(cause, ready, reduced, device_ready, device_reduced, *waited))
         # A reentrant checkpoint runs another backward pass: the last pass's end counts.
         gradients.on_gradient = self._first_gradient
 
@@ -140,7 +168,7 @@ class Updates(Reductions):
         super().__init__(reason)
         self._optimizer = optimizer
 
-    def install(self, gradients: Optional[GradientClock], report: Report) -> None:
+    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
         def updated(*_: Any) -> None:
             if gradients is None:
                 report(Reduction(None, None, None))
@@ -149,24 +177,7 @@ class Updates(Reductions):
 
         if gradients is not None:
             gradients.watch_backwards()
-        self._restore = self._optimizer.register_step_post_hook(updated).remove
-
-
-def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
-    """Return the reductions of this training."""
-    model = without_compiler(model)
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        return DdpReductions(model)
-    reason = None
-    if hasattr(optimizer, "_starting_models"):
-        reason = "Adasum reduces in the middle of the optimizer's step"
-    elif hasattr(optimizer, "skip_synchronize"):
-        return HorovodReductions(optimizer)
-    elif size > 1:
-        reason = "the optimizer is not Horovod's and the model not DistributedDataParallel"
-    # Before torch 2.0 updates cannot be seen either.
-    updates = hasattr(optimizer, "register_step_post_hook")
-    return Updates(optimizer, reason) if updates else Reductions(reason)
+        self._undo.append(self._optimizer.register_step_post_hook(updated).remove)
 
 
 def without_compiler(model: Any) -> Any:
@@ -174,10 +185,16 @@ def without_compiler(model: Any) -> Any:
     return getattr(model, "_orig_mod", model)
 
 
-class _ForwardHook:
+def without_accelerate(optimizer: Any) -> Any:
+    """Return the optimizer inside Accelerate's wrapper, whose updates are the real ones."""
+    wrapped = type(optimizer).__module__.startswith("accelerate.")
+    return getattr(optimizer, "optimizer", optimizer) if wrapped else optimizer
+
+
+class ForwardHook:
     """A hook of the model that copies and pickles as a hook that does nothing."""
 
-    def __init__(self, reductions: Optional[DdpReductions] = None) -> None:
+    def __init__(self, reductions: Optional[Reductions] = None) -> None:
         self._reductions = reductions
 
     def __call__(self, *_: Any) -> None:
@@ -185,7 +202,25 @@ class _ForwardHook:
             self._reductions.before_forward()
 
     def __reduce__(self) -> Any:
-        return _ForwardHook, ()
+        return type(self), ()
+
+
+class BroadcastHook(ForwardHook):
+    """A hook of the module inside DistributedDataParallel. Compiled modules do not call it."""
+
+    def __call__(self, *_: Any) -> None:
+        if self._reductions is not None and not _is_compiling():
+            self._reductions.before_module()
+
+
+def _has_buffers(model: Any) -> bool:
+    """Return whether DistributedDataParallel broadcasts buffers of its module."""
+    return bool(model.broadcast_buffers and getattr(model, "modules_buffers", ()))
+
+
+def _is_compiling() -> bool:
+    compiler = getattr(torch, "compiler", None)
+    return compiler is not None and bool(compiler.is_compiling())
 
 
 def _ignored(_: Reduction) -> None:

@@ -7,18 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stallscope.arrays.stats import Mean
-from stallscope.formatting.lists import capitalised
 from stallscope.run import Run
 
 from .advice.advise import advise
-from .advice.input import for_late_input
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
 from .findings.finding import Finding
 from .findings.imbalance import rank_0_extra_work, ranks_starve_in_turn
 from .findings.loader_rates import input_too_slow_alone, loader_rate_sentence, longest_stage
 from .findings.network_use import network_sentence
-from .findings.printed_steps import printed_step_findings
 from .findings.slow_steps import step_findings
 from .gains.attribution import Attribution, attribute
 from .gains.baseline import (
@@ -30,7 +27,6 @@ from .gains.baseline import (
 )
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
-from .gains.printed_steps import gains_of_lines, without_stages, without_steps
 from .gains.verdict import ComparableRuns, decide
 from .generation_summary import (
     GenerationSummary,
@@ -41,7 +37,6 @@ from .generation_summary import (
 )
 from .ledger.change_points import ChangePoint, change_points
 from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
-from .ledger.epochs import EpochTimes, epoch_times, samples_of_all_ranks
 from .ledger.figures import (
     Coverage,
     StepTime,
@@ -58,10 +53,10 @@ from .ledger.generations import Generations
 from .ledger.goodput import goodput
 from .ledger.job_time import JobTime, generation_times, sum_of
 from .ledger.ledger import Ledger
-from .ledger.printed_steps import PRECISION, PrintedSteps, printed_steps
 from .ledger.sampled import sampling_bias_warning
 from .network.communication import Communication, communication
 from .network.network_check import NetworkUse, network_use
+from .other_logs import with_other_logs
 from .result import Analysis
 from .settings.cores import CoreUse
 from .settings.setup import Setup
@@ -87,12 +82,7 @@ def analyse(
         network_bandwidth: the network's known bus bandwidth, GB/s.
     """
     base, one_rank = (analyse(one) if isinstance(one, Run) else one for one in (baseline, single))
-    found = _Analyser(run, base, one_rank, network_bandwidth).result()
-    times = epoch_times(run)
-    if times is not None:
-        return _of_epochs(found, times)
-    printed = printed_steps(run) if found.steady is None else None
-    return found if printed is None else _of_series(found, printed, PRECISION)
+    return with_other_logs(_Analyser(run, base, one_rank, network_bandwidth).result())
 
 
 @dataclass(frozen=True)
@@ -419,41 +409,3 @@ def _why_not_measured(run: Run) -> str:
         return "no step was recorded"
     timestamps = run.fact("stamps") or {}
     return timestamps.get("reason") or "no step has all of its timestamps on every rank"
-
-
-def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
-    """Return the analysis of a run without recorded steps; findings about stages do not apply."""
-    known = replace(
-        analysis,
-        bottleneck=without_steps(times),
-        samples_per_second=samples_of_all_ranks(analysis.run, times),
-        findings=(),
-        epochs=len({(one.fit, one.epoch) for one in times.epochs}),
-        epoch_times=times,
-    )
-    printed = printed_steps(analysis.run)
-    return known if printed is None else _of_series(known, printed, times.precision)
-
-
-def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Analysis:
-    """Return the analysis with what a series of step times tells."""
-    run, setup = analysis.run, Setup.of(analysis.run)
-    verdict = without_stages(printed, str(run.fact("known_from")), precision)
-    if verdict.kind == "input":
-        reason = (run.fact("stamps") or {}).get("reason")
-        evidence = f"{verdict.evidence} {capitalised(reason)}." if reason else verdict.evidence
-        advice = (*map(str, for_late_input(setup)), *verdict.advice)
-        verdict = replace(verdict, evidence=evidence, advice=advice)
-    elif run.rows:
-        # It says what is missing in the traces.
-        verdict = analysis.bottleneck
-    return replace(
-        analysis,
-        bottleneck=verdict,
-        what_if=gains_of_lines(verdict, printed),
-        findings=by_severity((*analysis.findings, *printed_step_findings(printed, setup))),
-        epochs=max(analysis.epochs, printed.epochs),
-        printed=printed,
-        step=printed.step,
-        changes=printed.changes,
-    )

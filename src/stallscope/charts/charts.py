@@ -16,7 +16,7 @@ from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
-from stallscope.analysis.ledger.printed_steps import PrintedSteps
+from stallscope.analysis.ledger.printed_steps import PrintedSteps, RankWindows
 from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.sums import SumColumn
@@ -35,6 +35,7 @@ from .compared_bars import ComparedBars
 from .curves import EfficiencyLines, OverRuns
 from .heat_map import HeatMap
 from .over_time import OverTime, machine_chart
+from .rank_windows import rank_windows_chart
 from .rates import RateBars
 
 #: The most points along the run that a chart shows; a screen cannot show more.
@@ -343,8 +344,6 @@ def _printed_chart(printed: PrintedSteps) -> StackedArea:
         parts = [("input", own.input_ms), ("rest", np.maximum(own.ms - own.input_ms, 0.0))]
     joined = -(-len(whole) // max(len(own), 1))
     mean = "" if joined == 1 else f", each point the mean of up to {joined} of them"
-    epoch = np.zeros(0, np.int64) if own.epoch is None else own.epoch
-    marks = np.flatnonzero(own.begins_epoch).tolist()
     return StackedArea(
         "Step time over the run",
         f"{printed_lines(printed)}{mean}.",
@@ -352,9 +351,25 @@ def _printed_chart(printed: PrintedSteps) -> StackedArea:
         "step",
         own.step.astype(np.float64),
         tuple(parts),
-        tuple((float(own.step[at]), f"epoch {epoch[at]}") for at in marks[:_MOST_MARKS]),
+        _epoch_starts(own),
         tuple((float(one.step), _change(one)) for one in printed.changes),
     )
+
+
+def _epoch_starts(windows: RankWindows) -> tuple[tuple[float, str], ...]:
+    epoch = np.zeros(0, np.int64) if windows.epoch is None else windows.epoch
+    starts = np.flatnonzero(windows.begins_epoch)[:_MOST_MARKS].tolist()
+    return tuple((float(windows.step[at]), f"epoch {epoch[at]}") for at in starts)
+
+
+def printed_ranks_chart(analysis: Analysis) -> HeatMap | None:
+    """Chart the step time of each rank that printed lines over the run. None unless several did."""
+    printed = analysis.printed
+    if printed is None:
+        return None
+    epochs = _epoch_starts(printed.whole.chosen(~printed.is_warm_up))
+    changes = tuple((float(one.step), _change(one)) for one in printed.changes)
+    return rank_windows_chart(analysis, epochs, changes)
 
 
 def _layers(ledger: Ledger, analysis: Analysis) -> Iterator[tuple[str, Ints]]:
@@ -461,6 +476,7 @@ def named_charts(analysis: Analysis) -> dict[str, Chart]:
         "baseline": baseline_chart(analysis),
         "ranks": ranks_chart(analysis),
         "steps": step_time_chart(analysis),
+        "printed_ranks": printed_ranks_chart(analysis),
         "network": network_chart(analysis),
         "machines": machine_chart(analysis),
         "job": job_chart(analysis),

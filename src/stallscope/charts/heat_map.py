@@ -39,8 +39,21 @@ class HeatMapRow:
 
 
 @dataclass(frozen=True)
+class HeatWords:
+    """What values are called in tooltips and tables."""
+
+    #: After a mean.
+    mean: str
+    #: The rank whose value is the largest.
+    most: str
+
+
+_LATENESS = HeatWords("late on average", "latest")
+
+
+@dataclass(frozen=True)
 class HeatMap:
-    """Rows × columns of values, coloured from zero up; NaN was not measured."""
+    """Rows × columns of values, coloured from the least up; NaN was not measured."""
 
     title: str
     sentence: str
@@ -58,8 +71,15 @@ class HeatMap:
     full: float
     #: What one cell stands for, such as ``the mean of 5 steps of up to 5 ranks``; empty for one value.
     cell: str = ""
-    #: Whether values are means of the latest rank of a row, not of all of them.
+    #: Whether values are means of the rank of a row with the largest ones, not of all of them.
     of_latest: bool = False
+    words: HeatWords = _LATENESS
+    #: The value up to which the colour is the weakest.
+    least: float = 0.0
+    #: Where epochs start, on the x axis.
+    marks: tuple[tuple[float, str], ...] = ()
+    #: Where values change for good.
+    changes: tuple[tuple[float, str], ...] = ()
 
     @property
     def row_height(self) -> int:
@@ -79,6 +99,11 @@ class HeatMap:
             if all(abs(row - other) >= apart for other in chosen):
                 chosen.append(row)
         return sorted(chosen)
+
+    @property
+    def least_shown(self) -> str:
+        """Write what the weakest colour stands for."""
+        return f"{amount(self.least, self.unit)} and less" if self.least else "0"
 
     @property
     def most_shown(self) -> str:
@@ -110,7 +135,7 @@ def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | N
     found = lateness_map(ledger, rows_of_ranks(hosts, positions))
     rows = tuple(
         HeatMapRow(
-            _label([ledger.ranks[at] for at in row]),
+            label_of([ledger.ranks[at] for at in row]),
             hosts[row[0]] if hosts[row[0]] == hosts[row[-1]] else "",
             any(at in positions for at in row),
         )
@@ -138,7 +163,8 @@ def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | N
     )
 
 
-def _label(ranks: Sequence[int]) -> str:
+def label_of(ranks: Sequence[int]) -> str:
+    """Name a row of ranks."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}–{ranks[-1]}"
 
 

@@ -57,6 +57,13 @@ SHADES: dict[str, Colour] = {
     "total": Colour("#4a5361", "#b4bcc8"),
 }
 
+#: How bad it is, apart from the colours of stages.
+STATUS: dict[str, Colour] = {
+    "neutral": Colour("#5b6470", "#a3abb6"),
+    "warning": Colour("#9a5b00", "#ffc266"),
+    "error": Colour("#b3261e", "#ff8a80"),
+}
+
 #: From zero to the most, ever darker on light pages and ever lighter on dark ones: the order shows
 #: without colour vision, too.
 HEAT: tuple[Colour, ...] = (

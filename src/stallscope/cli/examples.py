@@ -47,7 +47,15 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "watch": (
         ("stallscope watch logs/run-42", "tell when the job hangs, and which rank is missing"),
-        ("stallscope watch runs --when 'stopped.seconds>60'", "end with status 1 when a job hangs"),
+        (
+            "stallscope watch ssh://node-1/logs/run-42 --notify https://example.com/hooks/training",
+            "POST each event",
+        ),
+        (
+            "stallscope watch logs --when 'stopped.seconds>60' --notify 'mail -s hangs ada@example.com'",
+            "send mail once a job hangs for a minute",
+        ),
+        ("stallscope watch runs --once --format json", "look once, for a script"),
     ),
     "netcheck": (
         ("horovodrun -np 4 stallscope netcheck logs/run-42", "under horovodrun"),

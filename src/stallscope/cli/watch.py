@@ -16,6 +16,7 @@ from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.conditions import Condition, parse
 from stallscope.errors import UsageError
 from stallscope.opening import open_run
+from stallscope.watch.chat import Form
 from stallscope.watch.delivery import Delivery
 from stallscope.watch.events import WatchEvent
 from stallscope.watch.following import follow
@@ -31,17 +32,9 @@ from .main import SUCCESS, add_read_as
 CONDITION_HELD = 1
 # How long notifications may take after the last event.
 _LAST_DELIVERY_SECONDS = 30.0
-_EXAMPLES = """examples:
-  stallscope watch logs/run-42
-  stallscope watch ssh://node-1/logs/run-42 --notify https://example.com/hooks/training
-  stallscope watch logs/run-42 --when 'stopped.seconds>60' --notify 'mail -s training ada@example.com'
-  stallscope watch runs --once --format json
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _EXAMPLES
     parser.add_argument(
         "runs",
         nargs="+",
@@ -64,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="POST each event as JSON to this URL, or run this command with it on standard input",
     )
     parser.add_argument(
+        "--notify-as",
+        choices=("json", "slack", "teams"),
+        help="the form that the URL takes (that of its host: hooks.slack.com and Teams' webhooks get "
+        "messages)",
+    )
+    parser.add_argument(
         "--interval",
         metavar="SECONDS",
         type=float,
@@ -83,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 < options.interval < math.inf:
         raise UsageError(f"--interval {options.interval:g}: give a number of seconds above 0")
     conditions = _conditions(options.when or [STOPPED])
-    with temporary_mirrors() as mirrors, _delivery(options.notify) as delivery:
+    with temporary_mirrors() as mirrors, _delivery(options.notify, options.notify_as) as delivery:
         baseline = None if options.baseline is None else _baseline(options.baseline)
         watchers = [
             Watcher(place, conditions, baseline=baseline, note=_note)
@@ -138,12 +137,12 @@ def _baseline(source: str) -> Analysis:
 
 
 @contextmanager
-def _delivery(notify: str | None) -> Iterator[Delivery | None]:
+def _delivery(notify: str | None, form: Form | None) -> Iterator[Delivery | None]:
     """Start delivering; at the end of the block, wait for the last notifications."""
     if notify is None:
         yield None
         return
-    delivery = Delivery(receiver_of(notify), _note)
+    delivery = Delivery(receiver_of(notify, form), _note)
     yield delivery
     delivery.close(_LAST_DELIVERY_SECONDS)
 

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import get_args
 
+import numpy as np
+
 from stallscope.analysis import Analysis
 from stallscope.analysis.findings.finding import Severity
 from stallscope.analysis.ledger.job_time import JobTime
 from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.analysis.ledger.rise import REFERENCE_STEPS, find_rise
 from stallscope.analysis.why.counted import was_counted
 from stallscope.analysis.why.symptoms import CPU_TIME, SYMPTOMS
 from stallscope.arrays.stats import Mean
@@ -76,6 +79,18 @@ def _step(name: str) -> Callable[[Analysis, str], Found]:
         return number(getattr(step, name), Kind.MS, whose, _PERCENTILES)
 
     return found
+
+
+def _rise(analysis: Analysis, _: str) -> Found:
+    if analysis.steady is None:
+        return unmeasured(analysis)
+    times = analysis.steady.total.astype(np.float64)
+    if len(times) < REFERENCE_STEPS:
+        return Missing(
+            f"it takes {REFERENCE_STEPS} steady steps to tell how long steps usually take"
+        )
+    found = find_rise(times)
+    return Quantity(0.0 if found is None else found.by, Kind.SHARE)
 
 
 def _gap(analysis: Analysis, whose: str) -> Found:
@@ -189,6 +204,7 @@ _FIGURES: dict[str, NamedFigure] = {
         f"step_ms.{name}": NamedFigure(Kind.MS, _step(name))
         for name in ("mean", "p50", "p95", "p99")
     },
+    "step_ms.rise": NamedFigure(Kind.SHARE, _rise, of_baseline=False),
     **ENTRY_FIGURES,
     "bottleneck": NamedFigure(Kind.TEXT, _verdict, _VERDICTS),
     "bottleneck.cause": NamedFigure(Kind.TEXT, _cause, _CAUSES),

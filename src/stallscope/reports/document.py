@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from stallscope.analysis.findings.finding import Finding
 from stallscope.charts.charts import Chart
+from stallscope.text.verdicts import Status
 
 #: Stands in a cell that has no value.
 NOTHING = "–"
@@ -211,8 +212,8 @@ class Section:
     label: str = ""
     #: The target of links within a page.
     key: str = ""
-    #: The colour of a headline.
-    tone: str = "unknown"
+    #: How bad it is: the colour of a headline.
+    status: Status = "neutral"
     aside: Sequence[DocumentBlock] = ()
 
 

@@ -17,6 +17,9 @@ _WINDOWS = {
     "stamps": "with the mean of {steps}",
 }
 
+# How steps are counted in reports.
+_AS_HERE = "from 0"
+
 
 def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
     """Return the figures of printed step times with their names; empty without any."""
@@ -28,6 +31,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
         ("Waiting for data", _input(printed)),
         ("Warm-up", counted(printed.warm_up_steps, "step")),
         ("Lines", ", ".join(filter(None, [printed_lines(printed), rounded]))),
+        ("Step numbers", _numbers(printed)),
     ]
     return [(title, text) for title, text in found if text]
 
@@ -42,6 +46,13 @@ def printed_lines(printed: PrintedSteps) -> str:
     if steps == 1:
         what = "about one step each"
     return f"{counted(len(printed.whole), 'line')} {what}{stamps}"
+
+
+def _numbers(printed: PrintedSteps) -> str:
+    """Say how steps are counted here and in the log; empty where both are the same or not known."""
+    if printed.numbers in (None, _AS_HERE):
+        return ""
+    return f"{_AS_HERE} over the job; the log counts {printed.numbers}"
 
 
 def _input(printed: PrintedSteps) -> str:

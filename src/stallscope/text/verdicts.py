@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.formatting.lists import capitalised, counted, joined, listed
+
+Status = Literal["neutral", "warning", "error"]
 
 _KINDS = {
     "input": "Input",
@@ -45,6 +48,13 @@ def badge(bottleneck: Bottleneck) -> str:
     if bottleneck.kind == "imbalance" and not bottleneck.ranks:
         return f"Varying {_cause(bottleneck.cause)}"
     return _KINDS.get(bottleneck.kind, bottleneck.kind)
+
+
+def status(bottleneck: Bottleneck) -> Status:
+    """Return how bad a verdict is: ``error`` for a job that hangs, ``warning`` for any other fault."""
+    if bottleneck.kind == "stopped":
+        return "error"
+    return "warning" if bottleneck.fault else "neutral"
 
 
 def short_verdict(bottleneck: Bottleneck) -> str:

@@ -16,6 +16,8 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from stallscope import __version__
 from stallscope.errors import UsageError
 
+from .chat import Form, form_for, in_form
+
 _TIMEOUT_SECONDS = 10.0
 # Commands may send mail, which takes longer.
 _COMMAND_SECONDS = 60.0
@@ -47,21 +49,26 @@ class Receiver(ABC):
         """
 
 
-def receiver_of(text: str) -> Receiver:
+def receiver_of(text: str, form: Form | None = None) -> Receiver:
     """Return the receiver of ``--notify``.
+
+    Args:
+        form: the form that a URL takes; default: that of its host.
 
     Raises:
         UsageError: if it is neither a URL nor a command on this machine.
     """
     if text.lower().startswith(("http://", "https://")):
-        return Webhook(text)
+        return Webhook(text, form)
+    if form is not None:
+        raise UsageError("--notify-as: commands get JSON; give it with a URL")
     return Command(text)
 
 
 class Webhook(Receiver):
     """POSTs to a URL. Its path and query may be secrets, and so may its user name."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, form: Form | None = None) -> None:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -73,6 +80,7 @@ class Webhook(Receiver):
         netloc = place if port is None else f"{place}:{port}"
         self.name = f"{parts.scheme}://{netloc}"
         self._url = urlunsplit((parts.scheme, netloc, parts.path or "/", parts.query, ""))
+        self._form = form or form_for(host)
         self._headers = {
             "Content-Type": "application/json",
             "User-Agent": f"stallscope/{__version__}",
@@ -82,6 +90,7 @@ class Webhook(Receiver):
 
     def send(self, body: bytes) -> None:
         try:
+            body = in_form(self._form, body)
             request = urllib.request.Request(self._url, body, self._headers, method="POST")
             with self._opener.open(request, timeout=_TIMEOUT_SECONDS):
                 return

@@ -55,6 +55,9 @@ def for_allreduce(
     if unexplained:
         yield _not_the_network()
     half = _gain_sentence(with_bandwidth(ledger, 2))
+    if setup.sharded:
+        yield from _of_shards(setup, half)
+        return
     if setup.library == "ddp":
         yield from _buckets(setup)
     elif setup.library == "horovod":
@@ -186,6 +189,30 @@ def _longest_ms(setup: Setup, communication: Communication) -> float:
         return communication.whole_ms
     slowest = _SLOWEST_NETWORK if len(setup.hosts) > 1 else _SLOWEST_MEMORY
     return bus_bytes(setup.ranks, communication.gradient_bytes) / slowest / 1e6
+
+
+def _of_shards(setup: Setup, half: str) -> Iterator[Advice]:
+    """Advise on FSDP, which gathers parameters before forward and backward, and reduces gradients."""
+    if not setup.compresses:
+        yield Advice(
+            "Gather parameters and reduce gradients as 16-bit floats: half of the bytes",
+            "fully_shard(module, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16))",
+            half,
+            "The gain is smaller if latency dominates. Compare the loss with a run without.",
+        )
+    if setup.gathers_for_backward:
+        yield Advice(
+            "Keep the parameters after forward, so that backward gathers none: two thirds of the bytes",
+            "fully_shard(module, reshard_after_forward=False)",
+            unless="Not if memory is short: each rank then holds all parameters until backward is "
+            "over.",
+        )
+    yield Advice(
+        "Use a larger batch per rank, as far as memory allows",
+        gain="Each gather and reduction then serves more samples.",
+        unless="Not without checking accuracy: a larger batch needs a higher learning rate and a "
+        "warm-up, and may cost accuracy.",
+    )
 
 
 def _less_often(setup: Setup, half: str) -> Advice:

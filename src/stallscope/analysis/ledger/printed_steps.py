@@ -61,8 +61,8 @@ class RankWindows:
             return None
         return float(np.average(self.input_ms, weights=self.steps))
 
-    def chosen(self, these: Bools) -> RankWindows:
-        """Return some of the windows."""
+    def chosen(self, these: Bools | Ints) -> RankWindows:
+        """Return some of the windows: those that are marked, or at these positions."""
         waits, epoch = self.input_ms, self.epoch
         return RankWindows(
             self.rank,
@@ -136,6 +136,8 @@ class PrintedSteps:
     changes: tuple[ChangePoint, ...]
     epoch_starts: SlowWindows | None
     bursts: SlowWindows | None
+    #: How the log counts its steps, as in ``from 1 in each epoch``; None if that is not known.
+    numbers: str | None = None
 
     @property
     def epochs(self) -> int:
@@ -148,6 +150,12 @@ class PrintedSteps:
         """Return the number of steps from the first to the last one that lines are about."""
         whole = self.whole
         return int(whole.step[-1] + whole.steps[-1] - whole.step[0])
+
+    @property
+    def first_steady_step(self) -> int:
+        """Return the first step without warm-up; the first of all where nothing settles."""
+        steady = np.flatnonzero(~self.is_warm_up)
+        return int(self.whole.step[steady[0] if len(steady) else 0])
 
     @cached_property
     def whole(self) -> RankWindows:
@@ -180,6 +188,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         changes=_changes(whole, steady),
         epoch_starts=starts,
         bursts=bursts,
+        numbers=run.fact("step_numbers"),
     )
 
 

@@ -106,6 +106,10 @@ class Setup:
     compression: str | None = None
     #: The size of DistributedDataParallel's buckets.
     bucket_bytes: int | None = None
+    #: Whether each rank holds a part of the parameters (FSDP).
+    sharded: bool = False
+    #: Whether shards are gathered once more for the backward pass.
+    gathers_for_backward: bool = False
     #: Callbacks that every rank has, and whether metrics are averaged before any callback uses them.
     callbacks: frozenset[str] = frozenset()
     averages_first: bool = False
@@ -139,6 +143,8 @@ class Setup:
             pipeline=_texts(run.fact("pipeline")),
             compute_dtypes=_texts(run.fact("compute_dtypes")),
             compression=text(run.fact("compression")),
+            sharded=isinstance(run.fact("sharding"), dict),
+            gathers_for_backward=_gathers_for_backward(run),
             callbacks=_common_callbacks(logs),
             averages_first=bool(logs) and all(map(_averages_first, logs)),
             distributed_sampler=bool(drawn),
@@ -244,6 +250,11 @@ def _passes(run: Run) -> int | None:
     facts = (run.fact("backward_passes_per_step"), run.fact("accumulate_grad_batches"))
     known = [count for count in map(number, facts) if count is not None]
     return max(known, default=None)
+
+
+def _gathers_for_backward(run: Run) -> bool:
+    sharding = run.fact("sharding")
+    return isinstance(sharding, dict) and sharding.get("reshard_after_forward") is True
 
 
 def _samplers(run: Run) -> list[Mapping[str, Any]]:

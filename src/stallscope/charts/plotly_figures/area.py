@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import plotly.graph_objects as go
 
 from ..area import Areas
 from ..charts import title_of
-from .theme import Theme, add_mark, add_text, hover, step_axis, suffix, value_axis
+from .theme import Theme, add_changes, add_epochs, hover, step_axis, suffix, value_axis
 
 _HEIGHT = 320
-#: Labels of marks next to each other that can be read on a phone.
-_MOST_MARK_LABELS = 6
 
 
 def draw_area(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
@@ -30,16 +26,8 @@ def draw_area(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
             fillcolor=theme.of(name),
             hovertemplate=f"{title_of(name)}: %{{y:.2f}}{suffix(areas.y.unit)}<extra></extra>",
         )
-    every = -(-len(chart.marks) // _MOST_MARK_LABELS)
-    above: dict[str, Any] = {"y": 1, "yref": "paper", "xanchor": "left"}
-    for number, (at, label) in enumerate(chart.marks):
-        add_mark(drawn, at, theme, strong=False)
-        if number % every == 0:
-            add_text(drawn, label, theme.of("muted"), x=at, yanchor="bottom", **above)
-    for at, label in chart.changes:
-        add_mark(drawn, at, theme, strong=True)
-        ground = {"bgcolor": theme.of("paper"), "yanchor": "top"}
-        add_text(drawn, label, theme.of("ink"), strong=True, x=at, **ground, **above)
+    add_epochs(drawn, chart.marks, theme)
+    add_changes(drawn, chart.changes, theme, bgcolor=theme.of("paper"), yanchor="top")
     _add_signs(drawn, areas.pauses, 0.0, ("triangle-up", theme.of("paper")), theme)
     _add_signs(drawn, areas.peaks, areas.y.high, ("triangle-up", theme.of("ink")), theme)
     if chart.rates is not None:

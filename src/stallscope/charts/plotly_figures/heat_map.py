@@ -11,10 +11,23 @@ import plotly.graph_objects as go
 from ..heat_map import MOST_LABELLED_ROWS, HeatMap, stretches
 from ..palette import HEAT
 from ..text_width import TEXT_SIZE, shortened, text_width
-from .theme import AXIS_HEIGHT, SMALL, Theme, add_text, bold, markup, step_axis, suffix
+from .theme import (
+    AXIS_HEIGHT,
+    SMALL,
+    Theme,
+    add_changes,
+    add_epochs,
+    add_text,
+    bold,
+    markup,
+    step_axis,
+    suffix,
+)
 
 # Room for marks, and for the names of groups beside them.
 _MARKS, _GROUPS = 18, 20
+# A line of labels above the cells.
+_LABELS = 16
 #: The same on light and dark pages: traces do not know which they are on.
 _NOT_MEASURED = "#7f868e"
 # Single precision holds no larger whole numbers exactly.
@@ -41,13 +54,18 @@ def draw_heat_map(chart: HeatMap, drawn: go.Figure, theme: Theme) -> None:
     _add_not_measured(chart, drawn, names)
     _add_marks(chart, drawn, theme)
     groups = _add_groups(chart, drawn, theme)
+    add_epochs(drawn, chart.marks, theme)
+    above = _LABELS if chart.marks else 0
+    add_changes(drawn, chart.changes, theme, yanchor="bottom", yshift=above)
+    above += _LABELS if chart.changes else 0
     drawn.update_layout(
-        height=chart.row_height * rows + AXIS_HEIGHT,
+        height=chart.row_height * rows + AXIS_HEIGHT + above,
         showlegend=False,
         dragmode="zoom",
+        margin_t=8 + above,
         margin_r=_MARKS + (_GROUPS if groups else 0),
         coloraxis={
-            "cmin": 0,
+            "cmin": chart.least,
             "cmax": chart.full,
             "colorscale": [[at / (len(HEAT) - 1), theme(one)] for at, one in enumerate(HEAT)],
             "colorbar": {"ticksuffix": suffix(chart.unit), "thickness": 12, "outlinewidth": 0},
@@ -77,11 +95,12 @@ def _tooltip_values(chart: HeatMap) -> np.ndarray:
 
 def _hover(chart: HeatMap) -> str:
     unit, x_label = suffix(chart.unit), markup(chart.x_label)
-    who = ": the latest rank" if chart.of_latest else ""
+    words = chart.words
+    who = f": the {words.most} rank" if chart.of_latest else ""
     cell = f"<br>one cell: {markup(chart.cell)}" if chart.cell else ""
     return (
-        f"<b>%{{y}}</b>, around %{{x}}<br>%{{z:.2f}}{unit} late on average{who}"
-        f"<br>%{{customdata[0]:.2f}}{unit} at most: rank %{{customdata[2]:d}} in {x_label} "
+        f"<b>%{{y}}</b>, around %{{x}}<br>%{{z:.2f}}{unit} {words.mean}{who}"
+        f"<br>%{{customdata[0]:.2f}}{unit} at most: rank %{{customdata[2]:d}} at {x_label} "
         f"%{{customdata[1]:,d}}{cell}<extra></extra>"
     )
 

@@ -20,6 +20,9 @@ AXIS_HEIGHT = 40
 #: The size of texts beside bars and lines.
 SMALL = 12
 _MOST_TICKS = 6
+# Labels of marks next to each other that can be read on a phone.
+_MOST_MARK_LABELS = 6
+_TOP: dict[str, Any] = {"y": 1, "yref": "paper", "xanchor": "left"}
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,24 @@ def add_mark(drawn: go.Figure, at: float, theme: Theme, *, strong: bool) -> None
     line = {"width": 2, "color": theme.of("ink")}
     thin = {"width": 1, "dash": "dot", "color": theme.of("muted")}
     drawn.add_vline(at, line=line if strong else thin)
+
+
+def add_epochs(drawn: go.Figure, marks: Sequence[tuple[float, str]], theme: Theme) -> None:
+    """Draw thin lines across the figure, with labels above it as far as they can be read."""
+    every = -(-len(marks) // _MOST_MARK_LABELS)
+    for number, (at, label) in enumerate(marks):
+        add_mark(drawn, at, theme, strong=False)
+        if number % every == 0:
+            add_text(drawn, label, theme.of("muted"), x=at, yanchor="bottom", **_TOP)
+
+
+def add_changes(
+    drawn: go.Figure, changes: Sequence[tuple[float, str]], theme: Theme, **where: Any
+) -> None:
+    """Draw lines across the figure where something changes, with what does."""
+    for at, label in changes:
+        add_mark(drawn, at, theme, strong=True)
+        add_text(drawn, label, theme.of("ink"), strong=True, x=at, **where, **_TOP)
 
 
 def hover(lines: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from ..area import Areas
 from ..charts import Chart
 from ..curves import Curves
+from ..heat_map import HeatMap
 from ..layouts import layout_of, legend_of
 from ..over_time import OverTime
 from ..rates import RateBars
@@ -16,6 +17,7 @@ from ..rows import Rows
 from ..text_width import text_width
 from .area import draw_area
 from .curves import draw_curves
+from .heat_map import draw_heat_map
 from .markup import coordinate, element, rectangle, text
 from .over_time import draw_over_time
 from .rate_bars import draw_rate_bars
@@ -29,11 +31,12 @@ _SWATCH = 11.0
 _LEGEND_LINE = 22.0
 _LEGEND_GAP = 18.0
 
-# Each draws into a width, and returns the markup and the height. Reports have no heat maps.
+# Each draws into a width, and returns the markup and the height.
 _KINDS: dict[type, Callable[[Any, float], tuple[list[str], float]]] = {
     Rows: draw_rows,
     Areas: draw_area,
     Curves: draw_curves,
+    HeatMap: draw_heat_map,
     OverTime: draw_over_time,
     RateBars: draw_rate_bars,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..palette import COLOURS, HEAT, SHADES, Colour
+from ..palette import COLOURS, HEAT, SHADES, STATUS, Colour
 
 _DARK_INK, _LIGHT_INK = "#14171c", "#ffffff"
 # Colours on which light text stands out more than dark text, on light and on dark pages.
@@ -45,7 +45,10 @@ _RULES = """\
 .chart .dot{stroke-width:0;fill:var(--steps)}
 .chart .dot.others{fill:var(--muted)}
 .chart .leader{stroke:var(--line);stroke-width:1}
-.chart .unmeasured{fill:var(--paper)}
+.chart .cells{fill:none;shape-rendering:crispEdges}
+.chart .shade{stroke-width:0}
+.chart .unmeasured{stroke:var(--paper)}
+.chart .clear{fill:transparent}
 .chart .hole{stroke:var(--muted);stroke-width:1;stroke-dasharray:1 3}
 .chart .named{fill:var(--imbalance)}
 """
@@ -53,7 +56,7 @@ _RULES = """\
 
 def stylesheet() -> str:
     """Write the CSS that pages with charts include once."""
-    shades = {**SHADES, **_stages(), **_heat()}
+    shades = {**SHADES, **STATUS, **_stages(), **_heat()}
     light = _properties({name: colour.light for name, colour in shades.items()})
     dark = _properties({name: colour.dark for name, colour in shades.items()})
     fills = "".join(
@@ -61,7 +64,9 @@ def stylesheet() -> str:
         f".chart text.on-{name}{{fill:var(--on-{name})}}\n"
         for name in COLOURS
     )
-    fills += "".join(f".chart .{name}{{fill:var(--{name})}}\n" for name in _heat())
+    fills += "".join(
+        f".chart .{name}{{fill:var(--{name});stroke:var(--{name})}}\n" for name in _heat()
+    )
     return (
         f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
         f"{_RULES}{fills}"

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stallscope.formatting.plain import plain
+from stallscope.text.recorded import code_parts
 
 from ..base import ReportOptions, ReportParts
 from ..document import (
@@ -48,6 +49,17 @@ def escaped(text: str) -> str:
     return "<!-- -->".join(_SPECIAL.sub(r"\\\1", piece) for piece in text.split("<!-- -->"))
 
 
+def _sentence(text: str) -> str:
+    """Return a sentence in which text between backticks is code, to be copied as it is.
+
+    Code has no markup, and no backtick that would end it; only a space at its ends is lost.
+    """
+    return "".join(
+        f"`{plain(part)}`" if is_code and part.strip() else escaped(part)
+        for part, is_code in code_parts(text)
+    )
+
+
 def _section(section: Section) -> Iterator[str]:
     named = (isinstance(one, Table) and one.title == section.title for one in section.blocks)
     if not any(named):
@@ -61,7 +73,7 @@ def _section(section: Section) -> Iterator[str]:
 
 def _text(text: Text) -> Iterator[str]:
     lead = f"**{escaped(text.lead)}**" if text.lead else ""
-    yield f"{lead}{escaped(text.text)}"
+    yield f"{lead}{_sentence(text.text)}"
 
 
 def _listing(listing: Listing) -> Iterator[str]:
@@ -71,7 +83,7 @@ def _listing(listing: Listing) -> Iterator[str]:
 
 def _points(listing: Listing) -> Iterator[str]:
     most = listing.most.get(_NAME, len(listing.items))
-    yield from (f"- {escaped(item)}" for item in listing.items[:most])
+    yield from (f"- {_sentence(item)}" for item in listing.items[:most])
     if len(listing.items) > most:
         yield f"- and {len(listing.items) - most:,} more"
 
@@ -82,7 +94,8 @@ def _key_figures(block: KeyFigures) -> Iterator[str]:
 
 def _findings(findings: Findings) -> Iterator[str]:
     yield "\n".join(
-        f"- **{one.severity}: {escaped(one.title)}.** {escaped(one.evidence)} {escaped(one.advice)}"
+        f"- **{one.severity}: {escaped(one.title)}.** {_sentence(one.evidence)} "
+        f"{_sentence(one.advice)}"
         for one in findings.items
     )
 

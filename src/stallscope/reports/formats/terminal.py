@@ -28,6 +28,8 @@ from ..document import (
     Text,
 )
 
+# Of the verdict, by its status.
+_BORDERS = {"neutral": "default", "warning": "yellow", "error": "red"}
 _NAME = "terminal"
 _BAR = 22
 _SHADED = "▒"
@@ -53,7 +55,7 @@ def _verdict(document: Document, section: Section) -> Panel:
         Group(*lines, *(line for block in others for line in _drawn(block))),
         title=title,
         title_align="left",
-        border_style=COLOURS[section.tone].light if section.tone in COLOURS else "default",
+        border_style=_BORDERS[section.status],
         box=box.ROUNDED,
     )
 

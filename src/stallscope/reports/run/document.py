@@ -95,9 +95,10 @@ def _page(analysis: Analysis) -> Iterator[Section]:
     for finding in analysis.findings:
         if finding.severity == "error":
             yield Section("Error", (Findings([finding]),), style="notice")
+    yield from _concerns(analysis, "html")
     yield from charts_section("Charts", charts_of(analysis))
     yield from sections_of(tables.generations_table(analysis), tables.stragglers_table(analysis))
-    yield from _findings(analysis)
+    yield from _notes(analysis)
     events = tables.events_table(analysis)
     if events is not None:
         yield Section(events.title, (_counted("Events", events),))
@@ -107,6 +108,7 @@ def _page(analysis: Analysis) -> Iterator[Section]:
 
 def _markdown(analysis: Analysis) -> Iterator[Section]:
     """Yield the tables that reviewers read."""
+    yield from _concerns(analysis, "md")
     yield from sections_of(
         tables.epochs_table(analysis),
         tables.printed_ranks_table(analysis),
@@ -122,14 +124,14 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
         tables.generations_table(analysis),
         tables.job_table(analysis) if analysis.goodput is not None else None,
     )
-    yield from _findings(analysis)
+    yield from _notes(analysis)
     yield from sections_of(tables.events_table(analysis))
     yield from _context(analysis)
-    yield from _warnings(analysis, "Warnings")
 
 
 def _summary(analysis: Analysis) -> Iterator[Section]:
     """Yield what fits a terminal."""
+    yield from _concerns(analysis, "terminal")
     yield Section("", step_bars(analysis))
     figures = _figures_of_lines(analysis)
     if figures:
@@ -146,9 +148,8 @@ def _summary(analysis: Analysis) -> Iterator[Section]:
         # Without titles of columns the report fits one screen.
         yield Section(gains.title, (replace(gains, columns=("",) * len(gains.columns)), *note))
     yield from sections_of(tables.baselines_table(analysis))
-    yield from _findings(analysis)
+    yield from _notes(analysis)
     yield _job(analysis)
-    yield from _warnings(analysis, counted(len(analysis.warnings), "warning"))
 
 
 def _generations(analysis: Analysis) -> list[Section]:
@@ -160,8 +161,22 @@ def _generations(analysis: Analysis) -> list[Section]:
     return [Section("Generations", (listing,))]
 
 
-def _findings(analysis: Analysis) -> list[Section]:
-    return [Section("Findings", (Findings(analysis.findings),))] if analysis.findings else []
+def _concerns(analysis: Analysis, form: str) -> Iterator[Section]:
+    """Yield what a reader has to know before the figures: serious findings, and warnings."""
+    serious = [one for one in analysis.findings if one.severity != "info"]
+    if serious:
+        yield Section("Findings", (Findings(serious),))
+    if analysis.warnings:
+        listing = Listing(analysis.warnings, role="caveats", most=_MOST_WARNINGS)
+        # Formats without folds show the first ones only.
+        many = len(analysis.warnings) > _LONG
+        fold = Fold(f"All {len(analysis.warnings):,}", (listing,))
+        yield Section("Warnings", (fold if form == "html" and many else listing,))
+
+
+def _notes(analysis: Analysis) -> list[Section]:
+    notes = [one for one in analysis.findings if one.severity == "info"]
+    return [Section("Notes", (Findings(notes),))] if notes else []
 
 
 def _counted(title: str, table: Table) -> Fold:
@@ -230,13 +245,7 @@ def _context(analysis: Analysis) -> Iterator[Section]:
 
 
 def _about(analysis: Analysis) -> Iterator[Fold]:
-    warnings, settings = analysis.warnings, contents.settings(analysis)
-    if warnings:
-        yield Fold(
-            f"Warnings ({len(warnings)})",
-            (Listing(warnings, role="caveats"),),
-            is_open=len(warnings) <= _LONG,
-        )
+    settings = contents.settings(analysis)
     yield Fold("Facts", (KeyFigures.of(contents.facts(analysis)),))
     if settings:
         yield Fold(f"Settings ({len(settings)})", (KeyFigures.of(settings),))
@@ -258,12 +267,6 @@ def _job(analysis: Analysis) -> Section:
     if contents.network(analysis):
         lines.append(Text(contents.network(analysis), lead="Network: "))
     return Section("", lines)
-
-
-def _warnings(analysis: Analysis, title: str) -> Iterator[Section]:
-    if analysis.warnings:
-        listing = Listing(analysis.warnings, role="caveats", most=_MOST_WARNINGS)
-        yield Section(title, (listing,))
 
 
 def step_bars(analysis: Analysis) -> Sequence[Table | Text]:

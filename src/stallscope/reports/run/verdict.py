@@ -18,15 +18,13 @@ from stallscope.text.gains import (
 )
 from stallscope.text.job import ranks_and_hosts, steps_and_epochs
 from stallscope.text.machines import evidence
-from stallscope.text.verdicts import badge, basis, headline
+from stallscope.text.verdicts import badge, basis, headline, status
 from stallscope.text.why import TITLE, why
 
 from ..document import BigFigure, DocumentBlock, KeyFigure, KeyFigures, Listing, Section, Text
 from .contents import advice, throughput
 
 _MOST_GAINS = 4
-# Pages have colours for these kinds; the others are no stages.
-_STAGE_KINDS = ("input", "compute", "other", "imbalance", "allreduce")
 _NOTHING_GAINED = {
     "insufficient_data": "These logs cannot show it.",
     "compute": "Beyond compute, nothing that is worth mentioning.",
@@ -41,7 +39,7 @@ def verdict_section(analysis: Analysis, form: str) -> Section:
         [*_blocks(analysis, form)],
         style="verdict",
         label=badge(bottleneck),
-        tone=bottleneck.kind if bottleneck.kind in _STAGE_KINDS else "unknown",
+        status=status(bottleneck),
         aside=[*_aside(analysis)],
     )
 

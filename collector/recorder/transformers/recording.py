@@ -1,0 +1,170 @@
+"""Record one ``Trainer.train`` with PyTorch's recording and facts of the Trainer."""
+
+from __future__ import annotations
+
+import functools
+from time import monotonic_ns
+from typing import Any, Callable, Dict, Iterator, Optional
+
+from ..facts import count_or_none, module_version
+from ..format import CHECKPOINT, VALIDATION
+from ..guards import while_running
+from ..options import Options
+from ..patching import patch
+from ..pytorch.recording import Recording
+
+_VERSIONS = ("torch", "transformers", "accelerate")
+
+
+class TrainerRecording(Recording):
+    """A Trainer's training, recorded like a loop over batches.
+
+    The Trainer fetches all batches of a step before it computes. None of the methods raises, like
+    PyTorch's.
+    """
+
+    def __init__(self, trainer: Any, state: Any, given: Dict[str, Any], options: Options) -> None:
+        """Prepare the recording.
+
+        Args:
+            trainer: the Trainer; None where it was not found.
+            state: the Trainer's state.
+            given: what the Trainer gives its callbacks by name.
+            options: the arguments of StepLogger.
+        """
+        # The model as it trains, with DistributedDataParallel around it. Compiled models have no truth
+        # value.
+        wrapped = getattr(trainer, "model_wrapped", None)
+        model = given.get("model") if wrapped is None else wrapped
+        super().__init__(given.get("optimizer"), model, options)
+        self._trainer = trainer
+        self._global_step = count_or_none(getattr(state, "global_step", None)) or 0
+
+    def begin(self) -> None:
+        """Open the log, and watch the Trainer fetch batches, evaluate and save checkpoints."""
+        if self._trainer is None:
+            self.fail(RuntimeError("no Trainer of transformers 4.46 or later calls the callback"))
+            return
+        self.start()
+        if not self.running:
+            return
+        try:
+            self._watch_batches()
+            self._time_pauses("evaluate", VALIDATION)
+            self._time_pauses("_save_checkpoint", CHECKPOINT)
+            self._stop_at_errors("training_step")
+            accelerator = self._trainer.accelerator
+            # Counts the tokens of all ranks before each step; models gather in their losses.
+            self._undo.append(patch(accelerator, "gather", self._waits.timed(accelerator.gather)))
+            session = self._session
+            assert session is not None
+            session.facts(self._trainer_facts())
+            if self._global_step > session.next_step:
+                # Training continues from a checkpoint, and the optimizer keeps no count.
+                session.renumber(self._global_step)
+        except Exception as error:
+            self.fail(error)
+
+    def _trainer_facts(self) -> Dict[str, Any]:
+        """Return the Trainer's facts that PyTorch's recording does not find."""
+        arguments = self._trainer.args
+        versions = {name: module_version(name) for name in _VERSIONS}
+        return {
+            "versions": {
+                name: version for name, version in versions.items() if version is not None
+            },
+            "epochs": _epochs(arguments),
+            "accumulate_grad_batches": count_or_none(arguments.gradient_accumulation_steps),
+        }
+
+    @while_running
+    def begin_trainers_epoch(self, state: Any, loader: Any) -> None:
+        """Start the next epoch; the first one has the number that the Trainer's state has."""
+        self.begin_loop(object(), loader)
+        first = int(getattr(state, "epoch", None) or 0) if self._epoch < 0 else None
+        self.begin_epoch(first)
+
+    def _watch_batches(self) -> None:
+        original = self._trainer.get_batch_samples
+
+        @functools.wraps(original)
+        def get_batch_samples(*args: Any, **kwargs: Any) -> Any:
+            self.begin_iteration()
+            if args:
+                args = (_WatchedBatches(args[0], self.batch_arrived), *args[1:])
+            try:
+                return original(*args, **kwargs)
+            except BaseException:
+                self.stop()
+                raise
+
+        self._undo.append(patch(self._trainer, "get_batch_samples", get_batch_samples))
+
+    def batch_arrived(self, batch: Any) -> None:
+        """Note that a batch of the step has arrived, maybe after others."""
+        iteration = self._iteration
+        if iteration is None:
+            return
+        try:
+            before, first = iteration.shape, iteration.data is None
+            # What tokenizers return holds a dict.
+            self.data_arrived(getattr(batch, "data", batch))
+            if not first:
+                iteration.micro += 1
+                shape = iteration.shape
+                iteration.shape = (before[0] + shape[0],) if before and shape else None
+        except Exception as error:
+            self.fail(error)
+
+    def _time_pauses(self, name: str, kind: str) -> None:
+        """Record calls of one of the Trainer's methods as intervals."""
+        original = getattr(self._trainer, name)
+
+        @functools.wraps(original)
+        def paused(*args: Any, **kwargs: Any) -> Any:
+            self.begin_pause(kind)
+            began = monotonic_ns()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.end_pause(kind, began)
+
+        self._undo.append(patch(self._trainer, name, paused))
+
+    def _stop_at_errors(self, name: str) -> None:
+        """End the recording where a method raises: callbacks are not told."""
+        original = getattr(self._trainer, name)
+
+        @functools.wraps(original)
+        def stopping(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            except BaseException:
+                self.stop()
+                raise
+
+        self._undo.append(patch(self._trainer, name, stopping))
+
+
+def _epochs(arguments: Any) -> Optional[int]:
+    """Return the number of epochs; None for a part of one, and if the number of steps is given."""
+    epochs = arguments.num_train_epochs
+    if arguments.max_steps > 0 or epochs != int(epochs):
+        return None
+    return count_or_none(int(epochs))
+
+
+class _WatchedBatches:
+    """The Trainer's iterator, which reports every batch."""
+
+    def __init__(self, batches: Iterator[Any], arrived: Callable[[Any], None]) -> None:
+        self._batches = batches
+        self._arrived = arrived
+
+    def __iter__(self) -> "_WatchedBatches":
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        self._arrived(batch)
+        return batch

@@ -1,0 +1,63 @@
+"""Complete the analysis of a run that other tools have logged: epochs, or how long steps took."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stallscope.formatting.lists import capitalised
+
+from .advice.input import for_late_input
+from .findings import by_severity
+from .findings.printed_steps import printed_step_findings
+from .gains.printed_steps import gains_of_lines, without_stages, without_steps
+from .ledger.epochs import EpochTimes, epoch_times, samples_of_all_ranks
+from .ledger.printed_steps import PRECISION, PrintedSteps, printed_steps
+from .result import Analysis
+from .settings.setup import Setup
+
+
+def with_other_logs(analysis: Analysis) -> Analysis:
+    """Return the analysis with what logs without stages of steps tell; as it is where there are none."""
+    times = epoch_times(analysis.run)
+    if times is not None:
+        return _of_epochs(analysis, times)
+    printed = printed_steps(analysis.run) if analysis.steady is None else None
+    return analysis if printed is None else _of_series(analysis, printed, PRECISION)
+
+
+def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
+    """Return the analysis of a run without recorded steps; findings about stages do not apply."""
+    known = replace(
+        analysis,
+        bottleneck=without_steps(times),
+        samples_per_second=samples_of_all_ranks(analysis.run, times),
+        findings=(),
+        epochs=len({(one.fit, one.epoch) for one in times.epochs}),
+        epoch_times=times,
+    )
+    printed = printed_steps(analysis.run)
+    return known if printed is None else _of_series(known, printed, times.precision)
+
+
+def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Analysis:
+    """Return the analysis with what a series of step times tells."""
+    run, setup = analysis.run, Setup.of(analysis.run)
+    verdict = without_stages(printed, str(run.fact("known_from")), precision)
+    if verdict.kind == "input":
+        reason = (run.fact("stamps") or {}).get("reason")
+        evidence = f"{verdict.evidence} {capitalised(reason)}." if reason else verdict.evidence
+        advice = (*map(str, for_late_input(setup)), *verdict.advice)
+        verdict = replace(verdict, evidence=evidence, advice=advice)
+    elif run.rows:
+        # It says what is missing in the traces.
+        verdict = analysis.bottleneck
+    return replace(
+        analysis,
+        bottleneck=verdict,
+        what_if=gains_of_lines(verdict, printed),
+        findings=by_severity((*analysis.findings, *printed_step_findings(printed, setup))),
+        epochs=max(analysis.epochs, printed.epochs),
+        printed=printed,
+        step=printed.step,
+        changes=printed.changes,
+    )

@@ -1,0 +1,107 @@
+"""Map the step time of every rank over the run, by the windows that each rank has printed.
+
+Ranks may print at different steps: a cell is the mean over its steps, whichever windows they are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stallscope.arrays.types import Floats, Ints
+
+from ..ledger.printed_steps import RankWindows
+
+#: The most rows that can be distinguished.
+MOST_ROWS = 128
+_MOST_COLUMNS = 200
+# Many rows get fewer columns, so that one chart does not make a report much larger.
+_MOST_CELLS = 12_800
+
+
+class WindowMap(NamedTuple):
+    """Rows of ranks × columns of steps; milliseconds per step, NaN where no rank of the row printed."""
+
+    #: The steps at which columns start, and one after the last step.
+    edges: Ints
+    #: The mean of each row's slowest rank.
+    mean: Floats
+    #: The longest window of each cell, its first step, and the position of its rank.
+    most: Floats
+    most_step: Ints
+    most_rank: Ints
+
+
+def window_map(
+    ranks: Sequence[RankWindows], rows: Sequence[Sequence[int]], first_step: int
+) -> WindowMap:
+    """Compute the step time of rows of ranks in columns of steps.
+
+    Args:
+        ranks: the windows of each rank.
+        rows: positions of ranks, row by row.
+        first_step: where columns start; windows that begin before it are left out.
+    """
+    steady = [_from(one, first_step) for one in ranks]
+    edges = _edges(steady, min(_MOST_COLUMNS, max(_MOST_CELLS // len(rows), 1)))
+    cells = [_cells(one, edges) for one in steady]
+    mean, most, step = (np.array(part) for part in zip(*cells, strict=True))
+    longest = np.array([_longest(most, row) for row in rows])
+    columns = np.arange(len(edges) - 1)
+    return WindowMap(
+        edges,
+        np.array([np.fmax.reduce(mean[list(row)]) for row in rows]),
+        most[longest, columns],
+        step[longest, columns],
+        longest,
+    )
+
+
+def _from(windows: RankWindows, first_step: int) -> RankWindows:
+    """Return the windows that begin at a step or later, in the order of their steps."""
+    order = np.argsort(windows.step, kind="stable")
+    return windows.chosen(order[windows.step[order] >= first_step])
+
+
+def _edges(ranks: Sequence[RankWindows], most: int) -> Ints:
+    """Return steps at which windows of the rank with the most windows begin, and the last step's end."""
+    starts = np.unique(max(ranks, key=len).step)
+    chosen = np.unique(np.linspace(0, len(starts), min(most, len(starts)) + 1).astype(np.int64))
+    known = [one for one in ranks if len(one)]
+    begin = min(int(one.step[0]) for one in known)
+    end = max(int((one.step + one.steps).max()) for one in known)
+    return np.array([begin, *starts[chosen[1:-1]], end], np.int64)
+
+
+def _cells(windows: RankWindows, edges: Ints) -> tuple[Floats, Floats, Ints]:
+    """Return the mean of each cell, its longest window, and the first step of that."""
+    columns = len(edges) - 1
+    if not len(windows):
+        return np.full(columns, np.nan), np.full(columns, np.nan), np.zeros(columns, np.int64)
+    begin, end = windows.step, windows.step + windows.steps
+    first, last = np.searchsorted(end, edges[:-1], "right"), np.searchsorted(begin, edges[1:])
+    known = _up_to(begin, end, np.ones(len(begin)), edges)
+    total = _up_to(begin, end, windows.ms, edges)
+    mean = np.divide(total, known, out=np.full(columns, np.nan), where=known > 0)
+    longest = [
+        start + int(windows.ms[start:stop].argmax()) if stop > start else 0
+        for start, stop in zip(first.tolist(), last.tolist(), strict=True)
+    ]
+    return mean, np.where(last > first, windows.ms[longest], np.nan), begin[longest]
+
+
+def _up_to(begin: Ints, end: Ints, per_step: Floats, edges: Ints) -> Floats:
+    """Add up what windows have per step, in each column."""
+    at, change = np.append(begin, end), np.append(per_step, -per_step)
+    order = np.argsort(at, kind="stable")
+    level = np.cumsum(change[order])[:-1]
+    total = np.append(0.0, np.cumsum(level * np.diff(at[order])))
+    return np.diff(np.interp(edges, at[order], total))
+
+
+def _longest(most: Floats, row: Sequence[int]) -> Ints:
+    """Return which rank of a row has each cell's longest window."""
+    own = np.asarray(row)
+    return np.asarray(own[np.nan_to_num(most[own], nan=-np.inf).argmax(axis=0)])

@@ -1,0 +1,105 @@
+"""Lanes of ranks: the step time of each rank over the run, by printed lines or another tool's log."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.printed_steps import PrintedSteps
+from stallscope.analysis.views.lateness_map import rows_of_ranks
+from stallscope.analysis.views.window_map import MOST_ROWS, WindowMap, window_map
+from stallscope.formatting.lists import counted
+from stallscope.formatting.numbers import amount
+
+from .heat_map import HeatMap, HeatMapRow, HeatWords, label_of
+
+# Nearly all cells are between the weakest and the strongest colour.
+_NEARLY_LEAST, _NEARLY_MOST = 2, 95
+# The least difference between them, as a share of the step: noise must not look like a fault.
+_FULL_SHARE = 0.25
+_WORDS = HeatWords("per step on average", "slowest")
+_Marks = tuple[tuple[float, str], ...]
+
+
+def rank_windows_chart(analysis: Analysis, epochs: _Marks, changes: _Marks) -> HeatMap | None:
+    """Chart the step time of each rank over the run, without warm-up. None unless several ranks printed.
+
+    Args:
+        analysis: of the run.
+        epochs: the steps at which epochs start.
+        changes: the steps at which the step time changes for good.
+    """
+    printed = analysis.printed
+    if printed is None or len(printed.ranks) < 2:
+        return None
+    host_of = {log.rank: str(log.facts.get("host") or "") for log in analysis.run.logs}
+    hosts = [host_of.get(one.rank, "") for one in printed.ranks]
+    rows = rows_of_ranks(hosts, most=MOST_ROWS)
+    found = window_map(printed.ranks, rows, printed.first_steady_step)
+    numbers = [one.rank for one in printed.ranks]
+    together = max(map(len, rows))
+    cell = _cell(found, together)
+    least, full = _scale(found)
+    return HeatMap(
+        title="Step time of each rank over the run",
+        sentence=_sentence(printed, cell),
+        unit="ms",
+        x_label="step",
+        rows=tuple(
+            HeatMapRow(
+                label_of([numbers[at] for at in row]),
+                hosts[row[0]] if hosts[row[0]] == hosts[row[-1]] else "",
+            )
+            for row in rows
+        ),
+        edges=found.edges.astype(np.float64) - 0.5,
+        values=found.mean,
+        most=found.most,
+        most_at=found.most_step.astype(np.float64),
+        most_of=np.asarray(numbers, np.float64)[found.most_rank],
+        full=full,
+        cell=cell,
+        of_latest=together > 1,
+        words=_WORDS,
+        least=least,
+        marks=_shifted(epochs),
+        changes=_shifted(changes),
+    )
+
+
+def _shifted(marks: _Marks) -> _Marks:
+    """Move marks to where the cells of their steps begin."""
+    return tuple((at - 0.5, label) for at, label in marks)
+
+
+def _scale(found: WindowMap) -> tuple[float, float]:
+    known = found.mean[~np.isnan(found.mean)]
+    least, most = np.percentile(known, (_NEARLY_LEAST, _NEARLY_MOST)).tolist()
+    return least, max(most, least * (1 + _FULL_SHARE))
+
+
+def _cell(found: WindowMap, together: int) -> str:
+    """Write what a cell stands for; empty where it is one step of one rank."""
+    steps = int(np.median(np.diff(found.edges)))
+    of_steps = f"the mean of about {counted(steps, 'step')}" if steps > 1 else ""
+    if together == 1:
+        return of_steps
+    of_ranks = f"the slowest of up to {together:,} ranks"
+    return f"{of_ranks}, {of_steps}" if of_steps else of_ranks
+
+
+def _sentence(printed: PrintedSteps, cell: str) -> str:
+    ranks = len(printed.ranks)
+    stands_for = f" Each cell is {cell}." if cell else ""
+    return (
+        f"How long a step takes on each of {ranks:,} ranks, without warm-up: the stronger the colour, "
+        f"the longer.{stands_for} {_range(printed)}"
+    )
+
+
+def _range(printed: PrintedSteps) -> str:
+    ordered = sorted(printed.ranks, key=lambda one: one.mean_ms)
+    low, high = (
+        f"{amount(one.mean_ms, 'ms')} (rank {one.rank})" for one in (ordered[0], ordered[-1])
+    )
+    return f"Means over all steps are from {low} to {high}."

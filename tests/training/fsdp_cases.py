@@ -1,0 +1,251 @@
+"""Trains small models on two ranks with FSDP2, one per case, each with a log folder of its own.
+
+    python fsdp_cases.py OUT [CASE …]
+
+``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
+``OUT/CASE/error-RANK.txt`` what a case raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from case_runner import Cases, Messages, run_case
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+from stallscope.torch import StepLogger
+
+BATCH = 16
+STEPS = 12
+WIDTH = 64
+#: What is slow on one rank is slower than whatever else a busy machine does.
+SLOW_SECONDS = 0.04
+#: Enough for a verdict.
+MANY_STEPS = 40
+#: A step that takes as long is described while it runs.
+STUCK_SECONDS = 8.0
+
+CASES = Cases()
+case_of = CASES.add
+
+
+def rank() -> int:
+    return int(os.environ["RANK"])
+
+
+class Slow(torch.autograd.Function):
+    """Hands on what comes, and takes its time in the forward and the backward pass."""
+
+    @staticmethod
+    def forward(context: Any, inputs: Any, forward: float, backward: float) -> Any:
+        context.seconds = backward
+        if forward:
+            time.sleep(forward)
+        return inputs.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        if context.seconds:
+            time.sleep(context.seconds)
+        return gradient, None, None
+
+
+class Block(nn.Module):
+    def __init__(self, forward: float, backward: float, again: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.seconds = (forward, backward) if rank() == 1 else (0.0, 0.0)
+        self.again = again
+
+    def forward(self, inputs: Any) -> Any:
+        if self.again:
+            return checkpoint(self._run, inputs, use_reentrant=False)
+        return self._run(inputs)
+
+    def _run(self, inputs: Any) -> Any:
+        return Slow.apply(torch.relu(self.layer(inputs)), *self.seconds)
+
+
+class Training:
+    """A model whose blocks are sharded, and its optimizer; rank 1 may be slow."""
+
+    def __init__(self, forward: float = 0.0, backward: float = 0.0, again: bool = False) -> None:
+        torch.manual_seed(11)
+        # The fault is in the middle: the blocks before and after it wait as well.
+        slow = (0.0, 0.0), (forward, backward), (0.0, 0.0)
+        self.model = nn.Sequential(*[Block(*own, again) for own in slow], nn.Linear(WIDTH, 4))
+        for block in self.model[:3]:
+            fully_shard(block)
+        fully_shard(self.model)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), 0.01)
+
+    def backward(self, batch: Any) -> None:
+        inputs, labels = batch
+        nn.functional.cross_entropy(self.model(inputs), labels).backward()
+
+    def step(self, batch: Any) -> None:
+        self.optimizer.zero_grad()
+        self.backward(batch)
+        self.optimizer.step()
+
+    def recorded(self, folder: Path, step: Any = None, data: Any = None, **options: Any) -> Any:
+        with StepLogger(
+            folder / "logs", optimizer=self.optimizer, model=self.model, **options
+        ) as log:
+            for _ in range(2):
+                for batch in log.watch(data or loader()):
+                    (step or self.step)(batch)
+                with log.validation(), torch.no_grad():
+                    self.model(torch.rand(1, WIDTH))
+        return self.seen()
+
+    def recorded_passes(self, folder: Path, passes: int = 3, **options: Any) -> Any:
+        """The same, where only one of several batches reduces."""
+        turns = iter(range(1_000_000))
+
+        def step(batch: Any) -> None:
+            last = next(turns) % passes == passes - 1
+            self.model.set_requires_gradient_sync(last)
+            self.backward(batch)
+            if last:
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+
+        return self.recorded(folder, step, **options)
+
+    def silent(self) -> str:
+        for _ in range(2):
+            for batch in loader():
+                self.step(batch)
+            with torch.no_grad():
+                self.model(torch.rand(1, WIDTH))
+        return self.weights()
+
+    def seen(self) -> dict[str, Any]:
+        return {"weights": self.weights(), "ours": self.ours()}
+
+    def weights(self) -> str:
+        """Of all ranks' parts; a forward pass without a backward pass leaves the last layer in one."""
+        self.model.reshard()
+        parts = [p.full_tensor().detach().numpy().tobytes() for p in self.model.parameters()]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+    def ours(self) -> list[str]:
+        """What the recorder has left in the model."""
+        modules = [one for one in self.model.modules() if isinstance(one, FSDPModule)]
+        groups = [group for one in modules for group in one._get_fsdp_state()._fsdp_param_groups]
+        collectives = [(one._all_gather_comm, one._reduce_scatter_comm) for one in groups]
+        left = [repr(type(one)) for pair in collectives for one in pair if "pytorch" in repr(one)]
+        left += ["hook" for p in self.model.parameters() if p._post_accumulate_grad_hooks]
+        # FSDP's own is one.
+        return left + ["forward hook"] * (len(self.model._forward_pre_hooks) - 1)
+
+
+class SlowData(TensorDataset):
+    """Slow on rank 1."""
+
+    def __getitem__(self, index: int) -> Any:
+        if rank() == 1 and index % BATCH == 0:
+            time.sleep(SLOW_SECONDS)
+        return super().__getitem__(index)
+
+
+def loader(steps: int = STEPS, kind: Any = TensorDataset) -> DataLoader:
+    random = torch.Generator().manual_seed(7 + rank())
+    inputs = torch.rand(steps * BATCH, WIDTH, generator=random)
+    return DataLoader(kind(inputs, torch.randint(4, (steps * BATCH,), generator=random)), BATCH)
+
+
+@case_of
+def plain(folder: Path) -> Any:
+    silent = Training().silent()
+    return {**Training().recorded(folder), "silent": silent}
+
+
+@case_of
+def recomputed(folder: Path) -> Any:
+    """Activations are computed again in backward."""
+    return Training(again=True).recorded(folder)
+
+
+@case_of
+def accumulation(folder: Path) -> Any:
+    return Training().recorded_passes(folder)
+
+
+@case_of
+def without_stages(folder: Path) -> Any:
+    return Training().recorded(folder, stages=False)
+
+
+@case_of
+def asynchronous(folder: Path) -> Any:
+    """The next block's parameters are gathered while a block computes."""
+    training = Training()
+
+    def step(batch: Any) -> None:
+        training.model[0].unshard(async_op=True)
+        training.step(batch)
+
+    return training.recorded(folder, step)
+
+
+@case_of
+def stuck(folder: Path) -> Any:
+    """In the middle, rank 1 does not begin its forward pass for a while."""
+    training, turns = Training(), iter(range(1_000_000))
+
+    def step(batch: Any) -> None:
+        if next(turns) == STEPS and rank() == 1:
+            time.sleep(STUCK_SECONDS)
+        training.step(batch)
+
+    return training.recorded(folder, step)
+
+
+@case_of
+def slow_input(folder: Path) -> Any:
+    return Training().recorded(folder, data=loader(MANY_STEPS, SlowData))
+
+
+@case_of
+def slow_forward(folder: Path) -> Any:
+    return Training(forward=SLOW_SECONDS).recorded(folder, data=loader(MANY_STEPS))
+
+
+@case_of
+def slow_backward_with_accumulation(folder: Path) -> Any:
+    training = Training(backward=SLOW_SECONDS / 2)
+    return training.recorded_passes(folder, passes=2, data=loader(2 * MANY_STEPS))
+
+
+def main() -> None:
+    out, *names = sys.argv[1:]
+    if "RANK" not in os.environ:
+        # What torchrun does, in this process.
+        from torch.distributed.run import main as torchrun
+
+        torchrun(["--nproc-per-node=2", "--standalone", __file__, *sys.argv[1:]])
+        return
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.distributed.init_process_group("gloo")
+    torch.set_num_threads(1)
+    messages = Messages.of_the_recorder()
+    for name in names or CASES:
+        folder = Path(out) / name
+        folder.mkdir(parents=True, exist_ok=True)
+        run_case(CASES[name], folder, folder, rank(), messages)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Hugging Face's Trainer and Accelerate, in one process and as two ranks."""
+
+from __future__ import annotations
+
+import pytest
+from training.environments import KERAS3, needs
+from training.recorded import Recorded, check_ranks_together, check_steps, fits_of, record_cases
+
+from stallscope.analysis import analyse
+from stallscope.parsers import read
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
+
+PATIENCE_SECONDS = 480.0
+ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
+
+
+def launched(factory: pytest.TempPathFactory, *options: str) -> Recorded:
+    needs(KERAS3, "make keras3-env")
+    folder = factory.mktemp("hugging-face")
+    return record_cases(
+        folder,
+        "hugging_face_cases.py",
+        *options,
+        environment=KERAS3,
+        seconds=PATIENCE_SECONDS,
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What one process recorded, case by case."""
+    return launched(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What two ranks recorded, case by case."""
+    return launched(tmp_path_factory, "--ranks")
+
+
+@pytest.mark.parametrize(
+    "case", ["plain", "compiled", "evaluation_and_checkpoints", "accelerate_loop"]
+)
+def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
+    fit = alone.fit_of_one_process(case)
+    check_steps(fit, 0, 24)
+    assert fit.facts["stamps"] == ALL
+    assert set(fit.steps["samples"]) == {16}
+    assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
+
+
+@pytest.mark.parametrize("case", ["plain", "accelerate_loop"])
+def test_recording_does_not_change_what_is_learned(
+    alone: Recorded, ranks: Recorded, case: str
+) -> None:
+    for recorded, rank in ((alone, 0), (ranks, 0), (ranks, 1)):
+        result = recorded.result(case, rank)
+        assert result["weights"] == result["silent"]
+    assert ranks.same_weights(case)
+
+
+def test_facts(ranks: Recorded) -> None:
+    for rank, fit in enumerate(ranks.fits("plain")):
+        facts = fit.facts
+        assert facts["framework"] == "pytorch"
+        assert facts["versions"].keys() == {"torch", "transformers", "accelerate"}
+        assert (facts["model"], facts["optimizer"]) == ("Net", "SGD")
+        assert (facts["epochs"], facts["batches_per_epoch"], facts["batch_size"]) == (2, 12, 16)
+        assert (facts["rank"], facts["size"], facts["reduces_with"]) == (rank, 2, ["gloo"])
+        assert facts["accumulate_grad_batches"] == 1
+    assert ranks.run("plain").name == "plain run"
+
+
+def test_facts_of_accelerate(ranks: Recorded) -> None:
+    for fit in ranks.fits("accelerate_accumulates"):
+        facts = fit.facts
+        assert facts["versions"]["accelerate"].startswith("1.")
+        assert (facts["model"], facts["optimizer"]) == ("Net", "SGD")
+        assert (facts["batches_per_epoch"], facts["batch_size"]) == (12, 16)
+        assert facts["backward_passes_per_step"] == 5
+
+
+def test_evaluation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> None:
+    fit = alone.fit("evaluation_and_checkpoints")
+    pauses = fit.intervals[fit.intervals["kind"].isin(["validation", "checkpoint"])]
+    assert list(pauses["kind"]) == ["validation", "checkpoint"] * 4
+    assert list(fit.of_kind("checkpoint")["step"]) == [6, 12, 18, 24]
+    for _, pause in pauses.iterrows():
+        inside = (fit.steps["begin"] < pause["end"]) & (fit.steps["end"] > pause["begin"])
+        assert not inside.any()
+
+
+@pytest.mark.parametrize("case", ["accumulation", "accelerate_accumulates"])
+def test_accumulated_batches_are_one_step(alone: Recorded, ranks: Recorded, case: str) -> None:
+    for fit in [alone.fit(case), *ranks.fits(case)]:
+        check_steps(fit, 0, 6)
+        assert list(fit.steps["micro"]) == [5, 5, 2] * 2
+        assert list(fit.steps["samples"]) == [80, 80, 32] * 2
+        assert fit.facts["stamps"] == ALL
+
+
+def test_without_stages_only_input_is_timed(alone: Recorded) -> None:
+    fit = alone.fit("without_stages")
+    check_steps(fit, 0, 8, stamps=("data",))
+    assert set(fit.steps["micro"]) == {3}
+    assert fit.facts["stamps"]["reason"] == "switched off with stages=False"
+
+
+def test_a_training_that_raises_leaves_its_steps(alone: Recorded) -> None:
+    fit = alone.fit("raises")
+    check_steps(fit, 0, 5)
+    assert fit.kinds[-1] == "end"
+
+
+def test_a_training_from_a_checkpoint_goes_on_with_its_count(alone: Recorded) -> None:
+    fit = alone.fit("resumed")
+    check_steps(fit, 6, 18)
+    assert list(fit.steps["epoch"]) == [0] * 6 + [1] * 12
+
+
+def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded) -> None:
+    result = alone.result("recorder_breaks")
+    [[level, message]] = result["logged"]
+    assert level == "WARNING"
+    assert "ZeroDivisionError('broken on purpose')" in message
+    assert result["ours"] == []
+    assert result["weights"] == result["silent"]
+    [run] = read(str(alone.logs("recorder_breaks")))
+    assert run.steps.num_rows == 0
+
+
+def test_a_callback_without_a_trainer_warns(alone: Recorded) -> None:
+    [[level, message]] = alone.result("no_trainer")["logged"]
+    assert level == "WARNING"
+    assert "no Trainer of transformers 4.46 or later" in message
+
+
+@pytest.mark.parametrize(
+    ("case", "steps"),
+    [
+        ("plain", 24),
+        ("compiled", 24),
+        ("accumulation", 6),
+        ("slow_backward", 100),
+        ("slow_input", 100),
+        ("slow_input_with_accumulation", 100),
+        ("accelerate_loop", 24),
+        ("accelerate_accumulates", 6),
+        ("accelerate_slow_input", 100),
+        ("accelerate_slow_backward", 100),
+    ],
+)
+def test_ranks_see_every_reduction(ranks: Recorded, case: str, steps: int) -> None:
+    for fit in ranks.fits(case):
+        check_steps(fit, 0, steps)
+        assert fit.facts["stamps"] == ALL
+        assert fit.facts["gradients_reduced"] is True
+    check_ranks_together(ranks.run(case))
+    ranks.clean(case)
+
+
+@pytest.mark.parametrize(
+    ("case", "cause"),
+    [
+        ("slow_backward", "compute"),
+        ("slow_input", "input"),
+        ("slow_input_with_accumulation", "input"),
+        ("accelerate_slow_input", "input"),
+        ("accelerate_slow_backward", "compute"),
+    ],
+)
+def test_the_slow_rank_is_found(ranks: Recorded, case: str, cause: str) -> None:
+    run = ranks.run(case)
+    start, end = ("data", "ready") if cause == "compute" else ("begin", "data")
+    assert fits_of(run)[1].median_ms(start, end) > 40
+    verdict = analyse(run).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", cause, (1,))
+
+
+def test_waiting_for_a_slow_ranks_tokens_is_no_compute(ranks: Recorded) -> None:
+    """The Trainer adds up the ranks' tokens before every step, for which it waits for slow input."""
+    for case in ("slow_input", "slow_input_with_accumulation"):
+        patient, slow = ranks.fits(case)
+        assert patient.median_ms("ready", "reduced") > slow.median_ms("begin", "data") / 2
+        assert patient.median_ms("data", "ready") < slow.median_ms("begin", "data") / 2
