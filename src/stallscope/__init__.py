@@ -11,6 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .api import (
         Analysis,
         Comparison,
@@ -46,11 +48,7 @@ _OF_THE_NOTEBOOK = ("Shown", "show")
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name of the Python interface.
-
-    Raises:
-        StallscopeError: if the app is not installed, or this Python is too old for it.
-    """
+    """Load a name of the Python interface; without the app, calling it raises the error."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
@@ -60,12 +58,26 @@ def __getattr__(name: str) -> Any:
     if name == "StallscopeError":
         return StallscopeError
     if sys.version_info < (3, 11):
-        raise StallscopeError(f"stallscope.{name} needs Python 3.11 or later, like the whole app")
+        return _unavailable(
+            StallscopeError(f"stallscope.{name} needs Python 3.11 or later, like the whole app")
+        )
     try:
         module = import_module(f"{__name__}.{'notebook' if name in _OF_THE_NOTEBOOK else 'api'}")
     except ModuleNotFoundError as error:
-        raise MissingExtraError("app", error.name or "a package") from error
+        return _unavailable(MissingExtraError("app", error.name or "a package"))
     return getattr(module, name)
+
+
+def _unavailable(error: Exception) -> Callable[..., Any]:
+    """Return what raises an error when it is called.
+
+    Programs such as pickle look up names in all modules while they train, where nothing may be raised.
+    """
+
+    def unavailable(*_arguments: Any, **_options: Any) -> Any:
+        raise error
+
+    return unavailable
 
 
 def __dir__() -> list[str]:
