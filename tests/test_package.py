@@ -94,5 +94,6 @@ def test_without_the_app_names_can_be_looked_up_and_not_called() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (
-        done.stdout == "this needs plotly, which is not installed: pip install 'stallscope[app]'\n"
+        done.stdout
+        == "this needs plotly.graph_objects, which is not installed: pip install 'stallscope[app]'\n"
     )
