@@ -17,7 +17,7 @@ from peers import ROOT, TRAINING, ran
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.scaling import scaling
 from stallscope.analysis.scaling.projection import projected_rate
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 PROGRAM = ROOT / "benchmarks" / "real_projections_training.py"
 _FROM = ((1, 2), (1, 2, 3))

@@ -32,7 +32,7 @@ from pathlib import Path
 from stallscope.analysis import analyse
 from stallscope.analysis.gains.baseline import find_baseline
 from stallscope.reports.write import write_reports
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 runs = [open_run(source) for source in sys.argv[2:]]
 analyses = [analyse(one, find_baseline(one, runs)) for one in runs]

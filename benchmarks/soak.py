@@ -32,7 +32,7 @@ from peers import TRAINING
 from rich.console import Console
 from rich.table import Table
 
-from stallscope.runs import open_run, open_runs
+from stallscope.opening import open_run, open_runs
 
 EVERY_SECONDS = 2.0
 STEP_SECONDS = 0.02

@@ -19,9 +19,10 @@ from support.step_logs import Job, write_job
 
 import stallscope
 from stallscope.errors import MissingExtraError, NotFoundError
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 SCRIPT = '<script>document.title="run"</script>"></iframe><h1>out</h1>'
+NOTEBOOK = Path(__file__).parents[1] / "docs" / "analysis.ipynb"
 JOB = Job(ranks=2, steps=120, slow={(1, "input"): 9.0}, facts={"run_name": SCRIPT})
 
 
@@ -150,6 +151,21 @@ def test_an_unreadable_run_shows_one_sentence_in_a_cell(logs: Path, kernel: Any)
     assert raised.value.ename == "NotFoundError"
     assert "nowhere" in raised.value.evalue
     assert "\n" not in raised.value.evalue
+
+
+def test_the_docs_notebook_runs(kernel: Any) -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    # Outputs would grow old, and figures are large.
+    assert not any(cell.outputs or cell.execution_count for cell in cells)
+    outputs = kernel(*(cell.source for cell in cells))
+    assert all(outputs)
+    assert outputs[0][0]["text"] == "Rank 1 holds this run back: its input is slow\n"
+    figures = [one for own in outputs for one in own if one["output_type"] == "display_data"]
+    kind = "application/vnd.plotly.v1+json"
+    assert sum(kind in one["data"] for one in figures) == 3
+    assert "<iframe" in outputs[-1][0]["data"]["text/html"]
 
 
 # In a real browser

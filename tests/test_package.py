@@ -75,9 +75,25 @@ def test_the_base_install_has_no_dependencies() -> None:
 
 def test_importing_the_package_does_not_import_the_app() -> None:
     program = (
-        "import sys, stallscope; stallscope.show; "
-        "heavy = {'numpy', 'pandas', 'pyarrow', 'plotly', 'scipy', 'stallscope.notebook'}; "
+        "import sys, stallscope; dir(stallscope); stallscope.StallscopeError; "
+        "heavy = {'numpy', 'pandas', 'pyarrow', 'plotly', 'scipy', 'stallscope.api'}; "
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_without_the_app_names_can_be_looked_up_and_not_called() -> None:
+    program = (
+        "import sys, stallscope\n"
+        "sys.modules['plotly'] = None\n"
+        "names = [getattr(stallscope, name) for name in stallscope.__all__]\n"
+        "try:\n    stallscope.open_run('logs')\n"
+        "except stallscope.StallscopeError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stdout
+        == "this needs plotly.graph_objects, which is not installed: pip install 'stallscope[app]'\n"
+    )

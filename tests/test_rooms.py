@@ -25,7 +25,7 @@ ROOMS = (
     "run",
     "collector",
     "parsers",
-    "runs",
+    "opening",
     "analysis",
     "catalogue",
     "conditions",
@@ -33,6 +33,7 @@ ROOMS = (
     "charts",
     "reports",
     "exports",
+    "api",
     "notebook",
     "batch",
     "spark",
@@ -165,7 +166,16 @@ def test_the_recorder_imports_itself_only() -> None:
 
 def test_the_root_of_the_package_has_entry_modules_only() -> None:
     files = {path.stem for path in FOLDERS["stallscope"].glob("*.py")}
-    assert files == {"__init__", "__main__", "config", "errors", "notebook", "run", "runs", *DOORS}
+    assert files == {
+        "__init__",
+        "__main__",
+        "config",
+        "errors",
+        "notebook",
+        "opening",
+        "run",
+        *DOORS,
+    }
 
 
 def test_the_root_of_the_analysis_has_its_pipeline_only() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.gains.baseline import find_baseline
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 NAMES = sorted(path.parent.name for path in SAMPLES.glob("*/run.json"))

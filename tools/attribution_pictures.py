@@ -31,8 +31,8 @@ from stallscope.analysis.steps.alignment import align
 from stallscope.charts.against_baselines import decomposition_chart
 from stallscope.charts.charts import Bar, Segment, StackedBars, Waterfall, cause_bar
 from stallscope.charts.svg import WIDE, draw, stylesheet
+from stallscope.opening import open_run
 from stallscope.run import Run
-from stallscope.runs import open_run
 from stallscope.text.step_figures import StepFigures
 
 ROOT = Path(__file__).parents[1]

@@ -18,8 +18,8 @@ from simulator import Job, simulate
 
 from stallscope.dashboard.server import DashboardServer
 from stallscope.dashboard.store import RunStore
+from stallscope.opening import open_run
 from stallscope.run import Run
-from stallscope.runs import open_run
 
 ROOT = Path(__file__).parents[1]
 # Relative, as the page shows the source of a run.

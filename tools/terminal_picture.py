@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 
 from stallscope.analysis import analyse
+from stallscope.opening import open_run
 from stallscope.reports.formats.terminal import terminal_summary
 from stallscope.reports.run import parts
-from stallscope.runs import open_run
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "terminal.svg"

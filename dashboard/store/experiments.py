@@ -13,9 +13,9 @@ from stallscope.catalogue import Entry, values
 from stallscope.catalogue.entry import CAUSES, SHARES, AnalysisSummary
 from stallscope.collector.mlflow.search import search_runs
 from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.opening import open_run
 from stallscope.reports.mlflow_run import NONE, PREFIX
 from stallscope.run import Run
-from stallscope.runs import open_run
 
 from .run_sources import RunSource, SourceContents
 

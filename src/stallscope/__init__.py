@@ -1,38 +1,84 @@
-"""Stallscope shows where the time of distributed training goes, and what fixing its causes saves."""
+"""Stallscope shows where the time of distributed training goes, and what fixing its causes saves.
+
+For analysts, ``import stallscope as ss`` has the names below: runs and their analyses as DataFrames and
+Plotly figures. They need ``stallscope[app]``. Training imports this package to record, so that they
+load on first use; without them the package imports the standard library only.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from os import PathLike
+    from collections.abc import Callable
 
-    from .notebook import Shown
-    from .run import Run
+    from .api import (
+        Analysis,
+        Comparison,
+        Run,
+        Scaling,
+        analyse,
+        compare,
+        open_run,
+        runs,
+        scaling,
+    )
+    from .errors import StallscopeError
+    from .notebook import Shown, show
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "Analysis",
+    "Comparison",
+    "Run",
+    "Scaling",
+    "Shown",
+    "StallscopeError",
+    "analyse",
+    "compare",
+    "open_run",
+    "runs",
+    "scaling",
+    "show",
+]
 
-def show(
-    run: Run | str | PathLike[str], baseline: Run | str | PathLike[str] | None = None
-) -> Shown:
-    """Show a run in a notebook cell: its report, and Plotly figures.
+_OF_THE_NOTEBOOK = ("Shown", "show")
 
-    Args:
-        run: a run, or a RUN argument of the commands.
-        baseline: the same job on synthetic data.
 
-    Raises:
-        StallscopeError: if the app is not installed, or the run cannot be read.
-    """
-    # Training imports this package to record, so import the app only here.
+def __getattr__(name: str) -> Any:
+    """Load a name of the Python interface; without the app, calling it raises the error."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     from .errors import MissingExtraError, StallscopeError
 
+    if name == "StallscopeError":
+        return StallscopeError
     if sys.version_info < (3, 11):
-        raise StallscopeError("stallscope.show needs Python 3.11 or later, like the whole app")
+        return _unavailable(
+            StallscopeError(f"stallscope.{name} needs Python 3.11 or later, like the whole app")
+        )
     try:
-        from .notebook import show_run
+        module = import_module(f"{__name__}.{'notebook' if name in _OF_THE_NOTEBOOK else 'api'}")
     except ModuleNotFoundError as error:
-        raise MissingExtraError("app", error.name or "a package") from error
-    return show_run(run, baseline)
+        return _unavailable(MissingExtraError("app", error.name or "a package"))
+    return getattr(module, name)
+
+
+def _unavailable(error: Exception) -> Callable[..., Any]:
+    """Return what raises an error when it is called.
+
+    Programs such as pickle look up names in all modules while they train, where nothing may be raised.
+    """
+
+    def unavailable(*_arguments: Any, **_options: Any) -> Any:
+        raise error
+
+    return unavailable
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,27 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
-from os import PathLike, fspath
 
 import plotly.graph_objects as go
 
-from stallscope.analysis import Analysis, analyse
-from stallscope.charts.charts import charts_of
-from stallscope.charts.palette import Colour
-from stallscope.charts.plotly_figures import figure
+from stallscope.analysis import Analysis
+from stallscope.api import Analysis as Analysed
+from stallscope.api import analyse
+from stallscope.api.analysis import AnalysisLike
+from stallscope.api.figures import figures_of
+from stallscope.charts.charts import named_charts
 from stallscope.formatting.plain import plain
 from stallscope.reports import registry
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.run import parts
-from stallscope.run import Run
-from stallscope.runs import open_run
 from stallscope.text.verdicts import headline
 
 # If the notebook blocks scripts, the report scrolls in a frame of this height.
 _HEIGHT = 900
-
-# Figures have a background, so that light ones are readable on a dark page.
-_BACKGROUND = Colour("#ffffff", "#1b1f24")
 
 # The frame takes the notebook's colour scheme, and resizes with its content when parts of the report are
 # unfolded. The report has no scripts, and the sandbox would block them.
@@ -54,11 +50,7 @@ class Shown:
         Args:
             dark: whether the notebook has a dark theme.
         """
-        background = _BACKGROUND.dark if dark else _BACKGROUND.light
-        return [
-            figure(chart, dark=dark).update_layout(paper_bgcolor=background)
-            for chart in charts_of(self.analysis)
-        ]
+        return [*figures_of(named_charts(self.analysis), dark=dark).values()]
 
     def _repr_html_(self) -> str:
         """Return the HTML report in a frame, which separates its styles from the notebook's."""
@@ -77,17 +69,15 @@ class Shown:
         return f"{plain(analysis.run.name)}: {plain(text)}"
 
 
-def show_run(
-    run: Run | str | PathLike[str], baseline: Run | str | PathLike[str] | None = None
-) -> Shown:
-    """Analyse a run for a notebook cell; see ``stallscope.show``.
+def show(run: AnalysisLike, baseline: AnalysisLike | None = None) -> Shown:
+    """Show a run in a notebook cell: its report, and Plotly figures.
+
+    Args:
+        run: a run, its analysis, or what ``open_run`` takes.
+        baseline: the same job on synthetic data, for a run that is not analysed yet.
 
     Raises:
         NotFoundError: if nothing is there.
         UnreadableError: if it cannot be read.
     """
-    return Shown(analyse(_open(run), None if baseline is None else _open(baseline)))
-
-
-def _open(run: Run | str | PathLike[str]) -> Run:
-    return run if isinstance(run, Run) else open_run(fspath(run))
+    return Shown((run if isinstance(run, Analysed) else analyse(run, baseline))._found)

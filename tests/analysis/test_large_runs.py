@@ -21,8 +21,8 @@ from stallscope.arrays import blocks, pivot
 from stallscope.catalogue.analysis_table import table_of
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
+from stallscope.opening import open_run
 from stallscope.run import Run
-from stallscope.runs import open_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 NAMES = sorted(path.parent.name for path in SAMPLES.glob("*/run.json"))

@@ -15,7 +15,7 @@ from simulator import Fault, Job, Noise, Ring, simulate
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.scaling import ScalingSeries, held_out, scaling, track_record
 from stallscope.analysis.scaling.published import CURVES
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 SIZES = (1, 2, 4, 8)
 RING = Ring(bytes=20_000_000, bandwidth_gb_s=1.0, latency_us=500.0)

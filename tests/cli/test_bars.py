@@ -19,9 +19,9 @@ from support.step_logs import Job, write_job
 
 from stallscope.cli import bars, compare, tune
 from stallscope.cli.main import main
+from stallscope.opening import open_runs
 from stallscope.parsers import read
 from stallscope.parsers.progress import ShowProgress
-from stallscope.runs import open_runs
 
 #: Reads a file only when a test allows it, so that the test sees the bar meanwhile.
 SLOW = """

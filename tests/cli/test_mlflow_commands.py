@@ -16,7 +16,7 @@ from stallscope.cli.main import main
 from stallscope.exports.generations import exported_run
 from stallscope.exports.scalars import scalars_of
 from stallscope.exports.selection import Selection
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 pytestmark = pytest.mark.services
 

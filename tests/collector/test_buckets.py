@@ -19,7 +19,7 @@ from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store.runs import collected_runs
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 pytestmark = pytest.mark.services
 

@@ -24,8 +24,8 @@ from stallscope.collector.store import fetch as fetching
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import collected_runs
 from stallscope.errors import MissingExtraError, UnreadableError, UnwritableError
+from stallscope.opening import open_run
 from stallscope.parsers import read
-from stallscope.runs import open_run
 
 JOB = Job(ranks=3, steps=40)
 

@@ -15,7 +15,7 @@ from support.step_logs import Job, write_job
 from stallscope.catalogue.collecting import collect
 from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 
 @pytest.fixture

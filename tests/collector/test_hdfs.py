@@ -19,7 +19,7 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import SourceFile
 from stallscope.collector.sources.files import Files
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 pytestmark = pytest.mark.usefixtures("one_attempt")
 

@@ -21,10 +21,10 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.chunk_names import ChunkName
 from stallscope.collector.store.fetch import fetch
 from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError, UsageError
+from stallscope.opening import open_run
 from stallscope.reports.mlflow_run import write_summary
 from stallscope.reports.write import write_reports
 from stallscope.run import Run
-from stallscope.runs import open_run
 
 pytestmark = pytest.mark.services
 
@@ -311,7 +311,7 @@ def test_nothing_is_left_on_the_disk(tmp_path: Path, run_id: str) -> None:
     write_job(tmp_path / "logs", JOB)
     upload_folder(tmp_path / "logs", run_id)
     (tmp_path / "temporary").mkdir()
-    program = "import sys; from stallscope.runs import open_run; open_run(sys.argv[1])"
+    program = "import sys; from stallscope.opening import open_run; open_run(sys.argv[1])"
     subprocess.run(
         ["env", f"TMPDIR={tmp_path / 'temporary'}", sys.executable, "-c", program, run_id],
         check=True,

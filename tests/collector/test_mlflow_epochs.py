@@ -15,9 +15,9 @@ from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
 from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.collector.registry import open_source
+from stallscope.opening import open_run
 from stallscope.reports.mlflow_run import write_summary
 from stallscope.reports.run import json_content
-from stallscope.runs import open_run
 
 pytestmark = pytest.mark.services
 

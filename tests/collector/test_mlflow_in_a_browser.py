@@ -9,9 +9,9 @@ from playwright.sync_api import Browser
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
+from stallscope.opening import open_run
 from stallscope.reports.mlflow_run import write_summary
 from stallscope.reports.write import write_reports
-from stallscope.runs import open_run
 
 pytestmark = [pytest.mark.services, pytest.mark.browser]
 

@@ -13,7 +13,7 @@ from stallscope.collector.mlflow.old_store import is_old_store
 from stallscope.collector.mlflow.search import find_runs
 from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 JOB = Job(ranks=2, steps=40)
 # MLflow warns that such folders are deprecated.

@@ -19,8 +19,8 @@ from stallscope.collector.mlflow.system_metrics import read_histories
 from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.collector.registry import open_source
 from stallscope.collector.store.loading import RunOnDisk
+from stallscope.opening import open_run
 from stallscope.run import Series
-from stallscope.runs import open_run
 
 PATIENCE_S = 60
 

@@ -21,7 +21,7 @@ from support.waiting import wait_until
 from stallscope.collector.mlflow import process
 from stallscope.collector.recorder.upload import WATCH
 from stallscope.collector.registry import open_source
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 pytestmark = pytest.mark.services
 

@@ -18,7 +18,7 @@ from stallscope.collector.sources.files import Files
 from stallscope.collector.store import fetch as fetching
 from stallscope.collector.store.runs import collected_runs
 from stallscope.errors import UnreadableError
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 pytestmark = pytest.mark.services
 

@@ -21,7 +21,7 @@ from stallscope.collector.sources import ssh
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import collected_runs
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 pytestmark = pytest.mark.services
 

@@ -17,9 +17,9 @@ from support.step_logs import Job, write_job
 from stallscope.collector.store.loading import RunOnDisk, load_run
 from stallscope.collector.store.runs import collected_runs, save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError, UsageError
+from stallscope.opening import open_run, open_runs
 from stallscope.parsers import read
 from stallscope.run import Event, Series
-from stallscope.runs import open_run, open_runs
 
 JOB = Job(ranks=3, steps=20, epochs=2)
 

@@ -25,7 +25,7 @@ from stallscope.collector.sources.files import Files
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.mirror import Mirror, open_mirror
 from stallscope.errors import UnreadableError
-from stallscope.runs import open_run, open_runs
+from stallscope.opening import open_run, open_runs
 
 JOB = Job(ranks=3, steps=120, epochs=2, slow={(1, "input"): 15.0}, facts={"model": "resnet"})
 SYNTHETIC = replace(JOB, slow={}, run_id="synthetic", facts={"model": "resnet", "synthetic": True})

@@ -19,9 +19,9 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources import web as web_files
 from stallscope.collector.store import fetch as fetching
 from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.opening import open_run
 from stallscope.parsers import read
 from stallscope.parsers.inspection import inspect
-from stallscope.runs import open_run
 
 pytestmark = pytest.mark.extras
 

@@ -24,8 +24,8 @@ from stallscope.dashboard.pages.runs import rows_of
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.store import Experiment, RunStore
 from stallscope.errors import UnreadableError
+from stallscope.opening import open_run
 from stallscope.reports.mlflow_run import write_summary
-from stallscope.runs import open_run
 
 from .content import texts
 

@@ -18,7 +18,7 @@ from training.launching import Launch
 from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 pytestmark = [pytest.mark.horovod, pytest.mark.services, pytest.mark.unmeasured]
 

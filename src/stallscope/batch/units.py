@@ -11,9 +11,9 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.manifests import read_manifest
 from stallscope.collector.store.runs import collected_folder, collected_runs, is_collected
+from stallscope.opening import runs_at
 from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.run import Run
-from stallscope.runs import runs_at
 
 
 @dataclass(frozen=True)

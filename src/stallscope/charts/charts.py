@@ -466,14 +466,19 @@ def job_bar(label: str, analysis: Analysis) -> Bar:
 
 def charts_of(analysis: Analysis) -> Sequence[Chart]:
     """List all charts of a run, the most important first."""
-    made = (
-        cause_chart(analysis),
-        baseline_chart(analysis),
-        ranks_chart(analysis),
-        step_time_chart(analysis),
-        printed_ranks_chart(analysis),
-        network_chart(analysis),
-        machine_chart(analysis),
-        job_chart(analysis),
-    )
-    return [chart for chart in made if chart is not None]
+    return [*named_charts(analysis).values()]
+
+
+def named_charts(analysis: Analysis) -> dict[str, Chart]:
+    """Return all charts of a run by name, the most important first."""
+    made = {
+        "by_cause": cause_chart(analysis),
+        "baseline": baseline_chart(analysis),
+        "ranks": ranks_chart(analysis),
+        "steps": step_time_chart(analysis),
+        "printed_ranks": printed_ranks_chart(analysis),
+        "network": network_chart(analysis),
+        "machines": machine_chart(analysis),
+        "job": job_chart(analysis),
+    }
+    return {name: chart for name, chart in made.items() if chart is not None}

@@ -9,9 +9,9 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import regression
 from stallscope.errors import UsageError
+from stallscope.opening import open_runs
 from stallscope.reports.comparison import Compared, parts
 from stallscope.run import Run, newest_first
-from stallscope.runs import open_runs
 
 from . import output
 from .bars import show_progress

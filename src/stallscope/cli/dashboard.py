@@ -16,7 +16,7 @@ from stallscope.dashboard.access import new_token
 from stallscope.dashboard.server import serve
 from stallscope.dashboard.store import CollectedRuns, Experiment, RunStore
 from stallscope.errors import StallscopeError, UsageError
-from stallscope.runs import local_source
+from stallscope.opening import local_source
 
 from . import mlflow_runs
 from .main import SUCCESS, add_read_as, print_failures

@@ -10,7 +10,7 @@ from stallscope.exports import registry
 from stallscope.exports.generations import exported_run
 from stallscope.exports.selection import Selection, parse_ranks
 from stallscope.exports.write import check_path, place_of, write_export
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 
 from .bars import show_progress
 from .main import SUCCESS, add_read_as

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from stallscope.errors import StallscopeError
+from stallscope.opening import open_runs
 from stallscope.run import Run
-from stallscope.runs import open_runs
 
 from .bars import show_progress
 

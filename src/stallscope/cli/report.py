@@ -22,8 +22,8 @@ from stallscope.batch.workers import Workers
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.conditions import Outcome
 from stallscope.errors import UsageError
+from stallscope.opening import local_source, store_of
 from stallscope.reports import registry
-from stallscope.runs import local_source, store_of
 
 from . import github, mlflow_runs, output
 from .bars import show_progress

@@ -7,8 +7,8 @@ import time
 
 from stallscope.analysis import analyse
 from stallscope.errors import UsageError
+from stallscope.opening import open_run
 from stallscope.run import Run
-from stallscope.runs import open_run
 from stallscope.text.summary import six_lines
 
 from .main import SUCCESS, add_read_as

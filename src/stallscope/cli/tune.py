@@ -15,12 +15,12 @@ from stallscope.analysis.tuning import AutotuneFile, TimelineFile, tune
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.errors import NotFoundError, StallscopeError
+from stallscope.opening import open_runs
 from stallscope.parsers.autotune import MOST_BYTES, is_autotune_log, parse_autotune
 from stallscope.parsers.horovod_timeline import HEAD_BYTES, is_timeline, timeline_reader
 from stallscope.parsers.ranges import beginning, opened
 from stallscope.reports.tuning import FORMATS, parts
 from stallscope.run import Run
-from stallscope.runs import open_runs
 
 from . import output
 from .bars import show_progress

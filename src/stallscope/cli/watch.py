@@ -15,7 +15,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.conditions import Condition, parse
 from stallscope.errors import UsageError
-from stallscope.runs import open_run
+from stallscope.opening import open_run
 from stallscope.watch.chat import Form
 from stallscope.watch.delivery import Delivery
 from stallscope.watch.events import WatchEvent

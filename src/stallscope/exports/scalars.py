@@ -19,12 +19,13 @@ from stallscope.formatting.plain import plain
 
 from .generations import ExportedRun, Generation
 
-# Pages draw fewer points, and TensorBoard keeps 1,000 of a series unless it is told otherwise.
-_MOST_POINTS = 2000
+#: Pages draw fewer points, and TensorBoard keeps 1,000 of a series unless it is told otherwise.
+MOST_POINTS = 2000
 
+#: The names of the series, or what their names begin with.
 TOTAL = "stallscope/step_ms"
-_SLOWEST = "stallscope_slowest_rank"
-_MEAN = "stallscope_mean_of_ranks"
+SLOWEST = "stallscope_slowest_rank"
+MEAN = "stallscope_mean_of_ranks"
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ def _of_generation(exported: ExportedRun, generation: Generation) -> Scalars:
     }
     nanoseconds = {
         TOTAL: ledger.total,
-        **{f"{_SLOWEST}/{name}_ms": values for name, values in slowest.items()},
-        **{f"{_MEAN}/{name}_ms": values for name, values in mean.items()},
+        **{f"{SLOWEST}/{name}_ms": values for name, values in slowest.items()},
+        **{f"{MEAN}/{name}_ms": values for name, values in mean.items()},
     }
     chosen = exported.selection.steps(ledger.steps)
     ended = ledger.reduced + generation.reference_shift + (exported.wall_ns or 0)
@@ -120,7 +121,7 @@ def _in_windows(scalars: Scalars) -> Scalars:
 
 def _window_length(steps: Ints) -> int:
     # A window at either end may be cut.
-    least = -(-(int(steps[-1] - steps[0]) + 1) // (_MOST_POINTS - 1))
+    least = -(-(int(steps[-1] - steps[0]) + 1) // (MOST_POINTS - 1))
     power: int = 10 ** (len(str(least)) - 1)
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
 

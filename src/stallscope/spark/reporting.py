@@ -18,9 +18,9 @@ from stallscope.collector.sources.base import Source
 from stallscope.collector.store.fetch import fetch
 from stallscope.collector.store.loading import load_run
 from stallscope.errors import UnwritableError, UsageError
+from stallscope.opening import choose_run
 from stallscope.parsers import read
 from stallscope.run import Run
-from stallscope.runs import choose_run
 
 from .arranging import RemoteSteps, steps_of
 from .cells import Cluster

@@ -10,10 +10,10 @@ from stallscope.collector.sources.base import Source
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.collector.store.mirror import Mirror
 from stallscope.collector.store.runs import collected_folder, collected_runs, is_collected
+from stallscope.opening import choose_run, local_source
 from stallscope.parsers import read
 from stallscope.parsers.growing import Growing
 from stallscope.run import Run
-from stallscope.runs import choose_run, local_source
 
 # Enough to see which logs belong together.
 _STEPS_HELD = 500

@@ -36,7 +36,7 @@ def records(analysis: Analysis) -> ReportRecords:
 
     The causes, and the entries of the ledger, add up to the mean step.
     """
-    scopes = (_step_rows, _ledger_rows, _rank_rows, _epoch_rows, _window_rows)
+    scopes = (_step_rows, ledger_rows, _rank_rows, _epoch_rows, _window_rows)
     run_id = analysis.run.id
     rows = chain.from_iterable(rows(analysis) for rows in scopes)
     return ReportRecords(COLUMNS, ({"run_id": run_id, **row} for row in rows))
@@ -52,7 +52,8 @@ def _step_rows(analysis: Analysis) -> Iterator[Row]:
         yield {"scope": "step", "name": name, **_figures(own, interval), **_against(own, other)}
 
 
-def _ledger_rows(analysis: Analysis) -> Iterator[Row]:
+def ledger_rows(analysis: Analysis) -> Iterator[Row]:
+    """List the entries of both ledgers; empty if stages were not measured."""
     for scope, entries in (("by_cause", analysis.by_cause), ("ledger", analysis.entries)):
         for entry in entries:
             row: Row = {

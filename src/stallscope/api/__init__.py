@@ -1,0 +1,22 @@
+"""The Python interface for analysts: runs and their analyses as DataFrames and Plotly figures.
+
+``import stallscope as ss`` has these names, and loads this package when the first of them is used.
+"""
+
+from .analysis import Analysis, analyse
+from .comparison import Comparison, compare
+from .job_scaling import Scaling, scaling
+from .listing import runs
+from .run import Run, open_run
+
+__all__ = [
+    "Analysis",
+    "Comparison",
+    "Run",
+    "Scaling",
+    "analyse",
+    "compare",
+    "open_run",
+    "runs",
+    "scaling",
+]

@@ -1,0 +1,210 @@
+"""An analysis for analysts: ledgers, ranks, stragglers, gains and findings as DataFrames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from stallscope import analysis as analysing
+from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.charts.charts import named_charts
+from stallscope.formatting.numbers import finite
+from stallscope.formatting.plain import plain
+from stallscope.reports.base import fields_of
+from stallscope.reports.run import json_content
+from stallscope.text.gains import answers, gains, is_throughput
+from stallscope.text.verdicts import headline
+
+from .figures import figures_of
+from .frames import STAGE, Columns, frame, interval, interval_columns
+from .ledgers import by_cause_frame, epochs_frame, ledger_frame, steps_frame
+from .run import Run, RunLike, as_run
+from .series import series_frame
+
+_RANK_FIELDS = (
+    "rank host input_ms compute_ms wait_ms allreduce_ms other_ms critical_share "
+    "clock_offset_ms clock_uncertainty_ms validation_s checkpoint_s"
+)
+_RANKS: Columns = {
+    **dict.fromkeys(_RANK_FIELDS.split(), "number"),
+    "rank": "index",
+    "host": "name",
+}
+_STRAGGLERS: Columns = {
+    "pattern": "name",
+    "stage": STAGE,
+    "ranks": "tuple",
+    "hosts": "tuple",
+    **interval_columns("excess", "_ms"),
+    "late_share": "number",
+    **interval_columns("cost", "_ms"),
+    "work": "number",
+}
+_GAINS: Columns = {
+    "fix": "text",
+    "title": "text",
+    **interval_columns("saved", "_ms"),
+    **interval_columns("speedup"),
+    "bound": "flag",
+    "extrapolated": "flag",
+}
+_FINDINGS: Columns = {
+    "code": "name",
+    "severity": pd.CategoricalDtype(["info", "warning", "error"], ordered=True),
+    "title": "text",
+    "evidence": "text",
+    "advice": "text",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Analysis:
+    """The analysis of a run; ``analyse`` makes it.
+
+    Every access to a property builds a new DataFrame that the caller may change. Values that were not
+    measured are missing: NaN, ``pd.NA`` or ``pd.NaT``.
+    """
+
+    run: Run
+    baseline: Analysis | None
+    _found: analysing.Analysis
+
+    @property
+    def verdict(self) -> str:
+        """The bottleneck: ``input``, ``compute``, ``other``, ``imbalance``, ``allreduce``, …"""
+        return self._found.bottleneck.kind
+
+    @property
+    def headline(self) -> str:
+        """The verdict in words, as reports begin."""
+        return headline(self._found.bottleneck, self._found.stragglers)
+
+    @property
+    def step_ms(self) -> float | None:
+        """The mean steady step in milliseconds; None without timed steps."""
+        return None if self._found.step is None else self._found.step.mean
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """The throughput of all ranks together in steady steps; None if unknown."""
+        return self._found.samples_per_second
+
+    @property
+    def goodput(self) -> float | None:
+        """The fraction of ranks × wall time that went into steps that count; None without stages."""
+        return None if self._found.goodput is None else self._found.goodput.fraction
+
+    @property
+    def ledger(self) -> pd.DataFrame:
+        """The mean steady step: a row per entry, which add up to the step."""
+        return ledger_frame(self._found)
+
+    @property
+    def by_cause(self) -> pd.DataFrame:
+        """The mean steady step by cause: the slowest rank's stages, which add up to the step."""
+        return by_cause_frame(self._found)
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """A row per step of the job: both ledgers, the slowest rank, and pauses before the step."""
+        return steps_frame(self._found)
+
+    @property
+    def epochs(self) -> pd.DataFrame:
+        """A row per epoch: the means of ``steps`` without warm-up, and its pauses."""
+        return epochs_frame(self._found)
+
+    @property
+    def series(self) -> pd.DataFrame:
+        """A row per window of steps, 2,000 at most: step time over the run."""
+        return series_frame(self._found, self.run._selected(None, None))
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """A row per rank: its mean stages per steady step."""
+        rows = [fields_of(one, _RANK_FIELDS) for one in self._found.ranks]
+        for row in rows:
+            # Without a common completed collective, nothing limits the offset of a clock.
+            row["clock_uncertainty_ms"] = finite(row["clock_uncertainty_ms"])
+        return frame(rows, _RANKS, ["rank"])
+
+    @property
+    def stragglers(self) -> pd.DataFrame:
+        """A row per straggler: the slow ranks, the stage, its excess and its cost."""
+        return frame(map(_straggler, self._found.stragglers), _STRAGGLERS)
+
+    @property
+    def gains(self) -> pd.DataFrame:
+        """A row per fix: what it saves per step, and the speed-up."""
+        titled = [*gains(self._found), *answers(self._found)]
+        rows = (_gain(one.title, one.what_if) for one in titled)
+        return frame(rows, _GAINS, ["fix"])
+
+    @property
+    def findings(self) -> pd.DataFrame:
+        """A row per finding, the most severe first."""
+        return frame(map(vars, self._found.findings), _FINDINGS)
+
+    def figures(self, *, dark: bool = False) -> dict[str, go.Figure]:
+        """Return the report's charts by name, as Plotly figures.
+
+        Args:
+            dark: whether the page is dark.
+        """
+        return figures_of(named_charts(self._found), dark=dark)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as ``stallscope report --format json`` writes it."""
+        return json_content(self._found)
+
+    def __repr__(self) -> str:
+        return f"Analysis({plain(self.run.name)!r}: {plain(self.headline)})"
+
+
+AnalysisLike = Analysis | RunLike
+
+
+def analyse(run: RunLike, baseline: AnalysisLike | None = None) -> Analysis:
+    """Analyse a run.
+
+    Args:
+        run: a run, or what ``open_run`` takes.
+        baseline: the same job on synthetic data; its analysis can be shared by many runs.
+
+    Raises:
+        NotFoundError: if nothing is there.
+        UnreadableError: if it cannot be read.
+    """
+    own = as_run(run)
+    base = None if baseline is None else as_analysis(baseline)
+    found = analysing.analyse(own._recorded, None if base is None else base._found)
+    return Analysis(own, base, found)
+
+
+def as_analysis(run: AnalysisLike) -> Analysis:
+    """Return the analysis of a run without a baseline, unless it is one already."""
+    return run if isinstance(run, Analysis) else analyse(run)
+
+
+def _straggler(one: Straggler) -> dict[str, Any]:
+    return {
+        **vars(one),
+        **interval(one.excess_ms, "excess", "_ms"),
+        **interval(one.cost_ms, "cost", "_ms"),
+    }
+
+
+def _gain(title: str, gain: WhatIf) -> dict[str, Any]:
+    low, high = gain.ci95 or (None, None)
+    return {
+        **fields_of(gain, "fix speedup bound extrapolated"),
+        "title": title,
+        # On other ranks steps take another time, and no step saves any.
+        **interval(None if is_throughput(gain) else gain.saved_ms, "saved", "_ms"),
+        "speedup_ci_low": low,
+        "speedup_ci_high": high,
+    }

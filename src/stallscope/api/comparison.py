@@ -1,0 +1,119 @@
+"""The comparison of two runs for analysts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from stallscope.analysis.history import comparison as comparing
+from stallscope.charts.comparison import changes_chart, ledgers_chart
+from stallscope.formatting.plain import plain
+from stallscope.reports.comparison.pair import caveats, outcome
+
+from .analysis import Analysis, AnalysisLike, analyse
+from .figures import figures_of
+from .frames import CAUSE, ENTRY, Columns, Kind, frame, interval, interval_columns
+
+_CHANGES: Columns = {
+    **interval_columns("first", "_ms"),
+    **interval_columns("second", "_ms"),
+    **interval_columns("by", "_ms"),
+    "more_than_noise": "flag",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What changed from the first run to the second; ``compare`` makes it."""
+
+    first: Analysis
+    second: Analysis
+    _found: comparing.Comparison
+
+    @property
+    def outcome(self) -> str:
+        """The result in one sentence, as the report begins: ``B's steps are 35% shorter``."""
+        return outcome(self._found)[0]
+
+    @property
+    def caveats(self) -> list[str]:
+        """Reasons to be careful with the figures, a sentence each."""
+        return caveats(self._found)
+
+    @property
+    def speedup(self) -> float | None:
+        """The second run's throughput over the first one's; None if either is unknown."""
+        ratio = self._found.speedup
+        return None if ratio is None else ratio.value
+
+    @property
+    def step(self) -> pd.DataFrame:
+        """One row: the change of the whole step."""
+        step = self._found.step
+        return _changes([] if step is None else [step], "text")
+
+    @property
+    def by_cause(self) -> pd.DataFrame:
+        """A row per cause: its change, which add up to the step's."""
+        return _changes(self._found.by_cause, CAUSE)
+
+    @property
+    def ledger(self) -> pd.DataFrame:
+        """A row per entry of the ledger: its change, which add up to the step's."""
+        return _changes(self._found.entries, ENTRY)
+
+    @property
+    def differences(self) -> pd.DataFrame:
+        """A row per fact that differs: settings, versions, hosts."""
+        columns: Columns = {"name": "text", "first": "tuple", "second": "tuple"}
+        found = frame(map(vars, self._found.differences), columns)
+        return found.rename(columns={"name": "fact"}).set_index("fact")
+
+    def figures(self, *, dark: bool = False) -> dict[str, go.Figure]:
+        """Return the report's charts by name, as Plotly figures.
+
+        Args:
+            dark: whether the page is dark.
+        """
+        made = {"by_cause": ledgers_chart(self._found), "changes": changes_chart(self._found)}
+        charts = {name: chart for name, chart in made.items() if chart is not None}
+        return figures_of(charts, dark=dark)
+
+    def __repr__(self) -> str:
+        names = (plain(one.run.name) for one in (self.first, self.second))
+        return f"Comparison({' → '.join(names)}: {plain(self.outcome)})"
+
+
+def _changes(changes: Sequence[comparing.Change], name: Kind | pd.CategoricalDtype) -> pd.DataFrame:
+    rows = (
+        {
+            "name": one.name,
+            **interval(one.first, "first", "_ms"),
+            **interval(one.second, "second", "_ms"),
+            **interval(one.by, "by", "_ms"),
+            "more_than_noise": one.is_real,
+        }
+        for one in changes
+    )
+    return frame(rows, {"name": name, **_CHANGES}, ["name"])
+
+
+def compare(
+    first: AnalysisLike, second: AnalysisLike, baseline: AnalysisLike | None = None
+) -> Comparison:
+    """Compare the second run with the first.
+
+    Args:
+        first: a run, its analysis, or what ``open_run`` takes.
+        second: likewise.
+        baseline: the same job on synthetic data, for runs that are not analysed yet.
+
+    Raises:
+        NotFoundError: if nothing is there.
+        UnreadableError: if it cannot be read.
+    """
+    a, b = (one if isinstance(one, Analysis) else analyse(one, baseline) for one in (first, second))
+    return Comparison(a, b, comparing.compare(a._found, b._found))

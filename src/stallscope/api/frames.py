@@ -1,0 +1,103 @@
+"""Build DataFrames: the types of their columns, and missing values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from stallscope.analysis import ENTRIES
+from stallscope.analysis.ledger.ledger import CAUSES, STAGES
+from stallscope.arrays.stats import Mean
+
+#: What a column holds: numbers, whole numbers that are always known, whole numbers that may be
+#: missing, yes or no, text, a few names, moments in UTC, or tuples.
+Kind = Literal["number", "index", "count", "flag", "text", "name", "moment", "tuple"]
+Columns = Mapping[str, Kind | pd.CategoricalDtype]
+
+_DTYPES: Mapping[Kind, str] = {
+    "number": "float64",
+    "moment": "datetime64[ns, UTC]",
+    "index": "int64",
+    "count": "Int64",
+    "flag": "boolean",
+    "text": "string",
+    "name": "category",
+    "tuple": "object",
+}
+#: The order of a step.
+ENTRY = pd.CategoricalDtype([*ENTRIES], ordered=True)
+CAUSE = pd.CategoricalDtype([*CAUSES], ordered=True)
+STAGE = pd.CategoricalDtype([*STAGES], ordered=True)
+
+
+def frame(
+    rows: Iterable[Mapping[str, Any]], columns: Columns, index: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Build a DataFrame from rows; values that are None or left out are missing.
+
+    Args:
+        rows: by the name of a column, its value.
+        columns: all columns in their order, also those of the index; without rows they are empty.
+        index: the columns that become the index; without any, rows are numbered.
+    """
+    listed = list(rows)
+    made = {name: column([row.get(name) for row in listed], kind) for name, kind in columns.items()}
+    found = pd.DataFrame(made)
+    return found.set_index([*index]) if index else found
+
+
+def typed(found: pd.DataFrame, columns: Columns, index: Sequence[str] = ()) -> pd.DataFrame:
+    """Give a DataFrame these columns in their order; those that it lacks are missing.
+
+    Args:
+        found: has its values in columns, not in an index.
+        columns: see ``frame``.
+        index: see ``frame``.
+    """
+    whole = found.reindex(columns=[*columns])
+    whole = whole.astype({name: _dtype(kind) for name, kind in columns.items()})
+    return in_order(whole.set_index([*index])) if index else whole
+
+
+def in_order(found: pd.DataFrame) -> pd.DataFrame:
+    """Sort a DataFrame by its index, so that slices of it work; equal rows stay in their order."""
+    # Steps that a restart repeats are the usual reason.
+    return found if found.index.is_monotonic_increasing else found.sort_index(kind="stable")
+
+
+def _dtype(kind: Kind | pd.CategoricalDtype) -> str | pd.CategoricalDtype:
+    return kind if isinstance(kind, pd.CategoricalDtype) else _DTYPES[kind]
+
+
+def column(values: Sequence[Any], kind: Kind | pd.CategoricalDtype) -> pd.Series[Any]:
+    """Make a column of values in which None is missing."""
+    if kind == "number":
+        return pd.Series(np.array([np.nan if one is None else one for one in values], np.float64))
+    if kind == "moment":
+        moments = pd.to_datetime(pd.Series(values, dtype="object"), utc=True, format="ISO8601")
+        return moments.dt.as_unit("ns")
+    if kind == "name":
+        # Text that is missing everywhere must not become a category of numbers.
+        return pd.Series(values, dtype="string").astype("category")
+    return pd.Series(values, dtype=_dtype(kind))
+
+
+def interval(mean: Mean | None, name: str, unit: str = "") -> dict[str, float | None]:
+    """Return a mean and the ends of its 95 % interval as cells.
+
+    Args:
+        mean: None if it is not known.
+        name: of the mean, without its unit.
+        unit: the end of all three names: ``_ms``.
+    """
+    value, ends = (None, None) if mean is None else (mean.value, mean.ci95)
+    low, high = ends or (None, None)
+    return {f"{name}{unit}": value, f"{name}_ci_low{unit}": low, f"{name}_ci_high{unit}": high}
+
+
+def interval_columns(name: str, unit: str = "") -> dict[str, Kind]:
+    """Return the columns that ``interval`` fills."""
+    return dict.fromkeys(interval(None, name, unit), "number")

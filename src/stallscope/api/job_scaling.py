@@ -1,0 +1,88 @@
+"""How jobs scale over numbers of ranks, for analysts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from stallscope.analysis import scaling as sizes
+from stallscope.charts.charts import Chart
+from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
+from stallscope.reports.scaling.records import COLUMNS, records
+
+from .analysis import AnalysisLike, as_analysis
+from .figures import figures_of
+from .frames import Columns, Kind, frame
+
+_KINDS: dict[str, Kind] = {
+    "series": "name",
+    "synthetic": "flag",
+    "ranks": "index",
+    "projected": "flag",
+    "runs": "count",
+}
+# In the report's table, the interval of throughput has no other name.
+_ENDS = ("ci_low", "ci_high")
+_POINTS: Columns = {name: _KINDS.get(name, "number") for name in COLUMNS}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scaling:
+    """How jobs scale; ``scaling`` makes it."""
+
+    _found: Sequence[sizes.ScalingSeries]
+
+    @property
+    def points(self) -> pd.DataFrame:
+        """A row per job and number of ranks: throughput, efficiency, and what is lost to what.
+
+        Projected sizes come after measured ones.
+        """
+        found = frame(records(self._found).rows, _POINTS, ["series", "ranks"])
+        return found.rename(columns={end: f"samples_per_second_{end}" for end in _ENDS})
+
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons to be careful with the figures, a sentence each."""
+        return [sentence for one in self._found for sentence in one.warnings]
+
+    def figures(self, *, dark: bool = False) -> dict[str, go.Figure]:
+        """Return the charts of the largest job by name, as Plotly figures.
+
+        Args:
+            dark: whether the page is dark.
+        """
+        if not self._found:
+            return {}
+        job = self._found[0]
+        made: dict[str, Chart | None] = {
+            "throughput": rate_chart(job),
+            "efficiency": efficiency_chart(job),
+            "steps": steps_chart(job),
+        }
+        charts = {name: chart for name, chart in made.items() if chart is not None}
+        return figures_of(charts, dark=dark)
+
+    def __repr__(self) -> str:
+        jobs = (f"{one.name} on {_sizes(one)}" for one in self._found)
+        return f"Scaling({'; '.join(jobs)})"
+
+
+def _sizes(series: sizes.ScalingSeries) -> str:
+    return ", ".join(str(one.point.ranks) for one in series.points) + " ranks"
+
+
+def scaling(runs: Iterable[AnalysisLike]) -> Scaling:
+    """Compare runs of one or more jobs on different numbers of ranks.
+
+    Args:
+        runs: runs, their analyses, or what ``open_run`` takes.
+
+    Raises:
+        NotFoundError: if nothing is at a place.
+        UnreadableError: if a run cannot be read.
+    """
+    return Scaling(sizes.scaling([as_analysis(one)._found for one in runs]))

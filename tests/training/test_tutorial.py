@@ -1,0 +1,93 @@
+"""The tutorial runs as it is printed, and shows what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from training.environments import KERAS3, ROOT, needs
+
+import stallscope as ss
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
+
+PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+PATIENCE_SECONDS = 240.0
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Tutorial:
+    """A folder in which all commands of the tutorial were run."""
+
+    folder: Path
+    #: What each command printed.
+    printed: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Tutorial:
+    needs(KERAS3, "make keras3-env")
+    folder = tmp_path_factory.mktemp("tutorial")
+    program, _ = blocks("python")
+    (folder / "train.py").write_text(program)
+    commands = [line for block in blocks("sh") for line in block.splitlines()]
+    return Tutorial(folder, {command: run(command, folder) for command in commands})
+
+
+def run(command: str, folder: Path) -> str:
+    """Run a command as a user does, in the environment that has its program."""
+    program, *arguments = command.split()
+    words = {"python": [str(KERAS3 / "bin" / "python")]}.get(
+        program, [sys.executable, "-m", program]
+    )
+    done = subprocess.run(
+        [*words, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Verdicts and intervals depend on the programs that share the cores; which stage shrinks does not.
+
+
+def test_the_report_shows_the_slow_loader(tutorial: Tutorial) -> None:
+    printed = tutorial.printed["stallscope report logs/slow --baseline logs/synthetic"]
+    assert "Without input stalls" in printed
+    slow = ss.analyse(tutorial.folder / "logs/slow", baseline=tutorial.folder / "logs/synthetic")
+    # Its storage takes 32 ms to answer for a batch; the baseline has none.
+    assert slow.by_cause.loc["input", "excess_ms"] > 30
+
+
+def test_the_comparison_shows_what_the_fix_gained(tutorial: Tutorial) -> None:
+    printed = tutorial.printed["stallscope compare logs/slow logs/fixed"]
+    assert re.search(r"^Input .* −[0-9.]+ .*$", printed, re.MULTILINE), printed
+    assert re.search(r"^loader workers +0 +2$", printed, re.MULTILINE)
+
+
+def test_the_prediction_is_printed_next_to_the_measurement(
+    tutorial: Tutorial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tutorial.folder)
+    _, program = blocks("python")
+    exec(compile(program, "docs/tutorial.md", "exec"), {})
+    found = re.fullmatch(
+        # There is no interval where other programs leave too few independent steps.
+        r"predicted ([0-9.]+)× \((?:[0-9.]+ to [0-9.]+|nan to nan)×\)\nmeasured ([0-9.]+)×\n",
+        capsys.readouterr().out,
+    )
+    assert found
+    assert all(float(speedup) > 1 for speedup in found.groups())
