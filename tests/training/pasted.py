@@ -55,6 +55,7 @@ def _keras() -> Any:
 def _torch() -> Any:
     import horovod.torch as hvd
     import torch
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import DataLoader
     from torch.utils.data.distributed import DistributedSampler
@@ -76,6 +77,9 @@ def _torch() -> Any:
                 "DistributedDataParallel": lambda _model, **more: DistributedDataParallel(
                     torch.nn.Linear(3, 1), **more
                 ),
+                "fully_shard": fully_shard,
+                "MixedPrecisionPolicy": MixedPrecisionPolicy,
+                "module": torch.nn.Linear(3, 1),
                 "model": parallel,
                 "optimizer": torch.optim.SGD(model.parameters(), 0.01),
                 "loss": parallel(torch.zeros(2, 3)).sum(),
