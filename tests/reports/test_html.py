@@ -86,7 +86,8 @@ def test_it_needs_neither_scripts_nor_the_network(name: str, page: Callable[[str
     for tag, attributes in found.elements:
         assert not [key for key in attributes if key.startswith("on") or key == "src"]
         if "href" in attributes:
-            assert (tag, attributes["href"]) in {("a", "#verdict"), ("link", "data:,")}
+            own = {("a", f"#{place}") for place in ("verdict", "findings", "warnings")}
+            assert (tag, attributes["href"]) in own | {("link", "data:,")}
     assert "url(" not in found.source
     assert "@import" not in found.source
     (policy,) = [
@@ -124,12 +125,12 @@ def test_charts_come_before_tables(page: Callable[[str], Page]) -> None:
     titles = [text for tag, text in page("a slow rank and a baseline").texts if tag == "h2"]
     assert titles == [
         "Rank 2 holds this run back: its input is slow",
-        "Findings",
         "Step time: 36.97 ± 0.06 ms",
         "Against the synthetic baseline",
         "Ranks side by side",
         "Step time over the run",
         "Where the job's time went",
+        "Findings",
         "Stragglers",
         "Notes",
         "Figures",
@@ -146,7 +147,7 @@ def test_every_table_has_a_caption_and_scoped_heads(page: Callable[[str], Page])
 def test_keyboards_reach_the_verdict_and_every_scrolled_table(page: Callable[[str], Page]) -> None:
     found = page("a thousand ranks")
     links = [attributes["href"] for attributes in found.all("a")]
-    assert links == ["#verdict"]
+    assert links == ["#verdict", "#findings"]
     scrolled = [a for tag, a in found.elements if a.get("class") == "scroll"]
     assert scrolled
     assert all(a["tabindex"] == "0" and a["role"] == "region" and a["aria-label"] for a in scrolled)
@@ -224,9 +225,10 @@ def test_all_warnings_are_shown(
     page: Callable[[str], Page], case: Callable[[str], Analysis]
 ) -> None:
     visible = page("a torn line").visible
-    warning = visible.index(case("a torn line").warnings[0])
-    # Right under the verdict.
-    assert visible.index("No fault found") < warning < visible.index("Step time over the run")
+    assert case("a torn line").warnings[0] in visible
+    # The verdict leads to them.
+    first, second = visible.index("1 warning"), visible.index("Step time over the run")
+    assert visible.index("No fault found") < first < second
 
 
 def test_stragglers_have_a_table(page: Callable[[str], Page]) -> None:

@@ -95,8 +95,9 @@ def _page(analysis: Analysis) -> Iterator[Section]:
     for finding in analysis.findings:
         if finding.severity == "error":
             yield Section("Error", (Findings([finding]),), style="notice")
-    yield from _concerns(analysis, "html")
+    # The first chart is on the first screen; the verdict names the findings.
     yield from charts_section("Charts", charts_of(analysis))
+    yield from _concerns(analysis, "html")
     yield from sections_of(tables.generations_table(analysis), tables.stragglers_table(analysis))
     yield from _notes(analysis)
     events = tables.events_table(analysis)
@@ -165,13 +166,14 @@ def _concerns(analysis: Analysis, form: str) -> Iterator[Section]:
     """Yield what a reader has to know before the figures: serious findings, and warnings."""
     serious = [one for one in analysis.findings if one.severity != "info"]
     if serious:
-        yield Section("Findings", (Findings(serious),))
+        yield Section("Findings", (Findings(serious),), key="findings")
     if analysis.warnings:
         listing = Listing(analysis.warnings, role="caveats", most=_MOST_WARNINGS)
         # Formats without folds show the first ones only.
         many = len(analysis.warnings) > _LONG
         fold = Fold(f"All {len(analysis.warnings):,}", (listing,))
-        yield Section("Warnings", (fold if form == "html" and many else listing,))
+        blocks = (fold if form == "html" and many else listing,)
+        yield Section("Warnings", blocks, key="warnings")
 
 
 def _notes(analysis: Analysis) -> list[Section]:

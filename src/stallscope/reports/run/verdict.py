@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stallscope.analysis import Analysis
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.text.gains import (
     Gain,
@@ -66,6 +67,16 @@ def _blocks(analysis: Analysis, form: str) -> Iterator[DocumentBlock]:
         yield Listing(steps, role="steps", title="What to do")
     if form == "terminal":
         yield Text(f"From {basis(analysis)}.", note=True)
+    if form == "html":
+        yield from _concerns(analysis)
+
+
+def _concerns(analysis: Analysis) -> Iterator[Text]:
+    """Name the serious findings and count the warnings, which stand below the charts."""
+    titles = [one.title for one in analysis.findings if one.severity == "warning"]
+    parts = [*titles, *([counted(len(analysis.warnings), "warning")] if analysis.warnings else [])]
+    if parts:
+        yield Text("; ".join(parts), lead="Also: ", leads_to="findings" if titles else "warnings")
 
 
 def _about(analysis: Analysis) -> str:
