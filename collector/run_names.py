@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import List, NamedTuple, Sequence
 
 from stallscope.errors import NotFoundError
+from stallscope.formatting.suggestions import did_you_mean
 
 _MOST_NAMED = 10
 
@@ -14,6 +14,11 @@ class NamedRun(NamedTuple):
     id: str
     #: The same as the id where the user gave none.
     name: str
+
+    @property
+    def title(self) -> str:
+        """The name and, for use in commands, the id."""
+        return self.id if self.name == self.id else "%s #%s" % (self.name, self.id)
 
 
 def index_of(wanted: str, runs: Sequence[NamedRun], place: str) -> int:
@@ -49,16 +54,11 @@ def index_of(wanted: str, runs: Sequence[NamedRun], place: str) -> int:
 
 def _hint(wanted: str, runs: Sequence[NamedRun]) -> str:
     names = [name for run in runs for name in (run.name, run.id)]
-    near = get_close_matches(wanted, names, n=1)
-    if near:
-        return 'did you mean "%s"?' % near[0]
-    return "there %s %s" % ("is" if len(runs) == 1 else "are", _listed(runs))
+    listed = "there %s %s" % ("is" if len(runs) == 1 else "are", _listed(runs))
+    return did_you_mean(wanted, names, listed)
 
 
 def _listed(runs: Sequence[NamedRun]) -> str:
-    names: List[str] = [
-        run.id if run.name == run.id else "%s #%s" % (run.name, run.id)
-        for run in runs[:_MOST_NAMED]
-    ]
+    names: List[str] = [run.title for run in runs[:_MOST_NAMED]]
     more = ["…"] if len(runs) > _MOST_NAMED else []
     return ", ".join(names + more)

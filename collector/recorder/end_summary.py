@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
 from .identity import World
 from .own_steps import OwnSteps
-from .summary_lines import Training, summary_lines
+
+
+class Training(NamedTuple):
+    """A training that has ended."""
+
+    log_dir: Path
+    run_id: str
+    world: World
+    own: OwnSteps
+    sink: str
+    mlflow_run_id: Optional[str]
+
+    @property
+    def has_folder(self) -> bool:
+        return self.sink != "logging"
+
+    @property
+    def command(self) -> str:
+        """Return the command that shows more."""
+        if self.mlflow_run_id and self.has_folder:
+            return "stallscope report mlflow:%s" % self.mlflow_run_id
+        if self.has_folder:
+            return "stallscope report %s" % shlex.quote(str(self.log_dir))
+        return "stallscope report FILE, where FILE has the output of all ranks"
+
 
 # By log folder: the steps of this process.
 _own_steps: Dict[str, OwnSteps] = {}
@@ -80,6 +105,9 @@ def _print_once(stream: Any) -> None:
     if training is None or os.getpid() != _pid:
         return
     try:
+        # Importing it is part of the end, and not of the start, of training.
+        from .summary_lines import summary_lines
+
         text = "\n".join(summary_lines(training)) + "\n"
         encoding = getattr(stream, "encoding", None) or "utf-8"
         stream.write(text.encode(encoding, "replace").decode(encoding))
@@ -89,8 +117,10 @@ def _print_once(stream: Any) -> None:
 
 
 def _is_wanted(world: World, summary: Optional[bool]) -> bool:
-    if world.rank != 0 or summary is not None:
-        return world.rank == 0 and bool(summary)
+    if world.rank != 0:
+        return False
+    if summary is not None:
+        return bool(summary)
     return _is_terminal(sys.stderr) or _is_terminal(sys.stdout) or _shell() is not None
 
 

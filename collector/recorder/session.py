@@ -40,7 +40,6 @@ from .process_runs import join_or_continue_run, session_closed
 from .sampling import Sampler, Sampling
 from .stacks import SUFFIX as STACKS_SUFFIX
 from .stacks import StackFile
-from .summary_lines import Training
 from .upload import finish, watch
 
 logger = logging.getLogger("stallscope")
@@ -216,9 +215,11 @@ class Session:
         if self._own_steps is not None and not self._failed:
             end_summary.training_ended(self._training(self._own_steps))
 
-    def _training(self, own: OwnSteps) -> Training:
+    def _training(self, own: OwnSteps) -> end_summary.Training:
         run_id = self._facts["run_id"]
-        return Training(self.log_dir, run_id, self.world, own, self._sink, self._mlflow_run_id)
+        return end_summary.Training(
+            self.log_dir, run_id, self.world, own, self._sink, self._mlflow_run_id
+        )
 
     def _end(self) -> None:
         """Write the last lines: the cost of recording, and that the log is complete."""

@@ -6,12 +6,10 @@ Where that is not possible, the lines have what rank 0 has measured itself.
 
 from __future__ import annotations
 
-import shlex
 import sys
-from pathlib import Path
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, Tuple
 
-from .identity import World
+from .end_summary import Training
 from .limited_process import Limits, run_limited
 from .own_program import program
 from .own_steps import PARTS, WAITING, OwnSteps
@@ -25,30 +23,6 @@ WAIT_SECONDS = 3.0
 _PYTHON_OF_THE_APP = (3, 11)
 _NEEDS = "this needs "
 _INSTALL = "pip install 'stallscope[app]'"
-
-
-class Training(NamedTuple):
-    """A training that has ended."""
-
-    log_dir: Path
-    run_id: str
-    world: World
-    own: OwnSteps
-    sink: str
-    mlflow_run_id: Optional[str]
-
-    @property
-    def has_folder(self) -> bool:
-        return self.sink != "logging"
-
-    @property
-    def command(self) -> str:
-        """Return the command that shows more."""
-        if self.mlflow_run_id and self.has_folder:
-            return "stallscope report mlflow:%s" % self.mlflow_run_id
-        if self.has_folder:
-            return "stallscope report %s" % shlex.quote(str(self.log_dir))
-        return "stallscope report FILE, where FILE has the output of all ranks"
 
 
 def summary_lines(training: Training) -> List[str]:

@@ -92,7 +92,9 @@ def test_some_completions_of_long_logs_tell_the_same(tmp_path: Path) -> None:
     ]
 
 
-def test_a_replaced_host_makes_another_generation_though_nobody_counts_on(tmp_path: Path) -> None:
+def test_a_replaced_host_makes_another_generation_though_no_process_counts_on(
+    tmp_path: Path,
+) -> None:
     generations = (
         Generation((("alpha", 0), ("beta", 0)), 0.0, 0, 60),
         Generation((("alpha", 0), ("gamma", 0)), 12.0, 60, 60),

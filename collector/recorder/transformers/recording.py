@@ -50,6 +50,7 @@ class TrainerRecording(Recording):
             return
         try:
             self._watch_batches()
+            self._stop_at_errors("get_batch_samples")
             self._time_pauses("evaluate", VALIDATION)
             self._time_pauses("_save_checkpoint", CHECKPOINT)
             self._stop_at_errors("training_step")
@@ -92,11 +93,7 @@ class TrainerRecording(Recording):
             self.begin_iteration()
             if args:
                 args = (_WatchedBatches(args[0], self.batch_arrived), *args[1:])
-            try:
-                return original(*args, **kwargs)
-            except BaseException:
-                self.stop()
-                raise
+            return original(*args, **kwargs)
 
         self._undo.append(patch(self._trainer, "get_batch_samples", get_batch_samples))
 

@@ -78,8 +78,7 @@ class Comparison:
         Args:
             dark: whether the page is dark.
         """
-        made = {"by_cause": ledgers_chart(self._found), "changes": changes_chart(self._found)}
-        charts = {name: chart for name, chart in made.items() if chart is not None}
+        charts = {"by_cause": ledgers_chart(self._found), "changes": changes_chart(self._found)}
         return figures_of(charts, dark=dark)
 
     def __repr__(self) -> str:

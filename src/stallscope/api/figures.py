@@ -13,15 +13,16 @@ from stallscope.charts.plotly_figures import figure
 _BACKGROUND = Colour("#ffffff", "#1b1f24")
 
 
-def figures_of(charts: Mapping[str, Chart], *, dark: bool) -> dict[str, go.Figure]:
+def figures_of(charts: Mapping[str, Chart | None], *, dark: bool) -> dict[str, go.Figure]:
     """Draw charts by name.
 
     Args:
-        charts: what to draw.
+        charts: what to draw; None where there is nothing.
         dark: whether the page is dark.
     """
     background = _BACKGROUND.dark if dark else _BACKGROUND.light
     return {
         name: figure(chart, dark=dark).update_layout(paper_bgcolor=background)
         for name, chart in charts.items()
+        if chart is not None
     }

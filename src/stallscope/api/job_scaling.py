@@ -58,12 +58,11 @@ class Scaling:
         if not self._found:
             return {}
         job = self._found[0]
-        made: dict[str, Chart | None] = {
+        charts: dict[str, Chart | None] = {
             "throughput": rate_chart(job),
             "efficiency": efficiency_chart(job),
             "steps": steps_chart(job),
         }
-        charts = {name: chart for name, chart in made.items() if chart is not None}
         return figures_of(charts, dark=dark)
 
     def __repr__(self) -> str:

@@ -206,11 +206,6 @@ def open_run(source: str | PathLike[str], *, read_as: str | None = None) -> Run:
     return Run(opening.open_run(fspath(source), read_as=read_as))
 
 
-def recorded_run(run: RunLike) -> recorded.Run:
-    """Return the records of a run, which is opened if need be; errors are those of ``open_run``."""
-    return as_run(run)._recorded
-
-
 def as_run(run: RunLike) -> Run:
     """Return a run that is opened if need be; errors are those of ``open_run``."""
     if isinstance(run, Run):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import pandas as pd
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 from stallscope.errors import UsageError
 from stallscope.exports.generations import ExportedRun
 from stallscope.exports.table import SCHEMA, tables
+from stallscope.formatting.suggestions import did_you_mean
 
 from .frames import in_order
 
@@ -50,8 +50,7 @@ def chosen_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
         return COLUMNS
     for name in columns:
         if name not in COLUMNS:
-            near = get_close_matches(name, COLUMNS, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(COLUMNS)}"
+            hint = did_you_mean(name, COLUMNS, f"there are {', '.join(COLUMNS)}")
             raise UsageError(f'columns: no such column of steps: "{name}"; {hint}')
     return tuple(columns)
 

@@ -7,11 +7,11 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from stallscope import __version__
 from stallscope.errors import MissingExtraError, StallscopeError, UsageError
+from stallscope.formatting.suggestions import did_you_mean
 
 from .examples import examples_of
 
@@ -122,8 +122,7 @@ def _command_of(argv: list[str]) -> str:
     overview.add_argument("command", metavar="command")
     command = str(overview.parse_args(argv[:1]).command)
     if command not in COMMANDS:
-        near = get_close_matches(command, COMMANDS, n=1)
-        hint = f'did you mean "{near[0]}"?' if near else "stallscope --help lists the commands"
+        hint = did_you_mean(command, COMMANDS, "stallscope --help lists the commands")
         raise UsageError(f'no such command: "{command}"; {hint}')
     return command
 

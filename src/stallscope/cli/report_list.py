@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stallscope.collector.run_names import NamedRun
 from stallscope.formatting.numbers import amount, ratio
 from stallscope.formatting.plain import plain
 from stallscope.reports.index.index import IndexLine
@@ -38,7 +39,7 @@ def print_list(lines: Sequence[IndexLine], place: str) -> None:
 
 def _cells(line: IndexLine) -> tuple[str, ...]:
     return (
-        line.id if line.name == line.id else f"{line.name} #{line.id}",
+        NamedRun(line.id, line.name).title,
         f"{line.ranks:,}",
         "" if line.steps is None else f"{line.steps:,}",
         "" if line.step_ms is None else amount(line.step_ms, "ms"),

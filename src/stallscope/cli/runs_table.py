@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -15,9 +14,11 @@ from rich.text import Text
 from stallscope.catalogue import Entry
 from stallscope.catalogue.entry import CAUSES
 from stallscope.charts.palette import COLOURS
+from stallscope.collector.run_names import NamedRun
 from stallscope.errors import UsageError
 from stallscope.formatting.numbers import percent, significant
 from stallscope.formatting.plain import plain
+from stallscope.formatting.suggestions import did_you_mean
 from stallscope.text.recorded import age
 
 COLUMNS = (
@@ -53,8 +54,7 @@ def parse_columns(text: str) -> list[str]:
     columns = [name.strip() for name in text.split(",") if name.strip()]
     for name in columns:
         if name not in COLUMNS:
-            near = get_close_matches(name, COLUMNS, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(COLUMNS)}"
+            hint = did_you_mean(name, COLUMNS, f"there are {', '.join(COLUMNS)}")
             raise UsageError(f'--columns: no such column: "{name}"; {hint}')
     return columns or [*COLUMNS]
 
@@ -124,7 +124,7 @@ def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
     summary = entry.summary
     found = "is one" if entry.synthetic else "" if baseline is None else baseline.name
     return [
-        _text(_title(entry)),
+        _text(NamedRun(entry.id, entry.name).title),
         Text(f"{entry.ranks:,}"),
         Text("" if summary.steps is None else f"{summary.steps:,}"),
         Text("" if summary.samples_per_second is None else significant(summary.samples_per_second)),
@@ -140,11 +140,6 @@ def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
 def _text(text: str) -> Text:
     """Return text from logs without markup."""
     return Text(plain(text), overflow="fold")
-
-
-def _title(entry: Entry) -> str:
-    """Return the name and, for use in commands, the id."""
-    return entry.id if entry.name == entry.id else f"{entry.name} #{entry.id}"
 
 
 def _verdict(entry: Entry) -> str:

@@ -19,7 +19,7 @@ from stallscope.formatting.plain import plain
 
 from .generations import ExportedRun, Generation
 
-#: Pages draw fewer points, and TensorBoard keeps 1,000 of a series unless it is told otherwise.
+#: Pages draw fewer points, and TensorBoard keeps 1,000 of a series by default.
 MOST_POINTS = 2000
 
 #: The names of the series, or what their names begin with.
