@@ -60,7 +60,7 @@ class Training:
             )
         end = self.host()
         ended = self.late.finished(iteration, end, None)
-        self.late.read_some()
+        self.late.read_some(end)
         rows = self.assembler.rows(copy(iteration), end)
         numbered = [row._replace(step=self.steps + at) for at, row in enumerate(rows)]
         self.steps += len(rows)
@@ -68,7 +68,7 @@ class Training:
 
     def settle(self, last: bool = False) -> None:
         """Read what the device has finished, and make rows of it."""
-        self.late.read(last)
+        self.late.read(last=last)
         self.late.settle()
 
     def gather(self, milliseconds: float) -> tuple[Any, Any]:
@@ -83,6 +83,14 @@ class Training:
             [_ms(row.begin, row.data), _ms(row.data, row.ready), _ms(row.ready, row.reduced)]
             for row in self.rows
         ]
+
+
+def read(clock: CudaClock, stamp: CudaTimestamp | None) -> float:
+    """Return the device's milliseconds of a timestamp that has been reached."""
+    assert stamp is not None
+    found = clock.read([stamp])
+    assert found is not None
+    return found[0]
 
 
 def _ms(begin: int | None, end: int | None) -> float | None:
@@ -106,7 +114,7 @@ def test_timestamps_are_on_the_hosts_clock_for_any_drift_of_the_device() -> None
         host.ns += SECOND
         clock.take_anchor()
         for stamp, truth in stamps:
-            found = clock.time_of(clock.read(stamp))
+            found = clock.time_of(read(clock, stamp))
             assert found is not None
             assert truth is not None
             assert clock.error_ns is not None
@@ -148,11 +156,11 @@ def test_far_from_all_anchors_there_are_no_timestamps() -> None:
     far = clock.timestamp()
     host.ns += MS
     clock.take_anchor()
-    assert clock.time_of(clock.read(near)) is not None
-    assert clock.time_of(clock.read(far)) is None
+    assert clock.time_of(read(clock, near)) is not None
+    assert clock.time_of(read(clock, far)) is None
     cuda.answers_after_ns = 0
     clock.take_anchor()
-    assert clock.time_of(clock.read(far)) is not None
+    assert clock.time_of(read(clock, far)) is not None
 
 
 def test_a_captured_graph_contains_no_timestamps() -> None:
@@ -347,7 +355,7 @@ def test_the_number_of_waiting_iterations_is_limited(caplog: pytest.LogCaptureFi
     training.cuda.current.free_at = NEVER
     for _ in range(MOST_WAITING + 100):
         training.iteration()
-    training.late.settle()
+    training.settle()
     assert [row.step for row in training.rows] == list(range(100))
     assert without_stages(training.rows)
     assert training.late.lost == 100

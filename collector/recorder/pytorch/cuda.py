@@ -70,6 +70,7 @@ class CudaClock:
         self._index = index
         self._now = now
         self._stream_of = stream_of
+        self._captures = cuda.is_current_stream_capturing
         # What identifies the stream that was current last, and its object.
         self._current: Tuple[Any, Any] = (None, None)
         self._side = cuda.Stream(device=index, priority=-1)
@@ -86,7 +87,7 @@ class CudaClock:
     def is_capturing(self) -> bool:
         """Return whether this thread captures a CUDA graph."""
         try:
-            return self.broken is None and bool(self._cuda.is_current_stream_capturing())
+            return self.broken is None and bool(self._captures())
         except Exception as error:  # training will meet the same error
             self.broken = repr(error)
             return False
@@ -96,20 +97,21 @@ class CudaClock:
 
         None while a graph is captured, before there is an anchor, and once the device is broken.
         """
-        if self.broken is not None or not self._anchors:
+        anchors, free = self._anchors, self._free
+        if not anchors or self.broken is not None:
             return None
         try:
-            if self.is_capturing:
+            if self._captures():
                 return None
-            event = self._free.pop() if self._free else self._event()
+            event = free.pop() if free else self._event()
             event.record(self._stream())
-            return event, self._anchors[-1]
+            return event, anchors[-1]
         except Exception as error:  # training will meet the same error
             self.broken = repr(error)
             return None
 
     def selected(self) -> ContextManager[Any]:
-        """Select this device; a context for ``take_anchor``, ``reached`` and ``read``.
+        """Select this device; a context for ``take_anchor`` and ``read``.
 
         Without it the thread would get memory on the first device.
         """
@@ -142,16 +144,13 @@ class CudaClock:
             self._anchors.append(best)
             self.error_ns = max(self.error_ns or 0, least // 2)
 
-    def reached(self, timestamp: CudaTimestamp) -> bool:
-        return bool(timestamp[0].query())
-
-    def read(self, timestamp: Optional[CudaTimestamp]) -> Optional[float]:
-        """Return the device's milliseconds of a timestamp that was reached; None without one."""
-        if timestamp is None:
-            return None
-        event, anchor = timestamp
-        milliseconds: float = anchor.device_ms + anchor.event.elapsed_time(event)
-        return milliseconds
+    def read(self, timestamps: List[CudaTimestamp]) -> Optional[List[float]]:
+        """Return the device's milliseconds of timestamps; None while one of them is not reached."""
+        # Those of other streams may come later.
+        for event, _ in timestamps:
+            if not event.query():
+                return None
+        return [anchor.device_ms + anchor.event.elapsed_time(event) for event, anchor in timestamps]
 
     def time_of(self, device_ms: Optional[float]) -> Optional[int]:
         """Return monotonic nanoseconds of the device's milliseconds.

@@ -5,7 +5,7 @@ the device's stream, start and end included. The host runs ahead of the device w
 it does meanwhile costs nothing: the host's own times would show the lead as input.
 
 Only the training thread may ask the device for times: a query would break a CUDA graph that it captures.
-It reads those of several iterations at once. The flushing thread makes rows of them.
+It does nothing else: the flushing thread says what is to be read, and makes rows of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from itertools import chain
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from ..format import StepRow
 from ..guards import yield_to_training
@@ -26,8 +26,9 @@ logger = logging.getLogger("stallscope")
 
 # Iterations: a device that lags further is not waited for, which also limits memory.
 _MOST_WAITING = 4096
-# So many iterations are read together, unless the last reading was long ago.
+# So many iterations are read at once in a step of training.
 _TOGETHER = 16
+# A step that follows the last reading by more than this reads, and takes an anchor.
 _SELDOM_NS = 250_000_000
 # The last steps must not delay the end of training.
 _PATIENCE_NS = 2_000_000_000
@@ -36,22 +37,19 @@ _PAUSE_SECONDS = 0.002
 _ROUNDING_NS = 5_000
 
 
-class _Read(NamedTuple):
-    """The device's milliseconds of one iteration; None where there is no timestamp."""
-
-    begin: Optional[float]
-    data: Optional[float]
-    end: Optional[float]
-    #: The last gradient, where reductions are not seen.
-    ready: Optional[float]
-    #: Per reduction: ready, reduced, and the times in collectives before it, None if one is unknown.
-    reductions: List[Tuple[Optional[float], Optional[float], Optional[float]]]
-
-
 class DeviceIteration:
     """An iteration that the host has ended, and the device perhaps not yet."""
 
-    __slots__ = ("device_end", "device_ready", "end", "is_read", "iteration", "keeps_end", "read")
+    __slots__ = (
+        "device_end",
+        "device_ready",
+        "end",
+        "is_read",
+        "iteration",
+        "keeps_end",
+        "read_ms",
+        "timestamps",
+    )
 
     def __init__(
         self,
@@ -67,9 +65,32 @@ class DeviceIteration:
         self.device_ready = device_ready
         #: Whether its end is also the start of the next iteration, which is read later.
         self.keeps_end = keeps_end
-        #: Whether nothing more is read; ``read`` is None where the device gave no times.
+        #: Whether nothing more is read; ``read_ms`` is None where the device gave no times.
         self.is_read = False
-        self.read: Optional[_Read] = None
+        self.read_ms: Optional[List[float]] = None
+
+    def prepare(self) -> None:
+        """List the timestamps to read, the end first: without it the device is not asked for others."""
+        iteration = self.iteration
+        found: List[Any] = [
+            self.device_end,
+            iteration.device_begin,
+            iteration.device_data,
+            self.device_ready,
+        ]
+        for one in iteration.reductions:
+            found += (one.device_ready, one.device_reduced, *chain.from_iterable(one.device_waits))
+        self.timestamps = [one for one in found if one is not None]
+
+    def milliseconds(self) -> Callable[[Optional[CudaTimestamp]], Optional[float]]:
+        """Return a function from a timestamp to what was read of it; None where there is none."""
+        read = {id(one): ms for one, ms in zip(self.timestamps, self.read_ms or [])}
+        return lambda timestamp: None if timestamp is None else read.get(id(timestamp))
+
+    def used_up(self) -> List[CudaTimestamp]:
+        """Return the timestamps that nothing needs any more."""
+        kept = self.device_end if self.keeps_end else None
+        return [one for one in self.timestamps if one is not kept]
 
 
 #: An iteration in the device's times, its end, and its last gradient where no reduction is seen.
@@ -116,17 +137,15 @@ class DeviceSteps:
         keeps_end: bool = False,
     ) -> DeviceIteration:
         """Note that the host has ended an iteration, and take the device's timestamp of that."""
-        found = DeviceIteration(iteration, end, self._device.timestamp(), device_ready, keeps_end)
-        self._unread.append(found)
-        return found
+        return DeviceIteration(iteration, end, self._device.timestamp(), device_ready, keeps_end)
 
-    def read_some(self) -> None:
-        """Read the times of iterations, unless it is better to wait for more of them."""
-        if len(self._unread) >= _TOGETHER or self._now() - self._read_at >= _SELDOM_NS:
-            self.read()
+    def read_some(self, now: int) -> None:
+        """Read the times of a few iterations, if there are some to read."""
+        if self._unread or now - self._read_at >= _SELDOM_NS:
+            self.read(_TOGETHER)
 
-    def read(self, last: bool = False) -> None:
-        """Read the times of all iterations that the device has finished; the ``last`` time, of all.
+    def read(self, most: int = _MOST_WAITING, last: bool = False) -> None:
+        """Read the times of iterations that the device has finished; the ``last`` time, of all.
 
         A query would break a CUDA graph that is being captured: then nothing is asked.
         """
@@ -136,55 +155,34 @@ class DeviceSteps:
         if not self._reads.acquire(timeout=_PATIENCE_NS / 1e9):
             return
         try:
-            self._read_reached()
+            self._read_reached(most)
             if last:
                 deadline = self._now() + _PATIENCE_NS
                 while self._unread and self._now() < deadline:
                     self._sleep(_PAUSE_SECONDS)
-                    self._read_reached()
+                    self._read_reached(most)
             self._drop_all_but(0 if last or self._device.broken is not None else _MOST_WAITING)
         finally:
             self._reads.release()
 
-    def _read_reached(self) -> None:
-        if self._device.broken is not None:
+    def _read_reached(self, most: int) -> None:
+        device, unread = self._device, self._unread
+        if device.broken is not None:
             return
         self._read_at = self._now()
         try:
-            with self._device.selected():
-                self._device.take_anchor()
-                while self._unread:
-                    first = self._unread[0]
-                    if not all(map(self._device.reached, _timestamps_of(first))):
+            with device.selected():
+                device.take_anchor()
+                while unread and most:
+                    found = device.read(unread[0].timestamps)
+                    if found is None:
                         return
-                    first.read = self._times_of(first)
-                    first.is_read = True
-                    self._unread.popleft()
+                    one = unread.popleft()
+                    one.read_ms = found
+                    one.is_read = True
+                    most -= 1
         except Exception as error:  # training will meet the same error
-            self._device.broken = repr(error)
-
-    def _times_of(self, finished: DeviceIteration) -> _Read:
-        read, iteration = self._device.read, finished.iteration
-        return _Read(
-            read(iteration.device_begin),
-            read(iteration.device_data),
-            read(finished.device_end),
-            read(finished.device_ready),
-            [
-                (read(one.device_ready), read(one.device_reduced), self._waited_ms(one))
-                for one in iteration.reductions
-            ],
-        )
-
-    def _waited_ms(self, reduction: Reduction) -> Optional[float]:
-        """Return the device's time in collectives before a reduction; None where it is unknown."""
-        found = 0.0
-        for began, ended in reduction.device_waits:
-            start, end = self._device.read(began), self._device.read(ended)
-            if start is None or end is None:
-                return None
-            found += max(0.0, end - start)
-        return found
+            device.broken = repr(error)
 
     def _drop_all_but(self, most: int) -> None:
         if len(self._unread) > most and self._device.broken is None and not self._warned:
@@ -201,6 +199,9 @@ class DeviceSteps:
     def add(self, finished: Optional[DeviceIteration], rows: List[StepRow]) -> None:
         """Add the host's numbered rows of an iteration, or of all earlier ones where it is None."""
         self._waiting.append((finished, rows))
+        if finished is not None:
+            finished.prepare()
+            self._unread.append(finished)
 
     def settle(self) -> None:
         """Emit the rows of all iterations that have been read."""
@@ -223,57 +224,50 @@ class DeviceSteps:
         if finished is None:
             timed = self._assembler.give_up()
         else:
-            times = None if finished.read is None else self._times(finished, finished.read)
+            times = self._times(finished)
             self.lost += times is None
             timed = self._assembler.rows(*(times or _without_stages(finished)))
-            if finished.read is not None:
-                self._device.release(_used_up(finished))
+            if finished.read_ms is not None:
+                self._device.release(finished.used_up())
         for row, timed_row in zip(rows, timed):
             numbered = timed_row._replace(step=row.step, micro=row.micro, samples=row.samples)
             self._emit(numbered._replace(epoch=row.epoch, clock=row.clock))
 
-    def _times(self, finished: DeviceIteration, read: _Read) -> Optional[_Times]:
+    def _times(self, finished: DeviceIteration) -> Optional[_Times]:
         """Return the iteration in the device's times; None where start or end is unknown."""
-        time_of = self._device.time_of
-        begin, end = time_of(read.begin), time_of(read.end)
+        host, milliseconds = finished.iteration, finished.milliseconds()
+
+        def time_of(timestamp: Optional[CudaTimestamp]) -> Optional[int]:
+            return self._device.time_of(milliseconds(timestamp))
+
+        begin, end = time_of(host.device_begin), time_of(finished.device_end)
         if begin is None or end is None:
             return None
         # The stream cannot reach it before the host asked for it.
-        iteration = _copy_of(finished.iteration, max(begin, finished.iteration.begin))
-        iteration.data = at = _not_before(iteration.begin, time_of(read.data))
-        for one, (ready_ms, reduced_ms, waited_ms) in zip(
-            finished.iteration.reductions, read.reductions
-        ):
-            ready = _not_before(at, time_of(ready_ms))
-            reduced = _not_before(ready, time_of(reduced_ms))
-            known = None if waited_ms is None else ready
-            waited = 0 if waited_ms is None else int(waited_ms * 1e6)
-            iteration.reductions.append(Reduction(one.cause, known, reduced, waited=waited))
+        iteration = _copy_of(host, max(begin, host.begin))
+        iteration.data = at = _not_before(iteration.begin, time_of(host.device_data))
+        for one in host.reductions:
+            ready = _not_before(at, time_of(one.device_ready))
+            reduced = _not_before(ready, time_of(one.device_reduced))
+            waited = _waited(one, time_of)
+            known = None if waited is None else ready
+            iteration.reductions.append(Reduction(one.cause, known, reduced, waited=waited or 0))
             at = reduced or ready or at
-        ready = _not_before(at, time_of(read.ready))
+        ready = _not_before(at, time_of(finished.device_ready))
         return iteration, max(end, at or iteration.begin), ready
 
 
-def _timestamps_of(finished: DeviceIteration) -> List[CudaTimestamp]:
-    """Return the timestamps, the end first: a stream that has not reached it is not asked for others."""
-    iteration = finished.iteration
-    found: List[Any] = [
-        finished.device_end,
-        iteration.device_begin,
-        iteration.device_data,
-        finished.device_ready,
-    ]
-    for one in iteration.reductions:
-        found += (one.device_ready, one.device_reduced)
-        if one.device_waits:
-            found += chain.from_iterable(one.device_waits)
-    return [timestamp for timestamp in found if timestamp is not None]
-
-
-def _used_up(finished: DeviceIteration) -> List[CudaTimestamp]:
-    """Return the timestamps that nothing needs any more."""
-    kept = finished.device_end if finished.keeps_end else None
-    return [one for one in _timestamps_of(finished) if one is not kept]
+def _waited(
+    reduction: Reduction, time_of: Callable[[Optional[CudaTimestamp]], Optional[int]]
+) -> Optional[int]:
+    """Return the device's time in collectives before a reduction; None where it is unknown."""
+    found = 0
+    for began, ended in reduction.device_waits:
+        start, end = time_of(began), time_of(ended)
+        if start is None or end is None:
+            return None
+        found += max(0, end - start)
+    return found
 
 
 def _copy_of(host: Iteration, begin: int) -> Iteration:

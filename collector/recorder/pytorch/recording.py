@@ -417,7 +417,7 @@ class Recording(BaseRecording):
         device_steps, gradients, finished = self._device_steps, self._gradients, None
         if device_steps is not None:
             finished = device_steps.finished(iteration, end, gradients.device_last, goes_on)
-            device_steps.read_some()
+            device_steps.read_some(end)
         self._waiting.append(
             (
                 iteration.epoch,
