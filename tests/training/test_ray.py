@@ -16,6 +16,7 @@ from training.test_recorder_pages import PAGES, block
 
 from stallscope.analysis import analyse
 from stallscope.cli.main import main
+from stallscope.opening import open_run
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -103,7 +104,7 @@ def test_a_restart_is_another_generation_of_a_run_whose_workers_share_nothing(
 ) -> None:
     assert main(["collect", str(trained.out / "own"), "--to", str(tmp_path / "store")]) == 0
     assert capsys.readouterr().out.count("2 of 2 rank(s)") == 1
-    analysis = analyse(trained.run(tmp_path / "store"))
+    analysis = analyse(open_run(str(tmp_path / "store")))
     assert [one.ended_by for one in analysis.generations] == ["killed", "completed"]
     assert [one.size for one in analysis.generations] == [2, 2]
     assert [one.steps for one in analysis.generations][1:] == [STEPS - 20]
