@@ -53,8 +53,10 @@ _RANK_VARIABLES: Tuple[Tuple[str, str, str], ...] = (
 
 _HOROVOD_MODULES = ("horovod.tensorflow", "horovod.torch", "horovod.mxnet")
 
-# torchrun's name of a job, the same after its restarts; "none" where the user gave it no name.
+# torchrun's name of a job, the same after its restarts.
 _TORCHRUN_ID = "TORCHELASTIC_RUN_ID"
+# What it is where the user gave no name, and what Spark calls every job.
+_NO_NAMES = (["none"], ["0"])
 _TORCHRUN_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 # Variables that together name one launch of a job, the same on all of its ranks.
@@ -134,7 +136,7 @@ def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
     """Return a name of this launch that all ranks share; None where the launcher gives none."""
     for names in _LAUNCH_VARIABLES:
         values = [env.get(name) for name in names]
-        if all(values) and values != ["none"]:
+        if all(values) and values not in _NO_NAMES:
             return ":".join([names[0], *[str(value) for value in values]])
     if size == 1:
         return "process:%s:%d:%d" % (socket.gethostname(), os.getpid(), process_start_ns())

@@ -294,8 +294,9 @@ def test_torchruns_name_of_a_job_is_the_launch() -> None:
     named = launch_name({**address, "TORCHELASTIC_RUN_ID": "job-7"}, 2)
     # A restart may use another port.
     assert named == launch_name({"TORCHELASTIC_RUN_ID": "job-7", "MASTER_PORT": "1"}, 2)
-    # torchrun's name if the user gave none.
+    # torchrun's name if the user gave none, and Spark's name of every job.
     unnamed = launch_name({**address, "TORCHELASTIC_RUN_ID": "none"}, 2)
+    assert unnamed == launch_name({**address, "TORCHELASTIC_RUN_ID": "0"}, 2)
     assert unnamed == launch_name(address, 2) != named
 
 
