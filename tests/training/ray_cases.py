@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from ray.train.torch import TorchTrainer
 
 RANKS = 2
 STEPS = 40
+#: Enough for a verdict, and much longer than what a step takes besides.
+MANY_STEPS, SLOW_SECONDS = 100, 0.04
 FATAL_STEP = 25
 #: After this many steps there is a checkpoint.
 SAVED_STEP = 20
@@ -43,7 +46,15 @@ def batches(steps: int = STEPS) -> list[Any]:
     ]
 
 
+def slowly(ready: list[Any]) -> Iterator[Any]:
+    """Yield batches, which come late on rank 1."""
+    for batch in ready:
+        time.sleep(SLOW_SECONDS * ray.train.get_context().get_world_rank())
+        yield batch
+
+
 def loop(out: Path) -> None:
+    """A loop of its own, with slow input on rank 1."""
     import torch
 
     from stallscope.torch import StepLogger
@@ -53,7 +64,7 @@ def loop(out: Path) -> None:
     with StepLogger(
         out / "loop", optimizer=optimizer, model=model, run_name="loop", sink="both", summary=True
     ) as log:
-        for inputs, labels in log.watch(batches()):
+        for inputs, labels in log.watch(slowly(batches(MANY_STEPS))):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()

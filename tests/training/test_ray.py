@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 480.0
 STEPS = 40
+#: Steps of the loop.
+MANY_STEPS = 100
 SETTINGS = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
 
 
@@ -73,15 +75,17 @@ def folders(trained: Trained) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize("kind", ["loop", "hugging face", "lightning"])
-def test_workers_that_share_a_folder_are_one_run(trained: Trained, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "steps"), [("loop", MANY_STEPS), ("hugging face", STEPS), ("lightning", STEPS)]
+)
+def test_workers_that_share_a_folder_are_one_run(trained: Trained, kind: str, steps: int) -> None:
     run = trained.run(folders(trained)[kind])
     assert (run.name, run.status, run.problems) == (kind, "completed", ())
     assert [(log.rank, log.facts["size"], log.facts["local_rank"]) for log in run.logs] == [
         (0, 2, 0),
         (1, 2, 1),
     ]
-    assert run.steps.num_rows == 2 * STEPS
+    assert run.steps.num_rows == 2 * steps
     assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
     check_ranks_together(run)
 
@@ -90,6 +94,11 @@ def test_the_function_of_the_page_records_what_it_says(trained: Trained) -> None
     run = trained.run(trained.out / "page")
     assert (run.size, run.ranks, run.status) == (2, [0, 1], "completed")
     assert analyse(run).ledger is not None
+
+
+def test_the_slow_rank_is_found(trained: Trained) -> None:
+    verdict = analyse(trained.run(folders(trained)["loop"])).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "input", (1,))
 
 
 def test_each_training_of_a_run_of_ray_has_an_id_of_its_own(trained: Trained) -> None:

@@ -1,10 +1,11 @@
-"""The Kubernetes manifests of docs/launching follow the schemas of their operators."""
+"""The page of launchers names every script, and its manifests follow the schemas of their operators."""
 
 from __future__ import annotations
 
 import copy
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "docs" / "launching"
+PAGE = ROOT / "docs" / "launching.md"
 SCHEMAS = ROOT / "tests" / "kubernetes"
 #: By name, the API's version, which is not in the schema.
 VERSIONS = {"mpijob": "kubeflow.org/v2beta1", "pytorchjob": "kubeflow.org/v1"}
@@ -47,6 +49,16 @@ def _closed(part: Any) -> Any:
 def errors(name: str, document: Any) -> list[str]:
     checker = jsonschema.Draft4Validator(schema(name))
     return [f"{error.json_path}: {error.message}" for error in checker.iter_errors(document)]
+
+
+def test_the_page_links_every_script_and_shows_how_to_call_it() -> None:
+    page = PAGE.read_text()
+    linked = set(re.findall(r"\]\(launching/([\w.]+)\)", page))
+    scripts = {path.name for path in MANIFESTS.iterdir() if path.is_file()}
+    assert linked == {name for name in scripts if not name.startswith("train")}
+    for script in MANIFESTS.glob("*.sh"):
+        (usage,) = re.findall(r"^#     (.*)$", script.read_text(), re.MULTILINE)
+        assert f"    {usage}" in page
 
 
 def test_every_manifest_has_a_schema() -> None:
