@@ -26,7 +26,13 @@ PATIENCE_SECONDS = 480.0
 STEPS = 40
 #: Steps of the loop.
 MANY_STEPS = 100
-SETTINGS = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Another process for each group of workers.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+}
 
 
 @dataclass(frozen=True)
