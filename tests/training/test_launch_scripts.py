@@ -54,7 +54,10 @@ def at_once(commands: Sequence[Sequence[str]]) -> list[str]:
     return printed
 
 
-def check_run(run: Run) -> None:
+def check_run(run: Run, launch: str) -> None:
+    """The ranks are one run, by the name that the launcher gives the job."""
+    (name,) = {log.facts["launch"] for log in run.logs}
+    assert name.startswith(launch)
     assert (run.name, run.status, run.problems) == ("run-42", "completed", ())
     assert [(log.rank, log.host) for log in run.logs] == [(0, "h1"), (1, "h2")]
     assert run.steps.num_rows == 2 * STEPS
@@ -63,7 +66,7 @@ def check_run(run: Run) -> None:
 def test_torchrun(hosts: Lab, tmp_path: Path) -> None:
     words = [str(SCRIPTS / "torchrun.sh"), "2", "h1", str(hosts.disk / "logs")]
     at_once([hosts.ssh(host.name, words) for host in hosts.hosts])
-    check_run(collected(hosts, tmp_path))
+    check_run(collected(hosts, tmp_path), "TORCHELASTIC_RUN_ID:run-42")
 
 
 def test_horovodrun_and_logs_that_hosts_upload(hosts: Lab, tmp_path: Path) -> None:
@@ -73,7 +76,7 @@ def test_horovodrun_and_logs_that_hosts_upload(hosts: Lab, tmp_path: Path) -> No
     for host in hosts.hosts:
         shutil.copytree(host.disk / "logs", tmp_path / "bucket" / "run-42" / host.name)
     (run,) = read(str(tmp_path / "bucket" / "run-42"))
-    check_run(run)
+    check_run(run, "HOROVOD_GLOO_RENDEZVOUS_ADDR:")
 
 
 def container(manifest: str, replicas: str) -> list[str]:
@@ -93,7 +96,7 @@ def test_mpirun_as_the_launcher_of_an_mpi_job(hosts: Lab, tmp_path: Path) -> Non
     }
     words = [own.get(word, word) for word in container("mpijob.yaml", "Launcher")]
     at_once([hosts.ssh("h1", words)])
-    check_run(collected(hosts, tmp_path))
+    check_run(collected(hosts, tmp_path), "PMIX_NAMESPACE:")
 
 
 def test_the_output_of_a_pytorch_jobs_pods(hosts: Lab, tmp_path: Path) -> None:
@@ -109,7 +112,7 @@ def test_the_output_of_a_pytorch_jobs_pods(hosts: Lab, tmp_path: Path) -> None:
     )
     (tmp_path / "run-42.txt").write_text("".join(printed))
     (run,) = read(str(tmp_path / "run-42.txt"))
-    check_run(run)
+    check_run(run, "MASTER_ADDR:h1:23456")
 
 
 def test_slurm(hosts: Lab, tmp_path: Path) -> None:
@@ -127,4 +130,4 @@ def test_slurm(hosts: Lab, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr + output.read_text() + slurm.messages
     (gathered,) = tmp_path.glob("logs-*")
     (run,) = read(str(gathered))
-    check_run(run)
+    check_run(run, "SLURM_JOB_ID:")
