@@ -133,6 +133,9 @@ def test_a_restart_is_another_generation_of_a_run_whose_workers_share_nothing(
 def test_the_job_begins_when_ray_calls_the_training_function(trained: Trained) -> None:
     run = trained.run(folders(trained)["loop"])
     assert all(log.process_start < log.job_start < log.anchor for log in run.logs)
+    processes = min(log.process_start for log in run.logs)
+    first_step = run.steps["begin"].to_numpy().min()
+    assert analyse(run).job.startup < (first_step - processes) / 1e9
 
 
 @pytest.mark.parametrize("place", ["printed", "session"])
