@@ -9,7 +9,7 @@ set -euo pipefail
 usage="usage: tools/ray-env.sh VENV KERAS3"
 venv=${1:?$usage} keras3=${2:?$usage}
 here=$(cd "$(dirname "$0")" && pwd)
-package="ray[train]==2.60.0"
+package="ray[train]>=2.60,<3"
 
 fail() { echo "ray-env: $*" >&2; exit 1; }
 
