@@ -95,6 +95,8 @@ class DeviceIteration:
 
 #: An iteration in the device's times, its end, and its last gradient where no reduction is seen.
 _Times = Tuple[Iteration, int, Optional[int]]
+#: From a timestamp to monotonic nanoseconds.
+_TimeOf = Callable[[Optional[CudaTimestamp]], Optional[int]]
 
 
 class DeviceSteps:
@@ -123,6 +125,8 @@ class DeviceSteps:
         self._reads = threading.Lock()
         self._settles = threading.Lock()
         self._read_at = now()
+        # The end of the last iteration that was emitted, which may be the start of the next.
+        self._last_end: Tuple[Optional[CudaTimestamp], Optional[int]] = (None, None)
         self._warned = False
         #: Iterations without times from the device.
         self.lost = 0
@@ -240,7 +244,8 @@ class DeviceSteps:
         def time_of(timestamp: Optional[CudaTimestamp]) -> Optional[int]:
             return self._device.time_of(milliseconds(timestamp))
 
-        begin, end = time_of(host.device_begin), time_of(finished.device_end)
+        begin, end = self._begin(host, time_of), time_of(finished.device_end)
+        self._last_end = finished.device_end, end
         if begin is None or end is None:
             return None
         # The stream cannot reach it before the host asked for it.
@@ -256,10 +261,17 @@ class DeviceSteps:
         ready = _not_before(at, time_of(finished.device_ready))
         return iteration, max(end, at or iteration.begin), ready
 
+    def _begin(self, host: Iteration, time_of: _TimeOf) -> Optional[int]:
+        """Return the start, which is exactly the end before it if both are the same timestamp.
 
-def _waited(
-    reduction: Reduction, time_of: Callable[[Optional[CudaTimestamp]], Optional[int]]
-) -> Optional[int]:
+        Anchors that came since would place it elsewhere, by less than the clock's error.
+        """
+        timestamp, end = self._last_end
+        begins_at_end = timestamp is not None and host.device_begin is timestamp
+        return end if begins_at_end else time_of(host.device_begin)
+
+
+def _waited(reduction: Reduction, time_of: _TimeOf) -> Optional[int]:
     """Return the device's time in collectives before a reduction; None where it is unknown."""
     found = 0
     for began, ended in reduction.device_waits:

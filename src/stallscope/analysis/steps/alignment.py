@@ -172,8 +172,3 @@ def _intervals_shifted(intervals: Intervals, clocks: Clocks, steps: Ints) -> Int
     known = len(steps) > 0
     shift = clocks.offset[at, clocks.of_rank[intervals.rank_index]] if known else 0
     return replace(intervals, begin=intervals.begin - shift, end=intervals.end - shift)
-
-
-def hosts_in_order(hosts: Sequence[str]) -> list[str]:
-    """Return each host once, in the order of their lowest ranks."""
-    return list(dict.fromkeys(hosts))
