@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.groups import group_of, one_case, turn
+from support.groups import LONG, group_of, one_case, turn
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,6 +25,9 @@ def test_servers_and_pages_have_a_worker_each_and_other_files_are_separate() -> 
 def test_the_longest_tests_start_first() -> None:
     files = ("dashboard/test_browser", "spark/test_on_spark", "cli/test_runs", "test_memory")
     turns = [turn(f"tests/{file}.py::test_it[1]") for file in files]
+    assert turns == sorted(set(turns))
+    assert all((ROOT / file).exists() for file in LONG)
+    turns = [turn(f"{file}::test_it") for file in (*LONG, "tests/training/test_imports.py")]
     assert turns == sorted(set(turns))
 
 

@@ -18,6 +18,14 @@ _ROOT = Path(__file__).parents[2]
 _TOGETHER = ("services", "browser", "cases")
 #: Folders whose tests start processes: Spark's take minutes.
 _SLOW = ("spark", "cli", "batch")
+#: Files in which ranks train longest.
+LONG = tuple(
+    f"tests/training/test_{name}.py"
+    for name in (
+        *("generations", "recorder_pages", "torch_ranks", "timelines", "hangs", "cluster"),
+        *("hugging_face", "keras3", "tutorial", "netcheck", "failures", "end_summary", "faults"),
+    )
+)
 
 
 @cache
@@ -39,7 +47,9 @@ def turn(test: str) -> int:
     if group_of(file) in _TOGETHER:
         return 0
     folder = Path(file).parent.name
-    return 1 + _SLOW.index(folder) if folder in _SLOW else 1 + len(_SLOW)
+    order = (*_SLOW, *LONG)
+    place = folder if folder in _SLOW else file
+    return 1 + (order.index(place) if place in order else len(order))
 
 
 def one_case(tests: Iterable[str]) -> set[str]:

@@ -191,6 +191,21 @@ def test_every_generation_on_one_machine_is_found_with_its_ranks(one_machine: An
     assert generations[0].repeated_steps == 0
     assert_no_step_is_lost(one_machine)
     assert_time_adds_up(one_machine)
+    assert "the run has 3 generations" in " ".join(one_machine.warnings)
+
+
+def test_survivors_end_their_logs_and_go_on_with_other_ranks(one_machine: Analysis) -> None:
+    logs = one_machine.run.logs
+    assert [(log.generation, log.rank) for log in logs if not log.ended] == [(1, 1)]
+    assert len({log.facts["run_id"] for log in logs}) == 1
+    before, after = (
+        {log.facts["pid"]: log.rank for log in logs if log.generation == generation}
+        for generation in (1, 2)
+    )
+    # Three ranks went on as two.
+    assert after.keys() < before.keys()
+    assert sorted(after.values()) == [0, 1]
+    assert sorted(before[pid] for pid in after) == [0, 2]
 
 
 def test_every_generation_of_a_cluster_is_found_with_its_hosts(cluster: Analysis) -> None:
