@@ -28,7 +28,7 @@ from .blocks import Ints
 from .rank_names import rank_in, ranks_in
 from .tables import INTERVAL_ROWS, STEP_ROWS, table_of
 from .timestamps import Timestamp
-from .world_size import FROM_WORDS, in_words, size_facts
+from .world_size import FROM_NAME, FROM_WORDS, in_words, size_facts, size_of_files
 
 # Facts about a run that MLflow has for printed logs, too.
 _OF_THE_RUN = (
@@ -51,6 +51,7 @@ _SIZE_IN_NAME = re.compile(
 
 
 _NUMBER = re.compile(r"\d+")
+_GAP = re.compile(r"^[._-]+(?:log|txt|out|err)$|[._-]+(?=\.(?:log|txt|out|err)$)")
 
 # The columns of an interval in such logs: the rank, the kind, the epoch, its start and its end.
 _Row = tuple[int, str, "int | None", int, int]
@@ -131,7 +132,7 @@ def with_words(path: str, logs: Sequence[Parsed], data: bytes) -> list[Parsed]:
 
     What a program says of itself is trusted more than labels, names and numbers of files.
     """
-    if all("size_from" in one.log.facts for one in logs):
+    if all(one.log.facts.get("size_from") == FROM_WORDS for one in logs):
         return [*logs]
     said = in_words(data)
     if said.size is None:
@@ -274,8 +275,12 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     sized = [(where, _sized(where, log)) for where, log in found]
     families, places = _families(sized), ranks_in(where for where, _ in found)
     ranks: dict[str, set[int]] = defaultdict(set)
+    files: dict[str, set[int]] = defaultdict(set)
     for where, log in found:
         ranks[where].add(log.log.rank)
+        rank, place = places[where]
+        if rank is not None:
+            files[place].add(rank)
     for where, log in sized:
         if log.run_id:
             by_run[log.run_id].append(log)
@@ -284,6 +289,7 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
         # Only the files next to a file may tell its rank.
         if rank is not None and ranks[where] == {0} and "rank_from" not in log.log.facts:
             log = _of_rank(log, rank)
+        log = _with_facts(log, size_of_files(files[place], log.log.facts))
         by_place[families.get(where, place), log.log.facts.get("repeat")].append(log)
     runs = [log for logs in by_run.values() for log in logs if "known_from" in log.log.facts]
     if len(by_run) == 1 and by_place:
@@ -335,7 +341,7 @@ def _sized(where: str, log: Parsed) -> Parsed:
     size = next((size for name in names if (size := size_in(name)) is not None), None)
     if size is None or "size" in log.log.facts:
         return log
-    return replace(log, log=replace(log.log, facts={**log.log.facts, "size": size}))
+    return _with_facts(log, {"size": size, "size_from": FROM_NAME})
 
 
 def named_by_place(log: Parsed, place: str, otherwise: str = "output", again: str = "") -> Parsed:
@@ -348,8 +354,13 @@ def named_by_place(log: Parsed, place: str, otherwise: str = "output", again: st
     parts = [part for part in place.split("/") if part]
     key = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     run_id = f"{safe_name(parts[-1]) if parts else otherwise}-{key}{again}"
-    facts = {"run_name": "/".join(parts[-2:]), **log.log.facts}
+    facts = {"run_name": "/".join(filter(None, map(_without_gaps, parts[-2:]))), **log.log.facts}
     return replace(log, run_id=run_id, log=replace(log.log, facts=facts))
+
+
+def _without_gaps(name: str) -> str:
+    """Close the gap that a rank leaves in a file's name: ``train-.log`` and ``.log``."""
+    return _GAP.sub("", name)
 
 
 def _as_mlflow_knows_it(log: Parsed, mlflow: Parsed) -> Parsed:

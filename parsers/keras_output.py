@@ -40,6 +40,7 @@ from .keras_lines import EPOCH_LINES, IN_PROGRESS
 from .launcher_output import Line, rank_lines
 from .rank_names import rank_in
 from .timestamps import Timestamp
+from .world_size import FROM_LABELS
 
 KNOWN_FROM = "what Keras printed"
 
@@ -283,7 +284,7 @@ def _logs(
             epochs = [(epoch, begin - first) for epoch, begin in own]
             facts = _facts([epoch for epoch, _ in epochs], timed, first)
             if known > 1:
-                facts["size"] = known
+                facts |= {"size": known, "size_from": FROM_LABELS}
             log = epochs_log(
                 path,
                 rank=(rank_in(path)[0] or 0) if rank == _UNLABELLED else rank,

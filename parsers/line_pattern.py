@@ -39,6 +39,7 @@ from .pattern_columns import Column
 from .printed_steps import UNLABELLED, Meaning, logs_of, with_year_note
 from .printed_steps.epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
 from .rank_names import rank_in
+from .world_size import FROM_LABELS
 
 KNOWN_FROM = "lines of the given pattern"
 
@@ -124,7 +125,7 @@ def _facts(columns: Mapping[str, Column], epochs: Epochs, zero: int, ranks: int)
             "first_epoch": int(epochs.number.min()),
         }
     if ranks > 1:
-        facts["size"] = ranks
+        facts |= {"size": ranks, "size_from": FROM_LABELS}
     timed = np.flatnonzero(columns["timed"])
     if not len(timed):
         return facts | clock_facts(None, zero)

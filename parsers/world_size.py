@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 #: Programs say it when they start; libraries do so after long summaries.
@@ -30,8 +30,10 @@ _LETTER = re.compile(rb"[a-z0-9]")
 
 
 #: Where the number of ranks, or a file's rank, is known from.
-FROM_WORDS, FROM_LABELS, FROM_MLPERF = (
+FROM_WORDS, FROM_NAME, FROM_FILES, FROM_LABELS, FROM_MLPERF = (
     "what the log says",
+    "the log's name",
+    "files of the ranks",
     "ranks of the lines",
     "MLPerf's metadata",
 )
@@ -74,6 +76,20 @@ def size_facts(
         if size is not None:
             return {"size": size, "size_from": source}
     return {}
+
+
+def size_of_files(ranks: Collection[int], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number of ranks that each have a file as a fact; nothing unless all from 0 on have one.
+
+    Args:
+        ranks: the ranks that have files of their own.
+        facts: what is known of the job from one of these files.
+    """
+    complete = len(ranks) > 1 and max(ranks) + 1 == len(set(ranks))
+    trusted_more = "size" in facts and facts.get("size_from") not in (FROM_LABELS, FROM_MLPERF)
+    return (
+        {"size": len(set(ranks)), "size_from": FROM_FILES} if complete and not trusted_more else {}
+    )
 
 
 def words(form: re.Pattern[bytes], head: bytes) -> Iterator[re.Match[bytes]]:

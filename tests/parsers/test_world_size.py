@@ -53,6 +53,32 @@ def test_files_that_say_which_ranks_they_are_form_a_run(tmp_path: Path) -> None:
     assert (run.size, run.ranks) == (8, [0, 1, 2, 3])
 
 
+def test_files_of_ranks_are_as_many_as_trained(tmp_path: Path) -> None:
+    folder = tmp_path / "lanes"
+    folder.mkdir()
+    for rank in range(3):
+        (folder / f"rank.{rank}.log").write_text(KERAS)
+    (run,) = read(str(folder))
+    assert (run.fact("size"), run.fact("size_from"), run.name) == (3, "files of the ranks", "lanes")
+
+
+def test_without_the_file_of_a_rank_their_number_is_unknown(tmp_path: Path) -> None:
+    for rank in (0, 2):
+        (tmp_path / f"rank.{rank}.log").write_text(KERAS)
+    (run,) = read(str(tmp_path))
+    assert (run.ranks, run.fact("size")) == ([0, 2], None)
+
+
+def test_words_are_trusted_more_than_files_and_files_more_than_labels(tmp_path: Path) -> None:
+    for rank in range(2):
+        words, labelled = tmp_path / "words", tmp_path / "labelled"
+        for folder, before in ((words, "world_size: 4\n"), (labelled, "[1,5]<stdout>:Loading\n")):
+            folder.mkdir(exist_ok=True)
+            (folder / f"rank.{rank}.log").write_text(f"{before}{KERAS}")
+    found = {run.name: run.fact("size") for run in read(str(tmp_path))}
+    assert found == {"words": 4, "labelled": 2}
+
+
 def test_files_of_several_jobs_are_runs_of_their_own(tmp_path: Path) -> None:
     for job in range(2):
         for rank in range(2):

@@ -177,7 +177,9 @@ def _ranks(analysis: Analysis) -> str:
     run = analysis.run
     if analysis.epoch_times is not None and run.fact("size") is None:
         return f"{len(run.ranks):,} left a log; how many trained is not known"
+    known_from = run.fact("size_from")
+    source = f" (from {known_from})" if known_from else ""
     missing = run.missing_ranks
     if not missing:
-        return f"{run.size:,}"
-    return f"{len(run.ranks):,} of {run.size:,}; no log of {listed('rank', missing)}"
+        return f"{run.size:,}{source}"
+    return f"{len(run.ranks):,} of {run.size:,}{source}; no log of {listed('rank', missing)}"
