@@ -92,7 +92,7 @@ class Elastic:
         horovodrun += ["--blacklist-cooldown-range", *COOLDOWN_SECONDS]
         horovodrun += ["--host-discovery-script", str(discovery), "python"]
         # For so long survivors wait for a killed rank, and ranks for one that starts on a busy machine.
-        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=20"]
+        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=30"]
         words = [*login, *variables, *horovodrun]
         self.launched: Launch = launch_words(out / "printed.txt", words, *program)
 
@@ -154,12 +154,15 @@ def cluster(
     program, *arguments = PROGRAMS[request.param]
     words = [program, str(tmp_path), *arguments]
     job = Elastic(tmp_path, names, "eth0", lab.ssh("h1", []), *words)
-    job.wait_for(2)
-    job.use(3)
-    job.wait_for(3)
-    lab["h2"].kill(f"{program}\0{tmp_path}\0".encode())
-    job.wait_for(3)
-    return job.analysis()
+    try:
+        job.wait_for(2)
+        job.use(3)
+        job.wait_for(3)
+        lab["h2"].kill(f"{program}\0{tmp_path}\0".encode())
+        job.wait_for(3)
+        return job.analysis()
+    finally:
+        job.launched.end()
 
 
 def assert_no_step_is_lost(analysis: Analysis) -> None:

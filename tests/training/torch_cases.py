@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from typing import Any, Callable
 
 import torch
+from asleep import polling, wait_asleep
 from case_runner import Cases, Messages, full_disk, run_case, waiting_seconds
 from pretended_cuda import PretendedCuda
 from torch import nn
@@ -242,7 +243,8 @@ def waits_for_a_rank(case: Case) -> Any:
     def reduce() -> None:
         hvd.allreduce(ones, name="waits") if HOROVOD else torch.distributed.all_reduce(ones)
 
-    return waiting_seconds(reduce, case.rank)
+    with polling() if HOROVOD else contextlib.nullcontext():
+        return waiting_seconds(reduce, case.rank)
 
 
 @ranked
@@ -1156,6 +1158,7 @@ def main() -> None:
     out, *names = sys.argv[1:]
     if HOROVOD:
         hvd.init()
+        wait_asleep()
     if DDP:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.distributed.init_process_group("gloo")
