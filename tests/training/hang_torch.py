@@ -13,7 +13,6 @@ from typing import Any
 
 import horovod.torch as hvd
 import torch
-from asleep import wait_asleep
 from hanging import FATAL_STEP, PLACES, Halt
 from torch import Tensor
 
@@ -62,7 +61,6 @@ def train(halt: Halt) -> None:
 
 
 hvd.init()
-wait_asleep()
 torch.set_num_threads(1)
 for place in PLACES:
     train(Halt(hvd.rank(), place, Path(sys.argv[1])))
