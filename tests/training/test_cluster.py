@@ -169,7 +169,7 @@ def test_the_host_with_a_slow_link_is_named_and_its_delay_is_no_clock_error(
 
 def test_a_host_with_too_few_cores_says_why_its_rank_is_slow(hosts: Lab, tmp_path: Path) -> None:
     hosts["h2"].limits.limit_cores(0.4)
-    words = [str(tmp_path / "logs"), "150", "30", "0.5"]
+    words = [str(tmp_path / "logs"), "250", "30", "0.5"]
     horovodrun(hosts, tmp_path, WORK, *words).succeed(PATIENCE_SECONDS)
 
     (run,) = read(str(tmp_path / "logs"))

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from stallscope.torch import StepLogger, measure_input
 
-BATCH, BATCHES = 8, 70
+BATCH, BATCHES = 8, 120
 # A batch takes 80 ms of one worker, and a step 25 ms without waiting: four workers keep up.
 SAMPLE_SECONDS, STEP_SECONDS = 0.010, 0.025
 WORKERS = (1, 2, 4, 8)
