@@ -6,6 +6,7 @@ TRAINING := .venv-horovod
 LOWEST := .venv-lowest
 KERAS3 := .venv-keras3
 MXNET := .venv-mxnet
+RAY := .venv-ray
 SERVICES := .venv-services
 PEERS := .venv-bench
 RELEASE := .venv-release
@@ -25,7 +26,7 @@ NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks simulato
 RANKS := horovod or frameworks
 # All of these are there; to collect the others takes as long as some trainings.
 OF_RANKS := tests/training
-SIDES := horovod-side keras3-side mxnet-side
+SIDES := horovod-side keras3-side mxnet-side ray-side
 MAKE_QUIETLY := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
@@ -75,6 +76,9 @@ keras3-side:
 
 mxnet-side:
 	tools/mxnet-env.sh $(MXNET) || test -z "$$CI"
+
+ray-side: keras3-side
+	tools/ray-env.sh $(RAY) $(KERAS3) || test -z "$$CI"
 
 services-side: $(VENV)/.ready
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark || test -z "$$CI"
@@ -158,6 +162,9 @@ keras3-env: ## Keras 3 on TensorFlow, torch and JAX, Lightning, transformers and
 mxnet-env: ## MXNet and Horovod on Python 3.8 in .venv-mxnet (Horovod is compiled once)
 	tools/mxnet-env.sh $(MXNET)
 
+ray-env: keras3-env ## Ray Train with the torch of .venv-keras3, in .venv-ray
+	tools/ray-env.sh $(RAY) $(KERAS3)
+
 services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark
 
@@ -174,7 +181,7 @@ browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is 
 	tools/system-packages.sh chromium
 
 clean: ## remove what the other targets made, except the cache of wheels
-	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(LOWEST) $(SERVICES) $(PEERS) $(RELEASE) .stallscope reports build dist
+	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(RAY) $(LOWEST) $(SERVICES) $(PEERS) $(RELEASE) .stallscope reports build dist
 
 $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	@# The documented exports work in it, too.
@@ -182,7 +189,7 @@ $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,spark,ssh,wandb,test,dev
+	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,otlp,perfetto,s3,spark,ssh,wandb,test,dev
 	@touch $@
 
 $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/lowest-requirements.txt
@@ -190,4 +197,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/lowest-requirements.txt
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env services-env services services-stop release-check browser clean

@@ -2,7 +2,7 @@
 traceml-ai, for torch_overhead.py.
 
     traceml run benchmarks/torch_overhead_training.py --args OUT ROUNDS STEPS LAYERS
-    python benchmarks/torch_overhead_training.py OUT ROUNDS STEPS LAYERS
+    python benchmarks/torch_overhead_training.py OUT ROUNDS STEPS LAYERS [DEVICE]
 
 Every arm trains a copy, and the arms alternate after every step: disturbances last longer than a
 step and affect all arms. Which copy is faster, because of where its memory lies, cancels out: in a
@@ -46,15 +46,17 @@ WARM_UP_ROUNDS = 1
 class Copy:
     """A small network on prepared batches: a step takes a few milliseconds."""
 
-    def __init__(self, layers: int, steps: int) -> None:
+    def __init__(self, layers: int, steps: int, device: str) -> None:
         torch.manual_seed(1)
         parts: list[torch.nn.Module] = []
         for _ in range(layers):
             parts += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
-        self.model = torch.nn.Sequential(*parts)
+        self.model = torch.nn.Sequential(*parts).to(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         # traceml-ai times the fetching of this class.
-        self.loader = DataLoader([torch.randn(BATCH, WIDTH)] * steps, batch_size=None)
+        self.loader = DataLoader(
+            [torch.randn(BATCH, WIDTH, device=device)] * steps, batch_size=None
+        )
 
     def laps(
         self, batches: Iterable[torch.Tensor], around: Callable[[], AbstractContextManager]
@@ -79,8 +81,10 @@ def laps_of(arm: str, copy: Copy, logs: Path, stack: ExitStack) -> Iterator[int]
     return copy.laps(copy.loader, nullcontext)
 
 
-def turn(arms: dict[str, Copy], steps: int, logs: Path, order: random.Random) -> dict[str, float]:
-    """Return the microseconds that each of the other arms adds to a step of the bare arm."""
+def turn(
+    arms: dict[str, Copy], steps: int, logs: Path, order: random.Random
+) -> tuple[dict[str, float], float]:
+    """Return the microseconds that each other arm adds to a step of the bare arm, and that step's."""
     with ExitStack() as stack:
         ways = {arm: laps_of(arm, copy, logs, stack) for arm, copy in arms.items()}
         found: dict[str, list[int]] = {arm: [] for arm in arms}
@@ -88,25 +92,28 @@ def turn(arms: dict[str, Copy], steps: int, logs: Path, order: random.Random) ->
             for arm in order.sample(sorted(arms), len(arms)):
                 found[arm].append(next(ways[arm]))
     pairs = {arm: list(zip(own, found["none"]))[SKIPPED:] for arm, own in found.items()}
-    return {
+    added = {
         arm: statistics.median(own - none for own, none in its) / 1e3
         for arm, its in pairs.items()
         if arm != "none"
     }
+    return added, statistics.median(none for _, none in pairs["none"]) / 1e3
 
 
 def main() -> None:
     out = Path(sys.argv[1])
     rounds, steps, layers = map(int, sys.argv[2:5])
+    device = sys.argv[5] if len(sys.argv) > 5 else "cpu"
     torch.set_num_threads(1)
     arms = ["none", "steplogger"]
     if traceml_ai is not None:
         # As its documentation shows for custom loops.
         traceml_ai.init(mode="auto")
         arms.append("traceml")
-    copies = [Copy(layers, steps) for _ in arms]
+    copies = [Copy(layers, steps, device) for _ in arms]
     order = random.Random(7)
     added: dict[str, list[float]] = {arm: [] for arm in arms[1:]}
+    bare = []
     for number in range(WARM_UP_ROUNDS + rounds):
         turns = []
         for shift in range(len(arms)):
@@ -114,8 +121,10 @@ def main() -> None:
             turns.append(turn(dict(zip(arms, turned)), steps, out / "logs", order))
         if number >= WARM_UP_ROUNDS:
             for arm in added:
-                added[arm].append(statistics.fmean(one[arm] for one in turns))
-    (out / "result.json").write_text(json.dumps({"gradients": 2 * layers, "added_us": added}))
+                added[arm].append(statistics.fmean(one[arm] for one, _ in turns))
+            bare += [one for _, one in turns]
+    result = {"gradients": 2 * layers, "added_us": added, "step_us": statistics.median(bare)}
+    (out / "result.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -399,7 +399,7 @@ def _checked(facts: dict[str, Any]) -> dict[str, Any]:
         for name in ("monotonic_ns", "wall_ns")
     )
     dropped = {"anchor"} if not usable else set()
-    for name in ("size", "batch_size", "process_start_us", "went_on_us"):
+    for name in ("size", "batch_size", "process_start_us", "job_start_us", "went_on_us"):
         if not _is_plausible(facts.get(name)):
             dropped.add(name)
     if "size" not in dropped and facts["size"] > MOST_RANKS:

@@ -4,8 +4,8 @@
 #     tools/services-env.sh VENV [spark]
 #
 # MLflow's server pins versions that the app does not, so it has a separate environment. Azurite comes from
-# npm and is in there, too; sshd and the tools of the lab's hosts are the distribution's. Spark is only added
-# on request: it is large and needs Java.
+# npm and is in there, too; sshd, Open MPI, Slurm and the tools of the lab's hosts are the distribution's.
+# Spark is only added on request: it is large and needs Java.
 set -euo pipefail
 
 venv=${1:?usage: tools/services-env.sh VENV [spark]}
@@ -32,6 +32,17 @@ install_sshd() {
     RUNLEVEL=1 "$here/system-packages.sh" openssh-server
 }
 
+# Open MPI and Slurm for jobs on the lab's hosts. Slurm's packages bring munge, which systemd would start.
+install_launchers() {
+    "$here/system-packages.sh" openmpi-bin
+    PATH="$PATH:/usr/sbin:/sbin" command -v slurmctld >/dev/null && return
+    if [ -d /run/systemd/system ]; then
+        echo "services-env: no Slurm for the tests of its jobs; installing it also starts munge, so please do that yourself: apt-get install slurmctld slurmd slurm-client" >&2
+        return
+    fi
+    RUNLEVEL=1 "$here/system-packages.sh" slurmctld slurmd slurm-client
+}
+
 # Optional: without it, the tests that need it are skipped and say so.
 install_azurite() {
     [ ! -f "$venv/node_modules/azurite/package.json" ] || return 0
@@ -42,6 +53,7 @@ install_azurite() {
 
 install_sshd
 "$here/system-packages.sh" iproute2 faketime
+install_launchers
 stamp=$(sha256sum <"$requirements" | cut -c1-16)
 if [ ! -f "$venv/.ready" ] || [ "$(cat "$venv/.ready")" != "$stamp" ]; then
     python=$(find_python 3.11 3.99 "${PYTHON:-}" python3.11 python3 python) ||

@@ -11,6 +11,8 @@ program() {
     case $1 in
         python3-venv | python3-dev) echo "" ;;
         iproute2) echo tc ;;
+        openmpi-bin) echo mpirun ;;
+        slurm-client) echo srun ;;
         *) echo "$1" ;;
     esac
 }

@@ -11,6 +11,7 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from .identity import World
 from .own_steps import OwnSteps
+from .ray_train import ray_worker
 
 
 class Training(NamedTuple):
@@ -71,13 +72,19 @@ def begin(log_dir: Path, world: World, summary: Optional[bool]) -> Optional[OwnS
 
 
 def training_ended(training: Training) -> None:
-    """Print the summary when the program ends, in a notebook when the cell does. Never raises."""
+    """Print the summary when the program ends, in a notebook when the cell does, in Ray's workers now.
+
+    Never raises.
+    """
     global _ended
     _ended = training if training.own.steps else None
     try:
         shell = _shell()
         if shell is not None:
             _print_after_the_cell(shell)
+        elif ray_worker() is not None:
+            # Ray kills its workers, which so never exit.
+            _print_once(sys.stderr)
     except Exception:  # no error may reach training
         pass
 

@@ -1,24 +1,27 @@
 """Which logs belong together: the run's id and the process's generation.
 
 Finding out starts no collective: a rank without the callback would hang the job. The id is the one in
-``STALLSCOPE_RUN_ID``. Otherwise the first rank writes ``run.json`` into the log folder and the others
-read it. Where ranks do not share the folder, the facts contain the launcher's name of the job, and the
-parser matches the logs by it.
+``STALLSCOPE_RUN_ID``, or made of Ray Train's name of its run. Otherwise the first rank writes
+``run.json`` into the log folder and the others read it. Where ranks do not share the folder, the facts
+contain the launcher's name of the job, and the parser matches the logs by it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import socket
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from .format import file_name, header_facts
+from .ray_train import ray_worker
 
 # Where the launcher gives the job no name, ranks that start within this time belong to one job.
 _SAME_JOB_SECONDS = 600
@@ -50,8 +53,10 @@ _RANK_VARIABLES: Tuple[Tuple[str, str, str], ...] = (
 
 _HOROVOD_MODULES = ("horovod.tensorflow", "horovod.torch", "horovod.mxnet")
 
-# torchrun's name of a job, the same after its restarts; "none" where the user gave it no name.
+# torchrun's name of a job, the same after its restarts.
 _TORCHRUN_ID = "TORCHELASTIC_RUN_ID"
+# What it is where the user gave no name, and what Spark calls every job.
+_NO_NAMES = (["none"], ["0"])
 _TORCHRUN_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 # Variables that together name one launch of a job, the same on all of its ranks.
@@ -88,8 +93,11 @@ def torch_distributed() -> Optional[Any]:
 
 
 def world_of_training() -> World:
-    """Return the rank from Horovod, torch.distributed or Keras' JAX, otherwise from the launcher."""
-    launched = world_from_environment(os.environ)
+    """Return the rank from Horovod, torch.distributed, Ray Train or Keras' JAX, otherwise from the
+    launcher.
+    """
+    ray = ray_worker()
+    launched = world_from_environment(os.environ) if ray is None else World(*ray[:3])
     horovod, distributed = initialised_horovod(), torch_distributed()
     jax, keras = sys.modules.get("jax"), sys.modules.get("keras")
     if horovod is not None:
@@ -98,16 +106,37 @@ def world_of_training() -> World:
         return World(distributed.get_rank(), distributed.get_world_size(), launched.local_rank)
     # Asking JAX would start its devices: only Keras' own backend has done so.
     on_jax = jax is not None and keras is not None and keras.backend.backend() == "jax"
-    if jax is not None and on_jax and jax.process_count() > 1:
+    if ray is None and jax is not None and on_jax and jax.process_count() > 1:
         return World(jax.process_index(), jax.process_count(), None)
     return launched
+
+
+def launch_of_training(size: int) -> Optional[str]:
+    """Return the name of this launch from Ray Train, otherwise from the launcher."""
+    ray = ray_worker()
+    return launch_name(os.environ, size) if ray is None else ray.launch
+
+
+def run_id_of_training(log_dir: Path) -> Optional[str]:
+    """Return the id that the user or Ray Train gives a run; None where the ranks must agree on one.
+
+    After a failure Ray may give a host other ranks: only the same id on all hosts keeps their logs
+    together. Each log folder of a training has a run of its own.
+    """
+    given = os.environ.get("STALLSCOPE_RUN_ID")
+    if given:
+        return given
+    ray = ray_worker()
+    if ray is None:
+        return None
+    return hashlib.sha256(("%s %s" % (ray.launch, log_dir)).encode()).hexdigest()[:12]
 
 
 def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
     """Return a name of this launch that all ranks share; None where the launcher gives none."""
     for names in _LAUNCH_VARIABLES:
         values = [env.get(name) for name in names]
-        if all(values) and values != ["none"]:
+        if all(values) and values not in _NO_NAMES:
             return ":".join([names[0], *[str(value) for value in values]])
     if size == 1:
         return "process:%s:%d:%d" % (socket.gethostname(), os.getpid(), process_start_ns())
@@ -118,13 +147,30 @@ def rejoins(env: Mapping[str, str]) -> bool:
     """Return whether the launcher may have replaced a process of this rank: then its log is no sign of
     another job.
     """
+    if ray_worker() is not None:
+        return True
     return env.get("HOROVOD_ELASTIC") == "1" or (_integer(env.get(_TORCHRUN_RESTARTS)) or 0) > 0
+
+
+def job_start_ns() -> Optional[int]:
+    """Return the monotonic time when the job began in a process that may be older, in ns.
+
+    Ray's workers may have waited for a job since their host started Ray; each training function runs in
+    a thread of its own, this one. None where a job starts its processes.
+    """
+    if ray_worker() is None:
+        return None
+    return _start_ns("/proc/self/task/%d/stat" % threading.get_native_id())
 
 
 def process_start_ns(pid: Optional[int] = None) -> int:
     """Return the monotonic time when a process (this one) started, in ns; now where that is unknown."""
+    return _start_ns("/proc/%s/stat" % ("self" if pid is None else pid))
+
+
+def _start_ns(path: str) -> int:
     try:
-        stat = Path("/proc/%s/stat" % ("self" if pid is None else pid)).read_bytes()
+        stat = Path(path).read_bytes()
         # The command's name, in parentheses, may contain blanks; starttime is the 20th field after it.
         ticks = int(stat.rsplit(b")", 1)[1].split()[19])
         boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)

@@ -12,7 +12,7 @@ from stallscope import __version__
 
 from .cost import Cost
 from .format import SUFFIX, RowFormatter, facts_line, file_name, header
-from .identity import World, process_start_ns
+from .identity import World, job_start_ns, process_start_ns
 from .sinks import FileSink, LoggingSink
 from .spool import CopySchedule, SpooledSink, cannot_append, needs_spooling
 
@@ -59,6 +59,7 @@ class LogFiles:
         self._sink = sink
         self._cost = cost
         self._fail = fail
+        self._job_start_ns = job_start_ns()
         self._part: Optional[_Part] = None
         #: Bytes in the current part.
         self.size = 0
@@ -101,6 +102,8 @@ class LogFiles:
             descriptor, path, number = self._new_file()
         elif old is not None:
             number = old.number + 1
+        if self._job_start_ns is not None:
+            facts = {"job_start_us": (self._job_start_ns - clocks[0]) // 1000, **facts}
         first, second = _first_lines({"part": number, **facts}, clocks)
         part = _Part(number, path, [], None, RowFormatter(*clocks))
         if descriptor is not None and path is not None:

@@ -15,7 +15,7 @@ from stallscope import __version__
 
 from . import input_file
 from .facts import host_facts
-from .identity import World, launch_name, world_of_training
+from .identity import World, launch_of_training, world_of_training
 from .measured_input import MeasuredInput, Stage, Trial, best_of, mean_of
 
 logger = logging.getLogger("stallscope")
@@ -173,7 +173,7 @@ def measure(
         "recorder": __version__,
         "framework": loader.framework,
         "run_id": os.environ.get("STALLSCOPE_RUN_ID") or None,
-        "launch": launch_name(os.environ, world.size),
+        "launch": launch_of_training(world.size),
         "rank": world.rank,
         "size": world.size,
         **host_facts(),

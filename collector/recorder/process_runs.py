@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from .identity import RunIdentity, World, join_run, rejoins
+from .identity import RunIdentity, World, join_run, rejoins, run_id_of_training
 
 
 class _LastSession(NamedTuple):
@@ -51,7 +51,7 @@ def join_or_continue_run(
     key, next_step = str(log_dir), counted
     last = _last_sessions.get(key)
     if last is None:
-        run_id = os.environ.get("STALLSCOPE_RUN_ID") or None
+        run_id = run_id_of_training(log_dir)
         if shares_folder:
             elastic = rejoins(os.environ)
             identity = join_run(log_dir, world, run_id, launch, wall_ns, elastic)

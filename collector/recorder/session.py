@@ -31,7 +31,7 @@ from .format import (
     facts_line,
 )
 from .guards import mark_background_thread, yield_to_training
-from .identity import World, launch_name
+from .identity import World, launch_of_training
 from .in_flight import Position, PositionReader, StepWatch
 from .log_files import LogFiles
 from .machine.monitor import Monitor
@@ -246,7 +246,7 @@ class Session:
 
     def _open(self) -> str:
         """Join the run and open the log; return the run's id."""
-        launch = launch_name(os.environ, self.world.size)
+        launch = launch_of_training(self.world.size)
         has_folder = self._sink != "logging"
         if has_folder:
             try:

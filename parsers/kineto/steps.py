@@ -120,8 +120,21 @@ def _marks_of(trace: TraceSpans) -> _Marks:
     own = [trace.device_steps.get(one, trace.steps[one]) for one in number.tolist()]
     device_begin, device_end = np.array(own, np.int64).reshape(-1, 2).T
     device_begin = np.maximum.accumulate(device_begin)
+    device_end = np.maximum(device_end, _last_kernels(trace.kernels, device_begin))
     device_end[:-1] = np.minimum(device_end[:-1], device_begin[1:])
     return _Marks(number, begin, end, device_begin, np.maximum(device_end, device_begin))
+
+
+def _last_kernels(kernels: DisjointSpans, begin: Ints) -> Ints:
+    """Return when the last kernel before the next step ended.
+
+    On the device, a span of the profiler has no kernels of spans within it, and none of backward, which
+    another thread launches: that of a step ends too early.
+    """
+    if not len(kernels):
+        return begin
+    before = np.searchsorted(kernels.begin, np.append(begin[1:], LATEST), "left") - 1
+    return np.where(before >= 0, kernels.end[np.maximum(before, 0)], begin)
 
 
 def _ended(collectives: Collectives, marks: _Marks, trace: TraceSpans) -> Collectives:

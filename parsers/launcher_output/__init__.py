@@ -10,6 +10,7 @@ around a launcher, or neither has labelled it:
     [0] text                                                  MPICH -l
     [default0]:text                                           torchrun: role and local rank
     0: text                                                   srun --label
+    (RayTrainWorker pid=71, ip=10.0.0.2) text                 Ray, which prints ranks elsewhere
     2026-11-21 02:28:01,123 - STDOUT - INFO - [1,0]<stdout>:text  a logger around one of them
 
 Out come lines, each with its rank, its stream and the text that contains its timestamp:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ..timestamps import CTIME, read_timestamp
 
@@ -27,6 +28,16 @@ _CLOSING = {_TAG: b"]<std", _TORCHRUN: b"]:", _MPICH: b"] "}
 _SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
 # Slurm's own messages have no label, for example about a cancelled job.
 _SLURM_MESSAGES = (b"srun: ", b"slurmstepd")
+
+# Ray names processes, and other hosts than the driver's: "(RayTrainWorker pid=71, ip=10.0.0.2) ".
+_RAY = re.compile(
+    rb"^(?:\x1b\[\d{1,3}m)?\((?:[^\s()]{1,200} )?pid=(\d{1,10}(?:, ip=[\w.:]{2,45})?)\)"
+    rb"(?:\x1b\[0m)? ()",
+    re.MULTILINE,
+)
+# Ray's controller prints which process has which rank, whenever it starts workers.
+_RAY_RANK = re.compile(rb"\(.{0,100}?ip=([\w.:]{2,45}), pid=(\d{1,10})\) world_rank=(\d{1,6})\b")
+_RAY_RANK_LITERAL = b") world_rank="
 
 _CAPTURES = re.compile(rb"(?<!\\)\((?:(?!\?)|\?P<\w+>)")
 
@@ -54,6 +65,8 @@ class Labels:
     logged: bool = False
     #: They are numbers within a host, and no ranks.
     local: bool = False
+    #: Labels that name processes: the ranks of those that are ranks.
+    ranks: Mapping[bytes, int] = field(default_factory=dict)
 
     @property
     def pattern(self) -> bytes:
@@ -63,6 +76,11 @@ class Labels:
     @property
     def start_lines(self) -> bool:
         """Whether they occur at the starts of lines only."""
+        return self.tag in (_SLURM, _RAY)
+
+    @property
+    def cut_lines(self) -> bool:
+        """Whether the launcher cuts long lines, and labels each piece."""
         return self.tag is _SLURM
 
     @property
@@ -83,6 +101,8 @@ class Labels:
     def stream_of(self, label: bytes) -> Stream:
         """Read the rank and the stream of a label."""
         rank, stream = self.tag.findall(label)[0]
+        if self.tag is _RAY:
+            return self.ranks.get(rank), ""
         return int(rank), stream.decode()
 
     def prefix_length(self, before: bytes, *, starts_line: bool) -> int:
@@ -106,9 +126,12 @@ def labels_of(data: bytes) -> Labels | None:
     """Recognise the labels of a file, None if it has none."""
     if _TAG_LITERAL in data:
         return _tags_of(data)
+    sampled = _sampled(data)
+    if _RAY.search(sampled):
+        return Labels(_RAY, "Ray", ranks=_ranks_of_ray(data))
     sample = [
         line
-        for line in _sampled(data).split(b"\n")
+        for line in sampled.split(b"\n")
         if line.strip() and not line.startswith(_SLURM_MESSAGES)
     ]
     for form, launcher in ((_TORCHRUN, "torchrun"), (_MPICH, "MPICH"), (_SLURM, "srun")):
@@ -139,6 +162,22 @@ def _tags_of(data: bytes) -> Labels:
     spaced = job and all(byte in (b" ", b"") for byte in followed)
     launcher = "horovodrun over Gloo" if not job else f"Open MPI{' 5' if spaced else ''}"
     return Labels(_TAG, launcher, spaced, timed, logged)
+
+
+def _ranks_of_ray(data: bytes) -> Mapping[bytes, int]:
+    """Read the ranks of processes; a process of the driver's host has no address in its label."""
+    ranks: dict[bytes, int] = {}
+    without_address: dict[bytes, set[tuple[bytes, int]]] = {}
+    at = data.find(_RAY_RANK_LITERAL)
+    while at >= 0:
+        line = data[data.rfind(b"\n", 0, at) + 1 : at + len(_RAY_RANK_LITERAL) + 8]
+        for address, pid, rank in _RAY_RANK.findall(line):
+            ranks[b"%b, ip=%b" % (pid, address)] = int(rank)
+            without_address.setdefault(pid, set()).add((address, int(rank)))
+        at = data.find(_RAY_RANK_LITERAL, at + 1)
+    # Hosts may have processes with the same number.
+    alone = {pid: min(found)[1] for pid, found in without_address.items() if len(found) == 1}
+    return {**alone, **ranks}
 
 
 def _sampled(data: bytes) -> bytes:

@@ -200,7 +200,7 @@ class _Reader:
         labels = labels_of(data)
         self._splitter = Splitter(labels)
         self._blocks = blocks_of(data, labels, block_bytes)
-        self._may_be_cut = labels is not None and labels.start_lines
+        self._may_be_cut = labels is not None and labels.cut_lines
         self._cut_lines = CutLines()
         self._unfinished: dict[int, _Unfinished] = {}
         #: The stream of the last fragment so far.

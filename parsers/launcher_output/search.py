@@ -30,7 +30,7 @@ def may_contain(data: bytes, text: bytes) -> bool:
         return True
     labels = labels_of(data)
     # Labels at the starts of lines cut no text, unless lines are too long.
-    if labels is None or (labels.start_lines and not has_cut_lines(data)):
+    if labels is None or (labels.start_lines and not (labels.cut_lines and has_cut_lines(data))):
         return False
     # Launchers' own text continues in their next line, except with srun.
     before = labels.pattern if labels.start_lines else rb"(?:%s ?|\n)" % labels.pattern

@@ -24,7 +24,7 @@ _POINT, _FRACTION = 19, (20, 21, 22)
 
 def blocks_of(data: bytes, labels: Labels | None, block_bytes: int) -> Iterator[LineBlock]:
     """Cut data after a newline, or else before what may be a label."""
-    if labels is not None and labels.start_lines:
+    if labels is not None and labels.cut_lines:
         # No line that srun has cut is in two blocks.
         block_bytes = max(block_bytes, LONGEST_CUT_LINE)
     at = 0

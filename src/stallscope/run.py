@@ -129,6 +129,14 @@ class Log:
         """Return the start of the process, monotonic nanoseconds."""
         return self.anchor + int(self.facts.get("process_start_us") or 0) * 1000
 
+    @property
+    def job_start(self) -> int:
+        """Return when the job began in this process, monotonic nanoseconds: with the process itself,
+        unless a launcher keeps processes for later jobs.
+        """
+        began = self.facts.get("job_start_us")
+        return self.process_start if began is None else self.anchor + int(began) * 1000
+
     def is_of_process_started_at(self, start: int) -> bool:
         """Whether the log's process started at this time; measured twice, starts differ a little.
 

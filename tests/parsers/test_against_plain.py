@@ -37,6 +37,7 @@ LABELS = (
     b"[%d] ",
     b"[default%d]:",
     b"%d: ",
+    b"\x1b[36m(RayTrainWorker pid=%d)\x1b[0m ",
     b"2026-11-21 02:28:01,123 - STDOUT - INFO - [1,%d]<stdout>:",
     b"",
 )
@@ -62,6 +63,7 @@ WORDS = (
     b">:",
     b" ",
     b"1: ",
+    b"(RayTrainWorker pid=1) ",
     b"Sat Nov 21 02:28:04 2026",
     b"2026-11-21 02:28:01,999 - STDOUT - INFO - ",
     MARK[:5],
@@ -103,6 +105,8 @@ def printed(seed: int) -> bytes:
         return b"".join(chance.choices(WORDS, k=chance.randrange(4)))
 
     text = b"".join(label % rank + b"loading\n" if b"%" in label else b"" for rank in ranks)
+    if b"pid=" in label:
+        text += b"".join(b"(ip=10.0.0.1, pid=%d) world_rank=%d\n" % (rank, rank) for rank in ranks)
     for _ in range(chance.choice((3, 40, 80))):
         text += labelled() + words()
         if chance.random() < torn:

@@ -1,4 +1,6 @@
-"""Traces of torch.profiler: real ones of two ranks that trained with DDP over Gloo, three steps each."""
+"""Traces of torch.profiler: real ones of two ranks that trained with DDP over Gloo, three steps each,
+and of one process on an H200 with ten.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,9 @@ from stallscope.parsers.kineto.log import RankTrace, read_trace
 
 TRACES = [Path(__file__).parent / "neighbours" / f"rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
 REAL = gzip.decompress(TRACES[0].read_bytes())
+ON_A_GPU = gzip.decompress(
+    (Path(__file__).parent / "neighbours" / "one-gpu.pt.trace.json.gz").read_bytes()
+)
 
 
 @pytest.fixture
@@ -144,6 +149,21 @@ def test_inspect_names_them(folder: Path) -> None:
     assert all(file.used and file.span for file in seen.files)
     (run,) = seen.runs
     assert (run.size, run.steps) == (2, 3)
+
+
+def test_steps_on_a_gpu_end_with_their_last_kernel() -> None:
+    """In the profiler's spans of the device are neither backward's kernels nor those of spans within."""
+    events = [one for one in json.loads(ON_A_GPU)["traceEvents"] if one.get("ph") == "X"]
+    kernels = [one["ts"] + one["dur"] for one in events if one["cat"] == "kernel"]
+    on_device = [one for one in events if one["cat"] == "gpu_user_annotation"]
+    begins = sorted(one["ts"] for one in on_device if one["name"].startswith("ProfilerStep#"))
+    updates = sorted(one["ts"] for one in on_device if one["name"].startswith("Optimizer.step#"))
+    steps = trace_in(ON_A_GPU).steps
+    assert steps.begin.tolist() == pytest.approx([1e3 * at for at in begins], abs=2)
+    # In one process all gradients are ready when the optimizer begins.
+    assert steps.ready.tolist() == pytest.approx([1e3 * at for at in updates], abs=2)
+    last = [max(one for one in kernels if one <= begin) for begin in (*begins[1:], max(kernels))]
+    assert steps.end.tolist() == pytest.approx([1e3 * at for at in last], abs=2)
 
 
 def test_a_killed_ranks_trace_gives_its_complete_steps() -> None:

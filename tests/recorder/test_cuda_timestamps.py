@@ -1,10 +1,11 @@
 """Timestamps of a CUDA device, on the host's clock and without waiting for the device.
 
-The device is simulated, see ``training.pretended_cuda``: this has not been run on a real one.
+The device is simulated, see ``training.pretended_cuda``; ``benchmarks/gpu_check.py`` checks a real one.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import pytest
@@ -59,10 +60,16 @@ class Training:
             )
         end = self.host()
         ended = self.late.finished(iteration, end, None)
-        rows = self.assembler.rows(iteration, end)
+        self.late.read_some(end)
+        rows = self.assembler.rows(copy(iteration), end)
         numbered = [row._replace(step=self.steps + at) for at, row in enumerate(rows)]
         self.steps += len(rows)
         self.late.add(ended, numbered)
+
+    def settle(self, last: bool = False) -> None:
+        """Read what the device has finished, and make rows of it."""
+        self.late.read(last=last)
+        self.late.settle()
 
     def gather(self, milliseconds: float) -> tuple[Any, Any]:
         """Let the device wait for other ranks; return the timestamps around it."""
@@ -78,6 +85,14 @@ class Training:
         ]
 
 
+def read(clock: CudaClock, stamp: CudaTimestamp | None) -> float:
+    """Return the device's milliseconds of a timestamp that has been reached."""
+    assert stamp is not None
+    found = clock.read([stamp])
+    assert found is not None
+    return found[0]
+
+
 def _ms(begin: int | None, end: int | None) -> float | None:
     return None if begin is None or end is None else round((end - begin) / MS, 1)
 
@@ -90,22 +105,22 @@ def test_timestamps_are_on_the_hosts_clock_for_any_drift_of_the_device() -> None
     cuda = PretendedCuda(host, drift=200e-6)
     clock = CudaClock(cuda, 0, host)
     for _ in range(100):
-        stamps: list[tuple[CudaTimestamp | None, int | None]] = []
+        stamps: list[tuple[CudaTimestamp, int | None]] = []
         for _ in range(10):
             cuda.work(100 * MS)
             stamp = clock.timestamp()
             assert stamp is not None
-            stamps.append((stamp, stamp.event.at))
+            stamps.append((stamp, stamp[0].at))
         host.ns += SECOND
         clock.take_anchor()
         for stamp, truth in stamps:
-            found = clock.time_of(stamp)
+            found = clock.time_of(read(clock, stamp))
             assert found is not None
             assert truth is not None
             assert clock.error_ns is not None
             # At most the errors of two anchors, and float32 rounding.
             assert abs(found - truth) <= clock.error_ns + 1000
-        clock.release([stamp for stamp, _ in stamps if stamp is not None])
+        clock.release([stamp for stamp, _ in stamps])
     assert clock.error_ns is not None
     assert clock.error_ns < 20_000
 
@@ -141,11 +156,11 @@ def test_far_from_all_anchors_there_are_no_timestamps() -> None:
     far = clock.timestamp()
     host.ns += MS
     clock.take_anchor()
-    assert clock.time_of(near) is not None
-    assert clock.time_of(far) is None
+    assert clock.time_of(read(clock, near)) is not None
+    assert clock.time_of(read(clock, far)) is None
     cuda.answers_after_ns = 0
     clock.take_anchor()
-    assert clock.time_of(far) is not None
+    assert clock.time_of(read(clock, far)) is not None
 
 
 def test_a_captured_graph_contains_no_timestamps() -> None:
@@ -161,11 +176,11 @@ def test_while_a_graph_is_captured_the_device_is_not_queried() -> None:
     training.cuda.capturing = True
     # A query would fail now, and break the clock.
     training.cuda.failed = True
-    training.late.settle()
+    training.settle()
     assert training.rows == []
     assert training.clock.broken is None
     training.cuda.capturing = training.cuda.failed = False
-    training.late.settle()
+    training.settle()
     assert len(training.rows) == 1
     assert training.rows[0].ready is not None
 
@@ -177,13 +192,13 @@ def test_rows_wait_for_the_device_and_are_written_in_order() -> None:
     training = Training()
     for _ in range(5):
         training.iteration(compute_ms=20, reduce_ms=10)
-    training.late.settle()
+    training.settle()
     assert training.rows == []
     training.host.ns += 65 * MS
-    training.late.settle()
+    training.settle()
     assert [row.step for row in training.rows] == [0, 1]
     training.host.ns += SECOND
-    training.late.settle()
+    training.settle()
     assert [row.step for row in training.rows] == [0, 1, 2, 3, 4]
     assert training.stages_ms() == [[0.0, 20.0, 10.0]] * 5
     assert all(
@@ -198,11 +213,11 @@ def test_a_step_that_is_complete_before_an_earlier_one_waits_for_it() -> None:
     busy, training.cuda.current = training.cuda.current, type(training.cuda.current)()
     training.iteration(compute_ms=1)
     training.host.ns += 100 * MS
-    training.late.settle()
+    training.settle()
     assert busy.free_at > training.host.ns
     assert training.rows == []
     training.host.ns += SECOND
-    training.late.settle()
+    training.settle()
     assert [row.step for row in training.rows] == [0, 1]
 
 
@@ -214,7 +229,7 @@ def test_the_hosts_lead_is_not_input_and_a_wait_of_the_device_is() -> None:
     training.host.ns += SECOND
     training.iteration(fetch_ms=30, compute_ms=40, reduce_ms=10)
     training.host.ns += SECOND
-    training.late.settle()
+    training.settle()
     assert training.stages_ms() == [
         [5.0, 40.0, 10.0],
         *[[0.0, 40.0, 10.0]] * 9,
@@ -229,7 +244,7 @@ def test_no_timestamp_is_before_the_host_launched_its_step() -> None:
         asked.append(training.host.ns)
         training.iteration(compute_ms=3, reduce_ms=1)
         training.host.ns += 20 * MS
-    training.late.settle()
+    training.settle()
     assert len(training.rows) == 50
     for began, row in zip(asked, training.rows, strict=True):
         stamps = [row.begin, row.data, row.ready, row.reduced, row.end]
@@ -243,7 +258,7 @@ def test_accumulated_iterations_are_one_step_in_the_devices_time() -> None:
         training.iteration(fetch_ms=3, reductions=0)
         training.iteration(fetch_ms=3, compute_ms=5, reduce_ms=2)
     training.host.ns += SECOND
-    training.late.settle()
+    training.settle()
     assert [(row.step, row.micro, row.samples) for row in training.rows] == [(0, 2, 32), (1, 2, 32)]
     assert training.stages_ms()[0] == [6.0, 5.0, 2.0]
 
@@ -252,7 +267,7 @@ def test_several_reductions_in_an_iteration_are_steps_in_the_devices_time() -> N
     training = Training()
     training.iteration(reductions=2)
     training.host.ns += SECOND
-    training.late.settle()
+    training.settle()
     assert [(row.step, row.samples) for row in training.rows] == [(0, 16), (1, 0)]
     assert training.stages_ms() == [[0.0, 2.0, 1.0]] * 2
 
@@ -261,7 +276,7 @@ def test_a_device_that_waits_for_other_ranks_does_not_compute() -> None:
     training = Training()
     training.iteration(compute_ms=4, reduce_ms=1, gather_ms=20)
     training.host.ns += SECOND
-    training.late.settle()
+    training.settle()
     assert training.stages_ms() == [[0.0, 4.0, 21.0]]
 
 
@@ -269,7 +284,7 @@ def test_one_process_has_reduced_what_is_ready() -> None:
     training = Training(single=True)
     training.iteration()
     training.host.ns += SECOND
-    training.late.settle()
+    training.settle()
     [row] = training.rows
     assert row.ready == row.reduced
 
@@ -282,7 +297,7 @@ def test_iterations_without_any_reduction_are_steps() -> None:
     training.late.add(None, [row._replace(step=at) for at, row in enumerate(given_up)])
     training.iteration(reductions=0)
     training.host.ns += SECOND
-    training.late.settle()
+    training.settle()
     assert [row.step for row in training.rows] == [0, 1, 2, 0]
     assert all(row.data is not None for row in training.rows)
 
@@ -294,7 +309,7 @@ def test_events_are_used_again() -> None:
         for _ in range(50):
             training.iteration()
         training.host.ns += SECOND
-        training.late.settle()
+        training.settle()
         events.append(training.cuda.events)
     assert len(training.rows) == 1000
     # One anchor for every time, and nothing else, once there are enough of them.
@@ -318,7 +333,7 @@ def test_a_device_that_hangs_costs_the_end_of_training_two_seconds_and_the_stage
     for _ in range(3):
         training.iteration()
     before = training.host.ns
-    training.late.settle(last=True)
+    training.settle(last=True)
     assert 2 * SECOND <= training.host.ns - before < 4 * SECOND
     assert [row.step for row in training.rows] == [0, 1, 2, 3]
     assert training.stages_ms()[0] == [0.0, 2.0, 1.0]
@@ -330,7 +345,7 @@ def test_a_device_that_hangs_costs_the_end_of_training_two_seconds_and_the_stage
 def test_the_last_steps_are_waited_for() -> None:
     training = Training()
     training.iteration(compute_ms=700)
-    training.late.settle(last=True)
+    training.settle(last=True)
     assert training.stages_ms() == [[0.0, 700.0, 1.0]]
     assert training.late.lost == 0
 
@@ -340,6 +355,7 @@ def test_the_number_of_waiting_iterations_is_limited(caplog: pytest.LogCaptureFi
     training.cuda.current.free_at = NEVER
     for _ in range(MOST_WAITING + 100):
         training.iteration()
+    training.settle()
     assert [row.step for row in training.rows] == list(range(100))
     assert without_stages(training.rows)
     assert training.late.lost == 100
@@ -351,6 +367,7 @@ def test_completed_iterations_make_place_without_a_flush() -> None:
     for _ in range(MOST_WAITING + 1):
         training.iteration(compute_ms=0, reduce_ms=0)
         training.host.ns += MS
+    training.settle()
     assert len(training.rows) == MOST_WAITING + 1
     assert training.late.lost == 0
 
@@ -359,13 +376,13 @@ def test_a_device_that_fails_leaves_the_hosts_rows() -> None:
     training = Training()
     training.iteration()
     training.host.ns += SECOND
-    training.late.settle()
+    training.settle()
     training.iteration()
     training.cuda.failed = True
     training.iteration()
-    training.late.settle()
+    training.settle()
     training.iteration()
-    training.late.settle(last=True)
+    training.settle(last=True)
     assert [row.step for row in training.rows] == [0, 1, 2, 3]
     assert training.stages_ms()[0] == [0.0, 2.0, 1.0]
     assert without_stages(training.rows[1:])
@@ -378,5 +395,5 @@ def test_a_missing_timestamp_makes_only_its_stage_null() -> None:
     training.iteration()
     training.late._waiting[0][0].iteration.device_data = None  # type: ignore[union-attr]
     training.host.ns += SECOND
-    training.late.settle()
+    training.settle()
     assert training.stages_ms() == [[None, None, 1.0]]

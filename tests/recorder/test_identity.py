@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -16,10 +19,14 @@ from stallscope.collector.recorder.format import file_name, header
 from stallscope.collector.recorder.identity import (
     RunIdentity,
     World,
+    job_start_ns,
     join_run,
     launch_name,
+    launch_of_training,
     rejoins,
+    run_id_of_training,
     world_from_environment,
+    world_of_training,
 )
 
 NOON = 1_700_000_000_000_000_000
@@ -147,6 +154,66 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Pat
         join(tmp_path / "file")
 
 
+@dataclass
+class RayContext:
+    """What Ray Train tells a worker; real workers are in tests/training/test_ray.py."""
+
+    rank: int
+    run_id: str = "5f0c"
+
+    def get_world_rank(self) -> int:
+        return self.rank
+
+    def get_world_size(self) -> int:
+        return 2
+
+    def get_local_rank(self) -> int:
+        return 0
+
+    def get_experiment_name(self) -> str:
+        return "nightly"
+
+
+def become_worker(patched: pytest.MonkeyPatch, context: RayContext) -> None:
+    of_run = SimpleNamespace(train_run_context=SimpleNamespace(run_id=context.run_id))
+    modules = {
+        "ray.train": SimpleNamespace(get_context=lambda: context),
+        "ray.train.v2._internal.execution.context": SimpleNamespace(_train_context=of_run),
+    }
+    for name, module in modules.items():
+        patched.setitem(sys.modules, name, module)
+
+
+def test_workers_of_ray_have_one_run_id_on_all_hosts_and_after_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    ids = []
+    for rank in (0, 1, 1, 0):
+        become_worker(monkeypatch, RayContext(rank))
+        # Ray's own ranks count, not those of what started Ray.
+        assert world_of_training() == World(rank, 2, 0)
+        assert launch_of_training(2) == "RAY_TRAIN:nightly:5f0c"
+        assert rejoins({})
+        ids.append(run_id_of_training(tmp_path / "logs"))
+    assert len(set(ids)) == 1
+    assert run_id_of_training(tmp_path / "other") not in ids
+    become_worker(monkeypatch, RayContext(0, run_id="a9d1"))
+    assert run_id_of_training(tmp_path / "logs") not in ids
+    monkeypatch.setenv("STALLSCOPE_RUN_ID", "mine")
+    assert run_id_of_training(tmp_path / "logs") == "mine"
+
+
+def test_a_driver_of_ray_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    become_worker(monkeypatch, RayContext(1))
+    context = sys.modules["ray.train.v2._internal.execution.context"]
+    monkeypatch.setattr(context, "_train_context", None)
+    assert world_of_training() == World(0, 1, None)
+    assert not rejoins({})
+    assert job_start_ns() is None
+
+
 def test_many_processes_at_once_agree_on_one_run(tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(25)]
     for folder in folders:
@@ -227,8 +294,9 @@ def test_torchruns_name_of_a_job_is_the_launch() -> None:
     named = launch_name({**address, "TORCHELASTIC_RUN_ID": "job-7"}, 2)
     # A restart may use another port.
     assert named == launch_name({"TORCHELASTIC_RUN_ID": "job-7", "MASTER_PORT": "1"}, 2)
-    # torchrun's name if the user gave none.
+    # torchrun's name if the user gave none, and Spark's name of every job.
     unnamed = launch_name({**address, "TORCHELASTIC_RUN_ID": "none"}, 2)
+    assert unnamed == launch_name({**address, "TORCHELASTIC_RUN_ID": "0"}, 2)
     assert unnamed == launch_name(address, 2) != named
 
 

@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 KERAS3 = ROOT / ".venv-keras3"
 #: MXNet and Horovod, on Python 3.8.
 MXNET = ROOT / ".venv-mxnet"
+#: Ray Train, with the torch of KERAS3.
+RAY = ROOT / ".venv-ray"
 
 
 def needs(environment: Path, how: str) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import io
 import json
 import os
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,13 @@ class Sent(io.TextIOBase):
     def write(self, line: str) -> int:
         cut = LogStreamingClientBase._maybe_truncate_msg(line.rstrip())
         return self._file.write(f"{cut}\n")
+
+
+@case
+def page(folder: Path) -> Any:
+    """The script of docs/launching, whose tasks run beside each other in the driver's own process."""
+    sys.argv = ["spark.py", str(folder / "logs")]
+    runpy.run_path(str(Path(__file__).parents[2] / "docs" / "launching" / "spark.py"))
 
 
 @case

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +12,15 @@ from support.lab import LabStarter
 from support.needing import need
 from support.stopping import wait_for_stopped
 from support.waiting import wait_until
-from training.launching import ENVIRONMENT, PROGRAMS, Launch, launch_words, programs_of
+from training.launching import ENVIRONMENT, Launch, launch_words, programs_of
+from training.on_hosts import collected
 
 from stallscope.analysis import analyse
 from stallscope.analysis.steps.alignment import align
 from stallscope.parsers import read
-from stallscope.run import Run
 
 pytestmark = pytest.mark.horovod
 
-APP = PROGRAMS.parents[1] / ".venv" / "bin" / "stallscope"
 TRAIN, WORK = "../../tools/samples/train.py", "working_torch.py"
 PATIENCE_SECONDS = 240.0
 # A wall clock that is wrong, and runs too fast. The recorder's thread cannot sleep on such a clock, as
@@ -53,22 +51,6 @@ def horovodrun(lab: Lab, out: Path, program: str, *arguments: str) -> Launch:
     return launch_words(out / "printed.txt", lab.ssh("h1", words), program, *arguments)
 
 
-def collected(lab: Lab, out: Path) -> Run:
-    """Collect what both hosts have on their own disks, over ssh, from the first one."""
-    hostfile = out / "hostfile"
-    hostfile.write_text("h1 slots=1\nh2 slots=1\n")
-    words = [str(APP), "collect", "--to", str(out / "store"), "--hosts", str(hostfile)]
-    done = subprocess.run(
-        lab["h1"].words(["env", f"HOME={lab.home}", *words, str(lab.disk / "logs")]),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (run,) = read(str(out / "store"))
-    return run
-
-
 @pytest.mark.unmeasured
 def test_a_slow_rank_on_a_host_with_wrong_clocks_is_named(
     hosts_with_wrong_clocks: Lab, tmp_path: Path
@@ -92,29 +74,6 @@ def test_a_slow_rank_on_a_host_with_wrong_clocks_is_named(
     assert (np.median(own) + second - first) / 1e9 == pytest.approx(AHEAD_SECONDS, abs=0.05)
     slope = np.polyfit(begin[:, 0] / 1e9, (own - own[0]) / 1e9, 1)[0]
     assert slope == pytest.approx(DRIFT, rel=0.5)
-
-
-@pytest.mark.unmeasured
-def test_ranks_of_torchrun_that_share_no_folder_are_one_run(hosts: Lab, tmp_path: Path) -> None:
-    torchrun = ["torchrun", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d"]
-    torchrun += ["--rdzv-endpoint", "h1:29411", "--rdzv-id", "seven"]
-    launches = [
-        launch_words(
-            tmp_path / f"{host.name}.txt",
-            hosts.ssh(host.name, torchrun),
-            "resumed.py",
-            str(hosts.disk),
-            "60",
-            "-1",
-        )
-        for host in hosts.hosts
-    ]
-    for launched in launches:
-        launched.succeed(PATIENCE_SECONDS)
-    run = collected(hosts, tmp_path)
-    assert [(log.rank, log.host) for log in run.logs] == [(0, "h1"), (1, "h2")]
-    (only,) = analyse(run).generations
-    assert (only.size, only.steps, only.ended_by) == (2, 60, "completed")
 
 
 def steps_in(logs: Path) -> int:

@@ -74,7 +74,7 @@ def applications(
 def local(spark_side: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What an application whose executor is in the driver's own process left behind, case by case."""
     out = tmp_path_factory.mktemp("local") / "three"
-    application("local[3]", out, "captured", "distributor")
+    application("local[3]", out, "captured", "distributor", "page")
     return out
 
 
@@ -199,3 +199,9 @@ def test_ranks_of_sparks_torch_distributor_are_one_run_in_their_folder_and_in_th
     assert same.id == run.id
     assert same.steps.equals(run.steps)
     assert [log.facts for log in same.logs] == [log.facts for log in run.logs]
+
+
+def test_the_script_of_the_page_records_one_run(local: Path) -> None:
+    (run,) = read(str(local / "page" / "logs"))
+    assert (run.name, run.ranks, run.status) == ("run-42", [0, 1], "completed")
+    assert run.problems == ()

@@ -62,6 +62,11 @@ def test_all_gradients_are_watched_where_a_later_one_would_not_show(alone: Recor
     assert set(alone.result("the_end_comes_late")["hooks"]) == {1 + 6}
 
 
+def test_on_a_device_only_the_last_gradient_keeps_its_hook(alone: Recorded) -> None:
+    hooks = alone.result("few_hooks_behind_the_host")["hooks"]
+    assert hooks == [1 + 6] * 7 + [1 + 1] * (len(hooks) - 7)
+
+
 def test_recording_changes_nothing_and_needs_no_horovod(alone: Recorded) -> None:
     result = alone.result("one_process")
     assert result["weights"] == result["silent"]

@@ -978,6 +978,16 @@ def one_process_behind_the_host(case: Case) -> Any:
 
 
 @alone
+def few_hooks_behind_the_host(case: Case) -> Any:
+    training, hooks = Training(), []
+    with pretended_device(), training.logger(case) as log:
+        for batch in log.watch(case.loader(20)):
+            training.step(batch)
+            hooks.append(len(training.ours()))
+    return training.seen(hooks=hooks)
+
+
+@alone
 def fewer_gradients_behind_the_host(case: Case) -> Any:
     """Every other turn has gradients that the next one has not."""
     training = Training(Net(unused=True))

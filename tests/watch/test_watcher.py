@@ -113,6 +113,35 @@ def test_validations_and_first_steps_are_not_stops(
     assert not watcher.any_held
 
 
+def test_logs_that_stop_are_reported_until_they_go_on(job: RunningJob) -> None:
+    at = [0.0]
+    watcher = Watcher(
+        Place(str(job.folder), None, Path("unused"), whole=False),
+        [parse("silent.seconds>60")],
+        now=lambda: at[0],
+    )
+    assert watcher.first_look() == []
+    at[0] = 61.0
+    (event,) = watcher.look()
+    assert (event.kind, event.condition) == ("holds", "silent.seconds>60")
+    job.go_on()
+    assert kinds(watcher.look()) == ["ceased"]
+    at[0] = 600.0
+    job.end()
+    assert kinds(watcher.look()) == ["completed"]
+
+
+def test_each_straggler_is_named_once(tmp_path: Path) -> None:
+    job = RunningJob(tmp_path / "logs", slow={(1, "compute"): 20.0})
+    watcher = watcher_of(job.folder, "stragglers>0")
+    holds, straggler = watcher.first_look()
+    assert (holds.kind, straggler.kind) == ("holds", "straggler")
+    assert "rank 1" in straggler.text
+    assert straggler.about != holds.about
+    job.go_on()
+    assert watcher.look() == []
+
+
 def test_an_unreadable_place_is_reported_once_and_read_again(job: RunningJob) -> None:
     watcher = watcher_of(job.folder)
     watcher.first_look()

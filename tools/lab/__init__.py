@@ -2,5 +2,6 @@
 
 from .host import FAKETIME, Clock, Host
 from .lab import Lab, why_impossible
+from .slurm import Slurm, why_no_slurm
 
-__all__ = ["FAKETIME", "Clock", "Host", "Lab", "why_impossible"]
+__all__ = ["FAKETIME", "Clock", "Host", "Lab", "Slurm", "why_impossible", "why_no_slurm"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from time import monotonic_ns
-from typing import Any, Callable, ContextManager, Deque, List, NamedTuple, Optional
+from typing import Any, Callable, ContextManager, Deque, List, NamedTuple, Optional, Tuple
 
 # Take an anchor again while its error is above this, a few times.
 _GOOD_NS = 40_000
@@ -41,23 +41,38 @@ class Anchor(NamedTuple):
     host_ns: float
 
 
-class CudaTimestamp(NamedTuple):
-    """An event, and the latest anchor before it."""
-
-    event: Any
-    anchor: Anchor
+#: An event, and the latest anchor before it. A bare tuple: a named one takes longer to make than the
+#: event takes to record.
+CudaTimestamp = Tuple[Any, Anchor]
 
 
 class CudaClock:
     """Timestamps of one CUDA device.
 
-    Training threads take them, and the thread with the loop reads them; ``cuda`` is ``torch.cuda``.
+    Training threads take them, and the thread with the loop reads them. Any thread may place what was
+    read on the host's clock, and release events.
+
+    Args:
+        cuda: ``torch.cuda``.
+        index: the device's number.
+        stream_of: returns what identifies the current stream of a device, faster than ``torch.cuda``
+            makes its object.
     """
 
-    def __init__(self, cuda: Any, index: int, now: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(
+        self,
+        cuda: Any,
+        index: int,
+        now: Callable[[], int] = monotonic_ns,
+        stream_of: Optional[Callable[[int], Any]] = None,
+    ) -> None:
         self._cuda = cuda
         self._index = index
         self._now = now
+        self._stream_of = stream_of
+        self._captures = cuda.is_current_stream_capturing
+        # What identifies the stream that was current last, and its object.
+        self._current: Tuple[Any, Any] = (None, None)
         self._side = cuda.Stream(device=index, priority=-1)
         self._free: List[Any] = []
         self._anchors: Deque[Anchor] = deque(maxlen=_ANCHORS)
@@ -72,7 +87,7 @@ class CudaClock:
     def is_capturing(self) -> bool:
         """Return whether this thread captures a CUDA graph."""
         try:
-            return self.broken is None and bool(self._cuda.is_current_stream_capturing())
+            return self.broken is None and bool(self._captures())
         except Exception as error:  # training will meet the same error
             self.broken = repr(error)
             return False
@@ -82,20 +97,21 @@ class CudaClock:
 
         None while a graph is captured, before there is an anchor, and once the device is broken.
         """
-        if self.broken is not None or not self._anchors:
+        anchors, free = self._anchors, self._free
+        if not anchors or self.broken is not None:
             return None
         try:
-            if self.is_capturing:
+            if self._captures():
                 return None
-            event = self._free.pop() if self._free else self._event()
-            event.record(self._cuda.current_stream(self._index))
-            return CudaTimestamp(event, self._anchors[-1])
+            event = free.pop() if free else self._event()
+            event.record(self._stream())
+            return event, anchors[-1]
         except Exception as error:  # training will meet the same error
             self.broken = repr(error)
             return None
 
     def selected(self) -> ContextManager[Any]:
-        """Select this device; a context for ``take_anchor``, ``reached`` and ``time_of``.
+        """Select this device; a context for ``take_anchor`` and ``read``.
 
         Without it the thread would get memory on the first device.
         """
@@ -128,21 +144,24 @@ class CudaClock:
             self._anchors.append(best)
             self.error_ns = max(self.error_ns or 0, least // 2)
 
-    def reached(self, timestamp: CudaTimestamp) -> bool:
-        return bool(timestamp.event.query())
+    def read(self, timestamps: List[CudaTimestamp]) -> Optional[List[float]]:
+        """Return the device's milliseconds of timestamps; None while one of them is not reached."""
+        # Those of other streams may come later.
+        for event, _ in timestamps:
+            if not event.query():
+                return None
+        return [anchor.device_ms + anchor.event.elapsed_time(event) for event, anchor in timestamps]
 
-    def time_of(self, timestamp: Optional[CudaTimestamp]) -> Optional[int]:
-        """Return the monotonic nanoseconds of a timestamp that was reached.
+    def time_of(self, device_ms: Optional[float]) -> Optional[int]:
+        """Return monotonic nanoseconds of the device's milliseconds.
 
-        None without a timestamp, and for one too far from all anchors to tie to the host's clock.
+        None without them, and for a time too far from all anchors to tie to the host's clock.
         """
-        if timestamp is None:
+        if device_ms is None:
             return None
-        device_ms = timestamp.anchor.device_ms + timestamp.anchor.event.elapsed_time(
-            timestamp.event
-        )
         later: Optional[Anchor] = None
-        for anchor in reversed(self._anchors):
+        # A copy: another thread takes anchors.
+        for anchor in reversed(list(self._anchors)):
             since_ms = device_ms - anchor.device_ms
             if since_ms >= 0:
                 if later is None and since_ms > _FURTHEST_MS:
@@ -153,9 +172,17 @@ class CudaClock:
 
     def release(self, timestamps: List[CudaTimestamp]) -> None:
         """Reuse the events of these timestamps, which are not read again."""
-        self._free.extend(
-            {id(timestamp.event): timestamp.event for timestamp in timestamps}.values()
-        )
+        self._free.extend({id(event): event for event, _ in timestamps}.values())
+
+    def _stream(self) -> Any:
+        if self._stream_of is None:
+            return self._cuda.current_stream(self._index)
+        known, stream = self._current
+        found = self._stream_of(self._index)
+        if found != known:
+            stream = self._cuda.current_stream(self._index)
+            self._current = found, stream
+        return stream
 
     def _event(self) -> Any:
         return self._cuda.Event(enable_timing=True)

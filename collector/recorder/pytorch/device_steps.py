@@ -3,6 +3,9 @@
 The number and the samples of a step are known when the host ends its iteration. Its times are those of
 the device's stream, start and end included. The host runs ahead of the device without waiting, and what
 it does meanwhile costs nothing: the host's own times would show the lead as input.
+
+Only the training thread may ask the device for times: a query would break a CUDA graph that it captures.
+It does nothing else: the flushing thread says what is to be read, and makes rows of it.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import threading
 import time
 from collections import deque
 from itertools import chain
-from typing import Callable, Deque, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from ..format import StepRow
+from ..guards import yield_to_training
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from .cuda import CudaClock, CudaTimestamp
 
@@ -22,6 +26,10 @@ logger = logging.getLogger("stallscope")
 
 # Iterations: a device that lags further is not waited for, which also limits memory.
 _MOST_WAITING = 4096
+# So many iterations are read at once in a step of training.
+_TOGETHER = 16
+# A step that follows the last reading by more than this reads, and takes an anchor.
+_SELDOM_NS = 250_000_000
 # The last steps must not delay the end of training.
 _PATIENCE_NS = 2_000_000_000
 _PAUSE_SECONDS = 0.002
@@ -29,17 +37,60 @@ _PAUSE_SECONDS = 0.002
 _ROUNDING_NS = 5_000
 
 
-class _FinishedIteration(NamedTuple):
-    """An iteration that the host has ended, before an assembler changes it."""
+class DeviceIteration:
+    """An iteration that the host has ended, and the device perhaps not yet."""
 
-    iteration: Iteration
-    begin: int
-    end: int
-    samples: Optional[int]
-    device_end: Optional[CudaTimestamp]
-    #: The last gradient, where reductions are not seen.
-    device_ready: Optional[CudaTimestamp]
-    reductions: List[Reduction]
+    __slots__ = (
+        "device_end",
+        "device_ready",
+        "end",
+        "is_read",
+        "iteration",
+        "keeps_end",
+        "read_ms",
+        "timestamps",
+    )
+
+    def __init__(
+        self,
+        iteration: Iteration,
+        end: int,
+        device_end: Optional[CudaTimestamp],
+        device_ready: Optional[CudaTimestamp],
+        keeps_end: bool,
+    ) -> None:
+        self.iteration = iteration
+        self.end = end
+        self.device_end = device_end
+        self.device_ready = device_ready
+        #: Whether its end is also the start of the next iteration, which is read later.
+        self.keeps_end = keeps_end
+        #: Whether nothing more is read; ``read_ms`` is None where the device gave no times.
+        self.is_read = False
+        self.read_ms: Optional[List[float]] = None
+
+    def prepare(self) -> None:
+        """List the timestamps to read, the end first: without it the device is not asked for others."""
+        iteration = self.iteration
+        found: List[Any] = [
+            self.device_end,
+            iteration.device_begin,
+            iteration.device_data,
+            self.device_ready,
+        ]
+        for one in iteration.reductions:
+            found += (one.device_ready, one.device_reduced, *chain.from_iterable(one.device_waits))
+        self.timestamps = [one for one in found if one is not None]
+
+    def milliseconds(self) -> Callable[[Optional[CudaTimestamp]], Optional[float]]:
+        """Return a function from a timestamp to what was read of it; None where there is none."""
+        read = {id(one): ms for one, ms in zip(self.timestamps, self.read_ms or [])}
+        return lambda timestamp: None if timestamp is None else read.get(id(timestamp))
+
+    def used_up(self) -> List[CudaTimestamp]:
+        """Return the timestamps that nothing needs any more."""
+        kept = self.device_end if self.keeps_end else None
+        return [one for one in self.timestamps if one is not kept]
 
 
 #: An iteration in the device's times, its end, and its last gradient where no reduction is seen.
@@ -47,8 +98,9 @@ _Times = Tuple[Iteration, int, Optional[int]]
 
 
 class DeviceSteps:
-    """Rows that wait, in order. The training thread adds and settles them between iterations.
+    """Rows that wait for the device, in order.
 
+    The training thread calls ``finished`` and ``read``, and the flushing thread ``add`` and ``settle``.
     ``assembler`` joins iterations like the recording's own but must be another object; ``emit``
     receives the rows with the device's times.
     """
@@ -66,150 +118,170 @@ class DeviceSteps:
         self._emit = emit
         self._now = now
         self._sleep = sleep
-        self._waiting: Deque[Tuple[Optional[_FinishedIteration], List[StepRow]]] = deque()
-        self._lock = threading.Lock()
+        self._unread: Deque[DeviceIteration] = deque()
+        self._waiting: Deque[Tuple[Optional[DeviceIteration], List[StepRow]]] = deque()
+        self._reads = threading.Lock()
+        self._settles = threading.Lock()
+        self._read_at = now()
         self._warned = False
         #: Iterations without times from the device.
         self.lost = 0
 
+    # -- the training thread ---------------------------------------------------------------------
+
     def finished(
-        self, iteration: Iteration, end: int, device_ready: Optional[CudaTimestamp]
-    ) -> _FinishedIteration:
-        """Return the iteration as it is now; called before an assembler changes it."""
-        device_end = self._device.timestamp()
-        reductions = list(iteration.reductions)
-        return _FinishedIteration(
-            iteration, iteration.begin, end, iteration.samples, device_end, device_ready, reductions
-        )
+        self,
+        iteration: Iteration,
+        end: int,
+        device_ready: Optional[CudaTimestamp],
+        keeps_end: bool = False,
+    ) -> DeviceIteration:
+        """Note that the host has ended an iteration, and take the device's timestamp of that."""
+        return DeviceIteration(iteration, end, self._device.timestamp(), device_ready, keeps_end)
 
-    def add(self, finished: Optional[_FinishedIteration], rows: List[StepRow]) -> None:
-        """Add the host's numbered rows of an iteration, or of all earlier ones where it is None."""
-        self._waiting.append((finished, rows))
-        if len(self._waiting) > _MOST_WAITING:
-            with self._lock:
-                self._advance()
-                self._drop_all_but(_MOST_WAITING)
+    def read_some(self, now: int) -> None:
+        """Read the times of a few iterations, if there are some to read."""
+        if self._unread or now - self._read_at >= _SELDOM_NS:
+            self.read(_TOGETHER)
 
-    def settle(self, last: bool = False) -> None:
-        """Emit the rows of all iterations that the device has finished; the ``last`` time, of all.
+    def read(self, most: int = _MOST_WAITING, last: bool = False) -> None:
+        """Read the times of iterations that the device has finished; the ``last`` time, of all.
 
         A query would break a CUDA graph that is being captured: then nothing is asked.
         """
         if self._device.is_capturing:
             return
         # A hanging driver blocks the thread that queries it, and must not block this one.
-        if not self._lock.acquire(timeout=_PATIENCE_NS / 1e9):
+        if not self._reads.acquire(timeout=_PATIENCE_NS / 1e9):
             return
         try:
-            self._advance()
+            self._read_reached(most)
             if last:
                 deadline = self._now() + _PATIENCE_NS
-                while self._waiting and self._now() < deadline:
+                while self._unread and self._now() < deadline:
                     self._sleep(_PAUSE_SECONDS)
-                    self._advance()
-                self._drop_all_but(0)
+                    self._read_reached(most)
+            self._drop_all_but(0 if last or self._device.broken is not None else _MOST_WAITING)
         finally:
-            self._lock.release()
+            self._reads.release()
 
-    def _advance(self) -> None:
-        for times in self._known():
-            self._settle_first(times)
-        if self._device.broken is not None:
-            while self._waiting:
-                self._settle_first(None)
-
-    def _known(self) -> List[Optional[_Times]]:
-        """Return the times of iterations that the device has finished, as far as it gives them."""
-        found: List[Optional[_Times]] = []
-        if self._device.broken is not None:
-            return found
+    def _read_reached(self, most: int) -> None:
+        device, unread = self._device, self._unread
+        if device.broken is not None:
+            return
+        self._read_at = self._now()
         try:
-            with self._device.selected():
-                self._device.take_anchor()
-                for finished, _ in list(self._waiting):
-                    timestamps = [] if finished is None else _timestamps_of(finished)
-                    if not all(map(self._device.reached, timestamps)):
-                        break
-                    found.append(None if finished is None else self._times(finished))
-                    self._device.release(timestamps)
+            with device.selected():
+                device.take_anchor()
+                while unread and most:
+                    found = device.read(unread[0].timestamps)
+                    if found is None:
+                        return
+                    one = unread.popleft()
+                    one.read_ms = found
+                    one.is_read = True
+                    most -= 1
         except Exception as error:  # training will meet the same error
-            self._device.broken = repr(error)
-        return found
+            device.broken = repr(error)
 
     def _drop_all_but(self, most: int) -> None:
-        if len(self._waiting) > most and not self._warned:
+        if len(self._unread) > most and self._device.broken is None and not self._warned:
             self._warned = True
             logger.warning(
                 "stallscope: the device is too far behind the host to be waited for; for some steps"
                 " only the host's own start and end are recorded"
             )
-        while len(self._waiting) > most:
-            self._settle_first(None)
+        while len(self._unread) > most:
+            self._unread.popleft().is_read = True
 
-    def _settle_first(self, times: Optional[_Times]) -> None:
-        finished, rows = self._waiting.popleft()
+    # -- the flushing thread ---------------------------------------------------------------------
+
+    def add(self, finished: Optional[DeviceIteration], rows: List[StepRow]) -> None:
+        """Add the host's numbered rows of an iteration, or of all earlier ones where it is None."""
+        self._waiting.append((finished, rows))
+        if finished is not None:
+            finished.prepare()
+            self._unread.append(finished)
+
+    def settle(self) -> None:
+        """Emit the rows of all iterations that have been read."""
+        if not self._settles.acquire(timeout=_PATIENCE_NS / 1e9):
+            return
+        try:
+            count = 0
+            while self._waiting:
+                finished, rows = self._waiting[0]
+                if finished is not None and not finished.is_read:
+                    return
+                self._waiting.popleft()
+                self._emit_timed(finished, rows)
+                count += 1
+                yield_to_training(count)
+        finally:
+            self._settles.release()
+
+    def _emit_timed(self, finished: Optional[DeviceIteration], rows: List[StepRow]) -> None:
         if finished is None:
             timed = self._assembler.give_up()
         else:
+            times = self._times(finished)
             self.lost += times is None
             timed = self._assembler.rows(*(times or _without_stages(finished)))
+            if finished.read_ms is not None:
+                self._device.release(finished.used_up())
         for row, timed_row in zip(rows, timed):
             numbered = timed_row._replace(step=row.step, micro=row.micro, samples=row.samples)
             self._emit(numbered._replace(epoch=row.epoch, clock=row.clock))
 
-    def _times(self, finished: _FinishedIteration) -> Optional[_Times]:
+    def _times(self, finished: DeviceIteration) -> Optional[_Times]:
         """Return the iteration in the device's times; None where start or end is unknown."""
-        time_of = self._device.time_of
-        begin, end = time_of(finished.iteration.device_begin), time_of(finished.device_end)
+        host, milliseconds = finished.iteration, finished.milliseconds()
+
+        def time_of(timestamp: Optional[CudaTimestamp]) -> Optional[int]:
+            return self._device.time_of(milliseconds(timestamp))
+
+        begin, end = time_of(host.device_begin), time_of(finished.device_end)
         if begin is None or end is None:
             return None
         # The stream cannot reach it before the host asked for it.
-        iteration = _copy_of(finished, max(begin, finished.begin))
-        iteration.data = at = _not_before(iteration.begin, time_of(finished.iteration.device_data))
-        for one in finished.reductions:
+        iteration = _copy_of(host, max(begin, host.begin))
+        iteration.data = at = _not_before(iteration.begin, time_of(host.device_data))
+        for one in host.reductions:
             ready = _not_before(at, time_of(one.device_ready))
             reduced = _not_before(ready, time_of(one.device_reduced))
-            waited = self._waited(one)
+            waited = _waited(one, time_of)
             known = None if waited is None else ready
             iteration.reductions.append(Reduction(one.cause, known, reduced, waited=waited or 0))
             at = reduced or ready or at
         ready = _not_before(at, time_of(finished.device_ready))
         return iteration, max(end, at or iteration.begin), ready
 
-    def _waited(self, reduction: Reduction) -> Optional[int]:
-        """Return the device's time in collectives before a reduction; None where it is unknown."""
-        found = 0
-        for began, ended in reduction.device_waits:
-            start, end = self._device.time_of(began), self._device.time_of(ended)
-            if start is None or end is None:
-                return None
-            found += max(0, end - start)
-        return found
+
+def _waited(
+    reduction: Reduction, time_of: Callable[[Optional[CudaTimestamp]], Optional[int]]
+) -> Optional[int]:
+    """Return the device's time in collectives before a reduction; None where it is unknown."""
+    found = 0
+    for began, ended in reduction.device_waits:
+        start, end = time_of(began), time_of(ended)
+        if start is None or end is None:
+            return None
+        found += max(0, end - start)
+    return found
 
 
-def _timestamps_of(finished: _FinishedIteration) -> List[CudaTimestamp]:
-    """Return the timestamps, the end first: a stream that has not reached it is not asked for others."""
-    found = [
-        finished.device_end,
-        finished.iteration.device_begin,
-        finished.iteration.device_data,
-        finished.device_ready,
-    ]
-    for one in finished.reductions:
-        found += [one.device_ready, one.device_reduced, *chain.from_iterable(one.device_waits)]
-    return [timestamp for timestamp in found if timestamp is not None]
-
-
-def _copy_of(finished: _FinishedIteration, begin: int) -> Iteration:
-    iteration = Iteration(finished.iteration.epoch, begin, finished.iteration.clock)
-    iteration.samples, iteration.micro = finished.samples, finished.iteration.micro
+def _copy_of(host: Iteration, begin: int) -> Iteration:
+    iteration = Iteration(host.epoch, begin, host.clock)
+    iteration.samples, iteration.micro = host.samples, host.micro
     return iteration
 
 
-def _without_stages(finished: _FinishedIteration) -> _Times:
+def _without_stages(finished: DeviceIteration) -> _Times:
     """Return the iteration in the host's times: the number of its steps is known."""
-    iteration = _copy_of(finished, finished.begin)
-    iteration.reductions = [Reduction(one.cause, None, None) for one in finished.reductions]
+    iteration = _copy_of(finished.iteration, finished.iteration.begin)
+    iteration.reductions = [
+        Reduction(one.cause, None, None) for one in finished.iteration.reductions
+    ]
     return iteration, finished.end, None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Callable, Deque, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 from ..clock import read_clocks
 from ..format import StepRow
@@ -19,10 +19,19 @@ _PATIENCE_SECONDS = 2.0
 
 
 #: An iteration's epoch, its start, the arrival of its batch, the batch's shape, its reductions, its end,
-#: the time of its last gradient, the nanoseconds that recording it took, and its number of batches. A
-#: bare tuple: a named one takes training ten times as long to make.
+#: the time of its last gradient, the nanoseconds that recording it took, its number of batches, and
+#: what an asynchronous device knows of it. A bare tuple: a named one takes training ten times as long.
 FinishedIteration = Tuple[
-    int, int, Optional[int], Optional[Sequence[int]], List[Reduction], int, Optional[int], int, int
+    int,
+    int,
+    Optional[int],
+    Optional[Sequence[int]],
+    List[Reduction],
+    int,
+    Optional[int],
+    int,
+    int,
+    Any,
 ]
 
 
@@ -30,15 +39,15 @@ class FinishedIterations:
     """Takes iterations from the training thread and makes rows, in order, on the thread that settles.
 
     The flushing thread settles regularly, and so do callers that need the number of steps. ``emit``
-    receives the rows of an iteration and the nanoseconds that recording it took. ``samples`` is the
-    user's number of samples per batch.
+    receives the rows of an iteration, the nanoseconds that recording it took, and what a device knows
+    of it. ``samples`` is the user's number of samples per batch.
     """
 
     def __init__(
         self,
         assembler: StepAssembler,
         samples: Optional[int],
-        emit: Callable[[List[StepRow], int], None],
+        emit: Callable[[List[StepRow], int, Any], None],
     ) -> None:
         self._assembler = assembler
         self._samples = samples
@@ -54,14 +63,14 @@ class FinishedIterations:
         try:
             clock, count = read_clocks()[1], 0
             while self.waiting:
-                epoch, begin, data, shape, reductions, end, ready, own_ns, micro = (
+                epoch, begin, data, shape, reductions, end, ready, own_ns, micro, on_device = (
                     self.waiting.popleft()
                 )
                 iteration = Iteration(epoch, begin, clock)
                 iteration.micro = micro
                 iteration.data, iteration.reductions = data, reductions
                 iteration.samples = self._samples * micro if self._samples else samples_of(shape)
-                self._emit(self._assembler.rows(iteration, end, ready), own_ns)
+                self._emit(self._assembler.rows(iteration, end, ready), own_ns, on_device)
                 count += 1
                 yield_to_training(count)
         finally:

@@ -14,8 +14,9 @@ case the passes of one step now differ. A change of order makes a few steps wron
 that used to be last, or none. A model that trains different parts in turn keeps all hooks.
 
 CUDA runs asynchronously, so hooks run before the work is done. The last hook then takes a timestamp of
-the gradient's stream. The last one is known when as many gradients have come as in the previous backward
-pass. Where fewer come, the end of the pass counts, which is later by what the host does meanwhile.
+the gradient's stream. While all parameters have hooks, the last one is known when as many gradients have
+come as in the previous backward pass. Where fewer come, the end of the pass counts, which is later by
+what the host does meanwhile.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class GradientClock:
         self.device_last: Any = None
         self.on_gradient: Optional[Callable[[], None]] = None
         #: Whether every gradient is watched, even if all backward passes are alike.
-        self.watches_all = device is not None or not _HOOKS_GET_PARAMETER
+        self.watches_all = not _HOOKS_GET_PARAMETER
         self._watches = False
         # Gradients of the current backward pass, and of the previous one.
         self._count = self._expected = 0
@@ -101,9 +102,11 @@ class GradientClock:
     @property
     def is_complete(self) -> bool:
         """Return whether ``last`` is the last gradient of its pass, and not one before it."""
+        if self._watches_one:
+            return True
         if self.device is not None:
             return self._count >= self._expected > 0
-        return self._watches_one or (self._latest is not None and self._latest is self._watched)
+        return self._latest is not None and self._latest is self._watched
 
     def hook(self, parameters: Iterable[torch.Tensor]) -> None:
         """Put hooks on parameters that train: layers may be unfrozen between epochs."""
@@ -142,11 +145,11 @@ class GradientClock:
 
     def end_backward(self) -> None:
         """End a pass; called after its last gradient and before anything waits for other ranks."""
-        if self.device is not None:
+        if self.device is not None and not self._watches_one:
             if self._count < self._expected:
                 self.device_last = self.timestamp()
             self._expected, self._count = self._count, 0
-        elif not self.watches_all:
+        if not self.watches_all:
             # No error may reach the backward pass.
             try:
                 self._learn(monotonic_ns())
@@ -190,7 +193,7 @@ class GradientClock:
                 self._handles[key] = _hook_on(parameter)(self._gradient_arrived)
         self._tails_ns.clear()
         self._watches_one = False
-        self._skipped = 0
+        self._skipped = self._count = 0
 
     def _watch_one(self) -> None:
         """Remove all hooks but the last gradient's."""
@@ -214,16 +217,16 @@ class GradientClock:
 
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
         self.last = monotonic_ns()
+        if self.device is not None:
+            self._count += 1
+            if self._watches_one or self._count >= self._expected:
+                self.device_last = self.device.timestamp()
         if self._skipped:
             self._skipped -= 1
             return
         if not self.watches_all:
             # Otherwise it may be the gradient itself, and autograd copies a gradient that is kept.
             self._latest = parameter
-        if self.device is not None:
-            self._count += 1
-            if self._count >= self._expected:
-                self.device_last = self.device.timestamp()
         if self.on_gradient is not None:
             self.on_gradient()
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ..base_recording import BaseRecording
-from ..clock import read_clocks
 from ..facts import known
 from ..format import EPOCH, StepRow
 from ..guards import while_running
@@ -19,9 +18,9 @@ from ..in_flight import Position
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from ..open_session import open_session
 from ..options import Options
-from .batches import samples_of, shape_in
-from .cuda import CudaClock
-from .device_steps import DeviceSteps
+from .batches import shape_in
+from .cuda import CudaClock, CudaTimestamp
+from .device_steps import DeviceIteration, DeviceSteps
 from .facts import (
     cuda_device,
     device_types,
@@ -244,13 +243,18 @@ class Recording(BaseRecording):
             self._late_facts.end_epoch()
 
     def _before_flush(self) -> None:
-        """Make rows before a flush, on the flushing thread, and at the end, also a device's rows."""
+        """Make rows before a flush, on the flushing thread, and at the end on the training thread."""
+        device_steps, session = self._device_steps, self._session
         self._finished.settle()
         if self._iteration is not None:
             self._late_facts.sample_queue()
-        if self._device_steps is not None and self._session is not None and self._session.closed:
-            self._device_steps.settle(last=True)
-            self._record_device_clock()
+        if device_steps is not None:
+            ends = session is not None and session.closed
+            if ends:
+                device_steps.read(last=True)
+            device_steps.settle()
+            if ends:
+                self._record_device_clock()
 
     def _position(self) -> Position:
         """Return how far the iteration has come on the host; called on the flushing thread."""
@@ -300,7 +304,8 @@ class Recording(BaseRecording):
     # These run in every step, between the user's own lines: they do only what cannot wait, and catch
     # their own errors.
 
-    def begin_iteration(self) -> None:
+    def begin_iteration(self, device_begin: Optional[CudaTimestamp] = None) -> None:
+        """Start an iteration, on a device at a timestamp if one has just been taken."""
         session = self._session
         if session is None or not session.recording:
             self._iteration = None
@@ -312,7 +317,7 @@ class Recording(BaseRecording):
             iteration = self._iteration = Iteration(self._epoch, begin)
             self._gradients.forget()
             if self._device is not None:
-                iteration.device_begin = self._device.timestamp()
+                iteration.device_begin = device_begin or self._device.timestamp()
             self._own_ns = monotonic_ns() - begin
         except Exception as error:
             self.fail(error)
@@ -345,26 +350,19 @@ class Recording(BaseRecording):
         if iteration is None:
             return
         try:
-            end = monotonic_ns()
-            if self._device_steps is not None:
-                self._end_device_iteration(iteration, end, self._device_steps)
-            else:
-                self._keep(
-                    iteration, end, self._gradients.last, self._own_ns + monotonic_ns() - end
-                )
+            self._keep(iteration, monotonic_ns())
         except Exception as error:
             self.fail(error)
 
     def next_iteration(self) -> None:
         """End an iteration and start the next, which includes the cost of this method."""
         iteration = self._iteration
-        if (
-            iteration is None
-            or self._device_steps is not None
-            or len(self._waiting) >= MOST_WAITING
-        ):
+        if iteration is None or len(self._waiting) >= MOST_WAITING:
             self.end_iteration()
             self.begin_iteration()
+            return
+        if self._device_steps is not None:
+            self._next_on_device(iteration)
             return
         try:
             end = monotonic_ns()
@@ -382,6 +380,7 @@ class Recording(BaseRecording):
                     ready,
                     own_ns,
                     1,
+                    None,
                 )
             )
             if ready is None or gradients.on_gradient is None:
@@ -397,39 +396,43 @@ class Recording(BaseRecording):
         except Exception as error:
             self.fail(error)
 
-    def _keep(self, iteration: Iteration, end: int, ready: Optional[int], own_ns: int) -> None:
-        """Queue an iteration for the thread that makes rows."""
-        seen = iteration.reductions
+    def _next_on_device(self, iteration: Iteration) -> None:
+        """End an iteration and start the next at the same timestamp of the device."""
+        self._iteration = None
+        try:
+            finished = self._keep(iteration, monotonic_ns(), goes_on=True)
+            assert finished is not None
+            self.begin_iteration(finished.device_end)
+        except Exception as error:
+            self.fail(error)
+
+    def _keep(
+        self, iteration: Iteration, end: int, goes_on: bool = False
+    ) -> Optional[DeviceIteration]:
+        """Queue an iteration for the thread that makes rows; return what the device is to add.
+
+        Args:
+            goes_on: whether the next one begins at once.
+        """
+        device_steps, gradients, finished = self._device_steps, self._gradients, None
+        if device_steps is not None:
+            finished = device_steps.finished(iteration, end, gradients.device_last, goes_on)
+            device_steps.read_some(end)
         self._waiting.append(
             (
                 iteration.epoch,
                 iteration.begin,
                 iteration.data,
                 iteration.shape,
-                seen,
+                iteration.reductions,
                 end,
-                ready,
-                own_ns,
+                gradients.last,
+                self._own_ns + monotonic_ns() - end,
                 iteration.micro,
+                finished,
             )
         )
-
-    def _end_device_iteration(
-        self, iteration: Iteration, end: int, device_steps: DeviceSteps
-    ) -> None:
-        """End an iteration whose times come from a device."""
-        assert self._session is not None
-        iteration.clock = read_clocks()[1]
-        given = self._samples
-        iteration.samples = given * iteration.micro if given else samples_of(iteration.shape)
-        finished = device_steps.finished(iteration, end, self._gradients.device_last)
-        rows = self._assembler.rows(iteration, end, self._gradients.last)
-        device_steps.add(finished, self._numbered(rows))
-        # Only on this thread: queries are not allowed while training captures a graph.
-        device_steps.settle()
-        if self._assembler.lost_count:
-            self._give_up()
-        self._session.cost.count_iteration(self._own_ns + monotonic_ns() - end)
+        return finished
 
     @while_running
     def drop_iteration(self) -> None:
@@ -461,6 +464,9 @@ class Recording(BaseRecording):
         assert self._session is not None
         with self._session.cost.outside_iterations():
             self._finished.settle()
+            if self._device_steps is not None:
+                self._device_steps.read()
+                self._device_steps.settle()
 
     @while_running
     def _give_up(self) -> None:
@@ -476,11 +482,16 @@ class Recording(BaseRecording):
             reduced = True if self._single else None
             self._session.facts({"gradients_reduced": reduced, "stamps": self._timestamps})
 
-    def _emit_finished(self, rows: List[StepRow], own_ns: int) -> None:
+    def _emit_finished(
+        self, rows: List[StepRow], own_ns: int, on_device: Optional[DeviceIteration]
+    ) -> None:
         """Emit the rows of a finished iteration, on the thread that settles."""
         assert self._session is not None
         self._session.cost.count_iteration(own_ns)
-        self._emit(rows)
+        if on_device is None or self._device_steps is None:
+            self._emit(rows)
+        else:
+            self._device_steps.add(on_device, self._numbered(rows))
         if self._assembler.lost_count:
             self._give_up()
 
@@ -501,4 +512,6 @@ class Recording(BaseRecording):
 def _clock_of(parameters: List[torch.Tensor]) -> Optional[CudaClock]:
     """Return the clock of the parameters' CUDA device; None where the host sees gradients itself."""
     index = cuda_device(parameters)
-    return None if index is None else CudaClock(torch.cuda, index)
+    # torch.cuda makes a new object of the stream at every call.
+    stream_of = getattr(torch._C, "_cuda_getCurrentStream", None)
+    return None if index is None else CudaClock(torch.cuda, index, stream_of=stream_of)

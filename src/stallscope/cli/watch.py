@@ -7,8 +7,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stallscope.analysis import Analysis, analyse
@@ -20,8 +20,11 @@ from stallscope.watch.chat import Form
 from stallscope.watch.delivery import Delivery
 from stallscope.watch.events import WatchEvent
 from stallscope.watch.following import follow
+from stallscope.watch.latest import LatestFigures
+from stallscope.watch.otlp import sent
 from stallscope.watch.places import Place
 from stallscope.watch.receivers import receiver_of
+from stallscope.watch.scraping import served
 from stallscope.watch.throttle import Throttle
 from stallscope.watch.watcher import STOPPED, Watcher
 
@@ -30,6 +33,7 @@ from .main import SUCCESS, add_read_as
 
 #: The exit status if a condition has held.
 CONDITION_HELD = 1
+_LOCALHOST = "127.0.0.1"
 # How long notifications may take after the last event.
 _LAST_DELIVERY_SECONDS = 30.0
 
@@ -63,6 +67,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "messages)",
     )
     parser.add_argument(
+        "--metrics-port",
+        metavar="PORT",
+        type=int,
+        help="serve the runs' latest figures as OpenMetrics on 127.0.0.1:PORT/metrics (0: a free port)",
+    )
+    parser.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="send them to an OpenTelemetry receiver, such as http://localhost:4318/v1/metrics",
+    )
+    parser.add_argument(
         "--interval",
         metavar="SECONDS",
         type=float,
@@ -82,10 +97,13 @@ def run(options: argparse.Namespace) -> int:
     if not 0 < options.interval < math.inf:
         raise UsageError(f"--interval {options.interval:g}: give a number of seconds above 0")
     conditions = _conditions(options.when or [STOPPED])
-    with temporary_mirrors() as mirrors, _delivery(options.notify, options.notify_as) as delivery:
+    with ExitStack() as stack:
+        mirrors = stack.enter_context(temporary_mirrors())
+        delivery = stack.enter_context(_delivery(options.notify, options.notify_as))
+        measured = stack.enter_context(_published(options))
         baseline = None if options.baseline is None else _baseline(options.baseline)
         watchers = [
-            Watcher(place, conditions, baseline=baseline, note=_note)
+            Watcher(place, conditions, baseline=baseline, note=_note, measured=measured)
             for place in _places(options, conditions, mirrors)
         ]
         throttle = Throttle()
@@ -125,7 +143,8 @@ def _conditions(texts: Sequence[str]) -> list[Condition]:
 def _places(
     options: argparse.Namespace, conditions: Sequence[Condition], mirrors: Path
 ) -> list[Place]:
-    whole = any(condition.needs_analysis for condition in conditions)
+    publishes = options.metrics_port is not None or options.otlp is not None
+    whole = publishes or any(condition.needs_analysis for condition in conditions)
     return [
         Place(source, options.read_as, mirrors, whole=whole)
         for source in dict.fromkeys(options.runs)
@@ -145,6 +164,29 @@ def _delivery(notify: str | None, form: Form | None) -> Iterator[Delivery | None
     delivery = Delivery(receiver_of(notify, form), _note)
     yield delivery
     delivery.close(_LAST_DELIVERY_SECONDS)
+
+
+@contextmanager
+def _published(options: argparse.Namespace) -> Iterator[Callable[[Analysis], None] | None]:
+    """Publish figures within the block, if asked to; the value takes analyses."""
+    if options.metrics_port is None and options.otlp is None:
+        yield None
+        return
+    figures = LatestFigures()
+    with ExitStack() as stack:
+        if options.metrics_port is not None:
+            address = stack.enter_context(served(figures, _LOCALHOST, options.metrics_port))
+            _note(f"figures are at {address}")
+        refresh = None
+        if options.otlp is not None:
+            refresh = stack.enter_context(sent(figures, options.otlp, _note))
+
+        def measured(analysis: Analysis) -> None:
+            figures.measured(analysis)
+            if refresh is not None:
+                refresh()
+
+        yield measured
 
 
 def _print(event: WatchEvent, form: str | None) -> None:

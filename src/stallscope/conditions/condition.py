@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.formatting.plain import plain
 from stallscope.query import State, judge, parse_expression
 from stallscope.query.syntax import Name, Node, leaves_of
 
 from .evaluation import Lookup, compare
 from .figures import read
-from .stopping import is_of_stop, read_of_stop
+from .found import Found
+from .stopping import Progress, is_of_progress, read_of_progress
 from .validation import checked_condition
 
 
@@ -37,22 +38,34 @@ class Condition:
     def __str__(self) -> str:
         return str(self.node)
 
-    def check(self, analysis: Analysis) -> Outcome:
-        """Evaluate the condition for a run.
+    def check(self, analysis: Analysis, progress: Progress | None = None) -> Outcome:
+        """Evaluate the condition for a run, and what is known of its progress besides.
 
         Point estimates decide; within ``surely(…)`` whole 95 % intervals do.
         """
-        return self._outcome(lambda name: read(name.path, name.of_baseline, analysis))
+
+        def lookup(name: Name) -> Found:
+            if progress is not None and is_of_progress(name):
+                return read_of_progress(progress, name)
+            return read(name.path, name.of_baseline, analysis)
+
+        return self._outcome(lookup)
 
     @property
     def needs_analysis(self) -> bool:
-        """Whether ``check_stopped`` cannot evaluate it."""
-        names = (leaf for leaf in leaves_of(self.node) if isinstance(leaf, Name))
-        return not all(map(is_of_stop, names))
+        """Whether ``check_progress`` cannot evaluate it."""
+        return not all(map(is_of_progress, self._names()))
 
-    def check_stopped(self, stopped: Stopped | None) -> Outcome:
-        """Evaluate a condition on nothing but whether the job hangs."""
-        return self._outcome(partial(read_of_stop, stopped))
+    def names(self, figure: str) -> bool:
+        """Whether the condition is about a figure, or one of its parts."""
+        return any(name.path[0] == figure for name in self._names())
+
+    def check_progress(self, progress: Progress) -> Outcome:
+        """Evaluate a condition on nothing but how the run goes on."""
+        return self._outcome(partial(read_of_progress, progress))
+
+    def _names(self) -> Iterator[Name]:
+        return (leaf for leaf in leaves_of(self.node) if isinstance(leaf, Name))
 
     def _outcome(self, lookup: Lookup) -> Outcome:
         found = judge(self.node, partial(compare, lookup))

@@ -23,7 +23,7 @@ from .entries import ENTRY_FIGURES
 from .found import NO_BASELINE, Found, NamedFigure, WordValue, count, number, unmeasured
 from .gains import GAINS, gain_figure
 from .quantities import Missing, Quantity, estimate
-from .stopping import STOPPED_FIGURES
+from .stopping import PROGRESS_FIGURES
 
 _PERCENTILES = "percentiles have none"
 _ALONE = "it is known without one"
@@ -209,7 +209,7 @@ _FIGURES: dict[str, NamedFigure] = {
     "bottleneck": NamedFigure(Kind.TEXT, _verdict, _VERDICTS),
     "bottleneck.cause": NamedFigure(Kind.TEXT, _cause, _CAUSES),
     "bottleneck.why": NamedFigure(Kind.TEXT, _why, _REASONS),
-    **STOPPED_FIGURES,
+    **PROGRESS_FIGURES,
     "findings": NamedFigure(Kind.NUMBER, _findings(None)),
     **{
         f"findings.{severity}": NamedFigure(Kind.NUMBER, _findings(severity))

@@ -1,8 +1,9 @@
-"""Figures of a job that hangs; they need no analysis of the steps."""
+"""Figures of a job that hangs, and of logs that stop; they need no analysis of the steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.query.kinds import Kind
@@ -12,34 +13,52 @@ from .found import Found, NamedFigure, Truth
 from .quantities import Missing, Quantity
 
 
-def _stopped(stopped: Stopped | None) -> Truth:
-    if stopped is None:
+class Progress(NamedTuple):
+    """How a run goes on."""
+
+    #: How the job hangs; None if it does not.
+    stopped: Stopped | None
+    #: For how long the logs of an open run have not grown; None where nobody has watched them.
+    silent_s: float | None = None
+
+
+def _stopped(progress: Progress) -> Truth:
+    if progress.stopped is None:
         return Truth(False, "the job does not hang")
-    return Truth(True, stopped.evidence.rstrip("."))
+    return Truth(True, progress.stopped.evidence.rstrip("."))
 
 
-def _seconds(stopped: Stopped | None) -> Quantity:
-    return Quantity(0.0 if stopped is None else stopped.seconds * 1e3, Kind.S)
+def _stopped_seconds(progress: Progress) -> Quantity:
+    return Quantity(0.0 if progress.stopped is None else progress.stopped.seconds * 1e3, Kind.S)
 
 
-def _of_analysis(kind: Kind, read: Callable[[Stopped | None], Found]) -> NamedFigure:
-    return NamedFigure(kind, lambda analysis, _: read(analysis.stopped), of_baseline=False)
+def _silent_seconds(progress: Progress) -> Found:
+    if progress.silent_s is None:
+        return Missing("only stallscope watch sees whether logs grow")
+    return Quantity(progress.silent_s * 1e3, Kind.S)
 
 
-_READ: dict[str, tuple[Kind, Callable[[Stopped | None], Found]]] = {
+def _of_analysis(kind: Kind, read: Callable[[Progress], Found]) -> NamedFigure:
+    return NamedFigure(
+        kind, lambda analysis, _: read(Progress(analysis.stopped)), of_baseline=False
+    )
+
+
+_READ: dict[str, tuple[Kind, Callable[[Progress], Found]]] = {
     "stopped": (Kind.TRUTH, _stopped),
-    "stopped.seconds": (Kind.S, _seconds),
+    "stopped.seconds": (Kind.S, _stopped_seconds),
+    "silent.seconds": (Kind.S, _silent_seconds),
 }
-STOPPED_FIGURES = {name: _of_analysis(kind, read) for name, (kind, read) in _READ.items()}
+PROGRESS_FIGURES = {name: _of_analysis(kind, read) for name, (kind, read) in _READ.items()}
 
 
-def is_of_stop(name: Name) -> bool:
-    """Whether ``find_stopped`` alone gives the figure."""
+def is_of_progress(name: Name) -> bool:
+    """Whether the figure needs no analysis."""
     return not name.of_baseline and ".".join(name.path) in _READ
 
 
-def read_of_stop(stopped: Stopped | None, name: Name) -> Found:
-    """Read a figure for which ``is_of_stop`` holds."""
-    if not is_of_stop(name):
+def read_of_progress(progress: Progress, name: Name) -> Found:
+    """Read a figure for which ``is_of_progress`` holds."""
+    if not is_of_progress(name):
         return Missing("it needs the analysis of the run")
-    return _READ[".".join(name.path)][1](stopped)
+    return _READ[".".join(name.path)][1](progress)

@@ -75,10 +75,11 @@ def _stragglers(analysis: Analysis) -> str:
         return waiting(analysis)[0]
     more = len(named) - _MOST_STRAGGLERS
     rest = [f"{more} more"] if more > 0 else []
-    return "; ".join([*map(_straggler, named[:_MOST_STRAGGLERS]), *rest])
+    return "; ".join([*map(straggler_sentence, named[:_MOST_STRAGGLERS]), *rest])
 
 
-def _straggler(one: Straggler) -> str:
+def straggler_sentence(one: Straggler) -> str:
+    """Say who is slow in which stage, by how much, and what that costs; without a full stop."""
     return (
         f"{who(one)}, {_NAMES.get(one.stage, one.stage)} {excess(one)} longer than its peers', "
         f"late in {percent(one.late_share)} of steps, costs {cost(one)} per step"

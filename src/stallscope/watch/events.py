@@ -10,7 +10,7 @@ from typing import Any, Literal
 from stallscope.catalogue.values import moment
 from stallscope.formatting.plain import plain
 
-EventKind = Literal["holds", "ceased", "completed", "unreadable", "readable"]
+EventKind = Literal["holds", "ceased", "straggler", "completed", "unreadable", "readable"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class WatchEvent:
     run_id: str | None = None
     run_name: str | None = None
     condition: str | None = None
+    #: What a straggler is, which tells it from others of the run.
+    straggler: str | None = None
     #: How the job hangs, as in the JSON report.
     stopped: dict[str, Any] | None = None
     #: Unique, so that a receiver can drop what it gets twice.
@@ -34,7 +36,8 @@ class WatchEvent:
     @property
     def about(self) -> tuple[str, str | None, str]:
         """Return what two events have in common of which the later one replaces the earlier."""
-        topic = self.condition or ("completed" if self.kind == "completed" else "place")
+        topic = self.straggler or self.condition
+        topic = topic or ("completed" if self.kind == "completed" else "place")
         return self.source, self.run_id, topic
 
     def line(self) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.stopped.stopped import Stopped, find_stopped
+from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.conditions import Condition, Outcome
+from stallscope.conditions.stopping import Progress
 from stallscope.errors import StallscopeError
+from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount
 from stallscope.reports.run.json_content import stopped_content
 from stallscope.run import Run
+from stallscope.text.summary import straggler_sentence
 
 from .events import WatchEvent, utc
 from .places import Place
@@ -34,6 +39,11 @@ class _WatchedRun:
     completed: bool = False
     #: How the job hung when it was last seen so.
     stopped: Stopped | None = None
+    #: The stragglers that have been reported: ranks and stage.
+    stragglers: set[str] = field(default_factory=set)
+    #: The logs' bytes at the last look, and the monotonic seconds at which they had grown to them.
+    bytes: int = -1
+    grown_at: float = 0.0
 
 
 class Watcher:
@@ -44,6 +54,9 @@ class Watcher:
         conditions: the conditions to evaluate.
         baseline: the run that runs are compared with.
         note: called with sentences about conditions that cannot be evaluated.
+        measured: called with the analysis of every run at every look; without it, runs are analysed
+            only if a condition needs that.
+        now: monotonic seconds.
     """
 
     def __init__(
@@ -53,10 +66,15 @@ class Watcher:
         *,
         baseline: Analysis | None = None,
         note: Callable[[str], None] = lambda _: None,
+        measured: Callable[[Analysis], None] | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
         self._conditions = {str(condition): condition for condition in conditions}
-        self._needs_analysis = any(one.needs_analysis for one in conditions)
+        self._needs_analysis = measured is not None or any(one.needs_analysis for one in conditions)
+        self._names_stragglers = any(one.names("stragglers") for one in conditions)
+        self._measured = measured
+        self._now = now
         self._baseline = baseline
         self._note = note
         self._runs: dict[str, _WatchedRun] = {}
@@ -114,14 +132,18 @@ class Watcher:
 
     def _look_at(self, run: Run) -> list[WatchEvent]:
         """Evaluate the conditions for one run; return what has changed."""
-        stopped = find_stopped(run)
-        state = self._runs[run.id]
-        outcomes = self._outcomes(run, stopped)
+        state, stopped = self._runs[run.id], find_stopped(run)
+        progress = Progress(stopped, self._silent_s(run, state))
+        analysis = analyse(run, self._baseline) if self._needs_analysis else None
         events = [
             event
-            for text, outcome in outcomes.items()
+            for text, outcome in self._outcomes(analysis, progress).items()
             for event in self._changes(run, state, text, outcome, stopped)
         ]
+        if analysis is not None:
+            events += self._new_stragglers(run, state, analysis)
+            if self._measured is not None:
+                self._measured(analysis)
         state.stopped = stopped or state.stopped
         completed = run.status == "completed"
         if completed and not state.completed:
@@ -129,14 +151,33 @@ class Watcher:
         state.completed = completed
         return events
 
-    def _outcomes(self, run: Run, stopped: Stopped | None) -> dict[str, Outcome]:
-        analysis = analyse(run, self._baseline) if self._needs_analysis else None
+    def _silent_s(self, run: Run, state: _WatchedRun) -> float:
+        """Return for how long the logs have not grown; 0 once the run has completed."""
+        size, now = sum(log.size for log in run.logs), self._now()
+        if size != state.bytes or run.status == "completed":
+            state.bytes, state.grown_at = size, now
+        return now - state.grown_at
+
+    def _outcomes(self, analysis: Analysis | None, progress: Progress) -> dict[str, Outcome]:
         return {
-            text: condition.check_stopped(stopped)
+            text: condition.check_progress(progress)
             if analysis is None or not condition.needs_analysis
-            else condition.check(analysis)
+            else condition.check(analysis, progress)
             for text, condition in self._conditions.items()
         }
+
+    def _new_stragglers(
+        self, run: Run, state: _WatchedRun, analysis: Analysis
+    ) -> Iterator[WatchEvent]:
+        """Yield an event for each straggler that was not there at an earlier look."""
+        if not self._names_stragglers:
+            return
+        for one in analysis.stragglers:
+            what = _ranks_and_stage(one)
+            if one.ranks and what not in state.stragglers:
+                state.stragglers.add(what)
+                event = self._event("straggler", run, f"{straggler_sentence(one)}.")
+                yield replace(event, straggler=what)
 
     def _changes(
         self,
@@ -170,7 +211,7 @@ class Watcher:
 
     def _event(
         self,
-        kind: Literal["holds", "ceased", "completed"],
+        kind: Literal["holds", "ceased", "straggler", "completed"],
         run: Run,
         sentence: str,
         condition: str | None = None,
@@ -184,8 +225,12 @@ class Watcher:
             run.id,
             run.name,
             condition,
-            stopped_content(stopped),
+            stopped=stopped_content(stopped),
         )
+
+
+def _ranks_and_stage(straggler: Straggler) -> str:
+    return f"{straggler.stage} of {listed('rank', straggler.ranks)}"
 
 
 def _stands_still(stopped: Stopped) -> str:

@@ -145,7 +145,7 @@ def _waited_us(log: Log) -> int:
 
 
 def _span(run: Run, generations: Generations) -> tuple[int, int]:
-    """Return the wall time of the first process's start, and of the last end in a log.
+    """Return the wall time of the job's start in its first process, and of the last end in a log.
 
     Each on the clock of a generation's lowest rank: of the first generation, and of the last one.
     """
@@ -154,7 +154,7 @@ def _span(run: Run, generations: Generations) -> tuple[int, int]:
         [log.clock_domain == reference.clock_domain for log in run.logs]
         for reference in (first, last)
     )
-    starts = [log.process_start for log, here in zip(run.logs, opened, strict=True) if here]
+    starts = [log.job_start for log, here in zip(run.logs, opened, strict=True) if here]
     began = min(starts) + first.wall_minus_monotonic
     ends = chain.from_iterable(
         one

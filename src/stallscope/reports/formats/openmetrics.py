@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
@@ -11,9 +11,14 @@ from ..base import Metric, ReportOptions, ReportParts
 
 
 def openmetrics_text(parts: ReportParts, _options: ReportOptions) -> str:
-    """Write one family per metric. A metric without known samples is left out."""
+    """Write the figures of a report."""
     assert parts.metrics is not None
-    lines = [line for metric in parts.metrics() for line in _lines(metric)]
+    return openmetrics_lines(parts.metrics())
+
+
+def openmetrics_lines(metrics: Iterable[Metric]) -> str:
+    """Write one family per metric. A metric without known samples is left out."""
+    lines = [line for metric in metrics for line in _lines(metric)]
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 

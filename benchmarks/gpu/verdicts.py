@@ -1,0 +1,76 @@
+"""Check what is concluded from trainings with known faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import stallscope as ss
+
+from .launching import Check, run_of, truth_of
+from .train import FAULT_SECONDS
+
+_SHARE = 0.2
+
+
+def slow_input(faulty: Path, fixed: Path) -> list[Check]:
+    """All input is slow: the verdict, and the gain against a training without the fault."""
+    found, clean = ss.analyse(str(faulty / "logs")), ss.analyse(str(fixed / "logs"))
+    verdict = Check(
+        "slow input: verdict",
+        "input",
+        f"{found.verdict}: {found.headline}",
+        found.verdict == "input",
+    )
+    if "input" not in found.gains.index or not found.step_ms or not clean.step_ms:
+        return [verdict, Check("slow input: gain", "a prediction", "there is none", False)]
+    predicted, saved = float(found.gains.loc["input", "saved_ms"]), found.step_ms - clean.step_ms
+    seen = f"{found.step_ms:.2f} ms: predicted to save {predicted:.2f} ms, and saved {saved:.2f} ms"
+    good = abs(predicted / saved - 1) <= _SHARE
+    expected = f"within {_SHARE:.0%} of what the training without the fault saves"
+    return [verdict, Check("slow input: gain", expected, seen, good)]
+
+
+def slow_rank(out: Path, stage: str) -> Check:
+    """Rank 1 is slow by a known time in one stage."""
+    found = ss.analyse(str(out / "logs"))
+    name, fault_ms = f"rank 1 slow in {stage}", FAULT_SECONDS * 1e3
+    expected = f"rank 1, {stage}, {fault_ms:.0f} ms within {_SHARE:.0%}"
+    rows = _named(found)
+    if not len(rows):
+        return Check(name, expected, f"nobody: {found.headline}", False)
+    first = rows.iloc[0]
+    seen = (
+        f"ranks {first['ranks']}, {first['stage']}, {first['excess_ms']:.1f} ms ({found.headline})"
+    )
+    good = tuple(first["ranks"]) == (1,) and first["stage"] == stage
+    return Check(
+        name, expected, seen, bool(good and abs(first["excess_ms"] / fault_ms - 1) <= _SHARE)
+    )
+
+
+def nobody_slow(out: Path) -> Check:
+    found = ss.analyse(str(out / "logs"))
+    count = len(_named(found))
+    seen = f"{count} named: {found.headline}"
+    return Check("two ranks without a fault", "nobody named", seen, not count)
+
+
+def _named(found: ss.Analysis) -> pd.DataFrame:
+    """Return the stragglers that are always the same ranks."""
+    rows = found.stragglers
+    return rows[rows["ranks"].map(len) > 0]
+
+
+def own_steps(out: Path) -> Check:
+    """Step time as the training measured it, on one rank."""
+    ends = np.array([one["end"] for one in truth_of(out)["steps"]], np.float64)[-51:]
+    own = float(np.diff(ends).mean()) / 1e6
+    rows = run_of(out).steps.sort_by("step")
+    mine = rows["end"].to_numpy()[-51:].astype(np.float64)
+    seen = float(np.diff(mine).mean()) / 1e6
+    return Check(
+        "step time", f"{own:.3f} ms within 0.1 %", f"{seen:.3f} ms", abs(seen / own - 1) < 1e-3
+    )

@@ -1,0 +1,133 @@
+"""The scripts of docs/launching start jobs on several hosts, whose ranks are one run, unasked."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from lab import Lab, Slurm, why_no_slurm
+from support.lab import LabStarter
+from support.needing import need
+from training.environments import ROOT
+from training.launching import ENVIRONMENT, programs_of
+from training.on_hosts import collected, hostfile
+
+from stallscope.parsers import read
+from stallscope.run import Run
+
+pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
+
+SCRIPTS = ROOT / "docs" / "launching"
+PATIENCE_SECONDS = 240.0
+#: Two epochs of as many batches on every rank.
+STEPS = 2 * 32
+SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "eth0",
+    # The lab needs root, which Open MPI refuses.
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+@pytest.fixture
+def hosts(training_side: None, start_lab: LabStarter) -> Lab:
+    return start_lab(2, [*programs_of(ENVIRONMENT), Path("/usr/sbin")], **SETTINGS)
+
+
+def at_once(commands: Sequence[Sequence[str]]) -> list[str]:
+    """Run commands, which must succeed, and return what each printed."""
+    processes = [
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for words in commands
+    ]
+    try:
+        printed = [one.communicate(timeout=PATIENCE_SECONDS)[0] for one in processes]
+    finally:
+        for one in processes:
+            one.kill()
+    assert [one.returncode for one in processes] == [0] * len(processes), "\n".join(printed)
+    return printed
+
+
+def check_run(run: Run, launch: str) -> None:
+    """The ranks are one run, by the name that the launcher gives the job."""
+    (name,) = {log.facts["launch"] for log in run.logs}
+    assert name.startswith(launch)
+    assert (run.name, run.status, run.problems) == ("run-42", "completed", ())
+    assert [(log.rank, log.host) for log in run.logs] == [(0, "h1"), (1, "h2")]
+    assert run.steps.num_rows == 2 * STEPS
+
+
+def test_torchrun(hosts: Lab, tmp_path: Path) -> None:
+    words = [str(SCRIPTS / "torchrun.sh"), "2", "h1", str(hosts.disk / "logs")]
+    at_once([hosts.ssh(host.name, words) for host in hosts.hosts])
+    check_run(collected(hosts, tmp_path), "TORCHELASTIC_RUN_ID:run-42")
+
+
+def test_horovodrun_and_logs_that_hosts_upload(hosts: Lab, tmp_path: Path) -> None:
+    words = [str(SCRIPTS / "horovodrun.sh"), "2", str(hostfile(hosts, tmp_path))]
+    at_once([hosts.ssh("h1", [*words, str(hosts.disk / "logs")])])
+    # As a bucket holds them, where each host has copied its folder to a prefix of its own.
+    for host in hosts.hosts:
+        shutil.copytree(host.disk / "logs", tmp_path / "bucket" / "run-42" / host.name)
+    (run,) = read(str(tmp_path / "bucket" / "run-42"))
+    check_run(run, "HOROVOD_GLOO_RENDEZVOUS_ADDR:")
+
+
+def container(manifest: str, replicas: str) -> list[str]:
+    """Return what the first container of some replicas runs."""
+    replica_specs = ("mpiReplicaSpecs", "pytorchReplicaSpecs")
+    spec = yaml.safe_load((SCRIPTS / manifest).read_text())["spec"]
+    (found,) = (spec[name][replicas] for name in replica_specs if name in spec)
+    command: list[str] = found["template"]["spec"]["containers"][0]["command"]
+    return [word.replace("/train/", f"{SCRIPTS}/") for word in command]
+
+
+def test_mpirun_as_the_launcher_of_an_mpi_job(hosts: Lab, tmp_path: Path) -> None:
+    need(shutil.which("mpirun"), "there is no mpirun: apt-get install openmpi-bin")
+    own = {
+        "/etc/mpi/hostfile": str(hostfile(hosts, tmp_path)),
+        "/logs/run-42": str(hosts.disk / "logs"),
+    }
+    words = [own.get(word, word) for word in container("mpijob.yaml", "Launcher")]
+    at_once([hosts.ssh("h1", words)])
+    check_run(collected(hosts, tmp_path), "PMIX_NAMESPACE:")
+
+
+def test_the_output_of_a_pytorch_jobs_pods(hosts: Lab, tmp_path: Path) -> None:
+    """The operator sets these variables; the pods' logs one after another are the run."""
+    common = ["MASTER_ADDR=h1", "MASTER_PORT=23456", "WORLD_SIZE=2"]
+    printed = at_once(
+        [
+            hosts.ssh(
+                host, ["env", *common, f"RANK={rank}", *container("pytorchjob.yaml", replicas)]
+            )
+            for rank, (host, replicas) in enumerate((("h1", "Master"), ("h2", "Worker")))
+        ]
+    )
+    (tmp_path / "run-42.txt").write_text("".join(printed))
+    (run,) = read(str(tmp_path / "run-42.txt"))
+    check_run(run, "MASTER_ADDR:h1:23456")
+
+
+def test_slurm(hosts: Lab, tmp_path: Path) -> None:
+    reason = why_no_slurm()
+    need(reason is None, str(reason))
+    for name in ("slurm.sh", "train.py"):
+        shutil.copy(SCRIPTS / name, tmp_path)
+    with Slurm(hosts) as slurm:
+        # Jobs get the variables of who submits them.
+        path = f"PATH={ENVIRONMENT / 'bin'}:/usr/bin:/bin"
+        words = ["env", path, *(f"{name}={value}" for name, value in SETTINGS.items())]
+        words += ["sbatch", "--wait", "slurm.sh", str(hosts.disk / "logs")]
+        done = slurm.run(words, tmp_path)
+        (output,) = tmp_path.glob("slurm-*.out")
+        assert done.returncode == 0, done.stderr + output.read_text() + slurm.messages
+    (gathered,) = tmp_path.glob("logs-*")
+    (run,) = read(str(gathered))
+    check_run(run, "SLURM_JOB_ID:")
