@@ -91,10 +91,10 @@ test-lowest-side: test-app lowest-side
 	test ! -f $(LOWEST)/.ready || $(MAKE_QUIETLY) test-lowest ARGS=-q
 
 test-lowest: $(LOWEST)/.ready ## the app's own tests on the lowest versions that pyproject.toml admits
-	@# What a library lacks, it lacks in most cases of a test: two of each show it. What counts how often an
-	@# interval holds, or ends processes, tells nothing about a library's version that other tests of the same
-	@# functions do not.
-	$(LOWEST)/bin/pytest --few-cases -n $(CORES) $(IN_GROUPS) -m "not ($(RANKS) or browser or services or extras or any_versions)" $(NOT_THE_APP) $(ARGS)
+	@# What a library lacks, it lacks in most cases of a test: one of each shows it. What is long, counts how
+	@# often an interval holds, or ends processes, tells nothing about a library's version that other tests of
+	@# the same functions do not. Spark is a library that only long tests call.
+	$(LOWEST)/bin/pytest --one-case -n $(CORES) $(IN_GROUPS) -m "(spark or not slow) and not ($(RANKS) or browser or services or extras or any_versions)" $(NOT_THE_APP) $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .

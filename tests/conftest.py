@@ -9,7 +9,7 @@ from typing import Any
 
 import hypothesis
 import pytest
-from support.groups import few_cases, turn
+from support.groups import one_case, turn
 
 #: Real servers and a real browser, started by the first test that needs one.
 pytest_plugins = ["support.services", "support.chromium", "support.lab"]
@@ -21,9 +21,9 @@ hypothesis.settings.load_profile("untimed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--few-cases",
+        "--one-case",
         action="store_true",
-        help="run two cases of every test: enough to learn whether a library has what the code calls",
+        help="run one case of every test: enough to learn whether a library has what the code calls",
     )
 
 
@@ -31,11 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Start the longest tests first; choose few cases of those that markers leave."""
+    """Start the longest tests first; choose one case of those that markers leave."""
     items.sort(key=lambda item: turn(item.nodeid))
     yield
-    if config.getoption("few_cases"):
-        chosen = few_cases([item.nodeid for item in items])
+    if config.getoption("one_case"):
+        chosen = one_case([item.nodeid for item in items])
         config.hook.pytest_deselected(items=[one for one in items if one.nodeid not in chosen])
         items[:] = [item for item in items if item.nodeid in chosen]
 

@@ -145,6 +145,7 @@ def test_a_notebook_shows_the_report_and_plain_figures(logs: Path, kernel: Any) 
     assert html[0]["data"]["text/plain"] == "'<iframe '"
 
 
+@pytest.mark.any_versions
 def test_an_unreadable_run_shows_one_sentence_in_a_cell(logs: Path, kernel: Any) -> None:
     with pytest.raises(CellExecutionError) as raised:
         kernel(f"import stallscope\nstallscope.show({str(logs / 'nowhere')!r})")
@@ -153,6 +154,7 @@ def test_an_unreadable_run_shows_one_sentence_in_a_cell(logs: Path, kernel: Any)
     assert "\n" not in raised.value.evalue
 
 
+@pytest.mark.any_versions
 def test_the_docs_notebook_runs(kernel: Any) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.groups import few_cases, group_of, turn
+from support.groups import LONG, group_of, one_case, turn
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,18 +26,20 @@ def test_the_longest_tests_start_first() -> None:
     files = ("dashboard/test_browser", "spark/test_on_spark", "cli/test_runs", "test_memory")
     turns = [turn(f"tests/{file}.py::test_it[1]") for file in files]
     assert turns == sorted(set(turns))
+    assert all((ROOT / file).exists() for file in LONG)
+    turns = [turn(f"{file}::test_it") for file in (*LONG, "tests/training/test_imports.py")]
+    assert turns == sorted(set(turns))
 
 
-def test_two_cases_of_each_test_are_a_few() -> None:
+def test_one_case_of_each_test_is_chosen() -> None:
     names = [f"tests/test_{number}.py::test_it" for number in range(40)]
     many = [f"{name}[{case}]" for name in names for case in range(9)]
     single = ["tests/test_memory.py::test_alone", "tests/test_memory.py::test_one[case]"]
-    chosen = few_cases([*many, *single])
+    chosen = one_case([*many, *single])
     assert set(single) < chosen
-    found = {name: [one for one in many if one in chosen and name + "[" in one] for name in names}
-    assert {len(own) for own in found.values()} == {2}
-    # Not the same two everywhere.
-    assert len({one.partition("[")[2] for own in found.values() for one in own}) == 9
+    assert sorted(one.partition("[")[0] for one in chosen - set(single)) == sorted(names)
+    # Not the same case everywhere.
+    assert len({one.partition("[")[2] for one in chosen - set(single)}) == 9
 
 
 @pytest.mark.parametrize("marker", ["horovod", "frameworks"])

@@ -254,7 +254,7 @@ def interruptible() -> Iterator[None]:
 def test_a_stopped_batch_says_how_to_resume_and_resumes(
     tmp_path: Path, interruptible: None
 ) -> None:
-    for number in range(40):
+    for number in range(20):
         write_job(tmp_path / f"{number:02d}", replace(JOB, run_id=f"run-{number}", seed=number))
     sources = sorted(path.name for path in tmp_path.iterdir())
     program = [sys.executable, "-m", "stallscope", "report", *sources, "--format", "html", "--jobs"]
@@ -270,17 +270,17 @@ def test_a_stopped_batch_says_how_to_resume_and_resumes(
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     (message,) = [line for line in errors.splitlines() if line]
-    assert message.endswith("of 40 are written; run the same command to continue")
+    assert message.endswith("of 20 are written; run the same command to continue")
     done = int(message.split()[2])
-    assert 0 < done < 40
+    assert 0 < done < 20
     assert not list(tmp_path.glob("reports/.*.tmp"))
 
     again = subprocess.run(
         [*program, "1"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert again.returncode == 0, again.stderr
-    assert f"{done} of 40 already exist" in again.stderr
-    assert len(list(tmp_path.glob("reports/run-*.html"))) == 40
+    assert f"{done} of 20 already exist" in again.stderr
+    assert len(list(tmp_path.glob("reports/run-*.html"))) == 20
 
 
 def test_a_killed_batch_resumes_too(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,6 +63,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.any_versions
 def test_report_prints_a_summary_that_fits_a_terminal(logs: Path) -> None:
     done = in_a_separate_process("report", "slow", "--baseline", "base", cwd=logs)
     assert (done.returncode, done.stderr) == (0, "")
@@ -99,6 +100,7 @@ def test_a_folder_that_several_jobs_logged_into_is_a_list_as_well(
     assert done.stdout.count("╭") == 1
 
 
+@pytest.mark.any_versions
 def test_json_goes_to_standard_output_alone(logs: Path) -> None:
     done = in_a_separate_process(
         "report", "slow", "--baseline", "base", "--format", "json", cwd=logs
@@ -287,6 +289,7 @@ def test_collected_runs_report_like_their_logs_and_find_their_baseline(
     assert stored == direct
 
 
+@pytest.mark.any_versions
 def test_the_dashboard_serves_what_it_announces_and_stops_cleanly(logs: Path) -> None:
     status, errors = dashboard_served_once("slow", cwd=logs)
     assert status in (0, 130)

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.commands import collect_job, dashboard_served_once
+from support.commands import collect_job
 from support.step_logs import Job
 
+from stallscope.cli import dashboard
 from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
+from stallscope.dashboard import RunStore
 from stallscope.errors import UsageError
 
 JOB = Job(ranks=2, steps=100)
@@ -89,15 +91,20 @@ def test_without_a_run_and_without_a_store_it_says_what_to_do(
     )
 
 
-@pytest.mark.any_versions
-@pytest.mark.slow
 @pytest.mark.parametrize("place", [".", "runs", ".stallscope/demo"])
-def test_without_a_run_the_store_nearby_is_served(here: Path, place: str) -> None:
+def test_without_a_run_the_store_nearby_is_served(
+    here: Path, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served: list[RunStore] = []
+    # Serving itself is tested by test_commands.py.
+    monkeypatch.setattr(dashboard, "serve", lambda store, **_: served.append(store))
     cwd = here / "store"
     if place != ".":
         cwd = here / "work"
         (cwd / place).parent.mkdir(parents=True)
         shutil.move(here / "store", cwd / place)
-    _, errors = dashboard_served_once(cwd=cwd)
+    monkeypatch.chdir(cwd)
+    assert main(["dashboard"]) == 0
     shown = "this folder" if place == "." else place
-    assert errors == f"stallscope: the runs collected into {shown}\n"
+    assert capsys.readouterr().err == f"stallscope: the runs collected into {shown}\n"
+    assert sorted(run.id for run in served[0].runs()) == ["base", "slow"]

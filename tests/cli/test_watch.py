@@ -73,6 +73,7 @@ def watching(folder: Path, *words: object) -> Iterator[Watching]:
         process.wait()
 
 
+@pytest.mark.any_versions
 def test_it_follows_a_job_that_stops_resumes_and_ends(tmp_path: Path, job: RunningJob) -> None:
     with receiver(503, 503) as got, watching(tmp_path, job.folder, "--notify", got.url) as watch:
         job.wait_for_rank_1()
@@ -92,6 +93,7 @@ def test_it_follows_a_job_that_stops_resumes_and_ends(tmp_path: Path, job: Runni
     assert "trying again" in watch.errors
 
 
+@pytest.mark.any_versions
 def test_a_second_run_is_watched_until_it_has_completed(tmp_path: Path, job: RunningJob) -> None:
     other = RunningJob(tmp_path / "other", run_id="run-43")
     with watching(tmp_path, job.folder, other.folder, "--format", "json") as watch:

@@ -124,8 +124,7 @@ def test_an_unknown_run_shows_those_there_are(open_page: Open) -> None:
     expect(page.get_by_role("link", name="resnet on pictures")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
 def test_pages_are_drawn_in_the_colours_of_the_system(
     open_page: Open, browser: Browser, tmp_path: Path, scheme: str, width: int
 ) -> None:

@@ -415,7 +415,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", WIDE), ("light", NARROW)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
 def test_the_pictures_are_drawn_in_a_browser(open_page: Open, scheme: str, width: int) -> None:
     page = open_page("/run/shown/communication", scheme=scheme, width=width)
     expect(page.locator("#page h1")).to_contain_text("two")

@@ -166,8 +166,7 @@ def test_names_from_logs_are_text(open_page: Open) -> None:
     assert page.locator("#runs-grid img").count() == 0
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
 def test_the_list_is_light_or_dark_and_fits(open_page: Open, scheme: str, width: int) -> None:
     page = open_page("/", scheme=scheme, width=width)
     row = _row(page, "training 0")

@@ -145,8 +145,11 @@ def address(series: RunStore) -> Iterator[str]:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
-@pytest.mark.parametrize("ids", [FEW, NIGHTS], ids=["three", "thirty"])
+@pytest.mark.parametrize(
+    ("ids", "scheme", "width"),
+    [(FEW, "light", WIDE), (NIGHTS, "dark", NARROW)],
+    ids=["three", "thirty"],
+)
 def test_a_series_is_drawn_and_keeps_nobody_out(
     open_page: Open, ids: list[str], scheme: str, width: int
 ) -> None:

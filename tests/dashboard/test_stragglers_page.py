@@ -342,7 +342,7 @@ def test_the_app_takes_the_pages_callbacks(store: RunStore) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", WIDE), ("light", NARROW)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
 def test_the_heat_map_is_drawn_in_the_colours_of_the_system(
     open_page: Open, scheme: str, width: int
 ) -> None:

@@ -262,11 +262,8 @@ def test_a_generations_name_tells_of_it_and_shows_all_of_it(open_page: Open, lan
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_saved_picture_names_generations_and_their_sizes(
-    open_page: Open, width: int, scheme: str
-) -> None:
-    page = timeline_drawn(open_page("/run/run-a/timeline", width=width, scheme=scheme))
+def test_the_saved_picture_names_generations_and_their_sizes(open_page: Open, width: int) -> None:
+    page = timeline_drawn(open_page("/run/run-a/timeline", width=width))
     with page.expect_download() as found:
         page.get_by_role("button", name="Save as SVG").click()
     drawn = Path(found.value.path()).read_text()

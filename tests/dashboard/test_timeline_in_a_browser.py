@@ -371,8 +371,7 @@ def test_hostile_hosts_are_text(open_page: Open) -> None:
     assert page.locator("#timeline-card img, #timeline-card b").count() == 0
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
 def test_lanes_have_the_colours_of_the_scheme_and_fit(
     open_page: Open, scheme: str, width: int
 ) -> None:

@@ -187,7 +187,7 @@ def plain_pieces(data: bytes) -> list[tuple[tuple[int | None, str], bytes]]:
     return [(stream, text) for stream, text in pieces if text]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(outputs)
 def test_output_is_assigned_as_by_reading_every_label(data: bytes) -> None:
     written: dict[tuple[int | None, str], bytes] = defaultdict(bytes)
@@ -215,7 +215,7 @@ def of_streams(lines: Sequence[Line]) -> dict[tuple[int | None, str], list[tuple
 
 @pytest.mark.any_versions
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(outputs, st.sampled_from(WANTED), BLOCKS)
 def test_wanted_lines_are_those_of_a_plain_filter(
     data: bytes, wanted: LineFilter, block_bytes: int
@@ -229,7 +229,7 @@ def test_wanted_lines_are_those_of_a_plain_filter(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(outputs.map(lambda data: data.replace(b"\b", b"")), BLOCKS)
 def test_the_last_of_overwritten_lines_is_kept(data: bytes, block_bytes: int) -> None:
     """Without backspaces: the text that carriage returns leave decides whether a line is kept."""
@@ -246,7 +246,7 @@ def test_the_last_of_overwritten_lines_is_kept(data: bytes, block_bytes: int) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(outputs, BLOCKS)
 def test_blocks_of_lines_equal_lines_made_one_by_one(data: bytes, block_bytes: int) -> None:
     expected = defaultdict(list)
@@ -306,7 +306,7 @@ def beginning_at_the_end(text: bytes) -> bytes:
 
 
 @pytest.mark.slow
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.one_of(outputs, st.integers(0, 2**32).map(torn_mark)))
 def test_text_excluded_by_may_contain_is_in_no_ranks_output(data: bytes) -> None:
     written = b"\n".join(output_by_rank(data).values())

@@ -97,8 +97,17 @@ def steps_of(program: Program, truth: Truth, row: dict[str, int]) -> tuple[int, 
     return epoch, slice(done - row["steps"], done)
 
 
-@pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("name", PROGRAMS)
+def launched() -> list[tuple[str, str]]:
+    """Return every program with two launchers, and every launcher with several programs."""
+    labels = list(LABELS)
+    return [
+        (name, labels[(at + other) % len(labels)])
+        for at, name in enumerate(PROGRAMS)
+        for other in (0, len(labels) // 2)
+    ]
+
+
+@pytest.mark.parametrize(("name", "label"), launched())
 def test_ranks_are_those_of_the_launcher(name: str, label: str) -> None:
     program = PROGRAMS[name]
     logs = parsed(program, labelled(program, LABELS[label]))

@@ -27,7 +27,7 @@ from stallscope.collector.store.runs import collected_runs, save_run
 from stallscope.parsers import read
 from stallscope.run import Run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 PROGRAM = Path(__file__).parent / "program.py"
 SHAPE: dict[str, Any] = {"ranks": 6, "steps": 300, "epochs": 2, "hosts": ("alpha", "beta")}
@@ -141,7 +141,7 @@ def nothing(folder: Path) -> None:
 #: Collected runs that executors analyse for the catalogue; a driver analyses short runs alone.
 DIVIDED = ("elastic",)
 #: All that runs on the lowest versions: one command of each kind, and what Spark itself says.
-FEW = ("plain", "elastic", "nothing", "hungry", "resized")
+FEW = ("plain", "hungry", "resized")
 CASES = (plain, skewed, damaged, attempts, elastic, printed, epochs_only, nothing)
 
 
@@ -181,7 +181,7 @@ def outcomes(
     commands["hungry"] = [*collecting(folder, "hungry"), "--read-as", "deadly_parser:Hungry"]
     reported = reports(folder / "runs")
     commands |= reported
-    if request.config.getoption("few_cases"):
+    if request.config.getoption("one_case"):
         commands = {name: commands[name] for name in FEW}
     entries = [
         {
@@ -295,7 +295,10 @@ def test_nothing_is_left_of_attempts_that_do_not_count(
     assert not list(store.glob(".stallscope-spark-*"))
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("plain", 4), ("elastic", 2)])
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [("plain", 4), pytest.param("elastic", 2, marks=pytest.mark.any_versions)],
+)
 def test_collected_runs_are_in_the_catalogue_with_their_verdict(
     outcomes: dict[str, Outcome], name: str, ranks: int
 ) -> None:
@@ -315,6 +318,7 @@ def test_what_was_collected_and_what_was_not_read_is_said(outcomes: dict[str, Ou
     assert "rank-00009.0.0.steps.csv: the header's facts are torn" in outcomes["damaged"].err
 
 
+@pytest.mark.any_versions
 def test_without_logs_it_is_one_sentence(outcomes: dict[str, Outcome]) -> None:
     outcome = outcomes["nothing"]
     assert (outcome.status, outcome.out) == (2, "")

@@ -1,4 +1,4 @@
-"""The groups of tests that stay on one worker, their order, and a few cases of each.
+"""The groups of tests that stay on one worker, their order, and one case of each.
 
 One worker gets all tests that talk to servers, which start once and mostly wait. Another gets all
 tests that look at pages, as two browsers at a time are slow, and another all that read what one launch
@@ -18,6 +18,14 @@ _ROOT = Path(__file__).parents[2]
 _TOGETHER = ("services", "browser", "cases")
 #: Folders whose tests start processes: Spark's take minutes.
 _SLOW = ("spark", "cli", "batch")
+#: Files in which ranks train longest.
+LONG = tuple(
+    f"tests/training/test_{name}.py"
+    for name in (
+        *("generations", "recorder_pages", "torch_ranks", "timelines", "hangs", "cluster"),
+        *("hugging_face", "keras3", "tutorial", "netcheck", "failures", "end_summary", "faults"),
+    )
+)
 
 
 @cache
@@ -39,13 +47,15 @@ def turn(test: str) -> int:
     if group_of(file) in _TOGETHER:
         return 0
     folder = Path(file).parent.name
-    return 1 + _SLOW.index(folder) if folder in _SLOW else 1 + len(_SLOW)
+    order = (*_SLOW, *LONG)
+    place = folder if folder in _SLOW else file
+    return 1 + (order.index(place) if place in order else len(order))
 
 
-def few_cases(tests: Iterable[str]) -> set[str]:
-    """Choose two cases of every test that has more.
+def one_case(tests: Iterable[str]) -> set[str]:
+    """Choose one case of every test.
 
-    Where they start depends on the test's name, so that other tests of the same cases have others.
+    Which one depends on the test's name, so that other tests of the same cases have others.
 
     Args:
         tests: the ids of all cases.
@@ -53,8 +63,4 @@ def few_cases(tests: Iterable[str]) -> set[str]:
     cases: dict[str, list[str]] = defaultdict(list)
     for test in tests:
         cases[test.partition("[")[0]].append(test)
-    chosen: set[str] = set()
-    for name, own in cases.items():
-        first = zlib.crc32(name.encode())
-        chosen |= {own[(first + distance) % len(own)] for distance in (0, len(own) // 2)}
-    return chosen
+    return {own[zlib.crc32(name.encode()) % len(own)] for name, own in cases.items()}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from asleep import wait_asleep
 
 BATCH = 8
 STEPS = 6
@@ -107,6 +108,7 @@ def of_torch(out: Path) -> None:
     from stallscope.torch import StepLogger
 
     hvd.init()
+    wait_asleep()
     torch.set_num_threads(1)
     data = TensorDataset(*map(torch.from_numpy, words_and_labels(0)))
 

@@ -10,9 +10,13 @@ import json
 import logging
 import resource
 import signal
+import time
 import traceback
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator
+
+#: How long rank 0 waits for rank 1 in a reduction.
+_WAITING_SECONDS = 2.0
 
 
 class Cases(Dict[str, Callable[[Any], Any]]):
@@ -53,6 +57,20 @@ def run_case(
         (folder / f"error-{rank}.txt").write_text(traceback.format_exc())
         return
     (folder / f"result-{rank}.json").write_text(result)
+
+
+def waiting_seconds(reduce: Callable[[], Any], rank: int) -> dict[str, float]:
+    """Return how long rank 0 waits in a reduction for rank 1, and its thread's CPU time meanwhile."""
+    # Connecting and tracing are over after the first one.
+    reduce()
+    if rank == 1:
+        time.sleep(_WAITING_SECONDS)
+    began, used = time.monotonic(), time.thread_time()
+    reduce()
+    return {
+        "waited_seconds": time.monotonic() - began,
+        "cpu_seconds": time.thread_time() - used,
+    }
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from typing import Any, Callable, ClassVar
 
 import numpy as np
 import tensorflow as tf
-from case_runner import Cases, Messages, run_case
+from case_runner import Cases, Messages, run_case, waiting_seconds
 
 from stallscope.keras import StepLogger, gather_logs, synthetic_like
 
@@ -267,6 +267,14 @@ def slow_input(case: Case) -> Any:
 
 
 @ranked
+def waits_for_a_rank(case: Case) -> Any:
+    """Rank 0 waits for rank 1 in a reduction."""
+    ones = tf.ones(1000)
+    reduced = tf.function(lambda: horovod_tensorflow().allreduce(ones, name="waits"))
+    return waiting_seconds(lambda: reduced().numpy(), case.rank)
+
+
+@ranked
 def slow_compute(case: Case) -> Any:
     """Rank 1 computes 100 ms longer."""
 
@@ -284,14 +292,14 @@ def slow_compute(case: Case) -> Any:
     return seen(model)
 
 
-@ranked
+@alone
 def unknown_length(case: Case) -> Any:
     model = classifier()
     case.fit(model, case.stream(10), epochs=2)
     return seen(model)
 
 
-@ranked
+@alone
 def data_ends_inside_call(case: Case) -> Any:
     """Two epochs of 10 steps are asked for, 4 in a call; there is data for 17."""
     model = classifier(steps_per_execution=4)
@@ -299,7 +307,7 @@ def data_ends_inside_call(case: Case) -> Any:
     return seen(model)
 
 
-@ranked
+@alone
 def generator(case: Case) -> Any:
     inputs, labels = case.arrays(1)
 
@@ -324,14 +332,14 @@ class Blocks(tf.keras.utils.Sequence):
         return self.inputs[block], self.labels[block]
 
 
-@ranked
+@alone
 def sequence(case: Case) -> Any:
     model = classifier()
     case.fit(model, Blocks(case.arrays()), epochs=2)
     return seen(model)
 
 
-@ranked
+@alone
 def petastorm(case: Case) -> Any:
     from petastorm.tf_utils import make_petastorm_dataset
     from row_groups import LABEL, reader, written
@@ -349,7 +357,7 @@ def petastorm(case: Case) -> Any:
     return seen(model)
 
 
-@ranked
+@alone
 def arrays(case: Case) -> Any:
     inputs, labels = case.arrays()
     model = classifier()
@@ -358,7 +366,7 @@ def arrays(case: Case) -> Any:
     return seen(model)
 
 
-@ranked
+@alone
 def class_weight(case: Case) -> Any:
     inputs, labels = case.arrays()
     model = classifier()
@@ -366,7 +374,7 @@ def class_weight(case: Case) -> Any:
     return seen(model)
 
 
-@ranked
+@alone
 def ragged(case: Case) -> Any:
     lengths = case.random.integers(1, 9, STEPS * BATCH)
     rows = tf.RaggedTensor.from_row_lengths(case.random.integers(0, 50, lengths.sum()), lengths)
@@ -392,7 +400,7 @@ class Structured(tf.keras.Model):
         return self.dense(tf.concat([inputs["numbers"], lengths[:, None]], axis=1))
 
 
-@ranked
+@alone
 def structured(case: Case) -> Any:
     numbers, labels = case.arrays()
     words = np.array(["word" * (1 + index % 3) for index in range(len(labels))])

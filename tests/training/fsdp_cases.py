@@ -1,6 +1,6 @@
 """Trains small models on two ranks with FSDP2, one per case, each with a log folder of its own.
 
-    python fsdp_cases.py OUT [CASE …]
+    python two_ranks.py fsdp_cases.py OUT [CASE …]
 
 ``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
 ``OUT/CASE/error-RANK.txt`` what a case raised.
@@ -230,12 +230,6 @@ def slow_backward_with_accumulation(folder: Path) -> Any:
 
 def main() -> None:
     out, *names = sys.argv[1:]
-    if "RANK" not in os.environ:
-        # What torchrun does, in this process.
-        from torch.distributed.run import main as torchrun
-
-        torchrun(["--nproc-per-node=2", "--standalone", __file__, *sys.argv[1:]])
-        return
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)

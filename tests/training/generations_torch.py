@@ -15,6 +15,7 @@ from pathlib import Path
 
 import horovod.torch as hvd
 import torch
+from asleep import wait_asleep
 from ending import is_over
 
 from stallscope.torch import StepLogger
@@ -47,6 +48,7 @@ def train(
 def main() -> None:
     out, place = Path(sys.argv[1]), sys.argv[2]
     hvd.init()
+    wait_asleep()
     torch.set_num_threads(1)
     torch.manual_seed(3)
     model = torch.nn.Linear(8, 4)

@@ -1,7 +1,8 @@
 """Trains small models with Hugging Face's Trainer and Accelerate; each case has its own log folder.
 
     python hugging_face_cases.py OUT [CASE …]             cases of one process
-    python hugging_face_cases.py --ranks OUT [CASE …]     cases of two ranks with DistributedDataParallel
+    python two_ranks.py hugging_face_cases.py OUT [CASE …]
+                                                          cases of two ranks with DistributedDataParallel
 
 ``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
 ``OUT/CASE/error-RANK.txt`` what a case raised.
@@ -311,14 +312,7 @@ def accelerate_slow_backward(case: Case) -> Any:
 
 
 def main() -> None:
-    words = sys.argv[1:]
-    if words[0] == "--ranks":
-        # What torchrun does, in this process.
-        from torch.distributed.run import main as torchrun
-
-        torchrun(["--nproc-per-node=2", "--standalone", __file__, *words[1:]])
-        return
-    out, *names = words
+    out, *names = sys.argv[1:]
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     messages = Messages.of_the_recorder()

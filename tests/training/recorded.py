@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow.compute as pc
+from training.environments import MXNET, needs
 from training.launching import launch
 
 from stallscope.analysis import analyse
@@ -143,6 +144,20 @@ def record_cases(
     started = launch(folder / "printed.txt", program, *words, **launched_with)
     started.succeed(seconds)
     return Recorded(folder / "cases", started.output)
+
+
+def record_mxnet_cases(folder: Path, ranks: int = 0, cases: tuple[str, ...] = ()) -> Recorded:
+    """Record cases of MXNet, all of them where none is named."""
+    needs(MXNET, "make mxnet-env, with a Python 3.8")
+    return record_cases(
+        folder,
+        "mxnet_cases.py",
+        cases=cases,
+        ranks=ranks,
+        seconds=240.0,
+        environment=MXNET,
+        OMP_NUM_THREADS="1",
+    )
 
 
 def check_steps(fit: Fit, first: int, count: int, stamps: tuple[str, ...] = TIMESTAMPS) -> None:

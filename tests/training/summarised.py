@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from asleep import wait_asleep
 
 from stallscope.collector.recorder import summary_lines
 from stallscope.torch import StepLogger
@@ -56,6 +57,7 @@ def main() -> None:
         import horovod.torch as hvd
 
         hvd.init()
+        wait_asleep()
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
         train(hvd.rank(), model, hvd.DistributedOptimizer(optimizer, model.named_parameters()))
     else:

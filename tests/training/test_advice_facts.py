@@ -12,7 +12,7 @@ from stallscope.analysis import analyse
 from stallscope.parsers import read
 from stallscope.run import Run
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 240.0
 #: That two ranks train side by side on a few CPU cores, without a baseline, says nothing here.

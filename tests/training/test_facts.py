@@ -73,10 +73,10 @@ def test_whether_the_learning_rate_grew_with_the_ranks(
 
 
 def test_parameters_are_counted_where_the_model_is_only_built_by_training(
-    recorded: Recorded,
+    recorded_alone: Recorded,
 ) -> None:
-    for fit in recorded.fits("structured"):
-        assert fit.facts["parameters"] == 9 * 4 + 4
+    fit = recorded_alone.fit_of_one_process("structured")
+    assert fit.facts["parameters"] == 9 * 4 + 4
 
 
 def test_no_secret_is_in_any_log(recorded: Recorded) -> None:

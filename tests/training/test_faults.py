@@ -10,7 +10,7 @@ from training.launching import launch
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 240.0
 

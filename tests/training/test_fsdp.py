@@ -21,7 +21,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What two ranks recorded, case by case."""
     needs(KERAS3, "make keras3-env")
     folder = tmp_path_factory.mktemp("fsdp")
-    return record_cases(folder, "fsdp_cases.py", environment=KERAS3, seconds=PATIENCE_SECONDS)
+    words = ("two_ranks.py", "fsdp_cases.py")
+    return record_cases(folder, *words, environment=KERAS3, seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize(

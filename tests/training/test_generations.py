@@ -92,7 +92,7 @@ class Elastic:
         horovodrun += ["--blacklist-cooldown-range", *COOLDOWN_SECONDS]
         horovodrun += ["--host-discovery-script", str(discovery), "python"]
         # For so long survivors wait for a killed rank, and ranks for one that starts on a busy machine.
-        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=20"]
+        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=30"]
         words = [*login, *variables, *horovodrun]
         self.launched: Launch = launch_words(out / "printed.txt", words, *program)
 
@@ -154,12 +154,15 @@ def cluster(
     program, *arguments = PROGRAMS[request.param]
     words = [program, str(tmp_path), *arguments]
     job = Elastic(tmp_path, names, "eth0", lab.ssh("h1", []), *words)
-    job.wait_for(2)
-    job.use(3)
-    job.wait_for(3)
-    lab["h2"].kill(f"{program}\0{tmp_path}\0".encode())
-    job.wait_for(3)
-    return job.analysis()
+    try:
+        job.wait_for(2)
+        job.use(3)
+        job.wait_for(3)
+        lab["h2"].kill(f"{program}\0{tmp_path}\0".encode())
+        job.wait_for(3)
+        return job.analysis()
+    finally:
+        job.launched.end()
 
 
 def assert_no_step_is_lost(analysis: Analysis) -> None:
@@ -191,6 +194,21 @@ def test_every_generation_on_one_machine_is_found_with_its_ranks(one_machine: An
     assert generations[0].repeated_steps == 0
     assert_no_step_is_lost(one_machine)
     assert_time_adds_up(one_machine)
+    assert "the run has 3 generations" in " ".join(one_machine.warnings)
+
+
+def test_survivors_end_their_logs_and_go_on_with_other_ranks(one_machine: Analysis) -> None:
+    logs = one_machine.run.logs
+    assert [(log.generation, log.rank) for log in logs if not log.ended] == [(1, 1)]
+    assert len({log.facts["run_id"] for log in logs}) == 1
+    before, after = (
+        {log.facts["pid"]: log.rank for log in logs if log.generation == generation}
+        for generation in (1, 2)
+    )
+    # Three ranks went on as two.
+    assert after.keys() < before.keys()
+    assert sorted(after.values()) == [0, 1]
+    assert sorted(before[pid] for pid in after) == [0, 2]
 
 
 def test_every_generation_of_a_cluster_is_found_with_its_hosts(cluster: Analysis) -> None:

@@ -15,16 +15,11 @@ PATIENCE_SECONDS = 480.0
 ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 
 
-def launched(factory: pytest.TempPathFactory, *options: str) -> Recorded:
+def launched(factory: pytest.TempPathFactory, *words: str) -> Recorded:
     needs(KERAS3, "make keras3-env")
     folder = factory.mktemp("hugging-face")
-    return record_cases(
-        folder,
-        "hugging_face_cases.py",
-        *options,
-        environment=KERAS3,
-        seconds=PATIENCE_SECONDS,
-    )
+    words = (*words, "hugging_face_cases.py")
+    return record_cases(folder, *words, environment=KERAS3, seconds=PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +31,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What two ranks recorded, case by case."""
-    return launched(tmp_path_factory, "--ranks")
+    return launched(tmp_path_factory, "two_ranks.py")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 @pytest.mark.parametrize(
     ("case", "steps", "epochs"),
     [
-        ("plain", 24, 2),
         ("generator", 24, 2),
         ("sequence", 24, 2),
         ("petastorm", 24, 2),
@@ -20,45 +19,38 @@ pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
         ("ragged", 12, 1),
     ],
 )
-def test_every_step_is_there(recorded: Recorded, case: str, steps: int, epochs: int) -> None:
-    for fit in recorded.fits(case):
-        check_steps(fit, 0, steps)
-        assert set(fit.steps["micro"]) == {1}
-        assert set(fit.steps["samples"]) == {16}
-        assert fit.facts["batch_size"] == 16
-        assert fit.facts["stamps"] == {"placed": ["data", "ready", "reduced"], "reason": None}
-        per_epoch = [fit.numbers[row] for row in range(0, steps, steps // epochs)]
-        assert [int(step) for step in fit.steps.groupby("epoch")["step"].min()] == per_epoch
-        assert list(fit.of_kind("epoch")["epoch"]) == list(range(epochs))
-        assert list(fit.of_kind("epoch")["step"]) == [*per_epoch[1:], steps]
-    check_ranks_together(recorded.run(case))
-    recorded.clean(case)
+def test_every_step_is_there(recorded_alone: Recorded, case: str, steps: int, epochs: int) -> None:
+    fit = recorded_alone.fit_of_one_process(case)
+    check_steps(fit, 0, steps)
+    assert set(fit.steps["micro"]) == {1}
+    assert set(fit.steps["samples"]) == {16}
+    assert fit.facts["batch_size"] == 16
+    assert fit.facts["stamps"] == {"placed": ["data", "ready"], "reason": None}
+    per_epoch = [fit.numbers[row] for row in range(0, steps, steps // epochs)]
+    assert [int(step) for step in fit.steps.groupby("epoch")["step"].min()] == per_epoch
+    assert list(fit.of_kind("epoch")["epoch"]) == list(range(epochs))
+    assert list(fit.of_kind("epoch")["step"]) == [*per_epoch[1:], steps]
 
 
-def test_the_last_batch_of_an_epoch_may_be_smaller(recorded: Recorded) -> None:
-    for fit in recorded.fits("arrays"):
-        check_steps(fit, 0, 24)
-        assert list(fit.steps["samples"]) == ([16] * 11 + [5]) * 2
-        assert fit.facts["batch_size"] == 16
-    recorded.clean("arrays")
+def test_the_last_batch_of_an_epoch_may_be_smaller(recorded_alone: Recorded) -> None:
+    fit = recorded_alone.fit_of_one_process("arrays")
+    check_steps(fit, 0, 24)
+    assert list(fit.steps["samples"]) == ([16] * 11 + [5]) * 2
+    assert fit.facts["batch_size"] == 16
 
 
-def test_data_of_unknown_length_leaves_no_half_step(recorded: Recorded) -> None:
+def test_data_of_unknown_length_leaves_no_half_step(recorded_alone: Recorded) -> None:
     """Keras begins a batch that never comes, and even counts an update for it."""
-    for fit in recorded.fits("unknown_length"):
-        check_steps(fit, 0, 20)
-        assert list(fit.steps["epoch"]) == [0] * 10 + [1] * 10
-        assert list(fit.of_kind("epoch")["step"]) == [10, 20]
-    check_ranks_together(recorded.run("unknown_length"))
-    recorded.clean("unknown_length")
+    fit = recorded_alone.fit_of_one_process("unknown_length")
+    check_steps(fit, 0, 20)
+    assert list(fit.steps["epoch"]) == [0] * 10 + [1] * 10
+    assert list(fit.of_kind("epoch")["step"]) == [10, 20]
 
 
-def test_steps_before_the_data_ends_inside_a_call_are_there(recorded: Recorded) -> None:
-    for fit in recorded.fits("data_ends_inside_call"):
-        check_steps(fit, 0, 17)
-        assert list(fit.steps["epoch"]) == [0] * 10 + [1] * 7
-    check_ranks_together(recorded.run("data_ends_inside_call"))
-    recorded.clean("data_ends_inside_call")
+def test_steps_before_the_data_ends_inside_a_call_are_there(recorded_alone: Recorded) -> None:
+    fit = recorded_alone.fit_of_one_process("data_ends_inside_call")
+    check_steps(fit, 0, 17)
+    assert list(fit.steps["epoch"]) == [0] * 10 + [1] * 7
 
 
 def test_a_slow_loader_shows_as_input_of_its_rank(recorded: Recorded) -> None:

@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import pytest
-from training.environments import MXNET, needs
-from training.recorded import RESOLUTION_NS, Recorded, check_steps, fits_of, record_cases
+from training.recorded import (
+    RESOLUTION_NS,
+    Recorded,
+    check_steps,
+    fits_of,
+    record_mxnet_cases,
+)
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 240.0
 ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
-
-
-def launched(factory: pytest.TempPathFactory, ranks: int) -> Recorded:
-    needs(MXNET, "make mxnet-env, with a Python 3.8")
-    return record_cases(
-        factory.mktemp("mxnet"),
-        "mxnet_cases.py",
-        ranks=ranks,
-        seconds=PATIENCE_SECONDS,
-        environment=MXNET,
-        OMP_NUM_THREADS="1",
-    )
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What one process recorded, case by case."""
-    return launched(tmp_path_factory, ranks=0)
+    return record_mxnet_cases(tmp_path_factory.mktemp("mxnet"))
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What two ranks recorded, case by case."""
-    return launched(tmp_path_factory, ranks=2)
+    return record_mxnet_cases(tmp_path_factory.mktemp("mxnet"), ranks=2)
 
 
 @pytest.mark.parametrize(("case", "steps"), [("plain", 24), ("slow_compute", 120)])
@@ -63,19 +55,6 @@ def test_the_rank_with_the_slow_backward_pass_is_found(ranks: Recorded) -> None:
     assert fits_of(run)[1].median_ms("data", "ready") > 10
     verdict = analyse(run).bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", (1,))
-
-
-def test_gradients_are_reduced_while_others_are_computed_as_without_a_recorder(
-    ranks: Recorded,
-) -> None:
-    for fit in ranks.fits("overlap"):
-        # The trainer has counted those without a recorder.
-        check_steps(fit, 24, 24)
-    for rank in range(2):
-        result = ranks.result("overlap", rank)
-        # Of 24 steps, of which a busy machine and looks at which gradient comes last leave most.
-        assert result["silent"] >= 18
-        assert result["recorded"] >= 16
 
 
 def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recorded) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
+import socket
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 from support.lab import LabStarter
+from support.step_logs import Job, write_job
 from training.environments import MXNET, needs
 from training.launching import ENVIRONMENT, SECRET, Launch, launch, launch_words, programs_of
 
@@ -25,18 +26,11 @@ SIZES = [[400_384, 1]]
 TORCHRUN = ["torchrun", "--nproc-per-node"]
 
 
-@pytest.fixture(scope="module")
-def trained(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Logs of a short training."""
-    out = tmp_path_factory.mktemp("trained")
-    words = [str(out / "logs"), "5", "1", "0.4"]
-    launch(out / "printed.txt", "working_torch.py", *words, ranks=2).succeed(PATIENCE_SECONDS)
-    return out / "logs"
-
-
 @pytest.fixture
-def logs(trained: Path, tmp_path: Path) -> Path:
-    shutil.copytree(trained, tmp_path / "logs")
+def logs(training_side: None, tmp_path: Path) -> Path:
+    """Logs of a run of two ranks on this host."""
+    facts = {"gradient_sizes": SIZES, "gradient_bytes": SIZES[0][0], "gradient_tensors": 1}
+    write_job(tmp_path / "logs", Job(steps=5, hosts=(socket.gethostname(),), facts=facts))
     return tmp_path / "logs"
 
 

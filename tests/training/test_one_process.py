@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from training.recorded import Recorded, check_steps
 
-pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
+pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from stallscope.parsers import read
 from stallscope.parsers.autotune import parse_autotune, read_autotune
 from stallscope.reports.tuning.launch_commands import commands, environment
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 PATIENCE_SECONDS = 240.0
 SHELL = re.compile(r"HOROVOD_|OMP_|unset |horovodrun |torchrun |stallscope |python -c |sudo ip ")
@@ -29,7 +29,6 @@ HEADER += b"cycle_time_ms,tensor_fusion_threshold,score\n"
 Starter = Callable[..., Launch]
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("framework", ["keras", "torch"])
 def test_every_line_of_python_runs(start: Starter, tmp_path: Path, framework: str) -> None:
     own = {
@@ -48,7 +47,6 @@ def test_every_line_of_python_runs(start: Starter, tmp_path: Path, framework: st
     assert f"{len(lines)} lines ran" in launched.output
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("row", [b"0,1,0, 1,2.5,32,9\n", b"1,0,1, 0,10,0,9\n"])
 def test_horovodruns_flags_set_the_same_environment(
     start: Starter, tmp_path: Path, row: bytes

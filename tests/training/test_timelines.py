@@ -18,29 +18,27 @@ TORCH = ("plain", "accumulated", "grouped", "logged", "evaluated", "unnamed", "u
 KERAS = ("fit", "tape", "eager")
 
 
-def trained(folder: Path, framework: str, ranks: int) -> Path:
+def trained(folder: Path, framework: str) -> Path:
     launched = launch(
         folder / "printed.txt",
         "timeline_cases.py",
         framework,
         str(folder),
-        ranks=ranks,
+        ranks=2,
         HOROVOD_TIMELINE="DYNAMIC",
     )
     launched.succeed(PATIENCE_SECONDS)
     return folder
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def torch_timelines(
-    request: pytest.FixtureRequest, training_side: None, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    return trained(tmp_path_factory.mktemp("torch"), "torch", request.param)
+@pytest.fixture(scope="module")
+def torch_timelines(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("torch"), "torch")
 
 
 @pytest.fixture(scope="module")
 def keras_timelines(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("keras"), "keras", 2)
+    return trained(tmp_path_factory.mktemp("keras"), "keras")
 
 
 def found(path: Path) -> Tensors:

@@ -37,7 +37,7 @@ def ranks(
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "horovod":
         return record_cases(folder, "torch_cases.py", ranks=2, seconds=PATIENCE_SECONDS)
-    return record_cases(folder, "torch_cases.py", "--ddp", seconds=PATIENCE_SECONDS)
+    return record_cases(folder, "two_ranks.py", "torch_cases.py", seconds=PATIENCE_SECONDS)
 
 
 def is_horovod(ranks: Recorded) -> bool:
@@ -172,6 +172,13 @@ def test_waiting_for_a_broadcast_is_no_compute(ranks: Recorded) -> None:
     assert patient.median_ms("data", "ready") < 20
     assert patient.median_ms("ready", "reduced") > 20
     ranks.clean("slow_before_a_broadcast")
+
+
+def test_a_waiting_rank_polls_under_horovod(ranks: Recorded) -> None:
+    found = ranks.result("waits_for_a_rank")
+    # A polling thread gets most of a core even where others work; a sleeping one gets nothing.
+    polls = found["cpu_seconds"] > 0.1 * found["waited_seconds"]
+    assert polls is is_horovod(ranks)
 
 
 def test_what_is_done_to_reduced_gradients_is_behind_the_reduction(ranks: Recorded) -> None:

@@ -22,8 +22,10 @@ EVALUATED = 30
 def torch_cases() -> tuple[Any, dict[str, Callable[[], None]]]:
     import horovod.torch as hvd
     import torch
+    from asleep import wait_asleep
 
     hvd.init()
+    wait_asleep()
     torch.set_num_threads(1)
     data, labels = torch.randn(8, 32), torch.zeros(8, dtype=torch.long)
 

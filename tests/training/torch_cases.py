@@ -1,7 +1,7 @@
 """Trains many small PyTorch models, one per case, each with a log folder of its own.
 
     horovodrun -np 2 python torch_cases.py OUT [CASE …]    cases of two ranks, with Horovod
-    python torch_cases.py --ddp OUT [CASE …]               the same with DistributedDataParallel
+    python two_ranks.py torch_cases.py OUT [CASE …]        the same with DistributedDataParallel
     python torch_cases.py OUT [CASE …]                     cases of one process
 
 ``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
@@ -26,7 +26,8 @@ from types import SimpleNamespace
 from typing import Any, Callable
 
 import torch
-from case_runner import Cases, Messages, full_disk, run_case
+from asleep import polling, wait_asleep
+from case_runner import Cases, Messages, full_disk, run_case, waiting_seconds
 from pretended_cuda import PretendedCuda
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -232,6 +233,18 @@ def sampled(case: Case) -> Any:
     """Hardly any step in full, in files that are full at once."""
     options = {"sample_after": 64, "sample_one_in": 4, "max_file_mb": 0.003, "flush_seconds": 0.02}
     return Training().recorded(case, steps=160, **options)
+
+
+@ranked
+def waits_for_a_rank(case: Case) -> Any:
+    """Rank 0 waits for rank 1 in a reduction."""
+    ones = torch.ones(1000)
+
+    def reduce() -> None:
+        hvd.allreduce(ones, name="waits") if HOROVOD else torch.distributed.all_reduce(ones)
+
+    with polling() if HOROVOD else contextlib.nullcontext():
+        return waiting_seconds(reduce, case.rank)
 
 
 @ranked
@@ -1153,14 +1166,9 @@ def run(out: Path, name: str, case_function: Callable[[Case], Any]) -> None:
 
 def main() -> None:
     out, *names = sys.argv[1:]
-    if out == "--ddp":
-        # What torchrun does, in this process.
-        from torch.distributed.run import main as torchrun
-
-        torchrun(["--nproc-per-node=2", "--standalone", __file__, *names])
-        return
     if HOROVOD:
         hvd.init()
+        wait_asleep()
     if DDP:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.distributed.init_process_group("gloo")

@@ -49,7 +49,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for workers in WORKERS:
         train(out / f"workers-{workers}", workers)
-    print(measure_input(loader(1), steps=60, log_dir=out / "workers-1", try_workers=max(WORKERS)))
+    print(measure_input(loader(1), steps=40, log_dir=out / "workers-1", try_workers=max(WORKERS)))
 
 
 if __name__ == "__main__":

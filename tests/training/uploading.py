@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from asleep import wait_asleep
 
 STEPS = 20
 #: What a batch or a step takes: the training goes on until a test says stop, and its logs stay small.
@@ -71,6 +72,7 @@ def train_torch(out: Path, run_id: str) -> None:
     from stallscope.torch import StepLogger
 
     hvd.init()
+    wait_asleep()
     model = torch.nn.Linear(8, 4)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), 0.01), model.named_parameters()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import horovod.torch as hvd
 import torch
+from asleep import wait_asleep
 
 from stallscope.torch import StepLogger
 
@@ -34,6 +35,7 @@ def main() -> None:
     folder, steps, compute_ms = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     outputs = round(float(sys.argv[4]) * 1e6 / 4 / INPUTS)
     hvd.init()
+    wait_asleep()
     torch.set_num_threads(1)
     model = torch.nn.Linear(INPUTS, outputs, bias=False)
     optimizer = hvd.DistributedOptimizer(

@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ..curves import Curve, Curves, moved_apart
-from .theme import Theme, add_mark, add_text, hover, markup, named_axis, value_axis, whiskers
+from .theme import Theme, add_lines, add_text, hover, markup, named_axis, value_axis, whiskers
 
 _HEIGHT, _HEIGHT_WITH_NAMES = 300, 340
 _MOST_TICKS = 12
@@ -27,8 +27,8 @@ def draw_curves(curves: Curves, drawn: go.Figure, theme: Theme) -> None:
     for at, curve in enumerate(curves.curves):
         dash = {"own": "solid", "projected": "dash", "others": _DASHES[at % len(_DASHES)]}
         _add_curve(drawn, curve, curves.y.low, dash[curve.style], theme)
+    add_lines(drawn, [value for value, _ in curves.marks], theme, strong=True)
     for value, label in curves.marks:
-        add_mark(drawn, value, theme, strong=True)
         above: dict[str, Any] = {"y": 1, "yref": "paper", "yanchor": "bottom"}
         add_text(drawn, label, theme.of("ink"), strong=True, x=value, **above)
     names = curves.names

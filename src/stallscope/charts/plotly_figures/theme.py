@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -147,28 +147,32 @@ def add_text(
     drawn.add_annotation(text=bold(text, strong), showarrow=False, font=font, **where)
 
 
-def add_mark(drawn: go.Figure, at: float, theme: Theme, *, strong: bool) -> None:
-    """Draw a line across the figure: where something changes, or thin where an epoch starts."""
-    line = {"width": 2, "color": theme.of("ink")}
+def add_lines(drawn: go.Figure, places: Iterable[float], theme: Theme, *, strong: bool) -> None:
+    """Draw lines across the figure: where something changes, or thin where epochs start."""
+    thick = {"width": 2, "color": theme.of("ink")}
     thin = {"width": 1, "dash": "dot", "color": theme.of("muted")}
-    drawn.add_vline(at, line=line if strong else thin)
+    line = {"type": "line", "y0": 0, "y1": 1, "yref": "y domain", "line": thick if strong else thin}
+    # All at once: add_vline builds all earlier shapes anew for each line.
+    drawn.layout.shapes = [
+        *drawn.layout.shapes,
+        *({**line, "xref": "x", "x0": at, "x1": at} for at in places),
+    ]
 
 
 def add_epochs(drawn: go.Figure, marks: Sequence[tuple[float, str]], theme: Theme) -> None:
     """Draw thin lines across the figure, with labels above it as far as they can be read."""
     every = -(-len(marks) // _MOST_MARK_LABELS)
-    for number, (at, label) in enumerate(marks):
-        add_mark(drawn, at, theme, strong=False)
-        if number % every == 0:
-            add_text(drawn, label, theme.of("muted"), x=at, yanchor="bottom", **_TOP)
+    add_lines(drawn, [at for at, _ in marks], theme, strong=False)
+    for at, label in marks[:: every or 1]:
+        add_text(drawn, label, theme.of("muted"), x=at, yanchor="bottom", **_TOP)
 
 
 def add_changes(
     drawn: go.Figure, changes: Sequence[tuple[float, str]], theme: Theme, **where: Any
 ) -> None:
     """Draw lines across the figure where something changes, with what does."""
+    add_lines(drawn, [at for at, _ in changes], theme, strong=True)
     for at, label in changes:
-        add_mark(drawn, at, theme, strong=True)
         add_text(drawn, label, theme.of("ink"), strong=True, x=at, **where, **_TOP)
 
 

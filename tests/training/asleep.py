@@ -1,0 +1,41 @@
+"""Let ranks of Horovod's PyTorch sleep while they wait: it polls without a pause, on a core for others.
+
+What Horovod reduces and when is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Iterator
+
+_PAUSE_SECONDS = 0.001
+
+
+def wait_asleep() -> None:
+    """Change how this process waits for reductions."""
+    from horovod.torch import mpi_ops
+
+    library = mpi_ops.mpi_lib
+    poll, wait_polling = library.horovod_torch_poll, library.horovod_torch_wait_and_clear
+
+    def wait(handle: Any) -> Any:
+        while not poll(handle):
+            time.sleep(_PAUSE_SECONDS)
+        return wait_polling(handle)
+
+    wait.polling = wait_polling  # type: ignore[attr-defined]
+    library.horovod_torch_wait_and_clear = wait
+
+
+@contextlib.contextmanager
+def polling() -> Iterator[None]:
+    """Wait as Horovod does, for the duration of the block."""
+    from horovod.torch import mpi_ops
+
+    wait = mpi_ops.mpi_lib.horovod_torch_wait_and_clear
+    mpi_ops.mpi_lib.horovod_torch_wait_and_clear = wait.polling
+    try:
+        yield
+    finally:
+        mpi_ops.mpi_lib.horovod_torch_wait_and_clear = wait
