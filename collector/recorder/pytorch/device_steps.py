@@ -245,7 +245,7 @@ class DeviceSteps:
             return self._device.time_of(milliseconds(timestamp))
 
         begin, end = self._begin(host, time_of), time_of(finished.device_end)
-        self._last_end = finished.device_end, end
+        self._last_end = (None, None)
         if begin is None or end is None:
             return None
         # The stream cannot reach it before the host asked for it.
@@ -259,7 +259,9 @@ class DeviceSteps:
             iteration.reductions.append(Reduction(one.cause, known, reduced, waited=waited or 0))
             at = reduced or ready or at
         ready = _not_before(at, time_of(finished.device_ready))
-        return iteration, max(end, at or iteration.begin), ready
+        end = max(end, at or iteration.begin)
+        self._last_end = finished.device_end, end
+        return iteration, end, ready
 
     def _begin(self, host: Iteration, time_of: _TimeOf) -> Optional[int]:
         """Return the start, which is exactly the end before it if both are the same timestamp.
