@@ -8,7 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.charts.palette import COLOURS, STATUS
 from stallscope.text.recorded import code_parts
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from stallscope.arrays.stats import Mean
-from stallscope.charts.charts import TITLES, Chart, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.curves import EfficiencyLines, Level, OverRuns
 from stallscope.charts.heat_map import HeatMap
+from stallscope.charts.kinds import TITLES, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.over_time import OverTime
 from stallscope.charts.rates import RateBars
 from stallscope.formatting.numbers import finite

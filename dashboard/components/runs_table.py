@@ -12,7 +12,7 @@ from dash import html
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.entry import AnalysisSummary
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.charts.palette import COLOURS
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, finite, percent, significant

@@ -9,7 +9,7 @@ from stallscope.charts.against_baselines import decomposition_chart, jobs_chart
 from stallscope.charts.charts import baseline_chart
 from stallscope.charts.compared_bars import stages_chart
 from stallscope.reports.run.loader_tables import rates_table, stages_table, trials_table
-from stallscope.reports.run.tables import baselines_table
+from stallscope.reports.run.step_tables import baselines_table
 from stallscope.text.baselines import against
 
 from ..components.baseline_howto import choices_card, howto_card

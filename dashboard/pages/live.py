@@ -12,7 +12,8 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.progress import Progress
-from stallscope.charts.charts import StackedArea, step_time_chart
+from stallscope.charts.kinds import StackedArea
+from stallscope.charts.step_time import step_time_chart
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, rate

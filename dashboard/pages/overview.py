@@ -8,22 +8,14 @@ import dash_mantine_components as dmc
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.charts import (
-    baseline_chart,
-    cause_chart,
-    entry_name,
-    job_chart,
-    printed_ranks_chart,
-    ranks_chart,
-    step_time_chart,
-)
+from stallscope.charts.by_cause import cause_chart, entry_name
+from stallscope.charts.charts import baseline_chart, job_chart, printed_ranks_chart, ranks_chart
+from stallscope.charts.step_time import step_time_chart
 from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval, rate, share
+from stallscope.reports.run.step_tables import baselines_table, cause_table, ledger_table
 from stallscope.reports.run.tables import (
-    baselines_table,
-    cause_table,
     gains_table,
     generations_table,
-    ledger_table,
     printed_ranks_table,
     printed_steps_table,
     ranks_table,
@@ -78,7 +70,7 @@ class OverviewPage(RunPage):
 
 
 def _ledgers(analysis: Analysis) -> list[Any]:
-    """Return the tables of the step by cause and with imbalance; nothing without stages."""
+    """Return the tables of the step by cause and of the typical rank; nothing without stages."""
     if not analysis.by_cause:
         return []
     return [

@@ -21,7 +21,7 @@ from support.printed_steps import LABELS, PROGRAMS, labelled
 from support.step_logs import run_of_job, write_job
 
 from stallscope.analysis import ENTRIES
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.pages import PAGES
 from stallscope.dashboard.pages.runs import analysed_row, rows_of

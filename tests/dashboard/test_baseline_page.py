@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from support.step_logs import run_of_job
 
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at
 from stallscope.run import Run

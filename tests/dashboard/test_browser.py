@@ -12,7 +12,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from stallscope.arrays.stats import Mean
-from stallscope.charts.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.curves import EfficiencyLine, EfficiencyLines
+from stallscope.charts.kinds import Bar, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.rates import RateBar, RateBars
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.components.chart_csv import chart_csv

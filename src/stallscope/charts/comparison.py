@@ -11,8 +11,9 @@ from stallscope.formatting.numbers import exact, percent, signed
 from stallscope.formatting.plain import plain
 from stallscope.text.step_figures import StepFigures
 
-from .charts import TITLES, Segment, StackedBars, Waterfall, cause_bar
+from .by_cause import cause_bar
 from .curves import Level, OverRuns, RunDot
+from .kinds import TITLES, Segment, StackedBars, Waterfall
 
 #: The most bars that can be read.
 _MOST_BARS = 24

@@ -30,7 +30,8 @@ def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
         hoverinfo="text",
     )
     for at, bar in enumerate(chart.bars):
-        add_text(drawn, bar.label, theme.of("muted"), x=at, y=bar.top, yanchor="bottom")
+        level = bar.label_level(chart.axis)
+        add_text(drawn, bar.label, theme.of("muted"), x=at, y=level, yanchor="bottom")
     drawn.update_layout(height=_HEIGHT, barmode="overlay", margin_t=24, legend_y=1.06)
     names = [(float(at), f"{bar.ranks:,}") for at, bar in enumerate(chart.bars)]
     groups = Axis(-0.5, max(len(names), 1) - 0.5, "ranks")

@@ -8,7 +8,7 @@ from typing import Any
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.history.comparison import Change, Comparison
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     Interval,
@@ -198,7 +198,7 @@ def runs_table(found: Comparison) -> Table:
 
 
 def changes_table(found: Comparison) -> Table | None:
-    """Return the changes by cause, in the step and in imbalance; None if none is known."""
+    """Return the changes by cause, in the step and in waiting; None if none is known."""
     if found.step is None or found.same_run:
         return None
     both = StepFigures.of_both(found.first, found.second)
@@ -211,7 +211,7 @@ def changes_table(found: Comparison) -> Table | None:
     imbalance = next((one for one in found.entries if one.name == "imbalance"), None)
     if both is not None and imbalance is not None:
         waits = [one.waits.total for one in both]
-        rows.append(_change_row("of it: imbalance", imbalance, first, waits))
+        rows.append(_change_row("of it: waiting for slow ranks", imbalance, first, waits))
     return Table(
         "What changed",
         (
