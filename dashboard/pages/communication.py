@@ -170,6 +170,7 @@ def exposed_chart(analysis: Analysis) -> Chart | None:
         changes=(),
         pauses=(),
         rates=None,
+        windows=None,
     )
 
 

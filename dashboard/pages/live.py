@@ -19,7 +19,7 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, rate
 from stallscope.text.verdicts import short_verdict
 
-from ..components.basics import coded_words, labelled_swatch, progress_bar
+from ..components.basics import advice_steps, coded_words, labelled_swatch, progress_bar
 from ..components.chart_card import chart_card, chart_figures
 from ..components.notices import warnings_card
 from ..live import LiveRuns, LiveState
@@ -135,9 +135,7 @@ def _stop(analysis: Analysis) -> Any:
     if stopped is None:
         return None
     since = "" if stopped.since is None else f" since {stopped.since:%Y-%m-%d %H:%M:%S} UTC"
-    advice = [
-        dmc.Text(coded_words(text), size="sm", mt="xs") for text in analysis.bottleneck.advice
-    ]
+    advice = [part for text in analysis.bottleneck.advice for part in advice_steps(text)]
     return dmc.Alert(
         [dmc.Text(coded_words(stopped.evidence), size="sm"), *advice],
         title=f"The job hangs{since}",

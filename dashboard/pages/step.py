@@ -212,6 +212,7 @@ def step_chart(figures: OneStepFigures) -> StackedBars:
         f"{subject}, sorted by when their gradients were ready, latest first.",
         "ms",
         bars,
+        emphasis="last rank",
     )
 
 

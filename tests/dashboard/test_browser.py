@@ -79,7 +79,7 @@ def test_a_run_against_its_baseline(open_page: Open) -> None:
     assert headings[0] == "Input holds this run back: batches come late"
     assert page.get_by_text(re.compile(r"as fast: saves .* per step")).is_visible()
 
-    ledger = page.get_by_role("region", name="Ledger")
+    ledger = page.get_by_role("region", name="Step time of the typical rank")
     for name in ENTRIES:
         expect(ledger.get_by_role("rowheader", name=TITLES[name])).to_be_visible()
 

@@ -40,6 +40,10 @@ TITLES = {
 }
 
 
+# Stages that come first in stacks, with the waiting for each.
+_ORDER = ("input", "input_waiting", "compute", "compute_waiting", "other", "other_waiting")
+
+
 def drawn_as(name: str) -> str:
     """Return the colour of an entry in bars: waiting has one, under either of its names."""
     return "wait" if name == "imbalance" else name
@@ -84,6 +88,15 @@ class StackedBars:
     sentence: str
     unit: str
     bars: tuple[Bar, ...]
+    #: What bars that stand out are.
+    emphasis: str = "straggler"
+
+    @cached_property
+    def names(self) -> list[str]:
+        """List the names of all segments in their order, also where a bar lacks one."""
+        names = dict.fromkeys(one.name for bar in self.bars for one in bar.segments)
+        # Stable: others stay in the order of the bars.
+        return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
     @cached_property
     def printed(self) -> list[SumColumn]:

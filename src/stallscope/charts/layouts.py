@@ -59,8 +59,7 @@ def legend_of(chart: Chart) -> list[tuple[str, str]]:
 
 
 def _names(chart: StackedBars) -> list[tuple[str, str]]:
-    names = dict.fromkeys(segment.name for bar in chart.bars for segment in bar.segments)
-    return [(name, title_of(name)) for name in names]
+    return [(name, title_of(name)) for name in chart.names]
 
 
 def _figures(chart: StackedBars) -> list[tuple[str, str]]:

@@ -45,7 +45,7 @@ def _marks(chart: Chart) -> Iterator[tuple[Shape, str]]:
         yield from _of_area(chart)
     elif isinstance(chart, StackedBars):
         if any(bar.emphasised for bar in chart.bars):
-            yield "band", "straggler"
+            yield "band", chart.emphasis
     elif isinstance(chart, HeatMap):
         yield from _of_heat_map(chart)
     elif isinstance(chart, OverTime):
@@ -56,7 +56,7 @@ def _marks(chart: Chart) -> Iterator[tuple[Shape, str]]:
 
 def _of_area(chart: StackedArea) -> Iterator[tuple[Shape, str]]:
     if chart.windows is not None:
-        yield "dashes", "95th percentile"
+        yield "dashes", f"95th percentile of {chart.windows.length:,} steps"
         yield "line", "median"
     if chart.changes:
         yield "change", "lasting change"

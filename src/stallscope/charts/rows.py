@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -77,6 +77,8 @@ class Rows:
     gap: float
     #: Whether boxes of one name belong together and follow each other in every row.
     stacked: bool = False
+    #: Of stacked boxes, the names in the order of their rows.
+    names: Sequence[str] = ()
     #: The level at which each row is joined to the next one.
     joints: tuple[float, ...] = ()
 
@@ -96,7 +98,7 @@ def stacked_rows(chart: StackedBars) -> Rows:
         _stacked_row(bar, printed, axis.factor)
         for bar, printed in zip(chart.bars, chart.printed, strict=True)
     )
-    return Rows(axis, tuple(rows), height, gap, stacked=True)
+    return Rows(axis, tuple(rows), height, gap, stacked=True, names=chart.names)
 
 
 def _stacked_row(bar: Bar, printed: SumColumn, factor: float) -> Row:

@@ -48,11 +48,9 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
         (float(ledger.steps[at]), f"epoch {ledger.epochs[at]}") for at in starts[:_MOST_MARKS]
     )
     mean = "" if counts.max() == 1 else f", each point the mean of {int(counts.max())} steps"
-    windows = _windows(ledger)
-    lines = "" if windows is None else f" Lines are of windows of {windows.length:,} steps."
     return StackedArea(
         "Step time over the run",
-        f"{n:,} steady steps{mean}.{lines}",
+        f"{n:,} steady steps{mean}.",
         "ms",
         "step",
         ledger.steps[edges[:-1]].astype(np.float64),
@@ -61,7 +59,7 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
         tuple((float(one.step), change_text(one)) for one in analysis.changes),
         tuple(_pauses(ledger)),
         _rates(analysis, sum((values for _, values in layers), np.zeros(len(counts)))),
-        windows,
+        _windows(ledger),
     )
 
 

@@ -106,7 +106,7 @@ class Lanes:
             _on_one_clock(generations), self._total, self._gaps, longest_pause
         )
         #: Cells that are later than this are marked, ms.
-        self.late_from = _late_from([one.ledger for one in generations])
+        self.late_from = _late_from(generations)
         self._groupings = _groupings(self.hosts)
         self._parts = [_Part(one, places, self._groupings) for one in generations]
         self._pause = np.zeros(len(self), np.int64)
@@ -393,7 +393,9 @@ def _axis(reduced: Ints, total: Ints, gaps: Ints, longest_pause: int) -> tuple[I
     return gap_begin, begin, end
 
 
-def _late_from(ledgers: Sequence[Ledger]) -> float:
+def _late_from(generations: Sequence[GenerationLedger]) -> float:
+    # Ranks trace and connect at different times: warm-up would hide what is late later.
+    ledgers = [one.ledger if one.steady is None else one.steady for one in generations]
     others = np.concatenate([_lateness(ledger) for ledger in ledgers])
     scatter = robust_sd(np.concatenate([others, -others]))
     total = np.concatenate([ledger.total for ledger in ledgers])
@@ -401,13 +403,15 @@ def _late_from(ledgers: Sequence[Ledger]) -> float:
 
 
 def _lateness(ledger: Ledger) -> Ints:
-    """Return the lateness of some ranks in some steps."""
+    """Return how much later than usual some ranks are in some steps."""
     steps = _evenly(len(ledger), _STEPS_FOR_USUAL)
     ranks = _evenly(len(ledger.ranks), _RANKS_FOR_USUAL)
     reference = ledger.arrival[steps, ledger.reference[steps]]
     late = ledger.arrival[np.ix_(steps, ranks)] - reference[:, None]
+    # Of two ranks, the slow one would be half of all values.
+    unusual = late - np.median(late, axis=0)
     # Around zero, the lateness of the reference rank itself.
-    return np.asarray(late[ranks != ledger.reference[steps][:, None]])
+    return np.asarray(unusual[ranks != ledger.reference[steps][:, None]])
 
 
 def _evenly(number: int, most: int) -> Ints:

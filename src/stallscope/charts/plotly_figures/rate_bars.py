@@ -10,6 +10,8 @@ from .theme import Theme, add_text, hover, named_axis, value_axis, whiskers
 
 _HEIGHT = 340
 _MOST_TICKS = 24
+# Labels next to each other that can be read on a phone.
+_MOST_LABELS = 5
 
 
 def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
@@ -29,7 +31,9 @@ def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
         hovertext=[hover([bar.hover("ideal", value, chart.unit)]) for _, bar, value in ideal],
         hoverinfo="text",
     )
-    for at, bar in enumerate(chart.bars):
+    every = 1 if len(chart.bars) <= _MOST_LABELS else 2
+    # The last sizes matter most.
+    for at, bar in [*enumerate(chart.bars)][::-every]:
         level = bar.label_level(chart.axis)
         add_text(drawn, bar.label, theme.of("muted"), x=at, y=level, yanchor="bottom")
     drawn.update_layout(height=_HEIGHT, barmode="overlay", margin_t=24, legend_y=1.06)

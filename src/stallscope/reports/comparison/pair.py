@@ -174,23 +174,29 @@ def _of_run(letter: str, analysis: Analysis) -> Iterator[str]:
 
 def runs_table(found: Comparison) -> Table:
     """Return the table of both runs with their verdicts."""
-    both = (found.first, found.second)
-    ranks = map(ranks_of, both)
+    return table_of_runs(("A", "B"), (found.first, found.second))
+
+
+def table_of_runs(labels: Sequence[str], analyses: Sequence[Analysis]) -> Table:
+    """Return the table of runs with their verdicts; the labels stand before them."""
+    ranks = map(ranks_of, analyses)
     return Table.of(
         "The runs",
         {
-            "": ("A", "B"),
+            "": labels,
             "Run": [
-                f"{one.run.name}{' (synthetic data)' if one.run.synthetic else ''}" for one in both
+                f"{one.run.name}{' (synthetic data)' if one.run.synthetic else ''}"
+                for one in analyses
             ],
-            "Began": [started(one.run) for one in both],
+            "Began": [started(one.run) for one in analyses],
             "Ranks": [NOTHING if count is None else f"{count:,}" for count in ranks],
-            "Steps": [f"{one.steps:,}" if one.steps else NOTHING for one in both],
-            "Throughput": [rate(one.samples_per_second) for one in both],
+            "Steps": [f"{one.steps:,}" if one.steps else NOTHING for one in analyses],
+            "Throughput": [rate(one.samples_per_second) for one in analyses],
             "Goodput": [
-                NOTHING if one.goodput is None else percent(one.goodput.fraction) for one in both
+                NOTHING if one.goodput is None else percent(one.goodput.fraction)
+                for one in analyses
             ],
-            "Verdict": [short_verdict(one.bottleneck) for one in both],
+            "Verdict": [short_verdict(one.bottleneck) for one in analyses],
         },
         words=frozenset({1, 2, 7}),
         without={"terminal": (2, 4)},
