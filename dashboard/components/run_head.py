@@ -51,13 +51,16 @@ def run_head(
                     dmc.Text(_facts(analysis), c="dimmed", size="sm", mt=4),
                     dmc.Text(run.source, c="dimmed", size="sm", className="source"),
                     _as_of(run, read_at),
-                    _over_time(reruns),
                 ],
                 flex=1,
                 miw=280,
             ),
             dmc.Stack(
-                [_baseline_select(run_id, baseline_id, runs), _actions(run_id, baseline_id)],
+                [
+                    _baseline_select(run_id, baseline_id, runs),
+                    _actions(run_id, baseline_id),
+                    _over_time(reruns),
+                ],
                 gap=6,
                 w={"base": "100%", "xs": 260},
             ),
