@@ -9,6 +9,7 @@ import dash_mantine_components as dmc
 from dash import html
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import regression
 from stallscope.charts.comparison import changes_chart, different_jobs_chart, ledgers_chart
@@ -134,6 +135,12 @@ def _help() -> Any:
     )
 
 
+def _verdict(bottleneck: Bottleneck) -> Any:
+    """Show the verdict; a colour stands for a fault."""
+    verdict = short_verdict(bottleneck)
+    return labelled_swatch(bottleneck.kind, verdict) if bottleneck.fault else html.Span(verdict)
+
+
 def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
     run, bottleneck = analysis.run, store.verdict(run_id)
     facts = [counted(run.size, "rank"), counted(analysis.steps, "step")]
@@ -153,7 +160,7 @@ def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
                         dmc.Text(" · ".join(facts), size="sm", c="dimmed"),
                         dmc.Group(
                             [
-                                labelled_swatch(bottleneck.kind, short_verdict(bottleneck)),
+                                _verdict(bottleneck),
                                 html.Span(rate(analysis.samples_per_second)),
                             ],
                             gap="md",
