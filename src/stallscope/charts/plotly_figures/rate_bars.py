@@ -31,9 +31,7 @@ def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
         hovertext=[hover([bar.hover("ideal", value, chart.unit)]) for _, bar, value in ideal],
         hoverinfo="text",
     )
-    every = 1 if len(chart.bars) <= _MOST_LABELS else 2
-    # The last sizes matter most.
-    for at, bar in [*enumerate(chart.bars)][::-every]:
+    for at, bar in _labelled(chart):
         level = bar.label_level(chart.axis)
         add_text(drawn, bar.label, theme.of("muted"), x=at, y=level, yanchor="bottom")
     drawn.update_layout(height=_HEIGHT, barmode="overlay", margin_t=24, legend_y=1.06)
@@ -41,6 +39,16 @@ def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
     groups = Axis(-0.5, max(len(names), 1) - 0.5, "ranks")
     drawn.update_xaxes(**named_axis(groups, names, _MOST_TICKS))
     drawn.update_yaxes(**value_axis(chart.axis))
+
+
+def _labelled(chart: RateBars) -> list[tuple[int, RateBar]]:
+    """Choose the bars with a label: of many every other one, from the last measured and projected."""
+    bars = [*enumerate(chart.bars)]
+    if len(bars) <= _MOST_LABELS:
+        return bars
+    measured = [one for one in bars if not one[1].projected]
+    projected = [one for one in bars if one[1].projected]
+    return [*measured[::-2], *projected[::-2]]
 
 
 def _add_bars(
