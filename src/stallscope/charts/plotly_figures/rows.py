@@ -66,7 +66,8 @@ def _label(label: str, strong: bool, rows: Rows) -> str:
     )
     if len(label) < _LONG_LABEL or rows.stacked or rows.pitch < _TWO_LINES or not middle:
         return bold(label, strong)
-    return f"{bold(label[:middle], strong)}<br>{bold(label[middle + 1 :], strong)}"
+    both = f"{markup(label[:middle])}<br>{markup(label[middle + 1 :])}"
+    return f"<b>{both}</b>" if strong else both
 
 
 def _traces(rows: Rows) -> Iterator[tuple[list[int], Sequence[Box | None]]]:
