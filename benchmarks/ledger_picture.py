@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from stallscope.charts.charts import Bar, StackedBars
+from stallscope.charts.kinds import Bar, StackedBars
 from stallscope.charts.svg import WIDE, stylesheet
 from stallscope.charts.svg.draw import frame, legend
 from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip

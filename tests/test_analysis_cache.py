@@ -20,7 +20,7 @@ from stallscope.catalogue.analysis_cache import StoredRun, cached_analysis
 from stallscope.catalogue.analysis_table import from_cache, table_of
 from stallscope.catalogue.checking import check_run
 from stallscope.catalogue.collecting import list_runs
-from stallscope.charts.charts import charts_of
+from stallscope.charts.charts import named_charts
 from stallscope.collector.store.layout import ANALYSIS
 from stallscope.collector.store.loading import RunOnDisk, load_run
 from stallscope.collector.store.runs import save_run
@@ -188,7 +188,7 @@ def test_the_overview_needs_no_steps(tmp_path: Path, counted: list[str]) -> None
     manifest = check_run(folder).manifest or ""
     run = RunOnDisk.open(folder)
     analysis = cached_analysis(StoredRun(run, folder, manifest), analyse=_noting(counted))
-    assert charts_of(analysis)
+    assert named_charts(analysis)
     assert analysis.stragglers[0].ranks == (3,)
     assert not counted
     assert not {"steps", "intervals"} & vars(run).keys()

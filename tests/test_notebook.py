@@ -67,8 +67,8 @@ def test_figures_are_plain_plotly_figures_in_the_reports_order(logs: Path) -> No
     shown = stallscope.show(str(logs / "job"), baseline=open_run(str(logs / "base")))
     assert shown.analysis.baseline is not None
     figures = shown.figures()
-    # Ledger, baseline, ranks, steps, job.
-    assert len(figures) == 5
+    # Ledger, gains, baseline, ranks, steps, job.
+    assert len(figures) == 6
     assert all(isinstance(one, go.Figure) for one in figures)
     light, dark = figures[0], shown.figures(dark=True)[0]
     assert light.layout.font.color != dark.layout.font.color
@@ -137,7 +137,7 @@ def test_a_notebook_shows_the_report_and_plain_figures(logs: Path, kernel: Any) 
     kind = "application/vnd.plotly.v1+json"
     # Older versions of plotly show their setup before the first figure.
     shown_figures = [one["data"][kind] for one in figures if kind in one["data"]]
-    assert len(shown_figures) == 4
+    assert len(shown_figures) == 5
     for drawn in shown_figures:
         assert drawn["data"]
         assert drawn["layout"]["paper_bgcolor"] == "#ffffff"

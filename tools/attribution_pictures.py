@@ -29,7 +29,8 @@ from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.network.communication import expected_imbalance
 from stallscope.analysis.steps.alignment import align
 from stallscope.charts.against_baselines import decomposition_chart
-from stallscope.charts.charts import Bar, Segment, StackedBars, Waterfall, cause_bar
+from stallscope.charts.by_cause import cause_bar
+from stallscope.charts.kinds import Bar, Segment, StackedBars, Waterfall
 from stallscope.charts.svg import WIDE, draw, stylesheet
 from stallscope.opening import open_run
 from stallscope.run import Run

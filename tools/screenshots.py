@@ -116,8 +116,9 @@ def take(browser: Browser, address: str, picture: Path, height: int, dark: bool)
     page.locator("#page h1").wait_for()
     page.wait_for_load_state("networkidle")
     page.wait_for_function(
-        "() => [...document.querySelectorAll('#page .js-plotly-plot')]"
+        "() => [...document.querySelectorAll('#page .dash-graph')]"
         ".every(graph => graph.querySelector('.trace, .hm'))"
+        " && [...document.querySelectorAll('.run-verdict')].every(one => one.innerText !== '…')"
     )
     page.screenshot(path=str(picture))
     page.close()

@@ -8,7 +8,7 @@ from typing import Any
 from page_tables import run_share
 
 from stallscope.charts.axis import Axis
-from stallscope.charts.charts import Bar, StackedBars
+from stallscope.charts.kinds import Bar, StackedBars
 from stallscope.charts.svg import WIDE, stylesheet
 from stallscope.charts.svg.axis import PixelAxis, vertical
 from stallscope.charts.svg.draw import frame, legend

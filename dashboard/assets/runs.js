@@ -99,9 +99,10 @@
                     "span",
                     { className: "run-verdict", title: run.verdict },
                     run.stage ? e("span", { className: "swatch stage-" + run.stage }) : null,
-                    e("span", { className: run.stage ? "" : "run-quiet" }, run.verdict)
+                    e("span", { className: run.why ? "" : "run-quiet" }, run.verdict)
                 ),
-                e("span", { className: "only-narrow" }, bar(run))
+                run.why ? e("span", { className: "run-quiet", title: run.why }, run.why) : null,
+                run.why ? null : e("span", { className: "only-narrow" }, bar(run))
             );
         },
 
@@ -117,7 +118,7 @@
             }
             const points = trendPoints(run.trend);
             const [x, y] = points[points.length - 1];
-            return e(
+            const picture = e(
                 "svg",
                 {
                     className: "run-trend",
@@ -130,6 +131,8 @@
                 e("polyline", { points: points.map((point) => point.join(",")).join(" ") }),
                 e("circle", { cx: x, cy: y, r: 2.5 })
             );
+            const title = "Compare the runs of this job over time";
+            return e("a", { href: run.trendHref, onClick: follow, tabIndex: -1, title: title }, picture);
         },
     };
     window.dashAgGridComponentFunctions = Object.assign(window.dashAgGridComponentFunctions || {}, cells);

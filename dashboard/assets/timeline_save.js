@@ -2,7 +2,8 @@
 (function () {
     "use strict";
 
-    const timeline = (window.stallscopeTimeline = window.stallscopeTimeline || {});
+    const timeline = window.stallscopeTimeline;
+    const Timeline = timeline.Timeline;
     const MARGIN = 12;
     const TITLE = 40;
     const LEGEND_LINE = 22;
@@ -146,5 +147,38 @@
             ...timeline.gaugeRows(answer, gauge, view, columns, from),
             ...timeline.eventRows(head, view, columns),
         ];
+    };
+
+    Timeline.prototype.picture = async function (kind) {
+        await this.upToDate();
+        this.draw();
+        const scene = this.scene();
+        const gaps = this.head.between.slice(1);
+        const names = this.lateness
+            ? [
+                  [
+                      this.head.heat.at(-1)[scene.colours.dark ? 1 : 0],
+                      timeline.amount(this.head.lateFrom) + " later or more",
+                  ],
+              ]
+            : [
+                  ...[...this.head.stages, ...gaps].map((name) => [scene.colour(name), this.head.titles[name]]),
+                  [scene.colour("imbalance"), "last rank, or " + timeline.amount(this.head.lateFrom) + " late or more"],
+              ];
+        const title = document.querySelector("#page h1").textContent + ": ranks over time";
+        if (kind === "png") {
+            return timeline.png(this.canvas, this.ratio, scene, title, names);
+        }
+        const paint = (pen) => {
+            timeline.lanes(pen, scene, this.inks(scene));
+            this.decorate(pen, scene);
+        };
+        return timeline.svg(paint, scene, title, names);
+    };
+
+    Timeline.prototype.csv = async function () {
+        await this.upToDate();
+        const rows = timeline.rows(this.head, this.detail || this.base, this.view, this.shownGauge());
+        return window.stallscopeSave.csv(rows);
     };
 })();

@@ -7,8 +7,8 @@ from typing import Any
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import COMPARED
-from stallscope.charts.charts import TITLES
 from stallscope.charts.compared_bars import compared_runs
+from stallscope.charts.kinds import TITLES
 from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
 from stallscope.reports.document import NOTHING
 from stallscope.run import Run

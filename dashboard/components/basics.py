@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.charts.palette import COLOURS, STATUS
+from stallscope.text.advice import Step, steps_of
 from stallscope.text.recorded import code_parts
 
 
@@ -99,6 +100,21 @@ def code_block(text: str, label: str, **look: Any) -> Any:
 def coded_words(text: str) -> list[Any]:
     """Show text between backticks as code, the rest as words."""
     return [dmc.Code(part) if is_code else part for part, is_code in code_parts(text)]
+
+
+def advice_steps(advice: str) -> list[Any]:
+    """Show advice: a bold action, a line to copy, a caveat."""
+    return [part for step in steps_of(advice) for part in _step(step)]
+
+
+def _step(step: Step) -> Iterator[Any]:
+    reason = [*coded_words(step.reason), " "] if step.reason else []
+    action = html.Strong(coded_words(step.action))
+    yield dmc.Text([*reason, action, *coded_words(step.detail)], size="sm")
+    if step.line:
+        yield code_block(step.line, "To copy", my=4)
+    if step.caveat:
+        yield dmc.Text(coded_words(step.caveat), size="sm", c="dimmed")
 
 
 def progress_bar(done: float, whole: float, label: str, **look: Any) -> Any:

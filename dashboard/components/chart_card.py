@@ -9,8 +9,9 @@ import dash_mantine_components as dmc
 import plotly.graph_objects as go
 from dash import MATCH, Dash, Input, Output, State, dcc, html
 
-from stallscope.charts.charts import Chart, StackedArea
+from stallscope.charts.charts import Chart
 from stallscope.charts.heat_map import HeatMap
+from stallscope.charts.kinds import StackedArea
 from stallscope.charts.plotly_figures import CONFIG, figure
 from stallscope.charts.plotly_figures.theme import Theme, layout
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from stallscope.arrays.stats import Mean
-from stallscope.charts.charts import TITLES, Chart, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.curves import EfficiencyLines, Level, OverRuns
+from stallscope.charts.gains import GainBars
 from stallscope.charts.heat_map import HeatMap
+from stallscope.charts.kinds import TITLES, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.over_time import OverTime
 from stallscope.charts.rates import RateBars
 from stallscope.formatting.numbers import finite
@@ -63,11 +65,10 @@ def _means(title: str, unit: str, means: Iterable[Mean | Segment | None]) -> Col
 
 
 def _of_bars(chart: StackedBars) -> Columns:
-    names = list(dict.fromkeys(one.name for bar in chart.bars for one in bar.segments))
     unsure = any(one.ci95 is not None for bar in chart.bars for one in bar.segments)
     own = [{one.name: one for one in bar.segments} for bar in chart.bars]
     columns: Columns = [("bar", [bar.label for bar in chart.bars])]
-    for name in names:
+    for name in chart.names:
         segments = [segments.get(name) for segments in own]
         columns += _means(TITLES[name], chart.unit, segments)[: 3 if unsure else 1]
     return [*columns, (f"Total, {chart.unit}", [bar.total for bar in chart.bars])]
@@ -96,6 +97,15 @@ def _of_compared_bars(chart: ComparedBars) -> Columns:
     for at, name in enumerate(chart.series):
         columns += _means(name, chart.unit, [means[at] for _, means in chart.groups])
     return columns
+
+
+def _of_gains(chart: GainBars) -> Columns:
+    return [
+        ("fix", [one.title for one in chart.bars]),
+        ("bound", ["yes" if one.bound else "no" for one in chart.bars]),
+        *_means("Saved per step", chart.unit, [one.saved_ms for one in chart.bars]),
+        ("Speed-up", [one.speedup for one in chart.bars]),
+    ]
 
 
 def _of_rates(chart: RateBars) -> Columns:
@@ -169,6 +179,7 @@ _KINDS: dict[type, Callable[[Any], Columns]] = {
     StackedArea: _of_area,
     Waterfall: _of_waterfall,
     ComparedBars: _of_compared_bars,
+    GainBars: _of_gains,
     RateBars: _of_rates,
     EfficiencyLines: _of_efficiencies,
     OverRuns: _of_over_runs,

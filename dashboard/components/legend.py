@@ -12,9 +12,13 @@ from dash import html
 from stallscope.charts.charts import Chart
 from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.layouts import legend_of
+from stallscope.charts.marks import Shape, marks_of
 from stallscope.charts.palette import HEAT
 
 from .basics import aria, colours_of, labelled_swatch
+
+# Marks that a character shows; the stylesheet draws the others.
+_SAMPLES: dict[Shape, str] = {"pause": "△", "beyond": "▲", "named": "◀"}
 
 
 def chart_legend(chart: Chart) -> Any:
@@ -23,7 +27,13 @@ def chart_legend(chart: Chart) -> Any:
     if isinstance(chart, HeatMap):
         return legend(_heat_entries(chart))
     entries = [labelled_swatch(name, label) for name, label in legend_of(chart)]
+    entries += [_mark(shape, label) for shape, label in marks_of(chart)]
     return legend(entries) if entries else None
+
+
+def _mark(shape: Shape, label: str) -> Any:
+    sample = html.Span(_SAMPLES.get(shape, ""), className=f"sample sample-{shape}")
+    return html.Span([sample, label], className="named-swatch")
 
 
 def legend(entries: Iterable[Any]) -> Any:
@@ -47,7 +57,7 @@ def _heat_entries(chart: HeatMap) -> Iterable[Any]:
     yield heat_scale(chart.least_shown, chart.most_shown)
     if any(row.emphasised for row in chart.rows):
         mark = html.Span("◀", className="mark", style=colours_of("imbalance"))
-        yield html.Span([mark, "named"], className="named-swatch")
+        yield html.Span([mark, "straggler"], className="named-swatch")
     if np.isnan(chart.values).any():
         yield html.Span(
             [html.Span(className="heat-hole"), "not measured"], className="named-swatch"

@@ -10,7 +10,7 @@ import dash_mantine_components as dmc
 from stallscope.analysis.findings.finding import Finding
 
 from ..addresses import run_address
-from .basics import card, coded_words, link, points
+from .basics import advice_steps, card, link, points
 from .run_tabs import PAGE_OF, TABS
 
 _COLOURS = {"error": "red", "warning": "orange", "info": "blue"}
@@ -52,7 +52,7 @@ def _finding(finding: Finding, run_id: str | None, baseline_id: str | None) -> A
                 gap="xs",
             ),
             dmc.Text(finding.evidence, size="sm", mt=4),
-            dmc.Text(coded_words(finding.advice), size="sm", c="dimmed", mt=2),
+            *advice_steps(finding.advice),
             None if address is None else link(f"See it: {page}", address, size="sm"),
         ]
     )

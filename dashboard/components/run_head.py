@@ -13,10 +13,10 @@ from stallscope.analysis import Analysis
 from stallscope.run import Run
 from stallscope.text.job import ranks_and_hosts, steps_and_epochs
 
-from ..addresses import ADDRESS
+from ..addresses import ADDRESS, compare_address
 from ..downloads import DOWNLOADS, download_address
 from ..store import ListedRun
-from .basics import add_script, aria
+from .basics import add_script, aria, link
 
 _BASELINE_SELECT = "baseline"
 
@@ -27,6 +27,7 @@ def run_head(
     baseline_id: str | None,
     runs: Sequence[ListedRun],
     read_at: datetime | None = None,
+    reruns: Sequence[str] = (),
 ) -> Any:
     """Show name, facts, the choice of a baseline, and links to downloads.
 
@@ -36,6 +37,7 @@ def run_head(
         baseline_id: of the baseline.
         runs: possible baselines.
         read_at: when a run that is being recorded was last read, in UTC.
+        reruns: ids of this and earlier runs of the job, the oldest first.
     """
     run = analysis.run
     return dmc.Group(
@@ -54,7 +56,11 @@ def run_head(
                 miw=280,
             ),
             dmc.Stack(
-                [_baseline_select(run_id, baseline_id, runs), _actions(run_id, baseline_id)],
+                [
+                    _baseline_select(run_id, baseline_id, runs),
+                    _actions(run_id, baseline_id),
+                    _over_time(reruns),
+                ],
                 gap=6,
                 w={"base": "100%", "xs": 260},
             ),
@@ -94,6 +100,13 @@ def _as_of(run: Run, read_at: datetime | None) -> Any:
         f"As of {read_at:%H:%M:%S} UTC: a run that grows is read again when a page of it is opened."
     )
     return dmc.Text(sentence, c="dimmed", size="sm")
+
+
+def _over_time(reruns: Sequence[str]) -> Any:
+    if len(reruns) < 2:
+        return None
+    title = f"Compare the last {len(reruns)} runs of this job"
+    return link(title, compare_address(*reruns), size="sm")
 
 
 def _facts(analysis: Analysis) -> str:

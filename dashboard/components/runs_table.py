@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,15 +12,15 @@ from dash import html
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.entry import AnalysisSummary
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.charts.palette import COLOURS
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, finite, percent, significant
 from stallscope.formatting.plain import plain
 from stallscope.text.recorded import age
-from stallscope.text.verdicts import short_verdict
+from stallscope.text.verdicts import reason, short_verdict
 
-from ..addresses import run_address
+from ..addresses import compare_address, run_address
 from ..store import ListedRun, RunListing
 
 GRID = "runs-grid"
@@ -52,10 +52,10 @@ def _text_column(name: str, title: str, flex: int, width: int, **options: Any) -
 
 _COLUMNS = (
     _text_column("name", "Run", 5, 150, cellRenderer="RunName"),
-    _text_column("verdict", "Verdict", 3, 166, cellRenderer="RunVerdict"),
-    _column("step", "Step time by cause", cellRenderer="RunStep", width=184),
-    _number_column("throughput", "Samples/s", 112),
-    _number_column("gap", "To baseline", 124),
+    _text_column("verdict", "Verdict", 5, 166, cellRenderer="RunVerdict"),
+    _column("step", "Step time by cause", cellRenderer="RunStep", width=178),
+    _number_column("throughput", "Samples/s", 104),
+    _number_column("gap", "To baseline", 112),
     _column(
         "trend",
         "Trend",
@@ -64,9 +64,9 @@ _COLUMNS = (
         width=104,
         sortable=False,
     ),
-    _number_column("ranks", "Ranks", 84),
-    _number_column("age", "Age", 80, sortingOrder=_WORDS),
-    _text_column("source", "Source", 2, 100, tooltipField="source", cellClass="run-quiet"),
+    _number_column("ranks", "Ranks", 76),
+    _number_column("age", "Age", 68, sortingOrder=_WORDS),
+    _text_column("source", "Source", 2, 90, tooltipField="source", cellClass="run-quiet"),
 )
 
 
@@ -138,6 +138,7 @@ def line_of(listing: RunListing, listed: ListedRun, now: datetime | None = None)
         "gap": _gap(listing.gap(listed)),
         "trend": trend,
         "trendText": _trend_text(trend),
+        "trendHref": _trend_address(listing.reruns(listed)),
         "ranks": f"{entry.ranks:,}" if entry.ranks else "",
         "age": how_old,
         "source": plain(entry.source),
@@ -163,8 +164,14 @@ def _colours() -> dict[str, str]:
 def _verdict(listed: ListedRun) -> dict[str, str]:
     if listed.verdict is not None:
         kind = listed.verdict.kind
-        return {"verdict": short_verdict(listed.verdict), "stage": kind if kind in ENTRIES else ""}
-    return {"verdict": "…" if listed.source.in_memory else "not analysed", "stage": ""}
+        return {
+            "verdict": short_verdict(listed.verdict),
+            "why": reason(listed.verdict),
+            # A colour stands for a fault.
+            "stage": kind if listed.verdict.fault and kind in ENTRIES else "",
+        }
+    verdict = "…" if listed.source.in_memory else "not analysed"
+    return {"verdict": verdict, "why": "", "stage": ""}
 
 
 def _about(listed: ListedRun) -> str:
@@ -200,6 +207,10 @@ def _gap(lost: float | None) -> str:
         return ""
     text = percent(-lost)
     return f"+{text}" if lost < 0 and text[0].isdigit() else text
+
+
+def _trend_address(run_ids: Sequence[str]) -> str:
+    return compare_address(*run_ids) if len(run_ids) > 1 else ""
 
 
 def _trend_text(trend: list[float]) -> str:

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, dcc, html
 
 from stallscope.analysis.ledger.ledger import GAPS
-from stallscope.analysis.views.lanes import LANE_STAGES
+from stallscope.text.step_figures import RANK_PARTS
 
 from .basics import add_script, aria, labelled_swatch, named_swatch
 from .chart_card import chart_head
@@ -130,7 +130,7 @@ def _button(words: str, name: str, label: str, more: dict[str, Any] | None = Non
 
 def _legend(late: str) -> Any:
     """Explain the colours; the script shows the part that is in use."""
-    stages = [named_swatch(name) for name in (*LANE_STAGES, "allreduce")]
+    stages = [named_swatch(name) for name in RANK_PARTS]
     between = [named_swatch(name) for name in GAPS]
     mark = labelled_swatch("imbalance", f"Later than the reference rank by {late} or more")
     lateness = heat_scale("not later", f"{late} later or more")

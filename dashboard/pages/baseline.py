@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 from stallscope.analysis import Analysis
 from stallscope.charts.against_baselines import decomposition_chart, jobs_chart
-from stallscope.charts.charts import baseline_chart
 from stallscope.charts.compared_bars import stages_chart
 from stallscope.reports.run.loader_tables import rates_table, stages_table, trials_table
-from stallscope.reports.run.tables import baselines_table
+from stallscope.reports.run.step_tables import baselines_table
 from stallscope.text.baselines import against
 
 from ..components.baseline_howto import choices_card, howto_card
@@ -48,10 +47,7 @@ class BaselinePage(RunPage):
 def _comparison(analysis: Analysis) -> list[Any]:
     return [
         sentence_card(*against(analysis), colour="input"),
-        side_by_side(
-            chart_card("baseline", baseline_chart(analysis)),
-            chart_card("decomposition", decomposition_chart(analysis)),
-        ),
+        chart_card("decomposition", decomposition_chart(analysis)),
         text_table_card(baselines_table(analysis)),
     ]
 

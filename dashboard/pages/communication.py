@@ -13,7 +13,8 @@ from dash import Dash, Input, Output, State, dcc
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.findings.network_use import network_sentence
-from stallscope.charts.charts import Chart, network_chart, step_time_chart
+from stallscope.charts.charts import Chart, network_chart
+from stallscope.charts.step_time import step_time_chart
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, amount, interval, percent, significant
@@ -169,6 +170,7 @@ def exposed_chart(analysis: Analysis) -> Chart | None:
         changes=(),
         pauses=(),
         rates=None,
+        windows=None,
     )
 
 

@@ -9,9 +9,10 @@ import dash_mantine_components as dmc
 from dash import html
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import regression
-from stallscope.charts.comparison import changes_chart, ledgers_chart
+from stallscope.charts.comparison import changes_chart, different_jobs_chart, ledgers_chart
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import rate
 from stallscope.formatting.plain import plain
@@ -21,6 +22,7 @@ from stallscope.reports.comparison.pair import (
     changes_table,
     facts_table,
     outcome,
+    table_of_runs,
 )
 from stallscope.text.verdicts import short_verdict
 
@@ -79,6 +81,10 @@ def _over_time(ids: Sequence[str], store: RunStore) -> View:
     if not found:
         text = "None of these runs has steps that could be timed: there is nothing to compare."
         return View(title, notice(title, text))
+    if all(len(one.runs) == 1 for one in found):
+        different = [run.analysis for one in found for run in one.runs]
+        links = [addresses[analysis.run.id] for analysis in different]
+        return View.of(title, _different_jobs(title, different, links))
     parts = [
         part
         for index, one in enumerate(found)
@@ -86,6 +92,23 @@ def _over_time(ids: Sequence[str], store: RunStore) -> View:
     ]
     heading = dmc.Title(title, order=1, size="h2", tabIndex=-1)
     return View.of(f"{found[0].name}: {title.lower()}", [heading, *parts])
+
+
+def _different_jobs(
+    title: str, analyses: Sequence[Analysis], addresses: Sequence[str]
+) -> list[Any]:
+    """Show runs of which no two are of one job."""
+    text = (
+        "No two of these runs are of one job on as many ranks, so nothing shows how it changed. Select "
+        "two runs to see what differs between them, or several runs of one job."
+    )
+    numbers = [str(number) for number in range(1, len(analyses) + 1)]
+    return [
+        dmc.Title(title, order=1, size="h2", tabIndex=-1),
+        outcome_card("Different jobs", [text]),
+        chart_card("ledgers", different_jobs_chart(analyses)),
+        text_table_card(table_of_runs(numbers, analyses), addresses),
+    ]
 
 
 def _head(first: str, second: str) -> Any:
@@ -112,6 +135,12 @@ def _help() -> Any:
     )
 
 
+def _verdict(bottleneck: Bottleneck) -> Any:
+    """Show the verdict; a colour stands for a fault."""
+    verdict = short_verdict(bottleneck)
+    return labelled_swatch(bottleneck.kind, verdict) if bottleneck.fault else html.Span(verdict)
+
+
 def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
     run, bottleneck = analysis.run, store.verdict(run_id)
     facts = [counted(run.size, "rank"), counted(analysis.steps, "step")]
@@ -131,7 +160,7 @@ def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
                         dmc.Text(" · ".join(facts), size="sm", c="dimmed"),
                         dmc.Group(
                             [
-                                labelled_swatch(bottleneck.kind, short_verdict(bottleneck)),
+                                _verdict(bottleneck),
                                 html.Span(rate(analysis.samples_per_second)),
                             ],
                             gap="md",

@@ -12,13 +12,14 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.progress import Progress
-from stallscope.charts.charts import StackedArea, step_time_chart
+from stallscope.charts.kinds import StackedArea
+from stallscope.charts.step_time import step_time_chart
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, rate
 from stallscope.text.verdicts import short_verdict
 
-from ..components.basics import coded_words, labelled_swatch, progress_bar
+from ..components.basics import advice_steps, coded_words, labelled_swatch, progress_bar
 from ..components.chart_card import chart_card, chart_figures
 from ..components.notices import warnings_card
 from ..live import LiveRuns, LiveState
@@ -134,9 +135,7 @@ def _stop(analysis: Analysis) -> Any:
     if stopped is None:
         return None
     since = "" if stopped.since is None else f" since {stopped.since:%Y-%m-%d %H:%M:%S} UTC"
-    advice = [
-        dmc.Text(coded_words(text), size="sm", mt="xs") for text in analysis.bottleneck.advice
-    ]
+    advice = [part for text in analysis.bottleneck.advice for part in advice_steps(text)]
     return dmc.Alert(
         [dmc.Text(coded_words(stopped.evidence), size="sm"), *advice],
         title=f"The job hangs{since}",

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import dash_mantine_components as dmc
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.charts import (
-    baseline_chart,
-    cause_chart,
-    entry_name,
-    job_chart,
-    printed_ranks_chart,
-    ranks_chart,
-    step_time_chart,
-)
+from stallscope.charts.by_cause import cause_chart, entry_name
+from stallscope.charts.charts import baseline_chart, job_chart, printed_ranks_chart, ranks_chart
+from stallscope.charts.gains import gains_chart
+from stallscope.charts.kinds import drawn_as
+from stallscope.charts.step_time import step_time_chart
 from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval, rate, share
+from stallscope.reports.run.step_tables import baselines_table, cause_table, ledger_table
 from stallscope.reports.run.tables import (
-    baselines_table,
-    cause_table,
     gains_table,
     generations_table,
-    ledger_table,
     printed_ranks_table,
     printed_steps_table,
     ranks_table,
@@ -33,7 +28,7 @@ from stallscope.text.gains import how_sure, main_gain, saved, speedup
 from stallscope.text.verdicts import headline, status
 from stallscope.text.why import TITLE, why
 
-from ..components.basics import coded_words, points, sentence_card
+from ..components.basics import advice_steps, coded_words, points, sentence_card
 from ..components.chart_card import chart_card
 from ..components.notices import findings_card, warnings_card
 from ..components.tables import data_card, text_table_card
@@ -48,7 +43,7 @@ class OverviewPage(RunPage):
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         analysis = request.analysis
         return [
-            side_by_side(verdict_card(analysis), text_table_card(gains_table(analysis))),
+            side_by_side(verdict_card(analysis), chart_card("gains", gains_chart(analysis))),
             figures_row(analysis),
             side_by_side(
                 chart_card("by-cause", cause_chart(analysis)),
@@ -68,7 +63,9 @@ class OverviewPage(RunPage):
                 _findings(analysis, request),
             ),
             *_ledgers(analysis),
-            text_table_card(baselines_table(analysis)),
+            side_by_side(
+                text_table_card(gains_table(analysis)), text_table_card(baselines_table(analysis))
+            ),
             _ranks(analysis),
             warnings_card(analysis.warnings),
         ]
@@ -78,11 +75,11 @@ class OverviewPage(RunPage):
 
 
 def _ledgers(analysis: Analysis) -> list[Any]:
-    """Return the tables of the step by cause and with imbalance; nothing without stages."""
+    """Return the tables of the step by cause and of the typical rank; nothing without stages."""
     if not analysis.by_cause:
         return []
     return [
-        text_table_card(table, stages=[entry_name(name, analysis) for name in names])
+        text_table_card(table, stages=[drawn_as(entry_name(name, analysis)) for name in names])
         for table, names in ((cause_table(analysis), CAUSES), (ledger_table(analysis), ENTRIES))
     ]
 
@@ -115,9 +112,9 @@ def verdict_card(analysis: Analysis) -> Any:
         headline(bottleneck, analysis.stragglers),
         bottleneck.evidence,
         status(bottleneck),
-        _listed(TITLE, why(analysis)),
+        _listed(TITLE, map(coded_words, why(analysis))),
         _gain(analysis),
-        _listed("What to do", bottleneck.advice),
+        _listed("What to do", map(advice_steps, bottleneck.advice)),
         label="Verdict",
         h="100%",
     )
@@ -144,13 +141,14 @@ def _gain(analysis: Analysis) -> Any:
     )
 
 
-def _listed(title: str, sentences: tuple[str, ...]) -> Any:
-    if not sentences:
+def _listed(title: str, found: Iterable[Any]) -> Any:
+    items = list(found)
+    if not items:
         return None
     return dmc.Box(
         [
             dmc.Title(title, order=3, size="h6", mt="md", mb=4),
-            points(map(coded_words, sentences)),
+            points(items),
         ],
         className="advice",
     )

@@ -66,6 +66,7 @@ class RunPage(Page):
                 baseline_id,
                 store.candidates(run_id, baseline_id),
                 store.read_at(run_id),
+                store.reruns(run_id),
             ),
             run_tabs(request.address, self.tab, live=recording_folder(analysis.run) is not None),
             warnings_card(missing),

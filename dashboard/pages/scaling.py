@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output
 
 from stallscope.analysis.scaling import FACTS, ScalingSeries, scaling, untimed
-from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
+from stallscope.charts.scaling import efficiency_chart, losses_chart, rate_chart, steps_chart
 from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
 from stallscope.reports.scaling.contents import (
@@ -133,7 +133,10 @@ def _series(series: ScalingSeries, index: int, addresses: Mapping[int, str]) -> 
             chart_card(f"rates-{index}", rate_chart(series)),
             chart_card(f"efficiency-{index}", efficiency_chart(series)),
         ),
-        chart_card(f"steps-{index}", steps_chart(series)),
+        side_by_side(
+            chart_card(f"losses-{index}", losses_chart(series)),
+            chart_card(f"steps-{index}", steps_chart(series)),
+        ),
         text_table_card(rates_table(series)),
         text_table_card(lost_table(series)),
         text_table_card(runs_table(series), [addresses[id(run)] for run in runs]),

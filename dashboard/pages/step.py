@@ -12,7 +12,6 @@ from dash import html
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
-from stallscope.analysis.views.lanes import LANE_STAGES
 from stallscope.analysis.views.one_step import (
     OneStep,
     RankInStep,
@@ -20,11 +19,13 @@ from stallscope.analysis.views.one_step import (
     find_step,
     neighbours,
 )
-from stallscope.charts.charts import MOST_RANKS, TITLES, Bar, Segment, StackedBars, entry_title
+from stallscope.charts.by_cause import entry_title
+from stallscope.charts.charts import MOST_RANKS
+from stallscope.charts.kinds import TITLES, Bar, Segment, StackedBars
 from stallscope.formatting.lists import counted, joined, listed
 from stallscope.formatting.numbers import amount, significant
 from stallscope.text.cells import Cells
-from stallscope.text.step_figures import OneStepFigures
+from stallscope.text.step_figures import RANK_PARTS, OneStepFigures
 
 from ..components.basics import aria, link, sentence_card
 from ..components.chart_card import chart_card
@@ -211,6 +212,7 @@ def step_chart(figures: OneStepFigures) -> StackedBars:
         f"{subject}, sorted by when their gradients were ready, latest first.",
         "ms",
         bars,
+        emphasis="last rank",
     )
 
 
@@ -221,7 +223,7 @@ def _label(step: OneStep, rank: RankInStep) -> str:
 
 
 def _segments(step: OneStep, rank: RankInStep) -> tuple[Segment, ...]:
-    stages = [Segment(name, max(getattr(rank, name), 0.0)) for name in LANE_STAGES]
+    stages = [Segment(name, max(getattr(rank, name), 0.0)) for name in RANK_PARTS[:-1]]
     return (*stages, Segment("allreduce", step.allreduce))
 
 
@@ -246,11 +248,11 @@ def _against_usual(analysis: Analysis, figures: OneStepFigures) -> Any:
         ]
         for title, here, wait, mean in zip(titles, *columns, strict=True)
     ]
-    names = ("This step", "Others wait", "Usually", "Difference")
+    names = ("This step", "Waiting", "Usually", "Difference")
     return data_card(
         "Against the usual step",
-        "The stages of the last rank, and their means over the steady steps. Others wait: how much "
-        "longer a stage is than on the reference rank.",
+        "The stages of the last rank, and their means over the steady steps. Waiting: how much "
+        "longer a stage is than on the reference rank, which waits for it.",
         ["Stage", *(f"{name}, {figures.unit}" for name in names)],
         rows,
     )
@@ -261,7 +263,7 @@ def _percentiles(step: OneStep) -> Any:
     if len(step.ranks) <= MOST_RANKS:
         return None
     cells = Cells.for_all([step.total])
-    names = (*LANE_STAGES, "arrival")
+    names = (*RANK_PARTS[:-1], "arrival")
     rows = [
         [
             TITLES.get(name, "Gradients ready after"),
@@ -287,9 +289,9 @@ def _ranks(figures: OneStepFigures) -> Any:
     rows = []
     for rank in figures.step.ranks:
         own = figures.rank(rank)
-        stages = [own.text(part) for part in own.parts[: len(LANE_STAGES)]]
+        stages = [own.text(part) for part in own.parts[:-1]]
         rows.append([str(rank.rank), rank.host, *stages, figures.late(rank)])
-    titles = [f"{title}, {figures.unit}" for title in ("Other", "Input", "Compute", "Waits")]
+    titles = [f"{title}, {figures.unit}" for title in ("Input", "Compute", "Other", "Waiting")]
     return data_card(
         "Ranks",
         "Latest first; lateness is relative to the reference rank.",

@@ -13,8 +13,8 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.stragglers.host_lateness import HostLateness, host_lateness
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.analysis.stragglers.waiting_cost import rank_hours
-from stallscope.charts.charts import TITLES
 from stallscope.charts.heat_map import lateness_chart
+from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent
 from stallscope.reports.document import NOTHING, Table

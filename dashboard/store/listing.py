@@ -118,14 +118,22 @@ class RunListing:
 
         The runs have the same number of ranks and the same kind of data.
         """
+        values = [one.summary.samples_per_second for one in self._reruns(listed)]
+        known = [value for value in values if value is not None]
+        return known if len(known) > 1 else []
+
+    def reruns(self, listed: ListedRun) -> list[str]:
+        """Return the ids of the runs of ``trend``, the oldest first."""
+        return [self._ids[id(entry)] for entry in self._reruns(listed)]
+
+    def _reruns(self, listed: ListedRun) -> list[Entry]:
         entry = listed.entry
         if entry.model is None or entry.summary.samples_per_second is None:
             return []
         newest_first = self.same_job(entry.job, entry.synthetic, entry.ranks)
         at = next(place for place, one in enumerate(newest_first) if one is entry)
-        known = [one.summary.samples_per_second for one in newest_first[at:]]
-        last = [value for value in known if value is not None][:_TREND]
-        return last[::-1] if len(last) > 1 else []
+        known = [one for one in newest_first[at:] if one.summary.samples_per_second is not None]
+        return known[:_TREND][::-1]
 
     def found(self, search: Filter, sort: str = "", *, reverse: bool = False) -> list[ListedRun]:
         """Return the runs that a search finds, sorted by a key of ``SORTS`` or in the list's order."""

@@ -162,6 +162,14 @@ class RunStore:
         """
         return self.listing().baseline_of(self._listed(run_id))
 
+    def reruns(self, run_id: str) -> list[str]:
+        """Return the ids of this and the earlier runs of the job, the oldest first.
+
+        Raises:
+            NotFoundError: if there is no such run.
+        """
+        return self.listing().reruns(self._listed(run_id))
+
     def _listed(self, run_id: str) -> ListedRun:
         if run_id not in self:
             self.refresh()  # it may be new

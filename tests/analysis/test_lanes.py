@@ -116,6 +116,16 @@ def test_one_late_step_among_hundreds_is_in_its_cell() -> None:
     assert view.late[0, 1] < 1
 
 
+@pytest.mark.parametrize("faults", [(), (Fault("input", 60, ranks=(1,)),)])
+def test_what_is_late_depends_neither_on_warm_up_nor_on_a_slow_rank(
+    faults: tuple[Fault, ...],
+) -> None:
+    job = Job(ranks=2, steps=60, noise=Noise(cv=0.02), faults=faults)
+    usual, traced = lanes_of(job), lanes_of(replace(job, tracing_ms=90_000))
+    assert traced.late_from == pytest.approx(usual.late_from, rel=0.05)
+    assert usual.late_from < 60
+
+
 def test_unmeasured_cells_are_blank_and_not_zero() -> None:
     lanes = lanes_of(Job(ranks=40, steps=300, cut_ranks={7: 100}))
     view = whole(lanes, most_cells=75)

@@ -188,7 +188,7 @@ def test_a_clean_run_has_no_fault(tmp_path: Path) -> None:
     write_job(tmp_path / "slow", Job(ranks=4, slow={(1, "compute"): 60.0}))
     clean, slow = (analyse(read(str(tmp_path / name))[0]) for name in ("clean", "slow"))
     assert fault_of(clean) is None
-    assert fault_of(slow) == "imbalance of rank 1"
+    assert fault_of(slow) == "slow rank 1"
     # Logs without evidence name no fault.
     (epochs,) = analyses([write_keras(tmp_path, EpochJob(2, 50.0))])
     assert fault_of(epochs) is None

@@ -142,7 +142,7 @@ def test_figures_are_plotly_figures_by_name(tmp_path: Path, analysed: Analysed) 
     assert found.baseline is not None
     assert found.by_cause.loc["input", "excess_ms"] == pytest.approx(9.0, rel=0.1)
     light, dark = found.figures(), found.figures(dark=True)
-    assert [*light] == ["by_cause", "baseline", "ranks", "steps", "job"]
+    assert [*light] == ["by_cause", "gains", "baseline", "ranks", "steps", "job"]
     assert all(isinstance(one, go.Figure) for one in light.values())
     assert light["ranks"].layout.paper_bgcolor != dark["ranks"].layout.paper_bgcolor
 

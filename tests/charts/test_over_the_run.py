@@ -8,8 +8,9 @@ import pytest
 from simulator import Between, Fault, Job, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.charts.charts import StackedArea, step_time_chart
+from stallscope.charts.kinds import StackedArea
 from stallscope.charts.plotly_figures import figure
+from stallscope.charts.step_time import step_time_chart
 from stallscope.charts.svg import NARROW, WIDE, draw
 
 
@@ -29,7 +30,7 @@ def chart() -> StackedArea:
 def test_changes_name_the_stage_and_the_ranks() -> None:
     ((at, label),) = chart().changes
     assert at == pytest.approx(450, abs=2)
-    assert label.endswith("ms imbalance of rank 3")
+    assert label.endswith("ms waiting for rank 3")
     assert label.startswith("+3")
 
 
@@ -50,14 +51,14 @@ def test_the_chart_has_them_all(width: int) -> None:
     drawn = draw(chart(), "key", width)
     assert drawn.count('class="change"') == 1
     assert drawn.count('class="pause"') == 2
-    assert "ms imbalance of rank 3</text>" in drawn
+    assert "ms waiting for rank 3</text>" in drawn
     assert "before step 300: validation" in drawn
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_figure_has_them_all(dark: bool) -> None:
     drawn = figure(chart(), dark=dark)
-    assert any("ms imbalance of rank 3" in one.text for one in drawn.layout.annotations)
+    assert any("ms waiting for rank 3" in one.text for one in drawn.layout.annotations)
     pauses = [trace for trace in drawn.data if trace.mode == "markers"]
     assert [list(trace.x) for trace in pauses] == [[300.0, 600.0]]
     rates = [trace for trace in drawn.data if trace.hovertemplate.startswith("Throughput")]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.charts.charts import charts_of, printed_ranks_chart
+from stallscope.charts.charts import named_charts, printed_ranks_chart
 from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.plotly_figures import figure
 from stallscope.charts.svg import NARROW, WIDE, draw
@@ -121,4 +121,4 @@ def test_pages_have_the_lanes(tmp_path: Path, dark: bool) -> None:
 def test_one_rank_has_no_lanes(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, 1)
     assert analysis.printed is not None
-    assert not [one for one in charts_of(analysis) if isinstance(one, HeatMap)]
+    assert not [one for one in named_charts(analysis).values() if isinstance(one, HeatMap)]

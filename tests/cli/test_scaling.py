@@ -125,4 +125,4 @@ def test_repeats_that_differ_by_a_fault_are_averaged_and_reported(
     write_job(logs / "slow", replace(slow, facts={"run_name": "slow"}))
     assert main(["scaling", "on-1", "on-4", "slow"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "averaged though they differ by a fault: slow (imbalance of rank 1)" in printed
+    assert "averaged though they differ by a fault: slow (slow rank 1)" in printed

@@ -1,4 +1,4 @@
-"""What axe-core, the checker of accessibility, says of every page, light and dark."""
+"""What axe-core, the checker of accessibility, says of every page: light, and dark on a phone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from stallscope.dashboard.components.run_tabs import TABS
 
-from .browsing import Open, drawn, still
+from .browsing import NARROW, Open, drawn, still
 
 pytestmark = pytest.mark.browser
 
@@ -21,6 +21,8 @@ PAGES = [
     "/",
     "/scaling",
     "/compare?runs=real,slow",
+    "/compare?runs=real,slow,synthetic",
+    "/run/slow/step/60",
     "/run/nobody",
     "/run/without-stamps",
     "/run/real?baseline=synthetic",
@@ -32,10 +34,12 @@ PAGES = [
 def test_nobody_is_kept_out(open_page: Open, path: str) -> None:
     page = open_page(path)
     assert _serious(page) == []
-    # Drawing a page takes longer than looking through it: the same one is seen in the dark.
+    # Drawing a page takes longer than looking through it: the same one is seen dark and narrow.
+    page.set_viewport_size({"width": NARROW, "height": 900})
     page.emulate_media(color_scheme="dark")
     expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", "dark")
     assert _serious(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == NARROW
 
 
 def _serious(page: Page) -> list[str]:

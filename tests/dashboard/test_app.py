@@ -21,7 +21,7 @@ from support.printed_steps import LABELS, PROGRAMS, labelled
 from support.step_logs import run_of_job, write_job
 
 from stallscope.analysis import ENTRIES
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.pages import PAGES
 from stallscope.dashboard.pages.runs import analysed_row, rows_of
@@ -109,12 +109,12 @@ def test_code_in_advice_looks_like_code(store: RunStore) -> None:
 
 def test_the_overview_shows_every_picture_with_its_sentence(store: RunStore) -> None:
     content = view_at(store, "/run/real", "?baseline=synthetic").content
-    assert set(charts(content)) == {"by-cause", "baseline", "ranks", "step-time", "job"}
+    assert set(charts(content)) == {"by-cause", "gains", "baseline", "ranks", "step-time", "job"}
     labelled = [
         one for one in of_type(content, "Div") if getattr(one, "role", "") in ("img", "figure")
     ]
     said = texts(content)
-    assert len(labelled) == 5
+    assert len(labelled) == 6
     for picture in labelled:
         title, _, sentence = getattr(picture, "aria-label").partition(". ")
         assert title in said
@@ -125,7 +125,7 @@ def test_the_overview_has_a_lane_of_each_rank_that_printed(tmp_path: Path) -> No
     (tmp_path / "train.log").write_bytes(labelled(PROGRAMS["ImageNet"], LABELS["gloo"]))
     (run,) = read(str(tmp_path))
     content = view_at(RunStore([run]), f"/run/{quote(run.id, safe='')}", "").content
-    assert set(charts(content)) == {"step-time", "printed-ranks"}
+    assert set(charts(content)) == {"gains", "step-time", "printed-ranks"}
     assert list(charts(content)["printed-ranks"].layout.yaxis.ticktext) == ["rank 0", "rank 1"]
     shown = texts(content)
     assert "Step time of each rank over the run" in shown
@@ -142,7 +142,9 @@ def test_without_a_baseline_there_is_no_comparison(store: RunStore) -> None:
 
 def test_the_ledger_table_holds_all_entries_and_their_sum(store: RunStore) -> None:
     content = view_at(store, "/run/real", "?baseline=synthetic").content
-    rows = [texts(row) for row in of_type(_region(content, "Ledger, with imbalance"), "TableTr")]
+    rows = [
+        texts(row) for row in of_type(_region(content, "Step time of the typical rank"), "TableTr")
+    ]
     assert [row[0] for row in rows[1:]] == [*(TITLES[name] for name in ENTRIES), "Step"]
     assert rows[0][-2:] == ["Baseline, ms", "Difference, ms"]
     parts = [Decimal(row[1].partition(" ±")[0]) for row in rows[1:]]

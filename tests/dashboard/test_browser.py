@@ -12,7 +12,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
 
@@ -79,7 +79,7 @@ def test_a_run_against_its_baseline(open_page: Open) -> None:
     assert headings[0] == "Input holds this run back: batches come late"
     assert page.get_by_text(re.compile(r"as fast: saves .* per step")).is_visible()
 
-    ledger = page.get_by_role("region", name="Ledger")
+    ledger = page.get_by_role("region", name="Step time of the typical rank")
     for name in ENTRIES:
         expect(ledger.get_by_role("rowheader", name=TITLES[name])).to_be_visible()
 
@@ -92,7 +92,7 @@ def test_a_run_against_its_baseline(open_page: Open) -> None:
         *(TITLES[name] for name in CAUSES),
         "this run",
     ]
-    assert len(waterfall.locator(".bars .point").all()) == 6
+    assert len(waterfall.locator(".bars .point").all()) == 5
 
     by_cause = page.get_by_role("img", name=re.compile("^Step time: "))
     assert by_cause.locator(".ytick").all_text_contents() == ["this run", "baseline"]
@@ -145,7 +145,8 @@ def test_pages_are_drawn_in_the_colours_of_the_system(
 
 def test_light_and_dark_follow_the_system_and_then_the_switch(open_page: Open) -> None:
     page = _drawn(open_page("/run/slow"))
-    bars = page.locator("#page .bars path").first
+    by_cause = page.get_by_role("img", name=re.compile("^Step time: "))
+    bars = by_cause.locator(".bars path").first
     expect(bars).to_have_css("fill", css_rgb(COLOURS["input"].light))
     page.emulate_media(color_scheme="dark")
     expect(bars).to_have_css("fill", css_rgb(COLOURS["input"].dark))

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from stallscope.arrays.stats import Mean
-from stallscope.charts.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.curves import EfficiencyLine, EfficiencyLines
+from stallscope.charts.gains import GainBar, GainBars
+from stallscope.charts.kinds import Bar, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.rates import RateBar, RateBars
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.components.chart_csv import chart_csv
@@ -90,6 +92,12 @@ def test_a_waterfall_tells_totals_from_changes() -> None:
         ["Input", "", "-2.0", "-3.0", "-1.0"],
         ["this run", "38.0", "", "", ""],
     ]
+
+
+def test_gains_say_what_is_a_bound() -> None:
+    bar = GainBar("If allreduce cost nothing", "allreduce", Mean(2.0, (1.0, 3.0)), "1.1×", "", True)
+    _, row = rows(GainBars("Title", "", "ms", (bar,)))
+    assert row == ["If allreduce cost nothing", "yes", "2.0", "1.0", "3.0", "1.1×"]
 
 
 def test_rates_and_efficiencies_say_what_is_projected() -> None:

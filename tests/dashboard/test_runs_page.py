@@ -166,6 +166,8 @@ def test_a_line_says_what_is_known() -> None:
     assert (line["gap"], line["age"]) == ("−4.7%", "5 h")
     assert line["trend"] == [1002.0, 1001.0]
     assert line["trendText"] == "2 runs of this job: 1,001 to 1,002 samples/s, this one 1,001"
+    assert line["trendHref"] == "/compare?runs=run-00002,run-00001"
+    assert (line["verdict"], line["why"]) == ("Input", "batches come late")
     assert line["sharesText"] == "Input 30.0%, Compute 60.0%, Other 10.0%"
 
 

@@ -94,6 +94,17 @@ def test_runs_of_another_size_are_a_job_of_their_own(series: RunStore) -> None:
     assert "not the same job as the first one here: another number of ranks" in said
 
 
+def test_runs_of_which_no_two_are_of_one_job_are_beside_each_other(series: RunStore) -> None:
+    content = view_at(series, *compare_address("a", "other", "night-01").split("?")).content
+    assert "Different jobs" not in texts(content)
+    jobs = RunStore([a_run(name, 1, ranks=ranks) for ranks, name in enumerate(FEW, 1)])
+    content = view_at(jobs, *compare_address(*FEW).split("?")).content
+    assert "Different jobs" in texts(content)
+    assert len(charts(content)["ledgers"].layout.yaxis.ticktext) == 3
+    links = [one.href for one in of_type(content, "Anchor")]
+    assert links == [f"/run/{name}" for name in FEW]
+
+
 def test_a_run_that_is_named_twice_counts_once(series: RunStore) -> None:
     assert "Compare two runs" in said_of(series, "a", "b", "a")
 

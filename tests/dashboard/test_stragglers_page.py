@@ -297,7 +297,7 @@ def test_changes_lead_to_their_steps(jump: RunStore) -> None:
     content = _page(jump, "jump")
     links = [one for one in of_type(content, "Anchor") if one.children.startswith("Step ")]
     assert [one.href for one in links] == ["/run/jump/step/300"]
-    assert any("most of it imbalance (+" in text for text in texts(content))
+    assert any("most of it waiting for slow ranks (+" in text for text in texts(content))
 
 
 def test_links_keep_the_baseline(tmp_path: Path) -> None:

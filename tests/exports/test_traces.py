@@ -106,13 +106,17 @@ def test_counters_and_change_points(name: str, tmp_path: Path) -> None:
     ledger = build_ledger(align(run, 0))
     rates = [value for _, value in trace.counters["Samples per second"] if value]
     assert rates == pytest.approx([4 * 32 / ns * 1e9 for ns in ledger.total.tolist()])
-    values = [value for _, value in trace.counters["Imbalance"] if value]
+    values = [value for _, value in trace.counters["Waiting for slow ranks"] if value]
     assert values == [ns / 1e6 for ns in ledger.imbalance.tolist()]
     # No rank makes progress during validation and after the end.
     assert [value for _, value in trace.counters["Samples per second"]].count(0) == 2
     ((label, time, args),) = trace.marks
     assert label == "Steps became slower"
-    assert (args["step"], args["changed_most"], args["last_rank"]) == (80, "Imbalance", 2)
+    assert (args["step"], args["changed_most"], args["last_rank"]) == (
+        80,
+        "Waiting for slow ranks",
+        2,
+    )
     begins = {bar[0]: bar[1] for bar in trace.slices[ALL, "Steps"]}
     assert time == begins["Step 80"]
 
@@ -214,7 +218,7 @@ def test_perfetto_names_are_interned_and_tracks_have_their_order(tmp_path: Path)
     assert [own.sibling_order_rank for own in processes] == [0, 1, 2]
     assert len({own.uuid for own in described}) == len(described)
     counters = {own.name: own.counter.unit_name for own in described if own.HasField("counter")}
-    assert counters == {"Samples per second": "samples/s", "Imbalance": "ms"}
+    assert counters == {"Samples per second": "samples/s", "Waiting for slow ranks": "ms"}
     # Fewer bytes than a name and its arguments would take as text.
     events = sum(packet.HasField("track_event") for packet in packets)
     assert path.stat().st_size < 20 * events

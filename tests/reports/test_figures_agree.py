@@ -19,9 +19,11 @@ from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.one_step import find_step
 from stallscope.charts.against_baselines import decomposition_chart
-from stallscope.charts.charts import TITLES, baseline_chart, cause_chart, entry_title, job_chart
+from stallscope.charts.by_cause import cause_chart, entry_title
+from stallscope.charts.charts import baseline_chart, job_chart
 from stallscope.charts.compared_bars import stages_chart
 from stallscope.charts.comparison import changes_chart
+from stallscope.charts.kinds import TITLES
 from stallscope.charts.plotly_figures import figure
 from stallscope.charts.svg import draw
 from stallscope.dashboard import RunStore
@@ -32,15 +34,13 @@ from stallscope.formatting.sums import SumColumn
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison.pair import changes_table
 from stallscope.reports.document import Table
-from stallscope.reports.run.tables import (
+from stallscope.reports.run.step_tables import (
     baselines_table,
     cause_table,
-    gains_table,
-    job_table,
     ledger_table,
-    ranks_table,
     step_unit,
 )
+from stallscope.reports.run.tables import gains_table, job_table, ranks_table
 from stallscope.text.baselines import decomposed
 from stallscope.text.step_figures import OneStepFigures
 
@@ -77,7 +77,7 @@ def test_parts_of_the_step_add_up_as_printed(
     table = made(case(name))
     columns = dict(zip(table.columns, columns_of(table), strict=True))
     for title, cells in columns.items():
-        if title.startswith("Others wait"):
+        if title.startswith("Waiting"):
             assert_adds_up([*cells[:3], cells[-1]])
         elif not title.startswith(("Cause", "Entry", "Share", "On one rank")):
             assert_adds_up(cells)
@@ -194,11 +194,11 @@ def test_the_chart_of_losses_has_the_tables_figures(
 def test_the_ledgers_agree_as_printed(name: str, case: Callable[[str], Analysis]) -> None:
     """A cause is the typical rank's stage plus the others' waiting for it; allreduce is one figure."""
     causes, ledger = cause_table(case(name)), ledger_table(case(name))
-    own, waits = cells_of(causes, causes.columns[1]), cells_of(causes, "Others wait")
+    own, waits = cells_of(causes, causes.columns[1]), cells_of(causes, "Waiting")
     typical = cells_of(ledger, ledger.columns[1])
     for title in ("Input", "Compute", "Other"):
         assert_adds_up([typical[title], waits[title], own[title]])
-    assert number(typical["Imbalance"]) == number(waits["Step"])
+    assert number(typical["Waiting for slow ranks"]) == number(waits["Step"])
     for title in (causes.rows[3][0], "Step"):
         assert typical[title] == own[title]
 
@@ -224,7 +224,7 @@ def test_the_chart_of_stages_has_the_tables_figures(
         assert (
             chart.text(group, 0).rpartition(" ")[0].partition(" ±")[0] == printed.partition(" ±")[0]
         )
-    waits = number(cells_of(table, "Others wait")["Step"])
+    waits = number(cells_of(table, "Waiting")["Step"])
     assert number(chart.text(len(CAUSES), 0)) == waits
 
 
@@ -275,8 +275,8 @@ def test_every_figure_of_a_step_adds_up_as_printed(
     by_rank = {int(row[0]): row for row in ranks}
     waited = number(by_rank[step.reference][5])
     for row in by_rank.values():
-        other, input_, compute, wait, late = map(number, row[2:])
-        assert None not in (other, input_, compute, wait, late, waited)
+        input_, compute, other, wait, late = map(number, row[2:])
+        assert None not in (input_, compute, other, wait, late, waited)
         assert wait + late == waited, row
         assert other + input_ + compute + wait == sum(map(number, by_rank[step.last][2:6])), row
     if "Against the usual step" in labels:
@@ -288,7 +288,7 @@ def test_every_figure_of_a_step_adds_up_as_printed(
         assert_adds_up([*waits[:3], waits[-1]])
         assert number(waits[-1]) == waited
         last = by_rank[step.last]
-        assert [number(cell) for cell in this[:3]] == [number(last[at]) for at in (3, 4, 2)]
+        assert [number(cell) for cell in this[:3]] == [number(last[at]) for at in (2, 3, 4)]
         for own, base, more in zip(this, mean, difference, strict=True):
             assert_adds_up([base, more, own])
 

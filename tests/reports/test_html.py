@@ -126,6 +126,7 @@ def test_charts_come_before_tables(page: Callable[[str], Page]) -> None:
     assert titles == [
         "Rank 2 holds this run back: its input is slow",
         "Step time: 36.97 ± 0.06 ms",
+        "Potential gains",
         "Against the synthetic baseline",
         "Ranks side by side",
         "Step time over the run",

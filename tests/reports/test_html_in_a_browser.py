@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from stallscope.analysis import Analysis
@@ -87,6 +88,17 @@ def test_verdict_and_first_chart_are_on_the_first_screen(opened: Callable[..., O
         box = page.locator(seen).first.bounding_box()
         assert box is not None
         assert box["y"] + box["height"] < 900
+
+
+@pytest.mark.parametrize("name", ["a slow rank and a baseline", "everything"])
+def test_nobody_is_kept_out(name: str, opened: Callable[..., Opened]) -> None:
+    page = opened(name).page
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    for width, scheme in ((1300, "light"), (400, "dark")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        found = Axe().run(page).response["violations"]
+        assert [one["help"] for one in found if one["impact"] in ("serious", "critical")] == []
 
 
 def test_phones_get_their_own_charts(opened: Callable[..., Opened]) -> None:

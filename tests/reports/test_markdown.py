@@ -28,7 +28,7 @@ def test_the_verdict_comes_first_with_its_gain(page: Callable[[str], str]) -> No
     assert promised is not None
     assert float(promised[1]) > 1.2
     assert re.search(r"95% interval: 1\.\d+–1\.\d+×\): that saves \S+ ± \S+ ms", text)
-    assert "**What to do**\n\n- Look at this rank's" in text
+    assert "**What to do**\n\n- **Look at this rank's" in text
 
 
 def test_the_ledger_has_baseline_and_excess_only_with_a_baseline(
@@ -62,13 +62,12 @@ def test_commands_are_code_that_copies_as_it_is(
     verdict = replace(analysis.bottleneck, advice=advice)
     text = rendered("md", replace(analysis, bottleneck=verdict), options)
     # An unpaired backtick is none.
-    assert (
-        "- Shard first: \\`dataset = dataset.shard(hvd.size(), \\*rank\\_&lt;x&gt;)\\`. Not" in text
-    )
-    assert "- `a` \\| @<!-- -->b" in text
+    assert "\n  Not \\` twice.\n" in text
+    assert "- **`a` \\| @<!-- -->b**" in text
     verdict = replace(analysis.bottleneck, advice=(advice[0].removesuffix(" Not ` twice."),))
     text = rendered("md", replace(analysis, bottleneck=verdict), options)
-    assert "- Shard first: `dataset = dataset.shard(hvd.size(), *rank_<x>)`.\n" in text
+    command = "dataset = dataset.shard(hvd.size(), *rank_<x>)"
+    assert f"- **Shard first:**\n\n  ```\n  {command}\n  ```\n" in text
 
 
 def test_unmeasured_stages_are_marked(page: Callable[[str], str]) -> None:

@@ -30,7 +30,7 @@ from stallscope.text.gains import (
     saved,
     speedup,
 )
-from stallscope.text.verdicts import badge, basis, headline, short_verdict
+from stallscope.text.verdicts import badge, basis, headline, reason, short_verdict
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,16 @@ def test_too_few_cores_are_a_separate_verdict() -> None:
     cores = Bottleneck("compute", "cores", "", fault=True)
     assert headline(cores, []) == "The ranks of a host share too few CPU cores"
     assert badge(cores) == "Too few cores"
+
+
+def test_a_list_says_in_a_few_words_why_a_run_is_slow() -> None:
+    assert reason(Bottleneck("allreduce", None, "")) == ""
+    assert reason(verdict(straggler("persistent", "input", 3))) == "its input is slow"
+    assert reason(verdict(HOST_B)) == "compute is slow on host b"
+    assert reason(verdict(IN_TURN)) == "another rank is late in every step"
+    for kind in ("input", "compute", "other", "allreduce", "balanced", "stopped"):
+        assert 0 < len(reason(Bottleneck(kind, None, "", fault=True))) < 40
+    assert reason(Bottleneck("insufficient_data", None, "")) == "the logs cannot show it"
 
 
 def test_a_short_verdict_names_only_stragglers() -> None:

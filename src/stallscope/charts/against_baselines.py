@@ -8,8 +8,9 @@ from stallscope.formatting.numbers import percent
 from stallscope.text.baselines import decomposed
 from stallscope.text.step_figures import StepFigures
 
-from .charts import Segment, StackedBars, Waterfall, job_bar
+from .charts import job_bar
 from .compared_bars import compared_runs
+from .kinds import Segment, StackedBars, Waterfall
 
 
 def decomposition_chart(analysis: Analysis) -> Waterfall | None:

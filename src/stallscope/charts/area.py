@@ -11,7 +11,7 @@ from stallscope.arrays.types import Floats
 from stallscope.formatting.numbers import significant
 
 from .axis import Axis
-from .charts import StackedArea
+from .kinds import StackedArea
 
 # Peaks this many times above nearly all points would flatten all the rest: they are cut and marked.
 _PEAK = 2.0
@@ -42,7 +42,8 @@ def areas_of(chart: StackedArea) -> Areas:
     for at, (_, values) in enumerate(chart.layers):
         layers[at] = np.maximum(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
     totals = layers.sum(axis=0)
-    y = Axis.over(0.0, _limit(totals), chart.unit)
+    high = 0.0 if chart.windows is None else float(chart.windows.p95.max())
+    y = Axis.over(0.0, max(_limit(totals), min(high, _limit(totals) * _PEAK)), chart.unit)
     x = chart.x
     if len(x) == 1:
         # A single step gets a width, too.

@@ -22,15 +22,17 @@ class Axis:
     unit: str = ""
     #: What the chart's own values are multiplied with to be in that unit.
     factor: float = 1.0
+    #: Whether its values are differences.
+    signed: bool = False
 
     @classmethod
-    def over(cls, low: float, high: float, unit: str = "") -> Axis:
+    def over(cls, low: float, high: float, unit: str = "", *, signed: bool = False) -> Axis:
         """Make an axis over a chart's values, in the unit that reads well and at least 1 long."""
         scale = scale_for(max(abs(low), abs(high)), unit)
         low, high = low * scale.factor, high * scale.factor
         if high - low <= _SMALLEST:
             high = low + 1.0
-        return cls(low, high, scale.unit, scale.factor)
+        return cls(low, high, scale.unit, scale.factor, signed)
 
     def ticks(self, most: int) -> list[float]:
         """Place up to ``most`` + 1 ticks at round values."""
@@ -44,7 +46,8 @@ class Axis:
         decimals = next(
             (places for places in range(12) if abs(round(step, places) - step) < step * 1e-6), 12
         )
-        texts = [f"{tick:,.{decimals}f}".replace("-", "−") if tick else "0" for tick in ticks]
+        sign = "+" if self.signed else ""
+        texts = [f"{tick:{sign},.{decimals}f}".replace("-", "−") if tick else "0" for tick in ticks]
         if texts and self.unit:
             texts[-1] += self.unit if self.unit == "%" else f" {self.unit}"
         return texts

@@ -11,6 +11,8 @@ from stallscope.formatting.numbers import NOT_MEASURED, amount
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.step_figures import StepFigures
 
+from .kinds import drawn_as
+
 
 @dataclass(frozen=True)
 class ComparedBars:
@@ -47,11 +49,12 @@ def stages_chart(analysis: Analysis) -> ComparedBars | None:
     return ComparedBars(
         "Stage by stage",
         f"What a step's time is spent on in {', '.join(names[:-1])} and {names[-1]}; whiskers are "
-        "95% intervals of the means. Stages contain the imbalance, which is shown last.",
+        "95% intervals of the means. Stages contain waiting for slow ranks, which is shown last.",
         "ms",
         tuple(names),
         tuple(
-            (name, tuple(_mean(run, name) for _, run in runs)) for name in (*CAUSES, "imbalance")
+            (drawn_as(name), tuple(_mean(run, name) for _, run in runs))
+            for name in (*CAUSES, "imbalance")
         ),
         tuple(_printed(run, figures) for _, run in runs),
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from stallscope.analysis import Analysis
 from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import Figure, History
 from stallscope.formatting.lists import counted
@@ -11,8 +12,9 @@ from stallscope.formatting.numbers import exact, percent, signed
 from stallscope.formatting.plain import plain
 from stallscope.text.step_figures import StepFigures
 
-from .charts import TITLES, Segment, StackedBars, Waterfall, cause_bar
+from .by_cause import cause_bar
 from .curves import Level, OverRuns, RunDot
+from .kinds import TITLES, Bar, Segment, StackedBars, Waterfall
 
 #: The most bars that can be read.
 _MOST_BARS = 24
@@ -112,17 +114,26 @@ def runs_chart(history: History) -> StackedBars | None:
     ]
     if not numbered:
         return None
-    # The latest run sets the unit and the digits.
+    bars = _numbered_bars(numbered)
+    which = "" if len(numbered) == len(bars) else f" of the latest {len(bars)} runs"
+    sentence = f"A steady step by cause{which}, the oldest run first."
+    return StackedBars("Step time by cause", sentence, "ms", bars)
+
+
+def different_jobs_chart(analyses: Sequence[Analysis]) -> StackedBars | None:
+    """Chart the step by cause of runs of different jobs, of many the last. None without stages."""
+    numbered = [(number, one) for number, one in enumerate(analyses, 1) if one.by_cause]
+    if not numbered:
+        return None
+    sentence = "A steady step by cause of each run."
+    return StackedBars("Step time by cause", sentence, "ms", _numbered_bars(numbered))
+
+
+def _numbered_bars(numbered: Sequence[tuple[int, Analysis]]) -> tuple[Bar, ...]:
+    # The last run sets the unit and the digits.
     latest = StepFigures.of(numbered[-1][1])
-    bars = tuple(
+    return tuple(
         cause_bar(f"{number}. {plain(analysis.run.name)}", analysis, figures)
         for number, analysis in numbered[-_MOST_BARS:]
         if latest is not None and (figures := latest.in_same_digits(analysis)) is not None
-    )
-    which = "" if len(numbered) == len(bars) else f" of the latest {len(bars)} runs"
-    return StackedBars(
-        "Step time by cause",
-        f"A steady step by cause{which}, the oldest run first.",
-        "ms",
-        bars,
     )

@@ -8,13 +8,15 @@ from typing import Any
 from stallscope.formatting.numbers import NOT_MEASURED, finite
 
 from .area import Areas, areas_of
-from .charts import Chart, StackedArea, StackedBars, Waterfall, title_of
+from .charts import Chart
 from .compared_bars import ComparedBars
 from .curves import Curves, EfficiencyLines, OverRuns, efficiency_curves, run_curves
+from .gains import GainBars
 from .heat_map import HeatMap
+from .kinds import StackedArea, StackedBars, Waterfall, title_of
 from .over_time import OverTime
 from .rates import RATE_LEGEND, RateBars
-from .rows import Rows, compared_rows, stacked_rows, waterfall_rows
+from .rows import Rows, compared_rows, gain_rows, stacked_rows, waterfall_rows
 
 #: What both drawings know how to draw.
 Layout = Rows | Curves | Areas | RateBars | HeatMap | OverTime
@@ -23,6 +25,7 @@ _KINDS: dict[type, Callable[[Any], Layout]] = {
     StackedBars: stacked_rows,
     Waterfall: waterfall_rows,
     ComparedBars: compared_rows,
+    GainBars: gain_rows,
     StackedArea: areas_of,
     OverRuns: run_curves,
     EfficiencyLines: efficiency_curves,
@@ -56,8 +59,7 @@ def legend_of(chart: Chart) -> list[tuple[str, str]]:
 
 
 def _names(chart: StackedBars) -> list[tuple[str, str]]:
-    names = dict.fromkeys(segment.name for bar in chart.bars for segment in bar.segments)
-    return [(name, title_of(name)) for name in names]
+    return [(name, title_of(name)) for name in chart.names]
 
 
 def _figures(chart: StackedBars) -> list[tuple[str, str]]:

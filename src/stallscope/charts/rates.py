@@ -15,6 +15,8 @@ _STEADY, _WHOLE_JOB, _PROJECTED = "steady steps", "whole job", "projected"
 RATE_KINDS = (_STEADY, _WHOLE_JOB, _PROJECTED)
 #: How wide a bar is, as a share of the room that one number of ranks has.
 BAR_WIDTH = 0.34
+# Room for a label, as a share of the axis.
+_LABEL = 0.1
 #: What bars of a colour are called.
 RATE_LEGEND = (("steps", _STEADY), ("startup", _WHOLE_JOB))
 
@@ -68,6 +70,13 @@ class RateBar:
     def top(self) -> float:
         """The highest value that is drawn."""
         return max(finite(self.ideal) or 0.0, *(column.end for column in self.columns))
+
+    def label_level(self, axis: Axis) -> float:
+        """The level above which the rate is written: that of the ideal only where that is too close."""
+        own = max(column.end for column in self.columns)
+        ideal = finite(self.ideal) or 0.0
+        room = _LABEL * (axis.high - axis.low)
+        return max(own, ideal) if abs(ideal - own) < room else own
 
     def hover(self, kind: str, value: float, unit: str, mean: Mean | None = None) -> str:
         """Write a bar's tooltip, or that of the ideal."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -18,8 +18,9 @@ from stallscope.formatting.numbers import (
 from stallscope.formatting.sums import SumColumn
 
 from .axis import Axis
-from .charts import Bar, Segment, StackedBars, Waterfall, title_of
 from .compared_bars import ComparedBars
+from .gains import GainBar, GainBars
+from .kinds import Bar, Segment, StackedBars, Waterfall, title_of
 
 # Height of a bar and the gap below it in pixels: stacked bars get thinner the more there are.
 _STACKED = ((3, 46.0, 14.0), (8, 28.0, 9.0), (16, 20.0, 6.0))
@@ -76,6 +77,8 @@ class Rows:
     gap: float
     #: Whether boxes of one name belong together and follow each other in every row.
     stacked: bool = False
+    #: Of stacked boxes, the names in the order of their rows.
+    names: Sequence[str] = ()
     #: The level at which each row is joined to the next one.
     joints: tuple[float, ...] = ()
 
@@ -95,7 +98,7 @@ def stacked_rows(chart: StackedBars) -> Rows:
         _stacked_row(bar, printed, axis.factor)
         for bar, printed in zip(chart.bars, chart.printed, strict=True)
     )
-    return Rows(axis, tuple(rows), height, gap, stacked=True)
+    return Rows(axis, tuple(rows), height, gap, stacked=True, names=chart.names)
 
 
 def _stacked_row(bar: Bar, printed: SumColumn, factor: float) -> Row:
@@ -118,26 +121,56 @@ def _stacked_row(bar: Bar, printed: SumColumn, factor: float) -> Row:
 
 
 def waterfall_rows(chart: Waterfall) -> Rows:
-    """Lay out the start, every change from where the one before it ends, and the end."""
+    """Lay out every change from where the one before it ends, on an axis of differences.
+
+    Beside whole steps, changes of a few percent would not be seen.
+    """
     printed = chart.printed
     changes = [finite(change.value) or 0.0 for change in chart.changes]
-    levels = list(accumulate(changes, initial=finite(chart.start[1]) or 0.0))
-    end = finite(chart.end[1]) or 0.0
-    axis = Axis.over(min(0.0, *levels, end), max(0.0, *levels, end), chart.unit)
+    levels = list(accumulate(changes, initial=0.0))
+    whiskers = [
+        None if change.ci95 is None else (start + change.ci95[0], start + change.ci95[1])
+        for start, change in zip(levels, chart.changes, strict=False)
+    ]
+    ends = [*levels, *(end for ends in whiskers for end in ends or ())]
+    axis = Axis.over(min(ends), max(ends), chart.unit, signed=True)
     levels = [level * axis.factor for level in levels]
-    rows = [_total_row(chart.start[0], levels[0], printed.amount(chart.printed_start))]
-    for change, part, span in zip(chart.changes, printed.parts, pairwise(levels), strict=True):
+    rows = [Row(chart.start[0], text=printed.amount(chart.printed_start), strong=True)]
+    for change, part, span, whisker in zip(
+        chart.changes, printed.parts, pairwise(levels), whiskers, strict=True
+    ):
         title = title_of(change.name)
         text = f"{printed.signed(part)} {printed.scale.unit}"
         hover = (title, text, *_interval_line(change.ci95, printed.scale))
         box = Box(change.name, *span, hover, saved=span[1] < span[0])
-        rows.append(Row(title, (box,), text))
-    rows.append(_total_row(chart.end[0], end * axis.factor, printed.amount(chart.printed_end)))
+        rows.append(Row(title, (box,), text, whisker=_scaled(whisker, axis.factor)))
+    end = printed.amount(chart.printed_end)
+    by = f"{printed.signed(printed.total)} {printed.scale.unit}"
+    total = Box("total", 0.0, levels[-1], (chart.end[0], end, by))
+    rows.append(Row(chart.end[0], (total,), end, strong=True))
     return Rows(axis, tuple(rows), *_WATERFALL, joints=tuple(levels))
 
 
-def _total_row(label: str, level: float, text: str) -> Row:
-    return Row(label, (Box("total", 0.0, level, (label, text)),), text, strong=True)
+def _scaled(ends: Interval | None, factor: float) -> Interval | None:
+    return None if ends is None else (ends[0] * factor, ends[1] * factor)
+
+
+def gain_rows(chart: GainBars) -> Rows:
+    """Lay out a row per fix; bounds are paler."""
+    ends = [end for one in chart.bars for end in (one.saved_ms.value, *(one.saved_ms.ci95 or ()))]
+    axis = Axis.over(min(0.0, *ends), max(0.0, *ends), chart.unit)
+    return Rows(axis, tuple(_gain_row(one, axis.factor) for one in chart.bars), *_WATERFALL)
+
+
+def _gain_row(bar: GainBar, factor: float) -> Row:
+    box = Box(
+        bar.name,
+        0.0,
+        bar.saved_ms.value * factor,
+        (bar.title, bar.saves, bar.speedup),
+        shade=len(OPACITIES) - 1 if bar.bound else 0,
+    )
+    return Row(bar.title, (box,), bar.speedup, whisker=_scaled(bar.saved_ms.ci95, factor))
 
 
 def compared_rows(chart: ComparedBars) -> Rows:

@@ -8,9 +8,10 @@ from stallscope.analysis.scaling.published import CURVES
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import exact_percent, rate, rate_scale
+from stallscope.text.scaling import lost_column, lost_to
 
-from .charts import Bar, Segment, StackedBars
 from .curves import EfficiencyLine, EfficiencyLines
+from .kinds import Bar, Segment, StackedBars, drawn_as
 from .rates import RateBar, RateBars
 
 
@@ -74,13 +75,41 @@ def efficiency_chart(series: ScalingSeries) -> EfficiencyLines:
     )
 
 
+def losses_chart(series: ScalingSeries) -> StackedBars | None:
+    """Chart what each size loses of its efficiency. None where none is compared with one rank."""
+    bars = [
+        Bar(
+            counted(one.point.ranks, "rank"),
+            tuple(
+                Segment(drawn_as(name), lost.value, lost.ci95)
+                for name, lost in zip(ENTRIES, lost_to(one), strict=True)
+            ),
+            printed=lost_column(one),
+        )
+        for one in series.points
+        if one.lost is not None and one.point.ranks > 1
+    ]
+    if not bars:
+        return None
+    return StackedBars(
+        "Where efficiency is lost",
+        "Efficiency that each size loses, by the entries of the step.",
+        "%",
+        tuple(bars),
+    )
+
+
 def steps_chart(series: ScalingSeries) -> StackedBars | None:
     """Chart the step by entry at every size. None where no size has measured stages."""
     bars = [
         Bar(
             counted(one.point.ranks, "rank"),
             tuple(
-                Segment(name, one.point.entries_ms[name].value, one.point.entries_ms[name].ci95)
+                Segment(
+                    drawn_as(name),
+                    one.point.entries_ms[name].value,
+                    one.point.entries_ms[name].ci95,
+                )
                 for name in ENTRIES
             ),
         )

@@ -8,13 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stallscope.analysis.gains.what_if import WORTH_MENTIONING
 from stallscope.collector.run_names import NamedRun
 from stallscope.formatting.numbers import amount, ratio
 from stallscope.formatting.plain import plain
 from stallscope.reports.index.index import IndexLine
-
-# A smaller gain is not worth a figure.
-_WORTH_MENTIONING = 1.01
 
 
 def print_list(lines: Sequence[IndexLine], place: str) -> None:
@@ -49,6 +47,6 @@ def _cells(line: IndexLine) -> tuple[str, ...]:
 
 
 def _gain(line: IndexLine) -> str:
-    if line.speedup is None or line.speedup < _WORTH_MENTIONING:
+    if line.speedup is None or line.speedup < WORTH_MENTIONING:
         return ""
     return f"{'≤ ' if line.bound else ''}{ratio(line.speedup, line.speedup_ci95)}×"

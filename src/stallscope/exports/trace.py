@@ -21,7 +21,7 @@ from stallscope.analysis.ledger.ledger import GAPS, Ledger
 from stallscope.analysis.views.lane_sums import LANE_STAGES
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.formatting.plain import plain
 
 from .generations import ExportedRun, Generation

@@ -95,7 +95,8 @@ class SumColumn:
 
     def amount(self, value: float, ci95: Interval | None = None) -> str:
         """Write a part or the total with its unit."""
-        return f"{self.text(value, ci95)} {self.scale.unit}"
+        space = "" if self.scale.unit == "%" else " "
+        return f"{self.text(value, ci95)}{space}{self.scale.unit}"
 
     def signed(self, value: float, ci95: Interval | None = None) -> str:
         """Write a difference with its sign."""

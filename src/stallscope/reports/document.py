@@ -169,11 +169,17 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Charts:
-    """Charts, one below the other."""
+class Figure:
+    """A chart, with the tables of its figures folded below it."""
 
-    kind: ClassVar[str] = "charts"
-    charts: Sequence[Chart]
+    kind: ClassVar[str] = "figure"
+    chart: Chart
+    tables: Sequence[Table] = ()
+
+    @classmethod
+    def of(cls, chart: Chart | None, *tables: Table | None) -> Figure | None:
+        """Return a figure of the tables that there are; None without a chart."""
+        return None if chart is None else cls(chart, [one for one in tables if one is not None])
 
 
 @dataclass(frozen=True)
@@ -195,7 +201,7 @@ class Fold:
     is_open: bool = False
 
 
-DocumentBlock = Text | Listing | KeyFigures | BigFigure | Findings | Table | Charts | Code | Fold
+DocumentBlock = Text | Listing | KeyFigures | BigFigure | Findings | Table | Figure | Code | Fold
 
 
 @dataclass(frozen=True)
@@ -222,10 +228,10 @@ def sections_of(*tables: Table | None) -> list[Section]:
     return [Section(table.title, (table,)) for table in tables if table is not None]
 
 
-def charts_section(title: str, charts: Iterable[Chart | None]) -> list[Section]:
+def charts_section(title: str, figures: Iterable[Figure | None]) -> list[Section]:
     """Return the section of the charts that can be drawn; none without any."""
-    drawn = [chart for chart in charts if chart is not None]
-    return [Section(title, (Charts(drawn),), style="charts")] if drawn else []
+    drawn = [figure for figure in figures if figure is not None]
+    return [Section(title, drawn, style="charts")] if drawn else []
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.analysis.gains.what_if import WORTH_MENTIONING, WhatIf
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, between, exact, ratio, significant
 
@@ -20,9 +20,14 @@ _TITLES = {
 }
 #: For fixes that make steps no faster.
 NO_GAIN = "no gain"
+#: Beside any list of gains.
+GAINS_DO_NOT_ADD_UP = "Gains do not add up."
 _NO_RANK_LATE = "no rank late at times"
-# Smaller gains round to nothing.
-_WORTH_MENTIONING = 1.005
+# By the source of the prediction.
+_GAINS_FROM = {
+    "baseline": "Predicted from the baseline's steps; the other faults stay.",
+    "run": "Predicted by replaying the run's own steps without the fault.",
+}
 # These are answers to the user's questions.
 _WHAT_IF = ("bandwidth:", "ranks:")
 
@@ -74,7 +79,7 @@ def speedup_interval(gain: WhatIf) -> str:
     if gain.ci95 is None:
         few = "runs or steps" if is_throughput(gain) else "independent steps"
         return f"no interval: too few {few}"
-    return f"{between(*gain.ci95)}×"
+    return f"{between(*sorted(gain.ci95))}×"
 
 
 def how_sure(gain: WhatIf) -> str:
@@ -116,7 +121,7 @@ def gains(analysis: Analysis) -> list[Gain]:
     alone = len(slow) == 1 and not in_turn
     shown = [one for one in fixes if not alone or one.fix not in slow]
     best = max((one.speedup for one in shown if _order(one)[0] == 0), default=1.0)
-    shown = [one for one in shown if one.fix != "all" or one.speedup > best * _WORTH_MENTIONING]
+    shown = [one for one in shown if one.fix != "all" or one.speedup > best * WORTH_MENTIONING]
     shown.sort(key=_order)
     return [Gain(fix_title(one.fix, slow, in_turn), one) for one in shown]
 
@@ -125,6 +130,13 @@ def _order(one: WhatIf) -> tuple[int, float]:
     """Sort fixes of faults first, then all of them together, then parts that every run has."""
     group = {"all": 1, "allreduce": 2, "variation": 2}.get(one.fix, 0)
     return group, -one.speedup
+
+
+def gains_from(analysis: Analysis) -> str:
+    """Say what the gains are predicted from."""
+    if analysis.printed is not None:
+        return "The wait for data that lines have; other ranks may be what a step waits for then."
+    return _GAINS_FROM[analysis.predicted_from]
 
 
 def answers(analysis: Analysis) -> list[Gain]:
@@ -153,5 +165,5 @@ def other_gains(analysis: Analysis) -> list[Gain]:
     return [
         gain
         for gain in gains(analysis)
-        if gain != main and gain.what_if.speedup >= _WORTH_MENTIONING
+        if gain != main and gain.what_if.speedup >= WORTH_MENTIONING
     ]

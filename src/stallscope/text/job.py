@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallscope.analysis import Analysis
+from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.epochs import EpochTime
 from stallscope.analysis.ledger.goodput import Goodput
 from stallscope.analysis.ledger.job_time import PARTS
@@ -14,8 +14,8 @@ from stallscope.formatting.sums import SumColumn
 JOB_PARTS = PARTS
 #: Parts that most jobs do not have.
 RARE_PARTS = ("restart", "repeated", "stopped")
-# What a step loses comes first, then what lies outside of the steps that count.
-_LOST = ("input", "imbalance", "allreduce", "other", *(name for name in PARTS if name != "steps"))
+# Steps that count come first, then what lies outside of them.
+_GOODPUT = (*ENTRIES, *(name for name in PARTS if name != "steps"))
 
 
 def job_column(analysis: Analysis) -> SumColumn:
@@ -38,8 +38,8 @@ def job_texts(analysis: Analysis) -> dict[str, str]:
 
 def goodput_parts(goodput: Goodput) -> list[tuple[str, float]]:
     """Return compute and what each cause takes from it, seconds; causes that took none are left out."""
-    lost = {name: goodput.lost_s[name] for name in _LOST}
-    return [("compute", goodput.compute_s), *((name, s) for name, s in lost.items() if s)]
+    spent = {**goodput.lost_s, "compute": goodput.compute_s}
+    return [(name, spent[name]) for name in _GOODPUT if spent[name] or name == "compute"]
 
 
 def goodput_column(analysis: Analysis) -> SumColumn:

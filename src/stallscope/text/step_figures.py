@@ -13,8 +13,8 @@ from stallscope.analysis.views.one_step import OneStep, RankInStep
 from stallscope.formatting.numbers import Interval, finite
 from stallscope.formatting.sums import SumColumn
 
-#: Parts of a rank's own step, in the order of charts.
-RANK_PARTS = ("other", "input", "compute", "wait", "allreduce")
+#: Parts of a rank's own step, in the order of the ledger.
+RANK_PARTS = ("input", "compute", "other", "wait", "allreduce")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ _PATTERNS = {
     "rotating": "varies from step to step",
 }
 _CANNOT_TELL = "These logs cannot show which rank is slow"
+_ENTRIES = {"imbalance": "waiting for slow ranks", "allreduce": "exposed allreduce"}
 _STAGES = {"input": "input", "compute": "compute", "other": "work between steps"}
 _WHEN = {"persistent": " all the time", "ramp": " increasingly", "bursts": " at times"}
 _LATER = {
@@ -91,11 +92,15 @@ def costs(one: Straggler, analysis: Analysis) -> str:
 
 
 def change(one: ChangePoint) -> str:
-    """Describe a change point: 41.0 → 53.2 ms per step, most of it imbalance (+10.1 ms)."""
+    """Describe a change point: 41.0 → 53.2 ms per step, most of it input (+10.1 ms)."""
     by = amount(abs(one.by_ms), "ms")
     sign = "+" if one.by_ms >= 0 else "−"
     which = "" if one.rank is None else f"; rank {one.rank} is the critical one in most steps"
-    most = "" if one.entry is None else f", most of it {one.entry} ({sign}{by})"
+    most = (
+        ""
+        if one.entry is None
+        else f", most of it {_ENTRIES.get(one.entry, one.entry)} ({sign}{by})"
+    )
     return f"{amount(one.before_ms, 'ms')} → {amount(one.after_ms, 'ms')} per step{most}{which}"
 
 

@@ -32,6 +32,15 @@ _HEADLINES = {
     "stopped": "The job hangs",
     "insufficient_data": "These logs cannot show what holds the run back",
 }
+_REASONS = {
+    "input": "batches come late",
+    "compute": "slower than in the baseline",
+    "other": "callbacks, logging or optimizer",
+    "allreduce": "backward does not hide it",
+    "balanced": "two faults cost about the same",
+    "stopped": "ranks wait for each other",
+    "insufficient_data": "the logs cannot show it",
+}
 _NO_FAULT = "No fault found"
 
 _CAUSES = {"input": "input", "compute": "compute", "other": "work between steps"}
@@ -62,6 +71,22 @@ def short_verdict(bottleneck: Bottleneck) -> str:
     if bottleneck.kind == "imbalance" and bottleneck.ranks:
         return f"Slow {listed('rank', bottleneck.ranks)}"
     return badge(bottleneck)
+
+
+def reason(bottleneck: Bottleneck) -> str:
+    """Say in a few words why a run is slow; empty for a run without a fault."""
+    if _is_healthy(bottleneck):
+        return ""
+    if bottleneck.cause == "cores":
+        return "ranks share too few CPU cores"
+    if bottleneck.kind != "imbalance":
+        return _REASONS.get(bottleneck.kind, "")
+    if not bottleneck.ranks:
+        return "another rank is late in every step"
+    if bottleneck.hosts:
+        return f"{_cause(bottleneck.cause)} is slow on {listed('host', bottleneck.hosts)}"
+    whose = "its" if len(bottleneck.ranks) == 1 else "their"
+    return f"{whose} {_cause(bottleneck.cause)} is slow"
 
 
 def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:

@@ -25,10 +25,10 @@ def ranks_starve_in_turn(from_input_ms: float, ledger: Ledger) -> Iterator[Findi
     yield Finding(
         "ranks_starve_in_turn",
         "info",
-        "Imbalance caused by slow input",
-        f"{from_input_ms:.1f} of {imbalance:.1f} ms of imbalance per step: ranks waited for another "
-        "rank's batch while their own loaders worked. Which rank's batch arrives first is random.",
-        "Consider input and imbalance together: faster loaders on all ranks fix both, and another "
+        "Waiting caused by slow input",
+        f"In {from_input_ms:.1f} of the {imbalance:.1f} ms that ranks wait per step, they wait for "
+        "another rank's batch while their own loaders work. Which rank's batch arrives first is random.",
+        "Consider input and waiting together: faster loaders on all ranks fix both, and another "
         "machine for the last rank fixes neither.",
     )
 

@@ -16,6 +16,8 @@ from ..stragglers.replay import mean_saved
 #: step, beyond both intervals. Measured on one half of the pairs of benchmarks/scorecard/pairs.py, with
 #: steps of 10 ms; predictions of longer steps are closer.
 MODEL_ERROR = 0.18
+#: Smaller speed-ups round to nothing.
+WORTH_MENTIONING = 1.005
 
 
 @dataclass(frozen=True)

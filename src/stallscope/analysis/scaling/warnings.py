@@ -118,10 +118,12 @@ def _of_faults(point: Point, *, compare: bool) -> Iterator[str]:
 
 
 def fault_of(analysis: Analysis) -> str | None:
-    """Describe the fault in a few words (``imbalance of rank 3``); None for a clean run."""
+    """Describe the fault in a few words (``slow rank 3``); None for a clean run."""
     verdict = analysis.bottleneck
     if verdict.fault:
         ranks = ", ".join(map(str, verdict.ranks))
         noun = "rank" if len(verdict.ranks) == 1 else "ranks"
+        if verdict.kind == "imbalance":
+            return f"slow {noun} {ranks}" if ranks else "slow ranks"
         return f"{verdict.kind} of {noun} {ranks}" if ranks else verdict.kind
     return next((one.title for one in analysis.findings if one.severity == "error"), None)

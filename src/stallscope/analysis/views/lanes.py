@@ -20,11 +20,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.arrays.stats import robust_sd
 from stallscope.arrays.types import Ints
 
 from ..generation_summary import GenerationLedger
 from ..ledger.ledger import GAPS, Ledger
+from .lane_groups import groupings, late_from
 from .lane_sums import LANE_STAGES, Floats32, LaneSums
 
 __all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "LanesView"]
@@ -35,12 +35,6 @@ BETWEEN = ("pause", *GAPS)
 T = TypeVar("T", bound=np.generic)
 
 _MS = 1e-6
-# Chance makes a rank late by more than this in less than one of a million cells.
-_LATE_SDS = 6.0
-_SMALLEST_SHARE = 0.05
-# The usual lateness is taken over at most this many ranks and steps: more do not change it.
-_RANKS_FOR_USUAL = 64
-_STEPS_FOR_USUAL = 2000
 # The most gaps that one chart can show; of more, the longest are shown.
 _MOST_GAPS = 500
 
@@ -106,8 +100,8 @@ class Lanes:
             _on_one_clock(generations), self._total, self._gaps, longest_pause
         )
         #: Cells that are later than this are marked, ms.
-        self.late_from = _late_from([one.ledger for one in generations])
-        self._groupings = _groupings(self.hosts)
+        self.late_from = late_from(generations)
+        self._groupings = groupings(self.hosts)
         self._parts = [_Part(one, places, self._groupings) for one in generations]
         self._pause = np.zeros(len(self), np.int64)
         self._pause[1:] = self.gap_begin[1:] - self.end[:-1]
@@ -391,44 +385,6 @@ def _axis(reduced: Ints, total: Ints, gaps: Ints, longest_pause: int) -> tuple[I
     # The axis starts with a step, not with the time before it.
     gap_begin[0] = begin[0]
     return gap_begin, begin, end
-
-
-def _late_from(ledgers: Sequence[Ledger]) -> float:
-    others = np.concatenate([_lateness(ledger) for ledger in ledgers])
-    scatter = robust_sd(np.concatenate([others, -others]))
-    total = np.concatenate([ledger.total for ledger in ledgers])
-    return max(_LATE_SDS * scatter, _SMALLEST_SHARE * float(np.median(total))) * _MS
-
-
-def _lateness(ledger: Ledger) -> Ints:
-    """Return the lateness of some ranks in some steps."""
-    steps = _evenly(len(ledger), _STEPS_FOR_USUAL)
-    ranks = _evenly(len(ledger.ranks), _RANKS_FOR_USUAL)
-    reference = ledger.arrival[steps, ledger.reference[steps]]
-    late = ledger.arrival[np.ix_(steps, ranks)] - reference[:, None]
-    # Around zero, the lateness of the reference rank itself.
-    return np.asarray(late[ranks != ledger.reference[steps][:, None]])
-
-
-def _evenly(number: int, most: int) -> Ints:
-    return np.unique(np.linspace(0, number - 1, min(number, most)).astype(np.int64))
-
-
-def _groupings(hosts: Sequence[str]) -> list[Ints]:
-    """Return where lanes start: with 1, 2, 4, … neighbours of a host each, then 1, 2, 4, … hosts."""
-    count = len(hosts)
-    host_starts = np.array([row for row in range(count) if not row or hosts[row] != hosts[row - 1]])
-    sizes = np.diff(host_starts, append=count)
-    found, size = [], 1
-    while size < sizes.max():
-        parts = zip(host_starts, sizes, strict=True)
-        found.append(np.concatenate([start + np.arange(0, own, size) for start, own in parts]))
-        size *= 2
-    size = 1
-    while not found or len(found[-1]) > 1:
-        found.append(host_starts[::size])
-        size *= 2
-    return found
 
 
 def _mean_ms(array: Ints, per_cell: int) -> Floats32:

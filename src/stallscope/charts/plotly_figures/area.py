@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from ..area import Areas
-from ..charts import title_of
+from ..kinds import title_of
 from .theme import Theme, add_changes, add_epochs, hover, step_axis, suffix, value_axis
 
 _HEIGHT = 320
@@ -26,6 +26,7 @@ def draw_area(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
             fillcolor=theme.of(name),
             hovertemplate=f"{title_of(name)}: %{{y:.2f}}{suffix(areas.y.unit)}<extra></extra>",
         )
+    _add_windows(areas, drawn, theme)
     add_epochs(drawn, chart.marks, theme)
     add_changes(drawn, chart.changes, theme, bgcolor=theme.of("paper"), yanchor="top")
     _add_signs(drawn, areas.pauses, 0.0, ("triangle-up", theme.of("paper")), theme)
@@ -44,6 +45,26 @@ def draw_area(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
     drawn.update_layout(height=_HEIGHT, hovermode="x unified", margin_t=24, legend_y=1.08)
     drawn.update_xaxes(spikecolor=theme.of("muted"), spikethickness=1, **step_axis(chart.x_label))
     drawn.update_yaxes(**value_axis(areas.y))
+
+
+def _add_windows(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
+    """Draw the median and the 95th percentile of windows."""
+    windows = areas.chart.windows
+    if windows is None:
+        return
+    for name, values, dash in (
+        ("median", windows.median, "solid"),
+        ("95th percentile", windows.p95, "dot"),
+    ):
+        drawn.add_scatter(
+            name=name,
+            x=windows.x,
+            y=values * areas.y.factor,
+            mode="lines",
+            line={"width": 2, "color": theme.of("ink"), "dash": dash},
+            hovertemplate=f"{name} of {windows.length:,} steps: %{{y:.2f}}{suffix(areas.y.unit)}"
+            "<extra></extra>",
+        )
 
 
 def _add_signs(

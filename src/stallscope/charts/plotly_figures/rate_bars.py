@@ -10,6 +10,8 @@ from .theme import Theme, add_text, hover, named_axis, value_axis, whiskers
 
 _HEIGHT = 340
 _MOST_TICKS = 24
+# Labels next to each other that can be read on a phone.
+_MOST_LABELS = 5
 
 
 def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
@@ -29,13 +31,24 @@ def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
         hovertext=[hover([bar.hover("ideal", value, chart.unit)]) for _, bar, value in ideal],
         hoverinfo="text",
     )
-    for at, bar in enumerate(chart.bars):
-        add_text(drawn, bar.label, theme.of("muted"), x=at, y=bar.top, yanchor="bottom")
+    for at, bar in _labelled(chart):
+        level = bar.label_level(chart.axis)
+        add_text(drawn, bar.label, theme.of("muted"), x=at, y=level, yanchor="bottom")
     drawn.update_layout(height=_HEIGHT, barmode="overlay", margin_t=24, legend_y=1.06)
     names = [(float(at), f"{bar.ranks:,}") for at, bar in enumerate(chart.bars)]
     groups = Axis(-0.5, max(len(names), 1) - 0.5, "ranks")
     drawn.update_xaxes(**named_axis(groups, names, _MOST_TICKS))
     drawn.update_yaxes(**value_axis(chart.axis))
+
+
+def _labelled(chart: RateBars) -> list[tuple[int, RateBar]]:
+    """Choose the bars with a label: of many every other one, from the last measured and projected."""
+    bars = [*enumerate(chart.bars)]
+    if len(bars) <= _MOST_LABELS:
+        return bars
+    measured = [one for one in bars if not one[1].projected]
+    projected = [one for one in bars if one[1].projected]
+    return [*measured[::-2], *projected[::-2]]
 
 
 def _add_bars(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import plotly.graph_objects as go
 
-from ..charts import title_of
+from ..kinds import title_of
 from ..palette import Colour
 from ..rows import OPACITIES, Box, Rows
 from ..text_width import text_width
@@ -16,7 +16,9 @@ from .theme import AXIS_HEIGHT, SMALL, Theme, add_text, bold, hover, markup, val
 _BAND = Colour("rgba(213, 94, 0, 0.10)", "rgba(240, 127, 51, 0.16)")
 #: In more bars than these, text would be noise.
 _MOST_LABELLED = 4
-_TICKS = 5
+_TICKS = 4
+# Characters of a label that take much of a phone's width, and pixels per row that two lines need.
+_LONG_LABEL, _TWO_LINES = 20, 34.0
 
 
 def draw_rows(rows: Rows, drawn: go.Figure, theme: Theme) -> None:
@@ -40,12 +42,12 @@ def draw_rows(rows: Rows, drawn: go.Figure, theme: Theme) -> None:
         showlegend=None if rows.stacked else False,
         height=round(rows.pitch * len(rows.rows)) + AXIS_HEIGHT,
         # Texts stand beyond the bars, and need the same room on every screen.
-        margin_r=12 + round(max((text_width(row.text, SMALL) for row in rows.rows), default=0)),
+        margin_r=18 + round(max((text_width(row.text, SMALL) for row in rows.rows), default=0)),
     )
     # Numbers with texts, not categories: two bars may have the same label.
     drawn.update_yaxes(
         tickvals=list(range(len(rows.rows))),
-        ticktext=[bold(row.label, row.strong) for row in rows.rows],
+        ticktext=[_label(row.label, row.strong, rows) for row in rows.rows],
         range=[len(rows.rows) - 0.5, -0.5],
         fixedrange=True,
         showgrid=False,
@@ -55,6 +57,19 @@ def draw_rows(rows: Rows, drawn: go.Figure, theme: Theme) -> None:
     drawn.update_xaxes(**value_axis(rows.axis, _TICKS))
 
 
+def _label(label: str, strong: bool, rows: Rows) -> str:
+    """Write a row's label, in two lines where it is long and rows have room."""
+    middle = min(
+        (at for at, one in enumerate(label) if one == " "),
+        key=lambda at: abs(at - len(label) / 2),
+        default=0,
+    )
+    if len(label) < _LONG_LABEL or rows.stacked or rows.pitch < _TWO_LINES or not middle:
+        return bold(label, strong)
+    both = f"{markup(label[:middle])}<br>{markup(label[middle + 1 :])}"
+    return f"<b>{both}</b>" if strong else both
+
+
 def _traces(rows: Rows) -> Iterator[tuple[list[int], Sequence[Box | None]]]:
     """Give the boxes that make a trace: of a name in all rows where stacked, else every one."""
     if not rows.stacked:
@@ -62,7 +77,7 @@ def _traces(rows: Rows) -> Iterator[tuple[list[int], Sequence[Box | None]]]:
         return
     every = list(range(len(rows.rows)))
     by_row = [{box.name: box for box in row.boxes} for row in rows.rows]
-    for name in dict.fromkeys(box.name for row in rows.rows for box in row.boxes):
+    for name in rows.names:
         yield every, [boxes.get(name) for boxes in by_row]
 
 
@@ -88,7 +103,7 @@ def _add_boxes(
         },
         error_x=None
         if rows.stacked
-        else whiskers([first.end - first.start], [rows.rows[places[0]].whisker], theme),
+        else whiskers([first.end], [rows.rows[places[0]].whisker], theme),
         text=["" if box is None else box.figure for box in boxes] if labelled else None,
         textposition="inside" if labelled else "none",
         insidetextanchor="middle",

@@ -9,7 +9,7 @@ from stallscope.formatting.numbers import amount, percent
 
 from ..area import Areas
 from ..axis import Axis
-from ..charts import title_of
+from ..kinds import title_of
 from ..text_width import text_width
 from .axis import AXIS_HEIGHT, PixelAxis, horizontal, left_margin, vertical
 from .markup import coordinate, element, line, rectangle, text, tooltip
@@ -26,7 +26,12 @@ def draw_area(areas: Areas, width: float) -> tuple[list[str], float]:
     ends = (float(areas.x[0]), float(areas.x[-1])) if len(areas.x) else (0.0, 0.0)
     x = PixelAxis(Axis.over(*ends, areas.chart.x_label), left, width - 8)
     parts = [vertical(y, left, width - 8, most=_TICKS), *_layers(areas, x, y)]
-    parts += [_marks(areas, x, y), _peaks(areas, x, y), _changes(areas, x, y)]
+    parts += [
+        _windows(areas, x, y),
+        _marks(areas, x, y),
+        _peaks(areas, x, y),
+        _changes(areas, x, y),
+    ]
     parts.append(_pauses(areas, x, y))
     parts.append(horizontal(x, y.start, y.start))
     return parts, y.start + AXIS_HEIGHT
@@ -59,6 +64,18 @@ def _pixels(values: Floats, axis: PixelAxis) -> list[str]:
     shares = (np.clip(values, low, high) - low) / (high - low)
     pixels = axis.start + shares * (axis.end - axis.start)
     return [f"{pixel:g}" for pixel in np.round(pixels, 1).tolist()]
+
+
+def _windows(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
+    """Draw the median and the 95th percentile of windows, which stand out from single steps."""
+    windows, factor, parts = areas.chart.windows, areas.y.factor, []
+    if windows is None:
+        return ""
+    across = _pixels(windows.x, x)
+    for values, style in ((windows.p95, "window high"), (windows.median, "window")):
+        path = f"M{'L'.join(_points(across, values * factor, y))}"
+        parts.append(element("path", d=path, class_="halo") + element("path", d=path, class_=style))
+    return "".join(parts)
 
 
 def _marks(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:

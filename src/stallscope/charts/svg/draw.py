@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..charts import Chart
 from ..curves import Curves
 from ..heat_map import HeatMap
 from ..layouts import layout_of, legend_of
+from ..marks import Shape, marks_of
 from ..over_time import OverTime
 from ..rates import RateBars
 from ..rows import Rows
@@ -18,6 +20,7 @@ from ..text_width import text_width
 from .area import draw_area
 from .curves import draw_curves
 from .heat_map import draw_heat_map
+from .mark_samples import SAMPLE, mark_sample
 from .markup import coordinate, element, rectangle, text
 from .over_time import draw_over_time
 from .rate_bars import draw_rate_bars
@@ -52,7 +55,7 @@ def draw(chart: Chart, key: str, width: int = WIDE) -> str:
     """
     layout = layout_of(chart)
     parts, height = _KINDS[type(layout)](layout, width)
-    swatches, end = legend(legend_of(chart), height, width)
+    swatches, end = legend(legend_of(chart), height, width, marks_of(chart))
     return frame(chart, key, width, end, *parts, swatches)
 
 
@@ -71,23 +74,34 @@ def frame(chart: Chart, key: str, width: float, height: float, *parts: str) -> s
     )
 
 
-def legend(entries: Sequence[tuple[str, str]], top: float, width: float) -> tuple[str, float]:
-    """Draw swatches with labels, in as many lines as they need.
+def legend(
+    entries: Sequence[tuple[str, str]],
+    top: float,
+    width: float,
+    marks: Sequence[tuple[Shape, str]] = (),
+) -> tuple[str, float]:
+    """Draw swatches and marks with labels, in as many lines as they need.
 
     Args:
         entries: names of the palette with labels.
         top: where the legend starts.
         width: where its lines end.
+        marks: shapes of marks with labels, after the entries.
 
     Returns:
         The markup, and where the legend ends.
     """
+    samples = [(_SWATCH, partial(_swatch, name), label) for name, label in entries]
+    samples += [(SAMPLE, partial(mark_sample, shape), label) for shape, label in marks]
     parts, x, y = [], 0.0, top
-    for name, label in entries:
-        needed = _SWATCH + 6 + text_width(label)
+    for size, sample, label in samples:
+        needed = size + 6 + text_width(label)
         if x and x + needed > width:
             x, y = 0.0, y + _LEGEND_LINE
-        parts.append(rectangle(x, y + 3, _SWATCH, _SWATCH, rx=2, class_=f"fill-{name}"))
-        parts.append(text(label, x + _SWATCH + 6, y + 13))
+        parts += [sample(x, y + 3), text(label, x + size + 6, y + 13)]
         x += needed + _LEGEND_GAP
-    return "".join(parts), y + (_LEGEND_LINE if entries else 0.0)
+    return "".join(parts), y + (_LEGEND_LINE if samples else 0.0)
+
+
+def _swatch(name: str, x: float, y: float) -> str:
+    return rectangle(x, y, _SWATCH, _SWATCH, rx=2, class_=f"fill-{name}")

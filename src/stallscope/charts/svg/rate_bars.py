@@ -40,7 +40,7 @@ def _group(bar: RateBar, middle: float, width: float, y: PixelAxis, unit: str) -
         tip = tooltip(bar.hover("ideal", bar.ideal, unit))
         parts.append(line(middle - half, at, middle + half, at, tip, class_="ideal"))
     if text_width(bar.label) < width:
-        above = y.at(bar.top) - 6
+        above = y.at(bar.label_level(y.axis)) - 6
         parts.append(text(bar.label, middle, above, class_="tick", text_anchor="middle"))
     return element("g", *parts)
 

@@ -27,7 +27,7 @@ _RULES = """\
 .chart .mark{stroke:var(--muted);stroke-width:1;stroke-dasharray:2 3}
 .chart .band{fill:var(--band)}
 .chart .inside{pointer-events:none;font-variant-numeric:tabular-nums}
-.chart .area{stroke:var(--paper);stroke-width:.5}
+.chart .area{stroke-width:0}
 .chart .saved{fill-opacity:.3}
 .fill-total{fill:var(--total)}
 .chart .beyond{fill:var(--ink)}
@@ -39,6 +39,10 @@ _RULES = """\
 .chart .pause{fill:var(--paper);stroke:var(--ink);stroke-width:1.5}
 .chart .ideal{stroke:var(--ink);stroke-width:2.5}
 .chart .curve{fill:none}
+.chart .halo{fill:none;stroke:var(--paper);stroke-width:4;stroke-opacity:.7}
+.chart .window{fill:none;stroke:var(--ink);stroke-width:2}
+.chart .sample{pointer-events:none}
+.chart .high{stroke-dasharray:4 3}
 .chart .own{stroke:var(--steps);stroke-width:3}
 .chart .projected{stroke:var(--steps);stroke-width:2;stroke-dasharray:5 4}
 .chart .others{stroke:var(--muted);stroke-width:1.2}

@@ -9,7 +9,7 @@ from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import History
 from stallscope.charts.comparison import changes_chart, figure_charts, ledgers_chart, runs_chart
 
-from ..document import Document, Listing, Section, Text, charts_section, sections_of
+from ..document import Document, Figure, Listing, Section, Text, charts_section, sections_of
 from . import histories
 from .pair import NOTHING_ELSE, caveats, changes_table, facts_table, outcome, runs_table, speedup
 
@@ -40,10 +40,11 @@ def _pair(pair: Comparison, form: str) -> Iterator[Section]:
         style="headline",
         label=f"A: {pair.first.run.name}, B: {pair.second.run.name}",
     )
+    changes, facts = changes_table(pair), facts_table(pair)
+    drawn = Figure.of(changes_chart(pair), changes) if form == "html" else None
     if form == "html":
-        yield from charts_section("Charts", [ledgers_chart(pair), changes_chart(pair)])
-    facts = facts_table(pair)
-    yield from sections_of(runs_table(pair), changes_table(pair), facts)
+        yield from charts_section("Charts", [Figure.of(ledgers_chart(pair)), drawn])
+    yield from sections_of(runs_table(pair), changes if drawn is None else None, facts)
     if facts is None:
         yield Section("Other differences", (Text(NOTHING_ELSE),))
 
@@ -55,10 +56,16 @@ def _history(own: History, form: str) -> Iterator[Section]:
         style="headline",
         label=histories.title(own),
     )
-    if form == "html":
-        yield from charts_section("Charts", [*figure_charts(own), runs_chart(own)])
     changes = None if form == "terminal" else histories.changes_table(own)
-    yield from sections_of(histories.figures_table(own), changes, histories.runs_table(own))
+    figures, runs = histories.figures_table(own), histories.runs_table(own)
+    if form != "html":
+        yield from sections_of(figures, changes, runs)
+        return
+    first, *others = figure_charts(own)
+    by_cause = Figure.of(runs_chart(own), runs)
+    over_the_runs = [Figure.of(first, figures, changes), *map(Figure.of, others)]
+    yield from charts_section("Charts", [*over_the_runs, by_cause])
+    yield from sections_of(runs if by_cause is None else None)
 
 
 def _caveats(sentences: Sequence[str]) -> list[Listing]:

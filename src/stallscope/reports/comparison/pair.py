@@ -8,7 +8,7 @@ from typing import Any
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.history.comparison import Change, Comparison
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     Interval,
@@ -174,23 +174,29 @@ def _of_run(letter: str, analysis: Analysis) -> Iterator[str]:
 
 def runs_table(found: Comparison) -> Table:
     """Return the table of both runs with their verdicts."""
-    both = (found.first, found.second)
-    ranks = map(ranks_of, both)
+    return table_of_runs(("A", "B"), (found.first, found.second))
+
+
+def table_of_runs(labels: Sequence[str], analyses: Sequence[Analysis]) -> Table:
+    """Return the table of runs with their verdicts; the labels stand before them."""
+    ranks = map(ranks_of, analyses)
     return Table.of(
         "The runs",
         {
-            "": ("A", "B"),
+            "": labels,
             "Run": [
-                f"{one.run.name}{' (synthetic data)' if one.run.synthetic else ''}" for one in both
+                f"{one.run.name}{' (synthetic data)' if one.run.synthetic else ''}"
+                for one in analyses
             ],
-            "Began": [started(one.run) for one in both],
+            "Began": [started(one.run) for one in analyses],
             "Ranks": [NOTHING if count is None else f"{count:,}" for count in ranks],
-            "Steps": [f"{one.steps:,}" if one.steps else NOTHING for one in both],
-            "Throughput": [rate(one.samples_per_second) for one in both],
+            "Steps": [f"{one.steps:,}" if one.steps else NOTHING for one in analyses],
+            "Throughput": [rate(one.samples_per_second) for one in analyses],
             "Goodput": [
-                NOTHING if one.goodput is None else percent(one.goodput.fraction) for one in both
+                NOTHING if one.goodput is None else percent(one.goodput.fraction)
+                for one in analyses
             ],
-            "Verdict": [short_verdict(one.bottleneck) for one in both],
+            "Verdict": [short_verdict(one.bottleneck) for one in analyses],
         },
         words=frozenset({1, 2, 7}),
         without={"terminal": (2, 4)},
@@ -198,7 +204,7 @@ def runs_table(found: Comparison) -> Table:
 
 
 def changes_table(found: Comparison) -> Table | None:
-    """Return the changes by cause, in the step and in imbalance; None if none is known."""
+    """Return the changes by cause, in the step and in waiting; None if none is known."""
     if found.step is None or found.same_run:
         return None
     both = StepFigures.of_both(found.first, found.second)
@@ -211,7 +217,7 @@ def changes_table(found: Comparison) -> Table | None:
     imbalance = next((one for one in found.entries if one.name == "imbalance"), None)
     if both is not None and imbalance is not None:
         waits = [one.waits.total for one in both]
-        rows.append(_change_row("of it: imbalance", imbalance, first, waits))
+        rows.append(_change_row("of it: waiting for slow ranks", imbalance, first, waits))
     return Table(
         "What changed",
         (

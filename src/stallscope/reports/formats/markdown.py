@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stallscope.formatting.plain import plain
+from stallscope.text.advice import Step, steps_of
 from stallscope.text.recorded import code_parts
 
 from ..base import ReportOptions, ReportParts
@@ -83,9 +84,24 @@ def _listing(listing: Listing) -> Iterator[str]:
 
 def _points(listing: Listing) -> Iterator[str]:
     most = listing.most.get(_NAME, len(listing.items))
-    yield from (f"- {_sentence(item)}" for item in listing.items[:most])
+    write = _advice if listing.role == "steps" else _sentence
+    yield from (f"- {write(item)}" for item in listing.items[:most])
     if len(listing.items) > most:
         yield f"- and {len(listing.items) - most:,} more"
+
+
+def _advice(advice: str) -> str:
+    """Write what follows a point's dash: a bold action, a line to copy, a caveat."""
+    return "\n\n  ".join(part for step in steps_of(advice) for part in _step(step))
+
+
+def _step(step: Step) -> Iterator[str]:
+    reason = f"{_sentence(step.reason)} " if step.reason else ""
+    yield f"{reason}**{_sentence(step.action)}**{_sentence(step.detail)}"
+    if step.line:
+        yield f"```\n  {plain(step.line)}\n  ```"
+    if step.caveat:
+        yield _sentence(step.caveat)
 
 
 def _key_figures(block: KeyFigures) -> Iterator[str]:
@@ -94,8 +110,8 @@ def _key_figures(block: KeyFigures) -> Iterator[str]:
 
 def _findings(findings: Findings) -> Iterator[str]:
     yield "\n".join(
-        f"- **{one.severity}: {escaped(one.title)}.** {_sentence(one.evidence)} "
-        f"{_sentence(one.advice)}"
+        f"- **{one.severity}: {escaped(one.title)}.** {_sentence(one.evidence)}\n\n"
+        f"  {_advice(one.advice)}"
         for one in findings.items
     )
 

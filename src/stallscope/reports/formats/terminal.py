@@ -13,6 +13,7 @@ from rich.text import Text as Line
 
 from stallscope.charts.palette import COLOURS
 from stallscope.formatting.plain import plain
+from stallscope.text.advice import steps_of
 
 from ..document import (
     Cell,
@@ -85,13 +86,23 @@ def _listing(listing: Listing) -> Iterator[RenderableType]:
     if listing.role == "steps":
         steps = grids.Table.grid(padding=(0, 1, 0, 0))
         for item in items:
-            steps.add_row("→", Line(plain(item)))
+            steps.add_row("→", Group(*_advice(item)))
         yield steps
     elif listing.role == "caveats":
         yield from (Line(f"! {plain(item)}", style="yellow") for item in items)
     else:
         yield from (Line(plain(item)) for item in items)
     yield from _left_out(len(listing.items) - len(items))
+
+
+def _advice(advice: str) -> Iterator[Line]:
+    for step in steps_of(advice):
+        reason = f"{step.reason} " if step.reason else ""
+        yield Line.assemble(plain(reason), (plain(step.action), "bold"), plain(step.detail))
+        if step.line:
+            yield Line(plain(step.line), style="green", overflow="fold")
+        if step.caveat:
+            yield Line(plain(step.caveat), style="dim")
 
 
 def _left_out(count: int) -> Iterator[Line]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stallscope.analysis.gains.what_if import WORTH_MENTIONING
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
@@ -24,6 +25,7 @@ from ..document import (
     Cell,
     CellBar,
     Document,
+    Figure,
     Listing,
     Section,
     Table,
@@ -38,8 +40,6 @@ from .trends import trends
 _MOST_ROWS = 200
 _MOST_FAILED = 50
 _FAILED = "failed"
-# Smaller gains round to nothing.
-_WORTH_MENTIONING = 1.005
 # Below the table of runs.
 _NOTE = (
     "Time lost: what the fix saves per step × steps × ranks, as time of one rank. "
@@ -47,7 +47,7 @@ _NOTE = (
     "≤ marks a bound: allreduce as if it cost nothing, or a run without a fault."
 )
 # What a format has no room for, or shows below another figure.
-_WITHOUT = {"html": ("Fix",), "md": ("Step time by cause", "Step")}
+_WITHOUT = {"html": ("Fix", "95% interval"), "md": ("Step time by cause", "Step")}
 _WORDS = ("Run", "Verdict", "Fix", "Step time by cause", "Started, UTC")
 
 
@@ -62,7 +62,7 @@ def _sections(index: Index, form: str) -> Iterator[Section]:
     yield Section(index.headline, link, style="headline")
     yield from sections_of(_table(index, form))
     if form == "html":
-        yield from charts_section("Trends", trends(index.lines))
+        yield from charts_section("Trends", map(Figure.of, trends(index.lines)))
     if index.failed:
         failures = Listing(index.failed, most={"md": _MOST_FAILED})
         yield Section("Not reported", (failures,), style="alert", key=_FAILED)
@@ -76,8 +76,9 @@ def _table(index: Index, form: str) -> Table:
         "Time lost": [Cell(_lost(one, scale), _last_if_unknown(one.lost_h)) for one in lines],
         "Fix": [Cell(one.fix or "", one.fix or "") for one in lines],
         "Gain of the fix": [
-            Cell(_gain(one), _last_if_unknown(one.speedup), below=one.fix or "") for one in lines
+            Cell(_gain(one), _last_if_unknown(one.speedup), below=_below_gain(one)) for one in lines
         ],
+        "95% interval": map(_interval, lines),
         "Step time by cause": map(_shares, lines),
         "Step": [Cell(amount(one.step_ms, "ms"), _last_if_unknown(one.step_ms)) for one in lines],
         "Throughput": [
@@ -115,16 +116,22 @@ def _lost(line: IndexLine, scale: Scale) -> str:
 
 
 def _gain(line: IndexLine) -> str:
-    """Return the gain of the fix: 1.23× (1.22–1.24×), or at most 1.23× if it is a bound."""
+    """Return the gain of the fix: 1.23×, or at most 1.23× if it is a bound."""
     if line.speedup is None:
         return NOTHING
-    if line.speedup < _WORTH_MENTIONING:
+    if line.speedup < WORTH_MENTIONING:
         return NO_GAIN
     most = "at most " if line.bound else ""
-    gained = f"{most}{ratio(line.speedup, line.speedup_ci95)}×"
-    if line.speedup_ci95 is None:
-        return gained
-    return f"{gained} ({between(*line.speedup_ci95)}×)"
+    return f"{most}{ratio(line.speedup, line.speedup_ci95)}×"
+
+
+def _interval(line: IndexLine) -> str:
+    ends, gained = line.speedup_ci95, line.speedup or 0.0
+    return "" if ends is None or gained < WORTH_MENTIONING else f"{between(*ends)}×"
+
+
+def _below_gain(line: IndexLine) -> str:
+    return ": ".join(filter(None, (_interval(line), line.fix)))
 
 
 def _last_if_unknown(value: float | None) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.charts import Bar, Segment, StackedBars
+from stallscope.charts.kinds import Bar, Segment, StackedBars
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 

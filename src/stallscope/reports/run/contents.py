@@ -52,11 +52,11 @@ HOW_TO_READ = (
     ),
     ("Other", "Between steps: optimizer update, callbacks, logging, overhead of the host."),
     (
-        "Imbalance",
-        "How much later the last rank is ready than the reference rank. It is never zero: the slowest "
-        "of many ranks is slower by chance. Ranks are named only if a test rules chance out.",
+        "Waiting for slow ranks",
+        "From a rank's last gradient until the last rank's. A step has the typical rank's, which JSON "
+        "calls imbalance. It is never zero: the slowest of many ranks is slower by chance. Ranks are "
+        "named only if a test rules chance out.",
     ),
-    ("Waits", "Per rank: from its own last gradient until the last rank's."),
     (
         "Exposed allreduce",
         "From the last rank's last gradient until all gradients are reduced. The part that backward "
@@ -64,7 +64,7 @@ HOW_TO_READ = (
     ),
     (
         "Ledger",
-        "Input, compute and other of the reference rank (the median one), plus imbalance, plus exposed "
+        "Input, compute and other of the reference rank (the median one), plus waiting, plus exposed "
         "allreduce. Together they are exactly the step.",
     ),
     (

@@ -8,7 +8,9 @@ from dataclasses import replace
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch
 from stallscope.analysis.ledger.entries import CauseEntry
-from stallscope.charts.charts import TITLES, charts_of, waiting_part
+from stallscope.charts.by_cause import waiting_part
+from stallscope.charts.charts import named_charts
+from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.text.figures import communication
@@ -30,6 +32,7 @@ from ..document import (
     Chip,
     Document,
     DocumentBlock,
+    Figure,
     Findings,
     Fold,
     KeyFigures,
@@ -43,7 +46,7 @@ from ..document import (
 from . import contents, tables
 from .loader_tables import rates_table, stages_table, trials_table
 from .network_tables import network_tables
-from .tables import cause_table, step_unit
+from .step_tables import baselines_table, cause_table, ledger_table, step_table, step_unit
 from .verdict import verdict_section
 
 # Longer tables are folded.
@@ -95,15 +98,19 @@ def _page(analysis: Analysis) -> Iterator[Section]:
     for finding in analysis.findings:
         if finding.severity == "error":
             yield Section("Error", (Findings([finding]),), style="notice")
+    charts, by_chart = named_charts(analysis), _tables_by_chart(analysis)
     # The first chart is on the first screen; the verdict names the findings.
-    yield from charts_section("Charts", charts_of(analysis))
+    drawn = (Figure.of(chart, *by_chart.pop(name, ())) for name, chart in charts.items())
+    yield from charts_section("Charts", drawn)
     yield from _concerns(analysis, "html")
     yield from sections_of(tables.generations_table(analysis), tables.stragglers_table(analysis))
     yield from _notes(analysis)
     events = tables.events_table(analysis)
     if events is not None:
         yield Section(events.title, (_counted("Events", events),))
-    yield Section("Figures", [*_figures(analysis)])
+    figures = [*_figures(analysis, [one for own in by_chart.values() for one in own])]
+    if figures:
+        yield Section("Figures", figures)
     yield Section("About the run", [*_about(analysis)])
 
 
@@ -113,11 +120,11 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
     yield from sections_of(
         tables.epochs_table(analysis),
         tables.printed_ranks_table(analysis),
-        tables.cause_table(analysis) if analysis.printed is None else None,
-        tables.ledger_table(analysis) if analysis.printed is None else None,
+        cause_table(analysis) if analysis.printed is None else None,
+        ledger_table(analysis) if analysis.printed is None else None,
         tables.stragglers_table(analysis),
         tables.gains_table(analysis),
-        tables.baselines_table(analysis),
+        baselines_table(analysis),
         rates_table(analysis),
         stages_table(analysis),
         trials_table(analysis),
@@ -148,7 +155,7 @@ def _summary(analysis: Analysis) -> Iterator[Section]:
         note = [Text(tables.EXTRAPOLATED, note=True)] if extrapolated else []
         # Without titles of columns the report fits one screen.
         yield Section(gains.title, (replace(gains, columns=("",) * len(gains.columns)), *note))
-    yield from sections_of(tables.baselines_table(analysis))
+    yield from sections_of(baselines_table(analysis))
     yield from _notes(analysis)
     yield _job(analysis)
 
@@ -187,38 +194,38 @@ def _counted(title: str, table: Table) -> Fold:
     return Fold(f"{title} ({rows:,})", (table,), is_open=rows <= _LONG)
 
 
-def _figures(analysis: Analysis) -> Iterator[DocumentBlock]:
-    """Yield all tables of figures, folded."""
+def _tables_by_chart(analysis: Analysis) -> dict[str, list[Table]]:
+    """Return the tables of figures by the name of the chart that shows them."""
+    steps = analysis.printed is None
+    tables_of: dict[str, Sequence[Table | None]] = {
+        "by_cause": [cause_table(analysis), ledger_table(analysis)] if steps else [],
+        "gains": [tables.gains_table(analysis)],
+        "baseline": [baselines_table(analysis)],
+        "ranks": [tables.ranks_table(analysis)],
+        "steps": [step_table(analysis)],
+        "printed_ranks": [tables.printed_ranks_table(analysis)],
+        "network": network_tables(analysis),
+        "job": [tables.job_table(analysis)],
+    }
+    return {
+        name: [one for one in own if one is not None and one.rows]
+        for name, own in tables_of.items()
+    }
+
+
+def _figures(analysis: Analysis, uncharted: Sequence[Table]) -> Iterator[DocumentBlock]:
+    """Yield all figures that no chart shows, folded."""
     figures = _figures_of_lines(analysis)
     if figures:
         yield KeyFigures.of(figures)
-    printed = tables.printed_ranks_table(analysis)
-    if printed is not None:
-        yield _counted(printed.title, printed)
-    epochs = tables.epochs_table(analysis)
-    if epochs is not None:
-        yield _counted(epochs.title, epochs)
-    if analysis.printed is None:
-        by_cause, ledger = tables.cause_table(analysis), tables.ledger_table(analysis)
-        yield Fold(by_cause.title, (by_cause,), is_open=True)
-        yield Fold(ledger.title, (ledger,))
     optional = (
-        tables.baselines_table(analysis),
+        tables.epochs_table(analysis),
+        *uncharted,
         rates_table(analysis),
         stages_table(analysis),
         trials_table(analysis),
-        tables.gains_table(analysis),
     )
-    yield from (Fold(one.title, (one,), is_open=True) for one in optional if one is not None)
-    ranks = tables.ranks_table(analysis)
-    if ranks.rows:
-        yield _counted(ranks.title, ranks)
-    yield from (_counted(one.title, one) for one in network_tables(analysis))
-    step = tables.step_table(analysis)
-    if step is not None:
-        yield Fold(step.title, (step,), is_open=analysis.ledger is None)
-    job = tables.job_table(analysis)
-    yield Fold(job.title, (job,))
+    yield from (_counted(one.title, one) for one in optional if one is not None)
     if analysis.match:
         yield _match("Run and baseline", analysis.match, contents.gap(analysis))
     single = contents.single_match(analysis)
@@ -292,7 +299,7 @@ def step_bars(analysis: Analysis) -> Sequence[Table | Text]:
     if waiting is None or analysis.run.size == 1:
         return [table]
     waits = figures.causes.amount(figures.waits.total, waiting.ci95_ms)
-    return [table, Text(f"▒ waiting for slow ranks (imbalance): {waits}", note=True)]
+    return [table, Text(f"▒ waiting for slow ranks: {waits}", note=True)]
 
 
 def _bar(entry: CauseEntry, largest: float) -> Cell:

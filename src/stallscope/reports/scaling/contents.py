@@ -6,26 +6,24 @@ from collections.abc import Callable
 from operator import itemgetter
 
 from stallscope.analysis import ENTRIES
+from stallscope.analysis.gains.what_if import WORTH_MENTIONING
 from stallscope.analysis.scaling import Scaled, ScalingSeries, TrackRecord, track_record
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.analysis.scaling.warnings import fault_of
 from stallscope.arrays.stats import Mean
-from stallscope.charts.charts import TITLES
+from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
-    Scale,
-    decimals_of,
     exact_percent,
     percent,
     plus_minus,
     rate_scale,
     significant,
 )
-from stallscope.formatting.sums import SumColumn
+from stallscope.text.scaling import lost_column, lost_of, lost_to
 
 from ..document import NOTHING, Table
 
-_WORTH_MENTIONING_PERCENT = 0.5
 _INTERVALS = (
     "± is the 95% interval: of several runs from run to run, of a single one from step to step."
 )
@@ -60,7 +58,7 @@ def _worst(scaled: Scaled) -> str | None:
         return None
     column = lost_column(scaled)
     name, lost = max(zip(ENTRIES, column.parts, strict=True), key=itemgetter(1))
-    if lost < _WORTH_MENTIONING_PERCENT:
+    if lost < (WORTH_MENTIONING - 1) * 100:
         return None
     return f"{TITLES[name].lower()} ({column.text(lost)}%)"
 
@@ -158,16 +156,9 @@ def lost_table(series: ScalingSeries, *, intervals: bool = True) -> Table | None
     return Table("Where efficiency is lost", columns, tuple(rows), note=note)
 
 
-def lost_column(one: Scaled) -> SumColumn:
-    """Return what a size loses of its efficiency to each entry and in total, in percent."""
-    lost = _lost(one)
-    decimals = 1 if lost.ci95 is None else decimals_of(lost.value, lost.ci95)
-    return SumColumn.like(Scale("%", 1.0), decimals, [part.value for part in _lost_to(one)])
-
-
 def _lost_row(one: Scaled, intervals: bool) -> tuple[str, ...]:
     column = lost_column(one)
-    printed = zip((column.total, *column.parts), (_lost(one), *_lost_to(one)), strict=True)
+    printed = zip((column.total, *column.parts), (lost_of(one), *lost_to(one)), strict=True)
     cells = (f"{column.text(value, mean.ci95 if intervals else None)}%" for value, mean in printed)
     return (f"{one.point.ranks:,}", *cells)
 
@@ -197,17 +188,6 @@ def published_table() -> Table:
         "Source": [curve.source for curve in CURVES],
     }
     return Table.of("Published curves", columns, words=frozenset({0, 1, 2}))
-
-
-def _lost(one: Scaled) -> Mean:
-    # A size that is compared with one rank has an efficiency.
-    assert one.efficiency is not None
-    return Mean(1.0, (1.0, 1.0)).minus(one.efficiency).scaled(100.0)
-
-
-def _lost_to(one: Scaled) -> list[Mean]:
-    assert one.lost is not None
-    return [one.lost[name].scaled(100.0) for name in ENTRIES]
 
 
 def _mean(mean: Mean | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from stallscope.analysis.scaling import ScalingSeries
 from stallscope.arrays.stats import Mean
-from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
+from stallscope.charts.scaling import efficiency_chart, losses_chart, rate_chart, steps_chart
 from stallscope.formatting.numbers import percent, rate_scale, significant
 
 from ..document import (
@@ -15,6 +15,7 @@ from ..document import (
     CellBar,
     Document,
     DocumentBlock,
+    Figure,
     Listing,
     Section,
     Table,
@@ -46,12 +47,16 @@ def _series(series: ScalingSeries, form: str) -> Iterator[Section]:
     if series.warnings:
         blocks.append(Listing(series.warnings, role="caveats"))
     yield Section(headline(series), blocks, style="headline", label=title(series))
+    rates, lost = rates_table(series), lost_table(series)
     if form == "html":
-        yield from charts_section(
-            "Charts", [rate_chart(series), efficiency_chart(series), steps_chart(series)]
-        )
-    if form != "terminal":
-        yield from sections_of(rates_table(series), lost_table(series))
+        losses = Figure.of(losses_chart(series), lost)
+        rate, efficiency = rate_chart(series), efficiency_chart(series)
+        figures = [Figure.of(rate, rates), Figure.of(efficiency), losses]
+        yield from charts_section("Charts", [*figures, Figure.of(steps_chart(series))])
+        yield from sections_of(lost if losses is None else None)
+        return
+    if form == "md":
+        yield from sections_of(rates, lost)
         return
     note = [Text(f"* {how_far_off(series)}", note=True)] if series.projection else []
     rates = _short_rates_table(series)

@@ -1,0 +1,64 @@
+"""Which ranks share a lane, and how late a cell must be to stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stallscope.arrays.stats import robust_sd
+from stallscope.arrays.types import Ints
+
+from ..generation_summary import GenerationLedger
+from ..ledger.ledger import Ledger
+
+_MS = 1e-6
+# Chance makes a rank late by more than this in less than one of a million cells.
+_LATE_SDS = 6.0
+_SMALLEST_SHARE = 0.05
+# The usual lateness is taken over at most this many ranks and steps: more do not change it.
+_RANKS_FOR_USUAL = 64
+_STEPS_FOR_USUAL = 2000
+
+
+def groupings(hosts: Sequence[str]) -> list[Ints]:
+    """Return where lanes start: with 1, 2, 4, … neighbours of a host each, then 1, 2, 4, … hosts."""
+    count = len(hosts)
+    host_starts = np.array([row for row in range(count) if not row or hosts[row] != hosts[row - 1]])
+    sizes = np.diff(host_starts, append=count)
+    found, size = [], 1
+    while size < sizes.max():
+        parts = zip(host_starts, sizes, strict=True)
+        found.append(np.concatenate([start + np.arange(0, own, size) for start, own in parts]))
+        size *= 2
+    size = 1
+    while not found or len(found[-1]) > 1:
+        found.append(host_starts[::size])
+        size *= 2
+    return found
+
+
+def late_from(generations: Sequence[GenerationLedger]) -> float:
+    """Return the lateness from which on a cell is unusual, ms."""
+    # Ranks trace and connect at different times: warm-up would hide what is late later.
+    ledgers = [one.ledger if one.steady is None else one.steady for one in generations]
+    others = np.concatenate([_lateness(ledger) for ledger in ledgers])
+    scatter = robust_sd(np.concatenate([others, -others]))
+    total = np.concatenate([ledger.total for ledger in ledgers])
+    return max(_LATE_SDS * scatter, _SMALLEST_SHARE * float(np.median(total))) * _MS
+
+
+def _lateness(ledger: Ledger) -> Ints:
+    """Return how much later than usual some ranks are in some steps."""
+    steps = _evenly(len(ledger), _STEPS_FOR_USUAL)
+    ranks = _evenly(len(ledger.ranks), _RANKS_FOR_USUAL)
+    reference = ledger.arrival[steps, ledger.reference[steps]]
+    late = ledger.arrival[np.ix_(steps, ranks)] - reference[:, None]
+    # Of two ranks, the slow one would be half of all values.
+    unusual = late - np.median(late, axis=0)
+    # Around zero, the lateness of the reference rank itself.
+    return np.asarray(unusual[ranks != ledger.reference[steps][:, None]])
+
+
+def _evenly(number: int, most: int) -> Ints:
+    return np.unique(np.linspace(0, number - 1, min(number, most)).astype(np.int64))

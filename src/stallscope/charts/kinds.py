@@ -1,0 +1,164 @@
+"""Kinds of charts that several charts share, and the titles of what they show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from stallscope.arrays.types import Floats
+from stallscope.formatting.numbers import finite
+from stallscope.formatting.sums import SumColumn
+
+TITLES = {
+    "input": "Input",
+    "compute": "Compute",
+    "other": "Other",
+    # Of the typical rank, and of each rank: the same time under two names.
+    "imbalance": "Waiting for slow ranks",
+    "wait": "Waiting for slow ranks",
+    "allreduce": "Exposed allreduce",
+    "waiting_or_allreduce": "Waiting + allreduce",
+    "startup": "Start-up",
+    "warmup": "Warm-up",
+    "steps": "Steps",
+    "rest": "Rest of the step",
+    "validation": "Validation",
+    "checkpoint": "Checkpoints",
+    "restart": "Restarts",
+    "repeated": "Repeated steps",
+    "stopped": "Hanging",
+    "epoch_gap": "Between epochs",
+    "input_waiting": "Waiting for slow input",
+    "compute_waiting": "Waiting for slow compute",
+    "other_waiting": "Waiting for work between steps",
+    "input_stall": "Input stall",
+    "scale": "Scale",
+    "bandwidth": "Bandwidth",
+    "latency": "Latency",
+    "negotiation": "Negotiation",
+    "fusion": "Fusion",
+}
+
+
+# Stages that come first in stacks, with the waiting for each.
+_ORDER = ("input", "input_waiting", "compute", "compute_waiting", "other", "other_waiting")
+
+
+def drawn_as(name: str) -> str:
+    """Return the colour of an entry in bars: waiting has one, under either of its names."""
+    return "wait" if name == "imbalance" else name
+
+
+def title_of(name: str) -> str:
+    """Name an entry for people."""
+    return TITLES.get(name, name)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a bar; ``name`` is a key of TITLES and of the palette."""
+
+    name: str
+    value: float
+    ci95: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A labelled row of segments."""
+
+    label: str
+    segments: tuple[Segment, ...]
+    #: Whether it stands out, as a straggler does.
+    emphasised: bool = False
+    #: The segments and their total as printed, where a table has the same figures.
+    printed: SumColumn | None = None
+
+    @property
+    def total(self) -> float:
+        """Sum the segments."""
+        return sum(segment.value for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class StackedBars:
+    """Horizontal bars made of segments."""
+
+    title: str
+    sentence: str
+    unit: str
+    bars: tuple[Bar, ...]
+    #: What bars that stand out are.
+    emphasis: str = "straggler"
+
+    @cached_property
+    def names(self) -> list[str]:
+        """List the names of all segments in their order, also where a bar lacks one."""
+        names = dict.fromkeys(one.name for bar in self.bars for one in bar.segments)
+        # Stable: others stay in the order of the bars.
+        return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+
+    @cached_property
+    def printed(self) -> list[SumColumn]:
+        """Round every bar's segments; those that no table has get the longest bar's digits."""
+        values = [[finite(one.value) or 0.0 for one in bar.segments] for bar in self.bars]
+        longest = max(values, key=sum, default=[])
+        usual = SumColumn.of(longest, sum(longest), unit=self.unit)
+        return [
+            bar.printed or usual.in_same_digits(own)
+            for bar, own in zip(self.bars, values, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class StepWindows:
+    """The step times of windows of successive steps, milliseconds, one value per window."""
+
+    #: Steps per window.
+    length: int
+    #: The step in the middle of each window.
+    x: Floats
+    median: Floats
+    p95: Floats
+
+
+@dataclass(frozen=True)
+class StackedArea:
+    """Ledger entries over the run, stacked. Marks, changes and pauses are steps with labels."""
+
+    title: str
+    sentence: str
+    unit: str
+    x_label: str
+    x: Floats
+    layers: tuple[tuple[str, Floats], ...]
+    #: Where epochs start.
+    marks: tuple[tuple[float, str], ...] = ()
+    #: Where the step time changes for good.
+    changes: tuple[tuple[float, str], ...] = ()
+    #: Gaps before a step: validation, checkpoints.
+    pauses: tuple[tuple[float, str], ...] = ()
+    #: Samples per second at every point; None if unknown.
+    rates: Floats | None = None
+    #: Drawn as lines over the layers; None where steps are too few.
+    windows: StepWindows | None = None
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """From one total to another by what each entry adds or saves; the first total is the axis' zero."""
+
+    title: str
+    sentence: str
+    unit: str
+    start: tuple[str, float]
+    changes: tuple[Segment, ...]
+    end: tuple[str, float]
+    #: The changes as printed, and the start; the end is their sum.
+    printed: SumColumn
+    printed_start: float
+
+    @property
+    def printed_end(self) -> float:
+        """Add up the start and the changes as printed."""
+        return round(self.printed_start + self.printed.total, self.printed.decimals)

@@ -1,0 +1,104 @@
+"""What the marks of a chart mean, apart from its colours: lines, triangles, whiskers, paler bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from .area import areas_of
+from .charts import Chart
+from .compared_bars import ComparedBars
+from .curves import EfficiencyLines, OverRuns
+from .gains import GainBars
+from .heat_map import HeatMap
+from .kinds import StackedArea, StackedBars, Waterfall
+from .over_time import OverTime
+from .rates import RateBars
+
+#: How a mark looks; both drawings have a sample of each.
+Shape = Literal[
+    "line",
+    "dashes",
+    "across",
+    "change",
+    "pause",
+    "beyond",
+    "whisker",
+    "pale",
+    "saved",
+    "band",
+    "named",
+    "hole",
+]
+_WHISKER: tuple[Shape, str] = ("whisker", "95% interval")
+
+
+def marks_of(chart: Chart) -> list[tuple[Shape, str]]:
+    """List the marks that a chart has, with what each means."""
+    return [*_marks(chart)]
+
+
+def _marks(chart: Chart) -> Iterator[tuple[Shape, str]]:
+    if isinstance(chart, StackedArea):
+        yield from _of_area(chart)
+    elif isinstance(chart, StackedBars):
+        if any(bar.emphasised for bar in chart.bars):
+            yield "band", chart.emphasis
+    elif isinstance(chart, HeatMap):
+        yield from _of_heat_map(chart)
+    elif isinstance(chart, OverTime):
+        yield "line", "mean"
+    else:
+        yield from _of_means(chart)
+
+
+def _of_area(chart: StackedArea) -> Iterator[tuple[Shape, str]]:
+    if chart.windows is not None:
+        yield "dashes", f"95th percentile of {chart.windows.length:,} steps"
+        yield "line", "median"
+    if chart.changes:
+        yield "change", "lasting change"
+    if chart.pauses:
+        yield "pause", "validation or checkpoint"
+    if areas_of(chart).peaks:
+        yield "beyond", "beyond the axis"
+
+
+def _of_heat_map(chart: HeatMap) -> Iterator[tuple[Shape, str]]:
+    if chart.changes:
+        yield "change", "lasting change"
+    if any(row.emphasised for row in chart.rows):
+        yield "named", "straggler"
+    if np.isnan(chart.values).any():
+        yield "hole", "not measured"
+
+
+def _of_means(
+    chart: Waterfall | ComparedBars | GainBars | RateBars | EfficiencyLines | OverRuns,
+) -> Iterator[tuple[Shape, str]]:
+    if isinstance(chart, Waterfall):
+        means = [one.ci95 for one in chart.changes]
+        if any(one.value < 0 for one in chart.changes):
+            yield "saved", "shorter"
+    elif isinstance(chart, GainBars):
+        means = [one.saved_ms.ci95 for one in chart.bars]
+        if any(one.bound for one in chart.bars):
+            yield "pale", "at most: a bound that nobody reaches in full"
+    elif isinstance(chart, RateBars):
+        means = [column.mean.ci95 for bar in chart.bars for column in bar.columns]
+        if any(bar.ideal is not None for bar in chart.bars):
+            yield "across", "ideal"
+        if any(bar.projected for bar in chart.bars):
+            yield "pale", "projected"
+    elif isinstance(chart, EfficiencyLines):
+        means = [mean.ci95 for line in chart.lines for _, mean in line.points]
+    elif isinstance(chart, OverRuns):
+        means = [dot.mean.ci95 for dot in chart.dots if dot.mean is not None]
+        if chart.levels:
+            yield "dashes", "level of the runs"
+    else:
+        means = [one.ci95 for _, group in chart.groups for one in group if one is not None]
+    if any(means):
+        yield _WHISKER
