@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from stallscope.arrays import arrow
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
 from stallscope.collector.store.generations import generations_of, with_generations
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
@@ -155,7 +156,7 @@ def _numbered(one: Parsed, number: int) -> Parsed:
 
 def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
     numbered = [
-        table.add_column(0, "log", pa.array(np.full(table.num_rows, index, np.int32)))
+        table.add_column(0, "log", arrow.array(np.full(table.num_rows, index, np.int32)))
         for index, table in enumerate(tables)
     ]
     stacked = pa.concat_tables(numbered).cast(schema)

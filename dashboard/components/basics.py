@@ -8,9 +8,9 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
-from stallscope.charts.charts import TITLES
 from stallscope.charts.palette import COLOURS, STATUS
 from stallscope.text.recorded import code_parts
+from stallscope.text.titles import TITLES
 
 
 def aria(**attributes: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from stallscope.arrays.stats import Mean
-from stallscope.charts.charts import TITLES, Chart, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.charts import Chart, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.curves import EfficiencyLines, Level, OverRuns
 from stallscope.charts.heat_map import HeatMap
@@ -19,6 +19,7 @@ from stallscope.charts.over_time import OverTime
 from stallscope.charts.rates import RateBars
 from stallscope.formatting.numbers import finite
 from stallscope.reports.formats.csv_text import cell
+from stallscope.text.titles import TITLES
 
 Value = str | int | float | None
 Row = Sequence[Value]

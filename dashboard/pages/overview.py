@@ -11,7 +11,6 @@ from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.charts import (
     baseline_chart,
     cause_chart,
-    entry_name,
     job_chart,
     printed_ranks_chart,
     ranks_chart,
@@ -30,6 +29,7 @@ from stallscope.reports.run.tables import (
     stragglers_table,
 )
 from stallscope.text.gains import how_sure, main_gain, saved, speedup
+from stallscope.text.titles import entry_name
 from stallscope.text.verdicts import headline, status
 from stallscope.text.why import TITLE, why
 

@@ -13,7 +13,6 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.stragglers.host_lateness import HostLateness, host_lateness
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.analysis.stragglers.waiting_cost import rank_hours
-from stallscope.charts.charts import TITLES
 from stallscope.charts.heat_map import lateness_chart
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent
@@ -21,6 +20,7 @@ from stallscope.reports.document import NOTHING, Table
 from stallscope.text import stragglers
 from stallscope.text.cells import Cells
 from stallscope.text.stragglers import change, costs, waiting
+from stallscope.text.titles import TITLES
 
 from ..addresses import run_address
 from ..components.basics import aria, card, link, link_in_text, points, sentence_card

@@ -19,7 +19,7 @@ from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.one_step import find_step
 from stallscope.charts.against_baselines import decomposition_chart
-from stallscope.charts.charts import TITLES, baseline_chart, cause_chart, entry_title, job_chart
+from stallscope.charts.charts import baseline_chart, cause_chart, job_chart
 from stallscope.charts.compared_bars import stages_chart
 from stallscope.charts.comparison import changes_chart
 from stallscope.charts.plotly_figures import figure
@@ -43,6 +43,7 @@ from stallscope.reports.run.tables import (
 )
 from stallscope.text.baselines import decomposed
 from stallscope.text.step_figures import OneStepFigures
+from stallscope.text.titles import TITLES, entry_title
 
 from .cases import CASES
 

@@ -25,6 +25,7 @@ from stallscope.analysis.ledger.cached import PER_RANK, CachedLedger, causes_of,
 from stallscope.analysis.ledger.generations import Generations
 from stallscope.analysis.ledger.ledger import CAUSES, ENTRIES, GAPS, Ledger
 from stallscope.analysis.result import Analysis
+from stallscope.arrays import arrow
 from stallscope.run import Run
 
 #: Fields that are inputs, or are computed from the run's steps.
@@ -121,7 +122,7 @@ class _Ledgers:
         self.warm_up = np.zeros(0, bool)
         if constants is None:
             return
-        columns = {name: table[name].to_numpy() for name in table.column_names}
+        columns = {name: arrow.numbers(table[name]) for name in table.column_names}
         self.warm_up = columns["warm_up"]
         constants = {
             "ranks": tuple(constants["ranks"]),

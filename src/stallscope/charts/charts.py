@@ -13,7 +13,7 @@ import numpy as np
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.change_points import ChangePoint
-from stallscope.analysis.ledger.entries import CauseEntry
+from stallscope.analysis.ledger.entries import waiting_part
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
 from stallscope.analysis.ledger.printed_steps import PrintedSteps, RankWindows
@@ -30,6 +30,7 @@ from stallscope.text.job import (
 )
 from stallscope.text.printed_steps import printed_lines
 from stallscope.text.step_figures import RANK_PARTS, StepFigures
+from stallscope.text.titles import TITLES, entry_name, entry_title
 
 from .compared_bars import ComparedBars
 from .curves import EfficiencyLines, OverRuns
@@ -45,40 +46,6 @@ MOST_RANKS = 32
 _MOST_MARKS = 200
 # Gaps of the ledger that users put there.
 _PAUSES = ("validation", "checkpoint")
-
-TITLES = {
-    "input": "Input",
-    "compute": "Compute",
-    "other": "Other",
-    "imbalance": "Imbalance",
-    "wait": "Waiting for slow ranks",
-    "allreduce": "Exposed allreduce",
-    "waiting_or_allreduce": "Waiting + allreduce",
-    "startup": "Start-up",
-    "warmup": "Warm-up",
-    "steps": "Steps",
-    "rest": "Rest of the step",
-    "validation": "Validation",
-    "checkpoint": "Checkpoints",
-    "restart": "Restarts",
-    "repeated": "Repeated steps",
-    "stopped": "Hanging",
-    "epoch_gap": "Between epochs",
-    "input_waiting": "Waiting for slow input",
-    "compute_waiting": "Waiting for slow compute",
-    "other_waiting": "Waiting for work between steps",
-    "input_stall": "Input stall",
-    "scale": "Scale",
-    "bandwidth": "Bandwidth",
-    "latency": "Latency",
-    "negotiation": "Negotiation",
-    "fusion": "Fusion",
-}
-
-
-def title_of(name: str) -> str:
-    """Name an entry for people."""
-    return TITLES.get(name, name)
 
 
 @dataclass(frozen=True)
@@ -207,22 +174,6 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
         "ms",
         tuple(bars),
     )
-
-
-def entry_name(name: str, analysis: Analysis) -> str:
-    """Name an entry as it is drawn: allreduce may include waiting for ranks without a log."""
-    hidden = name == "allreduce" and analysis.waiting_unknown
-    return "waiting_or_allreduce" if hidden else name
-
-
-def entry_title(name: str, analysis: Analysis) -> str:
-    """Title an entry of either ledger."""
-    return TITLES[entry_name(name, analysis)]
-
-
-def waiting_part(entry: CauseEntry) -> float:
-    """Give the milliseconds of a stage that other ranks wait for; never negative."""
-    return min(max(entry.waiting_ms or 0.0, 0.0), max(entry.ms, 0.0))
 
 
 def cause_bar(label: str, analysis: Analysis, figures: StepFigures) -> Bar:

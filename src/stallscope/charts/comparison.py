@@ -10,8 +10,9 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import exact, percent, signed
 from stallscope.formatting.plain import plain
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.titles import TITLES
 
-from .charts import TITLES, Segment, StackedBars, Waterfall, cause_bar
+from .charts import Segment, StackedBars, Waterfall, cause_bar
 from .curves import Level, OverRuns, RunDot
 
 #: The most bars that can be read.

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from stallscope.formatting.numbers import NOT_MEASURED, finite
+from stallscope.text.titles import title_of
 
 from .area import Areas, areas_of
-from .charts import Chart, StackedArea, StackedBars, Waterfall, title_of
+from .charts import Chart, StackedArea, StackedBars, Waterfall
 from .compared_bars import ComparedBars
 from .curves import Curves, EfficiencyLines, OverRuns, efficiency_curves, run_curves
 from .heat_map import HeatMap

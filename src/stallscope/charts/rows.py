@@ -16,9 +16,10 @@ from stallscope.formatting.numbers import (
     percent,
 )
 from stallscope.formatting.sums import SumColumn
+from stallscope.text.titles import title_of
 
 from .axis import Axis
-from .charts import Bar, Segment, StackedBars, Waterfall, title_of
+from .charts import Bar, Segment, StackedBars, Waterfall
 from .compared_bars import ComparedBars
 
 # Height of a bar and the gap below it in pixels: stacked bars get thinner the more there are.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.charts import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
@@ -18,6 +17,7 @@ from stallscope.formatting.numbers import (
     ratio,
 )
 from stallscope.text.gains import NO_GAIN
+from stallscope.text.titles import TITLES
 
 from ..document import (
     NOTHING,

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch
-from stallscope.analysis.ledger.entries import CauseEntry
-from stallscope.charts.charts import TITLES, charts_of, waiting_part
+from stallscope.analysis.ledger.entries import CauseEntry, waiting_part
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.text.figures import communication
@@ -22,6 +21,7 @@ from stallscope.text.job import (
 )
 from stallscope.text.printed_steps import printed_figures
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import basis
 
 from ..document import (
@@ -95,6 +95,9 @@ def _page(analysis: Analysis) -> Iterator[Section]:
     for finding in analysis.findings:
         if finding.severity == "error":
             yield Section("Error", (Findings([finding]),), style="notice")
+    # Other formats have no charts.
+    from stallscope.charts.charts import charts_of
+
     # The first chart is on the first screen; the verdict names the findings.
     yield from charts_section("Charts", charts_of(analysis))
     yield from _concerns(analysis, "html")

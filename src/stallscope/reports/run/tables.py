@@ -12,7 +12,6 @@ from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.goodput import Goodput
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.arrays.stats import Mean
-from stallscope.charts.charts import TITLES, entry_title
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
@@ -38,6 +37,7 @@ from stallscope.text.job import (
 )
 from stallscope.text.printed_steps import printed_figures
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.titles import TITLES, entry_title
 from stallscope.text.verdicts import headline
 
 from ..document import NOTHING, Table

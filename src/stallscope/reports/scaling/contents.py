@@ -10,7 +10,6 @@ from stallscope.analysis.scaling import Scaled, ScalingSeries, TrackRecord, trac
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.analysis.scaling.warnings import fault_of
 from stallscope.arrays.stats import Mean
-from stallscope.charts.charts import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     Scale,
@@ -22,6 +21,7 @@ from stallscope.formatting.numbers import (
     significant,
 )
 from stallscope.formatting.sums import SumColumn
+from stallscope.text.titles import TITLES
 
 from ..document import NOTHING, Table
 
