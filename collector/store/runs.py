@@ -199,7 +199,8 @@ def _write_series(series: Sequence[Series], path: Path) -> None:
         "wall_ns": np.concatenate([one.wall_ns for one in series]),
         "value": np.concatenate([one.value for one in series]),
     }
-    pq.write_table(pa.table(columns, SERIES_SCHEMA), path)
+    arrays = {name: arrow.array(own) for name, own in columns.items()}
+    pq.write_table(pa.table(arrays, SERIES_SCHEMA), path)
 
 
 def _epoch_ranges(

@@ -62,7 +62,10 @@ def table_of(analysis: Analysis) -> pa.Table:
         None if ledger is None else {"ranks": ledger.ranks, "boundary_sd": ledger.boundary_sd}
     )
     return pa.table(
-        {} if ledger is None else _columns(analysis, ledger),
+        {
+            name: arrow.array(values)
+            for name, values in ({} if ledger is None else _columns(analysis, ledger)).items()
+        },
         metadata={
             key: json.dumps(content, default=_to_json)
             for key, content in ((_FIELDS_KEY, found), (_LEDGER_KEY, all_steps))

@@ -17,11 +17,11 @@ import numpy as np
 from stallscope.arrays.blocks import Block, on_all_cores, ranks_of
 from stallscope.arrays.distributions import (
     binomial_tail,
+    mean_of_truncated,
     mills_ratio,
     normal_probability,
     normal_quantile,
 )
-from stallscope.arrays.lazy_scipy import optimize
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
@@ -99,14 +99,9 @@ class LateCells:
         mean, limit = float(self.by.mean()), float(np.median(self.limit))
         noise = max(float(np.median(self.noise)), 1.0)
 
-        def above(whole: float) -> float:
-            z = (whole - limit) / noise
-            return whole + noise * mills_ratio(z) - mean
-
-        lowest = limit - 3 * noise
-        if above(lowest) >= 0:
+        if limit - 3 * noise + noise * mills_ratio(-3.0) >= mean:
             return mean, 1.0
-        whole = float(optimize.brentq(above, lowest, mean))
+        whole = mean_of_truncated(mean, limit, noise)
         seen = float(normal_probability((whole - limit) / noise))
         return (whole, seen) if seen >= _LEAST_SEEN else (mean, 1.0)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import History
-from stallscope.charts.comparison import changes_chart, figure_charts, ledgers_chart, runs_chart
 
 from ..document import Document, Listing, Section, Text, charts_section, sections_of
 from . import histories
@@ -41,6 +40,8 @@ def _pair(pair: Comparison, form: str) -> Iterator[Section]:
         label=f"A: {pair.first.run.name}, B: {pair.second.run.name}",
     )
     if form == "html":
+        from stallscope.charts.comparison import changes_chart, ledgers_chart
+
         yield from charts_section("Charts", [ledgers_chart(pair), changes_chart(pair)])
     facts = facts_table(pair)
     yield from sections_of(runs_table(pair), changes_table(pair), facts)
@@ -56,6 +57,8 @@ def _history(own: History, form: str) -> Iterator[Section]:
         label=histories.title(own),
     )
     if form == "html":
+        from stallscope.charts.comparison import figure_charts, runs_chart
+
         yield from charts_section("Charts", [*figure_charts(own), runs_chart(own)])
     changes = None if form == "terminal" else histories.changes_table(own)
     yield from sections_of(histories.figures_table(own), changes, histories.runs_table(own))

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from stallscope.analysis.scaling import ScalingSeries
 from stallscope.arrays.stats import Mean
-from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.formatting.numbers import percent, rate_scale, significant
 
 from ..document import (
@@ -47,6 +46,8 @@ def _series(series: ScalingSeries, form: str) -> Iterator[Section]:
         blocks.append(Listing(series.warnings, role="caveats"))
     yield Section(headline(series), blocks, style="headline", label=title(series))
     if form == "html":
+        from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
+
         yield from charts_section(
             "Charts", [rate_chart(series), efficiency_chart(series), steps_chart(series)]
         )
