@@ -13,7 +13,7 @@ from stallscope.arrays import arrow
 
 COLUMNS = {
     "integers": pa.array([3, 1, 2], pa.int32()),
-    "with nulls": pa.array([3, None, 2], pa.int64()),
+    "with nulls": pa.array([3, None, 10**18 - 1], pa.int64()),
     "floats": pa.array([0.5, None, float("inf")]),
     "booleans": pa.array([True, False, True] * 5),
     "all null": pa.array([None, None], pa.int64()),

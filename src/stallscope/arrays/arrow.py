@@ -26,7 +26,7 @@ def numbers(column: Column) -> Numbers:
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     if column.null_count:
-        chunks = [chunk.cast(pa.float64()) for chunk in chunks]
+        chunks = [chunk.cast(pa.float64(), safe=False) for chunk in chunks]
     parts = [_values(chunk) for chunk in chunks]
     if not parts:
         return np.zeros(0, column.type.to_pandas_dtype())
