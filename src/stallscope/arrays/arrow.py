@@ -98,6 +98,8 @@ def filled(column: Column, value: float) -> Column:
 
 def words(column: Column) -> npt.NDArray[np.str_]:
     """Return a column of texts as an array of numpy; a null is ``None`` in letters."""
+    if not len(column):
+        return np.zeros(0, str)
     coded = column.dictionary_encode("encode")
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.combine_chunks()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from .lazy_scipy import ndimage
 
 # Up to so many values in all windows, numpy is done before scipy is imported.
-_FEW = 1 << 20
+_FEW = 1 << 16
 
 
 def running_median(values: npt.NDArray[Any], window: int) -> npt.NDArray[Any]:
