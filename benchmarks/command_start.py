@@ -40,8 +40,20 @@ def figures(quick: bool) -> list[Figure]:
     least = {name: min(own) for name, own in times.items()}
     return [
         at_most("stallscope report of a small run, CPU time", least["report"], "ms", LIMIT_MS),
-        share_of("the same", least["report"], "ms", FLOOR, least[FLOOR]),
-        share_of("stallscope summary", least["summary"], "ms", FLOOR, least[FLOOR]),
+        share_of(
+            "stallscope report of a small run, against its floor",
+            least["report"],
+            "ms",
+            FLOOR,
+            least[FLOOR],
+        ),
+        share_of(
+            "stallscope summary of it, against its floor",
+            least["summary"],
+            "ms",
+            FLOOR,
+            least[FLOOR],
+        ),
     ]
 
 

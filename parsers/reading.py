@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -204,7 +204,8 @@ class Reading:
         if compared is not None and not parsed:
             self.dumps_alone = _dumps_alone(where, compared)
             self.problems += [Problem(event.where, event.what) for event in stalls]
-        runs = newest_first(group(where, parsed, self.problems)) if parsed else []
+        self.parsed = []
+        runs = newest_first(group(where, _taken(parsed), self.problems)) if parsed else []
         runs = with_events(with_input_times(runs, self.measured), (*self.events, *stalls))
         return with_series(with_network_checks(runs, self.network_checks), self.series)
 
@@ -247,6 +248,13 @@ def _dumps_alone(where: str, compared: DumpComparison) -> str:
     found = [one.what for one in (compared.events or compared.problems)[:_MOST_STALLS]]
     what = ". ".join(map(capitalised, found)) or "No rank is missing in a collective"
     return f"{where}: dumps of PyTorch's Flight Recorder, and no logs next to them. {what}"
+
+
+def _taken(logs: list[Parsed]) -> Iterator[Parsed]:
+    """Take the logs out of a list, so that it does not keep their memory."""
+    logs.reverse()
+    while logs:
+        yield logs.pop()
 
 
 def _no_log_problems(names: Sequence[str]) -> list[Problem]:

@@ -22,7 +22,7 @@ from stallscope.run import Log, Problem
 
 from .base import Contents, Parsed, Parser
 from .machine_lines import MARK, machine_series
-from .tables import INTERVAL_ROWS, STEP_ROWS
+from .tables import INTERVAL_ROWS, STEP_ROWS, cast
 from .world_size import MOST_RANKS
 
 #: The start of the first line.
@@ -347,9 +347,9 @@ def _table(
     """Return a table of a schema, from columns of it and of the rows."""
     for name in ("generation", "rank"):
         columns[name] = arrow.array(np.full(rows.num_rows, getattr(log, name), np.int32))
-    return pa.table(
-        [columns[name] if name in columns else rows[name] for name in schema.names], schema.names
-    ).cast(schema)
+    found = (columns[name] if name in columns else rows[name] for name in schema.names)
+    whole = [cast(column, kind) for column, kind in zip(found, schema.types, strict=True)]
+    return pa.table(whole, schema=schema)
 
 
 def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:

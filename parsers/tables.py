@@ -17,6 +17,11 @@ STEP_ROWS, INTERVAL_ROWS = (
 )
 
 
+def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column as one of a type; to cast thousands that have it takes a while, too."""
+    return column if column.type == kind else column.cast(kind)
+
+
 def table_of(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
     """Make a table of columns of equal length, ``rank`` among them; the others are null."""
     count = len(columns["rank"])

@@ -208,13 +208,14 @@ def _spread(values: Ints, peer: Ints, smallest: float) -> float:
     def size(nanoseconds: Ints) -> Floats:
         return np.asarray(np.log(np.maximum(nanoseconds, 0) + smallest))
 
-    spread = float(np.median(_low_spread(size(values))))
+    sizes = size(values)
+    spread = float(np.median(_low_spread(sizes)))
     ranks = values.shape[1]
     # The median of a few peers scatters itself.
     spread *= float(np.sqrt(1 + 1 / (ranks - 1)))
     if ranks >= _RANKS_FOR_PEERS:
         # What all ranks have in common is not lateness; with few ranks the peer may be late itself.
-        spread = min(spread, float(np.median(_low_spread(size(values) - size(peer)[:, None]))))
+        spread = min(spread, float(np.median(_low_spread(sizes - size(peer)[:, None]))))
     return spread
 
 
