@@ -80,6 +80,8 @@ def test_no_rows() -> None:
     assert arrow.empty_table(schema).equals(schema.empty_table())
 
 
+# Older versions of Arrow import pandas themselves.
+@pytest.mark.any_versions
 def test_pandas_is_not_imported() -> None:
     program = """
 import sys

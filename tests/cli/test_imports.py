@@ -77,6 +77,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+# Older versions of Arrow import pandas themselves.
+@pytest.mark.any_versions
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_imports_what_it_uses(words: str, store: Path, tmp_path: Path) -> None:
     places = {
