@@ -405,7 +405,8 @@ _ADDS = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from stallscope.catalogue import Catalogue, Entry
+from stallscope.catalogue.entry import Entry
+from stallscope.catalogue.index import Catalogue
 store, worker = Path(sys.argv[1]), sys.argv[2]
 entry = Entry.read(store / "run-a")
 sys.stdin.readline()
@@ -419,7 +420,7 @@ for number in range(25):
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from stallscope.catalogue import Catalogue
+from stallscope.catalogue.index import Catalogue
 catalogue = Catalogue.open(Path(sys.argv[1]), follow=False)
 rows = catalogue._database._connection
 rows.execute("PRAGMA cache_size = 1")
