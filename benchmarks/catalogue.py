@@ -24,8 +24,10 @@ from typing import Any
 from figures import Figure, share_of
 from simulator import Job, simulate, write_logs
 
-from stallscope.catalogue import Baselines, Catalogue, Entry, parse_where
-from stallscope.catalogue.entry import AnalysisSummary
+from stallscope.catalogue.entry import AnalysisSummary, Entry
+from stallscope.catalogue.index import Catalogue
+from stallscope.catalogue.matching import Baselines
+from stallscope.catalogue.where import parse_where
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.collector.store.runs import save_run
 from stallscope.parsers import read

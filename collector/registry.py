@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
-from .sources.azure import AzureFiles
 from .sources.base import Source
 from .sources.files import Files
-from .sources.gcs import GcsFiles
-from .sources.hdfs import HdfsFiles, WebHdfsFiles
-from .sources.s3 import S3Files
-from .sources.ssh import SshFiles
-from .sources.web import WebFiles
 
-# The kinds of files that need more than fsspec alone, by the start of the URL.
+# The kinds of files that need more than fsspec alone, by the start of the URL: each a class of a module
+# in ``sources``, which is imported when it is opened.
 _KINDS = {
-    **dict.fromkeys(("s3://", "s3a://"), S3Files),
-    **dict.fromkeys(("gs://", "gcs://"), GcsFiles),
-    **dict.fromkeys(("az://", "abfs://", "abfss://"), AzureFiles),
-    **dict.fromkeys(("ssh://", "sftp://"), SshFiles),
-    **dict.fromkeys(("http://", "https://"), WebFiles),
-    "hdfs://": HdfsFiles,
-    "webhdfs://": WebHdfsFiles,
+    **dict.fromkeys(("s3://", "s3a://"), "s3:S3Files"),
+    **dict.fromkeys(("gs://", "gcs://"), "gcs:GcsFiles"),
+    **dict.fromkeys(("az://", "abfs://", "abfss://"), "azure:AzureFiles"),
+    **dict.fromkeys(("ssh://", "sftp://"), "ssh:SshFiles"),
+    **dict.fromkeys(("http://", "https://"), "web:WebFiles"),
+    "hdfs://": "hdfs:HdfsFiles",
+    "webhdfs://": "hdfs:WebHdfsFiles",
 }
 # An MLflow run id without a prefix.
 _MLFLOW_RUN = re.compile(r"[0-9a-f]{32}")
@@ -47,8 +43,16 @@ def open_source(text: str) -> Source:
         from .sources.databricks import DatabricksLogs
 
         return DatabricksLogs(text)
-    kind = next((kind for start, kind in _KINDS.items() if text.startswith(start)), Files)
-    return kind(text)
+    return _kind_of(text)(text)
+
+
+def _kind_of(text: str) -> type[Files]:
+    kind = next((kind for start, kind in _KINDS.items() if text.startswith(start)), None)
+    if kind is None:
+        return Files
+    module, _, name = kind.partition(":")
+    found: type[Files] = getattr(import_module(f".sources.{module}", __package__), name)
+    return found
 
 
 def is_mlflow_run(text: str) -> bool:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.collector.safe_names import safe_name
 from stallscope.errors import NotFoundError
 from stallscope.run import Log, Problem
@@ -151,7 +151,7 @@ def _with_facts(one: Parsed, facts: Mapping[str, Any]) -> Parsed:
 
 def _of_rank(one: Parsed, rank: int) -> Parsed:
     """Return the log as that of another rank."""
-    column = pa.array(np.full(one.intervals.num_rows, rank, np.int32))
+    column = arrow.array(np.full(one.intervals.num_rows, rank, np.int32))
     at = one.intervals.schema.get_field_index("rank")
     intervals = one.intervals.set_column(at, "rank", column)
     return replace(one, log=replace(one.log, rank=rank), intervals=intervals)
@@ -160,7 +160,7 @@ def _of_rank(one: Parsed, rank: int) -> Parsed:
 def epochs_table(rank: int, number: Ints, begin: Ints, end: Ints) -> pa.Table:
     """Make the intervals of a rank's epochs from columns like those of ``Epoch``."""
     # Arrow would copy one of its arrays value by value.
-    kind = pa.repeat(pa.scalar("epoch", INTERVAL_ROWS.field("kind").type), len(number))
+    kind = pa.repeat(arrow.scalar("epoch", INTERVAL_ROWS.field("kind").type), len(number))
     return _table_of(np.full(len(number), rank), kind, number, begin, end)
 
 
@@ -186,7 +186,7 @@ def windows_table(
     """
     count = len(step)
     known = {"epoch": epoch, "data": data}
-    kind = pa.repeat(pa.scalar("window", INTERVAL_ROWS.field("kind").type), count)
+    kind = pa.repeat(arrow.scalar("window", INTERVAL_ROWS.field("kind").type), count)
     columns = {"rank": np.full(count, rank), "kind": kind, "step": step, "steps": steps}
     columns |= {"generation": np.zeros(count, np.int64), "begin": begin, "end": end}
     columns |= {name: own for name, own in known.items() if own is not None}
@@ -211,7 +211,7 @@ def _table_of(rank: Any, kind: Any, epoch: Any, begin: Any, end: Any) -> pa.Tabl
 @cache
 def _no_rows(schema: pa.Schema) -> pa.Table:
     # Making any Arrow table loads pandas: only when one is needed.
-    return schema.empty_table()
+    return arrow.empty_table(schema)
 
 
 def size_in(name: str) -> int | None:
@@ -365,8 +365,8 @@ def _without_gaps(name: str) -> str:
 
 def _as_mlflow_knows_it(log: Parsed, mlflow: Parsed) -> Parsed:
     known = {name: mlflow.log.facts[name] for name in _OF_THE_RUN if name in mlflow.log.facts}
-    ends = mlflow.intervals.filter(pc.equal(mlflow.intervals["kind"], "end"))
-    rank = pa.array([log.log.rank] * ends.num_rows, pa.int32())
+    ends = mlflow.intervals.filter(arrow.equal(mlflow.intervals["kind"], "end"))
+    rank = arrow.array(np.full(ends.num_rows, log.log.rank, np.int32))
     ends = ends.set_column(ends.schema.get_field_index("rank"), "rank", rank)
     return replace(
         log,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.collector.sources.base import SourceFile, bytes_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
@@ -128,11 +129,12 @@ class Follower:
         """Drop steps that are too far back."""
         last = max((_last_step(known.parsed.steps) for known in self._logs.values()), default=-1)
         keep = self._most_steps()
+        after = arrow.scalar(last - keep, pa.int64())
         for name, known in self._logs.items():
             parsed = known.parsed
             if parsed.steps.num_rows > keep:
-                steps = parsed.steps.filter(pc.greater(parsed.steps["step"], last - keep))
-                between = pc.greater(parsed.intervals["step"], last - keep)
+                steps = parsed.steps.filter(pc.greater(parsed.steps["step"], after))
+                between = pc.greater(parsed.intervals["step"], after)
                 parsed = replace(parsed, steps=steps, intervals=parsed.intervals.filter(between))
                 self._logs[name] = replace(known, parsed=parsed, shown=parsed)
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from stallscope.arrays import arrow
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
 from stallscope.collector.store.generations import generations_of, with_generations
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
 
 from .base import Parsed
+from .tables import cast
 
 # Ranks of one launch start together; a launcher that reuses a port does so much later.
 _ONE_LAUNCH_NS = 3_600 * 1_000_000_000
@@ -27,7 +29,10 @@ def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) ->
     for one in parsed:
         files[one.run_id].append(one)
     shared = tuple(problems)
-    return [_run(source, run_id, group, shared) for run_id, group in _merged(files).items()]
+    runs = _merged(files)
+    files.clear()
+    # The logs of a run are given away, so that their memory is free as soon as it is copied.
+    return [_run(source, run_id, runs.pop(run_id), shared) for run_id in list(runs)]
 
 
 def _merged(files: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
@@ -123,13 +128,14 @@ def _wall(group: list[Parsed]) -> int:
 
 
 def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, ...]) -> Run:
-    group = _in_generations(group)
+    group[:] = _in_generations(group)
     # Later attempts last: if a step was recorded twice, the last one counts.
-    group = sorted(group, key=lambda p: (p.log.generation, p.log.rank, p.log.part, p.log.anchor))
-    steps = _stacked([p.steps for p in group], STEPS_SCHEMA)
-    intervals = _stacked([p.intervals for p in group], INTERVALS_SCHEMA)
+    group.sort(key=lambda p: (p.log.generation, p.log.rank, p.log.part, p.log.anchor))
     problems = [problem for p in group for problem in p.problems]
     logs = tuple(p.log for p in group)
+    tables = [p.steps for p in group], [p.intervals for p in group]
+    group.clear()
+    steps, intervals = map(_stacked, tables, (STEPS_SCHEMA, INTERVALS_SCHEMA))
     steps, repeated = last_attempts(steps)
     problems += repeat_problems(repeated)
     return Run(run_id, source, logs, steps, intervals, (*problems, *shared))
@@ -154,12 +160,25 @@ def _numbered(one: Parsed, number: int) -> Parsed:
 
 
 def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    numbered = [
-        table.add_column(0, "log", pa.array(np.full(table.num_rows, index, np.int32)))
-        for index, table in enumerate(tables)
-    ]
-    stacked = pa.concat_tables(numbered).cast(schema)
+    """Stack the tables of logs, and number them; the list is empty then."""
+    chunks: dict[str, list[pa.Array]] = {name: [] for name in schema.names}
+    for index, table in enumerate(tables):
+        log = arrow.array(np.full(table.num_rows, index, np.int32))
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            chunks[name] += column.chunks
+        chunks["log"].append(log)
+    tables.clear()
+
+    def whole(field: pa.Field) -> pa.Array:
+        parts = [cast(part, field.type) for part in chunks.pop(field.name)]
+        if not parts:
+            return pa.nulls(0, field.type)
+        joined = pa.concat_arrays(parts)
+        del parts
+        # Small pieces are not used again for large arrays: give their memory back.
+        pa.default_memory_pool().release_unused()
+        return joined
+
     # Copying waits for memory, and does so without Python.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        whole = list(pool.map(pa.ChunkedArray.combine_chunks, stacked.columns))
-    return pa.table(whole, schema=schema)
+        return pa.table(list(pool.map(whole, schema)), schema=schema)

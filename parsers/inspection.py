@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from stallscope.arrays import arrow
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import SourceFile, is_companion_file
 from stallscope.collector.sources.spark_layout import is_event_log
@@ -252,7 +253,7 @@ class _Inspector:
         """Drop the steps of a log, and keep a summary."""
         self._summaries[key_of(one.log)] = summary_of(one, whole=one.log.path not in self._cut)
         # A slice would keep the whole table; further logs of the file are handled separately.
-        return replace(one, steps=one.steps.schema.empty_table(), more=())
+        return replace(one, steps=arrow.empty_table(one.steps.schema), more=())
 
     def _finished(
         self, seen: InspectedFile, used: set[str], printed: Sequence[Log]

@@ -19,7 +19,6 @@ from stallscope.collector.recorder.records import RECORD
 from stallscope.run import Problem
 
 from .base import Contents, EmbeddedFormat
-from .launcher_output import may_contain, output_by_rank
 
 _MARK = b"stallscope:1:"
 # A line is no longer than a pipe's buffer.
@@ -136,6 +135,9 @@ class LogRecords:
 
 def _as_written(data: bytes) -> bytes:
     """Return the output of all ranks, one after another, if a launcher may have cut a record."""
+    # Most places have files only, and no output of programs.
+    from .launcher_output import may_contain, output_by_rank
+
     return b"\n".join(output_by_rank(data).values()) if may_contain(data, _MARK) else data
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Log, Problem, Series
 
@@ -194,7 +195,7 @@ def _parsed(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int
             column_types=dict.fromkeys(columns, pa.int64()), null_values=[""]
         ),
     )
-    table = {name: cells[name].to_numpy() for name in columns}
+    table = {name: arrow.numbers(cells[name]) for name in columns}
     # The first line may have been made a moment before its file was.
     times = np.where(table[_TIME] >= -_EARLIEST, table[_TIME], np.inf)
     known = times <= _FURTHEST

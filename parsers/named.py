@@ -11,7 +11,7 @@ from stallscope.errors import StallscopeError, UnreadableError, UsageError
 from .base import Parsed, Parser
 from .line_pattern import LinePatternParser
 from .pattern import PREFIX
-from .registry import PARSERS
+from .registry import parsers
 
 
 def by_name(name: str) -> Parser:
@@ -21,14 +21,14 @@ def by_name(name: str) -> Parser:
     Raises:
         UsageError: if there is none; the message lists what there is, or names the error.
     """
-    for parser in PARSERS:
+    for parser in parsers():
         if parser.name == name:
             return parser
     if name.startswith(PREFIX):
         return LinePatternParser(name.removeprefix(PREFIX))
     if ":" in name:
         return _Guarded(_imported(name))
-    known = ", ".join(parser.name for parser in PARSERS)
+    known = ", ".join(parser.name for parser in parsers())
     raise UsageError(
         f"no parser {name!r}: there are {known}, {PREFIX}PATTERN, and your own as mypackage.module:Class"
     )

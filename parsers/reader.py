@@ -16,14 +16,11 @@ from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Run
 
 from .archives import with_members
-from .base import Contents, Parsed, ReadsBlocks
-from .event_logs import applications, most_bytes, read_event_log
-from .horovod_timeline import is_timeline
-from .named import by_name
+from .base import Contents, Parsed, Parser, ReadsBlocks
 from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
 from .ranges import beginning, opened
 from .reading import Reading
-from .registry import PARSERS, START_BYTES, recognise
+from .registry import START_BYTES, parsers, recognise
 from .timestamps import written_at
 from .unpacking import (
     ENDING,
@@ -94,7 +91,7 @@ def read(
     place = _opened(source)
     files = with_members(place.files(), local=place.local)
     logs = [file for file in files if not is_companion_file(file.name)]
-    reading = Reading(by_name(read_as) if read_as else None)
+    reading = Reading(_named(read_as) if read_as else None)
     if reading.forced is None and place.local:
         logs = [file for file in logs if not is_long_timeline(file)]
     with show_progress("reading files", len(logs)) as update:
@@ -122,14 +119,39 @@ def _read_logs(
     made = bool(reading.parsed or reading.traces or reading.epochs_only or records)
     if made and reading.forced is None:
         # Event logs make no run: without one they are not even opened.
-        done = len(others)
-        for parts in applications([file for file in files if is_event_log(file.name)]):
-            update(done)
-            event_log = read_event_log(parts, most_bytes(local))
-            reading.events += event_log.events
-            reading.problems += event_log.problems
-            done += len(parts)
+        event_logs = [file for file in files if is_event_log(file.name)]
+        if event_logs:
+            _read_event_logs(reading, event_logs, update, len(others), local=local)
     return records
+
+
+def _read_event_logs(
+    reading: Reading,
+    files: Sequence[SourceFile],
+    update: UpdateProgress,
+    done: int,
+    *,
+    local: bool,
+) -> None:
+    """Read Spark's event logs into a reading.
+
+    Args:
+        done: the number of files that were read before them.
+    """
+    from .event_logs import applications, most_bytes, read_event_log
+
+    for parts in applications(files):
+        update(done)
+        event_log = read_event_log(parts, most_bytes(local))
+        reading.events += event_log.events
+        reading.problems += event_log.problems
+        done += len(parts)
+
+
+def _named(name: str) -> Parser:
+    from .named import by_name
+
+    return by_name(name)
 
 
 def read_in_order(
@@ -208,7 +230,7 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
             f"{where}: Spark's own logs and no step logs in {looked}; with "
             "StepLogger(None, sink='logging') they are in what executors print"
         )
-    first, *others = PARSERS
+    first, *others = parsers()
     known = f"{first.title} (*{first.suffix}) and logs of {len(others)} other kinds"
     other = "; stallscope inspect proposes a pattern for those of other trainers" if files else ""
     return f"{where}: no logs in {looked}; looked for: {known}{other}"
@@ -218,6 +240,8 @@ def is_long_timeline(file: SourceFile) -> bool:
     """Whether it is a Horovod Timeline; those have gigabytes, and are not read to be left alone."""
     if not _TRACE_NAME.search(file.name) or file.size <= START_BYTES:
         return False
+    from .horovod_timeline import is_timeline
+
     try:
         head = file.read(0, START_BYTES)
         if is_packed(head):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.formatting.lists import capitalised, joined
@@ -21,14 +22,14 @@ from stallscope.run import (
 
 from .base import Contents, Format, Parsed, Parser
 from .companion_records import with_events, with_input_times, with_network_checks, with_series
-from .epochs_only import as_runs, named_by_place, unused_epoch_logs, with_words
-from .flight_recorder import Dump, DumpComparison, compare
 from .grouping import group
-from .kineto import of_one_run
 from .log_records import LogRecords
-from .registry import EMBEDDED, HEAD_BYTES, recognise
+from .registry import HEAD_BYTES, embedded, recognise
 from .step_log import StepLogParser
 from .unpacking import TRUNCATED, in_utf8
+
+if TYPE_CHECKING:
+    from .flight_recorder import Dump, DumpComparison
 
 # Collectives that are named where dumps have no logs next to them.
 _MOST_STALLS = 3
@@ -105,6 +106,8 @@ class Reading:
         for one in self._formats_in(own):
             own_contents = contents or one.read(name, data)
             if own_contents.logs and not (one.has_steps or one.reads_words):
+                from .epochs_only import with_words
+
                 logs_in_words = tuple(with_words(name, own_contents.logs, data))
                 own_contents = replace(own_contents, logs=logs_in_words)
             self._add(where, own_contents, has_steps=one.has_steps)
@@ -125,8 +128,8 @@ class Reading:
         """List the formats to read in a file of a format, the one that names the file last."""
         if own is not None and own.has_steps:
             return [own]
-        embedded = [one for one in EMBEDDED if not (self.forced and one.replaces_epochs)]
-        return [*embedded, *([own] if own else [])]
+        anywhere = [one for one in embedded() if not (self.forced and one.replaces_epochs)]
+        return [*anywhere, *([own] if own else [])]
 
     def _add(self, where: str, contents: Contents, *, has_steps: bool) -> None:
         if contents.is_trace:
@@ -182,29 +185,52 @@ class Reading:
             records: the result of ``records_logs``.
         """
         parsed = [*self.parsed, *self._not_in_files(records)]
-        compared = compare(self.dumps)
-        self.problems += [*_no_log_problems(self.no_logs), *compared.problems]
+        self.problems += _no_log_problems(self.no_logs)
+        compared = self._compared_dumps()
         if parsed:
-            self.problems += unused_epoch_logs(self.epochs_only)
+            self.problems += self._unused_epoch_logs()
             self.events += [event for _, trace in self.traces for event in trace.events]
         elif self.traces:
             parsed = self._traced()
-            self.problems += unused_epoch_logs(self.epochs_only)
+            self.problems += self._unused_epoch_logs()
         elif self.epochs_only:
+            from .epochs_only import as_runs
+
             try:
                 parsed = as_runs(self.epochs_only)
             except NotFoundError as error:
                 self.failures.append(error)
-        if self.dumps and not parsed:
+        stalls = () if compared is None else compared.events
+        if compared is not None and not parsed:
             self.dumps_alone = _dumps_alone(where, compared)
-            self.problems += [Problem(event.where, event.what) for event in compared.events]
-        runs = newest_first(group(where, parsed, self.problems)) if parsed else []
-        events = (*self.events, *compared.events)
-        runs = with_events(with_input_times(runs, self.measured), events)
+            self.problems += [Problem(event.where, event.what) for event in stalls]
+        self.parsed = []
+        runs = newest_first(group(where, _taken(parsed), self.problems)) if parsed else []
+        runs = with_events(with_input_times(runs, self.measured), (*self.events, *stalls))
         return with_series(with_network_checks(runs, self.network_checks), self.series)
+
+    def _compared_dumps(self) -> DumpComparison | None:
+        """Compare the dumps and add the problems with them; return None without any."""
+        if not self.dumps:
+            return None
+        from .flight_recorder import compare
+
+        compared = compare(self.dumps)
+        self.problems += compared.problems
+        return compared
+
+    def _unused_epoch_logs(self) -> list[Problem]:
+        if not self.epochs_only:
+            return []
+        from .epochs_only import unused_epoch_logs
+
+        return unused_epoch_logs(self.epochs_only)
 
     def _traced(self) -> list[Parsed]:
         """Return the logs of traces: those in one folder are one run."""
+        from .epochs_only import named_by_place
+        from .kineto import of_one_run
+
         runs: dict[str, list[Parsed]] = defaultdict(list)
         for where, trace in self.traces:
             for log in trace.logs:
@@ -222,6 +248,13 @@ def _dumps_alone(where: str, compared: DumpComparison) -> str:
     found = [one.what for one in (compared.events or compared.problems)[:_MOST_STALLS]]
     what = ". ".join(map(capitalised, found)) or "No rank is missing in a collective"
     return f"{where}: dumps of PyTorch's Flight Recorder, and no logs next to them. {what}"
+
+
+def _taken(logs: list[Parsed]) -> Iterator[Parsed]:
+    """Take the logs out of a list, so that it does not keep their memory."""
+    logs.reverse()
+    while logs:
+        yield logs.pop()
 
 
 def _no_log_problems(names: Sequence[str]) -> list[Problem]:

@@ -1,77 +1,58 @@
-"""All formats; the first one that recognises a file reads it."""
+"""All formats; the first one that recognises a file reads it.
+
+Where all files are the recorder's, their formats are enough. The others are imported when a file is none
+of these.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
 
-from .autotune import AutotuneFormat
 from .base import EmbeddedFormat, Format, Parser
-from .dftracer.parser import DftracerParser
-from .ehealth import EhealthParser
-from .flight_recorder import FlightRecorderFormat
-from .horovod_log import HorovodLogFormat
-from .horovod_runner import HorovodRunnerParser
-from .horovod_timeline import HorovodTimelineFormat
 from .input_times import InputTimesFormat
-from .keras_output import KerasOutputParser
-from .kineto import KinetoParser
-from .log_records import LogRecordsFormat
-from .mlflow_metrics import MlflowMetricsParser
-from .mlperf.parser import MlperfParser
 from .network_check import NetworkCheckFormat
-from .printed_steps.detectron2 import Detectron2Parser
-from .printed_steps.maskrcnn_benchmark import MaskrcnnBenchmarkParser
-from .printed_steps.mxnet_speedometer import MxnetSpeedometerParser
-from .printed_steps.nvidia_bert import NvidiaBertParser
-from .printed_steps.openmmlab import OpenmmlabParser
-from .printed_steps.pytorch_meters import PytorchMetersParser
-from .printed_steps.tensorflow_steps import TensorflowStepsParser
-from .printed_steps.tf_cnn_benchmarks import TfCnnBenchmarksParser
-from .spark_events import SparkEventsFormat
-from .spark_output import SparkOutputFormat
 from .step_log import StepLogParser
-from .tensorboard import TensorboardParser
-from .time_history import TimeHistoryParser
 
-#: Formats of logs, which ``--read-as`` can name.
-PARSERS: tuple[Parser, ...] = (
-    StepLogParser(),
-    MlflowMetricsParser(),
-    KinetoParser(),
-    DftracerParser(),
-    TensorboardParser(),
-    EhealthParser(),
-    HorovodRunnerParser(),
-    TimeHistoryParser(),
-    MxnetSpeedometerParser(),
-    TensorflowStepsParser(),
-    TfCnnBenchmarksParser(),
-    PytorchMetersParser(),
-    MaskrcnnBenchmarkParser(),
-    Detectron2Parser(),
-    OpenmmlabParser(),
-    NvidiaBertParser(),
-    MlperfParser(),
-    KerasOutputParser(),
+#: The formats of the recorder's files. No other format recognises one of these.
+STEP_LOG = StepLogParser()
+_RECORDED: tuple[Format, ...] = (InputTimesFormat(), NetworkCheckFormat(), STEP_LOG)
+
+# Other formats of logs, which ``--read-as`` can name.
+_PARSERS = (
+    "mlflow_metrics:MlflowMetricsParser",
+    "kineto:KinetoParser",
+    "dftracer.parser:DftracerParser",
+    "tensorboard:TensorboardParser",
+    "ehealth:EhealthParser",
+    "horovod_runner:HorovodRunnerParser",
+    "time_history:TimeHistoryParser",
+    "printed_steps.mxnet_speedometer:MxnetSpeedometerParser",
+    "printed_steps.tensorflow_steps:TensorflowStepsParser",
+    "printed_steps.tf_cnn_benchmarks:TfCnnBenchmarksParser",
+    "printed_steps.pytorch_meters:PytorchMetersParser",
+    "printed_steps.maskrcnn_benchmark:MaskrcnnBenchmarkParser",
+    "printed_steps.detectron2:Detectron2Parser",
+    "printed_steps.openmmlab:OpenmmlabParser",
+    "printed_steps.nvidia_bert:NvidiaBertParser",
+    "mlperf.parser:MlperfParser",
+    "keras_output:KerasOutputParser",
 )
-
-#: Formats whose lines occur in any output, and in logs without steps. They are read in this order, and
-#: the last one with contents names the file.
-EMBEDDED: tuple[EmbeddedFormat, ...] = (
-    HorovodLogFormat(),
-    SparkEventsFormat(),
-    LogRecordsFormat(),
+# Formats whose lines occur in any output, and in logs without steps. They are read in this order, and
+# the last one with contents names the file.
+_EMBEDDED = (
+    "horovod_log:HorovodLogFormat",
+    "spark_events:SparkEventsFormat",
+    "log_records:LogRecordsFormat",
 )
-
-FORMATS: tuple[Format, ...] = (
-    InputTimesFormat(),
-    NetworkCheckFormat(),
-    FlightRecorderFormat(),
-    *PARSERS,
-    *EMBEDDED,
-    HorovodTimelineFormat(),
-    AutotuneFormat(),
-    SparkOutputFormat(),
+# Files next to logs: those that come before the logs' formats, and those that come after all.
+_COMPANIONS_FIRST = ("flight_recorder:FlightRecorderFormat",)
+_COMPANIONS_LAST = (
+    "horovod_timeline:HorovodTimelineFormat",
+    "autotune:AutotuneFormat",
+    "spark_output:SparkOutputFormat",
 )
 
 #: How much of a file's start formats may look at to recognise it. Before the first epoch, programs
@@ -81,9 +62,42 @@ START_BYTES = 256 << 10
 HEAD_BYTES = 4 << 20
 
 
+@cache
+def parsers() -> tuple[Parser, ...]:
+    """Return the formats of logs."""
+    return STEP_LOG, *map(_made, _PARSERS)
+
+
+@cache
+def embedded() -> tuple[EmbeddedFormat, ...]:
+    """Return the formats whose lines occur anywhere."""
+    return tuple(map(_made, _EMBEDDED))
+
+
+@cache
+def formats() -> tuple[Format, ...]:
+    """Return all formats."""
+    return *_RECORDED, *_others(), *embedded()
+
+
+@cache
+def _others() -> tuple[Format, ...]:
+    """Return the formats of whole files that the recorder did not write, in the order to ask them."""
+    before, after = (map(_made, one) for one in (_COMPANIONS_FIRST, _COMPANIONS_LAST))
+    return *before, *parsers()[1:], *after
+
+
+def _made(name: str) -> Any:
+    module, _, kind = name.partition(":")
+    return getattr(import_module(f".{module}", __package__), kind)()
+
+
 def recognise(file_name: str, head: bytes) -> Format | None:
     """Find the format of a whole file by its name and first bytes, None if it is unknown."""
-    whole_files = [one for one in FORMATS if one not in EMBEDDED]
+    recorded = _first_of(_RECORDED, file_name, head[:START_BYTES])
+    if recorded is not None:
+        return recorded
+    whole_files = _others()
     found = _first_of(whole_files, file_name, head[:START_BYTES])
     if found is None and len(head) > START_BYTES:
         further = [one for one in whole_files if one.looks_further]

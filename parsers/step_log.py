@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from stallscope.arrays import arrow
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import Log, Problem
 
 from .base import Contents, Parsed, Parser
 from .machine_lines import MARK, machine_series
-from .tables import INTERVAL_ROWS, STEP_ROWS
+from .tables import INTERVAL_ROWS, STEP_ROWS, cast
 from .world_size import MOST_RANKS
 
 #: The start of the first line.
@@ -30,6 +31,7 @@ MAGIC = b"#stallscope "
 _HEADER = re.compile(rb'#stallscope \d{1,9} \{"')
 _LINE_END = ord("\n")
 _KNOWN_VERSION = 1
+_ZERO, _NS_PER_US = arrow.array([0, 1000], pa.int64())
 _WORTH_THREADS = 4 * 2**20
 # Rows per thread in longer logs: arrays of that size are soon reused from memory.
 _ROWS_AT_ONCE = 2**20
@@ -87,7 +89,7 @@ class StepLogParser(Parser):
             generation=_place(path, facts, "generation"),
             part=_place(path, facts, "part"),
             facts=_checked(facts),
-            ended=bool(pc.any(pc.equal(rows["kind"], "end")).as_py()),
+            ended=bool(pc.any(arrow.equal(rows["kind"], "end")).as_py()),
             size=len(data),
             torn=torn,
         )
@@ -291,7 +293,7 @@ def _well_formed(columns: list[str], line: bytes) -> bool:
 
 
 def _empty(columns: list[str]) -> pa.Table:
-    return pa.table({name: pa.array([], pa.int64()) for name in columns if name in _NUMBERS})
+    return pa.table({name: pa.nulls(0, pa.int64()) for name in columns if name in _NUMBERS})
 
 
 def _typed(table: pa.Table) -> pa.Table:
@@ -310,7 +312,8 @@ def _typed(table: pa.Table) -> pa.Table:
     for name, furthest in _FURTHEST.items():
         extremes = pc.min_max(full[name]).as_py()
         if max(abs(extremes["min"] or 0), abs(extremes["max"] or 0)) > furthest:
-            near = pc.and_(pc.less_equal(full[name], furthest), pc.greater(full[name], -furthest))
+            low, high = (arrow.scalar(value, pa.int64()) for value in (-furthest, furthest))
+            near = pc.and_(pc.less_equal(full[name], high), pc.greater(full[name], low))
             full = full.filter(pc.or_kleene(pc.is_null(full[name]), near))
     return full
 
@@ -327,14 +330,14 @@ def _steps(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _steps_among(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
-    rows = rows.select(_NUMBERS).filter(pc.equal(rows["kind"], "step"))
+    rows = rows.select(_NUMBERS).filter(arrow.equal(rows["kind"], "step"))
     rows, outside = _only_inside(rows)
     begin = _nanoseconds(rows["begin_us"], log.anchor)
     columns = {
         name: _nanoseconds(rows[f"{name}_us"], begin)
         for name in ("data", "ready", "reduced", "end")
     }
-    columns |= {"begin": begin, "micro": pc.fill_null(rows["micro"], 1)}
+    columns |= {"begin": begin, "micro": arrow.filled(rows["micro"], 1)}
     return _table(log, rows, columns, STEP_ROWS), outside
 
 
@@ -343,10 +346,10 @@ def _table(
 ) -> pa.Table:
     """Return a table of a schema, from columns of it and of the rows."""
     for name in ("generation", "rank"):
-        columns[name] = pa.array(np.full(rows.num_rows, getattr(log, name), np.int32))
-    return pa.table(
-        [columns[name] if name in columns else rows[name] for name in schema.names], schema.names
-    ).cast(schema)
+        columns[name] = arrow.array(np.full(rows.num_rows, getattr(log, name), np.int32))
+    found = (columns[name] if name in columns else rows[name] for name in schema.names)
+    whole = [cast(column, kind) for column, kind in zip(found, schema.types, strict=True)]
+    return pa.table(whole, schema=schema)
 
 
 def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:
@@ -357,27 +360,30 @@ def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:
     count = 0
     for name in ("data_us", "ready_us", "reduced_us"):
         own = rows[name]
-        outside = pc.less(own, 0)
+        outside = pc.less(own, _ZERO)
         if name == "data_us":
             outside = pc.or_(outside, pc.greater(own, rows["end_us"]))
         # Nothing is outside of nearly all logs.
         if pc.any(outside).as_py():
             count += pc.sum(outside).as_py()
             at = rows.column_names.index(name)
-            rows = rows.set_column(at, name, pc.if_else(outside, None, own))
+            rows = rows.set_column(at, name, pc.if_else(outside, pa.NA, own))
     return rows, count
 
 
 def _intervals(log: Log, rows: pa.Table) -> pa.Table:
-    rows = rows.filter(pc.not_equal(rows["kind"], "step"))
+    rows = rows.filter(pc.invert(arrow.equal(rows["kind"], "step")))
     begin = _nanoseconds(rows["begin_us"], log.anchor)
-    columns = {name: pc.multiply(rows[f"{name}_us"], 1000) for name in ("data", "ready", "reduced")}
+    columns = {
+        name: pc.multiply(rows[f"{name}_us"], _NS_PER_US) for name in ("data", "ready", "reduced")
+    }
     columns |= {"begin": begin, "end": _nanoseconds(rows["end_us"], begin), "steps": rows["micro"]}
     return _table(log, rows, columns, INTERVAL_ROWS)
 
 
 def _nanoseconds(microseconds: pa.ChunkedArray, since: pa.ChunkedArray | int) -> pa.ChunkedArray:
-    return pc.add(pc.multiply(microseconds, 1000), since)
+    start = arrow.scalar(since, pa.int64()) if isinstance(since, int) else since
+    return pc.add(pc.multiply(microseconds, _NS_PER_US), start)
 
 
 def _place(path: str, facts: dict[str, Any], name: str) -> int:

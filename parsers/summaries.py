@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.run import Log
 
 from .base import Parsed
@@ -41,7 +42,7 @@ def summary_of(one: Parsed, *, whole: bool) -> Summary:
         whole: whether all of it was read.
     """
     steps, intervals = one.steps, one.intervals
-    windows = intervals.filter(pc.equal(intervals["kind"], "window"))
+    windows = intervals.filter(arrow.equal(intervals["kind"], "window"))
     extremes = pc.min_max(steps["step"]).as_py()
     first, last = extremes["min"] or 0, extremes["max"] or 0
     count = pc.count_distinct(steps["step"]).as_py() if whole else _between(first, last, steps)
@@ -51,7 +52,7 @@ def summary_of(one: Parsed, *, whole: bool) -> Summary:
         first = windows["step"][0].as_py() - windows["steps"][0].as_py()
         count = pc.sum(windows["steps"]).as_py() if whole else last - first + 1
     epochs = {*pc.unique(steps["epoch"]).to_pylist()}
-    ended = intervals.filter(pc.equal(intervals["kind"], "epoch"))
+    ended = intervals.filter(arrow.equal(intervals["kind"], "epoch"))
     epochs |= {*pc.unique(ended["epoch"]).to_pylist(), *pc.unique(windows["epoch"]).to_pylist()}
     fit = 0 if steps.num_rows else one.log.part
     begins = [pc.min(table["begin"]).as_py() for table in (steps, intervals)]

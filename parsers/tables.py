@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from stallscope.arrays import arrow
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA
 
 #: The rows of a log.
@@ -15,8 +17,17 @@ STEP_ROWS, INTERVAL_ROWS = (
 )
 
 
+def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column as one of a type; to cast thousands that have it takes a while, too."""
+    return column if column.type == kind else column.cast(kind)
+
+
 def table_of(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
     """Make a table of columns of equal length, ``rank`` among them; the others are null."""
     count = len(columns["rank"])
     nulls = {one.name: pa.nulls(count, one.type) for one in schema if one.name not in columns}
-    return pa.table({**columns, **nulls}).select(schema.names).cast(schema)
+    made = {
+        name: arrow.array(own) if isinstance(own, np.ndarray) else own
+        for name, own in columns.items()
+    }
+    return pa.table({**made, **nulls}).select(schema.names).cast(schema)

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from stallscope.arrays import arrow
 from stallscope.arrays.types import Ints
 from stallscope.run import Problem
 
 
 def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
     """Drop steps that a later log of the same rank and generation recorded again; count them by rank."""
-    key = [steps[name].to_numpy() for name in ("step", "rank", "generation")]
+    key = [arrow.numbers(steps[name]) for name in ("step", "rank", "generation")]
     if _ascend(*key):
         return steps, {}
     order = np.lexsort([np.arange(steps.num_rows), *key])
@@ -28,7 +29,7 @@ def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
     keep[dropped] = False
     ranks, counts = np.unique(key[1][dropped], return_counts=True)
     return (
-        steps.filter(pa.array(keep)).combine_chunks(),
+        steps.filter(arrow.array(keep)).combine_chunks(),
         dict(zip(ranks.tolist(), counts.tolist(), strict=True)),
     )
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.types import Ints
 from stallscope.run import Log, sessions_of
 
@@ -192,7 +193,7 @@ def completions_of(steps: pa.Table) -> tuple[Ints, Ints]:
     if completed.null_count:
         known = pc.is_valid(completed)
         steps, completed = steps.filter(known), completed.filter(known)
-    return steps["step"].to_numpy(), completed.to_numpy()
+    return arrow.numbers(steps["step"]), arrow.numbers(completed)
 
 
 def some_completions_of(steps: pa.Table) -> tuple[Ints, Ints]:
@@ -212,7 +213,7 @@ def some_completions_of(steps: pa.Table) -> tuple[Ints, Ints]:
 
 def with_generations(table: pa.Table, generation: npt.NDArray[np.int32] | np.int32) -> pa.Table:
     """Return a table of steps or intervals with other generations: one per row, or one for all."""
-    column = pa.array(np.broadcast_to(generation, table.num_rows).astype(np.int32))
+    column = arrow.array(np.broadcast_to(generation, table.num_rows).astype(np.int32))
     return table.set_column(table.schema.get_field_index("generation"), "generation", column)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stallscope.arrays import arrow
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import (
     INTERVALS_SCHEMA,
@@ -187,7 +188,7 @@ def _read_series(
     if not descriptions:
         return ()
     table = _read_parquet(_local_files(path, files, SERIES)[0]).cast(SERIES_SCHEMA)
-    numbers, walls, values = (table[name].to_numpy() for name in SERIES_SCHEMA.names)
+    numbers, walls, values = (arrow.numbers(table[name]) for name in SERIES_SCHEMA.names)
     edges = np.searchsorted(numbers, np.arange(len(descriptions) + 1))
     return tuple(
         Series(**one, wall_ns=walls[first:last], value=values[first:last])
@@ -215,7 +216,7 @@ def _read_steps(
     epochs: Sequence[int] | None,
 ) -> pa.Table:
     if ranks is not None and not len(ranks):
-        return STEPS_SCHEMA.empty_table()
+        return arrow.empty_table(STEPS_SCHEMA)
     return read_steps(_local_files(path, files, STEPS), ranks, epochs)
 
 

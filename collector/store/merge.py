@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.pivot import with_log_numbers
 from stallscope.arrays.types import Ints
 from stallscope.run import Log, Run
@@ -78,7 +79,7 @@ def merge_runs(new: Run, old: Run, completions: CompletionsReader) -> Run:
     place[order] = np.arange(len(logs))
     tables = {
         name: _by_log(
-            _renumber(with_generations(table, generations[table["log"].to_numpy()]), place)
+            _renumber(with_generations(table, generations[arrow.numbers(table["log"])]), place)
         )
         for name, table in tables.items()
     }
@@ -104,7 +105,7 @@ def completions_by_log(steps: pa.Table, logs: int) -> Completions:
     @cache
     def by_log() -> tuple[pa.Table, Ints]:
         rows = _by_log(steps)
-        return rows, np.searchsorted(rows["log"].to_numpy(), np.arange(logs + 1))
+        return rows, np.searchsorted(arrow.numbers(rows["log"]), np.arange(logs + 1))
 
     def completions(log: int) -> tuple[Ints, Ints]:
         rows, starts = by_log()
@@ -116,11 +117,13 @@ def completions_by_log(steps: pa.Table, logs: int) -> Completions:
 def _by_log(table: pa.Table) -> pa.Table:
     """Sort the rows by log."""
     whole = table.combine_chunks()
-    order = np.argsort(whole["log"].to_numpy(), kind="stable")
-    return whole.take(pa.array(order)).combine_chunks()
+    order = np.argsort(arrow.numbers(whole["log"]), kind="stable")
+    return whole.take(arrow.array(order)).combine_chunks()
 
 
 def _renumber(table: pa.Table, new_index: np.ndarray) -> pa.Table:
     """Replace log numbers by new ones; drop rows of logs without a new number."""
     table = with_log_numbers(table, new_index)
-    return table if (new_index >= 0).all() else table.filter(pc.greater_equal(table["log"], 0))
+    if (new_index >= 0).all():
+        return table
+    return table.filter(pc.greater_equal(table["log"], arrow.scalar(0, pa.int32())))

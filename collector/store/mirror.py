@@ -39,7 +39,6 @@ from stallscope.errors import StallscopeError, UnreadableError, UnwritableError,
 from ..address import ADDRESS
 from ..registry import open_source
 from ..sources.files import Files, has_folders
-from ..sources.web import WebFiles
 from .layout import CATALOGUE, MANIFEST, SUMMARY, checksum, written_whole
 from .manifests import NOT_A_MANIFEST, ListedFile, is_inside, parse_manifest, read_manifest
 
@@ -74,6 +73,9 @@ class Mirror:
     """
 
     def __init__(self, folder: Path, url: str) -> None:
+        # Most commands open no URL.
+        from ..sources.web import WebFiles
+
         place = open_source(url)
         if not isinstance(place, Files) or isinstance(place, WebFiles):
             raise UsageError(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from stallscope.arrays import arrow
 from stallscope.arrays.memory import Allocator, allocator_for
 from stallscope.run import STEPS_SCHEMA
 
@@ -58,7 +59,7 @@ class _RowFilter:
     def __init__(self, values: dict[str, Sequence[int] | None]) -> None:
         kinds = {name: STEPS_SCHEMA.field(name).type for name in values}
         self._values = {
-            name: pa.array(list(own), kinds[name])
+            name: arrow.array(list(own), kinds[name])
             for name, own in values.items()
             if own is not None
         }
@@ -80,7 +81,7 @@ class _RowFilter:
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
         """Return per row whether it matches."""
-        chosen = pa.scalar(True)
+        chosen = arrow.scalar(True, pa.bool_())
         for name, values in self._values.items():
             chosen = pc.and_(chosen, pc.is_in(batch[name], values))
         return chosen
@@ -237,9 +238,9 @@ class _Column:
         if values.type != self._kind:
             values = values.cast(self._kind)
         if values.null_count:
-            self._validity()[own] = pc.is_valid(values).to_numpy(zero_copy_only=False)
-            values = pc.fill_null(values, 0)
-        self._values[own] = values.to_numpy()
+            self._validity()[own] = arrow.numbers(pc.is_valid(values))
+            values = arrow.filled(values, 0)
+        self._values[own] = arrow.numbers(values)
 
     def fill(self, own: slice, value: int | None) -> None:
         if value is None:

@@ -24,7 +24,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,21 +32,21 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock
 
-from stallscope.errors import NotFoundError, UnreadableError, UnwritableError
+from stallscope.arrays import arrow
+from stallscope.errors import UnreadableError, UnwritableError
 from stallscope.run import Run, Series
 
 from ..address import where_is
-from ..run_names import NamedRun, index_of
 from ..safe_names import safe_name
 from .fetch import writing
+from .folders import is_collected
 from .generations import Completions
 from .layout import MANIFEST, checksum
 from .loading import INTERVALS, SERIES, SERIES_SCHEMA, VERSION, load_run
-from .manifests import ListedFile, Manifest, read_manifest
+from .manifests import ListedFile
 from .merge import completions_by_log, is_same_job, merge_runs
 from .mirror import Mirror
 from .step_files import write_rows
@@ -182,40 +181,11 @@ def _place(
     raise AssertionError("unreachable")
 
 
-def is_collected(path: Path) -> bool:
-    """Whether a folder is a collected run."""
-    return (path / MANIFEST).is_file()
-
-
-def collected_runs(store: Path) -> list[Path]:
-    """Return the folders of the runs in a store."""
-    if not store.is_dir():
-        return []
-    return sorted(path for path in store.iterdir() if path.name[0] != "." and is_collected(path))
-
-
-def collected_folder(store: Path, wanted: str) -> Path:
-    """Return the folder of the run of a store that a user names by its id, its name, or a start of one.
-
-    Damaged runs are left out.
-
-    Raises:
-        NotFoundError: if it is none of them, or may be several.
-    """
-    known: list[tuple[Path, Manifest]] = []
-    for folder in collected_runs(store):
-        with suppress(NotFoundError, UnreadableError):
-            known.append((folder, read_manifest(folder)))
-    known.sort(key=lambda one: one[1].collected_at or "", reverse=True)
-    runs = [NamedRun(manifest.run_id, manifest.run_name) for _, manifest in known]
-    return known[index_of(wanted, runs, where_is(store))][0]
-
-
 def _write_steps(steps: pa.Table, folder: Path) -> None:
     folder.mkdir()
-    epochs = pc.fill_null(steps["epoch"], -1).to_numpy()
-    for first, last, rows in _epoch_ranges(epochs, len(np.unique(steps["log"].to_numpy()))):
-        own = steps if rows is None else steps.take(pa.array(rows)).combine_chunks()
+    epochs = arrow.numbers(arrow.filled(steps["epoch"], -1))
+    for first, last, rows in _epoch_ranges(epochs, len(np.unique(arrow.numbers(steps["log"])))):
+        own = steps if rows is None else steps.take(arrow.array(rows)).combine_chunks()
         write_rows(own, folder / f"epochs-{first:06d}-{last:06d}.parquet")
 
 
@@ -229,7 +199,8 @@ def _write_series(series: Sequence[Series], path: Path) -> None:
         "wall_ns": np.concatenate([one.wall_ns for one in series]),
         "value": np.concatenate([one.value for one in series]),
     }
-    pq.write_table(pa.table(columns, SERIES_SCHEMA), path)
+    arrays = {name: arrow.array(own) for name, own in columns.items()}
+    pq.write_table(pa.table(arrays, SERIES_SCHEMA), path)
 
 
 def _epoch_ranges(

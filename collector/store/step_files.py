@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stallscope.arrays import arrow
+
 # Smaller logs share a row group, because each row group takes extra time to read.
 _ROWS_OF_SEVERAL_LOGS = 65_536
 # Times differ little from row to row: delta encoding takes a third of the bytes of a dictionary.
@@ -21,7 +23,7 @@ _TIMES = ("step", "begin", "data", "ready", "reduced", "end")
 
 def write_rows(steps: pa.Table, file: Path | io.RawIOBase) -> None:
     """Write steps, sorted by log, into a file at a path or into an open file."""
-    groups = itertools.pairwise(_row_groups(steps["log"].to_numpy()))
+    groups = itertools.pairwise(_row_groups(arrow.numbers(steps["log"])))
     write_logs((steps.slice(start, end - start) for start, end in groups), steps.schema, file)
 
 

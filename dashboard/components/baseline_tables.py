@@ -8,12 +8,12 @@ from typing import Any
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.charts.compared_bars import compared_runs
-from stallscope.charts.kinds import TITLES
 from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
 from stallscope.reports.document import NOTHING
 from stallscope.run import Run
 from stallscope.text.job import JOB_PARTS, RARE_PARTS, job_texts, job_total
 from stallscope.text.recorded import as_text
+from stallscope.text.titles import TITLES
 
 from .tables import data_card
 

@@ -8,10 +8,10 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
-from stallscope.charts.kinds import TITLES
 from stallscope.charts.palette import COLOURS, STATUS
 from stallscope.text.advice import Step, steps_of
 from stallscope.text.recorded import code_parts
+from stallscope.text.titles import TITLES
 
 
 def aria(**attributes: str) -> dict[str, Any]:

@@ -16,11 +16,12 @@ from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.curves import EfficiencyLines, Level, OverRuns
 from stallscope.charts.gains import GainBars
 from stallscope.charts.heat_map import HeatMap
-from stallscope.charts.kinds import TITLES, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.kinds import Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.over_time import OverTime
 from stallscope.charts.rates import RateBars
 from stallscope.formatting.numbers import finite
 from stallscope.reports.formats.csv_text import cell
+from stallscope.text.titles import TITLES
 
 Value = str | int | float | None
 Row = Sequence[Value]

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.by_cause import cause_chart, entry_name
+from stallscope.charts.by_cause import cause_chart
 from stallscope.charts.charts import baseline_chart, job_chart, printed_ranks_chart, ranks_chart
 from stallscope.charts.gains import gains_chart
 from stallscope.charts.kinds import drawn_as
@@ -25,6 +25,7 @@ from stallscope.reports.run.tables import (
     stragglers_table,
 )
 from stallscope.text.gains import how_sure, main_gain, saved, speedup
+from stallscope.text.titles import entry_name
 from stallscope.text.verdicts import headline, status
 from stallscope.text.why import TITLE, why
 

@@ -13,7 +13,7 @@ import dash_mantine_components as dmc
 from dash import ALL, MATCH, Dash, Input, Output, State, dcc, html, no_update
 
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.catalogue import Filter, parse_search
+from stallscope.catalogue.where import Filter, parse_search
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.lists import counted
 

@@ -19,13 +19,13 @@ from stallscope.analysis.views.one_step import (
     find_step,
     neighbours,
 )
-from stallscope.charts.by_cause import entry_title
 from stallscope.charts.charts import MOST_RANKS
-from stallscope.charts.kinds import TITLES, Bar, Segment, StackedBars
+from stallscope.charts.kinds import Bar, Segment, StackedBars
 from stallscope.formatting.lists import counted, joined, listed
 from stallscope.formatting.numbers import amount, significant
 from stallscope.text.cells import Cells
 from stallscope.text.step_figures import RANK_PARTS, OneStepFigures
+from stallscope.text.titles import TITLES, entry_title
 
 from ..components.basics import aria, link, sentence_card
 from ..components.chart_card import chart_card

@@ -14,13 +14,13 @@ from stallscope.analysis.stragglers.host_lateness import HostLateness, host_late
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.analysis.stragglers.waiting_cost import rank_hours
 from stallscope.charts.heat_map import lateness_chart
-from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent
 from stallscope.reports.document import NOTHING, Table
 from stallscope.text import stragglers
 from stallscope.text.cells import Cells
 from stallscope.text.stragglers import change, costs, waiting
+from stallscope.text.titles import TITLES
 
 from ..addresses import run_address
 from ..components.basics import aria, card, link, link_in_text, points, sentence_card

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
-from stallscope.catalogue import Entry, values
-from stallscope.catalogue.entry import CAUSES, SHARES, AnalysisSummary
+from stallscope.catalogue import values
+from stallscope.catalogue.entry import CAUSES, SHARES, AnalysisSummary, Entry
 from stallscope.collector.mlflow.search import search_runs
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run

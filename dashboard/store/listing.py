@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from stallscope.analysis.gains.bottleneck import Bottleneck
-from stallscope.catalogue import Baselines, Entry, Filter
-from stallscope.catalogue.entry import AnalysisSummary
+from stallscope.catalogue.entry import AnalysisSummary, Entry
+from stallscope.catalogue.matching import Baselines
+from stallscope.catalogue.where import Filter
 from stallscope.query import fold
 from stallscope.text.verdicts import short_verdict
 

@@ -9,9 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from stallscope.catalogue import Catalogue, Entry, values
-from stallscope.catalogue.entry import AnalysisSummary, job_facts, job_of
-from stallscope.catalogue.index import folders_of
+from stallscope.catalogue import values
+from stallscope.catalogue.entry import AnalysisSummary, Entry, job_facts, job_of
+from stallscope.catalogue.index import Catalogue, folders_of
 from stallscope.collector.safe_names import safe_name
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import RunOnDisk

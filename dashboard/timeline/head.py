@@ -13,11 +13,11 @@ from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.generation_summary import GenerationSummary
 from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes
 from stallscope.analysis.views.one_step import late_steps
-from stallscope.charts.kinds import TITLES
 from stallscope.charts.palette import COLOURS, HEAT
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
 from stallscope.text.generations import generation_sentence
+from stallscope.text.titles import TITLES
 
 from ..addresses import root_path, run_address, with_baseline
 from .answer import gaps_between

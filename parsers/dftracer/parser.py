@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from stallscope.arrays import arrow
 from stallscope.errors import UnreadableError
 from stallscope.run import Log, Problem
 
@@ -114,7 +115,7 @@ def _steps_table(rank: int, steps: Steps, epochs: Between) -> pa.Table:
         "generation": np.zeros(count, np.int32),
         "rank": np.full(count, rank),
         "step": np.arange(count),
-        "epoch": pa.array(epoch, mask=epoch < 0),
+        "epoch": arrow.array(epoch, null=epoch < 0),
         "begin": steps.begin,
         "data": steps.data,
         "end": steps.end,
@@ -143,9 +144,9 @@ def _intervals_table(rank: int, steps: Steps, epochs: Between, evaluations: Betw
     columns = {
         "generation": np.zeros(len(begin), np.int32),
         "rank": np.full(len(begin), rank),
-        "kind": pa.array(kinds, pa.string()),
+        "kind": arrow.texts(kinds),
         "step": np.searchsorted(steps.begin, after),
-        "epoch": pa.array(number, mask=number < 0),
+        "epoch": arrow.array(number, null=number < 0),
         "begin": begin,
         "end": np.concatenate([epochs.end, evaluations.end]),
     }

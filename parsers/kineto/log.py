@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
 from stallscope.errors import UnreadableError
@@ -80,7 +81,7 @@ def as_log(trace: RankTrace) -> Parsed:
         log=Log(trace.path, trace.rank, 0, int(steps.number[0]), _facts(trace), whole, size),
         run_id="",
         steps=table_of(STEP_ROWS, columns),
-        intervals=INTERVAL_ROWS.empty_table(),
+        intervals=arrow.empty_table(INTERVAL_ROWS),
     )
 
 
@@ -129,7 +130,7 @@ def events_of(trace: RankTrace) -> tuple[Event, ...]:
 
 def _with_nulls(moments: Ints, base_ns: int) -> pa.Array:
     missing = moments == NULL
-    return pa.array(np.where(missing, 0, moments + base_ns), mask=missing)
+    return arrow.array(np.where(missing, 0, moments + base_ns), null=missing)
 
 
 def _facts(trace: RankTrace) -> dict[str, Any]:

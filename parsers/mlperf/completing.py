@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.run import Log
 
 from ..base import Parsed
@@ -44,7 +45,7 @@ def _completed(log: Parsed, found: Logged, zero: int) -> Parsed:
     own = log.intervals
     if fit.single_epochs:
         # Between lines, epochs have their evaluations in them, and the last one has no end.
-        own = own.filter(pc.not_equal(own["kind"], "epoch"))
+        own = own.filter(pc.invert(arrow.equal(own["kind"], "epoch")))
         facts |= {
             "epoch_precision_ms": 1.0,
             "first_epoch": min(fit.single_epochs).number - fit.first,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.errors import UnreadableError, UsageError
 
 from ..base import Parsed
@@ -133,7 +134,7 @@ def _what_is_read(pattern: _Pattern, name: str, data: bytes) -> Proposal | None:
 
 def _took(log: Parsed) -> list[float]:
     """Return how many seconds the epochs of a log took."""
-    epochs = log.intervals.filter(pc.equal(log.intervals["kind"], "epoch"))
+    epochs = log.intervals.filter(arrow.equal(log.intervals["kind"], "epoch"))
     took = pc.subtract(epochs["end"], epochs["begin"])
     return [ns / 1e9 for ns in took.to_pylist()]
 

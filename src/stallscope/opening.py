@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from stallscope.collector.run_names import NamedRun, index_of
-from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.folders import collected_folder, collected_runs, is_collected
 from stallscope.collector.store.mirror import open_mirror, temporary_mirrors
-from stallscope.collector.store.runs import collected_folder, collected_runs, is_collected
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
 from stallscope.parsers.progress import ShowProgress, no_progress
@@ -52,7 +51,7 @@ def runs_at(
     place, _, run_id = source.partition("#")
     path = Path(place)
     if is_collected(path):
-        return [load_run(path)]
+        return [load_collected(path)]
     in_store = collected_runs(path) if path.is_dir() else []
     if in_store:
         return _load_all([collected_folder(path, run_id)] if run_id else in_store, show_progress)
@@ -60,6 +59,14 @@ def runs_at(
     if repeats and not run_id and not any(run.rows for run in found):
         return found
     return [choose_run(place, run_id, found)]
+
+
+def load_collected(folder: Path, *, ranks: Sequence[int] | None = None) -> Run:
+    """Load a collected run; see ``load_run``."""
+    # Importing Parquet takes as long as analysing a small run, and only collected runs need it.
+    from stallscope.collector.store.loading import load_run
+
+    return load_run(folder, ranks=ranks)
 
 
 def local_source(source: str, folder: Path) -> str:
@@ -97,7 +104,7 @@ def _load_all(folders: Sequence[Path], show_progress: ShowProgress) -> list[Run]
     with show_progress("reading runs", len(folders)) as update:
         for done, folder in enumerate(folders):
             update(done)
-            runs.append(load_run(folder))
+            runs.append(load_collected(folder))
     return runs
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -426,11 +427,15 @@ class Run:
         by_process = {log.rank for log in self.logs if log.facts.get("pid") in event.pids}
         return tuple(sorted({*event.ranks, *by_process}))
 
+    @cached_property
+    def _logs_by_rank(self) -> list[Log]:
+        """The logs of the lowest rank first, of each rank the last one first."""
+        return sorted(self.logs, key=lambda log: (log.rank, -log.generation, -log.part))
+
     def fact(self, name: str) -> Any:
         """Return a fact from the lowest rank that recorded it; None if no rank did."""
-        logs = (log for log in self.logs if log.facts.get(name) is not None)
-        first = min(logs, key=lambda log: (log.rank, -log.generation, -log.part), default=None)
-        return None if first is None else first.facts[name]
+        values = (log.facts.get(name) for log in self._logs_by_rank)
+        return next((value for value in values if value is not None), None)
 
     def host_of(self, rank: int) -> str:
         """Return the last host of a rank."""

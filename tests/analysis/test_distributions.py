@@ -9,6 +9,7 @@ from scipy import stats
 from stallscope.arrays.distributions import (
     binomial_tail,
     chi_square_quantile,
+    mean_of_truncated,
     mills_ratio,
     normal_probability,
     normal_quantile,
@@ -48,3 +49,12 @@ def test_chi_square() -> None:
 def test_binomial(count: int, trials: int) -> None:
     expected = stats.binom.sf(count, trials, 0.02)
     assert binomial_tail(count, trials, 0.02) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("z", [-2.9, -1.0, 0.0, 3.0, 30.0])
+@pytest.mark.parametrize("sd", [0.1, 1e6])
+def test_the_mean_of_a_distribution_from_its_upper_part(z: float, sd: float) -> None:
+    limit = 5e6
+    whole = limit + z * sd
+    above = stats.truncnorm.mean(-z, np.inf, whole, sd)
+    assert mean_of_truncated(float(above), limit, sd) == pytest.approx(whole, abs=1e-6 * sd)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from simulator import Bursts, Fault, Fixed, Job, Noise, Ramp, Ring, Tree, simulate
 
-from stallscope.analysis import Analysis, analyse, ask
+from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.what_if import WhatIf, saving
 from stallscope.analysis.network.communication import (
     MeasuredAllreduce,
     expected_imbalance,
     fit_communication,
 )
+from stallscope.analysis.views.what_if_queries import ask
 from stallscope.arrays.stats import Mean
 
 JOB = Job(ranks=8, steps=1000, noise=Noise(cv=0.05))

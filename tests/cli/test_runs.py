@@ -16,7 +16,7 @@ import pytest
 from support.commands import collect_job
 from support.step_logs import Job, write_job
 
-from stallscope.catalogue import Catalogue
+from stallscope.catalogue.index import Catalogue
 from stallscope.cli import bars
 from stallscope.cli.main import main
 from stallscope.cli.runs_table import COLUMNS

@@ -17,7 +17,7 @@ from stallscope.catalogue.collecting import collect
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.files import Files
-from stallscope.collector.store.runs import collected_runs
+from stallscope.collector.store.folders import collected_runs
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run
 

@@ -21,18 +21,12 @@ from support.step_logs import Job, write_job
 from stallscope.analysis import ENTRIES, analyse
 from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.analysis.ledger import ledger as analysis_ledger
-from stallscope.catalogue import (
-    Baselines,
-    Catalogue,
-    Entry,
-    checking,
-    database,
-    parse_search,
-    parse_where,
-)
-from stallscope.catalogue.entry import CAUSES, SHARES
+from stallscope.catalogue import checking, database
+from stallscope.catalogue.entry import CAUSES, SHARES, Entry
+from stallscope.catalogue.index import Catalogue
+from stallscope.catalogue.matching import Baselines
 from stallscope.catalogue.rows import COLUMNS, SCHEMA_VERSION
-from stallscope.catalogue.where import FIELDS
+from stallscope.catalogue.where import FIELDS, parse_search, parse_where
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST, SUMMARY
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
@@ -411,7 +405,8 @@ _ADDS = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from stallscope.catalogue import Catalogue, Entry
+from stallscope.catalogue.entry import Entry
+from stallscope.catalogue.index import Catalogue
 store, worker = Path(sys.argv[1]), sys.argv[2]
 entry = Entry.read(store / "run-a")
 sys.stdin.readline()
@@ -425,7 +420,7 @@ for number in range(25):
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from stallscope.catalogue import Catalogue
+from stallscope.catalogue.index import Catalogue
 catalogue = Catalogue.open(Path(sys.argv[1]), follow=False)
 rows = catalogue._database._connection
 rows.execute("PRAGMA cache_size = 1")

@@ -21,8 +21,8 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store import fetch as fetching
+from stallscope.collector.store.folders import collected_runs
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import collected_runs
 from stallscope.errors import MissingExtraError, UnreadableError, UnwritableError
 from stallscope.opening import open_run
 from stallscope.parsers import read

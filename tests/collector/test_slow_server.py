@@ -16,7 +16,7 @@ from stallscope.cli.main import main
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store import fetch as fetching
-from stallscope.collector.store.runs import collected_runs
+from stallscope.collector.store.folders import collected_runs
 from stallscope.errors import UnreadableError
 from stallscope.opening import open_run
 

@@ -14,8 +14,9 @@ from simulator import Job as SimulatedJob
 from simulator import simulate
 from support.step_logs import Job, write_job
 
+from stallscope.collector.store.folders import collected_runs
 from stallscope.collector.store.loading import RunOnDisk, load_run
-from stallscope.collector.store.runs import collected_runs, save_run
+from stallscope.collector.store.runs import save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError, UsageError
 from stallscope.opening import open_run, open_runs
 from stallscope.parsers import read

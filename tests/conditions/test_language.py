@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from simulator import Job
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.catalogue import Entry, parse_search, parse_where
-from stallscope.catalogue.entry import AnalysisSummary
+from stallscope.catalogue.entry import AnalysisSummary, Entry
+from stallscope.catalogue.where import parse_search, parse_where
 from stallscope.conditions import Condition, parse
 from stallscope.conditions.figures import known_names
 from stallscope.errors import UsageError

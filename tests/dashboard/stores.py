@@ -9,9 +9,9 @@ from pathlib import Path
 
 from support.step_logs import Job, write_job
 
-from stallscope.catalogue import Entry, values
+from stallscope.catalogue import values
 from stallscope.catalogue.collecting import list_runs
-from stallscope.catalogue.entry import AnalysisSummary
+from stallscope.catalogue.entry import AnalysisSummary, Entry
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.dashboard.store import RunSource, SourceContents

@@ -21,7 +21,6 @@ from support.printed_steps import LABELS, PROGRAMS, labelled
 from support.step_logs import run_of_job, write_job
 
 from stallscope.analysis import ENTRIES
-from stallscope.charts.kinds import TITLES
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.pages import PAGES
 from stallscope.dashboard.pages.runs import analysed_row, rows_of
@@ -30,6 +29,7 @@ from stallscope.dashboard.security import require_host
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.run import Run
+from stallscope.text.titles import TITLES
 
 from .cases import IMAGE, JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC
 from .content import charts, components, of_type, table_rows, texts

@@ -13,10 +13,10 @@ from playwright.sync_api import expect
 from support.step_logs import run_of_job
 
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.kinds import TITLES
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at
 from stallscope.run import Run
+from stallscope.text.titles import TITLES
 
 from .browsing import NARROW, WIDE, Open
 from .cases import JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC

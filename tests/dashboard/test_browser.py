@@ -12,9 +12,9 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.kinds import TITLES
 from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
+from stallscope.text.titles import TITLES
 
 from .browsing import NARROW, WIDE, Open, css_rgb, still, tab_stops
 from .cases import SCRIPT

@@ -12,7 +12,7 @@ import pytest
 from support.step_logs import run_of_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.catalogue import parse_search
+from stallscope.catalogue.where import parse_search
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.dashboard import RunStore

@@ -25,7 +25,7 @@ from stallscope.parsers import PARSERS, read
 from stallscope.parsers.inspected import InspectedFile
 from stallscope.parsers.inspection import inspect
 from stallscope.parsers.named import by_name
-from stallscope.parsers.registry import FORMATS
+from stallscope.parsers.registry import formats
 from stallscope.run import Run
 
 HERE = Path(__file__).parent
@@ -41,7 +41,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_every_reader_has_a_sample() -> None:
     assert set(SAMPLES) == set(NAMES)
     # Parsers have samples by their names; every other format has one, and unknown files have one.
-    others = [one.name for one in FORMATS if one not in PARSERS]
+    others = [one.name for one in formats() if one not in PARSERS]
     assert sorted(others) == sorted(one.format for one in COMPANIONS.values() if one.format)
     assert [key for key, one in COMPANIONS.items() if one.format is None] == ["foreign"]
 

@@ -10,7 +10,8 @@ import simulator
 from support.network_checks import pair, write_network_check
 from support.step_logs import Job, write_job
 
-from stallscope.analysis import Analysis, analyse, ask
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.views.what_if_queries import ask
 from stallscope.parsers import read
 from stallscope.run import Run
 

@@ -19,11 +19,10 @@ from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.one_step import find_step
 from stallscope.charts.against_baselines import decomposition_chart
-from stallscope.charts.by_cause import cause_chart, entry_title
+from stallscope.charts.by_cause import cause_chart
 from stallscope.charts.charts import baseline_chart, job_chart
 from stallscope.charts.compared_bars import stages_chart
 from stallscope.charts.comparison import changes_chart
-from stallscope.charts.kinds import TITLES
 from stallscope.charts.plotly_figures import figure
 from stallscope.charts.svg import draw
 from stallscope.dashboard import RunStore
@@ -43,6 +42,7 @@ from stallscope.reports.run.step_tables import (
 from stallscope.reports.run.tables import gains_table, job_table, ranks_table
 from stallscope.text.baselines import decomposed
 from stallscope.text.step_figures import OneStepFigures
+from stallscope.text.titles import TITLES, entry_title
 
 from .cases import CASES
 

@@ -24,7 +24,6 @@ from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.scaling import ScalingSeries, scaling
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.charts.charts import Chart
-from stallscope.charts.kinds import TITLES
 from stallscope.charts.plotly_figures import figure
 from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.charts.svg import NARROW, WIDE, draw
@@ -36,6 +35,7 @@ from stallscope.reports.registry import render as rendered
 from stallscope.reports.scaling import parts
 from stallscope.reports.scaling.contents import headline, lost_table, percentage
 from stallscope.reports.scaling.records import COLUMNS, json_content
+from stallscope.text.titles import TITLES
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "scaling.schema.json").read_text())
 OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))

@@ -18,12 +18,13 @@ from support.machines import began_ms, history, write_metrics
 from support.spark import equal, need_spark, run_on_spark
 from support.step_logs import Job, run_of_job, write_job
 
-from stallscope.catalogue import Catalogue
 from stallscope.catalogue.checking import check_run
+from stallscope.catalogue.index import Catalogue
 from stallscope.cli.main import main
 from stallscope.collector.recorder.records import key_of, records
+from stallscope.collector.store.folders import collected_runs
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import collected_runs, save_run
+from stallscope.collector.store.runs import save_run
 from stallscope.parsers import read
 from stallscope.run import Run
 

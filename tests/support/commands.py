@@ -9,7 +9,8 @@ import urllib.request
 from pathlib import Path
 
 from stallscope.analysis import analyse
-from stallscope.catalogue import Catalogue, Entry
+from stallscope.catalogue.entry import Entry
+from stallscope.catalogue.index import Catalogue
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 

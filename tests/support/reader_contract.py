@@ -22,7 +22,7 @@ from stallscope.parsers.input_times import parse_input_times
 from stallscope.parsers.named import by_name
 from stallscope.parsers.network_check import parse_network_check
 from stallscope.parsers.reading import Reading
-from stallscope.parsers.registry import EMBEDDED
+from stallscope.parsers.registry import embedded
 from stallscope.parsers.unknown_files import likely_content
 from stallscope.run import Event
 
@@ -106,7 +106,7 @@ def _records(data: bytes) -> object:
 
 
 def _events(name: str, data: bytes) -> Sequence[Event]:
-    (found,) = [one for one in EMBEDDED if one.name == name]
+    (found,) = [one for one in embedded() if one.name == name]
     events = found.read("some/log", data).events
     for event in events:
         assert "\n" not in event.what

@@ -27,7 +27,7 @@ from stallscope.parsers.log_records import LogRecords
 from stallscope.parsers.named import by_name
 from stallscope.parsers.network_check import parse_network_check
 from stallscope.parsers.reading import Reading
-from stallscope.parsers.registry import EMBEDDED
+from stallscope.parsers.registry import embedded
 from stallscope.parsers.unpacking import unpacked_whole
 from stallscope.run import Run
 
@@ -126,7 +126,7 @@ def _records(data: bytes) -> None:
 
 
 def _events(data: bytes) -> None:
-    for one in EMBEDDED:
+    for one in embedded():
         assert all("\n" not in event.what for event in one.read("some/log", data).events)
 
 

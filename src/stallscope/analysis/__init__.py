@@ -3,6 +3,5 @@
 from .analyse import analyse
 from .ledger.ledger import ENTRIES
 from .result import Analysis
-from .views.what_if_queries import ask
 
-__all__ = ["ENTRIES", "Analysis", "analyse", "ask"]
+__all__ = ["ENTRIES", "Analysis", "analyse"]

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.pivot import of_generation, with_log_numbers
 from stallscope.arrays.remote_table import RemoteTable
@@ -107,7 +107,7 @@ def run_of_generation(run: Run, number: int) -> Run:
     kept = [index for index, log in enumerate(run.logs) if log.generation == number]
     log_numbers = np.full(len(run.logs), -1)
     log_numbers[kept] = np.arange(len(kept))
-    intervals = run.intervals.filter(pc.equal(run.intervals["generation"], number))
+    intervals = run.intervals.filter(arrow.equal(run.intervals["generation"], number))
     return Run(
         run.id,
         run.source,

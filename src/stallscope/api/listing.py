@@ -8,9 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from stallscope.catalogue import Baselines, Catalogue, parse_where
 from stallscope.catalogue.entry import SHARES
+from stallscope.catalogue.index import Catalogue
 from stallscope.catalogue.listing import entry_content, local_store
+from stallscope.catalogue.matching import Baselines
+from stallscope.catalogue.where import parse_where
 
 from .frames import Columns, frame
 

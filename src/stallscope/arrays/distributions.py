@@ -12,6 +12,9 @@ import numpy.typing as npt
 from .lazy_scipy import special
 from .types import Floats
 
+# Relative to the value: smaller steps of a search change nothing but its last digit.
+_SMALLEST_STEP = 1e-15
+
 
 def normal_probability(z: npt.ArrayLike) -> Floats:
     """Return how likely a standard normal value is at most ``z``."""
@@ -27,6 +30,26 @@ def mills_ratio(z: float) -> float:
     """Return the density of the standard normal distribution at ``z`` over the probability below it."""
     log_density = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
     return float(np.exp(log_density - special.log_ndtr(z)))
+
+
+def mean_of_truncated(mean: float, limit: float, sd: float) -> float:
+    """Return the mean of all values of a normal distribution.
+
+    Args:
+        mean: of the values above the limit; at least 0.3 standard deviations above it.
+        limit: the limit.
+        sd: the standard deviation of all values.
+    """
+    # Newton's method from above: the function is convex, so that each step stays above its zero.
+    whole = mean
+    while True:
+        z = (whole - limit) / sd
+        ratio = mills_ratio(z)
+        slope = 1 - ratio * (z + ratio)
+        lower = whole - (whole + sd * ratio - mean) / slope
+        if lower >= whole - _SMALLEST_STEP * abs(whole):
+            return min(lower, whole)
+        whole = lower
 
 
 def student_quantile(p: npt.ArrayLike, freedom: npt.ArrayLike) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from . import arrow
 from .blocks import NULL, Array, LocalMatrix, Matrix, on_all_cores
 from .memory import Allocator
 from .remote_table import RemoteTable
@@ -89,12 +90,12 @@ def without_logs(table: pa.Table, logs: Sequence[int]) -> pa.Table:
         return table.without_logs(logs)
     if not logs:
         return table
-    return table.filter(pc.invert(pc.is_in(table["log"], pa.array(logs, pa.int32()))))
+    return table.filter(pc.invert(pc.is_in(table["log"], arrow.array(logs, pa.int32()))))
 
 
 def with_log_numbers(table: pa.Table, numbers: Ints) -> pa.Table:
     """Return a table whose logs have other numbers: ``numbers`` by the number so far."""
-    log = pa.array(numbers[table["log"].to_numpy()], pa.int32())
+    log = arrow.array(numbers[arrow.numbers(table["log"])], pa.int32())
     return table.set_column(table.schema.get_field_index("log"), "log", log)
 
 
@@ -107,21 +108,21 @@ def of_generation(table: pa.Table, generation: int) -> pa.Table:
     """Return the rows of one generation; a view of the table where they are contiguous."""
     if isinstance(table, RemoteTable):
         return table.of_generation(generation)
-    numbers = (part["generation"].to_numpy() for part in in_parts(table))
+    numbers = (arrow.numbers(part["generation"]) for part in in_parts(table))
     counts = [np.count_nonzero(own == generation) for own in numbers]
     if sum(counts) == table.num_rows:
         return table
-    first = pc.index(table["generation"], pa.scalar(generation, pa.int32())).as_py()
+    first = pc.index(table["generation"], arrow.scalar(generation, pa.int32())).as_py()
     own = table.slice(first, sum(counts))
     if pc.min_max(own["generation"]).as_py() == {"min": generation, "max": generation}:
         return own
-    return table.filter(pc.equal(table["generation"], generation))
+    return table.filter(arrow.equal(table["generation"], generation))
 
 
 def _reshaped(column: pa.ChunkedArray, shape: tuple[int, int], allocate: Allocator) -> Array:
     """Reshape a column in which every rank has all steps, in order."""
     if not column.null_count:
-        return np.asarray(column.to_numpy().reshape(shape[::-1]).T)
+        return np.asarray(arrow.numbers(column).reshape(shape[::-1]).T)
     array = allocate(shape, np.int64)
     flat = array.T.reshape(-1)
     for begin in range(0, len(column), ROWS):
@@ -146,10 +147,10 @@ class _Numbers:
         span = pc.min_max(column).as_py()
         first, last = span["min"], span["max"]
         if last - first >= 2 * len(column) + cls._GAPS:
-            return cls(np.sort(pc.unique(column).to_numpy()).astype(np.int64), None)
+            return cls(np.sort(arrow.numbers(pc.unique(column))).astype(np.int64), None)
         present = np.zeros(last - first + 1, bool)
         for begin in range(0, len(column), ROWS):
-            present[column.slice(begin, ROWS).to_numpy() - first] = True
+            present[arrow.numbers(column.slice(begin, ROWS)) - first] = True
         return cls(np.flatnonzero(present) + first, np.cumsum(present) - 1)
 
     def __len__(self) -> int:
@@ -202,9 +203,9 @@ class _RankByRank:
         count = _rows_of_first(table["rank"])
         if not count or table.num_rows % count:
             return None
-        steps = table["step"].slice(0, count).to_numpy()
-        begins = pa.array(np.arange(0, table.num_rows, count))
-        ranks = table["rank"].take(begins).to_numpy().astype(np.int64)
+        steps = arrow.numbers(table["step"].slice(0, count))
+        begins = arrow.array(np.arange(0, table.num_rows, count))
+        ranks = arrow.numbers(table["rank"].take(begins)).astype(np.int64)
         if (np.diff(steps) <= 0).any() or (np.diff(ranks) <= 0).any():
             return None
         rank_by_rank = cls(table, steps, ranks)
@@ -234,8 +235,8 @@ class _RankByRank:
         first = ranks.start * len(self.steps) + steps.start
         shape = (ranks.stop - ranks.start, steps.stop - steps.start)
         column = self.table[name].slice(first, shape[0] * shape[1])
-        column = column.fill_null(-1) if column.null_count else column
-        return np.asarray(column.to_numpy().reshape(shape))
+        column = arrow.filled(column, -1) if column.null_count else column
+        return np.asarray(arrow.numbers(column).reshape(shape))
 
     def _as_assumed(self, part: tuple[slice, slice]) -> bool:
         ranks, steps = part
@@ -257,7 +258,7 @@ class _RankByRank:
 def _rows_of_first(rank: pa.ChunkedArray) -> int:
     """Return the number of rows before the second rank's."""
     for begin in range(0, len(rank), ROWS):
-        others = rank.slice(begin, ROWS).to_numpy() != rank[0].as_py()
+        others = arrow.numbers(rank.slice(begin, ROWS)) != rank[0].as_py()
         if others.any():
             return begin + int(others.argmax())
     return len(rank)
@@ -299,26 +300,26 @@ class _Rows:
 
     def _position(self, part: pa.Table) -> tuple[Ints, Ints]:
         """Return the position of each row's rank and step."""
-        rank = self.ranks.positions(part["rank"].to_numpy().astype(np.int64))
-        return rank, self.steps.positions(part["step"].to_numpy())
+        rank = self.ranks.positions(arrow.numbers(part["rank"]).astype(np.int64))
+        return rank, self.steps.positions(arrow.numbers(part["step"]))
 
     def _read_part(self, sessions: Ints | None, begin: int) -> _PartFacts:
         # With the row before it, which shows whether the first one starts a session.
         before = min(begin, 1)
         part = self.table.slice(begin - before, ROWS + before)
         rank, row = self._position(part)
-        session = part["log"].to_numpy()
+        session = arrow.numbers(part["log"])
         if sessions is not None:
             session = sessions[session]
         changes = (session[1:] != session[:-1]) & (rank[1:] == rank[:-1])
         first = int(row.min())
         epochs = np.full(int(row.max()) - first + 1, -1, np.int64)
-        known = part["epoch"].fill_null(-1).to_numpy().astype(np.int64)
+        known = arrow.numbers(arrow.filled(part["epoch"], -1)).astype(np.int64)
         np.maximum.at(epochs, row - first, known)
         return _PartFacts(first, epochs, row[1:][changes])
 
 
 def _filled(column: pa.ChunkedArray) -> Ints:
     if column.null_count:
-        column = column.cast(pa.int64()).fill_null(NULL)
-    return np.asarray(column.to_numpy(), np.int64)
+        column = arrow.filled(column.cast(pa.int64()), NULL)
+    return np.asarray(arrow.numbers(column), np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .distributions import chi_square_quantile, student_quantile
-from .lazy_scipy import ndimage
+from .medians import running_median
 from .types import Bools, Floats
 
 # With fewer independent values, no interval of this kind has its nominal coverage.
@@ -109,7 +109,7 @@ def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:
         values: a series.
         window: how many values the median is of.
     """
-    usual = ndimage.median_filter(values, size=window, mode="nearest")
+    usual = running_median(values, window)
     over = values - usual
     return over, over > np.maximum(_SLOW_SDS * robust_sd(over), _SLOW_SHARE * usual)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stallscope.analysis import Analysis
-from stallscope.conditions import Outcome
 from stallscope.errors import StallscopeError
 from stallscope.parsers.progress import ShowProgress
 from stallscope.reports import registry
@@ -30,6 +30,9 @@ from .state import KnownPlace, WrittenReport, WrittenReports, file_states, hash_
 from .units import Unit
 from .worker import KnownRun, ReportResult, Task
 from .workers import Failed, Result, Workers
+
+if TYPE_CHECKING:
+    from stallscope.conditions import Outcome
 
 
 @dataclass

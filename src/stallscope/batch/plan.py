@@ -7,15 +7,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stallscope.analysis.gains.baseline import COMPARED, find_baseline, find_single, split_baselines
-from stallscope.catalogue import Baselines, Catalogue
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 from stallscope.run import Run
 
 from .units import Unit, units_of
 from .worker import KnownRun
 from .workers import Failed, Result
+
+if TYPE_CHECKING:
+    from stallscope.catalogue.index import Catalogue
+    from stallscope.catalogue.matching import Baselines
 
 
 @dataclass(frozen=True)
@@ -85,13 +89,21 @@ def find_baselines(
     Those that the user named come first, then all known runs, then the stores.
     """
     among = _Synthetic(known)
-    catalogues = [Catalogue.open(store) for store in stores]
-    searches = [(one, Baselines(one)) for one in catalogues]
+    searches = [_search(store) for store in stores]
     try:
         return [_pair_of(one.run, named, among, searches) for one in chosen]
     finally:
-        for one in catalogues:
-            one.close()
+        for catalogue, _ in searches:
+            catalogue.close()
+
+
+def _search(store: Path) -> tuple[Catalogue, Baselines]:
+    # Only runs of stores have a catalogue.
+    from stallscope.catalogue.index import Catalogue
+    from stallscope.catalogue.matching import Baselines
+
+    catalogue = Catalogue.open(store)
+    return catalogue, Baselines(catalogue)
 
 
 def job_key(run: Run) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from stallscope.analysis.gains.baseline import COMPARED
+from stallscope.arrays import arrow
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 
 #: The summary as JSON.
@@ -47,8 +48,8 @@ def run_of_summary(content: RunSummary) -> Run:
             Log("", 0, 0, part, {"host": f"host-{part}", **(facts if not part else {})}, ended)
             for part, ended in ((part, bool(content["ended"])) for part in hosts)
         ),
-        steps=STEPS_SCHEMA.empty_table(),
-        intervals=INTERVALS_SCHEMA.empty_table(),
+        steps=arrow.empty_table(STEPS_SCHEMA),
+        intervals=arrow.empty_table(INTERVALS_SCHEMA),
     )
 
 

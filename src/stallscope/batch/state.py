@@ -15,16 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
-from stallscope.conditions import Outcome
 from stallscope.errors import UsageError
 from stallscope.reports.index.index import IndexLine
 from stallscope.reports.write import write_texts, writing
 
 from .run_summary import RunSummary, run_of_summary
+
+if TYPE_CHECKING:
+    from stallscope.conditions import Outcome
 
 STATE = ".stallscope-reports.jsonl"
 LOCK = ".stallscope-reports.lock"
@@ -168,6 +168,9 @@ def lock_folder(out: Path) -> Iterator[None]:
     Raises:
         UsageError: if another batch has the lock, or the folder is not writable.
     """
+    # Only batches that write files need locks.
+    from filelock import FileLock, Timeout
+
     lock = FileLock(out / LOCK, timeout=0)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -227,6 +230,8 @@ def _places(content: Mapping[str, Any]) -> KnownPlace:
 
 
 def _written(content: Mapping[str, Any]) -> WrittenReport:
+    from stallscope.conditions import Outcome
+
     return WrittenReport(
         report_hash=str(content["made"]),
         line=IndexLine.read(content["line"]),

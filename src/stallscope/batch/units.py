@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallscope.catalogue.collecting import fingerprint
+from stallscope.catalogue.fingerprints import fingerprint
 from stallscope.collector.address import where_is
 from stallscope.collector.registry import open_source
-from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.folders import collected_folder, collected_runs, is_collected
 from stallscope.collector.store.manifests import read_manifest
-from stallscope.collector.store.runs import collected_folder, collected_runs, is_collected
-from stallscope.opening import runs_at
+from stallscope.opening import load_collected, runs_at
 from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.run import Run
 
@@ -57,7 +56,7 @@ class Unit:
             NotFoundError, UnreadableError: see ``read``.
         """
         if self.collected:
-            return load_run(Path(self.place), ranks=())
+            return load_collected(Path(self.place), ranks=())
         return self.read(read_as, show_progress)
 
     def read(self, read_as: str | None, show_progress: ShowProgress = no_progress) -> Run:
@@ -71,7 +70,7 @@ class Unit:
             NotFoundError, UnreadableError: if there is nothing that can be read.
         """
         if self.collected:
-            return load_run(Path(self.place))
+            return load_collected(Path(self.place))
         return runs_at(self.place, read_as=read_as, show_progress=show_progress)[0]
 
 

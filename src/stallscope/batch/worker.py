@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from rich.console import RenderableType
 
-from stallscope import conditions
-from stallscope.analysis import Analysis, analyse, ask
-from stallscope.collector.store.runs import save_run
+from stallscope.analysis import Analysis, analyse
 from stallscope.errors import StallscopeError
 from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.reports.formats.terminal import terminal_summary
@@ -29,6 +27,9 @@ from .anonymous import anonymous
 from .run_summary import RunSummary, run_of_summary, summarise
 from .settings import Settings
 from .units import Unit
+
+if TYPE_CHECKING:
+    from stallscope.conditions import Outcome
 
 # The number of baselines in memory.
 _MOST_BASELINES = 4
@@ -59,6 +60,9 @@ class LocalReader:
         run = unit.head(read_as, self.show_progress)
         if unit.local:
             return run, unit
+        # Only runs of other machines are saved.
+        from stallscope.collector.store.runs import save_run
+
         # Fetch once: the second pass reads the copy.
         place = Path(tempfile.mkdtemp(prefix="fetched-", dir=scratch))
         return run, Unit(str(save_run(run, place)), collected=True)
@@ -113,7 +117,7 @@ class ReportResult:
     #: The file with its JSON document, to print later.
     document: Path | None = None
     markdown: str = ""
-    checked: tuple[conditions.Outcome, ...] = ()
+    checked: tuple[Outcome, ...] = ()
     #: The message that ``Settings.afterwards`` returned, or the error that it raised.
     message: str = ""
     failed: str = ""
@@ -165,7 +169,7 @@ class Worker:
         """
         settings = self._settings
         analysis = with_answers(self._analysis(task), settings.questions, task.others)
-        checked = tuple(conditions.parse(text).check(analysis) for text in settings.conditions)
+        checked = _checked(settings.conditions, analysis)
         done = self._output(
             task, ReportResult(line_of(analysis, task.stem), checked=checked), analysis
         )
@@ -211,10 +215,24 @@ class Worker:
         return anonymous(run) if self._settings.anonymous else run
 
 
+def _checked(texts: Sequence[str], analysis: Analysis) -> tuple[Outcome, ...]:
+    if not texts:
+        return ()
+    # Few reports have conditions, whose language is large.
+    from stallscope.conditions import parse
+
+    return tuple(parse(text).check(analysis) for text in texts)
+
+
 def with_answers(
     analysis: Analysis, questions: Sequence[str], others: Sequence[Analysis]
 ) -> Analysis:
     """Add the answers to the analysis, and a warning for every question without an answer."""
+    if not questions:
+        return analysis
+    # Few reports have questions, which are answered from the scaling of many runs.
+    from stallscope.analysis.views.what_if_queries import ask
+
     answers = []
     unanswered = []
     # Without knowing where the time goes, no answer is reliable.

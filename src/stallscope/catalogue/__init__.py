@@ -4,17 +4,3 @@ Listing ten thousand runs must not read ten thousand manifests, so each run has 
 STORE/catalogue.sqlite. The runs' folders are authoritative: the catalogue is updated from them, and is
 rebuilt from them if it is missing or damaged.
 """
-
-from .entry import Entry
-from .index import Catalogue
-from .matching import Baselines
-from .where import Filter, parse_search, parse_where
-
-__all__ = [
-    "Baselines",
-    "Catalogue",
-    "Entry",
-    "Filter",
-    "parse_search",
-    "parse_where",
-]

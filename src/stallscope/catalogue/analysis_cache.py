@@ -83,7 +83,9 @@ def cached_analysis(
 
 def _load(folder: Path, identity: bytes) -> pa.Table | None:
     try:
-        table = pq.read_table(folder / ANALYSIS)
+        # Reading a dataset imports pandas.
+        with pq.ParquetFile(folder / ANALYSIS) as file:
+            table = file.read()
     except (OSError, pa.ArrowException):
         return None  # the file is missing or damaged
     return table if (table.schema.metadata or {}).get(_IDENTITY_KEY) == identity else None

@@ -25,6 +25,7 @@ from stallscope.analysis.ledger.cached import PER_RANK, CachedLedger, causes_of,
 from stallscope.analysis.ledger.generations import Generations
 from stallscope.analysis.ledger.ledger import CAUSES, ENTRIES, GAPS, Ledger
 from stallscope.analysis.result import Analysis
+from stallscope.arrays import arrow
 from stallscope.run import Run
 
 #: Fields that are inputs, or are computed from the run's steps.
@@ -61,7 +62,10 @@ def table_of(analysis: Analysis) -> pa.Table:
         None if ledger is None else {"ranks": ledger.ranks, "boundary_sd": ledger.boundary_sd}
     )
     return pa.table(
-        {} if ledger is None else _columns(analysis, ledger),
+        {
+            name: arrow.array(values)
+            for name, values in ({} if ledger is None else _columns(analysis, ledger)).items()
+        },
         metadata={
             key: json.dumps(content, default=_to_json)
             for key, content in ((_FIELDS_KEY, found), (_LEDGER_KEY, all_steps))
@@ -121,7 +125,7 @@ class _Ledgers:
         self.warm_up = np.zeros(0, bool)
         if constants is None:
             return
-        columns = {name: table[name].to_numpy() for name in table.column_names}
+        columns = {name: arrow.numbers(table[name]) for name in table.column_names}
         self.warm_up = columns["warm_up"]
         constants = {
             "ranks": tuple(constants["ranks"]),

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from stallscope import __version__
 from stallscope.collector.sources.base import CombinedSource, Source, SourceFile
 from stallscope.collector.store.fetch import Progress, copies_folder, fetch, write_json
+from stallscope.collector.store.folders import is_collected
 from stallscope.collector.store.layout import SUMMARY
 from stallscope.collector.store.loading import RunOnDisk, load_run
 from stallscope.collector.store.manifests import read_manifest
 from stallscope.collector.store.mirror import Mirror
-from stallscope.collector.store.runs import is_collected, save_run
+from stallscope.collector.store.runs import save_run
 from stallscope.parsers import read
 from stallscope.parsers.growing import Growing
 from stallscope.parsers.reader import Reads
 from stallscope.run import Run
 
-from . import Baselines, Catalogue, Entry
 from .analysis_cache import StoredRun, cached_analysis
+from .entry import Entry
+from .fingerprints import fingerprint
+from .index import Catalogue
+from .matching import Baselines
 
 _STATE = "seen.json"
 
@@ -218,9 +220,3 @@ class _CollectionState:
 
 def _combine(places: Sequence[Source]) -> Source:
     return places[0] if len(places) == 1 else CombinedSource(places)
-
-
-def fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:
-    """Return a fingerprint of the files and of the version of Stallscope, which may read more."""
-    content = [__version__, read_as, [(file.name, file.size, file.version) for file in files]]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stallscope.arrays import arrow
 from stallscope.collector.store.layout import SUMMARY, written_whole
 from stallscope.collector.store.manifests import Manifest, read_manifest
 from stallscope.errors import UnreadableError
@@ -211,8 +212,8 @@ def _logs_only(manifest: Manifest) -> Run:
         id=manifest.run_id,
         source=manifest.source,
         logs=tuple(Log(**log) for log in manifest.logs),
-        steps=STEPS_SCHEMA.empty_table(),
-        intervals=INTERVALS_SCHEMA.empty_table(),
+        steps=arrow.empty_table(STEPS_SCHEMA),
+        intervals=arrow.empty_table(INTERVALS_SCHEMA),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.entries import CauseEntry
+from stallscope.analysis.ledger.entries import waiting_part
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.titles import entry_name, entry_title
 
-from .kinds import TITLES, Bar, Segment, StackedBars
+from .kinds import Bar, Segment, StackedBars
 
 
 def cause_chart(analysis: Analysis) -> StackedBars | None:
@@ -35,22 +36,6 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
         "ms",
         tuple(bars),
     )
-
-
-def entry_name(name: str, analysis: Analysis) -> str:
-    """Name an entry as it is drawn: allreduce may include waiting for ranks without a log."""
-    hidden = name == "allreduce" and analysis.waiting_unknown
-    return "waiting_or_allreduce" if hidden else name
-
-
-def entry_title(name: str, analysis: Analysis) -> str:
-    """Title an entry of either ledger."""
-    return TITLES[entry_name(name, analysis)]
-
-
-def waiting_part(entry: CauseEntry) -> float:
-    """Give the milliseconds of a stage that other ranks wait for; never negative."""
-    return min(max(entry.waiting_ms or 0.0, 0.0), max(entry.ms, 0.0))
 
 
 def cause_bar(label: str, analysis: Analysis, figures: StepFigures) -> Bar:

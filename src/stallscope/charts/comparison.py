@@ -11,10 +11,11 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import exact, percent, signed
 from stallscope.formatting.plain import plain
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.titles import TITLES
 
 from .by_cause import cause_bar
 from .curves import Level, OverRuns, RunDot
-from .kinds import TITLES, Bar, Segment, StackedBars, Waterfall
+from .kinds import Bar, Segment, StackedBars, Waterfall
 
 #: The most bars that can be read.
 _MOST_BARS = 24

@@ -1,4 +1,4 @@
-"""Kinds of charts that several charts share, and the titles of what they show."""
+"""Kinds of charts that several charts share."""
 
 from __future__ import annotations
 
@@ -9,37 +9,6 @@ from stallscope.arrays.types import Floats
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.sums import SumColumn
 
-TITLES = {
-    "input": "Input",
-    "compute": "Compute",
-    "other": "Other",
-    # Of the typical rank, and of each rank: the same time under two names.
-    "imbalance": "Waiting for slow ranks",
-    "wait": "Waiting for slow ranks",
-    "allreduce": "Exposed allreduce",
-    "waiting_or_allreduce": "Waiting + allreduce",
-    "startup": "Start-up",
-    "warmup": "Warm-up",
-    "steps": "Steps",
-    "rest": "Rest of the step",
-    "validation": "Validation",
-    "checkpoint": "Checkpoints",
-    "restart": "Restarts",
-    "repeated": "Repeated steps",
-    "stopped": "Hanging",
-    "epoch_gap": "Between epochs",
-    "input_waiting": "Waiting for slow input",
-    "compute_waiting": "Waiting for slow compute",
-    "other_waiting": "Waiting for work between steps",
-    "input_stall": "Input stall",
-    "scale": "Scale",
-    "bandwidth": "Bandwidth",
-    "latency": "Latency",
-    "negotiation": "Negotiation",
-    "fusion": "Fusion",
-}
-
-
 # Stages that come first in stacks, with the waiting for each.
 _ORDER = ("input", "input_waiting", "compute", "compute_waiting", "other", "other_waiting")
 
@@ -47,11 +16,6 @@ _ORDER = ("input", "input_waiting", "compute", "compute_waiting", "other", "othe
 def drawn_as(name: str) -> str:
     """Return the colour of an entry in bars: waiting has one, under either of its names."""
     return "wait" if name == "imbalance" else name
-
-
-def title_of(name: str) -> str:
-    """Name an entry for people."""
-    return TITLES.get(name, name)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stallscope.formatting.numbers import NOT_MEASURED, finite
+from stallscope.text.titles import title_of
 
 from .area import Areas, areas_of
 from .charts import Chart
@@ -13,7 +14,7 @@ from .compared_bars import ComparedBars
 from .curves import Curves, EfficiencyLines, OverRuns, efficiency_curves, run_curves
 from .gains import GainBars
 from .heat_map import HeatMap
-from .kinds import StackedArea, StackedBars, Waterfall, title_of
+from .kinds import StackedArea, StackedBars, Waterfall
 from .over_time import OverTime
 from .rates import RATE_LEGEND, RateBars
 from .rows import Rows, compared_rows, gain_rows, stacked_rows, waterfall_rows

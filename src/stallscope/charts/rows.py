@@ -16,11 +16,12 @@ from stallscope.formatting.numbers import (
     percent,
 )
 from stallscope.formatting.sums import SumColumn
+from stallscope.text.titles import title_of
 
 from .axis import Axis
 from .compared_bars import ComparedBars
 from .gains import GainBar, GainBars
-from .kinds import Bar, Segment, StackedBars, Waterfall, title_of
+from .kinds import Bar, Segment, StackedBars, Waterfall
 
 # Height of a bar and the gap below it in pixels: stacked bars get thinner the more there are.
 _STACKED = ((3, 46.0, 14.0), (8, 28.0, 9.0), (16, 20.0, 6.0))

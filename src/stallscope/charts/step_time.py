@@ -13,9 +13,9 @@ from stallscope.analysis.ledger.printed_steps import PrintedSteps, RankWindows
 from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import amount
 from stallscope.text.printed_steps import printed_lines
+from stallscope.text.titles import TITLES, entry_name
 
-from .by_cause import entry_name
-from .kinds import TITLES, StackedArea, StepWindows
+from .kinds import StackedArea, StepWindows
 
 #: The most points along the run that a chart shows; a screen cannot show more.
 MOST_POINTS = 400

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stallscope.catalogue import Catalogue
-from stallscope.catalogue.index import is_store
+from stallscope.catalogue.index import Catalogue, is_store
+from stallscope.collector.store.folders import is_collected
 from stallscope.collector.store.mirror import temporary_mirrors
-from stallscope.collector.store.runs import is_collected
 from stallscope.dashboard.access import new_token
 from stallscope.dashboard.server import serve
 from stallscope.dashboard.store import CollectedRuns, Experiment, RunStore

@@ -10,8 +10,8 @@ from stallscope.analysis import analyse
 from stallscope.analysis.gains.baseline import find_baseline, find_single
 from stallscope.catalogue.collecting import collect, list_runs
 from stallscope.collector.registry import open_source
+from stallscope.collector.store.folders import collected_runs
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import collected_runs
 from stallscope.dashboard.server import serve
 from stallscope.dashboard.store import RunStore
 from stallscope.errors import NotFoundError, UsageError

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from stallscope.batch.worker import LocalReader, RunReader
-from stallscope.catalogue.collecting import Engine, FollowingEngine, LocalEngine
 from stallscope.errors import UsageError
 
 from .bars import show_progress
+
+if TYPE_CHECKING:
+    from stallscope.catalogue.collecting import Engine
 
 _ENGINES = ("local", "spark")
 
@@ -45,6 +48,8 @@ def collecting_engine(name: str, *, follow: bool) -> Iterator[Engine]:
         MissingExtraError, UnreadableError: if Spark is not installed, or does not start.
     """
     if name == "local":
+        from stallscope.catalogue.collecting import FollowingEngine, LocalEngine
+
         yield FollowingEngine() if follow else LocalEngine()
         return
     from stallscope.spark.session import session

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -20,7 +21,6 @@ from stallscope.batch.units import Unit, units_of
 from stallscope.batch.worker import ReportResult
 from stallscope.batch.workers import Workers
 from stallscope.collector.store.mirror import temporary_mirrors
-from stallscope.conditions import Outcome
 from stallscope.errors import UsageError
 from stallscope.opening import local_source, store_of
 from stallscope.reports import registry
@@ -31,6 +31,9 @@ from .engine import add_engine, add_scratch, reading_engine
 from .main import SUCCESS, print_failures
 from .report_list import print_list
 from .report_settings import jobs_of, parse_since, settings_of
+
+if TYPE_CHECKING:
+    from stallscope.conditions import Outcome
 
 #: The exit status if a condition of ``--fail-if`` held.
 CONDITION_HELD = 1

@@ -11,8 +11,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from stallscope import conditions
-from stallscope.analysis.views.what_if_queries import parse
 from stallscope.batch.settings import Settings
 from stallscope.errors import UsageError
 from stallscope.reports import registry
@@ -70,6 +68,11 @@ def _bandwidth(text: str | None) -> float | None:
 
 def _questions(texts: Sequence[str]) -> list[str]:
     """Check the questions; return each once."""
+    if not texts:
+        return []
+    # Few reports have questions, or conditions.
+    from stallscope.analysis.views.what_if_queries import parse
+
     for text in texts:
         try:
             parse(text)
@@ -80,9 +83,13 @@ def _questions(texts: Sequence[str]) -> list[str]:
 
 def _conditions(texts: Sequence[str]) -> list[str]:
     """Check the conditions; return each once."""
+    if not texts:
+        return []
+    from stallscope.conditions import parse
+
     for text in texts:
         try:
-            conditions.parse(text)
+            parse(text)
         except ValueError as error:
             raise UsageError(f"--fail-if: {error}") from None
     return list(dict.fromkeys(texts))

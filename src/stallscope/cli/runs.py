@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stallscope.catalogue import Baselines, Catalogue, Filter, parse_where
+from stallscope.catalogue.index import Catalogue
 from stallscope.catalogue.listing import entry_content, local_store
+from stallscope.catalogue.matching import Baselines
+from stallscope.catalogue.where import Filter, parse_where
 from stallscope.collector.address import where_is
 from stallscope.errors import UsageError
 from stallscope.formatting.plain import plain

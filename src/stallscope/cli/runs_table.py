@@ -11,8 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from stallscope.catalogue import Entry
-from stallscope.catalogue.entry import CAUSES
+from stallscope.catalogue.entry import CAUSES, Entry
 from stallscope.charts.palette import COLOURS
 from stallscope.collector.run_names import NamedRun
 from stallscope.errors import UsageError

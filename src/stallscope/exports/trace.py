@@ -21,8 +21,8 @@ from stallscope.analysis.ledger.ledger import GAPS, Ledger
 from stallscope.analysis.views.lane_sums import LANE_STAGES
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
-from stallscope.charts.kinds import TITLES
 from stallscope.formatting.plain import plain
+from stallscope.text.titles import TITLES
 
 from .generations import ExportedRun, Generation
 from .raw_slices import STEP, raw_slices

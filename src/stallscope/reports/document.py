@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stallscope.analysis.findings.finding import Finding
-from stallscope.charts.charts import Chart
 from stallscope.text.verdicts import Status
+
+if TYPE_CHECKING:
+    # Only pages have charts.
+    from stallscope.charts.charts import Chart
 
 #: Stands in a cell that has no value.
 NOTHING = "–"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 from stallscope.errors import UsageError
 
 from .base import ReportOptions, ReportParts
-from .formats.csv_text import csv_text
-from .formats.html import html_text
-from .formats.json_text import json_text
-from .formats.markdown import markdown_text
-from .formats.openmetrics import openmetrics_text
 
 
 @dataclass(frozen=True)
@@ -23,15 +19,23 @@ class ReportFormat:
     name: str
     #: The end of the names of its files.
     suffix: str
-    write: Callable[[ReportParts, ReportOptions], str]
+    #: Its function, after its module in ``formats/``, which is imported to write the first report.
+    writer: str
+
+    def write(self, parts: ReportParts, options: ReportOptions) -> str:
+        """Return the whole report as text."""
+        module, _, function = self.writer.partition(":")
+        return str(
+            getattr(import_module(f".formats.{module}", __package__), function)(parts, options)
+        )
 
 
 FORMATS = (
-    ReportFormat("html", ".html", html_text),
-    ReportFormat("md", ".md", markdown_text),
-    ReportFormat("json", ".json", json_text),
-    ReportFormat("csv", ".csv", csv_text),
-    ReportFormat("openmetrics", ".prom", openmetrics_text),
+    ReportFormat("html", ".html", "html:html_text"),
+    ReportFormat("md", ".md", "markdown:markdown_text"),
+    ReportFormat("json", ".json", "json_text:json_text"),
+    ReportFormat("csv", ".csv", "csv_text:csv_text"),
+    ReportFormat("openmetrics", ".prom", "openmetrics:openmetrics_text"),
 )
 
 #: The formats of reports on several runs.

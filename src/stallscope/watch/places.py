@@ -7,9 +7,9 @@ from pathlib import Path
 from stallscope.collector.address import where_is
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source
+from stallscope.collector.store.folders import collected_folder, collected_runs, is_collected
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.collector.store.mirror import Mirror
-from stallscope.collector.store.runs import collected_folder, collected_runs, is_collected
 from stallscope.opening import choose_run, local_source
 from stallscope.parsers import read
 from stallscope.parsers.growing import Growing

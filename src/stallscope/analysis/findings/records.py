@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.blocks import LATEST, NULL, Matrix
 from stallscope.arrays.pivot import by_parts, of_generation, pivot, without_logs
 from stallscope.arrays.types import Ints
@@ -120,9 +121,9 @@ class Records:
     @cached_property
     def intervals(self) -> LogIntervals:
         table = self.run.intervals
-        table = table.filter(pc.equal(table["generation"], self.generation))
+        table = table.filter(arrow.equal(table["generation"], self.generation))
         names = ("log", "rank", "step", "epoch", "begin", "end")
-        kind = table["kind"].to_numpy(zero_copy_only=False).astype(str)
+        kind = arrow.words(table["kind"])
         return LogIntervals(kind=kind, **{name: _numbers(table[name]) for name in names})
 
     @cached_property
@@ -184,7 +185,7 @@ class Records:
 
 
 def _numbers(column: pa.ChunkedArray) -> Ints:
-    return np.asarray(pc.fill_null(column.cast(pa.int64()), NULL).to_numpy())
+    return np.asarray(arrow.numbers(arrow.filled(column.cast(pa.int64()), NULL)))
 
 
 def _has_reduced(part: pa.Table) -> bool:
@@ -194,7 +195,7 @@ def _has_reduced(part: pa.Table) -> bool:
 def _totals_of(part: pa.Table, logs: int) -> Ints:
     """Count rows, the first step, the last end, samples and rows with samples, per log of this part."""
     # Rows are ordered by log: summing over each log's rows first is much cheaper.
-    log = part["log"].to_numpy()
+    log = arrow.numbers(part["log"])
     starts = np.flatnonzero(np.diff(log, prepend=-1))
     of = log[starts]
 
@@ -207,6 +208,6 @@ def _totals_of(part: pa.Table, logs: int) -> Ints:
     np.maximum.at(last, of, np.maximum.reduceat(_numbers(part["end"]), starts))
     samples = part["samples"]
     counted = (
-        summed(pc.is_valid(samples).cast(pa.int64()).to_numpy()) if samples.null_count else rows
+        summed(arrow.numbers(pc.is_valid(samples).cast(pa.int64()))) if samples.null_count else rows
     )
-    return np.stack([rows, first, last, summed(pc.fill_null(samples, 0).to_numpy()), counted])
+    return np.stack([rows, first, last, summed(arrow.numbers(arrow.filled(samples, 0))), counted])

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.blocks import LATEST, NULL, Block
 from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.pivot import by_parts
@@ -200,6 +200,6 @@ def _epoch_of(records: Records, rank: int, step: int) -> int | None:
 
 
 def _epochs_of(part: pa.Table, rank: int, step: int) -> list[int | None]:
-    rows = part.filter(pc.equal(part["step"], step))
-    found: list[int | None] = rows.filter(pc.equal(rows["rank"], rank))["epoch"].to_pylist()
+    rows = part.filter(arrow.equal(part["step"], step))
+    found: list[int | None] = rows.filter(arrow.equal(rows["rank"], rank))["epoch"].to_pylist()
     return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.lazy_scipy import ndimage
+from stallscope.arrays.medians import running_median
 from stallscope.arrays.stats import autocorrelation_time, robust_sd
 from stallscope.arrays.types import Floats
 
@@ -75,7 +75,7 @@ def _without_outliers(series: Floats, shortest: int) -> Floats:
     """Limit single slow steps, which are not change points."""
     if len(series) < 2 * shortest:
         return series
-    middle = ndimage.median_filter(series, size=2 * shortest + 1, mode="nearest")
+    middle = running_median(series, 2 * shortest + 1)
     limit = _FAR_SDS * robust_sd(series - middle)
     return np.asarray(np.clip(series, middle - limit, middle + limit))
 

@@ -39,6 +39,11 @@ class CauseEntry(LedgerEntry):
     waiting_ms: float | None = 0.0
 
 
+def waiting_part(entry: CauseEntry) -> float:
+    """Give the milliseconds of a stage that other ranks wait for; never negative."""
+    return min(max(entry.waiting_ms or 0.0, 0.0), max(entry.ms, 0.0))
+
+
 def ledger_entries(
     steady: Ledger,
     base: Sequence[LedgerEntry],

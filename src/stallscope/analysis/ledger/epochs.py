@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.run import Log, Run
 
 
@@ -99,7 +99,7 @@ def steady_epochs(epochs: Sequence[EpochTime], first_epoch: object) -> list[Epoc
 
 
 def _epochs(run: Run) -> tuple[EpochTime, ...]:
-    table = run.intervals.filter(pc.equal(run.intervals["kind"], "epoch"))
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], "epoch"))
     columns = [table[name].to_pylist() for name in ("log", "epoch", "begin", "end")]
     found = [
         _epoch(run.logs[log], number, end - begin)
@@ -139,7 +139,7 @@ def _between_timestamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, f
     None where lines have no timestamps, or an epoch is missing.
     """
     half = _number(run, "stamp_precision_ms")
-    table = run.intervals.filter(pc.equal(run.intervals["kind"], "epoch"))
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], "epoch"))
     columns = [table[name].to_pylist() for name in ("log", "epoch", "end")]
     ends = {
         (run.logs[log].rank, run.logs[log].part, number): end

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.types import Bools, Ints
@@ -173,8 +174,8 @@ def _reference_log(run: Run, generations: Generations, index: int) -> Log:
 
 def _last_end(part: pa.Table, logs: npt.NDArray[np.bool_]) -> list[int]:
     """Return when the last row of some logs ended; empty without such logs."""
-    here = logs[part["log"].to_numpy()]
-    return [int(part["end"].to_numpy()[here].max())] if here.any() else []
+    here = logs[arrow.numbers(part["log"])]
+    return [int(arrow.numbers(part["end"])[here].max())] if here.any() else []
 
 
 def _trailing(aligned: AlignedSteps, ledger: Ledger) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.stats import Mean, above_usual, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
@@ -193,21 +194,21 @@ def printed_steps(run: Run) -> PrintedSteps | None:
 
 
 def _windows(run: Run) -> tuple[RankWindows, ...]:
-    table = run.intervals.filter(pc.equal(run.intervals["kind"], WINDOW))
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], WINDOW))
     found = []
     for rank in sorted(pc.unique(table["rank"]).to_pylist()):
-        own = table.filter(pc.equal(table["rank"], rank))
-        steps = np.maximum(own["steps"].to_numpy(), 1)
-        took = own["end"].to_numpy() - own["begin"].to_numpy()
+        own = table.filter(arrow.equal(table["rank"], rank))
+        steps = np.maximum(arrow.numbers(own["steps"]), 1)
+        took = arrow.numbers(own["end"]) - arrow.numbers(own["begin"])
         data, epoch = own["data"], own["epoch"]
         found.append(
             RankWindows(
                 rank=rank,
-                step=own["step"].to_numpy() - steps,
+                step=arrow.numbers(own["step"]) - steps,
                 steps=steps,
                 ms=took / steps / 1e6,
-                input_ms=None if data.null_count else data.to_numpy() / steps / 1e6,
-                epoch=None if epoch.null_count else epoch.to_numpy().astype(np.int64),
+                input_ms=None if data.null_count else arrow.numbers(data) / steps / 1e6,
+                epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
             )
         )
     return tuple(found)
@@ -220,16 +221,16 @@ def _single_steps(run: Run) -> tuple[RankWindows, ...]:
     )
     found = []
     for rank in sorted(pc.unique(table["rank"]).to_pylist()):
-        own = table.filter(pc.equal(table["rank"], rank)).sort_by("step")
-        begin, data, epoch = own["begin"].to_numpy(), own["data"], own["epoch"]
+        own = table.filter(arrow.equal(table["rank"], rank)).sort_by("step")
+        begin, data, epoch = arrow.numbers(own["begin"]), own["data"], own["epoch"]
         found.append(
             RankWindows(
                 rank=rank,
-                step=own["step"].to_numpy(),
+                step=arrow.numbers(own["step"]),
                 steps=np.ones(own.num_rows, np.int64),
-                ms=(own["end"].to_numpy() - begin) / 1e6,
-                input_ms=None if data.null_count else (data.to_numpy() - begin) / 1e6,
-                epoch=None if epoch.null_count else epoch.to_numpy().astype(np.int64),
+                ms=(arrow.numbers(own["end"]) - begin) / 1e6,
+                input_ms=None if data.null_count else (arrow.numbers(data) - begin) / 1e6,
+                epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
             )
         )
     return tuple(found)

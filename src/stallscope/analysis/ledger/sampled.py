@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL, Block
 from stallscope.arrays.stats import mean_with_interval
 from stallscope.arrays.types import Bools, Ints
@@ -61,7 +62,7 @@ def sampling_of(run: Run) -> Sampling | None:
 
 def skipped_steps(run: Run) -> int:
     """Count steps that are in the logs as sums only: the most of any rank, per generation."""
-    table = run.intervals.filter(pc.equal(run.intervals["kind"], SKIPPED))
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], SKIPPED))
     if not table.num_rows:
         return 0
     per_rank = table.group_by(["generation", "rank"]).aggregate([("steps", "sum")])
@@ -103,9 +104,10 @@ def _reduced_first(block: Block) -> Ints:
 def _after_last_step(run: Run, aligned: AlignedSteps, last: int) -> int:
     """Return the nanoseconds of steps after the last recorded one, on the first rank's clock."""
     table = run.intervals
-    own = pc.and_(pc.equal(table["kind"], SKIPPED), pc.equal(table["rank"], aligned.ranks[0]))
-    own = pc.and_(own, pc.equal(table["generation"], aligned.generation))
-    table = table.filter(pc.and_(own, pc.greater(table["step"], int(aligned.steps[-1]) + 1)))
+    own = pc.and_(arrow.equal(table["kind"], SKIPPED), arrow.equal(table["rank"], aligned.ranks[0]))
+    own = pc.and_(own, arrow.equal(table["generation"], aligned.generation))
+    after = arrow.scalar(int(aligned.steps[-1]) + 1, table["step"].type)
+    table = table.filter(pc.and_(own, pc.greater(table["step"], after)))
     end = pc.max(table["end"]).as_py()
     if end is None or last == NULL or end <= last:
         return 0
@@ -131,7 +133,7 @@ def sampling_bias_warning(run: Run, steady: Ledger) -> str | None:
     The sums of the others are in the logs, so the mean over all steps is known exactly.
     """
     sampling = sampling_of(run)
-    table = run.intervals.filter(pc.equal(run.intervals["kind"], SKIPPED))
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], SKIPPED))
     if sampling is None or not table.num_rows:
         return None
     kept = steady.take(sampling.keeps(steady.steps) & (steady.steps >= sampling.full_steps))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
@@ -114,11 +114,11 @@ def _of_steps(analysis: Analysis, step_ms: Mean) -> Pace:
 
 def _epochs_of_steps(run: Run) -> tuple[Mean | None, float | None]:
     """Return the mean epoch after the first, milliseconds and steps, of the lowest rank, if any."""
-    table = run.intervals.filter(pc.equal(run.intervals["kind"], "epoch"))
-    table = table.filter(pc.equal(table["rank"], min(run.ranks))).sort_by("end")
-    ends = table["end"].to_numpy()
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], "epoch"))
+    table = table.filter(arrow.equal(table["rank"], min(run.ranks))).sort_by("end")
+    ends = arrow.numbers(table["end"])
     # The step after the epoch.
-    after = table["step"].to_numpy(zero_copy_only=False)
+    after = arrow.numbers(table["step"])
     if len(ends) < 2 or not np.all(np.diff(after) > 0):
         return None, None
     took = [Mean(ms, None) for ms in (np.diff(ends) / 1e6).tolist()]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL, Array, Block, Matrix
 from stallscope.arrays.pivot import of_generation, pivot
 from stallscope.arrays.types import Bools, Ints
@@ -22,7 +22,7 @@ from .link_delays import corrected_by_links
 #: Timestamps of a step, in their order.
 TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
 
-_BETWEEN_STEPS = pa.array(["validation", "checkpoint"])
+_BETWEEN_STEPS = arrow.texts(["validation", "checkpoint"])
 
 
 @dataclass(frozen=True)
@@ -154,15 +154,15 @@ def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
     table = run.intervals.select(["generation", "kind", "rank", "step", "begin", "end"])
     # Most rows are of other kinds.
     table = table.filter(pc.is_in(table["kind"], _BETWEEN_STEPS))
-    table = table.filter(table["generation"].to_numpy() == generation)
-    rank = table["rank"].to_numpy().astype(np.int64)
+    table = table.filter(arrow.equal(table["generation"], generation))
+    rank = arrow.numbers(table["rank"]).astype(np.int64)
     wanted = np.isin(rank, ranks)
     return Intervals(
-        kind=table["kind"].to_numpy(zero_copy_only=False).astype(str)[wanted],
+        kind=arrow.words(table["kind"])[wanted],
         rank_index=np.searchsorted(ranks, rank[wanted]),
-        step=table["step"].to_numpy()[wanted],
-        begin=table["begin"].to_numpy()[wanted],
-        end=table["end"].to_numpy()[wanted],
+        step=arrow.numbers(table["step"])[wanted],
+        begin=arrow.numbers(table["begin"])[wanted],
+        end=arrow.numbers(table["end"])[wanted],
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallscope.arrays.blocks import LATEST, NULL, Matrix, on_all_cores
-from stallscope.arrays.lazy_scipy import ndimage
+from stallscope.arrays.medians import running_median
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from .causality import UNBROKEN, Bounds
@@ -264,7 +264,7 @@ def _running_median(difference: Ints, jumps: Sequence[int]) -> Ints:
         # Relative to the middle value, so that the filter's float type keeps every digit.
         middle = own[len(own) // 2]
         size = min(_WINDOW, len(own))
-        smooth[begin:end] = middle + ndimage.median_filter(own - middle, size=size, mode="nearest")
+        smooth[begin:end] = middle + running_median(own - middle, size)
     return smooth
 
 

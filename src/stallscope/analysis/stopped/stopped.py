@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.pivot import by_parts
 from stallscope.collector.recorder.in_flight import overdue_ns
 from stallscope.collector.recorder.stacks import Frame
@@ -143,7 +144,7 @@ def _next_step(run: Run) -> int:
 
 def _last_step(part: pa.Table, generation: int) -> int:
     """Kernel: return the last step of a generation; -1 without one."""
-    own = pc.max(part.filter(pc.equal(part["generation"], generation))["step"]).as_py()
+    own = pc.max(part.filter(arrow.equal(part["generation"], generation))["step"]).as_py()
     return -1 if own is None else int(own)
 
 

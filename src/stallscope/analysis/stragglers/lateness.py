@@ -17,11 +17,11 @@ import numpy as np
 from stallscope.arrays.blocks import Block, on_all_cores, ranks_of
 from stallscope.arrays.distributions import (
     binomial_tail,
+    mean_of_truncated,
     mills_ratio,
     normal_probability,
     normal_quantile,
 )
-from stallscope.arrays.lazy_scipy import optimize
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
@@ -99,14 +99,9 @@ class LateCells:
         mean, limit = float(self.by.mean()), float(np.median(self.limit))
         noise = max(float(np.median(self.noise)), 1.0)
 
-        def above(whole: float) -> float:
-            z = (whole - limit) / noise
-            return whole + noise * mills_ratio(z) - mean
-
-        lowest = limit - 3 * noise
-        if above(lowest) >= 0:
+        if limit - 3 * noise + noise * mills_ratio(-3.0) >= mean:
             return mean, 1.0
-        whole = float(optimize.brentq(above, lowest, mean))
+        whole = mean_of_truncated(mean, limit, noise)
         seen = float(normal_probability((whole - limit) / noise))
         return (whole, seen) if seen >= _LEAST_SEEN else (mean, 1.0)
 
@@ -213,13 +208,14 @@ def _spread(values: Ints, peer: Ints, smallest: float) -> float:
     def size(nanoseconds: Ints) -> Floats:
         return np.asarray(np.log(np.maximum(nanoseconds, 0) + smallest))
 
-    spread = float(np.median(_low_spread(size(values))))
+    sizes = size(values)
+    spread = float(np.median(_low_spread(sizes)))
     ranks = values.shape[1]
     # The median of a few peers scatters itself.
     spread *= float(np.sqrt(1 + 1 / (ranks - 1)))
     if ranks >= _RANKS_FOR_PEERS:
         # What all ranks have in common is not lateness; with few ranks the peer may be late itself.
-        spread = min(spread, float(np.median(_low_spread(size(values) - size(peer)[:, None]))))
+        spread = min(spread, float(np.median(_low_spread(sizes - size(peer)[:, None]))))
     return spread
 
 

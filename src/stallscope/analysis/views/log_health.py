@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.pivot import in_parts, of_generation
 from stallscope.arrays.types import Ints
 from stallscope.run import Log, Run
@@ -58,7 +59,7 @@ def rank_logs(run: Run) -> tuple[RankLogs, ...]:
     """Summarise the logs of every rank that trained, by its number."""
     counts = np.zeros(len(run.logs), np.int64)
     for part in in_parts(run.steps):
-        counts += np.bincount(part["log"].to_numpy(), minlength=len(run.logs))
+        counts += np.bincount(arrow.numbers(part["log"]), minlength=len(run.logs))
     recorded = _steps_by_generation(run)
     costs = run.recorder_cost
     own: dict[int, list[int]] = {rank: [] for rank in range(run.size)}
@@ -135,5 +136,5 @@ def _different(step: pa.ChunkedArray) -> int:
         return int(pc.count_distinct(step).as_py())
     seen = np.zeros(span["max"] - span["min"] + 1, bool)
     for chunk in step.chunks:
-        seen[chunk.to_numpy() - span["min"]] = True
+        seen[arrow.numbers(chunk) - span["min"]] = True
     return int(seen.sum())

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallscope.arrays.lazy_scipy import ndimage
+from stallscope.arrays.medians import running_median
 from stallscope.arrays.stats import robust_sd
 from stallscope.arrays.types import Ints
 
@@ -139,7 +139,7 @@ def _late_in(generation: GenerationLedger) -> Ints:
     imbalance = steady.imbalance.astype(np.float64)
     # Compared with nearby steps: a rank that has become slow for good is not unusual in every later
     # step.
-    over = imbalance - ndimage.median_filter(imbalance, size=_WINDOW, mode="nearest")
+    over = imbalance - running_median(imbalance, _WINDOW)
     smallest = _SMALLEST_SHARE * float(np.median(steady.total))
     late = over > max(_LATE_SDS * robust_sd(over), smallest)
     return np.asarray(np.flatnonzero(~generation.warm_up)[late])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stallscope.arrays import arrow
 from stallscope.run import Run
 
 from ..result import Analysis
@@ -37,9 +38,9 @@ def progress(analysis: Analysis) -> Progress | None:
     run = analysis.run
     if not run.steps.num_rows:
         return None
-    step = run.steps["step"].to_numpy()
+    step = arrow.numbers(run.steps["step"])
     last = int(step.max())
-    epoch = run.steps["epoch"].fill_null(-1).to_numpy()[step == last].max()
+    epoch = arrow.numbers(arrow.filled(run.steps["epoch"], -1))[step == last].max()
     per_epoch, epochs = _per_epoch(run), _number(run, "epochs")
     pace = _pace_s(analysis)
     done = total = left = None
@@ -80,8 +81,8 @@ def _behind(run: Run, last: int, pace: float | None) -> tuple[tuple[int, int], .
     every = run.fact("flush_seconds")
     writes = _BEHIND_WRITES * every / pace if pace and isinstance(every, int | float) else 0
     allowed = _BEHIND_STEPS + writes
-    ranks = run.steps["rank"].to_numpy()
+    ranks = arrow.numbers(run.steps["rank"])
     furthest = np.full(max(run.ranks) + 1, -1, np.int64)
-    np.maximum.at(furthest, ranks, run.steps["step"].to_numpy())
+    np.maximum.at(furthest, ranks, arrow.numbers(run.steps["step"]))
     late = [rank for rank in run.ranks if furthest[rank] < last - allowed]
     return tuple((rank, int(furthest[rank])) for rank in late)

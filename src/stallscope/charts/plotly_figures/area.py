@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
+from stallscope.text.titles import title_of
+
 from ..area import Areas
-from ..kinds import title_of
 from .theme import Theme, add_changes, add_epochs, hover, step_axis, suffix, value_axis
 
 _HEIGHT = 320

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import plotly.graph_objects as go
 
-from ..kinds import title_of
+from stallscope.text.titles import title_of
+
 from ..palette import Colour
 from ..rows import OPACITIES, Box, Rows
 from ..text_width import text_width

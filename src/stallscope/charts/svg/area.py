@@ -6,10 +6,10 @@ import numpy as np
 
 from stallscope.arrays.types import Floats
 from stallscope.formatting.numbers import amount, percent
+from stallscope.text.titles import title_of
 
 from ..area import Areas
 from ..axis import Axis
-from ..kinds import title_of
 from ..text_width import text_width
 from .axis import AXIS_HEIGHT, PixelAxis, horizontal, left_margin, vertical
 from .markup import coordinate, element, line, rectangle, text, tooltip

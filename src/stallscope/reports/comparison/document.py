@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import History
-from stallscope.charts.comparison import changes_chart, figure_charts, ledgers_chart, runs_chart
 
 from ..document import Document, Figure, Listing, Section, Text, charts_section, sections_of
 from . import histories
@@ -41,8 +40,12 @@ def _pair(pair: Comparison, form: str) -> Iterator[Section]:
         label=f"A: {pair.first.run.name}, B: {pair.second.run.name}",
     )
     changes, facts = changes_table(pair), facts_table(pair)
-    drawn = Figure.of(changes_chart(pair), changes) if form == "html" else None
+    drawn = None
     if form == "html":
+        # Other formats have no charts.
+        from stallscope.charts.comparison import changes_chart, ledgers_chart
+
+        drawn = Figure.of(changes_chart(pair), changes)
         yield from charts_section("Charts", [Figure.of(ledgers_chart(pair)), drawn])
     yield from sections_of(runs_table(pair), changes if drawn is None else None, facts)
     if facts is None:
@@ -61,6 +64,8 @@ def _history(own: History, form: str) -> Iterator[Section]:
     if form != "html":
         yield from sections_of(figures, changes, runs)
         return
+    from stallscope.charts.comparison import figure_charts, runs_chart
+
     first, *others = figure_charts(own)
     by_cause = Figure.of(runs_chart(own), runs)
     over_the_runs = [Figure.of(first, figures, changes), *map(Figure.of, others)]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from stallscope.analysis.history.comparison import Difference
 from stallscope.analysis.history.regression import Figure, History
 from stallscope.arrays.stats import Mean
-from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, percent, plus_minus, rate
+from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import short_verdict
 
 from ..document import NOTHING, Table

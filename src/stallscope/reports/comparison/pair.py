@@ -8,7 +8,6 @@ from typing import Any
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.history.comparison import Change, Comparison
-from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     Interval,
@@ -24,6 +23,7 @@ from stallscope.formatting.sums import SumColumn
 from stallscope.run import Run
 from stallscope.text.job import epoch_figures
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import short_verdict
 
 from ..document import NOTHING, Table

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from stallscope.analysis.gains.what_if import WORTH_MENTIONING
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
@@ -19,6 +18,7 @@ from stallscope.formatting.numbers import (
     ratio,
 )
 from stallscope.text.gains import NO_GAIN
+from stallscope.text.titles import TITLES
 
 from ..document import (
     NOTHING,

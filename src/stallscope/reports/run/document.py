@@ -7,10 +7,7 @@ from dataclasses import replace
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch
-from stallscope.analysis.ledger.entries import CauseEntry
-from stallscope.charts.by_cause import waiting_part
-from stallscope.charts.charts import named_charts
-from stallscope.charts.kinds import TITLES
+from stallscope.analysis.ledger.entries import CauseEntry, waiting_part
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.text.figures import communication
@@ -24,6 +21,7 @@ from stallscope.text.job import (
 )
 from stallscope.text.printed_steps import printed_figures
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import basis
 
 from ..document import (
@@ -98,6 +96,9 @@ def _page(analysis: Analysis) -> Iterator[Section]:
     for finding in analysis.findings:
         if finding.severity == "error":
             yield Section("Error", (Findings([finding]),), style="notice")
+    # Other formats have no charts.
+    from stallscope.charts.charts import named_charts
+
     charts, by_chart = named_charts(analysis), _tables_by_chart(analysis)
     # The first chart is on the first screen; the verdict names the findings.
     drawn = (Figure.of(chart, *by_chart.pop(name, ())) for name, chart in charts.items())

@@ -9,7 +9,6 @@ from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.gains.baseline import Decomposition
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.arrays.stats import Mean
-from stallscope.charts.by_cause import entry_title
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
@@ -20,6 +19,7 @@ from stallscope.formatting.sums import SumColumn
 from stallscope.text.baselines import decomposed
 from stallscope.text.cells import Cells
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.titles import entry_title
 
 from ..document import NOTHING, Table
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.goodput import Goodput
-from stallscope.charts.kinds import TITLES
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     amount,
@@ -38,6 +37,7 @@ from stallscope.text.job import (
 )
 from stallscope.text.printed_steps import printed_figures
 from stallscope.text.step_figures import RANK_PARTS, StepFigures
+from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import headline
 
 from ..document import NOTHING, Table

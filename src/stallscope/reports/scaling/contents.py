@@ -11,7 +11,6 @@ from stallscope.analysis.scaling import Scaled, ScalingSeries, TrackRecord, trac
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.analysis.scaling.warnings import fault_of
 from stallscope.arrays.stats import Mean
-from stallscope.charts.kinds import TITLES
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     exact_percent,
@@ -21,6 +20,7 @@ from stallscope.formatting.numbers import (
     significant,
 )
 from stallscope.text.scaling import lost_column, lost_of, lost_to
+from stallscope.text.titles import TITLES
 
 from ..document import NOTHING, Table
 

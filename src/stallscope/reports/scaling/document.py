@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from stallscope.analysis.scaling import ScalingSeries
 from stallscope.arrays.stats import Mean
-from stallscope.charts.scaling import efficiency_chart, losses_chart, rate_chart, steps_chart
 from stallscope.formatting.numbers import percent, rate_scale, significant
 
 from ..document import (
@@ -49,6 +48,14 @@ def _series(series: ScalingSeries, form: str) -> Iterator[Section]:
     yield Section(headline(series), blocks, style="headline", label=title(series))
     rates, lost = rates_table(series), lost_table(series)
     if form == "html":
+        # Other formats have no charts.
+        from stallscope.charts.scaling import (
+            efficiency_chart,
+            losses_chart,
+            rate_chart,
+            steps_chart,
+        )
+
         losses = Figure.of(losses_chart(series), lost)
         rate, efficiency = rate_chart(series), efficiency_chart(series)
         figures = [Figure.of(rate, rates), Figure.of(efficiency), losses]

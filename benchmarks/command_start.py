@@ -1,0 +1,69 @@
+"""Measure the CPU time of a command on a small run, most of which is imports.
+
+Its floor is Python with numpy and Arrow, which every command that reads logs needs. The CPU time of a
+process depends less than its duration on what else the machine does; the smallest of several is least
+disturbed. Bytecode is cached first, as an installation does it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from figures import Figure, at_most, share_of
+from peers import ROOT
+
+RUN = ROOT / "sample_logs" / "slow-input-one-rank"
+FLOOR = "python, numpy and pyarrow"
+PROGRAMS = {
+    "report": ["-m", "stallscope", "report", str(RUN)],
+    "summary": ["-m", "stallscope", "summary", str(RUN)],
+    FLOOR: ["-c", "import numpy, pyarrow"],
+}
+LIMIT_MS = 800
+
+
+def figures(quick: bool) -> list[Figure]:
+    order = random.Random(7)
+    times: dict[str, list[float]] = {name: [] for name in PROGRAMS}
+    with TemporaryDirectory() as folder:
+        for name in PROGRAMS:
+            cpu_ms(name, Path(folder))
+        for _ in range(3 if quick else 12):
+            for name in order.sample(sorted(PROGRAMS), len(PROGRAMS)):
+                times[name].append(cpu_ms(name, Path(folder)))
+    least = {name: min(own) for name, own in times.items()}
+    return [
+        at_most("stallscope report of a small run, CPU time", least["report"], "ms", LIMIT_MS),
+        share_of(
+            "stallscope report of a small run, against its floor",
+            least["report"],
+            "ms",
+            FLOOR,
+            least[FLOOR],
+        ),
+        share_of(
+            "stallscope summary of it, against its floor",
+            least["summary"],
+            "ms",
+            FLOOR,
+            least[FLOOR],
+        ),
+    ]
+
+
+def cpu_ms(name: str, cache: Path) -> float:
+    """Return the CPU time of a program, of which bytecode is cached in a folder."""
+    # Threads of OpenBLAS that have nothing to do spin where a core is free.
+    variables = {**os.environ, "PYTHONPYCACHEPREFIX": str(cache), "OPENBLAS_NUM_THREADS": "1"}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = [sys.executable, *PROGRAMS[name]]
+    subprocess.run(words, env=variables, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3

@@ -1,0 +1,112 @@
+"""Move values between Arrow and numpy without importing pandas.
+
+``pa.array``, ``pa.scalar``, ``to_numpy``, and compute functions with plain values first ask whether
+pandas made their arguments: importing it takes longer than analysing a small run. These use the buffers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .types import Bools
+
+Column: TypeAlias = "pa.Array | pa.ChunkedArray"
+Numbers = npt.NDArray[Any]
+
+
+def numbers(column: Column) -> Numbers:
+    """Return a column of numbers, or of booleans, as an array that is read-only where it is a view.
+
+    Nulls become NaN, and whole numbers among them floats, as with ``to_numpy``.
+    """
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    if column.null_count:
+        chunks = [chunk.cast(pa.float64(), safe=False) for chunk in chunks]
+    parts = [_values(chunk) for chunk in chunks]
+    if not parts:
+        return np.zeros(0, column.type.to_pandas_dtype())
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _values(chunk: pa.Array) -> Numbers:
+    buffer = chunk.buffers()[1]
+    if pa.types.is_boolean(chunk.type):
+        return _bits(buffer, chunk.offset, len(chunk))
+    dtype = chunk.type.to_pandas_dtype()
+    if buffer is None or not len(chunk):
+        return np.zeros(0, dtype)
+    whole = np.frombuffer(buffer, dtype, chunk.offset + len(chunk))
+    values = whole[chunk.offset :]
+    values.flags.writeable = False
+    if chunk.null_count:
+        # Below a null stands anything.
+        return np.where(_bits(chunk.buffers()[0], chunk.offset, len(chunk)), values, np.nan)
+    return values
+
+
+def _bits(buffer: pa.Buffer | None, offset: int, count: int) -> Bools:
+    if buffer is None:
+        return np.zeros(0, bool)
+    packed = np.frombuffer(buffer, np.uint8)
+    return np.unpackbits(packed, count=offset + count, bitorder="little")[offset:].view(bool)
+
+
+def array(values: npt.ArrayLike, kind: pa.DataType | None = None, *, null: Any = None) -> pa.Array:
+    """Return numbers or booleans as an Arrow array, a view where they lie side by side.
+
+    Args:
+        kind: the type of numbers; default: the same as of the values.
+        null: which values are null, as an array of booleans.
+    """
+    own = np.ascontiguousarray(values, None if kind is None else kind.to_pandas_dtype())
+    validity = None if null is None else _packed(np.logical_not(null))
+    data = _packed(own) if own.dtype == bool else pa.py_buffer(own)
+    return pa.Array.from_buffers(kind or pa.from_numpy_dtype(own.dtype), len(own), [validity, data])
+
+
+def _packed(values: Bools) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def texts(values: list[str]) -> pa.Array:
+    """Return texts as an Arrow array."""
+    data = [value.encode() for value in values]
+    offsets = np.cumsum([0, *map(len, data)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))]
+    return pa.Array.from_buffers(pa.string(), len(data), buffers)
+
+
+def scalar(value: str | float, kind: pa.DataType) -> pa.Scalar:
+    """Return one value of a type of Arrow."""
+    return (texts([value]) if isinstance(value, str) else array([value], kind))[0]
+
+
+def equal(column: Column, value: str | float) -> Column:
+    """Compare each value of a column with one; null where the value is."""
+    return pc.equal(column, scalar(value, column.type))
+
+
+def filled(column: Column, value: float) -> Column:
+    """Replace the nulls of a column of numbers."""
+    return pc.fill_null(column, scalar(value, column.type))
+
+
+def words(column: Column) -> npt.NDArray[np.str_]:
+    """Return a column of texts as an array of numpy; a null is ``None`` in letters."""
+    if not len(column):
+        return np.zeros(0, str)
+    coded = column.dictionary_encode("encode")
+    if isinstance(coded, pa.ChunkedArray):
+        coded = coded.combine_chunks()
+    distinct = np.array(coded.dictionary.to_pylist(), str)
+    return distinct[numbers(coded.indices)]
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
