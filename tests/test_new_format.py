@@ -20,14 +20,12 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("changed")
     text = (ROOT / "docs" / "new-format.md").read_text()
     (parser,) = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
-    imported, line, sample = re.findall(r"^\+(.+\n)", text, re.MULTILINE)
+    line, sample = re.findall(r"^\+(.+\n)", text, re.MULTILINE)
     shutil.copytree(
         ROOT / "parsers", root / "parsers", ignore=shutil.ignore_patterns("__pycache__")
     )
     (root / "parsers" / "steps_each.py").write_text(parser)
-    registry = root / "parsers" / "registry.py"
-    _insert(registry, "from .time_history import", imported)
-    _insert(registry, "    KerasOutputParser(),", line)
+    _insert(root / "parsers" / "registry.py", '    "keras_output:', line)
     package = root / "src" / "stallscope"
     package.mkdir(parents=True)
     for own in (ROOT / "src" / "stallscope").iterdir():
