@@ -1,0 +1,279 @@
+"""Record the iterations of a training loop: what runs in every step, and how it becomes rows."""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import Any, Deque, Dict, List, Optional, Sequence
+
+from torch import Tensor
+
+from ..base_recording import BaseRecording
+from ..format import StepRow
+from ..guards import while_running
+from ..loop_steps import Iteration, Reduction, StepAssembler
+from ..options import Options
+from .batches import shape_in
+from .cuda import CudaClock, CudaTimestamp
+from .device_steps import DeviceIteration, DeviceSteps
+from .finished_iterations import MOST_WAITING, FinishedIteration, FinishedIterations
+from .gradients import GradientClock
+from .late_facts import LateFacts
+
+
+class IterationRecording(BaseRecording):
+    """The iterations of one training, once it has been started.
+
+    None of its methods raises: a failure ends the recording with one warning. None does anything
+    unless the recording runs.
+    """
+
+    # Slots, not a dict: training has just evicted everything from the CPU's caches.
+    __slots__ = (
+        "_assembler",
+        "_device",
+        "_device_steps",
+        "_epoch",
+        "_finished",
+        "_gradients",
+        "_gradients_recorded",
+        "_iteration",
+        "_late_facts",
+        "_own_ns",
+        "_single",
+        "_timestamps",
+        "_waiting",
+    )
+
+    _assembler: StepAssembler
+    _finished: FinishedIterations
+    _gradients: GradientClock
+    _late_facts: LateFacts
+    #: Whether one process trains.
+    _single: bool
+    #: Of ``_finished``: a deque that this thread appends to.
+    _waiting: Deque[FinishedIteration]
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._iteration: Optional[Iteration] = None
+        self._epoch = -1
+        # Nanoseconds of the current iteration that the recorder used.
+        self._own_ns = 0
+        # An asynchronous device: its clock, and steps that it has not finished.
+        self._device: Optional[CudaClock] = None
+        self._device_steps: Optional[DeviceSteps] = None
+        self._timestamps: Dict[str, Any] = {}
+        # Checked in every iteration.
+        self._gradients_recorded = False
+
+    def fail(self, error: Exception) -> None:
+        """Stop recording and warn once."""
+        super().fail(error)
+        self._iteration = None
+
+    # These run in every step, between the user's own lines: they do only what cannot wait, and catch
+    # their own errors.
+
+    def begin_iteration(self, device_begin: Optional[CudaTimestamp] = None) -> None:
+        """Start an iteration, on a device at a timestamp if one has just been taken."""
+        session = self._session
+        if session is None or not session.recording:
+            self._iteration = None
+            return
+        try:
+            if len(self._waiting) >= MOST_WAITING:
+                self._settle()
+            begin = monotonic_ns()
+            iteration = self._iteration = Iteration(self._epoch, begin)
+            self._gradients.forget()
+            if self._device is not None:
+                iteration.device_begin = device_begin or self._device.timestamp()
+            self._own_ns = monotonic_ns() - begin
+        except Exception as error:
+            self.fail(error)
+
+    def data_arrived(self, batch: Any, shape: Optional[Sequence[int]] = None) -> None:
+        """Note that the batch has arrived; ``shape`` is its shape, if it is known already."""
+        iteration = self._iteration
+        if iteration is None:
+            return
+        try:
+            data = iteration.data = monotonic_ns()
+            if self._device is not None:
+                iteration.device_data = self._device.timestamp()
+            if shape is None:
+                # The usual kinds of batch. Training has just filled the caches, so calls are slow.
+                kind = type(batch)
+                first = batch
+                if (kind is list or kind is tuple) and batch:
+                    first = batch[0]
+                elif kind is dict and batch:
+                    first = next(iter(batch.values()))
+                shape = (type(first) is Tensor and first.shape) or shape_in(batch)
+            iteration.shape = shape
+            self._own_ns += monotonic_ns() - data
+        except Exception as error:
+            self.fail(error)
+
+    def end_iteration(self) -> None:
+        iteration, self._iteration = self._iteration, None
+        if iteration is None:
+            return
+        try:
+            self._keep(iteration, monotonic_ns())
+        except Exception as error:
+            self.fail(error)
+
+    def next_iteration(self) -> None:
+        """End an iteration and start the next, which includes the cost of this method."""
+        iteration = self._iteration
+        if iteration is None or len(self._waiting) >= MOST_WAITING:
+            self.end_iteration()
+            self.begin_iteration()
+            return
+        if self._device_steps is not None:
+            self._next_on_device(iteration)
+            return
+        try:
+            end = monotonic_ns()
+            gradients = self._gradients
+            ready, seen, own_ns = gradients.last, iteration.reductions, self._own_ns
+            # As _keep does, without the call.
+            self._waiting.append(
+                (
+                    iteration.epoch,
+                    iteration.begin,
+                    iteration.data,
+                    iteration.shape,
+                    seen,
+                    end,
+                    ready,
+                    own_ns,
+                    1,
+                    None,
+                )
+            )
+            if ready is None or gradients.on_gradient is None:
+                gradients.forget()
+            else:
+                # A backward pass that ended normally leaves nothing else to reset.
+                gradients.last = None
+            # Reuse the object, which is in the CPU's caches.
+            iteration.data = iteration.shape = None
+            iteration.reductions = []
+            begin = iteration.begin = monotonic_ns()
+            self._own_ns = begin - end
+        except Exception as error:
+            self.fail(error)
+
+    def _next_on_device(self, iteration: Iteration) -> None:
+        """End an iteration and start the next at the same timestamp of the device."""
+        self._iteration = None
+        try:
+            finished = self._keep(iteration, monotonic_ns(), goes_on=True)
+            assert finished is not None
+            self.begin_iteration(finished.device_end)
+        except Exception as error:
+            self.fail(error)
+
+    def _keep(
+        self, iteration: Iteration, end: int, goes_on: bool = False
+    ) -> Optional[DeviceIteration]:
+        """Queue an iteration for the thread that makes rows; return what the device is to add.
+
+        Args:
+            goes_on: whether the next one begins at once.
+        """
+        device_steps, gradients, finished = self._device_steps, self._gradients, None
+        if device_steps is not None:
+            finished = device_steps.finished(iteration, end, gradients.device_last, goes_on)
+            device_steps.read_some(end)
+        self._waiting.append(
+            (
+                iteration.epoch,
+                iteration.begin,
+                iteration.data,
+                iteration.shape,
+                iteration.reductions,
+                end,
+                gradients.last,
+                self._own_ns + monotonic_ns() - end,
+                iteration.micro,
+                finished,
+            )
+        )
+        return finished
+
+    @while_running
+    def drop_iteration(self) -> None:
+        """Drop the iteration: the loader is exhausted."""
+        self._iteration = None
+
+    @while_running
+    def _end_iteration_early(self) -> None:
+        """End the iteration where the user left the loop; it counts if it had gradients."""
+        iteration = self._iteration
+        if iteration is not None and (iteration.reductions or self._gradients.last is not None):
+            self.end_iteration()
+        self._iteration = None
+
+    def _reduced(self, reduction: Reduction) -> None:
+        iteration = self._iteration
+        try:
+            if iteration is not None:
+                iteration.reduced(reduction)
+            if not self._gradients_recorded and self.running:
+                self._gradients_recorded = True
+                self._late_facts.gradients_reduced()
+        except Exception as error:
+            self.fail(error)
+
+    @while_running
+    def _settle(self) -> None:
+        """Make rows of finished iterations; the time counts as a cost of recording."""
+        assert self._session is not None
+        with self._session.cost.outside_iterations():
+            self._finished.settle()
+            if self._device_steps is not None:
+                self._device_steps.read()
+                self._device_steps.settle()
+
+    @while_running
+    def _give_up(self) -> None:
+        assert self._session is not None
+        rows = self._assembler.give_up()
+        if rows:
+            if self._device_steps is None:
+                self._emit(rows)
+            else:
+                self._device_steps.add(None, self._numbered(rows))
+            reason = "the optimizer or model that was given never reduced a gradient"
+            self._timestamps = {**self._timestamps, "placed": ["data"], "reason": reason}
+            reduced = True if self._single else None
+            self._session.facts({"gradients_reduced": reduced, "stamps": self._timestamps})
+
+    def _emit_finished(
+        self, rows: List[StepRow], own_ns: int, on_device: Optional[DeviceIteration]
+    ) -> None:
+        """Emit the rows of a finished iteration, on the thread that settles."""
+        assert self._session is not None
+        self._session.cost.count_iteration(own_ns)
+        if on_device is None or self._device_steps is None:
+            self._emit(rows)
+        else:
+            self._device_steps.add(on_device, self._numbered(rows))
+        if self._assembler.lost_count:
+            self._give_up()
+
+    def _emit(self, rows: List[StepRow]) -> None:
+        assert self._session is not None
+        for row in self._numbered(rows):
+            self._session.step(row)
+
+    def _numbered(self, rows: List[StepRow]) -> List[StepRow]:
+        session = self._session
+        assert session is not None
+        found = [row._replace(step=session.next_step + at) for at, row in enumerate(rows)]
+        session.next_step += len(rows)
+        self._late_facts.rows_recorded(rows)
+        return found
