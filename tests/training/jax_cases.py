@@ -111,6 +111,13 @@ def recorded(
     return training.seen()
 
 
+def wait_for_loss(log: StepLogger, training: Training, batch: Any) -> None:
+    """Train as with a loss that is printed: the device does nothing while the host fetches."""
+    loss = training.step(batch)
+    log.results(loss)
+    loss.block_until_ready()
+
+
 @ranked
 @alone
 def plain(folder: Path) -> Any:
@@ -123,7 +130,7 @@ def plain(folder: Path) -> Any:
 @ranked
 def slow_input(folder: Path) -> Any:
     slow = jax.process_index() == 1
-    return recorded(folder, make=lambda: batches(MANY_STEPS, slow))
+    return recorded(folder, wait_for_loss, lambda: batches(MANY_STEPS, slow))
 
 
 @ranked
@@ -207,7 +214,7 @@ def accumulation(folder: Path) -> Any:
 
 @alone
 def slow_input_alone(folder: Path) -> Any:
-    return recorded(folder, make=lambda: batches(20, slow=True))
+    return recorded(folder, wait_for_loss, lambda: batches(20, slow=True))
 
 
 @alone

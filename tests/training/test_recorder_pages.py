@@ -24,6 +24,7 @@ PATIENCE_SECONDS = 240.0
 SCRIPTS = {
     "accelerate": (KERAS3, 2),
     "fsdp": (KERAS3, 2),
+    "jax": (KERAS3, 2),
     "keras": (ENVIRONMENT, 2),
     "keras3": (KERAS3, 1),
     "lightning": (KERAS3, 2),

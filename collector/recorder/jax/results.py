@@ -51,7 +51,7 @@ class ResultTimes:
 
         JAX itself waits for its devices when Python ends, so this takes no longer.
         """
-        self.stop()
+        self._waiting.put(_NO_MORE)
         self._thread.join()
 
     def add(self, array: Any) -> None:
