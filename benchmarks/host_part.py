@@ -45,6 +45,8 @@ TRAININGS = (
     Training("Keras 3, torch", KERAS3, "with_keras.py", backend="torch"),
     Training("Keras 3, JAX, host only", KERAS3, "with_keras.py", ("no-stages",), "jax"),
     Training("Keras 3, JAX", KERAS3, "with_keras.py", backend="jax", limit_us=50),
+    Training("JAX, own loop, host only", KERAS3, "with_jax.py", ("no-stages",)),
+    Training("JAX, own loop", KERAS3, "with_jax.py", limit_us=50),
     Training("PyTorch", TRAINING, "with_torch.py"),
     Training("Lightning", KERAS3, "with_lightning.py"),
     Training("FSDP2, 2 ranks", KERAS3, "with_fsdp.py"),

@@ -34,11 +34,13 @@ def test_the_packages_on_disk_are_those_that_are_installed() -> None:
 
 
 _NEEDS_A_FRAMEWORK = (
+    "stallscope.jax",
     "stallscope.keras",
     "stallscope.lightning",
     "stallscope.mxnet",
     "stallscope.torch",
     "stallscope.transformers",
+    "stallscope.collector.recorder.jax",
     "stallscope.collector.recorder.keras3",
     "stallscope.collector.recorder.lightning",
     "stallscope.collector.recorder.mxnet",

@@ -43,7 +43,7 @@ ROOMS = (
     "__main__",
 )
 #: Users import these in their training: they import the recorder only.
-DOORS = ("keras", "lightning", "mxnet", "torch", "transformers")
+DOORS = ("jax", "keras", "lightning", "mxnet", "torch", "transformers")
 #: The steps of an analysis, in order.
 ANALYSIS = (
     "steps",

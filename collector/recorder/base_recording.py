@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Optional
 
-from .identity import world_of_training
+from .identity import World, world_of_training
 from .options import Options
 from .session import Session
 
@@ -36,10 +36,13 @@ class BaseRecording:
         if session is None or not self.running:
             return True
         try:
-            same = world_of_training() == session.world
+            same = self._world_of_training() == session.world
         except Exception:  # a framework that is shut down has no ranks
             return True
         return same and (first_step is None or first_step == self._next_step())
+
+    def _world_of_training(self) -> World:
+        return world_of_training()
 
     def _next_step(self) -> Optional[int]:
         """Return the number of the next step."""

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar
 
 _RECORDED_SETTINGS = re.compile(
-    r"^_?(HOROVOD|NCCL|TF|OMP|MKL|GLOO|TORCH|KERAS)_|^CUDA_LAUNCH_BLOCKING$"
+    r"^_?(HOROVOD|NCCL|TF|OMP|MKL|GLOO|TORCH|KERAS|JAX|XLA)_|^CUDA_LAUNCH_BLOCKING$"
 )
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 MASK = "***"
+
+#: The meaning of *ready* where forward, backward and update are one function with a visible end only.
+WHOLE_STEP = "end of the whole step, which updates the weights as well"
 
 _Fact = TypeVar("_Fact")
 

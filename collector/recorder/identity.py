@@ -92,9 +92,12 @@ def torch_distributed() -> Optional[Any]:
     return distributed
 
 
-def world_of_training() -> World:
-    """Return the rank from Horovod, torch.distributed, Ray Train or Keras' JAX, otherwise from the
-    launcher.
+def world_of_training(asks_jax: bool = False) -> World:
+    """Return the rank from Horovod, torch.distributed, Ray Train or JAX, otherwise from the launcher.
+
+    Args:
+        asks_jax: whether JAX trains, so that it has started its devices: asking it would start them.
+            Keras' own backend is known to have done so.
     """
     ray = ray_worker()
     launched = world_from_environment(os.environ) if ray is None else World(*ray[:3])
@@ -104,17 +107,26 @@ def world_of_training() -> World:
         return World(horovod.rank(), horovod.size(), horovod.local_rank())
     if distributed is not None:
         return World(distributed.get_rank(), distributed.get_world_size(), launched.local_rank)
-    # Asking JAX would start its devices: only Keras' own backend has done so.
-    on_jax = jax is not None and keras is not None and keras.backend.backend() == "jax"
+    on_jax = asks_jax or (keras is not None and keras.backend.backend() == "jax")
     if ray is None and jax is not None and on_jax and jax.process_count() > 1:
         return World(jax.process_index(), jax.process_count(), None)
     return launched
 
 
 def launch_of_training(size: int) -> Optional[str]:
-    """Return the name of this launch from Ray Train, otherwise from the launcher."""
+    """Return the name of this launch from Ray Train, otherwise from the launcher or from JAX."""
     ray = ray_worker()
-    return launch_name(os.environ, size) if ray is None else ray.launch
+    if ray is not None:
+        return ray.launch
+    return launch_name(os.environ, size) or _jax_coordinator()
+
+
+def _jax_coordinator() -> Optional[str]:
+    """Return the address at which the processes of ``jax.distributed`` meet; None where unknown."""
+    # Not public, and asking it starts no devices.
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    address = getattr(state, "coordinator_address", None)
+    return "jax.distributed:%s" % address if isinstance(address, str) else None
 
 
 def run_id_of_training(log_dir: Path) -> Optional[str]:

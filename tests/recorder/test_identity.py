@@ -318,3 +318,26 @@ def test_torchruns_job_continues_if_its_logs_are_recent(tmp_path: Path) -> None:
     for log in tmp_path.glob("*.steps.csv"):
         os.utime(log, (0, 0))
     assert join(tmp_path, launch=launch).run_id != first.run_id
+
+
+@pytest.mark.parametrize(
+    ("env", "name"), [({}, "jax.distributed:h1:1234"), (None, "PMIX_NAMESPACE:7")]
+)
+def test_where_no_launcher_names_the_job_the_processes_of_jax_share_their_coordinator(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str] | None, name: str
+) -> None:
+    # JAX is not in this environment; real processes are in the tests of training.
+    state = SimpleNamespace(global_state=SimpleNamespace(coordinator_address="h1:1234"))
+    monkeypatch.setitem(sys.modules, "jax._src.distributed", state)
+    monkeypatch.setattr(os, "environ", {"PMIX_NAMESPACE": "7"} if env is None else env)
+    assert launch_of_training(2) == name
+
+
+def test_jax_is_asked_for_its_processes_only_by_those_who_know_that_it_trains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jax = SimpleNamespace(process_count=lambda: 4, process_index=lambda: 3)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setattr(os, "environ", {})
+    assert world_of_training() == World(0, 1, None)
+    assert world_of_training(asks_jax=True) == World(3, 4, None)

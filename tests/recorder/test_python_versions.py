@@ -25,6 +25,7 @@ MODULES = [
 
 #: What the recorders of a folder may import in addition.
 FRAMEWORKS = {
+    "jax": {"jax"},
     "keras3": {"keras", "numpy"},
     "keras_common": {"numpy"},
     "lightning": {"lightning", "pytorch_lightning"},

@@ -63,6 +63,11 @@ def test_keras_3_lightning_and_transformers() -> None:
     assert ".keras3." in found["recorder"]
 
 
+def test_jax() -> None:
+    needs(KERAS3, "make keras3-env")
+    imported(KERAS3, "stallscope.jax", "jax")
+
+
 def test_keras_2_is_told_from_keras_3() -> None:
     if not (ENVIRONMENT / "bin" / "horovodrun").exists():
         pytest.skip("there is no .venv-horovod to train in: make training-env")

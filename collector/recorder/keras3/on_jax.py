@@ -7,25 +7,15 @@ device. What the host does meanwhile costs nothing: a step starts when the previ
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
-from collections import deque
-from time import monotonic_ns
-from typing import Any, Deque, Optional
+from typing import Any, Optional
 
+from ..facts import WHOLE_STEP
 from ..format import StepRow
 from ..iterations import IterationSummer
+from ..jax.results import ResultTimes
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import Call
-from .stages import WHOLE_STEP, Emit, FetchedInPython
-
-# A device that takes longer for the last steps must not delay an interval or the end of training.
-_PATIENCE_NS = 5_000_000_000
-_PAUSE_SECONDS = 0.001
-
-# Follows the last outputs in the queue.
-_NO_MORE = object()
+from .stages import Emit, FetchedInPython
 
 
 class JaxStages(FetchedInPython):
@@ -43,14 +33,8 @@ class JaxStages(FetchedInPython):
         super().__init__(calls, model, steps, emit)
         self._done_before = 0
         # For calls that wait to become rows: when their outputs were ready, which may come later than
-        # the call's end. None where a call has no outputs.
-        self._done: Deque[Optional[int]] = deque()
-        self._finished = self._reported = 0
-        self._waiting: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
-        self._error: Optional[Exception] = None
-        self._thread = threading.Thread(
-            target=self._wait_for_outputs, name="stallscope-jax", daemon=True
-        )
+        # the call's end.
+        self._times = ResultTimes()
         self._waits = stages
         if stages:
             self.saw = self._saw
@@ -76,74 +60,40 @@ class JaxStages(FetchedInPython):
     def install(self, epoch_iterator: Any) -> None:
         super().install(epoch_iterator)
         if self._waits:
-            self._thread.start()
+            self._times.start()
 
     def remove(self) -> None:
         super().remove()
-        self._waiting.put(_NO_MORE)
+        self._times.stop()
 
     def _saw(self, outputs: Any) -> None:
         # The first output is the logs; the state after it goes into the next step.
         logs = outputs[0] if type(outputs) is tuple and outputs else outputs
-        if self._reported == self._finished and _is_there(logs):
-            # Ready already: no thread has to wake up.
-            self._done.append(None)
-            self._reported += 1
-        else:
-            self._waiting.put(logs)
-        self._finished += 1
-        if self._error is not None:
-            raise self._error
+        self._times.add(_one_of(logs))
 
     def settle(self) -> None:
-        deadline = monotonic_ns() + _PATIENCE_NS
-        while self._reported < self._finished and monotonic_ns() < deadline:
-            time.sleep(_PAUSE_SECONDS)
+        self._times.settle()
         super().settle()
-
-    def _wait_for_outputs(self) -> None:
-        while True:
-            logs = self._waiting.get()
-            if logs is _NO_MORE:
-                return
-            done = None
-            try:
-                output = _one_of(logs)
-                if output is not None:
-                    output.block_until_ready()
-                    done = monotonic_ns()
-            except Exception as error:  # raised on the training thread, which ends the recording
-                self._error = error
-            self._done.append(done)
-            self._reported += 1
 
     def _known(self) -> int:
         # The outputs may be ready before the call is in the queue.
         waiting = super()._known()
-        return min(len(self._done), waiting) if self._waits else waiting
+        return min(len(self._times.done), waiting) if self._waits else waiting
 
     def _iteration(self, call: Call) -> StepRow:
         iteration = super()._iteration(call)
-        return self._row(iteration, self._done.popleft() if self._waits else None)
+        return self._row(iteration, self._times.done.popleft() if self._waits else None)
 
     def _row(self, iteration: StepRow, done: Optional[int]) -> StepRow:
         begin = max(iteration.begin, self._done_before)
         data = None if iteration.data is None else max(iteration.data, begin)
-        # Values that were ready already have no time: the end of the call counts.
+        # Without a time, the end of the call counts.
         done = max(iteration.end if done is None else done, data or begin)
         self._done_before = done
         ready = done if "ready" in self.placed else None
         return iteration._replace(
             begin=begin, data=data, ready=ready, reduced=ready, end=max(iteration.end, done)
         )
-
-
-def _is_there(logs: Any) -> bool:
-    """Return whether the step has been computed already."""
-    output = _one_of(logs)
-    # Old versions lack the method.
-    asked = getattr(output, "is_ready", None)
-    return asked is not None and bool(asked())
 
 
 def _one_of(logs: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional, Tuple
 
 import keras
 
+from ..facts import WHOLE_STEP
 from ..in_flight import Position
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import StepAssembler
@@ -17,7 +18,7 @@ from ..keras_common.stream import StepStream
 from ..keras_common.timing import code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of
 from ..tf_keras.timestamp_ring import CAPACITY, READY, TimestampRing
-from .stages import WHOLE_STEP, Emit, Stages
+from .stages import Emit, Stages
 
 # The method with which Keras wraps the train step, inside the function that takes batches.
 _AROUND_THE_STEP = "_autoconvert_optionals"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from ..facts import WHOLE_STEP
 from ..format import StepRow
 from ..in_flight import Position
 from ..iterations import IterationSummer
@@ -11,7 +12,7 @@ from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import Call
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
-from .stages import WHOLE_STEP, Emit, FetchedInPython
+from .stages import Emit, FetchedInPython
 
 
 class TorchStages(FetchedInPython):

@@ -18,9 +18,6 @@ _PATIENCE_SECONDS = 2.0
 
 Emit = Callable[[List[StepRow]], None]
 
-#: The meaning of *ready* where forward, backward and update are one function with a visible end only.
-WHOLE_STEP = "end of the whole step, which updates the weights as well"
-
 
 class Stages:
     """Stages of one ``fit``. Rows lack what a backend cannot timestamp.

@@ -39,15 +39,21 @@ def missing_ranks(records: Records) -> Iterator[Finding]:
 
 def host_stamps_only(records: Records) -> Iterator[Finding]:
     """Find runs that recorded only the start and end of steps."""
-    reason = (records.run.fact("stamps") or {}).get("reason")
+    timestamps = records.run.fact("stamps") or {}
+    reason = timestamps.get("reason")
     if reason:
+        recorded = (
+            "the start of every step, the arrival of its batch and its end"
+            if "data" in timestamps.get("placed", ())
+            else "the start and end of every step"
+        )
         yield Finding(
             "host_stamps_only",
             "warning",
             "Stages were not measured",
-            f"Only the start and end of every step were recorded: {reason}.",
-            "To see the stages, record a few hundred steps without it. Step times are correct either "
-            "way.",
+            f"Only {recorded} were recorded: {reason}.",
+            "To see the stages, record a few hundred steps without it, if your framework can. Step "
+            "times are correct either way.",
         )
 
 

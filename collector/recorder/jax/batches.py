@@ -1,0 +1,25 @@
+"""Count the samples of a batch."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import jax
+
+
+def samples_of(batch: Any, processes: int, devices: int) -> Optional[int]:
+    """Return this process's samples in a batch: the first dimension of its first array, or None.
+
+    Args:
+        batch: arrays in any structure.
+        processes: how many share an array that lies on devices of other processes, too.
+        devices: those of this process. An array whose first dimension is as long may be one for
+            ``pmap``, with a part for each device: its samples are not known.
+    """
+    for leaf in jax.tree_util.tree_leaves(batch):
+        shape = getattr(leaf, "shape", None)
+        if shape:
+            if not getattr(leaf, "is_fully_addressable", True):
+                return int(shape[0]) // processes
+            return None if shape[0] == devices else int(shape[0])
+    return None

@@ -1,0 +1,79 @@
+"""``StepLogger`` for JAX: a context around a training loop and its batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
+
+from ..loop_logger import LoopLogger, WatchedLoader
+from ..options import LogDir, OptionArguments, Options, with_options
+from .recording import Recording
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class StepLogger(LoopLogger):
+    """Record where the time of every step goes, on every process, into one small file per process.
+
+        with StepLogger("logs/run-42") as log:
+            for epoch in range(epochs):
+                for batch in log.watch(batches):
+                    state, loss = train_step(state, batch)
+                    log.results(loss)
+                with log.validation():
+                    ...
+
+    One iteration of the loop is one step; iterations without results, which only accumulate gradients,
+    are summed into the next one with results.
+
+    Args:
+        log_dir, options: see ``__init__``.
+    """
+
+    @with_options
+    def __init__(self, log_dir: LogDir, **options: Unpack[OptionArguments]) -> None:
+        super().__init__()
+        self._options = Options(log_dir, **options)
+
+    def _new_recording(self) -> Recording:
+        return Recording(self._options, self._first_step)
+
+    def watch(self, batches: Iterable[Any], *, first_step: Optional[int] = None) -> "Watched":
+        """Iterate over ``batches`` and record each iteration; each loop is an epoch.
+
+        Args:
+            batches: yields batches.
+            first_step: the number of the loop's first step over the whole job, for a job that goes on
+                from a checkpoint.
+
+        Raises:
+            TypeError: if ``first_step`` is not a number of steps.
+        """
+        if first_step is not None and (not isinstance(first_step, int) or first_step < 0):
+            raise TypeError("first_step is a number of steps, not %r" % (first_step,))
+        return Watched(self, batches, first_step)
+
+    def results(self, values: Any) -> None:
+        """Give what the step computes, such as its loss: the step ends when it is there.
+
+        Training does not wait for it.
+
+        Args:
+            values: an array, or several in any structure, that the next step does not delete
+                (``donate_argnums``). All outputs of a compiled step are there at once, so one is enough.
+        """
+        recording: Optional[Recording] = self._loop
+        if recording is not None:
+            recording.results(values)
+
+
+class Watched(WatchedLoader):
+    """Batches whose loops are recorded."""
+
+    def __init__(self, log: StepLogger, batches: Iterable[Any], first_step: Optional[int]) -> None:
+        super().__init__(log, batches)
+        self._first_step = first_step
+
+    def __iter__(self) -> Iterator[Any]:
+        recording: Recording = self._log._recording_of_loop(self._first_step)
+        return recording.iterate(self._loader, iter(self._loader))

@@ -1,0 +1,273 @@
+"""Record one training loop, and write its steps as rows."""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic_ns
+from typing import Any, Iterator, List, Optional
+
+import jax
+
+from ..base_recording import BaseRecording
+from ..facts import batches_in
+from ..format import EPOCH, StepRow
+from ..guards import while_running
+from ..identity import World, world_of_training
+from ..in_flight import Position, running_frame
+from ..open_session import open_session
+from ..options import Options
+from .batches import samples_of
+from .facts import NO_RESULTS, training_facts
+from .iterations import END, OWN_NS, RESULTS, Interval, IterationStream, RunningIteration
+from .results import ResultTimes
+
+
+class Recording(BaseRecording):
+    """One StepLogger's training: its epochs, iterations, and what happens between them.
+
+    None of its methods raises: a failure ends the recording with one warning. None does anything
+    unless the recording runs.
+    """
+
+    # Slots, not a dict: training has just evicted everything from the CPU's caches.
+    __slots__ = (
+        "_batch_size",
+        "_devices",
+        "_epoch",
+        "_epoch_start",
+        "_first_step",
+        "_iteration",
+        "_loop",
+        "_samples_given",
+        "_stream",
+        "_thread",
+        "_times",
+        "_waiting",
+    )
+
+    def __init__(self, options: Options, first_step: Optional[int] = None) -> None:
+        super().__init__(options)
+        #: The number of the first step; None where the user does not give it.
+        self._first_step = first_step
+        self._loop: Optional[object] = None
+        self._epoch = -1
+        self._epoch_start: Optional[int] = None
+        self._batch_size = self._samples_given = options.batch_size
+        # The current iteration; None outside of one.
+        self._iteration: Optional[RunningIteration] = None
+        self._times: Optional[ResultTimes] = None
+        # None until the log is open.
+        self._stream: Optional[IterationStream] = None
+        self._thread = threading.get_ident()
+
+    # -- start and stop --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the log."""
+        try:
+            self._start()
+        except Exception as error:
+            self.fail(error)
+
+    def stop(self) -> None:
+        """Write what is left and close the log."""
+        self.end_epoch()
+        try:
+            session = self._session
+            if session is not None:
+                if session.recording and self._stream is not None:
+                    self._stream.close()
+                    if self._stream.gave_up:
+                        session.facts({"stamps": NO_RESULTS})
+                # JAX counts no steps.
+                session.close(0 if self._first_step is None else None)
+            if self._times is not None:
+                self._times.stop()
+        except Exception as error:
+            self.fail(error)
+
+    def _start(self) -> None:
+        options, world = self._options, self._world_of_training()
+        self._devices = jax.local_device_count()
+        session = self._session = open_session(
+            options,
+            world,
+            training_facts(world.size, options.stages),
+            self._first_step or 0,
+            before_flush=self._drain,
+            position=self._position,
+        )
+        if not session.recording:
+            return
+        if options.stages:
+            self._times = ResultTimes()
+            self._times.start()
+        costs = session.cost.count_iteration
+        stream = IterationStream(
+            self._times, world.size == 1, costs, self._emit, self._emit_interval
+        )
+        self._waiting, self._stream = stream.waiting, stream
+
+    def _world_of_training(self) -> World:
+        # Whoever trains with JAX has started its devices by now.
+        return world_of_training(asks_jax=True)
+
+    def _next_step(self) -> Optional[int]:
+        if self._times is not None:
+            self._times.settle()
+        self._drain()
+        return super()._next_step()
+
+    def _position(self) -> Position:
+        """Return how far the step has come; called on the flushing thread."""
+        on_device = None if self._stream is None else self._stream.unfinished()
+        if on_device is not None:
+            return Position(on_device[1], on_device[2])
+        fetch = running_frame(self._thread, _ITERATE)
+        if fetch is not None:
+            return Position(fetch.f_locals.get("begin"))
+        iteration = self._iteration
+        return Position() if iteration is None else Position(iteration[1], iteration[2])
+
+    # -- epochs, and events between steps --------------------------------------------------------
+
+    @while_running
+    def begin_loop(self, loop: object, batches: Any) -> None:
+        self._end_iteration_early()
+        if self._loop is None:
+            assert self._session is not None
+            self._session.facts({"batches_per_epoch": batches_in(batches)})
+        self._loop = loop
+
+    @while_running
+    def end_loop(self, loop: object) -> None:
+        """End a loop; Python may close a loop that was left after another one has started."""
+        if loop is self._loop:
+            self.end_epoch()
+
+    @while_running
+    def begin_epoch(self) -> None:
+        self.end_epoch()
+        self._epoch += 1
+        self._epoch_start = monotonic_ns()
+
+    @while_running
+    def end_epoch(self) -> None:
+        self._end_iteration_early()
+        began, self._epoch_start = self._epoch_start, None
+        if began is not None:
+            self._waiting.append(Interval(EPOCH, max(self._epoch, 0), began, monotonic_ns()))
+
+    @while_running
+    def begin_pause(self, kind: str) -> None:
+        """Start something other than training. A step that has given results ends before it."""
+        self._end_iteration_early()
+        assert self._session is not None
+        self._session.pause(kind)
+
+    @while_running
+    def end_pause(self, kind: str, began: int) -> None:
+        self._waiting.append(Interval(kind, max(self._epoch, 0), began, monotonic_ns()))
+
+    # -- iterations of the loop ------------------------------------------------------------------
+
+    def iterate(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches of a loop, which is an epoch, and record its iterations.
+
+        Everything that runs in every iteration is in this one function with local variables: training
+        has just evicted everything else from the CPU's caches.
+        """
+        loop, session = object(), self._session
+        if session is None or not session.recording:
+            yield from batches
+            return
+        self.begin_loop(loop, loader)
+        self.begin_epoch()
+        now, finished, epoch, size = (
+            monotonic_ns,
+            self._waiting.append,
+            self._epoch,
+            self._samples_given,
+        )
+        begin, own_ns = now(), 0
+        try:
+            for batch in batches:
+                data = now()
+                samples = self._samples_of(batch) if size is None else size
+                if session.recording:
+                    self._iteration = [epoch, begin, data, samples, own_ns + now() - data, 0, None]
+                yield batch
+                end, iteration = now(), self._iteration
+                if iteration is not None:
+                    iteration[END] = end
+                    finished(iteration)
+                    self._iteration = None
+                # Free it before the next batch arrives.
+                batch = None
+                begin = now()
+                own_ns = begin - end
+        finally:
+            self.end_loop(loop)
+
+    def results(self, values: Any) -> None:
+        """Note what the step computes: the step ends when it is there."""
+        iteration, times = self._iteration, self._times
+        if iteration is None or times is None or self._failed:
+            return
+        began = monotonic_ns()
+        try:
+            times.add(_array_in(values))
+            iteration[RESULTS] += 1
+        except Exception as error:  # no error may reach training
+            self.fail(error)
+        iteration[OWN_NS] += monotonic_ns() - began
+
+    def _samples_of(self, batch: Any) -> Optional[int]:
+        try:
+            assert self._session is not None
+            return samples_of(batch, self._session.world.size, self._devices)
+        except Exception as error:  # no error may reach training
+            self.fail(error)
+            return None
+
+    @while_running
+    def _end_iteration_early(self) -> None:
+        """End the iteration where the user left the loop; it counts if it has given results."""
+        iteration, self._iteration = self._iteration, None
+        if iteration is not None and iteration[RESULTS]:
+            iteration[END] = monotonic_ns()
+            self._waiting.append(iteration)
+
+    @while_running
+    def _drain(self) -> None:
+        """Make rows before a flush, on the flushing thread, which may be early."""
+        if self._stream is not None:
+            self._stream.drain()
+            if self._times is not None and self._times.error is not None:
+                self.fail(self._times.error)
+
+    def _emit(self, rows: List[StepRow]) -> None:
+        session = self._session
+        assert session is not None
+        for row in rows:
+            if self._batch_size is None and row.samples:
+                self._batch_size = row.samples // row.micro
+                session.facts({"batch_size": self._batch_size})
+            session.step(row._replace(step=session.next_step))
+
+    def _emit_interval(self, interval: Interval) -> None:
+        session = self._session
+        assert session is not None
+        session.interval(interval.kind, interval.epoch, interval.begin, interval.end)
+
+
+def _array_in(values: Any) -> Any:
+    """Return one of the arrays that the step computes; None without any."""
+    if hasattr(values, "block_until_ready"):
+        return values
+    leaves = jax.tree_util.tree_leaves(values)
+    return next((leaf for leaf in leaves if hasattr(leaf, "block_until_ready")), None)
+
+
+#: While a thread runs this generator, and not the body of its loop, it fetches a batch.
+_ITERATE = Recording.iterate.__code__

@@ -1,0 +1,322 @@
+"""Trains a small model in plain JAX, one case after the other, each with a log folder of its own.
+
+    python jax_cases.py alone OUT [CASE …]      cases of one process
+    python jax_cases.py ranks OUT [CASE …]      cases of two processes, which this one starts
+
+``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
+``OUT/CASE/error-RANK.txt`` what a case raised.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from case_runner import Cases, Messages, run_case
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from stallscope.jax import StepLogger
+
+BATCH = 16
+STEPS = 12
+WIDTH = 8
+#: What is slow on one rank is slower than whatever else a busy machine does.
+SLOW_SECONDS = 0.04
+#: Enough for a verdict, if these logs allowed one.
+MANY_STEPS = 60
+PROCESSES = 2
+#: Steps that the host dispatches before the device has done them.
+AHEAD_STEPS = 20
+INNER = np.eye(512, dtype=np.float32)
+
+RANKS, ALONE = Cases(), Cases()
+ranked, alone = RANKS.add, ALONE.add
+
+
+def batches(steps: int = STEPS, slow: bool = False) -> Iterator[Any]:
+    random = np.random.default_rng(7 + jax.process_index())
+    for _ in range(steps):
+        if slow:
+            time.sleep(SLOW_SECONDS)
+        yield random.random((BATCH, WIDTH), np.float32)
+
+
+def update(weights: Any, inputs: Any) -> Any:
+    def loss_of(weights: Any) -> Any:
+        return jnp.mean((jnp.tanh(inputs @ weights) - 1.0) ** 2)
+
+    loss, gradients = jax.value_and_grad(loss_of)(weights)
+    return loss, gradients
+
+
+class Training:
+    """A model on a mesh of all processes' devices, whose compiled step reduces the gradients."""
+
+    def __init__(self) -> None:
+        mesh = Mesh(np.array(jax.devices()), ("data",))
+        self.split = NamedSharding(mesh, PartitionSpec("data"))
+        self.weights = jax.device_put(
+            np.eye(WIDTH, dtype=np.float32), NamedSharding(mesh, PartitionSpec())
+        )
+
+    def step(self, batch: Any) -> Any:
+        """Train on a batch; return the loss."""
+        inputs = jax.make_array_from_process_local_data(self.split, batch)
+        self.weights, loss = compiled(self.weights, inputs)
+        return loss
+
+    def run(self, loader: Any) -> Any:
+        for batch in loader:
+            self.step(batch)
+        return self.seen()
+
+    def seen(self) -> dict[str, Any]:
+        weights = np.asarray(self.weights.addressable_data(0))
+        return {"weights": hashlib.sha256(weights.tobytes()).hexdigest(), "ours": []}
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def compiled(weights: Any, inputs: Any) -> Any:
+    loss, gradients = update(weights, inputs)
+    return weights - 0.1 * gradients, loss
+
+
+def recorded(
+    folder: Path,
+    step: Callable[[Any, Any, Any], None] | None = None,
+    make: Callable[[], Any] = batches,
+    training: Training | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Record two epochs."""
+    training = training or Training()
+    with StepLogger(folder / "logs", **options) as log:
+        for _ in range(2):
+            for batch in log.watch(make()):
+                if step is None:
+                    log.results(training.step(batch))
+                else:
+                    step(log, training, batch)
+    return training.seen()
+
+
+def wait_for_loss(log: StepLogger, training: Training, batch: Any) -> None:
+    """Train as with a loss that is printed: the device does nothing while the host fetches."""
+    loss = training.step(batch)
+    log.results(loss)
+    loss.block_until_ready()
+
+
+@ranked
+@alone
+def plain(folder: Path) -> Any:
+    silent = Training()
+    for _ in range(2):
+        silent.run(batches())
+    return {**recorded(folder, run_name="plain run"), "silent": silent.seen()["weights"]}
+
+
+@ranked
+def slow_input(folder: Path) -> Any:
+    slow = jax.process_index() == 1
+    return recorded(folder, wait_for_loss, lambda: batches(MANY_STEPS, slow))
+
+
+@ranked
+def slow_compute(folder: Path) -> Any:
+    def step(log: Any, training: Training, batch: Any) -> None:
+        if jax.process_index() == 1:
+            time.sleep(SLOW_SECONDS)
+        log.results(training.step(batch))
+
+    return recorded(folder, step, lambda: batches(MANY_STEPS))
+
+
+@ranked
+def pmapped(folder: Path) -> Any:
+    """Each device has its own copy of the weights, and a batch has a part for each of them."""
+
+    @functools.partial(jax.pmap, axis_name="data")
+    def step(weights: Any, inputs: Any) -> Any:
+        loss, gradients = update(weights, inputs)
+        return weights - 0.1 * jax.lax.pmean(gradients, "data"), loss
+
+    weights = np.eye(WIDTH, dtype=np.float32)[None]
+    with StepLogger(folder / "logs") as log:
+        for batch in log.watch(one[None] for one in batches()):
+            weights, loss = step(weights, batch)
+            log.results({"loss": loss})
+    seen = np.asarray(weights.addressable_data(0))
+    return {"weights": hashlib.sha256(seen.tobytes()).hexdigest(), "ours": []}
+
+
+@ranked
+@alone
+def validation_and_checkpoint(folder: Path) -> Any:
+    training = Training()
+    with StepLogger(folder / "logs") as log:
+        for _ in range(2):
+            for batch in log.watch(batches()):
+                log.results(training.step(batch))
+            with log.validation():
+                # A validation that takes time, to be found in the log.
+                time.sleep(0.001)
+            with log.checkpoint():
+                np.save(folder / f"saved-{jax.process_index()}", training.seen()["weights"])
+    return training.seen()
+
+
+@jax.jit
+def long(weights: Any) -> Any:
+    for _ in range(8):
+        weights = jnp.tanh(weights @ INNER)
+    return weights
+
+
+@alone
+def host_ahead(folder: Path) -> Any:
+    """A step that takes the device long, of which the host does not wait for the results."""
+    behind: list[bool] = []
+    state = long(INNER).block_until_ready()
+    with StepLogger(folder / "logs", batch_size=1) as log:
+        for _ in log.watch(range(AHEAD_STEPS)):
+            state = long(state)
+            log.results(state)
+            behind.append(not state.is_ready())
+        # As a training that saves what it has learned.
+        state.block_until_ready()
+    return {"behind": sum(behind), "ours": []}
+
+
+@alone
+def accumulation(folder: Path) -> Any:
+    turns: list[int] = []
+
+    def step(log: Any, training: Training, batch: Any) -> None:
+        loss = training.step(batch)
+        turns.append(1)
+        if len(turns) % 3 == 0:
+            log.results(loss)
+
+    return recorded(folder, step)
+
+
+@alone
+def slow_input_alone(folder: Path) -> Any:
+    return recorded(folder, wait_for_loss, lambda: batches(20, slow=True))
+
+
+@alone
+def without_results(folder: Path) -> Any:
+    return recorded(folder, lambda _, training, batch: training.step(batch))
+
+
+@alone
+def without_stages(folder: Path) -> Any:
+    return recorded(folder, stages=False)
+
+
+@alone
+def numbered(folder: Path) -> Any:
+    """A job that goes on from a checkpoint, whose loop the user leaves early."""
+    training = Training()
+    with StepLogger(folder / "logs") as log:
+        for number, batch in enumerate(log.watch(batches(), first_step=100)):
+            log.results(training.step(batch))
+            if number == 4:
+                break
+    # Without a recorder.
+    log.results(training.step(batch))
+    return training.seen()
+
+
+@alone
+def donated(folder: Path) -> Any:
+    """The weights are an output, too, but the next step overwrites them."""
+
+    def step(log: Any, training: Training, batch: Any) -> None:
+        training.step(batch)
+        log.results(training.weights)
+
+    return recorded(folder, step)
+
+
+@alone
+def recorder_breaks(folder: Path) -> Any:
+    from stallscope.collector.recorder.jax import results
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("broken on purpose")
+
+    original = results.ResultTimes.add
+    results.ResultTimes.add = broken  # type: ignore[method-assign]
+    try:
+        return recorded(folder)
+    finally:
+        results.ResultTimes.add = original  # type: ignore[method-assign]
+
+
+@alone
+def device_behind_at_the_end(folder: Path) -> Any:
+    """Runs last: Python ends while the device still computes. The recorder has no patience."""
+    from stallscope.collector.recorder.jax import results
+
+    results._PATIENCE_NS = 0
+    state = long(INNER).block_until_ready()
+    with StepLogger(folder / "logs") as log:
+        for _ in log.watch(range(AHEAD_STEPS)):
+            state = long(state)
+            log.results(state)
+    return {"behind": not state.is_ready(), "ours": []}
+
+
+def run(cases: Cases, out: Path, names: list[str]) -> None:
+    messages = Messages.of_the_recorder()
+    for name in names or cases:
+        folder = out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        run_case(cases[name], folder, folder, jax.process_index(), messages)
+
+
+def start_ranks() -> int:
+    """Start this program as two ranks; return the greatest exit status."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    started = [
+        subprocess.Popen(
+            [sys.executable, *sys.argv], env={**os.environ, "RANK_OF_CASES": f"{rank} {address}"}
+        )
+        for rank in range(PROCESSES)
+    ]
+    return max(abs(one.wait()) for one in started)
+
+
+def main() -> None:
+    kind, out, *names = sys.argv[1:]
+    place = os.environ.pop("RANK_OF_CASES", None)
+    if kind == "alone":
+        run(ALONE, Path(out), names)
+    elif place is None:
+        sys.exit(start_ranks())
+    else:
+        rank, address = place.split()
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(address, PROCESSES, int(rank))
+        run(RANKS, Path(out), names)
+        jax.distributed.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""JAX in loops of the user's own, as one process and as two: what the host can see, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from training.environments import KERAS3, needs
+from training.recorded import RESOLUTION_NS, Recorded, check_steps, fits_of, record_cases
+
+from stallscope.analysis import analyse
+from stallscope.parsers import read
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
+
+PATIENCE_SECONDS = 240.0
+HOST = ("data",)
+
+
+def launched(factory: pytest.TempPathFactory, kind: str) -> Recorded:
+    needs(KERAS3, "make keras3-env")
+    return record_cases(
+        factory.mktemp("jax"),
+        "jax_cases.py",
+        kind,
+        seconds=PATIENCE_SECONDS,
+        environment=KERAS3,
+        OMP_NUM_THREADS="1",
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What one process recorded, case by case."""
+    return launched(tmp_path_factory, "alone")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What two processes recorded, case by case."""
+    return launched(tmp_path_factory, "ranks")
+
+
+@pytest.mark.parametrize(
+    ("case", "steps", "samples"),
+    # Of a batch for pmap, the parts are not told from samples.
+    [("plain", 24, 16), ("slow_input", 120, 16), ("slow_compute", 120, 16), ("pmapped", 12, None)],
+)
+def test_processes_are_the_ranks_of_one_run(
+    ranks: Recorded, case: str, steps: int, samples: int | None
+) -> None:
+    fits = ranks.fits(case)
+    for fit in fits:
+        check_steps(fit, 0, steps, stamps=HOST)
+        assert fit.steps["samples"].dropna().unique().tolist() == ([samples] if samples else [])
+        assert fit.facts["framework"] == "jax"
+        assert fit.facts["gradients_reduced"] is None
+        assert "compiled step" in fit.facts["stamps"]["reason"]
+    (launch,) = {fit.facts["launch"] for fit in fits}
+    assert launch.startswith("jax.distributed:localhost:")
+    ranks.clean(case)
+    assert ranks.same_weights(case)
+
+
+def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recorded) -> None:
+    for recorded, rank in ((alone, 0), (ranks, 0), (ranks, 1)):
+        result = recorded.result("plain", rank)
+        assert result["weights"] == result["silent"]
+
+
+def test_slow_input_shows_on_the_rank_that_has_it(ranks: Recorded) -> None:
+    other, slow = fits_of(ranks.run("slow_input"))
+    assert slow.median_ms("begin", "data") > 30
+    assert other.median_ms("begin", "data") < 10
+    # The other rank waits inside its compiled step.
+    assert other.median_ms("data", "end") > 30
+
+
+@pytest.mark.parametrize("case", ["slow_input", "slow_compute"])
+def test_no_rank_is_blamed_where_waiting_looks_like_compute(ranks: Recorded, case: str) -> None:
+    analysis = analyse(ranks.run(case))
+    assert analysis.bottleneck.kind == "insufficient_data"
+    assert analysis.bottleneck.ranks == ()
+    assert not any(one.ranks for one in analysis.stragglers)
+
+
+def test_one_process_needs_no_reduction(alone: Recorded) -> None:
+    fit = alone.fit_of_one_process("plain")
+    check_steps(fit, 0, 24)
+    assert list(fit.steps["reduced"]) == list(fit.steps["ready"]) == list(fit.steps["end"])
+    assert fit.facts["stamps"]["ready"].startswith("end of the whole step")
+    assert fit.facts["versions"]["jax"]
+    assert (fit.facts["devices"], fit.facts["batch_size"]) == (["CPU"], 16)
+
+
+def test_steps_last_until_their_results_are_there_while_the_host_runs_ahead(
+    alone: Recorded,
+) -> None:
+    fit = alone.fit("host_ahead")
+    check_steps(fit, 0, 20)
+    # Training saw that the results of most steps were not there when it went on.
+    assert alone.result("host_ahead")["behind"] > 10
+    waiting_for_data = (fit.steps["data"] - fit.steps["begin"]).median()
+    assert waiting_for_data == 0
+    between = fit.steps["begin"].to_numpy()[1:] - fit.steps["end"].to_numpy()[:-1]
+    assert (between < RESOLUTION_NS).mean() > 0.5
+
+
+def test_python_ends_while_the_device_still_computes(alone: Recorded) -> None:
+    # The program would not have ended well: Python aborts if a thread is inside JAX then.
+    assert alone.result("device_behind_at_the_end")["behind"]
+    assert len(alone.fit("device_behind_at_the_end").numbers) < 20
+
+
+def test_slow_input_is_input(alone: Recorded) -> None:
+    assert alone.fit("slow_input_alone").median_ms("begin", "data") > 30
+    assert analyse(alone.run("slow_input_alone")).bottleneck.kind == "input"
+
+
+def test_iterations_without_results_are_summed(alone: Recorded) -> None:
+    fit = alone.fit("accumulation")
+    check_steps(fit, 0, 8)
+    assert set(fit.steps["micro"]) == {3}
+    assert set(fit.steps["samples"]) == {48}
+
+
+def test_epochs_validation_and_checkpoints_have_rows_of_their_own(
+    alone: Recorded, ranks: Recorded
+) -> None:
+    for fit in [
+        alone.fit("validation_and_checkpoint"),
+        *ranks.fits("validation_and_checkpoint"),
+    ]:
+        assert fit.kinds == ["epoch", "validation", "checkpoint"] * 2 + ["end"]
+        assert list(fit.intervals["step"]) == [12] * 3 + [24] * 4
+        assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
+        assert (fit.intervals["end"] >= fit.intervals["begin"]).all()
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("without_results", "log.results was never called"),
+        ("without_stages", "switched off with stages=False"),
+    ],
+)
+def test_without_results_a_step_is_what_the_host_does(
+    alone: Recorded, case: str, reason: str
+) -> None:
+    fit = alone.fit(case)
+    check_steps(fit, 0, 24, stamps=HOST)
+    assert reason in fit.facts["stamps"]["reason"]
+
+
+def test_steps_continue_from_a_given_number(alone: Recorded) -> None:
+    # The step in which the user leaves the loop counts; what comes later is not recorded.
+    check_steps(alone.fit("numbered"), 100, 5)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [("donated", "the next step deletes these results"), ("recorder_breaks", "broken on purpose")],
+)
+def test_what_goes_wrong_costs_the_log_and_nothing_else(
+    alone: Recorded, case: str, message: str
+) -> None:
+    result = alone.result(case)
+    [[level, logged]] = result["logged"]
+    assert level == "WARNING"
+    assert message in logged
+    assert result["weights"] == alone.result("plain")["weights"]
+    [run] = read(str(alone.logs(case)))
+    assert run.steps.num_rows < 24
