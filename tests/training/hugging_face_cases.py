@@ -250,17 +250,17 @@ def no_trainer(case: Case) -> Any:
 
 @alone
 def recorder_breaks(case: Case) -> Any:
-    from stallscope.collector.recorder.pytorch import recording
+    from stallscope.collector.recorder.pytorch import iterations
 
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
 
-    silent, original = case.train()["weights"], recording.Iteration
-    recording.Iteration = broken
+    silent, original = case.train()["weights"], iterations.Iteration
+    iterations.Iteration = broken
     try:
         return {**case.train(case.logger()), "silent": silent}
     finally:
-        recording.Iteration = original
+        iterations.Iteration = original
 
 
 def accelerated(

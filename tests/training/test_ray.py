@@ -161,8 +161,8 @@ def test_a_summary_is_printed_when_the_log_closes(trained: Trained) -> None:
         for line in trained.printed.read_text().splitlines()
         if "RayTrainWorker" in line and "logs: " in line
     )
-    # The other rank's log may still be open.
-    assert f"/loop (run {trained.run(folders(trained)['loop']).id}, rank 0 of 2" in line
+    # It tells more where the other rank's log is closed already.
+    assert f"/loop (run {trained.run(folders(trained)['loop']).id}, " in line
 
 
 def test_ray_s_storage_has_no_logs_and_a_report_says_so(
