@@ -228,7 +228,7 @@ class _TableBuilder:
 class _Column:
     def __init__(self, kind: pa.DataType, rows: int, allocate: Allocator) -> None:
         self._kind, self._rows, self._allocate = kind, rows, allocate
-        self._values: npt.NDArray[np.generic] = allocate((rows, 1), kind.to_pandas_dtype())[:, 0]
+        self._values: npt.NDArray[np.generic] = allocate((rows, 1), arrow.dtype_of(kind))[:, 0]
         # The validity of each value; None while all are valid.
         self._valid: npt.NDArray[np.bool_] | None = None
         self._lock = Lock()

@@ -17,6 +17,8 @@ from .types import Bools
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 Numbers = npt.NDArray[Any]
+# Arrow's names that are not numpy's.
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 def numbers(column: Column) -> Numbers:
@@ -29,15 +31,21 @@ def numbers(column: Column) -> Numbers:
         chunks = [chunk.cast(pa.float64(), safe=False) for chunk in chunks]
     parts = [_values(chunk) for chunk in chunks]
     if not parts:
-        return np.zeros(0, column.type.to_pandas_dtype())
+        return np.zeros(0, dtype_of(column.type))
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def dtype_of(kind: pa.DataType) -> np.dtype[Any]:
+    """Return numpy's type of numbers and booleans: until pyarrow 16, asking it imports pandas."""
+    name = str(kind)
+    return np.dtype(_FLOATS.get(name, name))
 
 
 def _values(chunk: pa.Array) -> Numbers:
     buffer = chunk.buffers()[1]
     if pa.types.is_boolean(chunk.type):
         return _bits(buffer, chunk.offset, len(chunk))
-    dtype = chunk.type.to_pandas_dtype()
+    dtype = dtype_of(chunk.type)
     if buffer is None or not len(chunk):
         return np.zeros(0, dtype)
     whole = np.frombuffer(buffer, dtype, chunk.offset + len(chunk))
@@ -63,7 +71,7 @@ def array(values: npt.ArrayLike, kind: pa.DataType | None = None, *, null: Any =
         kind: the type of numbers; default: the same as of the values.
         null: which values are null, as an array of booleans.
     """
-    own = np.ascontiguousarray(values, None if kind is None else kind.to_pandas_dtype())
+    own = np.ascontiguousarray(values, None if kind is None else dtype_of(kind))
     validity = None if null is None else _packed(np.logical_not(null))
     data = _packed(own) if own.dtype == bool else pa.py_buffer(own)
     return pa.Array.from_buffers(kind or pa.from_numpy_dtype(own.dtype), len(own), [validity, data])
