@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,9 @@ def watching(folder: Path, *words: object) -> Iterator[Watching]:
     command = [sys.executable, "-m", "stallscope", "watch", *map(str, words), "--interval", "0.05"]
     out, errors = folder / "out", folder / "errors"
     with out.open("wb") as to, errors.open("wb") as errors_to:
-        process = subprocess.Popen(command, stdout=to, stderr=errors_to)
+        # Tests that a shell runs in the background would hand on that it ignores Ctrl-C.
+        listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        process = subprocess.Popen(command, stdout=to, stderr=errors_to, preexec_fn=listens)
     try:
         yield Watching(folder, process)
     finally:
