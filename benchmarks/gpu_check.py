@@ -69,7 +69,7 @@ def of_faults(out: Path, device: str) -> Iterator[Check]:
     for case in ("ranks-clean", "ranks-slow-input", "ranks-slow-compute"):
         start(out / case, "train.py", case, device, str(_MANY), ranks=2)
     yield from timestamps.against_events(out / "ranks-clean", "two ranks", ("ready", "reduced"))
-    yield verdicts.nobody_slow(out / "ranks-clean")
+    yield verdicts.no_rank_is_slow(out / "ranks-clean")
     yield verdicts.slow_rank(out / "ranks-slow-input", "input")
     yield verdicts.slow_rank(out / "ranks-slow-compute", "compute")
 

@@ -40,7 +40,7 @@ def slow_rank(out: Path, stage: str) -> Check:
     expected = f"rank 1, {stage}, {fault_ms:.0f} ms within {_SHARE:.0%}"
     rows = _named(found)
     if not len(rows):
-        return Check(name, expected, f"nobody: {found.headline}", False)
+        return Check(name, expected, f"no rank is named: {found.headline}", False)
     first = rows.iloc[0]
     seen = (
         f"ranks {first['ranks']}, {first['stage']}, {first['excess_ms']:.1f} ms ({found.headline})"
@@ -51,11 +51,11 @@ def slow_rank(out: Path, stage: str) -> Check:
     )
 
 
-def nobody_slow(out: Path) -> Check:
+def no_rank_is_slow(out: Path) -> Check:
     found = ss.analyse(str(out / "logs"))
     count = len(_named(found))
     seen = f"{count} named: {found.headline}"
-    return Check("two ranks without a fault", "nobody named", seen, not count)
+    return Check("two ranks without a fault", "no rank is named", seen, not count)
 
 
 def _named(found: ss.Analysis) -> pd.DataFrame:

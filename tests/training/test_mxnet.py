@@ -14,7 +14,7 @@ from training.recorded import (
 from stallscope.analysis import analyse
 from stallscope.parsers import read
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
+pytestmark = pytest.mark.frameworks
 
 ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from time import monotonic_ns
 from typing import Any, Iterator, List, Optional
 
 import jax
 
-from ..base_recording import BaseRecording
-from ..facts import batches_in
-from ..format import EPOCH, StepRow
+from ..format import StepRow
 from ..guards import while_running
 from ..identity import World, world_of_training
 from ..in_flight import Position, running_frame
+from ..loop_recording import LoopRecording
 from ..open_session import open_session
 from ..options import Options
 from .batches import samples_of
@@ -22,7 +20,7 @@ from .iterations import END, OWN_NS, RESULTS, Interval, IterationStream, Running
 from .results import ResultTimes
 
 
-class Recording(BaseRecording):
+class Recording(LoopRecording):
     """One StepLogger's training: its epochs, iterations, and what happens between them.
 
     None of its methods raises: a failure ends the recording with one warning. None does anything
@@ -31,16 +29,10 @@ class Recording(BaseRecording):
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
-        "_batch_size",
         "_devices",
-        "_epoch",
-        "_epoch_start",
         "_first_step",
         "_iteration",
-        "_loop",
-        "_samples_given",
         "_stream",
-        "_thread",
         "_times",
         "_waiting",
     )
@@ -49,16 +41,11 @@ class Recording(BaseRecording):
         super().__init__(options)
         #: The number of the first step; None where the user does not give it.
         self._first_step = first_step
-        self._loop: Optional[object] = None
-        self._epoch = -1
-        self._epoch_start: Optional[int] = None
-        self._batch_size = self._samples_given = options.batch_size
         # The current iteration; None outside of one.
         self._iteration: Optional[RunningIteration] = None
         self._times: Optional[ResultTimes] = None
         # None until the log is open.
         self._stream: Optional[IterationStream] = None
-        self._thread = threading.get_ident()
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -129,47 +116,11 @@ class Recording(BaseRecording):
         iteration = self._iteration
         return Position() if iteration is None else Position(iteration[1], iteration[2])
 
-    # -- epochs, and events between steps --------------------------------------------------------
-
-    @while_running
-    def begin_loop(self, loop: object, batches: Any) -> None:
-        self._end_iteration_early()
-        if self._loop is None:
-            assert self._session is not None
-            self._session.facts({"batches_per_epoch": batches_in(batches)})
-        self._loop = loop
-
-    @while_running
-    def end_loop(self, loop: object) -> None:
-        """End a loop; Python may close a loop that was left after another one has started."""
-        if loop is self._loop:
-            self.end_epoch()
-
-    @while_running
-    def begin_epoch(self) -> None:
-        self.end_epoch()
-        self._epoch += 1
-        self._epoch_start = monotonic_ns()
-
-    @while_running
-    def end_epoch(self) -> None:
-        self._end_iteration_early()
-        began, self._epoch_start = self._epoch_start, None
-        if began is not None:
-            self._waiting.append(Interval(EPOCH, max(self._epoch, 0), began, monotonic_ns()))
-
-    @while_running
-    def begin_pause(self, kind: str) -> None:
-        """Start something other than training. A step that has given results ends before it."""
-        self._end_iteration_early()
-        assert self._session is not None
-        self._session.pause(kind)
-
-    @while_running
-    def end_pause(self, kind: str, began: int) -> None:
-        self._waiting.append(Interval(kind, max(self._epoch, 0), began, monotonic_ns()))
-
     # -- iterations of the loop ------------------------------------------------------------------
+
+    def _interval(self, kind: str, began: int) -> None:
+        # Its row follows those of the steps before it, which the device may not have finished.
+        self._waiting.append(Interval(kind, max(self._epoch, 0), began, monotonic_ns()))
 
     def iterate(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches of a loop, which is an epoch, and record its iterations.

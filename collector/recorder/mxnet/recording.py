@@ -5,18 +5,16 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-import threading
 from collections import deque
 from itertools import chain, repeat
 from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
-from ..base_recording import BaseRecording
-from ..facts import batches_in
-from ..format import EPOCH, StepRow
+from ..format import StepRow
 from ..guards import while_running
 from ..identity import world_of_training
 from ..in_flight import Position, running_frame
+from ..loop_recording import LoopRecording
 from ..open_session import open_session
 from ..options import Options
 from ..patching import patch
@@ -31,7 +29,7 @@ logger = logging.getLogger("stallscope")
 _open: List["Recording"] = []
 
 
-class Recording(BaseRecording):
+class Recording(LoopRecording):
     """One StepLogger's training: its epochs, iterations, reductions, and what happens between them.
 
     None of its methods raises: a failure ends the recording with one warning. None does anything
@@ -40,18 +38,12 @@ class Recording(BaseRecording):
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
-        "_batch_size",
         "_counts",
-        "_epoch",
-        "_epoch_start",
         "_iteration",
-        "_loop",
         "_probe",
         "_restore",
-        "_samples_given",
         "_single",
         "_stream",
-        "_thread",
         "_trainer",
         "_waiting",
     )
@@ -61,16 +53,11 @@ class Recording(BaseRecording):
         self._trainer = trainer
         self._restore: Optional[Callable[[], None]] = None
         self._probe: Optional[GradientProbe] = None
-        self._loop: Optional[object] = None
-        self._epoch = -1
-        self._epoch_start: Optional[int] = None
-        self._batch_size = self._samples_given = options.batch_size
         # The current iteration; None outside of one.
         self._iteration: Optional[RunningIteration] = None
         #: A deque: the training thread appends while another takes, without a lock.
         self._waiting: Deque[FinishedIteration] = deque()
         self._counts = Samples()
-        self._thread = threading.get_ident()
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -203,44 +190,11 @@ class Recording(BaseRecording):
     # -- epochs, and events between steps --------------------------------------------------------
 
     @while_running
-    def begin_loop(self, loop: object, loader: Any) -> None:
-        self._end_iteration_early()
-        if self._loop is None:
-            assert self._session is not None
-            self._session.facts({"batches_per_epoch": batches_in(loader)})
-        self._loop = loop
-
-    @while_running
-    def end_loop(self, loop: object) -> None:
-        """End a loop; Python may close a loop that was left after another one has started."""
-        if loop is self._loop:
-            self.end_epoch()
-
-    @while_running
     def begin_epoch(self) -> None:
         self.end_epoch()
-        self._epoch += 1
         if self._probe is not None:
             self._probe.look_again()
-        self._epoch_start = monotonic_ns()
-
-    @while_running
-    def end_epoch(self) -> None:
-        self._end_iteration_early()
-        began, self._epoch_start = self._epoch_start, None
-        if began is not None:
-            self._interval(EPOCH, began)
-
-    @while_running
-    def begin_pause(self, kind: str) -> None:
-        """Start something other than training. A step whose gradients are reduced ends before it."""
-        self._end_iteration_early()
-        assert self._session is not None
-        self._session.pause(kind)
-
-    @while_running
-    def end_pause(self, kind: str, began: int) -> None:
-        self._interval(kind, began)
+        super().begin_epoch()
 
     def _interval(self, kind: str, began: int) -> None:
         session, end = self._session, monotonic_ns()
