@@ -22,7 +22,7 @@ from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 180.0
+PATIENCE_SECONDS = 300.0
 STEPS_BEFORE_CHANGE = 30
 # All ranks learn which step is the last one before they are there.
 STEPS_TO_THE_END = 100
@@ -91,8 +91,9 @@ class Elastic:
         horovodrun += ["--min-np", "2", "--max-np", "3", "--network-interfaces", interface]
         horovodrun += ["--blacklist-cooldown-range", *COOLDOWN_SECONDS]
         horovodrun += ["--host-discovery-script", str(discovery), "python"]
-        # For so long survivors wait for a killed rank, and ranks for one that starts on a busy machine.
-        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=30"]
+        # For so long a survivor waits for a killed rank, where no connection tells it of the death; and so
+        # long all wait for a rank that starts, which on a busy machine takes half a minute: then they abort.
+        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=90"]
         words = [*login, *variables, *horovodrun]
         self.launched: Launch = launch_words(out / "printed.txt", words, *program)
 

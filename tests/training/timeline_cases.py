@@ -3,8 +3,9 @@
     HOROVOD_TIMELINE=DYNAMIC horovodrun -np 2 python timeline_cases.py torch OUT
     HOROVOD_TIMELINE=DYNAMIC horovodrun -np 2 python timeline_cases.py keras OUT
 
-Rank 0 writes ``OUT/CASE.json``. With ``--kill`` rank 0 kills itself after the last step of the first
-case.
+Rank 0 writes ``OUT/CASE.json``. Each case starts with a broadcast, as training does: what another rank
+asks for before rank 0 has started the Timeline is not in it. With ``--kill`` rank 0 kills itself after the
+last step of the first case.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def torch_cases() -> tuple[Any, dict[str, Callable[[], None]]]:
 
     def without_names(at_once: bool) -> None:
         model = network()
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for _ in range(STEPS):
             optimizer.zero_grad()
@@ -89,7 +91,7 @@ def keras_cases() -> tuple[Any, dict[str, Callable[[], None]]]:
     import horovod.tensorflow.keras as hvd
     import numpy as np
     import tensorflow as tf
-    from horovod.tensorflow import DistributedGradientTape, allreduce
+    from horovod.tensorflow import DistributedGradientTape, allreduce, broadcast_variables
 
     hvd.init()
     data, labels = np.zeros((80, 16), np.float32), np.zeros(80)
@@ -112,6 +114,7 @@ def keras_cases() -> tuple[Any, dict[str, Callable[[], None]]]:
 
     def own_loop(tape: bool) -> None:
         model = network()
+        broadcast_variables(model.variables, root_rank=0)
         for _ in range(STEPS):
             with tf.GradientTape() as recorded:
                 value = loss(labels[:8], model(data[:8]))
