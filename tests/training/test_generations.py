@@ -91,8 +91,8 @@ class Elastic:
         horovodrun += ["--min-np", "2", "--max-np", "3", "--network-interfaces", interface]
         horovodrun += ["--blacklist-cooldown-range", *COOLDOWN_SECONDS]
         horovodrun += ["--host-discovery-script", str(discovery), "python"]
-        # For so long a survivor waits for a killed rank, where no connection tells it of the death; and so
-        # long all wait for a rank that starts, which on a busy machine takes half a minute: then they abort.
+        # For so long a survivor waits for a killed rank, where no connection tells it of the death, and
+        # all wait for a rank that starts, which on a busy machine takes half a minute: then they abort.
         variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=90"]
         words = [*login, *variables, *horovodrun]
         self.launched: Launch = launch_words(out / "printed.txt", words, *program)

@@ -4,8 +4,8 @@
     HOROVOD_TIMELINE=DYNAMIC horovodrun -np 2 python timeline_cases.py keras OUT
 
 Rank 0 writes ``OUT/CASE.json``. Each case starts with a broadcast, as training does: what another rank
-asks for before rank 0 has started the Timeline is not in it. With ``--kill`` rank 0 kills itself after the
-last step of the first case.
+asks for before rank 0 has started the Timeline is not in it. With ``--kill`` rank 0 kills itself after
+the last step of the first case.
 """
 
 from __future__ import annotations

@@ -7,12 +7,25 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ..curves import Curve, Curves, moved_apart
-from .theme import Theme, add_lines, add_text, hover, markup, named_axis, value_axis, whiskers
+from ..text_width import shortened, text_width
+from .theme import (
+    SMALL,
+    Theme,
+    add_lines,
+    add_text,
+    hover,
+    markup,
+    named_axis,
+    value_axis,
+    whiskers,
+)
 
 _HEIGHT, _HEIGHT_WITH_NAMES = 300, 340
 _MOST_TICKS = 12
-# Room for names at the right, and between them: pixels, and a share of the axis.
-_NAMES = 176
+# Names at the right: their widest room and their distance from the axes in pixels, and the distance of
+# one from the next as a share of the axis.
+_WIDEST_NAMES = 230
+_BEFORE_NAMES = 6
 _APART = 0.065
 # Others' curves are all grey: dashes distinguish them.
 _DASHES = ("dot", "dash", "longdash", "dashdot", "longdashdot", "solid")
@@ -31,22 +44,34 @@ def draw_curves(curves: Curves, drawn: go.Figure, theme: Theme) -> None:
     for value, label in curves.marks:
         above: dict[str, Any] = {"y": 1, "yref": "paper", "yanchor": "bottom"}
         add_text(drawn, label, theme.of("ink"), strong=True, x=value, **above)
-    names = curves.names
-    span = curves.y.high - curves.y.low
-    levels = moved_apart([dot.y or 0.0 for _, dot, _ in names], _APART * span)
-    for (name, _, others), level in zip(names, levels, strict=True):
-        at_the_end: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
-        add_text(drawn, name, theme.of("muted" if others else "ink"), y=level, **at_the_end)
     drawn.update_layout(
-        height=_HEIGHT_WITH_NAMES if names else _HEIGHT,
+        height=_HEIGHT_WITH_NAMES if curves.names else _HEIGHT,
         margin_t=28 if curves.marks else 16,
-        margin_r=_NAMES if names else 16,
+        margin_r=_write_names(curves, drawn, theme) + 16,
         showlegend=False,
     )
     edge = _EDGE * (curves.x.high - curves.x.low)
     ends = [curves.x.low - edge, curves.x.high + edge]
     drawn.update_xaxes(**named_axis(curves.x, curves.x_ticks, _MOST_TICKS) | {"range": ends})
     drawn.update_yaxes(**value_axis(curves.y))
+
+
+def _write_names(curves: Curves, drawn: go.Figure, theme: Theme) -> float:
+    """Write the curves' names at the right, and return how many pixels they take."""
+    names = curves.names
+    span = curves.y.high - curves.y.low
+    levels = moved_apart([dot.y or 0.0 for _, dot, _ in names], _APART * span)
+    at_the_end: dict[str, Any] = {
+        "x": 1,
+        "xref": "paper",
+        "xanchor": "left",
+        "xshift": _BEFORE_NAMES,
+    }
+    for (name, _, others), level in zip(names, levels, strict=True):
+        ink = theme.of("muted" if others else "ink")
+        add_text(drawn, shortened(name, _WIDEST_NAMES), ink, y=level, **at_the_end)
+    widest = max((text_width(name, SMALL) for name, _, _ in names), default=-_BEFORE_NAMES)
+    return min(widest, _WIDEST_NAMES) + _BEFORE_NAMES
 
 
 def _add_curve(drawn: go.Figure, curve: Curve, low: float, dash: str, theme: Theme) -> None:
