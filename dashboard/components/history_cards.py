@@ -36,8 +36,8 @@ def history_cards(history: History, index: int, addresses: Sequence[str]) -> lis
             plain(headline(history)), map(plain, since(history)), label=plain(title(history))
         ),
         *(
-            chart_card(f"over-runs-{index}-{at}", chart)
-            for at, chart in enumerate(figure_charts(history))
+            chart_card(f"over-runs-{index}-{name}", chart)
+            for name, chart in figure_charts(history).items()
         ),
         text_table_card(figures_table(history)),
         text_table_card(changes_table(history)),

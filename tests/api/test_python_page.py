@@ -12,7 +12,7 @@ from typing import get_type_hints
 import pandas as pd
 import pytest
 from support.commands import collect_job
-from support.step_logs import Job
+from support.step_logs import Job, write_job
 
 import stallscope as ss
 from stallscope.api.steps import MOST_ROWS
@@ -76,6 +76,17 @@ def test_the_page_has_the_columns_of_several_runs(tmp_path: Path, analysed: Anal
     assert documented("Runs of a store") == columns(ss.runs(tmp_path / "store"))
 
 
+def test_the_page_has_the_columns_of_a_history(analysed: Analysed) -> None:
+    found = ss.history([analysed("steps")])
+    rows = re.findall(r"^\| `nights\.(\w+)` (.*)$", section("Many runs of a job"), re.MULTILINE)
+    assert len(rows) == 4
+    statuses = {*found.outcomes["status"].cat.categories}
+    for name, row in rows:
+        frame = getattr(found, name)
+        words = {*re.findall(r"`(\w+)`", row)} - statuses
+        assert {*frame.index.names} <= words <= columns(frame), name
+
+
 def test_the_page_has_the_limit_of_rows() -> None:
     assert f"up to {MOST_ROWS:,} rows" in section("`run.steps`")
     assert ss.Run.steps.__doc__ is not None
@@ -86,9 +97,11 @@ def test_the_pages_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for ranks in (2, 8):
         collect_job(tmp_path, replace(Job(steps=60), ranks=ranks, run_id=f"on-{ranks}"))
     (tmp_path / "store").rename(tmp_path / "runs")
+    for night in range(2):
+        write_job(tmp_path / "nightly" / str(night), Job(steps=60, run_id=f"night-{night}"))
     (tmp_path / "sample_logs").symlink_to(ROOT / "sample_logs")
     examples = PYTHON.findall(PAGE)
-    assert len(examples) == 5
+    assert len(examples) == 6
     monkeypatch.chdir(tmp_path)
     # A browser would open.
     program = "\n".join(examples).replace(".show()", "")

@@ -49,6 +49,41 @@ def test_runs_without_steps_have_no_changes(tmp_path: Path, logs: Path) -> None:
     assert found.figures() == {}
 
 
+def test_a_history_has_the_night_of_the_change(tmp_path: Path) -> None:
+    slower = {(rank, "compute"): 20.0 for rank in range(2)}
+    for night in range(10):
+        own = replace(
+            JOB,
+            run_id=f"night-{night}",
+            slow=slower if night >= 6 else {},
+            facts={"loader_workers": 4 if night < 6 else 2},
+        )
+        write_job(tmp_path / f"{night}", own)
+    found = ss.history(tmp_path / f"{night}" for night in range(10))
+    (headline,) = found.headlines
+    assert headline.endswith("longer since night-6")
+    points = found.points.droplevel("job")
+    assert points["run_id"].tolist() == [f"night-{night}" for night in range(10)]
+    step = found.changes.xs("step", level="figure").iloc[0]
+    assert (step["number"], step["run_id"], step["unit"]) == (7, "night-6", "ms")
+    # Without noise, the interval has no width.
+    assert step["by_ci_low"] == step["by"] == step["by_ci_high"] == pytest.approx(20.0)
+    assert step["after"] == pytest.approx(points["step_ms"].iloc[6:].mean())
+    outcomes = found.outcomes.droplevel("job")["status"]
+    assert (outcomes["step"], outcomes["input"]) == ("change", "steady")
+    workers = found.differences.droplevel("job").loc[(7, "loader_workers")]
+    assert workers.tolist() == [4, 2]
+    assert [*found.figures()] == ["step", "compute", "by_cause"]
+    assert headline in repr(found)
+
+
+def test_no_runs_have_no_history() -> None:
+    found = ss.history([])
+    assert (found.headlines, found.figures()) == ([], {})
+    assert found.points.empty
+    assert "step_ms" in found.points
+
+
 def test_sizes_have_efficiencies(tmp_path: Path) -> None:
     for ranks in (1, 2, 4):
         write_job(tmp_path / str(ranks), Job(ranks=ranks, steps=200, run_id=f"on-{ranks}"))

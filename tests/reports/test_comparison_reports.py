@@ -228,7 +228,7 @@ PICTURES: tuple[Chart, ...] = (
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_charts_stay_inside_and_escape_text_from_logs(width: int) -> None:
     (history,) = compared("history").histories
-    made = [*figure_charts(history), runs_chart(history)]
+    made = [*figure_charts(history).values(), runs_chart(history)]
     for chart in (*PICTURES, *made):
         assert chart is not None
         svg = ElementTree.fromstring(draw(chart, "key", width))
@@ -239,7 +239,7 @@ def test_charts_stay_inside_and_escape_text_from_logs(width: int) -> None:
 
 def test_the_chart_of_a_history_marks_the_run_of_a_change() -> None:
     (history,) = compared("history").histories
-    step = figure_charts(history)[0]
+    step = figure_charts(history)["step"]
     ((run, label),) = step.marks
     assert run == 8
     assert re.fullmatch(r"\+1\d\.\d%", label)

@@ -5,6 +5,7 @@
 
 from .analysis import Analysis, analyse
 from .comparison import Comparison, compare
+from .job_history import History, history
 from .job_scaling import Scaling, scaling
 from .listing import runs
 from .run import Run, open_run
@@ -12,10 +13,12 @@ from .run import Run, open_run
 __all__ = [
     "Analysis",
     "Comparison",
+    "History",
     "Run",
     "Scaling",
     "analyse",
     "compare",
+    "history",
     "open_run",
     "runs",
     "scaling",

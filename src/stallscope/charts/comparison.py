@@ -56,15 +56,13 @@ def changes_chart(found: Comparison) -> Waterfall | None:
     )
 
 
-def figure_charts(history: History) -> list[OverRuns]:
-    """Chart the step over the runs, and every entry of the ledger that changes or drifts."""
-    chosen = [
-        one
+def figure_charts(history: History) -> dict[str, OverRuns]:
+    """Chart the step over the runs, and every entry that changes or drifts, by its name."""
+    return {
+        one.name: _over_runs(one, history)
         for one in history.figures
-        if one.name == "step"
-        or (one.status in ("change", "trend") and one.name != "samples_per_second")
-    ]
-    return [_over_runs(one, history) for one in chosen]
+        if one.name == "step" or (one.status in ("change", "trend") and not one.is_rate)
+    }
 
 
 def _over_runs(figure: Figure, history: History) -> OverRuns:

@@ -49,6 +49,9 @@ _SAME_JOB = (
     "steps_per_execution",
 )
 
+#: The figure that is not a time.
+RATE = "samples_per_second"
+
 Status = Literal["change", "trend", "steady", "insufficient_data"]
 
 
@@ -76,7 +79,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure over the runs: ``step`` or an entry in milliseconds, or ``samples_per_second``."""
+    """A figure over the runs: ``step`` or an entry in milliseconds, or samples per second."""
 
     name: str
     #: Per run; None if it was not measured.
@@ -88,6 +91,15 @@ class Figure:
     trend: Trend | None
     #: Standard deviation between runs without changes and trend; None with fewer than three runs.
     spread: Mean | None
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is a throughput: more of it is better."""
+        return self.name == RATE
+
+    @property
+    def unit(self) -> str:
+        return "samples/s" if self.is_rate else "ms"
 
 
 @dataclass(frozen=True)
@@ -205,7 +217,7 @@ def _means(runs: Sequence[Analysis]) -> Iterator[tuple[str, list[Mean | None]]]:
     yield "step", [one.step_ms for one in runs]
     rates = [_rate(one) for one in runs]
     if any(rates):
-        yield "samples_per_second", rates
+        yield RATE, rates
     for name in ENTRIES:
         entries = [one.entry_ms(name) for one in runs]
         if any(entries):
@@ -226,7 +238,7 @@ def _tested(name: str, means: Sequence[Mean | None], runs: Sequence[Analysis]) -
     at = [index for index, mean in enumerate(means) if mean is not None]
     values = np.array([mean.value for mean in means if mean is not None])
     steps = [one.step.mean for one in runs if one.step is not None]
-    whole = float(np.mean(values if name == "samples_per_second" else steps))
+    whole = float(np.mean(values if name == RATE else steps))
     return _Tested(name, tuple(means), values, at, _WORTH * whole)
 
 

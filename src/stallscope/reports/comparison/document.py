@@ -66,7 +66,7 @@ def _history(own: History, form: str) -> Iterator[Section]:
         return
     from stallscope.charts.comparison import figure_charts, runs_chart
 
-    first, *others = figure_charts(own)
+    first, *others = figure_charts(own).values()
     by_cause = Figure.of(runs_chart(own), runs)
     over_the_runs = [Figure.of(first, figures, changes), *map(Figure.of, others)]
     yield from charts_section("Charts", [*over_the_runs, by_cause])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallscope.analysis.history.comparison import Difference
-from stallscope.analysis.history.regression import Figure, History
+from stallscope.analysis.history.regression import RATE, Figure, History
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, percent, plus_minus, rate
@@ -15,7 +15,6 @@ from stallscope.text.verdicts import short_verdict
 from ..document import NOTHING, Table
 from .pair import fact_title, fact_value, started
 
-_RATE = "samples_per_second"
 _MOST_FACTS = 3
 # The files have all of them.
 _LATEST_RUNS = 15
@@ -66,7 +65,7 @@ def since(history: History) -> list[str]:
 
 def name_of(figure: Figure) -> str:
     """Return a figure's name for people."""
-    names = {"step": "Step", _RATE: "Throughput"}
+    names = {"step": "Step", RATE: "Throughput"}
     return names.get(figure.name) or TITLES[figure.name]
 
 
@@ -142,7 +141,7 @@ def runs_table(history: History) -> Table:
             for mean in history.figure("step").values
         ],
         "Throughput": [
-            rate(None if mean is None else mean.value) for mean in _values(history, _RATE)
+            rate(None if mean is None else mean.value) for mean in _values(history, RATE)
         ],
         "Verdict": [short_verdict(one.bottleneck) for one in analyses],
     }
@@ -166,7 +165,7 @@ def _values(history: History, name: str) -> Sequence[Mean | None]:
 
 def amount_of(figure: Figure, mean: Mean) -> str:
     """Return a figure's value in its unit, with its interval if it has one."""
-    if figure.name == _RATE:
+    if figure.is_rate:
         return f"{plus_minus(mean.value, mean.ci95)} samples/s"
     return amount(mean.value, "ms", mean.ci95)
 

@@ -109,7 +109,7 @@ def _figure(figure: Figure, runs: Sequence[Rerun]) -> dict[str, Any]:
     trend = figure.trend
     return {
         "name": figure.name,
-        "unit": "samples/s" if figure.name == "samples_per_second" else "ms",
+        "unit": figure.unit,
         "status": figure.status,
         "why": figure.why or None,
         "values": figure.values,

@@ -46,7 +46,7 @@ def headline(series: ScalingSeries) -> str:
         first = counted(series.points[0].point.ranks, "rank")
         return (
             f"{_exactly(last.relative)} of the throughput per rank that {first} have, on "
-            f"{last.point.ranks}"
+            f"{last.point.ranks:,}"
         )
     text = f"{_exactly(last.efficiency)} efficiency on {counted(last.point.ranks, 'rank')}"
     worst = _worst(last)
