@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-import plotly.graph_objects as go
 
+from stallscope.charts.plotly_figures.drawing import Drawing
 from stallscope.charts.plotly_figures.theme import Theme
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import significant
@@ -67,9 +67,10 @@ def _numbers(log: AutotuneLog) -> tuple[Sequence[str], list[Row]]:
     return ("setting", "score, MB/s", "cycle, ms", "fusion, MiB"), rows
 
 
-def _draw(drawn: go.Figure, theme: Theme, log: AutotuneLog, best: Sample) -> None:
+def _draw(drawn: Drawing, theme: Theme, log: AutotuneLog, best: Sample) -> None:
     numbers = list(range(1, len(log.samples) + 1))
-    drawn.add_scatter(
+    drawn.add_trace(
+        "scatter",
         x=numbers,
         y=[one.score for one in log.samples],
         customdata=[[one.cycle_time_ms, one.fusion_mib] for one in log.samples],
@@ -82,7 +83,8 @@ def _draw(drawn: go.Figure, theme: Theme, log: AutotuneLog, best: Sample) -> Non
     # The last line of tuning repeats the best sample.
     at = next((number for number, one in zip(numbers, log.samples, strict=True) if one == best), 0)
     if at:
-        drawn.add_scatter(
+        drawn.add_trace(
+            "scatter",
             x=[at],
             y=[best.score],
             mode="markers+text",
@@ -97,9 +99,11 @@ def _draw(drawn: go.Figure, theme: Theme, log: AutotuneLog, best: Sample) -> Non
             cliponaxis=False,
             hoverinfo="skip",
         )
-    drawn.update_layout(margin_t=28)
-    drawn.update_xaxes(title="setting", showgrid=False)
-    drawn.update_yaxes(ticksuffix=" MB/s")
+    drawn.update(
+        margin={"t": 28},
+        xaxis={"title": {"text": "setting"}, "showgrid": False},
+        yaxis={"ticksuffix": " MB/s"},
+    )
 
 
 def _samples_card(log: AutotuneLog, best: Sample) -> Any:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-import plotly.graph_objects as go
 from dash import MATCH, Dash, Input, Output, State, dcc, html
 
 from stallscope.charts.charts import Chart
 from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.kinds import StackedArea
-from stallscope.charts.plotly_figures import CONFIG, figure
-from stallscope.charts.plotly_figures.theme import Theme, layout
+from stallscope.charts.plotly_figures import CONFIG, draw
+from stallscope.charts.plotly_figures.drawing import Drawing
+from stallscope.charts.plotly_figures.theme import Theme, empty
 
 from .basics import add_script, aria
 from .chart_csv import Row, chart_csv, csv_text
@@ -21,6 +21,8 @@ from .legend import chart_legend
 
 #: The store in the shell with the page's theme: ``light`` or ``dark``.
 COLOUR_SCHEME = "colour-scheme"
+
+Draw = Callable[[Drawing, Theme], None]
 
 _CUSTOM_HEIGHT = 260
 # The card has a button that saves it.
@@ -73,7 +75,7 @@ def custom_chart_card(
     name: str,
     title: str,
     sentence: str,
-    draw: Callable[[go.Figure, Theme], None],
+    draw_on: Draw,
     numbers: tuple[Sequence[str], Sequence[Row]],
     *below: Any,
 ) -> Any:
@@ -83,11 +85,13 @@ def custom_chart_card(
         name: unique on its page.
         title: of the card.
         sentence: what the chart shows.
-        draw: draws it for a light or a dark page.
+        draw_on: draws it for a light or a dark page.
         numbers: what it draws: a table's head, with units, and its rows.
         below: what stands below the chart.
     """
-    figures = {scheme: _custom_figure(draw, dark=scheme == "dark") for scheme in ("light", "dark")}
+    figures = {
+        scheme: _custom_figure(draw_on, dark=scheme == "dark") for scheme in ("light", "dark")
+    }
     return _card(
         name,
         (title, sentence),
@@ -100,13 +104,10 @@ def custom_chart_card(
 def chart_figures(chart: Chart) -> dict[str, Any]:
     """Make what the browser needs of a chart: its figures for light and dark, and its numbers."""
     # Only the browser knows whether the page is light or dark: it gets both and takes one.
-    figures: dict[str, Any] = {
-        scheme: figure(chart, dark=scheme == "dark", legend=False) for scheme in ("light", "dark")
-    }
-    if isinstance(chart, HeatMap):
-        # Its many cells are the same in both: they are sent once.
-        figures["dark"] = {"layout": figures["dark"].layout.to_plotly_json()}
-    return {**figures, "csv": chart_csv(chart)}
+    light, dark = (draw(chart, dark=dark, legend=False) for dark in (False, True))
+    # The many cells of a heat map are the same in both: they are sent once.
+    of_dark = {"layout": dark.layout} if isinstance(chart, HeatMap) else dark.plain()
+    return {"light": light.plain(), "dark": of_dark, "csv": chart_csv(chart)}
 
 
 def add_chart_callbacks(app: Dash) -> None:
@@ -127,14 +128,18 @@ def add_chart_callbacks(app: Dash) -> None:
     )
 
 
-def _custom_figure(draw: Callable[[go.Figure, Theme], None], *, dark: bool) -> go.Figure:
+def _custom_figure(draw_on: Draw, *, dark: bool) -> dict[str, Any]:
     theme = Theme(dark)
-    drawn = go.Figure(layout=layout(theme))
-    drawn.update_layout(height=_CUSTOM_HEIGHT, showlegend=False, margin_b=48)
-    drawn.update_xaxes(fixedrange=True)
-    drawn.update_yaxes(fixedrange=True, rangemode="tozero")
-    draw(drawn, theme)
-    return drawn
+    drawn = empty(theme)
+    drawn.update(
+        height=_CUSTOM_HEIGHT,
+        showlegend=False,
+        margin={"b": 48},
+        xaxis={"fixedrange": True},
+        yaxis={"fixedrange": True, "rangemode": "tozero"},
+    )
+    draw_on(drawn, theme)
+    return drawn.plain()
 
 
 def _card(
@@ -154,7 +159,7 @@ def _card(
         figure=_EMPTY,
         config=whole_config,
         responsive=True,
-        style={"height": f"{figures['light'].layout.height}px"},
+        style={"height": f"{figures['light']['layout']['height']}px"},
     )
     return dmc.Card(
         [

@@ -9,7 +9,6 @@ from typing import Any
 
 import dash_mantine_components as dmc
 import numpy as np
-import plotly.graph_objects as go
 from dash import html
 
 from stallscope.analysis.network.tensors import (
@@ -22,6 +21,7 @@ from stallscope.analysis.network.tensors import (
     by_size,
 )
 from stallscope.arrays.types import Floats
+from stallscope.charts.plotly_figures.drawing import Drawing
 from stallscope.charts.plotly_figures.theme import Theme
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, between, finite, percent, significant
@@ -165,14 +165,16 @@ def fusion_card(fusion: Fusion) -> Any:
         return None
     counts, labels = _bars(fusion.tensors)
 
-    def draw(drawn: go.Figure, theme: Theme) -> None:
-        drawn.add_bar(
+    def draw(drawn: Drawing, theme: Theme) -> None:
+        drawn.add_trace(
+            "bar",
             x=labels,
             y=counts,
             marker={"color": theme.of("allreduce"), "line": {"width": 0}},
             hovertemplate="%{x} fused: %{y:,} allreduces<extra></extra>",
         )
-        drawn.update_xaxes(type="category", showgrid=False, title="tensors in one allreduce")
+        title = {"text": "tensors in one allreduce"}
+        drawn.update(xaxis={"type": "category", "showgrid": False, "title": title})
 
     whole = f"{counted(int(fusion.tensors.sum()), 'tensor')} went through {operations:,}"
     alone = percent(float((fusion.tensors == 1).mean()))
@@ -297,10 +299,11 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
     if not parts:
         return None
 
-    def draw(drawn: go.Figure, theme: Theme) -> None:
+    def draw(drawn: Drawing, theme: Theme) -> None:
         for _, label, colour, dash in _PARTS:
             if label in parts:
-                drawn.add_scatter(
+                drawn.add_trace(
+                    "scatter",
                     x=first,
                     y=parts[label],
                     name=label,
@@ -308,8 +311,9 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
                     line={"color": theme.of(colour), "width": 2, "dash": dash},
                     hovertemplate=f"step %{{x:,}}: {label} %{{y:.3g}} ms<extra></extra>",
                 )
-        drawn.update_xaxes(title="step of the timeline")
-        drawn.update_yaxes(title="ms")
+        drawn.update(
+            xaxis={"title": {"text": "step of the timeline"}}, yaxis={"title": {"text": "ms"}}
+        )
 
     rows = [
         (int(at), *(finite(float(means[number])) for means in parts.values()))

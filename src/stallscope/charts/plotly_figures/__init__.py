@@ -1,5 +1,5 @@
 """Charts as Plotly figures, for the dashboard and for notebooks."""
 
-from .draw import CONFIG, figure
+from .drawn import CONFIG, draw, figure
 
-__all__ = ["CONFIG", "figure"]
+__all__ = ["CONFIG", "draw", "figure"]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-import plotly.graph_objects as go
 
 from stallscope.text.titles import title_of
 
 from ..area import Areas
+from .drawing import Drawing
 from .theme import Theme, add_changes, add_epochs, hover, step_axis, suffix, value_axis
 
 _HEIGHT = 320
 
 
-def draw_area(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
+def draw_area(areas: Areas, drawn: Drawing, theme: Theme) -> None:
     """Draw a trace per layer, then marks, changes, pauses and peaks."""
     chart = areas.chart
     for (name, _), values in zip(chart.layers, areas.layers, strict=True):
-        drawn.add_scatter(
+        drawn.add_trace(
+            "scatter",
             name=title_of(name),
             x=areas.x,
             y=values,
@@ -34,7 +35,8 @@ def draw_area(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
     _add_signs(drawn, areas.peaks, areas.y.high, ("triangle-up", theme.of("ink")), theme)
     if chart.rates is not None:
         # Seen under the pointer only: it has another unit.
-        drawn.add_scatter(
+        drawn.add_trace(
+            "scatter",
             x=chart.x,
             y=np.zeros(len(chart.x)),
             customdata=chart.rates,
@@ -43,12 +45,12 @@ def draw_area(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
             showlegend=False,
             hovertemplate="Throughput: %{customdata:,.0f} samples/s<extra></extra>",
         )
-    drawn.update_layout(height=_HEIGHT, hovermode="x unified", margin_t=24, legend_y=1.08)
-    drawn.update_xaxes(spikecolor=theme.of("muted"), spikethickness=1, **step_axis(chart.x_label))
-    drawn.update_yaxes(**value_axis(areas.y))
+    drawn.update(height=_HEIGHT, hovermode="x unified", margin={"t": 24}, legend={"y": 1.08})
+    spikes = {"spikecolor": theme.of("muted"), "spikethickness": 1}
+    drawn.update(xaxis={**spikes, **step_axis(chart.x_label)}, yaxis=value_axis(areas.y))
 
 
-def _add_windows(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
+def _add_windows(areas: Areas, drawn: Drawing, theme: Theme) -> None:
     """Draw the median and the 95th percentile of windows."""
     windows = areas.chart.windows
     if windows is None:
@@ -57,7 +59,8 @@ def _add_windows(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
         ("median", windows.median, "solid"),
         ("95th percentile", windows.p95, "dot"),
     ):
-        drawn.add_scatter(
+        drawn.add_trace(
+            "scatter",
             name=name,
             x=windows.x,
             y=values * areas.y.factor,
@@ -69,7 +72,7 @@ def _add_windows(areas: Areas, drawn: go.Figure, theme: Theme) -> None:
 
 
 def _add_signs(
-    drawn: go.Figure,
+    drawn: Drawing,
     places: tuple[tuple[float, str], ...],
     level: float,
     sign: tuple[str, str],
@@ -79,7 +82,8 @@ def _add_signs(
     if not places:
         return
     symbol, colour = sign
-    drawn.add_scatter(
+    drawn.add_trace(
+        "scatter",
         x=[at for at, _ in places],
         y=[level] * len(places),
         mode="markers",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import plotly.graph_objects as go
-
 from ..curves import Curve, Curves, moved_apart
 from ..text_width import shortened, text_width
+from .drawing import Drawing
 from .theme import (
     SMALL,
     Theme,
@@ -35,7 +34,7 @@ _WIDTHS = {"own": 3.0, "projected": 2.0, "others": 1.2}
 _EDGE = 0.03
 
 
-def draw_curves(curves: Curves, drawn: go.Figure, theme: Theme) -> None:
+def draw_curves(curves: Curves, drawn: Drawing, theme: Theme) -> None:
     """Draw curves, marks and names."""
     for at, curve in enumerate(curves.curves):
         dash = {"own": "solid", "projected": "dash", "others": _DASHES[at % len(_DASHES)]}
@@ -44,19 +43,21 @@ def draw_curves(curves: Curves, drawn: go.Figure, theme: Theme) -> None:
     for value, label in curves.marks:
         above: dict[str, Any] = {"y": 1, "yref": "paper", "yanchor": "bottom"}
         add_text(drawn, label, theme.of("ink"), strong=True, x=value, **above)
-    drawn.update_layout(
+    drawn.update(
         height=_HEIGHT_WITH_NAMES if curves.names else _HEIGHT,
-        margin_t=28 if curves.marks else 16,
-        margin_r=_write_names(curves, drawn, theme) + 16,
+        margin={
+            "t": 28 if curves.marks else 16,
+            "r": _write_names(curves, drawn, theme) + 16,
+        },
         showlegend=False,
     )
     edge = _EDGE * (curves.x.high - curves.x.low)
     ends = [curves.x.low - edge, curves.x.high + edge]
-    drawn.update_xaxes(**named_axis(curves.x, curves.x_ticks, _MOST_TICKS) | {"range": ends})
-    drawn.update_yaxes(**value_axis(curves.y))
+    names = named_axis(curves.x, curves.x_ticks, _MOST_TICKS)
+    drawn.update(xaxis={**names, "range": ends}, yaxis=value_axis(curves.y))
 
 
-def _write_names(curves: Curves, drawn: go.Figure, theme: Theme) -> float:
+def _write_names(curves: Curves, drawn: Drawing, theme: Theme) -> float:
     """Write the curves' names at the right, and return how many pixels they take."""
     names = curves.names
     span = curves.y.high - curves.y.low
@@ -74,12 +75,13 @@ def _write_names(curves: Curves, drawn: go.Figure, theme: Theme) -> float:
     return min(widest, _WIDEST_NAMES) + _BEFORE_NAMES
 
 
-def _add_curve(drawn: go.Figure, curve: Curve, low: float, dash: str, theme: Theme) -> None:
+def _add_curve(drawn: Drawing, curve: Curve, low: float, dash: str, theme: Theme) -> None:
     colour = theme.of(_COLOURS[curve.style])
     known = [(dot, dot.y) for dot in curve.dots if dot.y is not None]
     values = [value for _, value in known]
     parts = [*["lines"] * curve.joined, *["markers"] * curve.dotted]
-    drawn.add_scatter(
+    drawn.add_trace(
+        "scatter",
         name=markup(curve.name),
         x=[dot.x for dot, _ in known],
         y=values,
@@ -92,7 +94,8 @@ def _add_curve(drawn: go.Figure, curve: Curve, low: float, dash: str, theme: The
     )
     missing = [dot for dot in curve.dots if dot.y is None]
     if missing:
-        drawn.add_scatter(
+        drawn.add_trace(
+            "scatter",
             x=[dot.x for dot in missing],
             y=[low] * len(missing),
             mode="text",

@@ -6,15 +6,16 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from ..heat_map import MOST_LABELLED_ROWS, HeatMap, stretches
 from ..palette import HEAT
 from ..text_width import TEXT_SIZE, shortened, text_width
+from .drawing import Drawing
 from .theme import (
     AXIS_HEIGHT,
     SMALL,
     Theme,
+    add_across,
     add_changes,
     add_epochs,
     add_text,
@@ -34,14 +35,15 @@ _NOT_MEASURED = "#7f868e"
 _EXACT = 2**24
 
 
-def draw_heat_map(chart: HeatMap, drawn: go.Figure, theme: Theme) -> None:
+def draw_heat_map(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
     """Draw cells, what was not measured, marks and groups."""
     rows = len(chart.rows)
     # As tooltips show them, each differently.
     names = [
         markup(f"{row.label} on {row.group}" if row.group else row.label) for row in chart.rows
     ]
-    drawn.add_heatmap(
+    drawn.add_trace(
+        "heatmap",
         x=chart.edges,
         y=names,
         z=chart.values.astype(np.float32),
@@ -58,12 +60,11 @@ def draw_heat_map(chart: HeatMap, drawn: go.Figure, theme: Theme) -> None:
     above = _LABELS if chart.marks else 0
     add_changes(drawn, chart.changes, theme, yanchor="bottom", yshift=above)
     above += _LABELS if chart.changes else 0
-    drawn.update_layout(
+    drawn.update(
         height=chart.row_height * rows + AXIS_HEIGHT + above,
         showlegend=False,
         dragmode="zoom",
-        margin_t=8 + above,
-        margin_r=_MARKS + (_GROUPS if groups else 0),
+        margin={"t": 8 + above, "r": _MARKS + (_GROUPS if groups else 0)},
         coloraxis={
             "cmin": chart.least,
             "cmax": chart.full,
@@ -72,19 +73,23 @@ def draw_heat_map(chart: HeatMap, drawn: go.Figure, theme: Theme) -> None:
         },
     )
     labelled = chart.labelled_rows
-    drawn.update_yaxes(
-        type="category",
-        categoryarray=names,
-        tickvals=[names[row] for row in labelled],
-        ticktext=[bold(chart.rows[row].label, chart.rows[row].emphasised) for row in labelled],
-        range=[rows - 0.5, -0.5],
-        fixedrange=rows <= MOST_LABELLED_ROWS,
-        showgrid=False,
-        showline=False,
-        ticks="",
-        ticklabelstandoff=4,
+    drawn.update(
+        xaxis={"range": [*map(float, chart.edges[[0, -1]])], **step_axis(chart.x_label)},
+        yaxis={
+            "type": "category",
+            "categoryarray": names,
+            "tickvals": [names[row] for row in labelled],
+            "ticktext": [
+                bold(chart.rows[row].label, chart.rows[row].emphasised) for row in labelled
+            ],
+            "range": [rows - 0.5, -0.5],
+            "fixedrange": rows <= MOST_LABELLED_ROWS,
+            "showgrid": False,
+            "showline": False,
+            "ticks": "",
+            "ticklabelstandoff": 4,
+        },
     )
-    drawn.update_xaxes(range=[chart.edges[0], chart.edges[-1]], **step_axis(chart.x_label))
 
 
 def _tooltip_values(chart: HeatMap) -> np.ndarray:
@@ -105,7 +110,7 @@ def _hover(chart: HeatMap) -> str:
     )
 
 
-def _add_not_measured(chart: HeatMap, drawn: go.Figure, names: list[str]) -> None:
+def _add_not_measured(chart: HeatMap, drawn: Drawing, names: list[str]) -> None:
     """Draw a thin line through cells without a value, which are not zero."""
     x: list[float | None] = []
     y: list[str | None] = []
@@ -114,7 +119,8 @@ def _add_not_measured(chart: HeatMap, drawn: go.Figure, names: list[str]) -> Non
             x += [float(chart.edges[start]), float(chart.edges[end]), None]
             y += [names[row], names[row], None]
     if x:
-        drawn.add_scatter(
+        drawn.add_trace(
+            "scatter",
             x=x,
             y=y,
             mode="lines",
@@ -123,13 +129,13 @@ def _add_not_measured(chart: HeatMap, drawn: go.Figure, names: list[str]) -> Non
         )
 
 
-def _add_marks(chart: HeatMap, drawn: go.Figure, theme: Theme) -> None:
+def _add_marks(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
     """Draw a triangle beside every emphasised row, or a bar beside adjacent ones."""
     for start, end in stretches(np.array([row.emphasised for row in chart.rows], bool)):
         colour = theme.of("imbalance")
         if end - start > 1:
             drawn.add_shape(
-                type="line",
+                "line",
                 xref="paper",
                 x0=1.006,
                 x1=1.006,
@@ -141,7 +147,7 @@ def _add_marks(chart: HeatMap, drawn: go.Figure, theme: Theme) -> None:
         add_text(drawn, "◀", colour, x=1, xref="paper", xanchor="left", y=start)
 
 
-def _add_groups(chart: HeatMap, drawn: go.Figure, theme: Theme) -> bool:
+def _add_groups(chart: HeatMap, drawn: Drawing, theme: Theme) -> bool:
     """Draw lines between groups, and their names at the side as far as there is room."""
     spans = []
     for name, own in groupby(range(len(chart.rows)), key=lambda row: chart.rows[row].group):
@@ -154,7 +160,8 @@ def _add_groups(chart: HeatMap, drawn: go.Figure, theme: Theme) -> bool:
     for name, start, end in spans:
         room = (end - start) * height - 6
         if start and room > 6:
-            drawn.add_hline(start - 0.5, line={"width": 1, "color": theme.of("muted")})
+            line = {"width": 1, "color": theme.of("muted")}
+            add_across(drawn, "line", start - 0.5, start - 0.5, line=line)
         text = shortened(name, room * TEXT_SIZE / SMALL)
         if text_width(text, SMALL) > room or len(text) < min(len(name), 4):
             continue

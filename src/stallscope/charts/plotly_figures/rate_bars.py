@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
 from ..axis import Axis
 from ..rates import BAR_WIDTH, RATE_KINDS, RateBar, RateBars, RateColumn
+from .drawing import Drawing
 from .theme import Theme, add_text, hover, named_axis, value_axis, whiskers
 
 _HEIGHT = 340
@@ -14,7 +13,7 @@ _MOST_TICKS = 24
 _MOST_LABELS = 5
 
 
-def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
+def draw_rate_bars(chart: RateBars, drawn: Drawing, theme: Theme) -> None:
     """Draw a trace per kind of bar, and the ideal."""
     columns = [(at, bar, column) for at, bar in enumerate(chart.bars) for column in bar.columns]
     for kind in RATE_KINDS:
@@ -22,7 +21,8 @@ def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
         if own:
             _add_bars(drawn, own, chart.unit, theme)
     ideal = [(at, bar, bar.ideal) for at, bar in enumerate(chart.bars) if bar.ideal is not None]
-    drawn.add_scatter(
+    drawn.add_trace(
+        "scatter",
         name="ideal",
         x=[at for at, _, _ in ideal],
         y=[value for _, _, value in ideal],
@@ -34,11 +34,10 @@ def draw_rate_bars(chart: RateBars, drawn: go.Figure, theme: Theme) -> None:
     for at, bar in _labelled(chart):
         level = bar.label_level(chart.axis)
         add_text(drawn, bar.label, theme.of("muted"), x=at, y=level, yanchor="bottom")
-    drawn.update_layout(height=_HEIGHT, barmode="overlay", margin_t=24, legend_y=1.06)
+    drawn.update(height=_HEIGHT, barmode="overlay", margin={"t": 24}, legend={"y": 1.06})
     names = [(float(at), f"{bar.ranks:,}") for at, bar in enumerate(chart.bars)]
     groups = Axis(-0.5, max(len(names), 1) - 0.5, "ranks")
-    drawn.update_xaxes(**named_axis(groups, names, _MOST_TICKS))
-    drawn.update_yaxes(**value_axis(chart.axis))
+    drawn.update(xaxis=named_axis(groups, names, _MOST_TICKS), yaxis=value_axis(chart.axis))
 
 
 def _labelled(chart: RateBars) -> list[tuple[int, RateBar]]:
@@ -52,12 +51,13 @@ def _labelled(chart: RateBars) -> list[tuple[int, RateBar]]:
 
 
 def _add_bars(
-    drawn: go.Figure, bars: list[tuple[int, RateBar, RateColumn]], unit: str, theme: Theme
+    drawn: Drawing, bars: list[tuple[int, RateBar, RateColumn]], unit: str, theme: Theme
 ) -> None:
     kind = bars[0][2]
     means = [column.mean for _, _, column in bars]
     values = [mean.value for mean in means]
-    drawn.add_bar(
+    drawn.add_trace(
+        "bar",
         name=kind.kind,
         x=[at + column.offset for at, _, column in bars],
         y=values,

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import plotly.graph_objects as go
-
 from stallscope.text.titles import title_of
 
 from ..palette import Colour
 from ..rows import OPACITIES, Box, Rows
 from ..text_width import text_width
-from .theme import AXIS_HEIGHT, SMALL, Theme, add_text, bold, hover, markup, value_axis, whiskers
+from .drawing import Drawing
+from .theme import (
+    AXIS_HEIGHT,
+    SMALL,
+    Theme,
+    add_across,
+    add_text,
+    bold,
+    hover,
+    markup,
+    value_axis,
+    whiskers,
+)
 
 # Transparent: the page may have any ground.
 _BAND = Colour("rgba(213, 94, 0, 0.10)", "rgba(240, 127, 51, 0.16)")
@@ -22,40 +32,41 @@ _TICKS = 4
 _LONG_LABEL, _TWO_LINES = 20, 34.0
 
 
-def draw_rows(rows: Rows, drawn: go.Figure, theme: Theme) -> None:
+def draw_rows(rows: Rows, drawn: Drawing, theme: Theme) -> None:
     """Draw rows from the top down."""
     for places, boxes in _traces(rows):
         _add_boxes(drawn, rows, places, boxes, theme)
     for at, row in enumerate(rows.rows):
         if rows.stacked and row.strong:
-            drawn.add_hrect(
-                at - 0.5, at + 0.5, layer="below", fillcolor=theme(_BAND), line={"width": 0}
-            )
+            look = {"layer": "below", "fillcolor": theme(_BAND), "line": {"width": 0}}
+            add_across(drawn, "rect", at - 0.5, at + 0.5, **look)
         if row.text:
             colour = theme.of("muted" if row.missing else "ink")
             add_text(drawn, row.text, colour, x=row.end, y=at, xanchor="left", xshift=6)
     half = rows.height / rows.pitch / 2
     for at, level in enumerate(rows.joints):
         line = {"width": 1, "color": theme.of("muted")}
-        drawn.add_shape(type="line", x0=level, x1=level, y0=at + half, y1=at + 1 - half, line=line)
-    drawn.update_layout(
+        drawn.add_shape("line", x0=level, x1=level, y0=at + half, y1=at + 1 - half, line=line)
+    drawn.update(
         barmode="stack" if rows.stacked else "overlay",
         showlegend=None if rows.stacked else False,
         height=round(rows.pitch * len(rows.rows)) + AXIS_HEIGHT,
         # Texts stand beyond the bars, and need the same room on every screen.
-        margin_r=18 + round(max((text_width(row.text, SMALL) for row in rows.rows), default=0)),
+        margin={
+            "r": 18 + round(max((text_width(row.text, SMALL) for row in rows.rows), default=0))
+        },
+        xaxis=value_axis(rows.axis, _TICKS),
+        # Numbers with texts, not categories: two bars may have the same label.
+        yaxis={
+            "tickvals": list(range(len(rows.rows))),
+            "ticktext": [_label(row.label, row.strong, rows) for row in rows.rows],
+            "range": [len(rows.rows) - 0.5, -0.5],
+            "fixedrange": True,
+            "showgrid": False,
+            "showline": False,
+            "ticklabelstandoff": 4,
+        },
     )
-    # Numbers with texts, not categories: two bars may have the same label.
-    drawn.update_yaxes(
-        tickvals=list(range(len(rows.rows))),
-        ticktext=[_label(row.label, row.strong, rows) for row in rows.rows],
-        range=[len(rows.rows) - 0.5, -0.5],
-        fixedrange=True,
-        showgrid=False,
-        showline=False,
-        ticklabelstandoff=4,
-    )
-    drawn.update_xaxes(**value_axis(rows.axis, _TICKS))
 
 
 def _label(label: str, strong: bool, rows: Rows) -> str:
@@ -83,12 +94,13 @@ def _traces(rows: Rows) -> Iterator[tuple[list[int], Sequence[Box | None]]]:
 
 
 def _add_boxes(
-    drawn: go.Figure, rows: Rows, places: list[int], boxes: Sequence[Box | None], theme: Theme
+    drawn: Drawing, rows: Rows, places: list[int], boxes: Sequence[Box | None], theme: Theme
 ) -> None:
     first = next(box for box in boxes if box is not None)
     sizes = [None if box is None else box.end - box.start for box in boxes]
     labelled = rows.stacked and len(rows.rows) <= _MOST_LABELLED
-    drawn.add_bar(
+    drawn.add_trace(
+        "bar",
         name=markup(title_of(first.name)),
         orientation="h",
         y=places,

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-import plotly.graph_objects as go
-
 from stallscope.formatting.numbers import Interval
 
 from ..axis import Axis
 from ..palette import COLOURS, SHADES, Colour
+from .drawing import Drawing
 
 _FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 #: Pixels for labels below a horizontal axis.
@@ -39,8 +38,8 @@ class Theme:
         return self(COLOURS[name] if name in COLOURS else SHADES[name])
 
 
-def layout(theme: Theme) -> go.Layout:
-    """Make the layout that every figure starts from."""
+def empty(theme: Theme) -> Drawing:
+    """Make the drawing that every figure starts from."""
     axis = {
         "gridcolor": theme.of("line"),
         "zeroline": False,
@@ -50,8 +49,7 @@ def layout(theme: Theme) -> go.Layout:
         "automargin": True,
         "nticks": _MOST_TICKS,
     }
-    return go.Layout(
-        template="none",
+    return Drawing(
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": _FONT, "size": 13, "color": theme.of("ink")},
@@ -139,27 +137,27 @@ def whiskers(
     }
 
 
-def add_text(
-    drawn: go.Figure, text: str, colour: str, *, strong: bool = False, **where: Any
-) -> None:
+def add_text(drawn: Drawing, text: str, colour: str, *, strong: bool = False, **where: Any) -> None:
     """Write a text at a place of a figure."""
     font = {"size": SMALL, "color": colour}
     drawn.add_annotation(text=bold(text, strong), showarrow=False, font=font, **where)
 
 
-def add_lines(drawn: go.Figure, places: Iterable[float], theme: Theme, *, strong: bool) -> None:
+def add_lines(drawn: Drawing, places: Iterable[float], theme: Theme, *, strong: bool) -> None:
     """Draw lines across the figure: where something changes, or thin where epochs start."""
     thick = {"width": 2, "color": theme.of("ink")}
     thin = {"width": 1, "dash": "dot", "color": theme.of("muted")}
-    line = {"type": "line", "y0": 0, "y1": 1, "yref": "y domain", "line": thick if strong else thin}
-    # All at once: add_vline builds all earlier shapes anew for each line.
-    drawn.layout.shapes = [
-        *drawn.layout.shapes,
-        *({**line, "xref": "x", "x0": at, "x1": at} for at in places),
-    ]
+    line = {"y0": 0, "y1": 1, "yref": "y domain", "line": thick if strong else thin}
+    for at in places:
+        drawn.add_shape("line", **line, xref="x", x0=at, x1=at)
 
 
-def add_epochs(drawn: go.Figure, marks: Sequence[tuple[float, str]], theme: Theme) -> None:
+def add_across(drawn: Drawing, kind: str, low: float, high: float, **look: Any) -> None:
+    """Draw a shape from the left to the right of the axes, between two heights."""
+    drawn.add_shape(kind, xref="x domain", yref="y", x0=0, x1=1, y0=low, y1=high, **look)
+
+
+def add_epochs(drawn: Drawing, marks: Sequence[tuple[float, str]], theme: Theme) -> None:
     """Draw thin lines across the figure, with labels above it as far as they can be read."""
     every = -(-len(marks) // _MOST_MARK_LABELS)
     add_lines(drawn, [at for at, _ in marks], theme, strong=False)
@@ -168,7 +166,7 @@ def add_epochs(drawn: go.Figure, marks: Sequence[tuple[float, str]], theme: Them
 
 
 def add_changes(
-    drawn: go.Figure, changes: Sequence[tuple[float, str]], theme: Theme, **where: Any
+    drawn: Drawing, changes: Sequence[tuple[float, str]], theme: Theme, **where: Any
 ) -> None:
     """Draw lines across the figure where something changes, with what does."""
     add_lines(drawn, [at for at, _ in changes], theme, strong=True)

@@ -17,11 +17,12 @@ from ..rates import RateBars
 from ..rows import Rows
 from .area import draw_area
 from .curves import draw_curves
+from .drawing import Drawing
 from .heat_map import draw_heat_map
 from .over_time import draw_over_time
 from .rate_bars import draw_rate_bars
 from .rows import draw_rows
-from .theme import Theme, layout
+from .theme import Theme, empty
 
 #: For ``Figure.show(config=CONFIG)`` and ``dcc.Graph``: no logo, and nothing that sends data anywhere.
 CONFIG: dict[str, Any] = {
@@ -35,7 +36,7 @@ CONFIG: dict[str, Any] = {
 
 _LEGEND_HEIGHT = 30
 
-_KINDS: dict[type, Callable[[Any, go.Figure, Theme], None]] = {
+_KINDS: dict[type, Callable[[Any, Drawing, Theme], None]] = {
     Rows: draw_rows,
     Areas: draw_area,
     Curves: draw_curves,
@@ -46,9 +47,15 @@ _KINDS: dict[type, Callable[[Any, go.Figure, Theme], None]] = {
 
 
 def figure(chart: Chart, *, dark: bool, legend: bool = True) -> go.Figure:
+    """Draw a chart as a Plotly figure; see ``draw``."""
+    drawn = draw(chart, dark=dark, legend=legend)
+    return go.Figure(drawn.traces, {**drawn.layout, "template": "none"})
+
+
+def draw(chart: Chart, *, dark: bool, legend: bool = True) -> Drawing:
     """Draw a chart for a light or a dark page.
 
-    The background is transparent and the width the container's; the height is in ``layout.height``,
+    The background is transparent and the width the container's; the height is in ``layout["height"]``,
     pixels. Texts are escaped: Plotly takes some HTML in labels for markup.
 
     Args:
@@ -61,13 +68,16 @@ def figure(chart: Chart, *, dark: bool, legend: bool = True) -> go.Figure:
     """
     laid_out = layout_of(chart)
     theme = Theme(dark)
-    drawn = go.Figure(layout=layout(theme))
+    drawn = empty(theme)
     _KINDS[type(laid_out)](laid_out, drawn, theme)
-    if legend and drawn.layout.showlegend is None:
-        drawn.layout.height += _LEGEND_HEIGHT
-        drawn.layout.margin.t += _LEGEND_HEIGHT
+    own = drawn.layout
+    if legend and "showlegend" not in own:
+        drawn.update(
+            height=own["height"] + _LEGEND_HEIGHT,
+            margin={"t": own["margin"]["t"] + _LEGEND_HEIGHT},
+        )
     else:
-        drawn.layout.showlegend = False
+        drawn.update(showlegend=False)
     if isinstance(chart, HeatMap):
-        drawn.layout.coloraxis.showscale = legend
+        drawn.update(coloraxis={"showscale": legend})
     return drawn
