@@ -89,7 +89,9 @@ class RunOnDisk(Run):
             manifest = _manifest_of(path)
             # Older manifests lack the number of rows; then ``rows`` reads the tables.
             rows = manifest.get("rows")
-            own = {"_path": path, "_files": manifest["files"], "_rows": rows, "_reading": Lock()}
+            own = {"_path": path, "_files": manifest["files"], "_rows": rows}
+            # A page that needs the series does not wait for the steps of a large run.
+            own["_reading"] = {"tables": Lock(), "series": Lock()}
             own["_series"] = manifest.get("series", [])
             # The fields of a frozen dataclass; __getattr__ loads the others.
             vars(run).update(_fields_without_tables(manifest), **own)
@@ -104,7 +106,7 @@ class RunOnDisk(Run):
     def __getattr__(self, name: str) -> Any:
         if name not in _LAZY_FIELDS:
             raise AttributeError(name)
-        with self._reading:
+        with self._reading["tables" if name in _TABLES else "series"]:
             if name not in vars(self):
                 vars(self).update(self._tables() if name in _TABLES else self._read_series())
         return vars(self)[name]
