@@ -29,8 +29,8 @@ from stallscope.catalogue.collecting import list_runs
 from stallscope.collector.store.layout import ANALYSIS
 from stallscope.collector.store.runs import save_run
 from stallscope.dashboard import RunStore, create_app
+from stallscope.dashboard.store.remembered import lanes_of
 from stallscope.dashboard.store.run_sources import CollectedRuns
-from stallscope.dashboard.timeline import lanes_of
 from stallscope.dashboard.timeline.answer import answer
 from stallscope.run import Run
 

@@ -109,7 +109,13 @@ class RunOnDisk(Run):
         with self._reading["tables" if name in _TABLES else "series"]:
             if name not in vars(self):
                 vars(self).update(self._tables() if name in _TABLES else self._read_series())
-        return vars(self)[name]
+            return vars(self)[name]
+
+    def forget_tables(self) -> None:
+        """Free the tables of steps and intervals; they are read again when they are needed."""
+        with self._reading["tables"]:
+            for name in _TABLES:
+                vars(self).pop(name, None)
 
     def _tables(self) -> dict[str, pa.Table]:
         with self._unchanged():

@@ -9,12 +9,7 @@ import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.figures import RankSummary
-from stallscope.analysis.views.log_health import (
-    RankLogs,
-    missing_timestamps,
-    rank_logs,
-    timestamps_measured,
-)
+from stallscope.analysis.views.log_health import RankLogs, missing_timestamps
 from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import share
 from stallscope.reports.document import NOTHING
@@ -29,6 +24,7 @@ from ..components.notices import findings_card, warnings_card
 from ..components.run_tabs import PAGE_OF
 from ..components.tables import data_card
 from ..store import RunStore
+from ..store.remembered import logs_of, timestamps_of
 from .run_page import RunPage, RunRequest, side_by_side
 
 _MOST_PROBLEMS = 500
@@ -53,7 +49,7 @@ class HealthPage(RunPage):
 
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         analysis = request.analysis
-        ranks = rank_logs(analysis.run)
+        ranks = logs_of(analysis)
         missing = lacks(analysis, ranks)
         title, text = health(analysis, ranks)
         problems = {str(problem) for problem in analysis.run.problems}
@@ -66,7 +62,7 @@ class HealthPage(RunPage):
             ),
             ranks_card(ranks),
             problems_card(analysis.run),
-            side_by_side(clocks_card(analysis), timestamps_card(analysis.run)),
+            side_by_side(clocks_card(analysis), timestamps_card(analysis)),
             recorder_card(analysis.run, ranks),
             warnings_card([text for text in analysis.warnings if text not in problems]),
         ]
@@ -125,9 +121,10 @@ def clocks_card(analysis: Analysis) -> Any:
     )
 
 
-def timestamps_card(run: Run) -> Any:
+def timestamps_card(analysis: Analysis) -> Any:
     """Tabulate in how many steps each timestamp was taken, and why not in all."""
-    reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in missing_timestamps(run)]
+    missing = missing_timestamps(analysis.run)
+    reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in missing]
     why = (
         f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder had to leave one out."
     )
@@ -137,7 +134,7 @@ def timestamps_card(run: Run) -> Any:
         ("Timestamp", "Taken in"),
         [
             (_TIMESTAMPS[name], NOTHING if part is None else f"{share(part)} of steps")
-            for name, part in timestamps_measured(run).items()
+            for name, part in timestamps_of(analysis).items()
         ],
     )
 

@@ -17,6 +17,7 @@ from ..components.run_head import run_head
 from ..components.run_tabs import run_tabs
 from ..run_folder import recording_folder
 from ..store import RunStore
+from ..store.remembered import prepare
 from .base import Page, View
 
 
@@ -72,6 +73,8 @@ class RunPage(Page):
             warnings_card(missing),
             *self.parts(request, store),
         ]
+        # Users open other pages next.
+        prepare(analysis)
         return View.of(self.title(analysis), parts)
 
     def title(self, analysis: Analysis) -> str:

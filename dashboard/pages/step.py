@@ -290,7 +290,7 @@ def _ranks(figures: OneStepFigures) -> Any:
     for rank in figures.step.ranks:
         own = figures.rank(rank)
         stages = [own.text(part) for part in own.parts[:-1]]
-        rows.append([str(rank.rank), rank.host, *stages, figures.late(rank)])
+        rows.append([str(rank.rank), rank.host, *stages, figures.late(own)])
     titles = [f"{title}, {figures.unit}" for title in ("Input", "Compute", "Other", "Waiting")]
     return data_card(
         "Ranks",

@@ -10,10 +10,9 @@ import dash_mantine_components as dmc
 from dash import Dash, html
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.stragglers.host_lateness import HostLateness, host_lateness
+from stallscope.analysis.stragglers.host_lateness import HostLateness
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.analysis.stragglers.waiting_cost import rank_hours
-from stallscope.charts.heat_map import lateness_chart
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent
 from stallscope.reports.document import NOTHING, Table
@@ -28,6 +27,7 @@ from ..components.chart_card import chart_card
 from ..components.rate_inputs import Rate, add_rate_callbacks, rate_inputs, read_rate
 from ..components.tables import data_card, text_table
 from ..store import RunStore
+from ..store.remembered import hosts_of, lateness_of
 from .run_page import RunPage, RunRequest
 
 _PATTERNS = {
@@ -70,7 +70,7 @@ def _sentence(analysis: Analysis) -> Any:
 
 def _lateness(request: RunRequest) -> Any:
     of_latest = wants_latest(request.query)
-    chart = lateness_chart(request.analysis, of_latest=of_latest)
+    chart = lateness_of(request.analysis, of_latest=of_latest)
     if chart is None:
         return None
     shared = len(chart.rows) < len(request.analysis.ranks)
@@ -123,14 +123,12 @@ def _row(one: Straggler, analysis: Analysis, rate: Rate | None) -> tuple[str, ..
 
 
 def _hosts(analysis: Analysis) -> Any:
-    steady = analysis.steady
-    if steady is None or len(steady.ranks) < 2:
+    found = hosts_of(analysis)
+    if not found:
         return None
     named = {host for one in analysis.stragglers for host in one.hosts}
     ranks = {rank for one in analysis.stragglers for rank in one.ranks if not one.hosts}
-    host_of = {rank.rank: rank.host for rank in analysis.ranks}
-    hosts = host_lateness(steady, [host_of[rank] for rank in steady.ranks])
-    hosts = tuple(sorted(hosts, key=lambda one: _who_of(one, named, ranks) == NOTHING))
+    hosts = tuple(sorted(found, key=lambda one: _who_of(one, named, ranks) == NOTHING))
     cells = Cells.for_all(abs(one.late_ms.value) for one in hosts)
     return data_card(
         "Hosts",

@@ -23,7 +23,8 @@ from ..components.notices import warnings_card
 from ..components.tables import data_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
-from ..timeline import add_timeline_route, gauges_of, head, lanes_of, marks, verdicts
+from ..store.remembered import lanes_of
+from ..timeline import add_timeline_route, gauges_of, head, marks, verdicts
 from ..timeline.marks import MOST_MARKS, EventMark
 from .run_page import RunPage, RunRequest
 

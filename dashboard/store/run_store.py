@@ -6,21 +6,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from threading import Thread
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.bottleneck import Bottleneck
-from stallscope.analysis.ledger.cached import CachedLedger
 from stallscope.catalogue.analysis_cache import Analyse, StoredRun, cached_analysis
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.run import Run
 
-from ..memory import give_back
 from .cache import Cache
 from .current import CurrentListing
 from .listing import ListedRun, RunListing
 from .refresh import Refresher
+from .remembered import free_tables
 from .run_sources import RunsInMemory, RunSource
 from .sizes import size_of
 
@@ -132,10 +130,7 @@ class RunStore:
             start = self._clock()
             made = cached_analysis(own, next(iter(baseline), None), single, self._analyse)
             self._refresher.add_cost(run_id, self._clock() - start)
-            give_back()
-            if isinstance(made.ledger, CachedLedger):
-                # The overview does not need the arrays, but users open ranks and steps next.
-                Thread(target=_preload, args=(made.ledger,), daemon=True).start()
+            free_tables(made)
             return made
 
         return self._cache.get(("analysis", run_id, baseline_id, versions), make)
@@ -202,9 +197,3 @@ class RunStore:
         if listed.source.in_memory:
             self._current.apply(lambda: self._memory.summarise(listed.id, summary))
         return summary
-
-
-def _preload(ledger: CachedLedger) -> None:
-    # A page that needs the arrays shows the error.
-    with suppress(StallscopeError):
-        _ = ledger.arrival

@@ -11,13 +11,12 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.cached import BYTES_PER_RANK, CachedLedger
 from stallscope.arrays.blocks import LocalMatrix
 from stallscope.collector.store.loading import RunOnDisk
-from stallscope.run import STEPS_SCHEMA, Run
+from stallscope.run import Run
 
 # The facts of a log, as Python objects.
 _BYTES_PER_LOG = 8192
 # A step of one rank in the timeline's sums.
 _BYTES_PER_CELL = 12
-_BYTES_PER_ROW: int = sum(field.type.bit_width for field in STEPS_SCHEMA) // 8
 
 
 def size_of(value: Run | Analysis) -> int:
@@ -46,8 +45,8 @@ def _on_demand(analysis: Analysis) -> int:
 
 def _tables_of(run: Run) -> int:
     if isinstance(run, RunOnDisk):
-        # Counted whether or not the tables are loaded: the size is taken once.
-        return run.rows * _BYTES_PER_ROW
+        # They are freed after the analysis.
+        return 0
     series = sum(one.wall_ns.nbytes + one.value.nbytes for one in run.series)
     return int(run.steps.nbytes + run.intervals.nbytes) + series
 

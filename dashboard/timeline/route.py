@@ -13,9 +13,9 @@ from stallscope.errors import NotFoundError, UsageError
 
 from ..http_errors import message_and_status
 from ..store import RunStore
+from ..store.remembered import lanes_of
 from .answer import answer
-from .gauges import Gauge
-from .lane_cache import gauges_of, lanes_of
+from .gauges import Gauge, gauges_of
 
 #: The path of the route; the run's id follows.
 ADDRESS = "/timeline/"

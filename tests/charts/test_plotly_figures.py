@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from stallscope.charts.kinds import Bar, Segment, StackedArea, StackedBars, Wate
 from stallscope.charts.over_time import OverTime
 from stallscope.charts.palette import COLOURS
 from stallscope.charts.plotly_figures import CONFIG, figure
+from stallscope.charts.plotly_figures.drawing import Drawing
 from stallscope.formatting.sums import SumColumn
 
 HOSTILE = "<img src=x onerror=alert(1)> & %{x}"
@@ -277,3 +279,31 @@ def test_a_mean_is_within_its_range_with_gaps_where_nothing_was_measured() -> No
     assert np.isnan(mean.y[1])
     assert not mean.connectgaps
     assert low.fill == "tonexty"
+
+
+def test_numbers_are_packed_as_the_browser_reads_them() -> None:
+    drawn = Drawing(height=100)
+    cells = np.arange(6, dtype=np.float32).reshape(2, 3)
+    drawn.add_trace("heatmap", x=np.arange(3), y=["a", "b"], z=cells, text=None)
+    drawn.add_trace("scatter", x=np.array([1.0, np.nan]), y=np.array(["one", None], object))
+    heat, line = drawn.plain()["data"]
+    assert heat == {
+        "type": "heatmap",
+        "x": {"dtype": "f8", "bdata": packed(np.arange(3.0))},
+        "y": ["a", "b"],
+        "z": {"dtype": "f4", "bdata": packed(cells), "shape": "2, 3"},
+    }
+    assert line["x"]["bdata"] == packed(np.array([1.0, np.nan]))
+    assert line["y"] == ["one", None]
+
+
+def packed(array: np.ndarray) -> str:
+    return b64encode(array.tobytes()).decode()
+
+
+def test_properties_of_an_axis_join_those_that_it_has() -> None:
+    drawn = Drawing(xaxis={"nticks": 6, "showgrid": True}, height=100)
+    drawn.update(xaxis={"showgrid": False}, height=200, legend=None)
+    assert drawn.layout["xaxis"] == {"nticks": 6, "showgrid": False}
+    assert drawn.layout["height"] == 200
+    assert "legend" not in drawn.layout

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import plotly.graph_objects as go
 from dash.development.base_component import Component
 
 
@@ -57,7 +60,21 @@ def table_rows(content: Any, label: str) -> list[list[str]]:
 def charts(content: Any) -> dict[str, Any]:
     """The light figures of the chart cards, by name."""
     return {
-        one.id["name"]: one.data["light"]
+        one.id["name"]: figure_of(one.data["light"])
         for one in of_type(content, "Store")
         if isinstance(one.id, dict) and one.id.get("type") == "chart-figures"
     }
+
+
+def figure_of(plain: Mapping[str, Any]) -> go.Figure:
+    """Let Plotly check a chart card's figure, with its numbers as arrays again."""
+    traces = [{name: _unpacked(value) for name, value in one.items()} for one in plain["data"]]
+    return go.Figure(traces, plain["layout"])
+
+
+def _unpacked(value: Any) -> Any:
+    if not (isinstance(value, Mapping) and "bdata" in value):
+        return value
+    array = np.frombuffer(b64decode(value["bdata"]), value["dtype"])
+    shape = value.get("shape")
+    return array if shape is None else array.reshape([*map(int, shape.split(", "))])

@@ -20,7 +20,7 @@ from stallscope.dashboard.run_folder import recording_folder
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read
 
-from .content import of_type, texts
+from .content import figure_of, of_type, texts
 from .stores import GrowingLogs
 
 JOB = Job(
@@ -74,7 +74,7 @@ def test_it_says_how_far_the_run_is_and_who_is_slow(recording: Recording) -> Non
     assert any(text.startswith("about ") for text in said)
     assert (ended, seen["number"]) == (False, 1)
     assert set(figures) == {"light", "dark", "csv"}
-    assert max(figures["light"].data[0].x) < 100
+    assert max(figure_of(figures["light"]).data[0].x) < 100
 
 
 def test_without_news_no_figures_are_sent(recording: Recording) -> None:
@@ -90,7 +90,7 @@ def test_new_steps_come_by_themselves_and_the_end_too(recording: Recording) -> N
     recording.grow(0.8)
     words, figures, ended, seen = recording.look(1)
     assert (seen["number"], ended) == (2, False)
-    assert 150 < max(figures["light"].data[0].x) < 170
+    assert 150 < max(figure_of(figures["light"]).data[0].x) < 170
     recording.grow(1.0)
     words, _, ended, _ = recording.look(2)
     assert ended

@@ -67,8 +67,8 @@ def test_the_page_says_since_when_steps_are_longer_and_what_changed_there(
     assert headline.endswith(f"% longer since {SCRIPT}")
     assert f"At run 21 ({SCRIPT}): versions keras 3.0 → 3.1." in said
     drawn = charts(view.content)
-    assert list(drawn) == ["over-runs-0-0", "over-runs-0-1", "ledgers-0"]
-    assert len(drawn["over-runs-0-0"].data[0].x) == 30
+    assert list(drawn) == ["over-runs-0-step", "over-runs-0-compute", "ledgers-0"]
+    assert len(drawn["over-runs-0-step"].data[0].x) == 30
     assert {"Over the runs", "Since when", "The runs"} <= set(said)
 
 

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 from support.step_logs import run_of_job
+from support.waiting import wait_until
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.catalogue.where import parse_search
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
-from stallscope.collector.store.loading import RunOnDisk
+from stallscope.collector.store.loading import RunOnDisk, load_run
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.store import CollectedRuns, RunSource, run_store
+from stallscope.dashboard.store.remembered import lanes_of, logs_of, prepare
 from stallscope.dashboard.store.sizes import size_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
@@ -105,10 +107,27 @@ def test_the_least_recently_used_are_dropped_when_they_take_too_much(
     assert loads.count("real") == 1
 
 
+def test_tables_are_freed_when_pages_have_what_they_need(collected: Path) -> None:
+    analysis = _store(collected).analysis("real")
+    assert "steps" not in vars(analysis.run)
+    prepare(analysis)
+    wait_until(
+        lambda: "lateness of the latest" in vars(analysis).get("_remembered", ()), "prepared"
+    )
+    wait_until(lambda: "steps" not in vars(analysis.run), "freed tables")
+    lanes, logs = lanes_of(analysis), logs_of(analysis)
+    assert lanes is not None
+    assert [one.steps for one in logs] == [len(lanes)] * len(lanes.ranks)
+    assert "steps" not in vars(analysis.run)
+    # They are read again when they are needed.
+    assert analysis.run.steps.num_rows == analysis.run.rows
+
+
 def test_sizes_count_tables_arrays_and_baselines(collected: Path) -> None:
     store = _store(collected)
     alone, held = store.analysis("real"), store.analysis("real", "synthetic")
-    assert size_of(alone.run) >= alone.run.steps.nbytes
+    in_memory = load_run(collected / "real")
+    assert size_of(in_memory) >= in_memory.steps.nbytes
     assert alone.ledger is not None
     assert size_of(alone) > size_of(alone.run) + alone.ledger.arrival.nbytes
     assert size_of(held) > size_of(alone) + size_of(held.run)

@@ -166,9 +166,13 @@ class OneStepFigures:
         parts[parts.index(max(parts))] += off
         return causes.of_rounded([*causes.in_same_digits(parts).parts, allreduce])
 
-    def late(self, rank: RankInStep) -> str:
-        """Write how much later a rank is than the reference rank, with a sign, without unit."""
-        wait = self.rank(rank).parts[RANK_PARTS.index("wait")]
+    def late(self, rank: SumColumn) -> str:
+        """Write how much later a rank is than the reference rank, with a sign, without unit.
+
+        Args:
+            rank: its own step, as ``rank`` returns it.
+        """
+        wait = rank.parts[RANK_PARTS.index("wait")]
         late = round(self.own.waits.total - wait, self.own.causes.decimals)
         return self.own.causes.signed(late)
 

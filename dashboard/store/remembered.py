@@ -1,0 +1,93 @@
+"""What pages compute from an analysis, once: it is freed with the analysis.
+
+When a user opens a run that was read from disk, ``prepare`` computes all of it in the background.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+from typing import TypeVar
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.stragglers.host_lateness import HostLateness, host_lateness
+from stallscope.analysis.views.lanes import Lanes
+from stallscope.analysis.views.log_health import RankLogs, rank_logs, timestamps_measured
+from stallscope.charts.heat_map import HeatMap, lateness_chart
+from stallscope.collector.store.loading import RunOnDisk
+from stallscope.errors import StallscopeError
+
+from ..memory import give_back
+from .cache import Cache
+
+T = TypeVar("T")
+
+
+def remembered(analysis: Analysis, name: str, make: Callable[[], T]) -> T:
+    """Return what ``make`` computes from an analysis; it is called once, whatever thread asks first."""
+    # A growing run gets a new analysis per refresh: a global cache would keep what belongs to old ones.
+    cache: Cache = vars(analysis).setdefault("_remembered", Cache(math.inf))
+    return cache.get(name, make)
+
+
+def lanes_of(analysis: Analysis) -> Lanes | None:
+    """Return the timeline's lanes; None if the run's stages were not measured."""
+    generations = analysis.generation_ledgers
+    if not generations:
+        return None
+    longest_pause = int(analysis.job.total * 1e9)
+    return remembered(analysis, "lanes", lambda: Lanes(generations, longest_pause))
+
+
+def logs_of(analysis: Analysis) -> tuple[RankLogs, ...]:
+    """Return what the logs of every rank contain."""
+    return remembered(analysis, "logs", lambda: rank_logs(analysis.run))
+
+
+def timestamps_of(analysis: Analysis) -> dict[str, float | None]:
+    """Return the share of recorded steps that have each timestamp."""
+    return remembered(analysis, "timestamps", lambda: timestamps_measured(analysis.run))
+
+
+def hosts_of(analysis: Analysis) -> tuple[HostLateness, ...]:
+    """Return how late the ranks of every host are; none on one rank or without steady steps."""
+    steady = analysis.steady
+    if steady is None or len(steady.ranks) < 2:
+        return ()
+    host_of = {rank.rank: rank.host for rank in analysis.ranks}
+    hosts = [host_of[rank] for rank in steady.ranks]
+    return remembered(analysis, "hosts", lambda: host_lateness(steady, hosts))
+
+
+def lateness_of(analysis: Analysis, *, of_latest: bool) -> HeatMap | None:
+    """Return the chart of every rank's lateness over the run; see ``lateness_chart``."""
+    name = f"lateness of {'the latest' if of_latest else 'all'}"
+    return remembered(analysis, name, lambda: lateness_chart(analysis, of_latest=of_latest))
+
+
+def prepare(analysis: Analysis) -> None:
+    """Start to compute what the pages of a run from disk need, once: its first page needs little."""
+    if isinstance(analysis.run, RunOnDisk):
+        work = Thread(target=_prepare, args=(analysis,), daemon=True)
+        remembered(analysis, "preparation", lambda: work.start())
+
+
+def _prepare(analysis: Analysis) -> None:
+    # A page that needs what cannot be computed shows the error.
+    with suppress(StallscopeError):
+        lanes_of(analysis)
+        logs_of(analysis)
+        timestamps_of(analysis)
+        hosts_of(analysis)
+        lateness_of(analysis, of_latest=True)
+    free_tables(analysis)
+
+
+def free_tables(analysis: Analysis) -> None:
+    """Free the tables of runs from disk: they are larger than everything that is computed from them."""
+    for one in (analysis, analysis.baseline, analysis.single):
+        if one is not None and isinstance(one.run, RunOnDisk):
+            one.run.forget_tables()
+    give_back()
