@@ -10,7 +10,6 @@ import pytest
 from support.commands import collect_job
 from support.step_logs import Job
 
-from stallscope.cli import dashboard
 from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
 from stallscope.dashboard import RunStore
@@ -97,7 +96,7 @@ def test_without_a_run_the_store_nearby_is_served(
 ) -> None:
     served: list[RunStore] = []
     # Serving itself is tested by test_commands.py.
-    monkeypatch.setattr(dashboard, "serve", lambda store, **_: served.append(store))
+    monkeypatch.setattr("stallscope.dashboard.server.serve", lambda store, **_: served.append(store))
     cwd = here / "store"
     if place != ".":
         cwd = here / "work"

@@ -64,6 +64,7 @@ COMMANDS = {
     "compare RUN OTHER": f"{REPORTING} stallscope.reports.comparison",
     "inspect RUN": "fsspec numpy pyarrow rich stallscope.parsers.epochs_only",
     "runs STORE": f"numpy pyarrow rich {CATALOGUE}",
+    "dashboard --help": f"{READING} rich {CATALOGUE}",
     "netcheck --help": "",
     "--version": "",
 }

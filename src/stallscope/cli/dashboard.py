@@ -7,19 +7,20 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stallscope.catalogue.index import Catalogue, is_store
 from stallscope.collector.store.folders import is_collected
 from stallscope.collector.store.mirror import temporary_mirrors
-from stallscope.dashboard.access import new_token
-from stallscope.dashboard.server import serve
-from stallscope.dashboard.store import CollectedRuns, Experiment, RunStore
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.opening import local_source
 
 from . import mlflow_runs
 from .main import SUCCESS, add_read_as, print_failures
 from .opening import open_all
+
+if TYPE_CHECKING:
+    from stallscope.dashboard.store import Experiment, RunStore
 
 DEFAULT_PORT = 8050
 #: Where to look for runs if the user names none: this folder, the one of the docs, the demo's.
@@ -54,6 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    # Dash takes a second to import, and --help does without.
+    from stallscope.dashboard.server import serve
+    from stallscope.dashboard.store import Experiment
+
     experiments = [Experiment(name, options.filter) for name in mlflow_runs.experiments(options)]
     sources = options.runs or _default_sources(needed=not experiments)
     sources = [*sources, *filter(None, [options.baseline])]
@@ -76,6 +81,8 @@ def _token(given: str | None) -> str | None:
 
     Other users of the machine can read command lines, so the value may come from the environment.
     """
+    from stallscope.dashboard.access import new_token
+
     if given is None:
         return None
     return given or os.environ.get("STALLSCOPE_TOKEN") or new_token()
@@ -93,6 +100,8 @@ def open_store(
         UsageError: if there is nothing to show.
         StallscopeError: if an experiment cannot be listed.
     """
+    from stallscope.dashboard.store import CollectedRuns, RunStore
+
     stores: dict[Path, set[str] | None] = {}
     others: list[str] = []
     failures: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -12,10 +13,9 @@ from stallscope.catalogue.collecting import collect, list_runs
 from stallscope.collector.registry import open_source
 from stallscope.collector.store.folders import collected_runs
 from stallscope.collector.store.loading import load_run
-from stallscope.dashboard.server import serve
-from stallscope.dashboard.store import RunStore
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.reports.write import write_reports
+from stallscope.run import Run
 
 from .dashboard import DEFAULT_PORT
 from .main import SUCCESS
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     for analysis, path in zip(analyses, written, strict=True):
         print(f"{analysis.run.name}: {analysis.bottleneck.kind}\n  {path.resolve()}")
     if not options.no_serve:
-        _serve(RunStore(runs), options.port)
+        _serve(runs, options.port)
     return SUCCESS
 
 
@@ -57,7 +57,12 @@ def _collect_samples() -> None:
     list_runs([run for one in collected for run in one.runs], STORE)
 
 
-def _serve(store: RunStore, port: int | None) -> None:
+def _serve(runs: Sequence[Run], port: int | None) -> None:
+    # Dash takes a second to import, and --no-serve does without.
+    from stallscope.dashboard.server import serve
+    from stallscope.dashboard.store import RunStore
+
+    store = RunStore(runs)
     if port is not None:
         serve(store, port=port)
         return
