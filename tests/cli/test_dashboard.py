@@ -96,7 +96,9 @@ def test_without_a_run_the_store_nearby_is_served(
 ) -> None:
     served: list[RunStore] = []
     # Serving itself is tested by test_commands.py.
-    monkeypatch.setattr("stallscope.dashboard.server.serve", lambda store, **_: served.append(store))
+    monkeypatch.setattr(
+        "stallscope.dashboard.server.serve", lambda store, **_: served.append(store)
+    )
     cwd = here / "store"
     if place != ".":
         cwd = here / "work"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -53,7 +52,7 @@ class SumColumn:
     @classmethod
     def like(cls, scale: Scale, decimals: int, parts: Sequence[float]) -> SumColumn:
         """Round other values to the unit and digits of another column."""
-        rounded = _adding_up([part * scale.factor for part in parts], decimals)
+        rounded = _adding_up(np.array(parts, np.float64) * scale.factor, decimals).tolist()
         return cls(scale, decimals, tuple(rounded), round(sum(rounded), decimals))
 
     def of_rounded(self, rounded: Sequence[float]) -> SumColumn:
@@ -64,6 +63,10 @@ class SumColumn:
     def in_same_digits(self, parts: Sequence[float]) -> SumColumn:
         """Round the parts of another sum to this unit and these digits."""
         return self.like(self.scale, self.decimals, parts)
+
+    def rows_in_same_digits(self, rows: Floats) -> Floats:
+        """Round the parts of many other sums, a row each, to this unit and these digits."""
+        return _adding_up(rows * self.scale.factor, self.decimals)
 
     def with_shares(
         self, parts: Sequence[float], shares: Sequence[float]
@@ -104,14 +107,20 @@ class SumColumn:
         return f"{plus}{self.text(value, ci95)}"
 
 
-def _adding_up(parts: Sequence[float], decimals: int) -> list[float]:
-    """Round parts so that their sum is the rounded sum: the largest remainders are rounded up."""
-    unit = 10.0**decimals
-    floors = [math.floor(part * unit) for part in parts]
-    missing = round(sum(parts) * unit) - sum(floors)
-    by_remainder = sorted(range(len(parts)), key=lambda at: floors[at] - parts[at] * unit)
-    up = set(by_remainder[:missing])
-    return [round((floor + (at in up)) / unit, decimals) for at, floor in enumerate(floors)]
+def _adding_up(parts: Floats, decimals: int) -> Floats:
+    """Round parts so that their sum is the rounded sum: the largest remainders are rounded up.
+
+    Args:
+        parts: those of a sum, or rows of them.
+        decimals: the digits.
+    """
+    exact = parts * 10.0**decimals
+    floors = np.floor(exact)
+    missing = np.rint(exact.sum(axis=-1)) - floors.sum(axis=-1)
+    by_remainder = np.argsort(floors - exact, axis=-1, kind="stable")
+    place = np.argsort(by_remainder, axis=-1)
+    rounded: Floats = (floors + (place < missing[..., None])) / 10.0**decimals
+    return rounded
 
 
 @cache

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.generation_summary import GenerationSummary
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.analysis.views.one_step import OneStep, RankInStep
-from stallscope.formatting.numbers import Interval, finite
+from stallscope.arrays.types import Floats
+from stallscope.formatting.numbers import Interval
 from stallscope.formatting.sums import SumColumn
 
 #: Parts of a rank's own step, in the order of the ledger.
@@ -86,20 +89,32 @@ class StepFigures:
         steps = self.rounded(base.step.mean), self.rounded(single.step.mean)
         return round(steps[0] - steps[1], self.causes.decimals)
 
-    def of_rank(self, rank: RankSummary) -> dict[str, float]:
-        """Round a rank's own step by name of RANK_PARTS; empty without its stages."""
-        known = [finite(getattr(rank, f"{name}_ms")) for name in RANK_PARTS]
-        parts = [ms for ms in known if ms is not None]
-        if len(parts) == len(RANK_PARTS):
-            return dict(zip(RANK_PARTS, self.of_parts(parts).parts, strict=True))
+    def of_ranks(self, ranks: Sequence[RankSummary]) -> list[dict[str, float]]:
+        """Round each rank's own step by name of RANK_PARTS; empty without its stages."""
+        parts = np.array(
+            [[getattr(rank, f"{name}_ms") for name in RANK_PARTS] for rank in ranks], np.float64
+        )
+        known = np.isfinite(parts)
+        rounded = self._of_rows(np.where(known, parts, 0.0)).tolist()
         # A single rank's log of many: its stages are the step's.
-        return {name: self.part(name) for name in STAGES} if parts else {}
+        stages = {name: self.part(name) for name in STAGES}
+        complete, partly = (whether(known, axis=1).tolist() for whether in (np.all, np.any))
+        return [
+            dict(zip(RANK_PARTS, own, strict=True))
+            if complete[at]
+            else (stages if partly[at] else {})
+            for at, own in enumerate(rounded)
+        ]
 
     def of_parts(self, parts: Sequence[float]) -> SumColumn:
         """Round milliseconds per name of RANK_PARTS, the last of which all ranks share."""
-        allreduce = self.part("allreduce")
-        own = self.causes.in_same_digits([*parts[:-1], allreduce / self.causes.scale.factor])
-        return self.causes.of_rounded([*own.parts[:-1], allreduce])
+        return self.causes.of_rounded(self._of_rows(np.array([parts], np.float64))[0].tolist())
+
+    def _of_rows(self, parts: Floats) -> Floats:
+        """Round ranks × RANK_PARTS."""
+        shared = np.full((len(parts), 1), self.part("allreduce"))
+        rows = np.hstack([parts[:, :-1], shared / self.causes.scale.factor])
+        return np.hstack([self.causes.rows_in_same_digits(rows)[:, :-1], shared])
 
     def text(self, value: float, ci95: Interval | None = None) -> str:
         """Write a part without its unit."""

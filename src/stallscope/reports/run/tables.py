@@ -217,7 +217,7 @@ def rank_cells(analysis: Analysis, ranks: Sequence[RankSummary]) -> list[list[st
         return [[NOT_MEASURED] * len(RANK_PARTS) for _ in ranks]
     return [
         [figures.text(printed[name]) if name in printed else NOT_MEASURED for name in RANK_PARTS]
-        for printed in map(figures.of_rank, ranks)
+        for printed in figures.of_ranks(ranks)
     ]
 
 
