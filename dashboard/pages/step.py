@@ -198,9 +198,9 @@ def step_chart(figures: OneStepFigures) -> StackedBars:
             _label(step, rank),
             _segments(step, rank),
             emphasised=rank.rank == step.last,
-            printed=figures.rank(rank),
+            printed=printed,
         )
-        for rank in chosen
+        for rank, printed in zip(chosen, figures.ranks(chosen), strict=True)
     )
     subject = (
         "All ranks"
@@ -287,8 +287,8 @@ def _percentiles(step: OneStep) -> Any:
 
 def _ranks(figures: OneStepFigures) -> Any:
     rows = []
-    for rank in figures.step.ranks:
-        own = figures.rank(rank)
+    ranks = figures.step.ranks
+    for rank, own in zip(ranks, figures.ranks(ranks), strict=True):
         stages = [own.text(part) for part in own.parts[:-1]]
         rows.append([str(rank.rank), rank.host, *stages, figures.late(own)])
     titles = [f"{title}, {figures.unit}" for title in ("Input", "Compute", "Other", "Waiting")]

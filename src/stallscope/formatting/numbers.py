@@ -186,4 +186,6 @@ def _decimals(value: float, digits: int = _DIGITS) -> int:
 def fixed(value: float, decimals: int) -> str:
     """Write a number with this many decimals; zero has no sign."""
     text = f"{value:,.{decimals}f}"
-    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+    if not text.startswith("-"):
+        return text
+    return f"−{text[1:]}" if text.strip("-0.,") else text[1:]

@@ -159,33 +159,35 @@ class OneStepFigures:
     def unit(self) -> str:
         return self.own.unit
 
-    def rank(self, rank: RankInStep) -> SumColumn:
-        """Round a rank's own step by name of RANK_PARTS; the parts of each rank add up to the step.
+    def ranks(self, ranks: Sequence[RankInStep]) -> list[SumColumn]:
+        """Round each rank's own step by name of RANK_PARTS; the parts of each add up to the step.
 
         The last rank's and the reference rank's parts are those of the two ledgers.
         """
-        if rank.rank == self.step.last:
-            own = dict(zip(CAUSES, self.own.causes.parts, strict=True)) | {"wait": 0.0}
-        elif rank.rank == self.step.reference:
-            own = dict(zip(ENTRIES, self.own.entries.parts, strict=True))
-            own["wait"] = own.pop("imbalance")
-        else:
-            return self._other_rank([getattr(rank, name) for name in RANK_PARTS[:-1]])
-        return self.own.causes.of_rounded([own[name] for name in RANK_PARTS])
+        parts = [[getattr(one, name) for name in RANK_PARTS[:-1]] for one in ranks]
+        rounded = self._of_rows(np.array(parts, np.float64)).tolist()
+        causes = dict(zip(CAUSES, self.own.causes.parts, strict=True)) | {"wait": 0.0}
+        entries = dict(zip(ENTRIES, self.own.entries.parts, strict=True))
+        entries["wait"] = entries.pop("imbalance")
+        ledgers = {self.step.reference: entries, self.step.last: causes}
+        for at, rank in enumerate(ranks):
+            if rank.rank in ledgers:
+                rounded[at] = [ledgers[rank.rank][name] for name in RANK_PARTS]
+        return [self.own.causes.of_rounded(own) for own in rounded]
 
-    def _other_rank(self, parts: list[float]) -> SumColumn:
-        """Round a rank's milliseconds until the allreduce: all ranks reach it together as printed."""
+    def _of_rows(self, parts: Floats) -> Floats:
+        """Round ranks' milliseconds until the allreduce: all reach it together as printed."""
         causes, allreduce = self.own.causes, self.own.part("allreduce")
         # The difference is less than a digit: the largest part shows it least.
-        off = (causes.total - allreduce) / causes.scale.factor - sum(parts)
-        parts[parts.index(max(parts))] += off
-        return causes.of_rounded([*causes.in_same_digits(parts).parts, allreduce])
+        off = (causes.total - allreduce) / causes.scale.factor - parts.sum(axis=1)
+        parts[np.arange(len(parts)), parts.argmax(axis=1)] += off
+        return np.hstack([causes.rows_in_same_digits(parts), np.full((len(parts), 1), allreduce)])
 
     def late(self, rank: SumColumn) -> str:
         """Write how much later a rank is than the reference rank, with a sign, without unit.
 
         Args:
-            rank: its own step, as ``rank`` returns it.
+            rank: its own step, as ``ranks`` returns it.
         """
         wait = rank.parts[RANK_PARTS.index("wait")]
         late = round(self.own.waits.total - wait, self.own.causes.decimals)
