@@ -83,7 +83,7 @@ class Ruler:
         kind.__iter__ = lambda loader: Seen(loader)  # type: ignore[attr-defined]
 
     def take_us(self, steps: int) -> float:
-        """Return the microseconds in the tool per step, the median over so many steps, and start anew."""
+        """Return the microseconds per step in the tool, the median of so many, and start anew."""
         taken, self._spent[:] = self._spent[:], []
         calls = len(taken) // steps
         if not calls:
@@ -137,7 +137,7 @@ def run(
                 if arm == "bare":
                     bare(Bare())
                 else:
-                    recorded(folder / ("turn-%d" % turn))
+                    recorded(folder / f"turn-{turn}")
                 spent[arm].append(ruler.take_us(steps))
         if writes:
             (folder / "spent.json").write_text(json.dumps(spent))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from xml.etree import ElementTree
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from support.benchmarks import benchmark
