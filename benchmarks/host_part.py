@@ -28,7 +28,7 @@ from peers import ROOT, TRAINING, ran
 
 PROGRAMS = ROOT / "benchmarks" / "small"
 #: Steps of each turn.
-STEPS = 300
+STEPS = 150
 #: Chance effects of a process affect all of its steps.
 PROCESSES = 2
 #: The target where the host does not take the timestamps of the gradients as well.

@@ -24,9 +24,9 @@ def limit_s(name: str) -> float:
     return LIMITS_S.get(name, USUAL_S)
 
 
-def unfinished(name: str, limit: float, figures: list[str]) -> str:
-    """Say in one sentence that a benchmark was ended at its limit, and which figures it gave before."""
-    sentence = f"{name} did not finish within its limit of {limit:g} s"
+def unfinished(limit: float, figures: list[str]) -> str:
+    """Say that a benchmark was ended at its limit, and which figures it gave before."""
+    sentence = f"did not finish within its limit of {limit:g} s"
     if not figures:
         return f"{sentence} and gave no figure"
     count = "1 figure" if len(figures) == 1 else f"{len(figures)} figures"

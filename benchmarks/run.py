@@ -106,7 +106,7 @@ def result_of(name: str, quick: bool, limit: float) -> dict[str, Any]:
             status = _waited(process, limit)
         result = _written_so_far(name, out)
         if status is None:
-            result["failed"] = unfinished(name, limit, [one["name"] for one in result["figures"]])
+            result["failed"] = unfinished(limit, [one["name"] for one in result["figures"]])
         elif status:
             result["failed"] = errors.read_text().strip()[-2000:] or f"ended with {status}"
     return result
