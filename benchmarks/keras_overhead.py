@@ -58,7 +58,7 @@ def figures(quick: bool) -> Iterator[Figure]:
     processes = 1 if quick else 4
     small = Size(1, layers=10, width=64, stamped=10, processes=processes, pairs=400)
     # Many small layers: the Timeline's cost grows with the number of gradients, ours hardly does.
-    large = Size(2, layers=80, width=32, stamped=40, processes=processes, pairs=250)
+    large = Size(2, layers=80, width=32, stamped=40, processes=processes, pairs=200)
     yield from in_one_process(small)
     yield from on_several_ranks(large)
 
@@ -80,7 +80,7 @@ def on_several_ranks(size: Size) -> list[Figure]:
             own.append(trained(size, out / f"own-{number}", size.pairs, size.stamped))
             # One rank's Timeline shows all its steps: here the recorder runs as users have it.
             timeline = out / f"timeline-{number}"
-            timed.append(trained(size, timeline, 250, 1, timeline / "timeline.json"))
+            timed.append(trained(size, timeline, 200, 1, timeline / "timeline.json"))
         what = f"Keras, {size.ranks} ranks, {own[0]['gradients']} gradients"
         host = median(host_part_us(out / f"own-{number}") for number in range(size.processes))
         found = costs(what, size, own, timed, host)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 #: Seconds of a benchmark that is not named: several times what the longest of them takes.
 USUAL_S = 150
-#: Those that train many times: about twice what they take on two quiet cores.
+#: Those that train many times, or on large runs: about twice what they take on two quiet cores.
 LIMITS_S = {
     "dashboard_speed": 240,
     "host_part": 480,

@@ -17,7 +17,7 @@ from peers import PEERS, ROOT, ran
 
 PROGRAM = ROOT / "benchmarks" / "torch_overhead_training.py"
 #: Rounds by number of layers: steps of many layers take longer, so they get fewer rounds.
-ROUNDS = {10: 16, 80: 6}
+ROUNDS = {10: 14, 80: 5}
 STEPS = 100
 
 
