@@ -58,7 +58,7 @@ def figures(quick: bool) -> Iterator[Figure]:
     processes = 1 if quick else 4
     small = Size(1, layers=10, width=64, stamped=10, processes=processes, pairs=400)
     # Many small layers: the Timeline's cost grows with the number of gradients, ours hardly does.
-    large = Size(2, layers=80, width=32, stamped=40, processes=processes, pairs=200)
+    large = Size(2, layers=80, width=32, stamped=80, processes=processes, pairs=200)
     yield from in_one_process(small)
     yield from on_several_ranks(large)
 
