@@ -7,6 +7,8 @@ from typing import Any
 
 from paired import Difference
 
+#: What ``Figure.met`` means, in words.
+VERDICTS = {None: "too noisy to tell", True: "met", False: "missed"}
 # As many digits as readers can use.
 _DIGITS = 3
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from figures import Figure, number
+from figures import VERDICTS, Figure, number
 from markupsafe import Markup
 
 from stallscope.arrays.stats import Mean
@@ -113,8 +113,7 @@ def _sentence(figure: Figure, as_ratio: bool) -> str:
         value += f", {number(figure.ratio)} against {figure.alternative}{drawn}"
     if figure.target is None:
         return f"Last: {value}. No target."
-    verdict = {None: "too noisy to tell", True: "met", False: "missed"}[figure.met]
-    return f"Last: {value}. Target: {figure.target}, {verdict}."
+    return f"Last: {value}. Target: {figure.target}, {VERDICTS[figure.met]}."
 
 
 def _mean(run: KeptRun, latest: Figure, as_ratio: bool) -> Mean | None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import history_page
 import machine
-from figures import Figure, number
+from figures import VERDICTS, Figure, number
 from limits import end_tree, limit_s, unfinished
 from rich.console import Console
 from rich.table import Table
@@ -164,7 +164,7 @@ def cells(figure: Figure) -> tuple[str, ...]:
 def _verdict(figure: Figure) -> str:
     if figure.target is None:
         return ""
-    return {None: "too noisy to tell", True: "met", False: "missed"}[figure.met]
+    return VERDICTS[figure.met]
 
 
 def value_of(figure: Figure) -> str:
