@@ -12,7 +12,7 @@ USUAL_S = 150
 #: Those that train many times, or on large runs: about twice what they take on two quiet cores.
 LIMITS_S = {
     "dashboard_speed": 240,
-    "host_part": 480,
+    "host_part": 600,
     "keras_overhead": 480,
     "mxnet_overhead": 240,
     "torch_overhead": 240,
