@@ -6,22 +6,29 @@ The run is simulated, on hosts of 8 ranks that each have their own clock. The da
 application answers the requests for views, as for a browser: from the whole run to a few steps, on
 all ranks or a few. The alternative reads every step of every rank in a view and sums them into the
 same cells. To send the steps themselves would need the bytes of the last line.
+
+Also, a dashboard in a process of its own answers requests for every kind of view of a collected run, in
+which its peak memory is measured (dashboard_views.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
+from dashboard_views import COLUMNS, LANES, View, ask, chosen_views, page
 from figures import Figure, at_most, share_of
+from large_run import collected as collected_run
+from peers import ROOT, ran
 from simulator import Clocks, Fault, Job, Noise, simulate
 
 from stallscope.analysis.views.lanes import Lanes
@@ -36,20 +43,32 @@ from stallscope.run import Run
 
 T = TypeVar("T")
 
-COLUMNS, LANES = 1100, 140
+PROGRAM = ROOT / "benchmarks" / "dashboard_views.py"
 LARGEST_MB, SLOWEST_MS, FIRST_VIEW_S = 1.0, 150.0, 2.0
+#: Of a run that is open: 95 % of the answers of each kind of view, and the process's memory.
+ANSWER_MS, PEAK_MB = 50.0, 1000.0
 
 
-@dataclass(frozen=True)
-class View:
-    """Seconds and rows."""
-
-    begin: float
-    end: float
-    rows: tuple[int, int]
+def figures(quick: bool) -> Iterator[Figure]:
+    yield from of_a_timeline(quick)
+    yield from of_all_views(*((100, 200, 5) if quick else (1000, 10_000, 20)))
 
 
-def figures(quick: bool) -> list[Figure]:
+def of_all_views(ranks: int, steps: int, times: int) -> Iterator[Figure]:
+    """Yield the figures of a dashboard in a process of its own that shows one collected run."""
+    with TemporaryDirectory() as folder:
+        store, out = Path(folder) / "store", Path(folder) / "out.json"
+        run = collected_run(ranks, steps, store)
+        ran([sys.executable, str(PROGRAM), str(store), run.name, str(out), str(times)])
+        found = json.loads(out.read_text())
+    what = f"dashboard, {ranks:,} ranks × {steps:,} steps"
+    for kind, own_ms in found["ms"].items():
+        name = f"{what}: 95 % of answers, {kind}"
+        yield at_most(name, float(np.percentile(own_ms, 95)), "ms", ANSWER_MS)
+    yield at_most(f"{what}: peak memory", found["peak_mb"], "MB", PEAK_MB)
+
+
+def of_a_timeline(quick: bool) -> list[Figure]:
     run = simulated(100 if quick else 1000, 200 if quick else 1000)
     store = RunStore([run])
     run_id = store.runs()[0].id
@@ -148,52 +167,6 @@ def collected(run: Run) -> tuple[float, float]:
             seconds.append(timed(lambda client=client: page(client, place.name, "")))
             (place / ANALYSIS).unlink(missing_ok=True)  # the analysis of a small run is not cached
         return seconds[0][1], seconds[1][1]
-
-
-def chosen_views(lanes: Lanes, number: int) -> list[View]:
-    """Choose zooms from the whole run to three steps, at random places, on all rows or some."""
-    random = np.random.default_rng(1)
-    span, rows = lanes.span / 1e9, len(lanes.ranks)
-    closest = 3 * span / len(lanes)
-    views = []
-    for _ in range(number):
-        length = float(np.exp(random.uniform(np.log(closest), np.log(span))))
-        begin = float(random.uniform(0, span - length))
-        some = max(1, int(np.exp(random.uniform(np.log(min(8, rows)), np.log(rows)))))
-        height = rows if random.random() < 0.5 else some
-        first = int(random.integers(0, rows - height + 1))
-        views.append(View(begin, begin + length, (first, first + height)))
-    return views
-
-
-def ask(client: Any, run_id: str, view: View) -> int:
-    """Return an answer's bytes."""
-    address = (
-        f"/timeline/{run_id}?begin={view.begin}&end={view.end}&rows={view.rows[0]}-{view.rows[1]}"
-        f"&lanes={LANES}&columns={COLUMNS}"
-    )
-    answered = client.get(address)
-    assert answered.status_code == 200, answered.get_data(as_text=True)
-    return len(answered.get_data())
-
-
-def page(client: Any, run_id: str, of_run: str = "/timeline") -> int:
-    """Request a run's page through Dash's own callback."""
-    body = {
-        "output": "..page.children...loaded-page.data..",
-        "outputs": [
-            {"id": "page", "property": "children"},
-            {"id": "loaded-page", "property": "data"},
-        ],
-        "inputs": [
-            {"id": "address", "property": "pathname", "value": f"/run/{run_id}{of_run}"},
-            {"id": "address", "property": "search", "value": ""},
-        ],
-        "changedPropIds": ["address.pathname"],
-    }
-    answer = client.post("/_dash-update-component", json=body)
-    assert answer.status_code == 200
-    return len(answer.get_data())
 
 
 def from_all_steps(lanes: Lanes, view: View) -> int:

@@ -7,6 +7,8 @@ from typing import Any
 
 from paired import Difference
 
+#: What ``Figure.met`` means, in words.
+VERDICTS = {None: "too noisy to tell", True: "met", False: "missed"}
 # As many digits as readers can use.
 _DIGITS = 3
 
@@ -31,13 +33,17 @@ class Figure:
     met: bool | None = None
     #: 95 % interval of the value; None for counts and single measurements.
     interval: tuple[float, float] | None = None
+    #: 95 % interval of the ratio, where it was measured round by round.
+    ratio_interval: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Figure:
         """Read a figure from JSON; ignore keys that a later version adds."""
         known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
-        interval = known.get("interval")
-        return cls(**{**known, "interval": tuple(interval) if interval else None})
+        for name in ("interval", "ratio_interval"):
+            ends = known.get(name)
+            known[name] = tuple(ends) if ends else None
+        return cls(**known)
 
 
 def at_most(
@@ -80,6 +86,32 @@ def share_of(
         other_low, other_high = other_interval or (other, other)
         met = _decided(low - most * other_high, high - most * other_low, 0.0)
     return Figure(name, value, unit, alternative, other, ratio, target, met, interval)
+
+
+def times_as_much(
+    name: str,
+    value: float,
+    unit: str,
+    alternative: str,
+    other: float,
+    ratio: Difference,
+    most: float,
+) -> Figure:
+    """Make a figure that may be at most so many times its alternative's.
+
+    ``ratio`` has been measured round by round: what both share in a round is not in its interval.
+    """
+    return Figure(
+        name,
+        value,
+        unit,
+        alternative,
+        other,
+        ratio.value,
+        f"at most {number(most)} times as much",
+        _decided(ratio.low, ratio.high, most),
+        ratio_interval=ratio.interval,
+    )
 
 
 def added(

@@ -5,25 +5,36 @@ and have few or many gradients. The logs count the recorder's own work; hooks on
 collectives and timestamps in a graph are not included. Where a graph cannot take timestamps, they are
 the host's work as well: MXNet's engine is queried for them, and on JAX a thread wakes up. These two
 train with stages and without.
+
+A process trains in turns with the recorder and with a bare tool, which is called as often in a step and
+only reads the clock. Both are timed from outside, around their functions (small/turns.py), except for
+what the recorder does around Keras' train function, where its own count is taken. Both become slower in
+a slow hour of the machine; their ratio does not.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from figures import Figure, at_most
+from figures import Figure, at_most, times_as_much
 from logs import host_part_us, step_rows
+from paired import over_rounds
 from peers import ROOT, TRAINING, ran
 
 PROGRAMS = ROOT / "benchmarks" / "small"
-STEPS = 600
-#: Chance effects of a process affect all of its steps: take the median of so many processes.
-PROCESSES = 3
-#: Dense layers before the last; each has two gradients.
-LAYERS = (10, 80)
+#: Steps of each turn.
+STEPS = 150
+#: Chance effects of a process affect all of its steps.
+PROCESSES = 2
+#: The target where the host does not take the timestamps of the gradients as well.
+LIMIT_US = 5
+#: How many times the bare tool's work the recorder's may be.
+MOST_TIMES = 2
 
 
 class Training(NamedTuple):
@@ -34,7 +45,18 @@ class Training(NamedTuple):
     program: str
     words: tuple[str, ...] = ()
     backend: str = ""
-    limit_us: float = 5
+    limit_us: float = LIMIT_US
+
+
+class Turn(NamedTuple):
+    """Microseconds per step, and the rows of the steps."""
+
+    #: As the recorder counts them itself.
+    own_us: float
+    #: In the recorder and in the bare tool, seen from outside.
+    recorder_us: float
+    bare_us: float
+    rows: list[bytes]
 
 
 KERAS3, MXNET = ROOT / ".venv-keras3", ROOT / ".venv-mxnet"
@@ -57,30 +79,60 @@ TRAININGS = (
 )
 
 
-def figures(quick: bool) -> list[Figure]:
+def figures(quick: bool) -> Iterator[Figure]:
     steps, processes = (STEPS // 4, 1) if quick else (STEPS, PROCESSES)
-    found = []
     for training in TRAININGS:
-        for layers in LAYERS:
-            found += of_network(training, layers, steps, processes)
-    return found
+        turns: dict[int, list[Turn]] = {}
+        for _ in range(processes):
+            for layers, own in trained(training, steps).items():
+                turns.setdefault(layers, []).extend(own)
+        for layers, own in sorted(turns.items()):
+            yield from of_network(training, layers, own)
 
 
-def of_network(training: Training, layers: int, steps: int, processes: int) -> list[Figure]:
-    runs = [trained(training, layers, steps) for _ in range(processes)]
+def of_network(training: Training, layers: int, turns: list[Turn]) -> Iterator[Figure]:
     what = f"{training.name}, {2 * (layers + 1)} gradients"
-    counted = "host part and stamps" if training.limit_us > 5 else "host part"
-    host_us, rows = median(us for us, _ in runs), [row for _, own in runs for row in own]
-    return [
-        at_most(f"{what}: {counted} per step", host_us, "µs", training.limit_us),
-        at_most(f"{what}: bytes per step and rank", sum(map(len, rows)) / len(rows), "B", 64),
-    ]
+    own_us = median(turn.own_us for turn in turns)
+    if training.limit_us > LIMIT_US:
+        name = f"{what}: host part and stamps per step"
+        yield at_most(name, own_us, "µs", training.limit_us)
+    else:
+        name = f"{what}: host part per step"
+        yield at_most(name, own_us, "µs", LIMIT_US)
+        yield against_bare(what, turns)
+    rows = [row for turn in turns for row in turn.rows]
+    yield at_most(f"{what}: bytes per step and rank", sum(map(len, rows)) / len(rows), "B", 64)
 
 
-def trained(training: Training, layers: int, steps: int) -> tuple[float, list[bytes]]:
-    """Return the recorder's own work per step in microseconds, and the rows of the steps."""
+def against_bare(what: str, turns: list[Turn]) -> Figure:
+    """Return the time in the recorder as a multiple of the bare tool's, turn by turn."""
+    return times_as_much(
+        f"{what}: time in the recorder per step, against a bare tool",
+        median(turn.recorder_us for turn in turns),
+        "µs",
+        "a bare tool",
+        median(turn.bare_us for turn in turns),
+        over_rounds([turn.recorder_us / turn.bare_us for turn in turns]),
+        MOST_TIMES,
+    )
+
+
+def trained(training: Training, steps: int) -> dict[int, list[Turn]]:
+    """Train in one process, and return its turns by the number of layers."""
     with TemporaryDirectory() as folder:
-        words = ["python", str(PROGRAMS / training.program), folder, str(layers), str(steps)]
+        words = ["python", str(PROGRAMS / training.program), folder, str(steps)]
         variables = {"KERAS_BACKEND": training.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         ran([*words, *training.words], training.environment, variables)
-        return host_part_us(Path(folder)), step_rows(Path(folder))
+        return {int(own.name): turns_in(own) for own in Path(folder).iterdir()}
+
+
+def turns_in(folder: Path) -> list[Turn]:
+    """Read the turns of a training."""
+    spent: dict[str, list[float]] = json.loads((folder / "spent.json").read_text())
+    turns = []
+    for number, (recorder_us, bare_us) in enumerate(zip(spent["recorded"], spent["bare"])):
+        logs = folder / f"turn-{number}"
+        own_us = host_part_us(logs)
+        # Keras calls none of its functions.
+        turns.append(Turn(own_us, recorder_us or own_us, bare_us, step_rows(logs)))
+    return turns

@@ -34,7 +34,7 @@ print((time.perf_counter() - begun) * 1e3)
 def figures(quick: bool) -> list[Figure]:
     order = random.Random(7)
     times: dict[str, list[float]] = {module: [] for module in FRAMEWORKS}
-    for _ in range(3 if quick else 9):
+    for _ in range(3 if quick else 7):
         for module in order.sample(sorted(FRAMEWORKS), len(FRAMEWORKS)):
             times[module].append(imported_ms(module))
     return [of_module(module, own) for module, own in times.items()]

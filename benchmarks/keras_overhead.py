@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -52,13 +53,14 @@ class Intervals(NamedTuple):
     span: float
 
 
-def figures(quick: bool) -> list[Figure]:
+def figures(quick: bool) -> Iterator[Figure]:
+    # Processes differ by more than the blocks of one: more pairs would not narrow the intervals.
     processes = 1 if quick else 4
-    small = Size(1, layers=10, width=64, stamped=10, processes=processes, pairs=600)
+    small = Size(1, layers=10, width=64, stamped=10, processes=processes, pairs=400)
     # Many small layers: the Timeline's cost grows with the number of gradients, ours hardly does.
-    pairs = 250 if quick else 400
-    large = Size(2, layers=80, width=32, stamped=80, processes=processes, pairs=pairs)
-    return in_one_process(small) + on_several_ranks(large)
+    large = Size(2, layers=80, width=32, stamped=80, processes=processes, pairs=200)
+    yield from in_one_process(small)
+    yield from on_several_ranks(large)
 
 
 def in_one_process(size: Size) -> list[Figure]:
@@ -78,7 +80,7 @@ def on_several_ranks(size: Size) -> list[Figure]:
             own.append(trained(size, out / f"own-{number}", size.pairs, size.stamped))
             # One rank's Timeline shows all its steps: here the recorder runs as users have it.
             timeline = out / f"timeline-{number}"
-            timed.append(trained(size, timeline, 250, 1, timeline / "timeline.json"))
+            timed.append(trained(size, timeline, 200, 1, timeline / "timeline.json"))
         what = f"Keras, {size.ranks} ranks, {own[0]['gradients']} gradients"
         host = median(host_part_us(out / f"own-{number}") for number in range(size.processes))
         found = costs(what, size, own, timed, host)

@@ -22,7 +22,7 @@ LAYERS = 80
 #: How many more times the timestamps are requested, as one request adds less than steps vary by.
 STAMPED = 200
 #: Pairs of steps.
-PAIRS = 200
+PAIRS = 120
 
 
 def figures(quick: bool) -> list[Figure]:

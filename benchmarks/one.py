@@ -1,6 +1,8 @@
 """Run one benchmark in this process; run.py calls it.
 
-python benchmarks/one.py NAME OUT.json [--quick]
+    python benchmarks/one.py NAME OUT.json [--quick]
+
+Each figure is written when it is there, so that those of a benchmark that does not finish are kept.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import machine
 from peers import PeerError
@@ -30,11 +33,13 @@ def main() -> None:
     with contextlib.suppress(PermissionError):
         os.nice(NICENESS)
     begun = time.monotonic()
-    result: dict[str, object] = {"name": options.name, "figures": [], "failed": None}
+    figures: list[dict[str, Any]] = []
+    result: dict[str, Any] = {"name": options.name, "figures": figures, "failed": None}
     with machine.Contention() as contention:
         try:
-            found = importlib.import_module(options.name).figures(options.quick)
-            result["figures"] = [asdict(figure) for figure in found]
+            for figure in importlib.import_module(options.name).figures(options.quick):
+                figures.append(asdict(figure))
+                _write(options.out, result)
         except PeerError as error:
             result["failed"] = str(error)
     result |= {
@@ -42,7 +47,14 @@ def main() -> None:
         "others": None if contention.others is None else round(contention.others, 3),
         "niceness": os.nice(0),
     }
-    options.out.write_text(json.dumps(result))
+    _write(options.out, result)
+
+
+def _write(out: Path, result: dict[str, Any]) -> None:
+    """Replace the file at once: this process may be ended at any time."""
+    new = out.with_suffix(".new")
+    new.write_text(json.dumps(result))
+    new.replace(out)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
 """Run all benchmarks, print one table, and write the results; ``make bench`` calls it.
 
-    python benchmarks/run.py [--only NAME…] [--quick] [--keep] [--out FILE]
+    python benchmarks/run.py [--only NAME…] [--quick] [--keep] [--out FILE] [--history]
 
-A benchmark is a file in this folder with a function ``figures(quick)``, which returns a list of
-Figure; each runs in its own process. ``--keep`` appends the results to benchmarks/history.jsonl,
-the source of the README's figures (readme.py).
+A benchmark is a file in this folder with a function ``figures(quick)``, which returns Figures, as a
+list or one after the other. Each runs in its own process and within its own limit of time (limits.py).
+``--keep`` appends the results to benchmarks/history.jsonl, the source of the README's figures
+(readme.py). ``--history`` measures nothing and draws that file as a page (history_page.py).
+The exit status is 1 if a benchmark failed or did not finish.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,14 +23,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import history_page
 import machine
-from figures import Figure, number
+from figures import VERDICTS, Figure, number
+from limits import end_tree, limit_s, unfinished
 from rich.console import Console
 from rich.table import Table
 
 FOLDER = Path(__file__).parent
 HISTORY = FOLDER / "history.jsonl"
 OUT = FOLDER.parent / "build" / "benchmarks.json"
+PAGE = OUT.with_name("benchmarks.html")
 _DEFINES_FIGURES = re.compile(r"^def figures\(quick: bool\)", re.MULTILINE)
 
 
@@ -38,7 +44,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller runs, for a quick look")
     parser.add_argument("--keep", action="store_true", help=f"append a line to {HISTORY.name}")
     parser.add_argument("--out", type=Path, default=OUT, help="the results as JSON")
+    parser.add_argument(
+        "--history", action="store_true", help=f"only draw {HISTORY.name}, as {PAGE.name}"
+    )
     options = parser.parse_args()
+    if options.history:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(history_page.page(HISTORY))
+        print(f"written to {PAGE}")
+        return
     unknown = sorted(set(options.only or ()) - set(names))
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(names)}")
@@ -73,21 +87,49 @@ def ran(names: list[str], quick: bool, console: Console) -> list[dict[str, Any]]
     results = []
     begun = time.monotonic()
     for at, name in enumerate(names, 1):
-        with TemporaryDirectory() as folder:
-            out = Path(folder) / "result.json"
-            words = [sys.executable, str(FOLDER / "one.py"), name, str(out)]
-            with console.status(f"{at} of {len(names)}: {name}"):
-                done = subprocess.run(
-                    words + ["--quick"] * quick, capture_output=True, text=True, check=False
-                )
-            if done.returncode:
-                failed = done.stderr.strip()[-2000:] or f"ended with {done.returncode}"
-                results.append({"name": name, "figures": [], "failed": failed})
-            else:
-                results.append(json.loads(out.read_text()))
+        with console.status(f"{at} of {len(names)}: {name}"):
+            results.append(result_of(name, quick, limit_s(name)))
         took = f"{time.monotonic() - begun:.0f} s"
         console.print(f"{at} of {len(names)}: {name}, {took} so far", markup=False)
     return results
+
+
+def result_of(name: str, quick: bool, limit: float) -> dict[str, Any]:
+    """Run a benchmark; ``failed`` says why it has not all figures, and is None if it has."""
+    with TemporaryDirectory() as folder:
+        out, errors = Path(folder) / "result.json", Path(folder) / "errors"
+        words = [sys.executable, str(FOLDER / "one.py"), name, str(out)] + ["--quick"] * quick
+        # What it leaves where it is ended goes with the folder.
+        variables = {**os.environ, "TMPDIR": folder}
+        with errors.open("w") as file:
+            process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=file, env=variables)
+            status = _waited(process, limit)
+        result = _written_so_far(name, out)
+        if status is None:
+            result["failed"] = unfinished(limit, [one["name"] for one in result["figures"]])
+        elif status:
+            result["failed"] = errors.read_text().strip()[-2000:] or f"ended with {status}"
+    return result
+
+
+def _waited(process: subprocess.Popen[bytes], limit: float) -> int | None:
+    """Return the exit status of a process; None if it was ended at the limit."""
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        # At the limit, and on Ctrl-C.
+        if process.poll() is None:
+            end_tree(process.pid)
+            process.wait()
+
+
+def _written_so_far(name: str, out: Path) -> dict[str, Any]:
+    if not out.exists():
+        return {"name": name, "figures": [], "failed": None}
+    result: dict[str, Any] = json.loads(out.read_text())
+    return result
 
 
 def table(results: list[dict[str, Any]]) -> Table:
@@ -113,7 +155,7 @@ def cells(figure: Figure) -> tuple[str, ...]:
         value_of(figure),
         figure.alternative or "",
         "" if other is None else f"{number(other)} {figure.unit}",
-        "" if figure.ratio is None else number(figure.ratio),
+        "" if figure.ratio is None else _with_ends(number(figure.ratio), figure.ratio_interval),
         figure.target or "",
         _verdict(figure),
     )
@@ -122,15 +164,15 @@ def cells(figure: Figure) -> tuple[str, ...]:
 def _verdict(figure: Figure) -> str:
     if figure.target is None:
         return ""
-    return {None: "too noisy to tell", True: "met", False: "missed"}[figure.met]
+    return VERDICTS[figure.met]
 
 
 def value_of(figure: Figure) -> str:
-    value = f"{number(figure.value)} {figure.unit}"
-    if figure.interval is None:
-        return value
-    low, high = figure.interval
-    return f"{value} ({number(low)} to {number(high)})"
+    return _with_ends(f"{number(figure.value)} {figure.unit}", figure.interval)
+
+
+def _with_ends(text: str, ends: tuple[float, float] | None) -> str:
+    return text if ends is None else f"{text} ({number(ends[0])} to {number(ends[1])})"
 
 
 def written(results: list[dict[str, Any]], quick: bool) -> dict[str, Any]:

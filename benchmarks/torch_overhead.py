@@ -1,5 +1,5 @@
-"""Measure what recording costs per step of a PyTorch loop: none, StepLogger and traceml-ai, step by
-step.
+"""Measure what recording costs per step of a PyTorch loop: none, StepLogger, traceml-ai and NVIDIA's
+straggler detection, step by step.
 
 The network has 20 gradients and then 160, as hooks on gradients are what costs.
 """
@@ -7,24 +7,23 @@ The network has 20 gradients and then 160, as hooks on gradients are what costs.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from figures import Figure, added
+from figures import Figure, added, share_of
 from paired import over_rounds
 from peers import PEERS, ROOT, ran
 
 PROGRAM = ROOT / "benchmarks" / "torch_overhead_training.py"
 #: Rounds by number of layers: steps of many layers take longer, so they get fewer rounds.
-ROUNDS = {10: 24, 80: 8}
+ROUNDS = {10: 14, 80: 5}
 STEPS = 100
 
 
-def figures(quick: bool) -> list[Figure]:
-    found = []
+def figures(quick: bool) -> Iterator[Figure]:
     for layers, rounds in ROUNDS.items():
-        found += of_network(layers, rounds // 4 if quick else rounds)
-    return found
+        yield from of_network(layers, rounds // 4 if quick else rounds)
 
 
 def of_network(layers: int, rounds: int) -> list[Figure]:
@@ -33,6 +32,20 @@ def of_network(layers: int, rounds: int) -> list[Figure]:
         words = ["traceml", "run", str(PROGRAM), "--logs-dir", str(out / "traceml"), "--args"]
         ran([*words, folder, str(rounds), str(STEPS), str(layers)], PEERS, folder=out)
         result = json.loads((out / "result.json").read_text())
-    own, other = (over_rounds(result["added_us"][arm]) for arm in ("steplogger", "traceml"))
-    what = f"PyTorch, {result['gradients']} gradients"
-    return added(f"{what}: added per step", own, "traceml-ai", "traceml-ai", other, most=0.2)
+    own, traceml, nvidia = (
+        over_rounds(result["added_us"][arm]) for arm in ("steplogger", "traceml", "nvidia")
+    )
+    name = f"PyTorch, {result['gradients']} gradients: added per step"
+    return [
+        *added(name, own, "traceml-ai", "traceml-ai", traceml, most=0.2),
+        # It times the step as a whole, on the CPU, and writes nothing.
+        share_of(
+            f"{name}, against NVIDIA's straggler detection",
+            own.value,
+            "µs",
+            "a section of nvidia-resiliency-ext",
+            nvidia.value,
+            interval=own.interval,
+            other_interval=nvidia.interval,
+        ),
+    ]

@@ -1,5 +1,5 @@
-"""Train copies of one model step by step in turns: without a recorder, with StepLogger, and with
-traceml-ai, for torch_overhead.py.
+"""Train copies of one model step by step in turns: without a recorder, with StepLogger, with traceml-ai,
+and with the sections of NVIDIA's straggler detection (nvidia-resiliency-ext), for torch_overhead.py.
 
     traceml run benchmarks/torch_overhead_training.py --args OUT ROUNDS STEPS LAYERS
     python benchmarks/torch_overhead_training.py OUT ROUNDS STEPS LAYERS [DEVICE]
@@ -8,8 +8,9 @@ Every arm trains a copy, and the arms alternate after every step: disturbances l
 step and affect all arms. Which copy is faster, because of where its memory lies, cancels out: in a
 round every arm trains every copy. StepLogger removes its hooks from a model after its turn.
 traceml-ai's patches of torch stay and check whether they are inside ``trace_step``, and its
-sampling thread runs through all arms: its measured cost is too low by both. Without traceml-ai its
-arm is left out.
+sampling thread runs through all arms: its measured cost is too low by both. NVIDIA's sections are timed
+on the CPU only, and its reports, which need a GPU, are never made. A tool that is not installed has no
+arm.
 
 Writes OUT/result.json: for every arm and round, the microseconds that it adds to a step; and
 OUT/logs.
@@ -17,6 +18,8 @@ OUT/logs.
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import json
 import random
 import statistics
@@ -25,16 +28,35 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from stallscope.torch import StepLogger
 
+
+def straggler_detection() -> Any:
+    """Import NVIDIA's straggler detection, whose extension needs CUPTI's library also without a GPU.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    cupti = importlib.util.find_spec("nvidia.cuda_cupti")
+    if cupti is not None and cupti.submodule_search_locations:
+        for library in Path(cupti.submodule_search_locations[0]).glob("lib/libcupti.so.*"):
+            ctypes.CDLL(str(library))
+    return importlib.import_module("nvidia_resiliency_ext.straggler")
+
+
 try:
     import traceml_ai
 except ImportError:
     traceml_ai = None
+try:
+    straggler = straggler_detection()
+except ImportError:
+    straggler = None
 
 WIDTH = 64
 BATCH = 32
@@ -78,6 +100,10 @@ def laps_of(arm: str, copy: Copy, logs: Path, stack: ExitStack) -> Iterator[int]
         return copy.laps(log.watch(copy.loader), nullcontext)
     if arm == "traceml":
         return copy.laps(copy.loader, lambda: traceml_ai.trace_step(copy.model))
+    if arm == "nvidia":
+        return copy.laps(
+            copy.loader, lambda: straggler.Detector.detection_section("step", profile_cuda=False)
+        )
     return copy.laps(copy.loader, nullcontext)
 
 
@@ -110,6 +136,9 @@ def main() -> None:
         # As its documentation shows for custom loops.
         traceml_ai.init(mode="auto")
         arms.append("traceml")
+    if straggler is not None:
+        straggler.Detector.initialize()
+        arms.append("nvidia")
     copies = [Copy(layers, steps, device) for _ in arms]
     order = random.Random(7)
     added: dict[str, list[float]] = {arm: [] for arm in arms[1:]}

@@ -1,24 +1,26 @@
-"""A small training of Lightning, recorded: OUT LAYERS STEPS."""
+"""Small trainings of Lightning, recorded and with a bare callback (see turns.py).
 
-import sys
+StepLogger has two hooks around a step, and two around the fetching of its batch, which callbacks do
+not have: the bare callback has two others instead.
+"""
+
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from torch_net import loader, network
+from turns import Arms, Bare, Ruler, run
 
+from stallscope.collector.recorder.lightning.recording import TrainerRecording
 from stallscope.lightning import StepLogger
-
-out, layers, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-torch.set_num_threads(1)
-WIDTH, BATCH = 64, 32
 
 
 class Net(pl.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
-        parts: list[torch.nn.Module] = []
-        for _ in range(layers):
-            parts += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
-        self.layers = torch.nn.Sequential(*parts, torch.nn.Linear(WIDTH, 10))
+        self.layers = network(layers)
 
     def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
         return self.layers(batch).square().mean()
@@ -27,14 +29,52 @@ class Net(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), 1e-3)
 
 
-trainer = pl.Trainer(
-    accelerator="cpu",
-    max_epochs=1,
-    logger=False,
-    enable_checkpointing=False,
-    enable_progress_bar=False,
-    enable_model_summary=False,
-    callbacks=[StepLogger(out)],
-)
-loader = torch.utils.data.DataLoader(torch.randn(BATCH * steps, WIDTH), BATCH)
-trainer.fit(Net(), loader)
+HOOKS = ("on_train_batch_start", "on_before_backward", "on_after_backward", "on_train_batch_end")
+
+
+class BareCallback(pl.Callback):
+    def __init__(self, tool: Bare) -> None:
+        self.keep = tool.keep
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+        self.keep(monotonic_ns())
+
+    def on_before_backward(self, trainer: Any, module: Any, loss: Any) -> None:
+        self.keep(monotonic_ns())
+
+    def on_after_backward(self, trainer: Any, module: Any) -> None:
+        self.keep(monotonic_ns())
+
+    def on_train_batch_end(
+        self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int
+    ) -> None:
+        self.keep(monotonic_ns())
+
+
+def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
+    net, batches = Net(layers), loader(steps)
+
+    def train(callback: pl.Callback) -> None:
+        pl.Trainer(
+            accelerator="cpu",
+            max_epochs=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[callback],
+        ).fit(net, batches)
+
+    def recorded(out: Path) -> None:
+        train(StepLogger(out))
+
+    def bare(tool: Bare) -> None:
+        callback = BareCallback(tool)
+        ruler.see_methods(callback, *HOOKS)
+        train(callback)
+
+    return recorded, bare
+
+
+RECORDING = ("_before_fetch", "_after_fetch", "begin_batch", "end_batch")
+run(arms, lambda ruler: ruler.see_methods(TrainerRecording, *RECORDING))

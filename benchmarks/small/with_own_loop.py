@@ -1,33 +1,58 @@
-"""A small training of Keras 2 without ``fit``, recorded: OUT LAYERS STEPS."""
+"""Small trainings of Keras 2 without ``fit``, recorded and with a bare tool (see turns.py)."""
 
-import sys
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any, Callable
 
 import tensorflow as tf
+from turns import BATCH, WIDTH, Arms, Bare, Ruler, run
 
 from stallscope.keras import StepLogger
 
-out, layers, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-WIDTH, BATCH = 64, 32
-hidden = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(layers)]
-model = tf.keras.Sequential([tf.keras.Input((WIDTH,)), *hidden, tf.keras.layers.Dense(10)])
-loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-optimizer = tf.keras.optimizers.SGD(0.001)
-optimizer.build(model.trainable_variables)
-batch = tf.zeros((BATCH, WIDTH)), tf.zeros(BATCH, tf.int32)
-batches = iter(tf.data.Dataset.from_tensors(batch).repeat())
 
-with StepLogger(out, model=model, optimizer=optimizer) as log:
+def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
+    hidden = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(layers)]
+    model = tf.keras.Sequential([tf.keras.Input((WIDTH,)), *hidden, tf.keras.layers.Dense(10)])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = tf.keras.optimizers.SGD(0.001)
+    optimizer.build(model.trainable_variables)
+    batch = tf.zeros((BATCH, WIDTH)), tf.zeros(BATCH, tf.int32)
+    batches = iter(tf.data.Dataset.from_tensors(batch).repeat())
 
-    @tf.function
-    def train(inputs: tf.Tensor, labels: tf.Tensor) -> None:
-        with tf.GradientTape() as tape:
-            value = loss(labels, model(inputs, training=True))
-        gradients = log.watch(tape).gradient(value, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    def graph(watched: Callable[[Any], Any]) -> Any:
+        @tf.function
+        def train(inputs: tf.Tensor, labels: tf.Tensor) -> None:
+            with tf.GradientTape() as tape:
+                value = loss(labels, model(inputs, training=True))
+            gradients = watched(tape).gradient(value, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
 
-    with log.epoch():
+        return train
+
+    def recorded(out: Path) -> None:
+        with StepLogger(out, model=model, optimizer=optimizer) as log:
+            train, mark = graph(log.watch), ruler.around(log.mark)
+            begin = ruler.around(lambda: log.step().__enter__())
+            end = ruler.around(log.step().__exit__)
+            with log.epoch():
+                for _ in range(steps):
+                    begin()
+                    inputs, labels = next(batches)
+                    mark("data", inputs)
+                    train(inputs, labels)
+                    # As a with statement ends.
+                    end(None, None, None)
+
+    def bare(tool: Bare) -> None:
+        train, call = graph(lambda tape: tape), ruler.around(lambda: tool.keep(monotonic_ns()))
         for _ in range(steps):
-            with log.step():
-                inputs, labels = next(batches)
-                log.mark("data", inputs)
-                train(inputs, labels)
+            call()
+            inputs, labels = next(batches)
+            call()
+            train(inputs, labels)
+            call()
+
+    return recorded, bare
+
+
+run(arms)

@@ -1,22 +1,33 @@
-"""A small training of PyTorch, recorded: OUT LAYERS STEPS."""
+"""Small trainings of PyTorch, recorded and with a bare tool (see turns.py)."""
 
-import sys
+from pathlib import Path
+from typing import Any, Iterable
 
 import torch
+from torch_net import loader, network
+from turns import Arms, Bare, Ruler, run
 
 from stallscope.torch import StepLogger
 
-out, layers, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-torch.set_num_threads(1)
-WIDTH, BATCH = 64, 32
-parts: list[torch.nn.Module] = []
-for _ in range(layers):
-    parts += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
-model = torch.nn.Sequential(*parts, torch.nn.Linear(WIDTH, 10))
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-loader = torch.utils.data.DataLoader(torch.randn(BATCH * steps, WIDTH), BATCH)
-with StepLogger(out, optimizer=optimizer, model=model) as log:
-    for batch in log.watch(loader):
-        optimizer.zero_grad()
-        model(batch).square().mean().backward()
-        optimizer.step()
+
+def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
+    model, batches = network(layers), loader(steps)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def train(batches: Iterable[Any]) -> None:
+        for batch in batches:
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+
+    def recorded(out: Path) -> None:
+        with StepLogger(out, optimizer=optimizer, model=model) as log:
+            train(ruler.loop(log.watch(batches)))
+
+    def bare(tool: Bare) -> None:
+        train(ruler.loop(tool.watch(batches)))
+
+    return recorded, bare
+
+
+run(arms, lambda ruler: ruler.see_loader(torch.utils.data.DataLoader))

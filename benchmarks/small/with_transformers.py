@@ -1,42 +1,77 @@
-"""A small training of Hugging Face's Trainer, recorded: OUT LAYERS STEPS."""
+"""Small trainings of Hugging Face's Trainer, recorded and with a bare callback (see turns.py).
 
-import sys
+StepLogger is called when the Trainer asks for a step's batches, for each batch, and when the step ends.
+"""
+
+from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic_ns
+from typing import Any, Dict
 
 import torch
-from transformers import Trainer, TrainingArguments
+from torch_net import network
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from turns import BATCH, WIDTH, Arms, Bare, Ruler, run
 
+from stallscope.collector.recorder.transformers.recording import TrainerRecording
 from stallscope.transformers import StepLogger
-
-out, layers, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-torch.set_num_threads(1)
-WIDTH, BATCH = 64, 32
 
 
 class Net(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
-        parts: list[torch.nn.Module] = []
-        for _ in range(layers):
-            parts += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
-        self.layers = torch.nn.Sequential(*parts, torch.nn.Linear(WIDTH, 10))
+        self.layers = network(layers)
 
-    def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, inputs: torch.Tensor) -> Dict[str, torch.Tensor]:
         return {"loss": self.layers(inputs).square().mean()}
 
 
-with TemporaryDirectory() as saved:
-    arguments = TrainingArguments(
-        saved,
-        use_cpu=True,
-        per_device_train_batch_size=BATCH,
-        num_train_epochs=1,
-        optim="sgd",
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=False,
-    )
-    data = [{"inputs": row} for row in torch.randn(BATCH * steps, WIDTH)]
-    Trainer(Net(), arguments, train_dataset=data, callbacks=[StepLogger(out)]).train()
+HOOKS = ("on_step_begin", "on_pre_optimizer_step", "on_step_end")
+
+
+class BareCallback(TrainerCallback):
+    def __init__(self, tool: Bare) -> None:
+        self.keep = tool.keep
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self.keep(monotonic_ns())
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self.keep(monotonic_ns())
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self.keep(monotonic_ns())
+
+
+def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
+    net, data = Net(layers), [{"inputs": row} for row in torch.randn(BATCH * steps, WIDTH)]
+
+    def train(callback: TrainerCallback) -> None:
+        with TemporaryDirectory() as saved:
+            arguments = TrainingArguments(
+                saved,
+                use_cpu=True,
+                per_device_train_batch_size=BATCH,
+                num_train_epochs=1,
+                optim="sgd",
+                save_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+                remove_unused_columns=False,
+                dataloader_pin_memory=False,
+            )
+            Trainer(net, arguments, train_dataset=data, callbacks=[callback]).train()
+
+    def recorded(out: Path) -> None:
+        train(StepLogger(out))
+
+    def bare(tool: Bare) -> None:
+        callback = BareCallback(tool)
+        ruler.see_methods(callback, *HOOKS)
+        train(callback)
+
+    return recorded, bare
+
+
+RECORDING = ("begin_iteration", "batch_arrived", "end_iteration")
+run(arms, lambda ruler: ruler.see_methods(TrainerRecording, *RECORDING))

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Optional, Union
+from typing import Any, Callable, Deque, Dict, List, Optional, Union
 
 from . import end_summary, input_file
 from .clock import read_clocks
@@ -46,6 +46,8 @@ logger = logging.getLogger("stallscope")
 
 # A file system that takes longer than this for the last lines must not delay the end of training.
 _PATIENCE_SECONDS = 5.0
+# Lines of a very fast training are written in several pieces, which hold less memory than all of them.
+_LINES_PER_WRITE = 1024
 
 
 class Session:
@@ -180,7 +182,7 @@ class Session:
         self.facts({"first_step": first_step})
 
     def flush(self) -> None:
-        """Write everything recorded so far, as whole lines in one write."""
+        """Write everything recorded so far, as whole lines in as few writes as memory allows."""
         with self._write_lock:
             self._flush_locked()
 
@@ -321,13 +323,21 @@ class Session:
             while self._rows and files is not None:
                 lines.append(self._lines(self._rows.popleft(), files.formatter))
                 yield_to_training(len(lines))
-            if lines and files is not None and self.recording:
-                files.write("".join(lines).encode())
-                full = self._max_file_bytes and files.size > self._max_file_bytes
-                if full and not self._closed:
-                    self._start_next_file(files)
+                if len(lines) >= _LINES_PER_WRITE:
+                    self._write(files, lines)
+                    lines.clear()
+            if lines and files is not None:
+                self._write(files, lines)
         except Exception as error:  # no error may reach training
             self.fail("cannot write %s: %s" % (self.path or "records", error))
+
+    def _write(self, files: LogFiles, lines: List[str]) -> None:
+        if not self.recording:
+            return
+        files.write("".join(lines).encode())
+        full = self._max_file_bytes and files.size > self._max_file_bytes
+        if full and not self._closed:
+            self._start_next_file(files)
 
     def _start_next_file(self, files: LogFiles) -> None:
         """Close this file and start the next part with all facts so far."""

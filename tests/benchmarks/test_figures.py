@@ -51,8 +51,19 @@ def test_faster_is_a_multiple_of_the_alternative() -> None:
     assert (figure.ratio, figure.met) == (8.0, False)
 
 
+def test_a_multiple_is_judged_by_the_interval_of_the_ratio() -> None:
+    def times(low: float, high: float) -> object:
+        ratio = paired.Difference((low + high) / 2, low, high)
+        return figures.times_as_much("time", 8.0, "µs", "a bare tool", 5.0, ratio, 2)
+
+    met, noisy, missed = times(1.5, 1.9), times(1.5, 2.1), times(2.1, 2.5)
+    assert [one.met for one in (met, noisy, missed)] == [True, None, False]
+    assert run.cells(met)[4:] == ("1.7 (1.5 to 1.9)", "at most 2 times as much", "met")
+
+
 def test_figures_survive_json_and_keys_of_later_versions() -> None:
-    figure = figures.at_most("cost", 4.0, "µs", 5, interval=(3.0, 4.5))
+    ratio = paired.Difference(0.8, 0.7, 0.9)
+    figure = figures.times_as_much("cost", 4.0, "µs", "other", 5.0, ratio, 2)
     content = json.loads(json.dumps(asdict(figure))) | {"later": 1}
     assert figures.Figure.of(content) == figure
 

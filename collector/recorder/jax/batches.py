@@ -16,10 +16,17 @@ def samples_of(batch: Any, processes: int, devices: int) -> Optional[int]:
         devices: those of this process. An array whose first dimension is as long may be one for
             ``pmap``, with a part for each device: its samples are not known.
     """
-    for leaf in jax.tree_util.tree_leaves(batch):
-        shape = getattr(leaf, "shape", None)
-        if shape:
-            if not getattr(leaf, "is_fully_addressable", True):
-                return int(shape[0]) // processes
-            return None if shape[0] == devices else int(shape[0])
-    return None
+    # The usual kinds of batch. Training has just filled the caches, and flattening takes longest.
+    kind = type(batch)
+    first = batch[0] if (kind is tuple or kind is list) and batch else batch
+    shape = getattr(first, "shape", None)
+    if not shape:
+        leaves = jax.tree_util.tree_leaves(batch)
+        first = next((leaf for leaf in leaves if getattr(leaf, "shape", None)), None)
+        if first is None:
+            return None
+        shape = first.shape
+    # A single process addresses all devices.
+    if processes > 1 and not getattr(first, "is_fully_addressable", True):
+        return int(shape[0]) // processes
+    return None if shape[0] == devices else int(shape[0])

@@ -140,11 +140,16 @@ class Recording(LoopRecording):
             self._epoch,
             self._samples_given,
         )
+        samples_in, ranks, devices = samples_of, session.world.size, self._devices
         begin, own_ns = now(), 0
         try:
             for batch in batches:
                 data = now()
-                samples = self._samples_of(batch) if size is None else size
+                try:
+                    samples = samples_in(batch, ranks, devices) if size is None else size
+                except Exception as error:  # no error may reach training
+                    self.fail(error)
+                    samples = None
                 if session.recording:
                     self._iteration = [epoch, begin, data, samples, own_ns + now() - data, 0, None]
                 yield batch
@@ -172,14 +177,6 @@ class Recording(LoopRecording):
         except Exception as error:  # no error may reach training
             self.fail(error)
         iteration[OWN_NS] += monotonic_ns() - began
-
-    def _samples_of(self, batch: Any) -> Optional[int]:
-        try:
-            assert self._session is not None
-            return samples_of(batch, self._session.world.size, self._devices)
-        except Exception as error:  # no error may reach training
-            self.fail(error)
-            return None
 
     @while_running
     def _end_iteration_early(self) -> None:

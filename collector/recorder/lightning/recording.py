@@ -20,6 +20,9 @@ class TrainerRecording(Recording):
     None of its methods raises, like PyTorch's.
     """
 
+    # Slots, not a dict: training has just evicted everything from the CPU's caches.
+    __slots__ = ("_full", "_full_shape", "_in_batch", "_trainer")
+
     def __init__(self, trainer: Any, module: Any, options: Options) -> None:
         # Without a strategy that wraps it, the model is the module itself.
         model = getattr(trainer, "model", None)
@@ -101,8 +104,13 @@ class TrainerRecording(Recording):
             self.begin_iteration()
 
     def _after_fetch(self) -> None:
-        if self._iteration is not None:
+        iteration = self._iteration
+        if iteration is None or self._device is not None:
             self.data_arrived(None)
+            return
+        # As data_arrived does, without the call: its batch is not known yet.
+        data = iteration.data = monotonic_ns()
+        self._own_ns += monotonic_ns() - data
 
     def begin_batch(self, batch: Any, index: int) -> None:
         """Pass a batch to the training step, the ``index``-th of its epoch."""
@@ -118,8 +126,10 @@ class TrainerRecording(Recording):
     def end_batch(self, batch: Any) -> None:
         """End the training step and the update after it."""
         self._in_batch = False
-        # A training step that takes the iterator had no batch before.
-        self._count_samples(batch)
+        iteration = self._iteration
+        if iteration is not None and iteration.shape is None:
+            # A training step that takes the iterator had no batch before.
+            self._count_samples(batch)
         self.end_iteration()
 
     def _count_samples(self, batch: Any) -> None:

@@ -127,44 +127,11 @@ class IterationRecording(BaseRecording):
     def next_iteration(self) -> None:
         """End an iteration and start the next, which includes the cost of this method."""
         iteration = self._iteration
-        if iteration is None or len(self._waiting) >= MOST_WAITING:
+        if iteration is None or self._device_steps is None or len(self._waiting) >= MOST_WAITING:
             self.end_iteration()
             self.begin_iteration()
-            return
-        if self._device_steps is not None:
+        else:
             self._next_on_device(iteration)
-            return
-        try:
-            end = monotonic_ns()
-            gradients = self._gradients
-            ready, seen, own_ns = gradients.last, iteration.reductions, self._own_ns
-            # As _keep does, without the call.
-            self._waiting.append(
-                (
-                    iteration.epoch,
-                    iteration.begin,
-                    iteration.data,
-                    iteration.shape,
-                    seen,
-                    end,
-                    ready,
-                    own_ns,
-                    1,
-                    None,
-                )
-            )
-            if ready is None or gradients.on_gradient is None:
-                gradients.forget()
-            else:
-                # A backward pass that ended normally leaves nothing else to reset.
-                gradients.last = None
-            # Reuse the object, which is in the CPU's caches.
-            iteration.data = iteration.shape = None
-            iteration.reductions = []
-            begin = iteration.begin = monotonic_ns()
-            self._own_ns = begin - end
-        except Exception as error:
-            self.fail(error)
 
     def _next_on_device(self, iteration: Iteration) -> None:
         """End an iteration and start the next at the same timestamp of the device."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
 
 import torch
 
 from ..loop_logger import LoopLogger, WatchedLoader
 from ..options import LogDir, OptionArguments, Options, with_options
-from .batches import full_batches
 from .recording import Recording
 
 if TYPE_CHECKING:
@@ -99,18 +97,5 @@ class Watched(WatchedLoader):
 
     def __iter__(self) -> Iterator[Any]:
         recording: Recording = self._log._recording_of_loop(self._first_step)
-        loop, is_epoch = object(), not self._log._explicit_epoch
-        batches = iter(self._loader)
-        recording.begin_loop(loop, self._loader)
-        full, shape = full_batches(self._loader)
-        if is_epoch:
-            recording.begin_epoch()
-        try:
-            recording.begin_iteration()
-            for batch, known in zip(batches, chain(repeat(shape, full), repeat(None))):
-                recording.data_arrived(batch, known)
-                yield batch
-                recording.next_iteration()
-            recording.drop_iteration()
-        finally:
-            recording.end_loop(loop, is_epoch)
+        is_epoch = not self._log._explicit_epoch
+        return recording.iterate(self._loader, iter(self._loader), is_epoch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from time import monotonic_ns
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
 
@@ -13,9 +13,10 @@ from ..format import EPOCH
 from ..guards import while_running
 from ..identity import world_of_training
 from ..in_flight import Position
-from ..loop_steps import StepAssembler
+from ..loop_steps import Iteration, StepAssembler
 from ..open_session import open_session
 from ..options import Options
+from .batches import full_batches, shape_in
 from .cuda import CudaClock
 from .device_steps import DeviceSteps
 from .facts import (
@@ -26,7 +27,7 @@ from .facts import (
     steps_counted,
     why_no_timestamps,
 )
-from .finished_iterations import FinishedIterations
+from .finished_iterations import MOST_WAITING, FinishedIterations
 from .gradients import GradientClock
 from .iterations import IterationRecording
 from .late_facts import LateFacts
@@ -175,6 +176,87 @@ class Recording(IterationRecording):
                 self._undo.pop()()
             except Exception as error:
                 self.fail(error)
+
+    # -- iterations of the loop ------------------------------------------------------------------
+
+    def iterate(self, loader: Any, batches: Iterator[Any], is_epoch: bool) -> Iterator[Any]:
+        """Yield the batches of a loop, and record its iterations.
+
+        What runs in every iteration on a CPU is in this one function with local variables: training has
+        just evicted everything else from the CPU's caches.
+        """
+        if not self.running:
+            yield from batches
+            return
+        loop = object()
+        self.begin_loop(loop, loader)
+        full, shape = full_batches(loader)
+        if is_epoch:
+            self.begin_epoch()
+        now, gradients, waiting = monotonic_ns, self._gradients, self._waiting
+        finished, most_waiting, tensor = waiting.append, MOST_WAITING, torch.Tensor
+        on_device = self._device is not None
+        try:
+            self.begin_iteration()
+            for batch in batches:
+                iteration = self._iteration
+                if iteration is None or on_device:
+                    self.data_arrived(batch, shape if full > 0 else None)
+                else:
+                    data = iteration.data = now()
+                    if full > 0:
+                        iteration.shape = shape
+                    elif type(batch) is tensor:
+                        iteration.shape = batch.shape
+                    else:
+                        self._shape_known(iteration, batch)
+                    self._own_ns += now() - data
+                full -= 1
+                yield batch
+                iteration = self._iteration
+                if iteration is None or on_device or len(waiting) >= most_waiting:
+                    self.next_iteration()
+                    continue
+                try:
+                    end, ready = now(), gradients.last
+                    # As _keep does, without the call.
+                    finished(
+                        (
+                            iteration.epoch,
+                            iteration.begin,
+                            iteration.data,
+                            iteration.shape,
+                            iteration.reductions,
+                            end,
+                            ready,
+                            self._own_ns,
+                            1,
+                            None,
+                        )
+                    )
+                    if ready is None or gradients.on_gradient is None:
+                        gradients.forget()
+                    else:
+                        # A backward pass that ended normally leaves nothing else to reset.
+                        gradients.last = None
+                    # Reuse the object, which is in the CPU's caches.
+                    iteration.data = iteration.shape = None
+                    iteration.reductions = []
+                    begin = iteration.begin = now()
+                    self._own_ns = begin - end
+                except Exception as error:
+                    self.fail(error)
+            self.drop_iteration()
+        finally:
+            self.end_loop(loop, is_epoch)
+
+    def _shape_known(self, iteration: Iteration, batch: Any) -> None:
+        """Keep the shape of a batch that is not a tensor itself."""
+        try:
+            first = batch[0] if type(batch) in (list, tuple) and batch else batch
+            iteration.shape = first.shape if type(first) is torch.Tensor else shape_in(batch)
+        except Exception as error:
+            self.fail(error)
 
     # -- epochs, and events between steps --------------------------------------------------------
 

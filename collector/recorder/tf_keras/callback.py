@@ -65,7 +65,9 @@ class StepLogger(FitCallback, LoopLogger, keras.callbacks.Callback):  # type: ig
 
     def step(self) -> ContextManager[None]:
         """Wrap one step of a custom loop, from before it asks for its batch to after the update."""
-        return self._started_recording()  # type: ignore[no-any-return]
+        loop = self._loop
+        # Without a call that most steps do not need.
+        return self._started_recording() if loop is None else loop
 
     # Not decorated: autograph's own ways to skip a function take longer than the rest of a step.
     def mark(self, name: str, tensors: Any = None) -> None:

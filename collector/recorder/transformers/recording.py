@@ -23,6 +23,9 @@ class TrainerRecording(Recording):
     PyTorch's.
     """
 
+    # Slots, not a dict: training has just evicted everything from the CPU's caches.
+    __slots__ = ("_global_step", "_trainer")
+
     def __init__(self, trainer: Any, state: Any, given: Dict[str, Any], options: Options) -> None:
         """Prepare the recording.
 

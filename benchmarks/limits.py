@@ -1,0 +1,62 @@
+"""How long each benchmark may take, and how one that takes longer is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+#: Seconds of a benchmark that is not named: several times what the longest of them takes.
+USUAL_S = 150
+#: Those that train many times, or on large runs: about twice what they take on two quiet cores.
+LIMITS_S = {
+    "dashboard_speed": 240,
+    "host_part": 600,
+    "keras_overhead": 480,
+    "mxnet_overhead": 240,
+    "torch_overhead": 240,
+}
+
+
+def limit_s(name: str) -> float:
+    """Return the seconds that a benchmark may take."""
+    return LIMITS_S.get(name, USUAL_S)
+
+
+def unfinished(limit: float, figures: list[str]) -> str:
+    """Say that a benchmark was ended at its limit, and which figures it gave before."""
+    sentence = f"did not finish within its limit of {limit:g} s"
+    if not figures:
+        return f"{sentence} and gave no figure"
+    count = "1 figure" if len(figures) == 1 else f"{len(figures)} figures"
+    return f"{sentence}: it gave {count}, the last of them {figures[-1]!r}"
+
+
+def end_tree(process: int) -> None:
+    """End a process and all that it started, including those in sessions of their own.
+
+    Launchers put ranks into sessions, so that signals to a group do not reach them.
+    """
+    # A stopped process starts no others while its children are listed.
+    _send(process, signal.SIGSTOP)
+    for child in _children(process):
+        end_tree(child)
+    _send(process, signal.SIGKILL)
+
+
+def _children(parent: int) -> list[int]:
+    """Return the processes that a process has started itself."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The name may contain spaces and parentheses.
+            after_name = path.read_text().rpartition(")")[2].split()
+            if int(after_name[1]) == parent:
+                found.append(int(path.parent.name))
+    return found
+
+
+def _send(process: int, signal_: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal_)

@@ -1,0 +1,143 @@
+"""Train in turns in one process, with StepLogger and with a bare tool, on networks of two sizes.
+
+The programs of this folder call ``run``. Their arguments: OUT STEPS, and "no-stages".
+
+Writes OUT/LAYERS/turn-N with StepLogger's logs of one turn, and OUT/LAYERS/spent.json: for each arm and
+turn, the median over steps of the microseconds that training spends in the tool (see Ruler).
+"""
+
+import json
+import sys
+from pathlib import Path
+from statistics import median
+from time import monotonic_ns
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
+
+#: Dense layers before the last; each has two gradients.
+LAYERS = (10, 80)
+TURNS = 2
+WIDTH, BATCH = 64, 32
+STAGES = "no-stages" not in sys.argv
+
+
+class Ruler:
+    """Times a tool from outside: around its functions, from being called to their return.
+
+    What the framework does to call them is not included.
+    """
+
+    def __init__(self) -> None:
+        self._spent: List[int] = []
+        # When the loader was last asked for a batch, and when it gave one.
+        self._asked = self._given = 0
+
+    def see_methods(self, owner: Any, *names: str) -> None:
+        """Time these methods of a class or an object."""
+        for name in names:
+            setattr(owner, name, self.around(getattr(owner, name)))
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with its calls timed."""
+        spent = self._spent.append
+
+        def timed(*args: Any, **given: Any) -> Any:
+            begun = monotonic_ns()
+            try:
+                return call(*args, **given)
+            finally:
+                spent(monotonic_ns() - begun)
+
+        return timed
+
+    def loop(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches of a tool, and time the tool without its loader (see ``see_loader``)."""
+        watched = iter(batches)
+        while True:
+            left = monotonic_ns()
+            try:
+                batch = next(watched)
+            except StopIteration:
+                return
+            arrived = monotonic_ns()
+            self._spent.append(self._asked - left + arrived - self._given)
+            yield batch
+
+    def see_loader(self, kind: type) -> None:
+        """Note when loaders of this type are asked, and when they give a batch."""
+        original = kind.__iter__  # type: ignore[attr-defined]
+        ruler = self
+
+        class Seen:
+            def __init__(self, loader: Any) -> None:
+                self._batches = original(loader)
+
+            def __iter__(self) -> "Seen":
+                return self
+
+            def __next__(self) -> Any:
+                ruler._asked = monotonic_ns()
+                batch = next(self._batches)
+                ruler._given = monotonic_ns()
+                return batch
+
+        kind.__iter__ = lambda loader: Seen(loader)  # type: ignore[attr-defined]
+
+    def take_us(self, steps: int) -> float:
+        """Return the microseconds per step in the tool, the median of so many, and start anew."""
+        taken, self._spent[:] = self._spent[:], []
+        calls = len(taken) // steps
+        if not calls:
+            return 0.0
+        # A loop may end with a call more.
+        spent = taken[: calls * steps]
+        return median(sum(spent[at : at + calls]) for at in range(0, len(spent), calls)) / 1e3
+
+
+class Bare:
+    """A tool that does nothing but read the clock and keep the reading."""
+
+    def __init__(self) -> None:
+        #: Keeps a reading.
+        self.keep: Callable[[int], None] = [].append  # type: ignore[assignment]
+
+    def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield batches, and read the clock when each arrives and when its iteration is over."""
+        keep = self.keep
+        for batch in batches:
+            keep(monotonic_ns())
+            yield batch
+            keep(monotonic_ns())
+
+
+#: Train with StepLogger in this folder, and train with the bare tool.
+Arms = Tuple[Callable[[Path], None], Callable[[Bare], None]]
+
+
+def run(
+    arms_of: Callable[[int, int, Ruler], Arms],
+    see: Callable[[Ruler], None] = lambda _: None,
+    writes: bool = True,
+) -> None:
+    """Train with each arm in turns.
+
+    Args:
+        arms_of: makes the arms, from the number of layers and of steps.
+        see: puts the ruler around functions that both arms share.
+        writes: whether this rank writes what was spent.
+    """
+    out, steps, ruler = Path(sys.argv[1]), int(sys.argv[2]), Ruler()
+    see(ruler)
+    for layers in LAYERS:
+        recorded, bare = arms_of(layers, steps, ruler)
+        folder = out / str(layers)
+        spent: Dict[str, List[float]] = {"recorded": [], "bare": []}
+        for turn in range(TURNS):
+            # The second arm of a turn may find warmer caches.
+            for arm in ("recorded", "bare") if turn % 2 else ("bare", "recorded"):
+                if arm == "bare":
+                    bare(Bare())
+                else:
+                    recorded(folder / f"turn-{turn}")
+                spent[arm].append(ruler.take_us(steps))
+        if writes:
+            (folder / "spent.json").write_text(json.dumps(spent))
