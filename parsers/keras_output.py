@@ -36,7 +36,7 @@ from .epochs_only import (
     rounded_to,
     with_epochs,
 )
-from .keras_lines import EPOCH_LINES, IN_PROGRESS
+from .keras_lines import EPOCH_LINES, IN_PROGRESS, may_tell_epochs
 from .launcher_output import Line, rank_lines
 from .rank_names import rank_in
 from .timestamps import Timestamp
@@ -84,7 +84,9 @@ class KerasOutputParser(Parser):
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         announced = False
-        for part in re.split(rb"[\r\n]+", head):
+        for part in head.replace(b"\r", b"\n").split(b"\n"):
+            if not may_tell_epochs(part):
+                continue
             text = _plain(part)
             announced = announced or _EPOCH.search(text) is not None
             if _BAR_OR_LINE.search(text) and (announced or _LOSS in text):
@@ -388,4 +390,5 @@ def _ns(epoch: _Printed) -> int:
 
 
 def _plain(text: bytes) -> str:
-    return _ESCAPES.sub("", text.decode("utf-8", "replace"))
+    plain = text.decode("utf-8", "replace")
+    return _ESCAPES.sub("", plain) if "\x1b" in plain else plain

@@ -11,6 +11,8 @@ from ..timestamps import CTIME, read_timestamp
 
 #: Timestamps with names of loggers are far shorter.
 LONGEST_PREFIX = 160
+#: Labels in brackets are shorter.
+LONGEST_LABEL = 64
 # So many bytes at three places show which labels a file has.
 _SAMPLE_BYTES = 16 << 10
 _LABELLED_SHARE = 0.8
@@ -92,6 +94,11 @@ class Labels:
     def closing(self) -> bytes:
         """The bytes from a label's closing bracket on, as far as all labels have them."""
         return _CLOSING[self.tag]
+
+    @property
+    def closing_length(self) -> int:
+        """Count the bytes from a label's closing bracket on; of few labels there are more."""
+        return len(b"]<stdout>:") if self.tag is _TAG else len(self.closing)
 
     @property
     def not_after(self) -> tuple[bytes, ...]:

@@ -86,7 +86,7 @@ class LineFilter:
         """
         if len(block.ends) * _LONG_LINES < block.size:
             return np.ones(len(needed), bool)
-        line = block.lines_of(found.start)
+        line = _line_numbers(block, found)
         needles, updates, not_updates = self._needles
         chosen = _lines_with(needles, block)[line]
         is_update = _lines_showing(updates, block)[line]
@@ -221,7 +221,7 @@ class _Reader:
                 )
             else:
                 whole, order = self._whole(found)
-                pieces = _pieces(block, found, order[~whole[order]])
+                pieces = _pieces(block, found, _not_overwritten(block, found, order[~whole[order]]))
             yield block, found, whole, [*self._joined(pieces)]
         rest = [(0, stream, text, b"") for stream, text in self._rest()]
         rest += [(0, stream, b"\n", b"") for stream in self._unfinished]
@@ -263,6 +263,8 @@ class _Reader:
 
     def _whole(self, found: Fragments) -> tuple[Bools, Ints]:
         """Return which fragments are whole lines, and the order of all fragments by stream."""
+        if not self._unfinished and found.complete.all():
+            return found.complete, np.zeros(0, np.int64)
         order = np.argsort(found.stream, kind="stable")
         stream, complete = found.stream[order], found.complete[order]
         is_first = np.append(True, stream[1:] != stream[:-1])[: len(order)]
@@ -300,6 +302,27 @@ def _pieces(block: LineBlock, found: Fragments, order: Ints) -> Iterator[_Piece]
         yield at, stream, text[start:end], text[first:last]
 
 
+def _not_overwritten(block: LineBlock, found: Fragments, order: Ints) -> Ints:
+    """Leave out pieces of bars that the next piece of their line overwrites.
+
+    Args:
+        block: the block.
+        found: its fragments.
+        order: those to look at, by stream.
+    """
+    if len(order) < 3:
+        return order
+    stream, complete, start = found.stream[order], found.complete[order], found.start[order]
+    first, second = block.bytes[start], block.bytes[start + 1]
+    # Carriage returns at the end of a line overwrite nothing.
+    returns = (first == ord("\r")) & (second != ord("\r")) & (second != ord("\n"))
+    goes_back = (first == ord("\b")) | (returns & (found.end[order] - start > 1))
+    goes_on = np.append(False, (stream[1:] == stream[:-1]) & ~complete[:-1])
+    # The first piece may contain the line's timestamp.
+    over = np.append(goes_on[1:] & goes_back[1:], False) & goes_on
+    return order[~over]
+
+
 def _by_stream(block: LineBlock, found: Fragments) -> Iterator[tuple[int, bytes]]:
     """Yield the streams of a block with all that they have in it."""
     if not found.stream.any() and (found.end - found.start).sum() == block.size:
@@ -321,7 +344,8 @@ def _whole_lines(block: LineBlock, found: Fragments, chosen: Bools) -> Iterator[
 
 
 def _in_order(whole: Iterable[_JoinedLine], joined: Iterable[_JoinedLine]) -> list[_JoinedLine]:
-    return sorted([*whole, *joined], key=lambda line: line.at)
+    ending = [*joined]
+    return sorted([*whole, *ending], key=lambda line: line.at) if ending else [*whole]
 
 
 def _shown(line: bytes) -> bytes:
@@ -373,6 +397,13 @@ def _in_one_block(rows: Sequence[_JoinedLine], ranks: Ints) -> Lines:
         np.where(own, start, time_start),
         np.where(own, end, time_end),
     )
+
+
+def _line_numbers(block: LineBlock, found: Fragments) -> Ints:
+    """Return the number of each fragment's line."""
+    if len(found.end) == len(block.ends) and found.complete.all():
+        return np.arange(len(found.end))
+    return block.lines_of(found.start)
 
 
 def _lines_with(needles: Sequence[Needle], block: LineBlock) -> Bools:
