@@ -37,6 +37,7 @@ class Needle:
         self.digit_before = needle.startswith(_DIGIT)
         self.digit_after = needle.endswith(_DIGIT)
         self.text = needle.removeprefix(_DIGIT).removesuffix(_DIGIT)
+        self.bytes = np.frombuffer(self.text, np.uint8)
 
 
 class LineBlock:
@@ -61,10 +62,15 @@ class LineBlock:
         return {}
 
     @cached_property
-    def _counts(self) -> Ints:
+    def _counts(self) -> npt.NDArray[np.float64]:
         """Estimate how often each byte occurs."""
         counts = np.bincount(self.bytes[:_SAMPLE_BYTES], minlength=256)
         return np.asarray(counts * (max(self.size, 1) / min(max(self.size, 1), _SAMPLE_BYTES)))
+
+    @cached_property
+    def _costs(self) -> npt.NDArray[np.float64]:
+        """Estimate what it costs to find all texts that have each byte."""
+        return self._counts * _BYTES_PER_PLACE + self.size
 
     def having(self, byte: int) -> Ints:
         """Find all places of a byte."""
@@ -73,6 +79,7 @@ class LineBlock:
             if found is None:
                 found = np.flatnonzero(self.bytes[: self.size] == byte)
             self._having[byte] = found
+            self._costs[byte] = len(found) * _BYTES_PER_PLACE
         return self._having[byte]
 
     def _few(self, byte: int) -> Ints | None:
@@ -88,9 +95,11 @@ class LineBlock:
     def places(self, needle: Needle) -> Ints:
         """Find all places of a needle, in order."""
         text = needle.text
-        rarest = min(range(len(text)), key=lambda at: self._cost(text[at]))
+        rarest = int(self._costs[needle.bytes].argmin())
         at = self.having(text[rarest]) - rarest
         at = at[(at >= needle.digit_before) & (at + len(text) + needle.digit_after <= self.size)]
+        if not len(at):
+            return at
         for first in range(0, len(text), _WORD):
             at = at[self.has(at + first, text[first : first + _WORD])]
         if needle.digit_before:
@@ -183,11 +192,6 @@ class LineBlock:
     def lines_of(self, at: Ints) -> Ints:
         """Return the numbers of the lines that contain these places."""
         return np.searchsorted(self.ends, at, "right")
-
-    def _cost(self, byte: int) -> float:
-        found = byte in self._having
-        count = len(self._having[byte]) if found else float(self._counts[byte])
-        return count * _BYTES_PER_PLACE + (0 if found else self.size)
 
 
 def distinct(words: list[Words]) -> tuple[Ints, list[bytes]]:

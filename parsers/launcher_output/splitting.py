@@ -14,7 +14,7 @@ from .srun import LONGEST_CUT_LINE
 #: More blocks take longer for each, larger ones leave the CPU's caches.
 BLOCK_BYTES = 1 << 20
 # In the first block, labels are not known yet, and all lines are made.
-_FIRST_BLOCK_BYTES = 64 << 10
+_FIRST_BLOCK_BYTES = 16 << 10
 # More ranks than any launcher has started; a damaged file may name any number of them.
 _MOST_STREAMS = 1 << 14
 _WORD = 8
@@ -72,6 +72,8 @@ class Splitter:
 
     def split(self, block: LineBlock) -> Fragments:
         """Split the next block."""
+        if self._labels is None:
+            return _unlabelled(block)
         at, text_at, stream = self._find_labels(block)
         start, stream = np.append(0, text_at), np.append(self._stream, stream)
         prefix = self._prefix_lengths(block, start[:-1], at)
@@ -106,13 +108,13 @@ class Splitter:
 
     @property
     def _labels_reach_on(self) -> bool:
-        return self._labels is not None and self._labels.logged
+        assert self._labels is not None
+        return self._labels.logged
 
     def _find_labels(self, block: LineBlock) -> tuple[Ints, Ints, Ints]:
         """Return where labels start, where their texts start, and the numbers of their streams."""
         labels = self._labels
-        if labels is None:
-            return (np.zeros(0, np.int64),) * 3
+        assert labels is not None
         if labels.start_lines:
             at = np.append(0, block.ends)[0 if self._starts_line else 1 :]
             length, stream = self._known_labels(block, at)
@@ -187,7 +189,8 @@ class Splitter:
         """
         length = np.zeros(len(at), np.int64)
         labels = self._labels
-        if labels is None or not (labels.timed or labels.logged):
+        assert labels is not None
+        if not (labels.timed or labels.logged):
             return length
         line = np.append(0, block.ends)[np.searchsorted(block.ends, at, "right")]
         starts_line = (line >= start) & ((line > 0) | self._starts_line)
@@ -205,6 +208,15 @@ class Splitter:
             ]
             length[some] = np.array(lengths)[which]
         return length
+
+
+def _unlabelled(block: LineBlock) -> Fragments:
+    """Return the lines of a block without labels."""
+    cut = len(block.ends) == 0 or block.ends[-1] < block.size
+    end = np.append(block.ends, block.size) if cut and block.size else block.ends
+    none, complete = np.zeros(len(end), np.int64), np.ones(len(end), bool)
+    complete[len(block.ends) :] = False
+    return Fragments(none, np.append(0, end[:-1])[: len(end)], end, none, none, complete)
 
 
 def _each_starts_a_line(block: LineBlock, at: Ints) -> bool:
