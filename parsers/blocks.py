@@ -83,7 +83,7 @@ class LineBlock:
         return self._having[byte]
 
     def _few(self, byte: int) -> Ints | None:
-        """Find the places of a rare byte; None if there are many: looking at all bytes is faster then."""
+        """Find the places of a rare byte; None if it is not rare, and looking at all is faster."""
         most = self.size // _BYTES_PER_FIND
         places: list[int] = []
         at = self.text.find(byte) if self._counts[byte] <= most else self.size

@@ -36,7 +36,7 @@ from .epochs_only import (
     rounded_to,
     with_epochs,
 )
-from .keras_lines import EPOCH_LINES, IN_PROGRESS, may_tell_epochs
+from .keras_lines import EPOCH_LINES, is_in_progress, may_tell_epochs
 from .launcher_output import Line, rank_lines
 from .rank_names import rank_in
 from .timestamps import Timestamp
@@ -106,7 +106,7 @@ class KerasOutputParser(Parser):
                 ranks.add(line.rank)
             if key not in outputs:
                 outputs[key] = _Output(torn_apart)
-            if IN_PROGRESS.search(line.text):
+            if is_in_progress(line.text):
                 outputs[key].last_bar = line.text
             else:
                 outputs[key].add(line)
@@ -168,13 +168,13 @@ class _Output:
 
     def add(self, line: Line) -> None:
         text = _plain(line.text)
-        epoch = _EPOCH.search(text)
+        epoch = _EPOCH.search(text) if "Epoch " in text else None
         if epoch is not None:
             self._announced = (int(epoch[1]), int(epoch[2]))
             self._ever_announced = True
             self.last_bar = b""
             return
-        samples = _SAMPLES.search(text)
+        samples = _SAMPLES.search(text) if "Train on " in text else None
         if samples is not None:
             self._samples = int(samples[1])
             return

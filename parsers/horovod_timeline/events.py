@@ -15,7 +15,7 @@ from .rows import Columns
 EVENT = b'{"ph": "'
 # Names of activities have less than 30 letters, and a shape a few numbers.
 _LONGEST_TEXT = 256
-_NAME, _TIME, _TENSOR = b'", "name', b', "ts": ', b' "pid": '
+_NAME, _TIME, _TENSOR = b'name": "', b', "ts": ', b' "pid": '
 _FIRST_TEXT = len(b'{"ph": "B", "name": "')
 _MOST_DIGITS, _MOST_TENSOR_DIGITS = 16, 7
 _ARGS = re.compile(rb', "args": \{"dtype": "(\w+)", "shape": "\[([\d, ]*)\]"')
@@ -97,10 +97,13 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
     good = ends | marker | (kind == ord("B")) | (kind == ord("X"))
     good &= placed | marker
     good &= block.has(time_at, _TIME) & (digits > 0) & (data[time_end] == ord(","))
-    good[named] &= block.has(start[named] + len(EVENT) + 1, _NAME) & (length < _LONGEST_TEXT)
+    good[named] &= block.has(start[named] + _FIRST_TEXT - len(_NAME), _NAME) & (
+        length < _LONGEST_TEXT
+    )
 
     code, size = np.full((2, len(good)), -1)
-    code[named] = texts.codes(words)
+    chosen = good[named]
+    code[named[chosen]] = texts.codes([one[chosen] for one in words])
     own = np.flatnonzero(good & ends & (after == ord(",")))
     size[own] = _sizes(block, tensor_end[own], until[own])
     found = Events(kind, at, np.where(marker, 0, tensor), code, size)

@@ -320,7 +320,7 @@ def _not_overwritten(block: LineBlock, found: Fragments, order: Ints) -> Ints:
     goes_on = np.append(False, (stream[1:] == stream[:-1]) & ~complete[:-1])
     # The first piece may contain the line's timestamp.
     over = np.append(goes_on[1:] & goes_back[1:], False) & goes_on
-    return order[~over]
+    return np.asarray(order[~over])
 
 
 def _by_stream(block: LineBlock, found: Fragments) -> Iterator[tuple[int, bytes]]:

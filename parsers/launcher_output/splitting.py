@@ -14,7 +14,7 @@ from .srun import LONGEST_CUT_LINE
 #: More blocks take longer for each, larger ones leave the CPU's caches.
 BLOCK_BYTES = 1 << 20
 # In the first block, labels are not known yet, and all lines are made.
-_FIRST_BLOCK_BYTES = 16 << 10
+_FIRST_BLOCK_BYTES = 64 << 10
 # More ranks than any launcher has started; a damaged file may name any number of them.
 _MOST_STREAMS = 1 << 14
 _WORD = 8
