@@ -6,6 +6,7 @@ Numbers are read eight digits at a time: eight bytes are one word, the first byt
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -28,6 +29,8 @@ _SAMPLE_BYTES = 1 << 14
 _BYTES_PER_PLACE = 16
 # Finding places one by one is faster than looking at so many bytes for each at once.
 _BYTES_PER_FIND = 1 << 10
+# Larger pieces leave the CPU's caches.
+_PIECE_BYTES = 1 << 20
 
 
 class Needle:
@@ -192,6 +195,16 @@ class LineBlock:
     def lines_of(self, at: Ints) -> Ints:
         """Return the numbers of the lines that contain these places."""
         return np.searchsorted(self.ends, at, "right")
+
+
+def contains_any(data: bytes, needles: Sequence[Needle]) -> bool:
+    """Whether a text contains any of these."""
+    overlap = max(len(needle.text) for needle in needles) + 2
+    pieces = (
+        LineBlock(data[first : first + _PIECE_BYTES + overlap])
+        for first in range(0, len(data), _PIECE_BYTES)
+    )
+    return any(len(piece.places(needle)) for piece in pieces for needle in needles)
 
 
 def distinct(words: list[Words]) -> tuple[Ints, list[bytes]]:

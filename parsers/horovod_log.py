@@ -24,8 +24,8 @@ from typing import ClassVar
 from stallscope.run import Event
 
 from .base import Contents, EmbeddedFormat
-from .blocks import Needle
-from .launcher_output import Line, LineFilter, contains_any, rank_lines
+from .blocks import Needle, contains_any
+from .launcher_output import Line, LineFilter, rank_lines
 from .timestamps import Timestamp, read_timestamp
 
 # Each of these lines contains one of these, and no other log does.

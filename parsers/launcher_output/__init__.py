@@ -40,7 +40,7 @@ time in proportion to the bytes, for any input.
 
 from .labels import LONGEST_PREFIX, Labels, labels_of
 from .lines import LONGEST_LINE, Line, LineFilter, Lines, line_blocks, output_by_rank, rank_lines
-from .search import contains_any, may_contain
+from .search import may_contain
 
 __all__ = [
     "LONGEST_LINE",
@@ -49,7 +49,6 @@ __all__ = [
     "Line",
     "LineFilter",
     "Lines",
-    "contains_any",
     "labels_of",
     "line_blocks",
     "may_contain",

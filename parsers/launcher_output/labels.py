@@ -7,6 +7,7 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..blocks import Needle, contains_any
 from ..timestamps import CTIME, read_timestamp
 
 #: Timestamps with names of loggers are far shorter.
@@ -131,7 +132,7 @@ class Labels:
 
 def labels_of(data: bytes) -> Labels | None:
     """Recognise the labels of a file, None if it has none."""
-    if _TAG_LITERAL in data:
+    if contains_any(data, [Needle(_TAG_LITERAL)]):
         return _tags_of(data)
     sampled = _sampled(data)
     if _RAY.search(sampled):

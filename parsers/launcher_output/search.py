@@ -6,23 +6,16 @@ The search may find a text where there is none, and never misses one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from ..blocks import Needle
 from .labels import LONGEST_PREFIX, labels_of
-from .splitting import BLOCK_BYTES, blocks_of
+from .splitting import BLOCK_BYTES
 from .srun import has_cut_lines
 
 # The ends of labels that may be in the middle of lines, with a space after them.
 _ENDS_OF_LABELS = (b">:", b">: ", b"]:", b"] ", b": ")
-
-
-def contains_any(data: bytes, needles: Sequence[Needle]) -> bool:
-    """Whether a text contains any of these, which have no line ends within them."""
-    blocks = blocks_of(data, None, BLOCK_BYTES)
-    return any(len(block.places(needle)) for block in blocks for needle in needles)
 
 
 def may_contain(data: bytes, text: bytes) -> bool:
