@@ -22,27 +22,22 @@ import warnings, logging
 warnings.simplefilter("ignore")
 from hta.trace_analysis import TraceAnalysis
 logging.disable(logging.WARNING)
-begun = cpu_s()
-breakdown = TraceAnalysis(trace_dir=sys.argv[1]).get_temporal_breakdown(visualize=False)
-took = cpu_s() - begun
-assert len(breakdown) == 1
-print(json.dumps([took, peak()]))
+def work():
+    breakdown = TraceAnalysis(trace_dir=sys.argv[1]).get_temporal_breakdown(visualize=False)
+    assert len(breakdown) == 1
+    return 1
 """
 _KINETO = """
 from stallscope.parsers.kineto.reader import read_spans
 from stallscope.parsers.kineto.steps import steps_of
-begun = cpu_s()
-with open(sys.argv[1], "rb") as file:
-    found = steps_of(read_spans(file))
-took = cpu_s() - begun
-print(json.dumps([took, peak(), len(found)]))
+def work():
+    with open(sys.argv[1], "rb") as file:
+        return len(steps_of(read_spans(file)))
 """
 _JSON = """
-begun = cpu_s()
-with open(sys.argv[1]) as file:
-    found = json.load(file)
-took = cpu_s() - begun
-print(json.dumps([took, peak(), len(found["traceEvents"])]))
+def work():
+    with open(sys.argv[1]) as file:
+        return len(json.load(file)["traceEvents"])
 """
 _LEAST_FASTER = 5
 # One in so many events is a step's, as PyTorch's profiler marks them.
@@ -63,7 +58,8 @@ def figures(quick: bool) -> list[Figure]:
         write_kineto(traces / "rank-0.json", intervals)
         traced_s, traced_mib, _ = timelines.measured(_KINETO, traces / "rank-0.json")
         loaded_s, _, _ = timelines.measured(_JSON, traces / "rank-0.json")
-        printed = ran(["python", "-c", timelines.BEFORE + _HOLISTIC, str(traces)], PEERS)
+        program = timelines.BEFORE + _HOLISTIC + timelines.AFTER
+        printed = ran(["python", "-c", program, str(traces)], PEERS)
         holistic_s, holistic_mib = json.loads(printed.splitlines()[-1])
     other, holistic = "json.load + pandas", "HolisticTraceAnalysis"
     return [
