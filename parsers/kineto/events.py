@@ -44,6 +44,7 @@ _LATEST_US = 1 << 52
 _MOST_DIGITS, _PART_DIGITS, _STEP_DIGITS = 16, 9, 9
 # How much of a collective's name is looked at, and how long the text of a process and a thread may be.
 _NAME_BYTES, _THREAD_BYTES = 48, 160
+_ENDS_NUMBERS = np.isin(np.arange(256), list(b",} \r\n"))
 _NS = np.array([10**places for places in range(4)])
 
 
@@ -174,7 +175,7 @@ def _nanoseconds(block: LineBlock, colon: Ints) -> tuple[Ints, Bools]:
     )
     after[with_part] += 1 + places
     # A number that the end of the file cuts is followed by nothing.
-    good &= np.isin(block.bytes[after], np.frombuffer(b",} \r\n", np.uint8))
+    good &= _ENDS_NUMBERS[block.bytes[after]]
     return np.where(good, us, 0) * 1000 + part, good
 
 
