@@ -255,9 +255,7 @@ def test_a_store_means_all_of_its_runs(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="2 runs in this store; name one"):
         open_run(store)
     # The newest first, where the two were not collected in the same second.
-    with pytest.raises(
-        NotFoundError, match='no such run: "nonsense"; there are run-[ab], run-[ab]'
-    ):
+    with pytest.raises(NotFoundError, match='no such run: "nonsense"; there are run-[ab], run-[ab]'):
         open_run(store + "#nonsense")
 
 
