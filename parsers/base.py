@@ -109,7 +109,7 @@ class Format(ABC):
     replaces_epochs: ClassVar[bool] = False
 
     #: Whether it has searched its files for the number of ranks in words.
-    reads_words: ClassVar[bool] = False
+    reads_words: bool = False
 
     #: Whether its lines may come late in a file: more of its start is searched if no format is found.
     looks_further: ClassVar[bool] = False

@@ -5,6 +5,8 @@ Numbers are read eight digits at a time: eight bytes are one word, the first byt
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +19,7 @@ Words = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 
 _DIGIT = rb"\d"
+_DIGITS = re.compile(rb"\d{1,17}")
 _WORD = 8
 # Places near the end need no check.
 _PADDING = 256
@@ -24,6 +27,10 @@ _PADDING = 256
 _SAMPLE_BYTES = 1 << 14
 # Looking for a byte costs as much as looking at so many places that have it.
 _BYTES_PER_PLACE = 16
+# Finding places one by one is faster than looking at so many bytes for each at once.
+_BYTES_PER_FIND = 1 << 10
+# Larger pieces leave the CPU's caches.
+_PIECE_BYTES = 1 << 20
 
 
 class Needle:
@@ -33,6 +40,7 @@ class Needle:
         self.digit_before = needle.startswith(_DIGIT)
         self.digit_after = needle.endswith(_DIGIT)
         self.text = needle.removeprefix(_DIGIT).removesuffix(_DIGIT)
+        self.bytes = np.frombuffer(self.text, np.uint8)
 
 
 class LineBlock:
@@ -57,23 +65,44 @@ class LineBlock:
         return {}
 
     @cached_property
-    def _counts(self) -> Ints:
+    def _counts(self) -> npt.NDArray[np.float64]:
         """Estimate how often each byte occurs."""
         counts = np.bincount(self.bytes[:_SAMPLE_BYTES], minlength=256)
         return np.asarray(counts * (max(self.size, 1) / min(max(self.size, 1), _SAMPLE_BYTES)))
 
+    @cached_property
+    def _costs(self) -> npt.NDArray[np.float64]:
+        """Estimate what it costs to find all texts that have each byte."""
+        return self._counts * _BYTES_PER_PLACE + self.size
+
     def having(self, byte: int) -> Ints:
         """Find all places of a byte."""
         if byte not in self._having:
-            self._having[byte] = np.flatnonzero(self.bytes[: self.size] == byte)
+            found = self._few(byte)
+            if found is None:
+                found = np.flatnonzero(self.bytes[: self.size] == byte)
+            self._having[byte] = found
+            self._costs[byte] = len(found) * _BYTES_PER_PLACE
         return self._having[byte]
+
+    def _few(self, byte: int) -> Ints | None:
+        """Find the places of a rare byte; None if it is not rare, and looking at all is faster."""
+        most = self.size // _BYTES_PER_FIND
+        places: list[int] = []
+        at = self.text.find(byte) if self._counts[byte] <= most else self.size
+        while 0 <= at < self.size and len(places) < most:
+            places.append(at)
+            at = self.text.find(byte, at + 1)
+        return np.array(places, np.int64) if at < 0 else None
 
     def places(self, needle: Needle) -> Ints:
         """Find all places of a needle, in order."""
         text = needle.text
-        rarest = min(range(len(text)), key=lambda at: self._cost(text[at]))
+        rarest = int(self._costs[needle.bytes].argmin())
         at = self.having(text[rarest]) - rarest
         at = at[(at >= needle.digit_before) & (at + len(text) + needle.digit_after <= self.size)]
+        if not len(at):
+            return at
         for first in range(0, len(text), _WORD):
             at = at[self.has(at + first, text[first : first + _WORD])]
         if needle.digit_before:
@@ -94,6 +123,9 @@ class LineBlock:
 
     def numbers(self, at: Ints, most: int) -> tuple[Ints, Ints]:
         """Read numbers of at most so many digits (16), and return how many digits they have."""
+        alike = self._alike_numbers(at, most)
+        if alike is not None:
+            return alike
         digits, count = leading(self.words_at(at))
         if most <= _WORD or not (count == _WORD).any():
             return _first(digits, np.minimum(count, np.uint64(most)))
@@ -104,32 +136,57 @@ class LineBlock:
         rest, beyond = _first(more * (further > 0), further)
         return value * _POWERS[beyond] + rest, length + beyond
 
+    def _alike_numbers(self, at: Ints, most: int) -> tuple[Ints, Ints] | None:
+        """Read numbers that all have as many digits as the first one, more than eight, and differ in
+        the last eight only, as times in a block do; None if they are not like that.
+        """
+        first = _DIGITS.match(self.text, int(at[0])) if len(at) else None
+        count = 0 if first is None else len(first[0])
+        if first is None or not _WORD < count <= most:
+            return None
+        head = self.words_at(at) & mask(count - _WORD)
+        tail = digits_of(self.words_at(at + (count - _WORD)))
+        if (head != head[0]).any() or others_among(tail).any() or self.is_digit(at + count).any():
+            return None
+        return eight(tail) + int(first[0][:-_WORD]) * 10**_WORD, np.full(len(at), count)
+
     def words_of(self, start: Ints, length: Ints) -> list[Words]:
         """Return texts of these lengths as numbers of eight bytes each."""
-        masks = np.array([mask(size) for size in range(_WORD + 1)])
         return [
-            self.words_at(start + first) & masks[np.clip(length - first, 0, _WORD)]
+            self.words_at(start + first) & _MASKS[np.minimum(np.maximum(length - first, 0), _WORD)]
             for first in range(0, int(length.max(initial=0)), _WORD)
         ]
 
+    def words_until(self, start: Ints, byte: int, most: int) -> tuple[list[Words], Ints]:
+        """Return texts up to a byte as numbers of eight bytes each, and their lengths.
+
+        Of texts without the byte, at least ``most`` bytes are read.
+        """
+        words, length = [], np.zeros(len(start), np.uint64)
+        reads_on, ends = np.full(len(start), ~np.uint64(0)), word(bytes([byte]) * _WORD)
+        for first in range(0, most, _WORD):
+            text = self.words_at(start + first)
+            other = text ^ ends
+            found = (other - _ONES) & ~other & _TOP_BITS
+            before = _before_lowest(found) & reads_on
+            words.append(text & before)
+            length += ((before & _ONES) * _ONES) >> np.uint64(56)
+            reads_on *= found == 0
+            if not reads_on.any():
+                break
+        return words, length.view(np.int64)
+
     def distinct(self, start: Ints, length: Ints) -> tuple[npt.NDArray[np.int32], list[bytes]]:
         """Return for each place the index of its text, and every distinct text once."""
-        if not len(start):
-            return np.zeros(0, np.int32), []
-        width = max(-(-int(length.max(initial=0)) // _WORD), 1) * _WORD
+        count = max(-(-int(length.max(initial=0)) // _WORD), 1)
         masks = np.where(
-            np.arange(width) < np.arange(width + 1)[:, None], np.uint8(255), np.uint8(0)
+            np.arange(count * _WORD) < np.arange(count * _WORD + 1)[:, None],
+            np.uint8(255),
+            np.uint8(0),
         )
-        words = np.ndarray((self.size + 1, width // _WORD), "<u8", self.bytes, strides=(1, _WORD))[
-            start
-        ]
+        words = np.ndarray((self.size + 1, count), "<u8", self.bytes, strides=(1, _WORD))[start]
         words &= masks.view("<u8")[length]
-        # Made of and into buffers: what asks Arrow for arrays of numpy loads pandas, which takes longer
-        # than most timelines do.
-        buffers = [None, pa.py_buffer(words)]
-        coded = pa.Array.from_buffers(pa.binary(width), len(start), buffers).dictionary_encode()
-        index = np.frombuffer(coded.indices.buffers()[1], np.int32, len(start))
-        return index, [text.rstrip(b"\0") for text in coded.dictionary.to_pylist()]
+        return _distinct_rows(words)
 
     def is_digit(self, at: Ints) -> Bools:
         """Whether there are digits at these places."""
@@ -139,10 +196,45 @@ class LineBlock:
         """Return the numbers of the lines that contain these places."""
         return np.searchsorted(self.ends, at, "right")
 
-    def _cost(self, byte: int) -> float:
-        found = byte in self._having
-        count = len(self._having[byte]) if found else float(self._counts[byte])
-        return count * _BYTES_PER_PLACE + (0 if found else self.size)
+
+def contains_any(data: bytes, needles: Sequence[Needle]) -> bool:
+    """Whether a text contains any of these."""
+    overlap = max(len(needle.text) for needle in needles) + 2
+    pieces = (
+        LineBlock(data[first : first + _PIECE_BYTES + overlap])
+        for first in range(0, len(data), _PIECE_BYTES)
+    )
+    return any(len(piece.places(needle)) for piece in pieces for needle in needles)
+
+
+def distinct(words: list[Words]) -> tuple[Ints, list[bytes]]:
+    """Return for each text its index, and every distinct text once.
+
+    Args:
+        words: the texts as numbers of eight bytes each.
+    """
+    if not len(words[0]):
+        return np.zeros(0, np.int64), []
+    # Equal texts often follow each other.
+    changed = np.zeros(len(words[0]), bool)
+    changed[0] = True
+    for one in words:
+        changed[1:] |= one[1:] != one[:-1]
+    first = np.flatnonzero(changed)
+    index, texts = _distinct_rows(np.array([one[first] for one in words]).T.copy())
+    return index[np.cumsum(changed) - 1], texts
+
+
+def _distinct_rows(words: Words) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+    if not len(words):
+        return np.zeros(0, np.int32), []
+    # Made of and into buffers: what asks Arrow for arrays of numpy loads pandas, which takes longer
+    # than most timelines do.
+    buffers = [None, pa.py_buffer(words)]
+    width = pa.binary(words.shape[1] * _WORD)
+    coded = pa.Array.from_buffers(width, len(words), buffers).dictionary_encode()
+    index = np.frombuffer(coded.indices.buffers()[1], np.int32, len(words))
+    return index, [text.rstrip(b"\0") for text in coded.dictionary.to_pylist()]
 
 
 def word(text: bytes) -> np.uint64:
@@ -155,6 +247,7 @@ def mask(length: int) -> np.uint64:
     return np.uint64((1 << 8 * length) - 1)
 
 
+_MASKS = np.array([mask(size) for size in range(_WORD + 1)])
 _ZEROS = word(b"00000000")
 _ABOVE_9, _TOP_BITS = word(b"\x76" * 8), word(b"\x80" * 8)
 _ONES = word(b"\x01" * 8)
@@ -175,10 +268,14 @@ def leading(words: Words) -> tuple[Words, Words]:
     """Return the digits at the start of words, all other bytes 0, and how many these are."""
     digits = digits_of(words)
     others = others_among(digits)
-    # The lowest byte that is no digit, as a mask of those before it.
-    before = ((others & (~others + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)
+    before = _before_lowest(others)
     count = ((before & _ONES) * _ONES) >> np.uint64(56)
     return digits & before, count
+
+
+def _before_lowest(top_bits: Words) -> Words:
+    """Return masks of the bytes before the lowest one whose top bit is set; all bytes if none is."""
+    return np.asarray(((top_bits & (~top_bits + np.uint64(1))) >> np.uint64(7)) - np.uint64(1))
 
 
 def number(digits: Words, count: Words) -> Ints:

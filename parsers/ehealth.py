@@ -64,7 +64,8 @@ class EhealthParser(Parser):
     has_steps: ClassVar[bool] = False
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return _REPEAT.search(head) is not None or _NAME.search(file_name) is not None
+        repeats = b"REPEAT " in head and _REPEAT.search(head) is not None
+        return repeats or _NAME.search(file_name) is not None
 
     def parse(self, path: str, data: bytes) -> Parsed:
         named = _facts_in_name(path)

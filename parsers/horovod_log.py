@@ -24,6 +24,7 @@ from typing import ClassVar
 from stallscope.run import Event
 
 from .base import Contents, EmbeddedFormat
+from .blocks import Needle, contains_any
 from .launcher_output import Line, LineFilter, rank_lines
 from .timestamps import Timestamp, read_timestamp
 
@@ -109,7 +110,7 @@ class HorovodLogFormat(EmbeddedFormat):
 
 def horovod_events(path: str, data: bytes) -> list[Event]:
     """Return the events in a file, in order."""
-    if not any(needle in data for needle in _NEEDLES):
+    if not contains_any(data, [*map(Needle, _NEEDLES)]):
         return []
     stalls: dict[tuple[int | None, str], _Stall] = {}
     found: list[Event | _Stall] = []

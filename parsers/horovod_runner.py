@@ -52,7 +52,7 @@ class HorovodRunnerParser(Parser):
     has_steps: ClassVar[bool] = False
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return _LINE.search(head) is not None
+        return b", logs: " in head and _LINE.search(head) is not None
 
     def parse(self, path: str, data: bytes) -> Parsed:
         ranks: dict[int | None, _Rank] = {}

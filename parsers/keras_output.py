@@ -36,7 +36,7 @@ from .epochs_only import (
     rounded_to,
     with_epochs,
 )
-from .keras_lines import EPOCH_LINES, IN_PROGRESS
+from .keras_lines import EPOCH_LINES, is_in_progress, may_tell_epochs
 from .launcher_output import Line, rank_lines
 from .rank_names import rank_in
 from .timestamps import Timestamp
@@ -84,7 +84,9 @@ class KerasOutputParser(Parser):
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         announced = False
-        for part in re.split(rb"[\r\n]+", head):
+        for part in head.replace(b"\r", b"\n").split(b"\n"):
+            if not may_tell_epochs(part):
+                continue
             text = _plain(part)
             announced = announced or _EPOCH.search(text) is not None
             if _BAR_OR_LINE.search(text) and (announced or _LOSS in text):
@@ -104,7 +106,7 @@ class KerasOutputParser(Parser):
                 ranks.add(line.rank)
             if key not in outputs:
                 outputs[key] = _Output(torn_apart)
-            if IN_PROGRESS.search(line.text):
+            if is_in_progress(line.text):
                 outputs[key].last_bar = line.text
             else:
                 outputs[key].add(line)
@@ -166,13 +168,13 @@ class _Output:
 
     def add(self, line: Line) -> None:
         text = _plain(line.text)
-        epoch = _EPOCH.search(text)
+        epoch = _EPOCH.search(text) if "Epoch " in text else None
         if epoch is not None:
             self._announced = (int(epoch[1]), int(epoch[2]))
             self._ever_announced = True
             self.last_bar = b""
             return
-        samples = _SAMPLES.search(text)
+        samples = _SAMPLES.search(text) if "Train on " in text else None
         if samples is not None:
             self._samples = int(samples[1])
             return
@@ -388,4 +390,5 @@ def _ns(epoch: _Printed) -> int:
 
 
 def _plain(text: bytes) -> str:
-    return _ESCAPES.sub("", text.decode("utf-8", "replace"))
+    plain = text.decode("utf-8", "replace")
+    return _ESCAPES.sub("", plain) if "\x1b" in plain else plain

@@ -69,11 +69,17 @@ class LogRecords:
     def add(self, path: str, data: bytes) -> bool:
         """Collect the records of a file, and return whether there were any."""
         self._starts[_folder(path)].append(data[:_LONGEST_LINE].partition(b"\n")[0])
-        data = _as_written(data)
+        # Most places have files only, and no output of programs.
+        from .launcher_output import may_contain, output_by_rank
+
+        has_records = may_contain(data, _MARK)
+        if has_records:
+            # A launcher may have cut a record: the output of all ranks, one after another.
+            data = b"\n".join(output_by_rank(data).values())
         end = _broken_record(data)
         if end:
             self._broken_off.append((path, end))
-        found, damaged = self._take(data[: len(data) - len(end)])
+        found, damaged = self._take(data[: len(data) - len(end)]) if has_records else (0, 0)
         if damaged:
             self._report_damaged(path, damaged)
         any_here = found > 0 or _MARK in end
@@ -131,14 +137,6 @@ class LogRecords:
             if whole:
                 found.append((path, whole))
         return found
-
-
-def _as_written(data: bytes) -> bytes:
-    """Return the output of all ranks, one after another, if a launcher may have cut a record."""
-    # Most places have files only, and no output of programs.
-    from .launcher_output import may_contain, output_by_rank
-
-    return b"\n".join(output_by_rank(data).values()) if may_contain(data, _MARK) else data
 
 
 def _folder(path: str) -> str:

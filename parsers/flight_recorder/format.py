@@ -38,10 +38,10 @@ class FlightRecorderFormat(Format):
     has_steps: ClassVar[bool] = True
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        if _OF_A_DUMP.search(head) is None:
-            return False
+        if head.startswith(_PICKLE):
+            return _OF_A_DUMP.search(head) is not None
         is_json = head.lstrip()[:1] == b"{" and _OF_A_JSON.search(head) is not None
-        return head.startswith(_PICKLE) or is_json
+        return is_json and _OF_A_DUMP.search(head) is not None
 
     def read(self, path: str, data: bytes) -> Contents:
         named = _RANK.match(_ENDING.sub("", path.rpartition("/")[2]))

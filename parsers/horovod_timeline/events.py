@@ -8,15 +8,14 @@ from threading import Lock
 
 import numpy as np
 
-from ..blocks import Bytes, Ints, LineBlock
+from ..blocks import Bytes, Ints, LineBlock, Words, distinct
 from .rows import Columns
 
 #: The start of an event.
 EVENT = b'{"ph": "'
 # Names of activities have less than 30 letters, and a shape a few numbers.
 _LONGEST_TEXT = 256
-_NAME, _TIME, _TENSOR = b'", "name', b', "ts": ', b' "pid": '
-_EVENT_COLON, _COLON = EVENT.index(b":"), _TIME.index(b":")
+_NAME, _TIME, _TENSOR = b'name": "', b', "ts": ', b' "pid": '
 _FIRST_TEXT = len(b'{"ph": "B", "name": "')
 _MOST_DIGITS, _MOST_TENSOR_DIGITS = 16, 7
 _ARGS = re.compile(rb', "args": \{"dtype": "(\w+)", "shape": "\[([\d, ]*)\]"')
@@ -42,9 +41,9 @@ class Texts:
         self.known: list[bytes] = []
         self._codes: dict[bytes, int] = {}
 
-    def codes(self, block: LineBlock, start: Ints, length: Ints) -> Ints:
-        """Return the numbers of the texts at these places."""
-        index, texts = block.distinct(start, length)
+    def codes(self, words: list[Words]) -> Ints:
+        """Return the numbers of texts, which are numbers of eight bytes each."""
+        index, texts = distinct(words)
         return np.array([*map(self._code, texts)], np.int64)[index]
 
     def _code(self, text: bytes) -> int:
@@ -77,50 +76,39 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
     """
     block = LineBlock(text)
     data = block.bytes
-    start, time_at = _places(block)
-    kind, text_at, until = (
-        data[start + len(EVENT)],
-        start + _FIRST_TEXT,
-        np.append(start[1:], block.size),
-    )
+    start = block.having(EVENT[0])
+    start = start[block.has(start, EVENT)]
+    kind, until = data[start + len(EVENT)], np.append(start[1:], block.size)
     ends, marker = kind == ord("E"), kind == ord("i")
+    named = np.flatnonzero(~ends)
+    time_at = start + len(EVENT) + 2
+    words, length = block.words_until(start[named] + _FIRST_TEXT, ord('"'), _LONGEST_TEXT)
+    time_at[named] = np.minimum(start[named] + _FIRST_TEXT + length + 1, block.size)
     at, digits = block.numbers(time_at + len(_TIME), _MOST_DIGITS)
     time_end = time_at + len(_TIME) + digits
     tensor, tensor_digits = block.numbers(time_end + 1 + len(_TENSOR), _MOST_TENSOR_DIGITS + 1)
     tensor_end = time_end + 1 + len(_TENSOR) + tensor_digits
-    length, after = time_at - 1 - text_at, data[tensor_end]
+    after = data[tensor_end]
 
-    named = block.has(start + len(EVENT) + 1, _NAME) & (length >= 0) & (length < _LONGEST_TEXT)
-    unnamed = time_at == start + len(EVENT) + 2
-    placed = block.has(time_end + 1, _TENSOR)
-    placed &= (tensor_digits > 0) & (tensor_digits <= _MOST_TENSOR_DIGITS)
     # A number that the end of the file cuts is followed by nothing.
-    placed &= (after == ord("}")) | (after == ord(","))
+    placed = (after == ord("}")) | (after == ord(","))
+    placed &= (tensor_digits > 0) & (tensor_digits <= _MOST_TENSOR_DIGITS)
+    placed &= block.has(time_end + 1, _TENSOR)
     good = ends | marker | (kind == ord("B")) | (kind == ord("X"))
-    good &= np.where(ends, unnamed, named) & (placed | marker)
+    good &= placed | marker
     good &= block.has(time_at, _TIME) & (digits > 0) & (data[time_end] == ord(","))
+    good[named] &= block.has(start[named] + _FIRST_TEXT - len(_NAME), _NAME) & (
+        length < _LONGEST_TEXT
+    )
 
     code, size = np.full((2, len(good)), -1)
-    own = np.flatnonzero(good & ~ends)
-    code[own] = texts.codes(block, text_at[own], length[own])
+    chosen = good[named]
+    code[named[chosen]] = texts.codes([one[chosen] for one in words])
     own = np.flatnonzero(good & ends & (after == ord(",")))
     size[own] = _sizes(block, tensor_end[own], until[own])
     found = Events(kind, at, np.where(marker, 0, tensor), code, size)
     bad = int(np.count_nonzero(~good))
     return found.only(good) if bad else found, bad
-
-
-def _places(block: LineBlock) -> tuple[Ints, Ints]:
-    """Return where possible events start, and where the keys of their times do."""
-    data = block.bytes
-    # One look at every byte is enough: the keys of an event follow each other, colon by colon.
-    colon = np.append(np.flatnonzero(data == ord(":")), [block.size + _COLON] * 2)
-    # Most colons are distinguished by the letter before the quote.
-    event = np.flatnonzero(data[colon - 2] == EVENT[_EVENT_COLON - 2])
-    event = event[colon[event] >= _EVENT_COLON]
-    event = event[block.has(colon[event] - _EVENT_COLON, EVENT)]
-    start = colon[event] - _EVENT_COLON
-    return start, colon[event + 2 - (data[start + len(EVENT)] == ord("E"))] - _COLON
 
 
 def _sizes(block: LineBlock, start: Ints, until: Ints) -> Ints:

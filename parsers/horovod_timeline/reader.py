@@ -134,18 +134,22 @@ class TimelineReader:
             raise UnreadableError(
                 f"{self._name}: not a Horovod Timeline: it does not start with an array of events"
             )
-        while True:
-            more = self._file.read(self._block_bytes)
+        rest, more = b"", block
+        while more:
             # The last event may go on in the next block.
-            cut = block.rfind(EVENT) if more else len(block)
-            if cut <= 0 and len(block) > 2 * _LONGEST_EVENT:
-                cut = len(block) - _LONGEST_EVENT
-                self.unreadable += 1
-            if cut > 0:
-                yield from self._of_arrays(block[:cut])
-            block = block[max(cut, 0) :] + more
-            if not more:
-                return
+            last = more.rfind(EVENT)
+            if last >= 0:
+                block, rest = b"".join((rest, memoryview(more)[:last])), more[last:]
+            else:
+                block, rest = b"", rest + more
+                if len(rest) > 2 * _LONGEST_EVENT:
+                    block, rest = rest[:-_LONGEST_EVENT], rest[-_LONGEST_EVENT:]
+                    self.unreadable += 1
+            if block:
+                yield from self._of_arrays(block)
+            more = self._file.read(self._block_bytes)
+        if rest:
+            yield from self._of_arrays(rest)
 
     def _of_arrays(self, block: bytes) -> Iterator[tuple[_Array, bytes]]:
         """Cut the block where a further array starts."""

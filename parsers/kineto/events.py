@@ -14,7 +14,7 @@ import numpy as np
 
 from stallscope.arrays.types import Bools, Ints
 
-from ..blocks import LineBlock
+from ..blocks import LineBlock, mask, word
 
 #: The start of an event.
 EVENT = b'"ph"'
@@ -44,6 +44,7 @@ _LATEST_US = 1 << 52
 _MOST_DIGITS, _PART_DIGITS, _STEP_DIGITS = 16, 9, 9
 # How much of a collective's name is looked at, and how long the text of a process and a thread may be.
 _NAME_BYTES, _THREAD_BYTES = 48, 160
+_ENDS_NUMBERS = np.isin(np.arange(256), list(b",} \r\n"))
 _NS = np.array([10**places for places in range(4)])
 
 
@@ -101,43 +102,55 @@ def _places(block: LineBlock) -> Ints:
     first = first[first + len(_KEYS) <= len(colon)]
     keys = colon[first[None, :] + np.arange(len(_KEYS))[:, None]]
     good = keys[0] >= len(EVENT)
-    for key, at in zip(_KEYS, keys, strict=True):
-        good &= block.has(np.maximum(at - len(key), 0), key)
+    for key, at in zip(_KEYS, np.maximum(keys, len(EVENT)), strict=True):
+        good &= block.has(at - len(key), key)
     return np.asarray(keys[:, np.flatnonzero(good)])
 
 
 def _kinds(block: LineBlock, keys: Ints) -> Ints:
     """Return the kinds of the spans; 0 for those that do not matter."""
-    cat, name = (_value(block, keys[key]) + 1 for key in (_CAT, _NAME))
+    cat, name = (_Texts(block, _value(block, keys[key]) + 1) for key in (_CAT, _NAME))
     kind = np.zeros(keys.shape[1], np.int64)
-    operator, kernel = (_any(block, cat, those) for those in (_OPERATORS, _KERNELS))
-    on_device = block.has(cat, _ON_DEVICE)
-    nccl = block.has(name, _NCCL)
-    launch = _any(block, name, _LAUNCHES)
+    kernel, on_device = cat.start_with(*_KERNELS), cat.start_with(_ON_DEVICE)
+    on_host = ~kernel & ~on_device
+    nccl, launch = name.start_with(_NCCL), name.start_with(*_LAUNCHES)
     for chosen, means in (
-        (operator, OPERATOR),
+        (cat.start_with(*_OPERATORS), OPERATOR),
         (kernel, KERNEL),
-        (~kernel & ~on_device & launch, LAUNCH),
-        (~kernel & ~on_device & _any(block, name, _COLLECTIVES), HOST_COLLECTIVE),
+        (on_host & launch, LAUNCH),
+        (on_host & name.start_with(*_COLLECTIVES), HOST_COLLECTIVE),
         ((kernel & nccl) | (on_device & launch & nccl), DEVICE_COLLECTIVE),
-        (block.has(name, _LOADER_NAME) & ~on_device, LOADER),
-        (block.has(name, _WAIT), 0),
+        (name.start_with(_LOADER_NAME) & ~on_device, LOADER),
+        (name.start_with(_WAIT), 0),
     ):
         kind[chosen] = means
     for named, host, device in (
         (_STEP_NAME, STEP, DEVICE_STEP),
         (_OPTIMIZER_NAME, OPTIMIZER, DEVICE_OPTIMIZER),
     ):
-        own = block.has(name, named)
+        own = name.start_with(named)
         kind[own] = np.where(on_device[own], device, host)
     return kind
 
 
-def _any(block: LineBlock, at: Ints, texts: tuple[bytes, ...]) -> Bools:
-    found = np.zeros(len(at), bool)
-    for text in texts:
-        found |= block.has(at, text)
-    return found
+class _Texts:
+    """Texts in a block, whose first eight bytes are looked at once."""
+
+    def __init__(self, block: LineBlock, at: Ints) -> None:
+        self._block = block
+        self._at = at
+        self._first = block.words_at(at)
+
+    def start_with(self, *texts: bytes) -> Bools:
+        """Return which of them start with any of these."""
+        found = np.zeros(len(self._at), bool)
+        for text in texts:
+            own = (self._first & mask(len(text[:8]))) == word(text[:8])
+            if text[8:]:
+                some = np.flatnonzero(own)
+                own[some] = self._block.has(self._at[some] + 8, text[8:])
+            found |= own
+        return found
 
 
 def _value(block: LineBlock, colon: Ints) -> Ints:
@@ -162,7 +175,7 @@ def _nanoseconds(block: LineBlock, colon: Ints) -> tuple[Ints, Bools]:
     )
     after[with_part] += 1 + places
     # A number that the end of the file cuts is followed by nothing.
-    good &= np.isin(block.bytes[after], np.frombuffer(b",} \r\n", np.uint8))
+    good &= _ENDS_NUMBERS[block.bytes[after]]
     return np.where(good, us, 0) * 1000 + part, good
 
 

@@ -142,16 +142,20 @@ def read_spans(file: Readable, block_bytes: int = _BLOCK_BYTES) -> TraceSpans:
 
 def _blocks(file: Readable, block_bytes: int) -> Iterator[bytes]:
     """Yield blocks of whole events."""
-    block = file.read(block_bytes)
-    while block:
-        more = file.read(block_bytes)
+    rest = b""
+    while more := file.read(block_bytes):
         # The last event may go on in the next block.
-        cut = block.rfind(EVENT) if more else len(block)
-        if cut <= 0:
-            cut = max(len(block) - _LONGEST_EVENT, 0)
-        if cut:
-            yield block[:cut]
-        block = block[cut:] + more
+        last = more.rfind(EVENT)
+        if last >= 0:
+            block, rest = b"".join((rest, memoryview(more)[:last])), more[last:]
+        else:
+            rest += more
+            cut = max(len(rest) - _LONGEST_EVENT, 0)
+            block, rest = rest[:cut], rest[cut:]
+        if block:
+            yield block
+    if rest:
+        yield rest
 
 
 @dataclass

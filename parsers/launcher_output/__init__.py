@@ -32,14 +32,15 @@ The work is done per block of a megabyte, in three steps:
    cut after each newline.
 2. ``lines`` joins the fragments of lines that labels have cut. Nearly all fragments are whole lines
    and stay numbers in an array; only the others are copied.
-3. Lines without any needle are dropped while they are numbers.
+3. ``filtering`` drops lines without any needle while they are numbers.
 
 Memory: one block and one unfinished line per rank, whatever the size of the file. Every step takes
 time in proportion to the bytes, for any input.
 """
 
+from .filtering import LineFilter
 from .labels import LONGEST_PREFIX, Labels, labels_of
-from .lines import LONGEST_LINE, Line, LineFilter, Lines, line_blocks, output_by_rank, rank_lines
+from .lines import LONGEST_LINE, Line, Lines, line_blocks, output_by_rank, rank_lines
 from .search import may_contain
 
 __all__ = [

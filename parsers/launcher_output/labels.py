@@ -7,10 +7,13 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..blocks import Needle, contains_any
 from ..timestamps import CTIME, read_timestamp
 
 #: Timestamps with names of loggers are far shorter.
 LONGEST_PREFIX = 160
+#: Labels in brackets are shorter.
+LONGEST_LABEL = 64
 # So many bytes at three places show which labels a file has.
 _SAMPLE_BYTES = 16 << 10
 _LABELLED_SHARE = 0.8
@@ -94,6 +97,11 @@ class Labels:
         return _CLOSING[self.tag]
 
     @property
+    def closing_length(self) -> int:
+        """Count the bytes from a label's closing bracket on; of few labels there are more."""
+        return len(b"]<stdout>:") if self.tag is _TAG else len(self.closing)
+
+    @property
     def not_after(self) -> tuple[bytes, ...]:
         """The words after which the same bytes are no label, but a number that a program prints."""
         return _NOT_BEFORE_MPICH if self.tag is _MPICH else ()
@@ -124,7 +132,7 @@ class Labels:
 
 def labels_of(data: bytes) -> Labels | None:
     """Recognise the labels of a file, None if it has none."""
-    if _TAG_LITERAL in data:
+    if contains_any(data, [Needle(_TAG_LITERAL)]):
         return _tags_of(data)
     sampled = _sampled(data)
     if _RAY.search(sampled):

@@ -1,25 +1,23 @@
-"""Join the fragments of output to lines, and drop the lines that a caller does not need."""
+"""Join the fragments of output to lines."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from ..blocks import Bools, Ints, LineBlock, Needle
+from ..blocks import Bools, Ints, LineBlock
 from ..timestamps import Timestamp, read_timestamp
+from .filtering import LineFilter
 from .labels import LONGEST_PREFIX, Stream, labels_of
 from .splitting import BLOCK_BYTES, Fragments, Splitter, blocks_of
 from .srun import CutLines, has_cut_lines
 
 #: Longer lines are not for people to read.
 LONGEST_LINE = 64 << 10
-# Where lines are that long on average, as bars that are overwritten are, all of them are made.
-_LONG_LINES = 2048
 _ONE_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
@@ -55,50 +53,6 @@ class Lines:
     #: Where the texts are that may contain their timestamps.
     time_start: Ints
     time_end: Ints
-
-
-@dataclass(frozen=True)
-class LineFilter:
-    """Selects lines by short texts, without making the other lines."""
-
-    #: Each line that is needed contains one of these, or ends with it; ``\\d`` before or after a
-    #: needle is any digit.
-    needles: tuple[bytes, ...]
-    #: Whether a line with a needle is needed.
-    accepts: Callable[[bytes], object] = bool
-    #: Updates of a bar have one of these: of successive updates only the last one is needed.
-    updates: tuple[bytes, ...] = ()
-    #: Lines with one of these are no updates.
-    not_updates: tuple[bytes, ...] = ()
-
-    @cached_property
-    def _needles(self) -> Sequence[Sequence[Needle]]:
-        every = (self.needles, self.updates, self.not_updates)
-        return [[Needle(needle) for needle in needles] for needles in every]
-
-    def candidates(self, block: LineBlock, found: Fragments, needed: Bools) -> Bools:
-        """Select the fragments that may be needed lines.
-
-        Args:
-            block: the block.
-            found: its fragments.
-            needed: fragments that are needed in any case.
-        """
-        if len(block.ends) * _LONG_LINES < block.size:
-            return np.ones(len(needed), bool)
-        line = block.lines_of(found.start)
-        needles, updates, not_updates = self._needles
-        chosen = _lines_with(needles, block)[line]
-        is_update = _lines_showing(updates, block)[line]
-        if is_update.any():
-            alone = np.bincount(line)[line] == 1
-            chosen |= is_update & ~alone
-            # A line that is partly overwritten shows something else.
-            other = _overwritten(block) | _lines_with(not_updates, block)
-            chosen &= ~(is_update & alone) | other[line]
-        chosen |= needed
-        chosen[_last_of_each(np.flatnonzero(is_update & ~chosen), chosen, found.stream)] = True
-        return chosen
 
 
 def rank_lines(
@@ -221,7 +175,7 @@ class _Reader:
                 )
             else:
                 whole, order = self._whole(found)
-                pieces = _pieces(block, found, order[~whole[order]])
+                pieces = _pieces(block, found, _not_overwritten(block, found, order[~whole[order]]))
             yield block, found, whole, [*self._joined(pieces)]
         rest = [(0, stream, text, b"") for stream, text in self._rest()]
         rest += [(0, stream, b"\n", b"") for stream in self._unfinished]
@@ -263,6 +217,8 @@ class _Reader:
 
     def _whole(self, found: Fragments) -> tuple[Bools, Ints]:
         """Return which fragments are whole lines, and the order of all fragments by stream."""
+        if not self._unfinished and found.complete.all():
+            return found.complete, np.zeros(0, np.int64)
         order = np.argsort(found.stream, kind="stable")
         stream, complete = found.stream[order], found.complete[order]
         is_first = np.append(True, stream[1:] != stream[:-1])[: len(order)]
@@ -300,6 +256,27 @@ def _pieces(block: LineBlock, found: Fragments, order: Ints) -> Iterator[_Piece]
         yield at, stream, text[start:end], text[first:last]
 
 
+def _not_overwritten(block: LineBlock, found: Fragments, order: Ints) -> Ints:
+    """Leave out pieces of bars that the next piece of their line overwrites.
+
+    Args:
+        block: the block.
+        found: its fragments.
+        order: those to look at, by stream.
+    """
+    if len(order) < 3:
+        return order
+    stream, complete, start = found.stream[order], found.complete[order], found.start[order]
+    first, second = block.bytes[start], block.bytes[start + 1]
+    # Carriage returns at the end of a line overwrite nothing.
+    returns = (first == ord("\r")) & (second != ord("\r")) & (second != ord("\n"))
+    goes_back = (first == ord("\b")) | (returns & (found.end[order] - start > 1))
+    goes_on = np.append(False, (stream[1:] == stream[:-1]) & ~complete[:-1])
+    # The first piece may contain the line's timestamp.
+    over = np.append(goes_on[1:] & goes_back[1:], False) & goes_on
+    return np.asarray(order[~over])
+
+
 def _by_stream(block: LineBlock, found: Fragments) -> Iterator[tuple[int, bytes]]:
     """Yield the streams of a block with all that they have in it."""
     if not found.stream.any() and (found.end - found.start).sum() == block.size:
@@ -321,7 +298,8 @@ def _whole_lines(block: LineBlock, found: Fragments, chosen: Bools) -> Iterator[
 
 
 def _in_order(whole: Iterable[_JoinedLine], joined: Iterable[_JoinedLine]) -> list[_JoinedLine]:
-    return sorted([*whole, *joined], key=lambda line: line.at)
+    ending = [*joined]
+    return sorted([*whole, *ending], key=lambda line: line.at) if ending else [*whole]
 
 
 def _shown(line: bytes) -> bytes:
@@ -373,48 +351,3 @@ def _in_one_block(rows: Sequence[_JoinedLine], ranks: Ints) -> Lines:
         np.where(own, start, time_start),
         np.where(own, end, time_end),
     )
-
-
-def _lines_with(needles: Sequence[Needle], block: LineBlock) -> Bools:
-    """Return which lines of a block contain a needle."""
-    found = np.zeros(len(block.ends) + 1, bool)
-    for needle in needles:
-        found[block.lines_of(block.places(needle))] = True
-    return found
-
-
-def _lines_showing(needles: Sequence[Needle], block: LineBlock) -> Bools:
-    """Return which lines of a block contain a needle that no carriage return has overwritten."""
-    returns = _returns(block)
-    last = np.full(len(block.ends) + 1, -1)
-    last[block.lines_of(returns)] = returns
-    found = np.zeros(len(block.ends) + 1, bool)
-    for needle in needles:
-        places = block.places(needle)
-        line = block.lines_of(places)
-        found[line[places > last[line]]] = True
-    return found
-
-
-def _overwritten(block: LineBlock) -> Bools:
-    """Return which lines contain carriage returns before their ends."""
-    found = np.zeros(len(block.ends) + 1, bool)
-    found[block.lines_of(_returns(block))] = True
-    return found
-
-
-def _returns(block: LineBlock) -> Ints:
-    """Find the carriage returns before the ends of lines."""
-    at = block.having(ord("\r"))
-    after = block.bytes[at + 1]
-    return np.asarray(at[(after != ord("\n")) & (after != ord("\r"))])
-
-
-def _last_of_each(updates: Ints, chosen: Bools, stream: Ints) -> Ints:
-    """Return each stream's last updates before chosen fragments, and before the end of the block."""
-    stretch = np.searchsorted(np.flatnonzero(chosen), updates)
-    order = np.lexsort((stretch, stream[updates]))
-    own, stretch = stream[updates][order], stretch[order]
-    last = np.append((own[1:] != own[:-1]) | (stretch[1:] != stretch[:-1]), True)
-    found: Ints = updates[order][last[: len(updates)]]
-    return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..blocks import Bools, Ints, LineBlock, Needle, Words
-from .labels import LONGEST_PREFIX, UNLABELLED, Labels, Stream
+from .labels import LONGEST_LABEL, LONGEST_PREFIX, UNLABELLED, Labels, Stream
 from .srun import LONGEST_CUT_LINE
 
 #: More blocks take longer for each, larger ones leave the CPU's caches.
@@ -72,9 +72,15 @@ class Splitter:
 
     def split(self, block: LineBlock) -> Fragments:
         """Split the next block."""
+        if self._labels is None:
+            return _unlabelled(block)
         at, text_at, stream = self._find_labels(block)
         start, stream = np.append(0, text_at), np.append(self._stream, stream)
         prefix = self._prefix_lengths(block, start[:-1], at)
+        if _each_starts_a_line(block, at - prefix):
+            self._stream, self._starts_line = int(stream[-1]) if self._labels_reach_on else 0, True
+            whole = np.ones(len(at), bool)
+            return Fragments(stream[1:], text_at, block.ends, at - prefix, at, whole)
         piece_end = np.append(at - prefix, block.size)
         # Two sorted runs, which a stable sort merges in one pass.
         end = np.sort(np.append(piece_end[piece_end > start], block.ends), kind="stable")
@@ -102,36 +108,68 @@ class Splitter:
 
     @property
     def _labels_reach_on(self) -> bool:
-        return self._labels is not None and self._labels.logged
+        assert self._labels is not None
+        return self._labels.logged
 
     def _find_labels(self, block: LineBlock) -> tuple[Ints, Ints, Ints]:
         """Return where labels start, where their texts start, and the numbers of their streams."""
         labels = self._labels
-        if labels is None:
-            return (np.zeros(0, np.int64),) * 3
+        assert labels is not None
         if labels.start_lines:
             at = np.append(0, block.ends)[0 if self._starts_line else 1 :]
+            length, stream = self._known_labels(block, at)
         else:
             # Programs print numbers in brackets, too, often several in each line.
-            at = _opening(block.having(ord("[")), block.places(Needle(labels.closing)))
+            at, closed = _bracketed(block.having(ord("[")), block.places(Needle(labels.closing)))
             may_follow = np.zeros(256, bool)
             may_follow[list(labels.second_bytes)] = True
-            at = at[may_follow[block.bytes[at + 1]]]
+            possible = may_follow[block.bytes[at + 1]]
             for word in labels.not_after:
-                at = at[~block.has(np.maximum(at - len(word), 0), word)]
-        known = [*self._known]
-        number = _known(block, at, {label: place for place, label in enumerate(known, 1)})
-        length = np.array([0, *map(len, known)])[number]
-        stream = np.array([0, *self._known.values()])[number]
-        for place in np.flatnonzero(number == 0).tolist():
+                possible &= ~block.has(np.maximum(at - len(word), 0), word)
+            if not possible.all():
+                at, closed = at[possible], closed[possible]
+            length, stream = self._bracketed_labels(block, at, closed - at + labels.closing_length)
+        for place in np.flatnonzero(length == 0).tolist():
             found = labels.tag.match(block.text, int(at[place]))
             if found is not None:
                 length[place], stream[place] = len(found[0]), self._number_of(labels, found[0])
         is_label = length > 0
-        at, text_at = at[is_label], (at + length)[is_label]
+        if not is_label.all():
+            at, length, stream = at[is_label], length[is_label], stream[is_label]
+        text_at = at + length
         if labels.spaced:
             text_at = text_at + (block.bytes[text_at] == ord(" "))
-        return at, text_at, stream[is_label]
+        return at, text_at, stream
+
+    def _known_labels(self, block: LineBlock, at: Ints) -> tuple[Ints, Ints]:
+        """Return the lengths of labels that were found before, and the numbers of their streams.
+
+        The length is 0 where there is none.
+        """
+        length, stream = np.zeros((2, len(at)), np.int64)
+        rest = np.arange(len(at))
+        for one in {len(label) for label in self._known}:
+            index, texts = block.distinct(at[rest], np.full(len(rest), one))
+            numbers = np.array([self._known.get(text, -1) for text in texts], np.int64)[index]
+            here = numbers >= 0
+            length[rest[here]], stream[rest[here]] = one, numbers[here]
+            rest = rest[~here]
+        return length, stream
+
+    def _bracketed_labels(self, block: LineBlock, at: Ints, length: Ints) -> tuple[Ints, Ints]:
+        """Return the lengths of labels that may have these, and the numbers of their streams.
+
+        The length is 0 where there is no label, or a longer one.
+        """
+        labels = self._labels
+        assert labels is not None
+        possible = length <= LONGEST_LABEL
+        index, texts = block.distinct(at, np.where(possible, length, 1))
+        numbers = [
+            self._number_of(labels, text) if labels.tag.fullmatch(text) else -1 for text in texts
+        ]
+        stream = np.array(numbers, np.int64)[index]
+        return np.where(stream >= 0, length, 0), stream
 
     def _number_of(self, labels: Labels, label: bytes) -> int:
         if label not in self._known:
@@ -151,7 +189,8 @@ class Splitter:
         """
         length = np.zeros(len(at), np.int64)
         labels = self._labels
-        if labels is None or not (labels.timed or labels.logged):
+        assert labels is not None
+        if not (labels.timed or labels.logged):
             return length
         line = np.append(0, block.ends)[np.searchsorted(block.ends, at, "right")]
         starts_line = (line >= start) & ((line > 0) | self._starts_line)
@@ -171,22 +210,30 @@ class Splitter:
         return length
 
 
-def _opening(opened: Ints, closed: Ints) -> Ints:
-    """Return the last bracket that opens before each of those that close, once."""
+def _unlabelled(block: LineBlock) -> Fragments:
+    """Return the lines of a block without labels."""
+    cut = len(block.ends) == 0 or block.ends[-1] < block.size
+    end = np.append(block.ends, block.size) if cut and block.size else block.ends
+    none, complete = np.zeros(len(end), np.int64), np.ones(len(end), bool)
+    complete[len(block.ends) :] = False
+    return Fragments(none, np.append(0, end[:-1])[: len(end)], end, none, none, complete)
+
+
+def _each_starts_a_line(block: LineBlock, at: Ints) -> bool:
+    """Whether the lines of a block start at these places, and the last one has its end."""
+    ends = block.ends
+    is_whole = len(at) == len(ends) > 0 and at[0] == 0 and ends[-1] == block.size
+    return is_whole and bool((at[1:] == ends[:-1]).all())
+
+
+def _bracketed(opened: Ints, closed: Ints) -> tuple[Ints, Ints]:
+    """Return the last bracket that opens before each of those that close, once, and the closing one."""
+    if len(opened) == len(closed) and (opened < closed).all() and (closed[:-1] < opened[1:]).all():
+        return opened, closed
     before = np.searchsorted(opened, closed)
-    at = opened[before[before > 0] - 1]
-    return np.asarray(at[np.append(True, at[1:] != at[:-1])[: len(at)]])
-
-
-def _known(block: LineBlock, at: Ints, known: Mapping[bytes, int]) -> Ints:
-    """Return the values of the labels at these places, 0 where there is none."""
-    number = np.zeros(len(at), np.int64)
-    for length in {len(label) for label in known}:
-        index, texts = block.distinct(at, np.full(len(at), length))
-        number = np.maximum(
-            number, np.array([known.get(text, 0) for text in texts], np.int64)[index]
-        )
-    return number
+    closed, before = closed[before > 0], before[before > 0]
+    first = np.append(True, before[1:] != before[:-1])[: len(before)]
+    return opened[before[first] - 1], closed[first]
 
 
 def _different(block: LineBlock, start: Ints, length: Ints, kind: Bools) -> tuple[Ints, Ints]:

@@ -46,7 +46,7 @@ class MlperfParser(Parser):
     title: ClassVar[str] = "logs of MLPerf"
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
-    reads_words: ClassVar[bool] = True
+    reads_words = True
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         return LINE.search(head) is not None

@@ -64,7 +64,7 @@ class PrintedStepsParser(Parser):
 
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
-    reads_words: ClassVar[bool] = True
+    reads_words = True
     certain: ClassVar[bool] = False
     looks_further: ClassVar[bool] = True
     #: Patterns of the lines about steps; the first one that a file has counts.

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.parsers.blocks import LineBlock, Needle
+from stallscope.parsers import blocks
+from stallscope.parsers.blocks import LineBlock, Needle, contains_any, distinct
 from stallscope.parsers.launcher_output import (
     LONGEST_PREFIX,
     Line,
@@ -161,6 +162,49 @@ def test_needles_are_found_as_by_a_plain_search(text: bytes, needle: Needle) -> 
     assert block.lines_of(np.array(expected, np.int64)).tolist() == [
         text.count(b"\n", 0, at) for at in expected
     ]
+
+
+@settings(max_examples=50)
+@given(outputs, needles, st.integers(1, 40))
+def test_a_text_is_searched_piece_by_piece(text: bytes, needle: Needle, piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "_PIECE_BYTES", piece)
+        found = contains_any(text, [Needle(b"never printed"), needle])
+    assert found == bool(plain_places(text, needle))
+
+
+@settings(max_examples=150)
+@given(st.lists(st.text("0123456789", max_size=18), min_size=1), st.sampled_from((3, 8, 12, 16)))
+def test_numbers_are_read_as_by_int(numbers: list[str], most: int) -> None:
+    lines = [number + "," for number in numbers]
+    starts = np.cumsum([0, *map(len, lines[:-1])])
+    values, digits = LineBlock("".join(lines).encode()).numbers(starts, most)
+    assert values.tolist() == [int(number[:most] or 0) for number in numbers]
+    assert digits.tolist() == [len(number[:most]) for number in numbers]
+
+
+@given(st.lists(st.integers(0, 10**8 - 1), min_size=2), st.integers(1, 10**8 - 1))
+def test_numbers_that_differ_in_their_last_digits_are_read_as_by_int(
+    lasts: list[int], first: int
+) -> None:
+    numbers = [first * 10**8 + last for last in lasts]
+    text = b"".join(b"%d," % number for number in numbers)
+    starts = np.arange(len(numbers)) * (len(str(numbers[0])) + 1)
+    values, digits = LineBlock(text).numbers(starts, 16)
+    assert values.tolist() == numbers
+    assert digits.tolist() == [len(str(number)) for number in numbers]
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda one: one.replace(b"\0", b"")), min_size=1))
+def test_texts_are_read_up_to_a_byte(texts: list[bytes]) -> None:
+    own = [text.replace(b'"', b"") for text in texts]
+    starts = np.cumsum([0, *(len(text) + 1 for text in own[:-1])])
+    words, length = LineBlock(b"".join(text + b'"' for text in own)).words_until(
+        starts, ord('"'), 48
+    )
+    assert length.tolist() == [len(text) for text in own]
+    index, found = distinct(words)
+    assert [found[one] for one in index.tolist()] == own
 
 
 def plain_pieces(data: bytes) -> list[tuple[tuple[int | None, str], bytes]]:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.parsers import read
+from stallscope.parsers import epochs_only, read
+from stallscope.parsers.line_pattern import LinePatternParser
+from stallscope.parsers.printed_steps import parser
+from stallscope.parsers.reading import Reading
 from stallscope.parsers.world_size import InWords, in_words
 
 KERAS = "".join(
@@ -99,3 +102,20 @@ def test_words_are_trusted_more_than_labels_and_names(tmp_path: Path) -> None:
     (tmp_path / "np-4.log").write_text(f"world_size: 16\n{labelled}")
     (run,) = read(str(tmp_path))
     assert (run.size, run.ranks) == (16, [0, 1])
+
+
+def test_a_labelled_log_of_steps_is_searched_for_words_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[bytes] = []
+
+    def counting(data: bytes) -> InWords:
+        searched.append(data)
+        return in_words(data)
+
+    for module in (epochs_only, parser):
+        monkeypatch.setattr(module, "in_words", counting)
+    lines = [f"[1,{n % 2}]<stdout>:2026-11-21 02:28:{n:02} step {n // 2}\n" for n in range(40)]
+    reading = Reading(LinePatternParser("{time} step {step}"))
+    reading.add_file("train.log", "train.log", "".join(lines).encode())
+    assert len(searched) == 1

@@ -9,7 +9,7 @@ import numpy as np
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from .repetitions import Negotiations, step_positions
-from .segment import ActivitySegment, is_reductions_negotiation
+from .segment import ActivitySegment, distinct, is_reductions_negotiation
 
 _UNKNOWN = -1
 _LONGEST_IDLE_US = (1 << 31) - 1
@@ -50,16 +50,17 @@ class NegotiationLog:
 
     def _coded(self, tensor: Ints, size: Ints, reduced: Bools) -> Ints:
         """Number tensors by their keys."""
-        sizes, size_index = np.unique(size, return_inverse=True)
-        pairs, index = np.unique(
-            (tensor * len(sizes) + size_index) * 2 + reduced, return_inverse=True
-        )
+        pairs, index = distinct(tensor * 2 + reduced)
+        sizes = np.full(len(pairs), _UNKNOWN)
+        sizes[index] = size
+        if (sizes[index] != size).any():
+            # A tensor has several sizes.
+            sized, size_index = np.unique(size, return_inverse=True)
+            both, index = np.unique(index * len(sized) + size_index, return_inverse=True)
+            pairs, sizes = pairs[both // len(sized)], sized[both % len(sized)]
         codes = []
-        for pair in pairs.tolist():
-            pair, is_reduced = divmod(pair, 2)
-            number, at = divmod(pair, len(sizes))
-            own = int(sizes[at])
-            key = (number, own if is_reduced else _UNKNOWN, bool(is_reduced))
+        for pair, own in zip(pairs.tolist(), sizes.tolist(), strict=True):
+            key = (pair // 2, own if pair % 2 else _UNKNOWN, pair % 2 == 1)
             codes.append(self._codes.setdefault(key, len(self._codes)))
             self._size[key] = max(own, self._size.get(key, _UNKNOWN))
         return np.array(codes, np.int64)[index]

@@ -150,9 +150,9 @@ def within(outer: Activities, tensor: Ints, begin: Ints, end: Ints) -> Ints:
     if not m or not n:
         return np.full(m, -1)
     is_inner = np.arange(n + m) >= n
-    order = np.lexsort(
-        (is_inner, np.concatenate([outer.begin, begin]), np.concatenate([outer.tensor, tensor]))
-    )
+    # Outer intervals come first where both start at once.
+    order = np.argsort(np.concatenate([outer.begin, begin]), kind="stable")
+    order = order[by_tensor(np.concatenate([outer.tensor, tensor])[order])]
     # The position of the latest outer interval before each position in that order.
     before = np.maximum.accumulate(np.where(is_inner[order], -1, np.arange(n + m)))
     found = np.full(n + m, -1)
@@ -178,6 +178,15 @@ def by_tensor(tensor: Ints) -> Ints:
     # Numbers of 16 bits are sorted much faster.
     short = int(tensor.max(initial=0)) < 1 << 16
     return np.argsort(tensor.astype(np.uint16) if short else tensor, kind="stable")
+
+
+def distinct(numbers: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct numbers, ascending, and the index of each one's."""
+    # Tensors are numbered consecutively, so counting is faster than sorting.
+    if int(numbers.max(initial=0)) < _MOST_IN_A_TABLE:
+        used = np.bincount(numbers) > 0
+        return np.flatnonzero(used), (np.cumsum(used) - 1)[numbers]
+    return np.unique(numbers, return_inverse=True)
 
 
 def added_us(begin: Ints, end: Ints, group: Ints | None = None) -> Ints:

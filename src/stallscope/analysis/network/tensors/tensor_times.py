@@ -11,7 +11,7 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.parsers.horovod_timeline import Activities
 
 from .figures import TensorTimes
-from .segment import ActivitySegment
+from .segment import ActivitySegment, distinct
 
 # Kinds of sums; from the last on, one kind per name of an activity.
 _NEGOTIATED, _OPERATED, _PARTS = 0, 1, 2
@@ -107,19 +107,12 @@ class _Sums:
 
 
 _KIND_BITS = 20
-_MOST_COUNTED = 1 << 16
 
 
 def _keys(tensor: Ints, kind: Ints) -> tuple[Ints, Ints]:
     """Return the distinct pairs as keys, ascending, and the index of each row's key."""
     kinds = int(kind.max(initial=0)) + 1
-    dense = tensor * kinds + kind
-    # Tensors are numbered consecutively, and kinds are few, so counting is faster than sorting.
-    if int(tensor.max(initial=0)) * kinds < _MOST_COUNTED:
-        used = np.bincount(dense) > 0
-        found, index = np.flatnonzero(used), (np.cumsum(used) - 1)[dense]
-    else:
-        found, index = np.unique(dense, return_inverse=True)
+    found, index = distinct(tensor * kinds + kind)
     return found // kinds << _KIND_BITS | found % kinds, index
 
 
