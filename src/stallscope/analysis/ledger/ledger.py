@@ -37,8 +37,8 @@ GAPS = ("validation", "checkpoint", "epoch_gap")
 
 # With one rank in this many missing, the missing one was rarely the last.
 _RANKS_PER_MISSING = 8
-# For these numbers of ranks, sorting takes a third of the time of numpy's argpartition.
-_SORTED = range(8, 401)
+# From this number of ranks, sorting takes less than half of the time of numpy's argpartition.
+_SORTED = 8
 # Quantities of the reference and the critical rank of each step.
 _OF_ROLES = ("arrival", "input", "compute")
 
@@ -239,10 +239,13 @@ def mean_over_ranks(block: Block, name: str, ranks: Ints | None = None) -> Float
 def _rank_sums(block: Block, last: Ints) -> Ints:
     """Kernel: count measured steps and add up each stage and the wait, per rank."""
     measured = block["measured"]
-    times = [*(block[name] for name in STAGES), last[block.steps, None] - block["arrival"]]
+    times, lasts = [block[name] for name in _OF_ROLES], last[block.steps]
+    count, last_sum = np.full(len(block.ranks), len(lasts)), lasts.sum()
     if not measured.all():
         times = [np.where(measured, one, 0) for one in times]
-    return np.array([measured.sum(axis=0), *(one.sum(axis=0) for one in times)])
+        count, last_sum = measured.sum(axis=0), measured.T @ lasts
+    arrival, fetch, compute = (one.sum(axis=0) for one in times)
+    return np.array([count, fetch, compute, arrival - fetch - compute, last_sum - arrival])
 
 
 def _of_roles(block: Block, *roles: Ints) -> Ints:
@@ -356,7 +359,7 @@ def in_order(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
 
 def _ranks_at(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
     """Return the ranks at these places of a step's order of arrivals: 3 × steps."""
-    if arrival.shape[1] not in _SORTED:
+    if arrival.shape[1] < _SORTED:
         return _ranks_partitioned(arrival, kth)
     ordered = np.sort(arrival, axis=1)
     ranks = np.array([(arrival == ordered[:, k, None]).argmax(axis=1) for k in kth])
