@@ -1,0 +1,86 @@
+"""Chunks of columns that take memory once: the same steps, epochs and samples in the logs of all ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from . import arrow
+
+# Of many different values, chunks are so short that one for each of thousands of ranks takes little
+# memory; of a few, there are as few chunks as possible.
+_SHORT = 2**14
+_FEW = 8
+
+
+class SharedChunks:
+    """Makes the chunks of one column, of which equal ones share their memory. Thread-safe.
+
+    Args:
+        constants: chunks of one value, of the column's type; other columns may share them.
+    """
+
+    def __init__(self, constants: Constants) -> None:
+        self.constant = constants.of
+        self._last: pa.Array | None = None
+
+    def of(self, chunk: pa.Array) -> pa.Array:
+        """Return the chunk before this one if both are equal, or else this one."""
+        # A local name, as other threads may replace it.
+        last = self._last
+        if last is not None and _equal(last, chunk):
+            return last
+        self._last = chunk
+        return chunk
+
+
+class Constants:
+    """Makes chunks of one value each. Thread-safe.
+
+    Args:
+        kind: a type of whole numbers.
+    """
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._made: dict[int | None, pa.Array] = {}
+
+    def of(self, value: int | None, rows: int) -> list[pa.Array]:
+        """Return chunks with this many rows of one value."""
+        most = rows if len(self._made) < _FEW else min(rows, _SHORT)
+        one = self._made.get(value)
+        if one is None or len(one) < most:
+            one = self._made[value] = self._new(value, most)
+        return [one.slice(0, min(len(one), rows - at)) for at in range(0, rows, len(one))]
+
+    def _new(self, value: int | None, rows: int) -> pa.Array:
+        if value is None:
+            return pa.nulls(rows, self._kind)
+        return arrow.array(np.full(rows, value, arrow.dtype_of(self._kind)), self._kind)
+
+
+def _equal(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two chunks have the same numbers; those with nulls count as different."""
+    if len(one) != len(other) or one.null_count or other.null_count:
+        return False
+    return np.array_equal(arrow.numbers(one), arrow.numbers(other))
+
+
+def joined(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Concatenate the chunks of a column of numbers, without a copy where they lie side by side."""
+    if not chunks:
+        return pa.nulls(0, kind)
+    return _side_by_side(chunks) or pa.concat_arrays(chunks)
+
+
+def _side_by_side(chunks: list[pa.Array]) -> pa.Array | None:
+    first = chunks[0]
+    width = arrow.dtype_of(first.type).itemsize
+    whole = first.buffers()[1]
+    end = whole.address + first.offset * width
+    for chunk in chunks:
+        validity, values = chunk.buffers()
+        if validity is not None or values.address + chunk.offset * width != end:
+            return None
+        end += len(chunk) * width
+    return pa.Array.from_buffers(first.type, sum(map(len, chunks)), [None, whole], 0, first.offset)
