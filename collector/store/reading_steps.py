@@ -16,17 +16,13 @@ import pyarrow.parquet as pq
 
 from stallscope.arrays import arrow
 from stallscope.arrays.blocks import on_all_cores
-from stallscope.arrays.chunks import Constants, SharedChunks
+from stallscope.arrays.chunks import FEWEST_ROWS, Constants, SharedChunks
 from stallscope.arrays.memory import Allocator, allocator_for
-from stallscope.run import STEPS_SCHEMA
+from stallscope.run import STEPS_SCHEMA, TIMESTAMPS
 
 # A batch fits into a CPU cache; a task is large enough to be worth a thread.
 _ROWS_AT_A_TIME = 2**16
 _ROWS_PER_TASK = 2**18
-_FEWEST_ROWS_OF_CHUNKS = 2**12
-#: Columns that differ from rank to rank, and are one array each. The others are alike on all ranks, or
-#: have one value per rank.
-_OWN_COLUMNS = ("begin", "data", "ready", "reduced", "end")
 
 
 def read_steps(
@@ -213,7 +209,7 @@ class _TableBuilder:
     def __init__(self, schema: pa.Schema, rows: int, allocate: Allocator) -> None:
         self.schema, self.allocate = schema, allocate
         self.own = {
-            name: _Column(schema.field(name).type, rows, allocate) for name in _OWN_COLUMNS
+            name: _Column(schema.field(name).type, rows, allocate) for name in TIMESTAMPS
         }
         constants = {kind: Constants(kind) for kind in schema.types}
         self.shared = {
@@ -248,8 +244,7 @@ class _TablePart:
     def __init__(self, table: _TableBuilder, at: int, rows: Sequence[int]) -> None:
         self._table, self._at, self._rows = table, at, rows
         self._total = sum(rows)
-        # Many small chunks are slow.
-        self._by_group = self._total >= _FEWEST_ROWS_OF_CHUNKS * len(rows)
+        self._by_group = self._total >= FEWEST_ROWS * len(rows)
         self._chunks: _Chunks = {}
         self._read: dict[str, _Column] = {}
 

@@ -36,6 +36,10 @@ STEPS_SCHEMA = pa.schema(
     ]
 )
 
+#: The timestamps of a step, in their order. They differ from rank to rank, so each is one array; the other
+#: columns are alike on many ranks, and equal parts may share memory.
+TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
+
 #: One row per epoch, validation, checkpoint or end of a log; ``step`` is the next step. A row of the
 #: kind ``skipped`` has ``steps`` steps that were not recorded separately: ``data``, ``ready`` and
 #: ``reduced`` are sums over them from each step's start, null if a step lacks the timestamp.

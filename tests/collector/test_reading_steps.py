@@ -16,7 +16,7 @@ from stallscope.arrays.memory import MEMORY
 from stallscope.collector.store import reading_steps, step_files
 from stallscope.collector.store.reading_steps import read_steps
 from stallscope.collector.store.step_files import write_rows
-from stallscope.run import STEPS_SCHEMA
+from stallscope.run import STEPS_SCHEMA, TIMESTAMPS
 
 STEPS = simulate(Job(ranks=6, steps=700, epochs=3)).run.steps
 
@@ -77,14 +77,14 @@ def test_all_rows_come_back_in_their_order_and_timestamps_in_one_piece(
     monkeypatch.setenv(MEMORY, memory)
     back = read_steps(written.paths)
     assert back.equals(written.steps)
-    assert {back[name].num_chunks for name in ("begin", "data", "ready", "reduced", "end")} == {1}
+    assert {back[name].num_chunks for name in TIMESTAMPS} == {1}
 
 
 @pytest.mark.usefixtures("at_once")
 def test_what_all_ranks_have_in_common_is_in_memory_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading_steps, "_FEWEST_ROWS_OF_CHUNKS", 500)
+    monkeypatch.setattr(reading_steps, "FEWEST_ROWS", 500)
     monkeypatch.setattr(step_files, "_ROWS_OF_SEVERAL_LOGS", 500)
     write_rows(STEPS, tmp_path / "a.parquet")
     back = read_steps([tmp_path / "a.parquet"])

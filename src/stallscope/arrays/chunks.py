@@ -7,6 +7,8 @@ import pyarrow as pa
 
 from . import arrow
 
+#: Many shorter chunks are slow.
+FEWEST_ROWS = 2**12
 # Of many different values, chunks are so short that one for each of thousands of ranks takes little
 # memory; of a few, there are as few chunks as possible.
 _SHORT = 2**14
@@ -23,6 +25,13 @@ class SharedChunks:
     def __init__(self, constants: Constants) -> None:
         self.constant = constants.of
         self._last: pa.Array | None = None
+
+    def kept(self, chunk: pa.Array) -> list[pa.Array]:
+        """Return chunks with the values of this one: of one value, the one before it, or itself."""
+        values = arrow.numbers(chunk)
+        if len(values) and not chunk.null_count and (values == values[0]).all():
+            return self.constant(int(values[0]), len(values))
+        return [self.of(chunk)]
 
     def of(self, chunk: pa.Array) -> pa.Array:
         """Return the chunk before this one if both are equal, or else this one."""
@@ -47,6 +56,8 @@ class Constants:
 
     def of(self, value: int | None, rows: int) -> list[pa.Array]:
         """Return chunks with this many rows of one value."""
+        if not rows:
+            return []
         most = rows if len(self._made) < _FEW else min(rows, _SHORT)
         one = self._made.get(value)
         if one is None or len(one) < most:
@@ -67,20 +78,31 @@ def _equal(one: pa.Array, other: pa.Array) -> bool:
 
 
 def joined(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Concatenate the chunks of a column of numbers, without a copy where they lie side by side."""
+    """Concatenate the chunks of a column, without a copy where they lie side by side."""
     if not chunks:
         return pa.nulls(0, kind)
-    return _side_by_side(chunks) or pa.concat_arrays(chunks)
+    whole = _side_by_side(chunks) if pa.types.is_integer(kind) else None
+    return pa.concat_arrays(chunks) if whole is None else whole
+
+
+def are_long(chunks: list[pa.Array]) -> bool:
+    """Whether chunks are long enough to be used one by one."""
+    return sum(map(len, chunks)) >= FEWEST_ROWS * len(chunks)
 
 
 def _side_by_side(chunks: list[pa.Array]) -> pa.Array | None:
-    first = chunks[0]
-    width = arrow.dtype_of(first.type).itemsize
-    whole = first.buffers()[1]
-    end = whole.address + first.offset * width
+    """Return numbers that lie side by side as one array, which keeps the memory of all chunks."""
+    width = arrow.dtype_of(chunks[0].type).itemsize
+    begin = end = _address(chunks[0])
     for chunk in chunks:
-        validity, values = chunk.buffers()
-        if validity is not None or values.address + chunk.offset * width != end:
+        if chunk.buffers()[0] is not None or _address(chunk) != end:
             return None
         end += len(chunk) * width
-    return pa.Array.from_buffers(first.type, sum(map(len, chunks)), [None, whole], 0, first.offset)
+    values = pa.foreign_buffer(begin, end - begin, base=list(chunks))
+    return pa.Array.from_buffers(chunks[0].type, values.size // width, [None, values])
+
+
+def _address(chunk: pa.Array) -> int:
+    """Return where the numbers of a chunk are in memory."""
+    width = arrow.dtype_of(chunk.type).itemsize
+    return int(chunk.buffers()[1].address) + chunk.offset * width

@@ -13,14 +13,11 @@ from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL, Array, Block, Matrix
 from stallscope.arrays.pivot import of_generation, pivot
 from stallscope.arrays.types import Bools, Ints
-from stallscope.run import Run
+from stallscope.run import TIMESTAMPS, Run
 
 from .causality import LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
 from .link_delays import corrected_by_links
-
-#: Timestamps of a step, in their order.
-TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
 
 _BETWEEN_STEPS = arrow.texts(["validation", "checkpoint"])
 
