@@ -33,8 +33,7 @@ class StepMemory:
     def __init__(self, size: int) -> None:
         self._size = size
         self._timestamps: dict[str, _SideBySide] = {}
-        constants = {kind: Constants(kind) for kind in STEP_ROWS.types}
-        self._shared = {field.name: SharedChunks(constants[field.type]) for field in STEP_ROWS}
+        self._shared: dict[str, SharedChunks] = {}
 
     def kept(self, one: Parsed) -> Parsed:
         """Return a log whose steps are in this memory; the same one if that is not worth it."""
@@ -42,10 +41,15 @@ class StepMemory:
         if self._size < _FEWEST_BYTES or steps.num_rows < FEWEST_ROWS or steps.schema != STEP_ROWS:
             return one
         if not self._timestamps:
-            rows = int(steps.num_rows * max(1.0, self._size / max(one.log.size, 1)) * _MORE_ROWS)
-            self._timestamps = {name: _SideBySide(rows) for name in TIMESTAMPS}
+            self._begin(int(steps.num_rows * max(1.0, self._size / max(one.log.size, 1))))
         columns = [self._chunks(name, steps[name]) for name in STEP_ROWS.names]
         return replace(one, steps=pa.table(columns, schema=STEP_ROWS), more=())
+
+    def _begin(self, rows: int) -> None:
+        rows = int(rows * _MORE_ROWS)
+        self._timestamps = {name: _SideBySide(rows) for name in TIMESTAMPS}
+        constants = {kind: Constants(kind) for kind in STEP_ROWS.types}
+        self._shared = {field.name: SharedChunks(constants[field.type]) for field in STEP_ROWS}
 
     def _chunks(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if column.null_count:

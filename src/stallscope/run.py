@@ -438,8 +438,17 @@ class Run:
 
     def fact(self, name: str) -> Any:
         """Return a fact from the lowest rank that recorded it; None if no rank did."""
-        values = (log.facts.get(name) for log in self._logs_by_rank)
-        return next((value for value in values if value is not None), None)
+        return self._facts.get(name)
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        """Each fact from the lowest rank that recorded it: many are asked for, of thousands of logs."""
+        found: dict[str, Any] = {}
+        for log in self._logs_by_rank:
+            for name, value in log.facts.items():
+                if value is not None:
+                    found.setdefault(name, value)
+        return found
 
     def host_of(self, rank: int) -> str:
         """Return the last host of a rank."""

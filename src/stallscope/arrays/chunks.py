@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 import numpy as np
 import pyarrow as pa
 
@@ -25,6 +27,7 @@ class SharedChunks:
     def __init__(self, constants: Constants) -> None:
         self.constant = constants.of
         self._last: pa.Array | None = None
+        self._one_at_a_time = Lock()
 
     def kept(self, chunk: pa.Array) -> list[pa.Array]:
         """Return chunks with the values of this one: of one value, the one before it, or itself."""
@@ -35,12 +38,10 @@ class SharedChunks:
 
     def of(self, chunk: pa.Array) -> pa.Array:
         """Return the chunk before this one if both are equal, or else this one."""
-        # A local name, as other threads may replace it.
-        last = self._last
-        if last is not None and _equal(last, chunk):
-            return last
-        self._last = chunk
-        return chunk
+        with self._one_at_a_time:
+            if self._last is None or not _equal(self._last, chunk):
+                self._last = chunk
+            return self._last
 
 
 class Constants:
@@ -53,15 +54,17 @@ class Constants:
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
         self._made: dict[int | None, pa.Array] = {}
+        self._one_at_a_time = Lock()
 
     def of(self, value: int | None, rows: int) -> list[pa.Array]:
         """Return chunks with this many rows of one value."""
         if not rows:
             return []
-        most = rows if len(self._made) < _FEW else min(rows, _SHORT)
-        one = self._made.get(value)
-        if one is None or len(one) < most:
-            one = self._made[value] = self._new(value, most)
+        with self._one_at_a_time:
+            most = rows if len(self._made) < _FEW else min(rows, _SHORT)
+            one = self._made.get(value)
+            if one is None or len(one) < most:
+                one = self._made[value] = self._new(value, most)
         return [one.slice(0, min(len(one), rows - at)) for at in range(0, rows, len(one))]
 
     def _new(self, value: int | None, rows: int) -> pa.Array:

@@ -13,12 +13,13 @@ from .types import Floats, Numbers
 
 
 def median(values: npt.ArrayLike) -> Floats:
-    """Return the median over the last axis, of at least one value, as ``np.median`` does."""
+    """Return the median over the last axis, of at least one value, as ``np.median`` does; NaN if one is."""
     array = np.asarray(values)
     count = array.shape[-1]
     low, high = _neighbours(array, (count - 1) // 2)
     if count % 2:
-        return np.asarray(low, np.float64)
+        # NaN sorts last.
+        return np.asarray(np.where(np.isnan(high), high, low), np.float64)
     return np.asarray((low.astype(np.float64) + high) / 2)
 
 

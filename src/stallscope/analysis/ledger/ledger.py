@@ -250,11 +250,12 @@ def _rank_sums(block: Block, last: Ints) -> Ints:
 
 def _of_roles(block: Block, *roles: Ints) -> Ints:
     """Kernel: look up quantities of the ranks in each role: roles × quantities × steps."""
-    arrays = [block[name] for name in _OF_ROLES]
     at = np.arange(block.shape[0])
     if not len(block.ranks):
-        return np.zeros((len(roles), len(arrays), 0), np.int64)
-    return np.array([[array[at, role[block.steps]] for array in arrays] for role in roles])
+        return np.zeros((len(roles), len(_OF_ROLES), 0), np.int64)
+    return np.array(
+        [[block.at(name, at, role[block.steps]) for name in _OF_ROLES] for role in roles]
+    )
 
 
 def _ends(block: Block) -> tuple[Ints, Ints, Ints]:

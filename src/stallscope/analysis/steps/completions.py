@@ -8,6 +8,7 @@ import numpy as np
 
 from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Matrix
 from stallscope.arrays.partial_sort import smallest_of_few
+from stallscope.arrays.quantiles import median
 from stallscope.arrays.types import Bools, Floats, Ints
 
 
@@ -49,7 +50,7 @@ class ClockCompletions:
 
 def _median(apart: Ints) -> float:
     known = apart[apart != NULL]
-    return float(np.median(known)) if len(known) else float("nan")
+    return float(median(known)) if len(known) else float("nan")
 
 
 def _clock_completions(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, Ints, Ints, Ints]:
