@@ -256,7 +256,7 @@ class _TablePart:
     def fill(self, name: str, values: Sequence[int | None]) -> None:
         """Set a column to one value per row group."""
         shared, rows = self._table.shared.get(name), self._rows
-        if len(set(values)) == 1:
+        if len(set(values)) == 1 and not self._by_group:
             values, rows = values[:1], [self._total]
         pairs = list(zip(values, rows, strict=True))
         if shared is not None and (self._by_group or len(pairs) == 1):

@@ -356,7 +356,7 @@ class Run:
         """Return the ranks with a log."""
         return sorted({log.rank for log in self.logs})
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Return the number of ranks that trained, with or without a log."""
         return self.size_of(self._last_generation)
@@ -399,7 +399,7 @@ class Run:
         """Return ``completed`` if every rank closed its last log, otherwise ``open``."""
         return "completed" if all(log.ended for log in self.last_logs.values()) else "open"
 
-    @property
+    @cached_property
     def last_logs(self) -> dict[int, Log]:
         """Return the last log of each rank of the last generation, by rank."""
         return self.last_logs_of(self._last_generation)

@@ -9,6 +9,7 @@ runs on arrays in memory, on memory-mapped files, and on the partitions of a clu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -524,8 +525,27 @@ def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
     if len(parts) < 2:
         return [work(part) for part in parts]
     _keep_freed_memory()
-    with ThreadPoolExecutor(pa.cpu_count()) as pool:
-        return list(pool.map(work, parts))
+    # Parts are handed out one by one, which costs less than a task for each.
+    left = deque(enumerate(parts))
+    results: dict[int, T] = {}
+
+    def work_on() -> None:
+        while True:
+            try:
+                at, part = left.popleft()
+            except IndexError:
+                return
+            results[at] = work(part)
+
+    threads = min(pa.cpu_count(), len(parts))
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for task in [pool.submit(work_on) for _ in range(threads)]:
+                task.result()
+        finally:
+            # After an error, or Ctrl-C, no thread begins another part.
+            left.clear()
+    return [results[at] for at in range(len(parts))]
 
 
 @cache

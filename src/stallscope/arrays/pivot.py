@@ -218,8 +218,8 @@ class _RankByRank:
         if not count or table.num_rows % count:
             return None
         steps = arrow.numbers(table["step"].slice(0, count))
-        begins = arrow.array(np.arange(0, table.num_rows, count))
-        ranks = arrow.numbers(table["rank"].take(begins)).astype(np.int64)
+        begins = np.arange(0, table.num_rows, count)
+        ranks = arrow.numbers_at(table["rank"], begins).astype(np.int64)
         if (np.diff(steps) <= 0).any() or (np.diff(ranks) <= 0).any():
             return None
         rank_by_rank = cls(table, steps, ranks)

@@ -39,6 +39,8 @@ GAPS = ("validation", "checkpoint", "epoch_gap")
 _RANKS_PER_MISSING = 8
 # From this number of ranks, sorting takes less than half of the time of numpy's argpartition.
 _SORTED = 8
+# Where ranks arrive together in more than so many of so many steps, sorting is in vain.
+_MANY_TIES, _STEPS_FOR_TIES = 6, 16
 # Quantities of the reference and the critical rank of each step.
 _OF_ROLES = ("arrival", "input", "compute")
 
@@ -362,14 +364,21 @@ def _ranks_at(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
     """Return the ranks at these places of a step's order of arrivals: 3 × steps."""
     if arrival.shape[1] < _SORTED:
         return _ranks_partitioned(arrival, kth)
+    if _tied(np.sort(arrival[:_STEPS_FOR_TIES], axis=1), kth).sum() > _MANY_TIES:
+        return _ranks_partitioned(arrival, kth)
     ordered = np.sort(arrival, axis=1)
     ranks = np.array([(arrival == ordered[:, k, None]).argmax(axis=1) for k in kth])
     # Among ranks with the same arrival, the lowest must not always be chosen.
-    at = np.array([kth[0], kth[0] + 1, *kth[1:]])
-    tied = np.flatnonzero((ordered[:, at] == ordered[:, at - 1]).any(axis=1))
+    tied = np.flatnonzero(_tied(ordered, kth))
     if len(tied):
         ranks[:, tied] = _ranks_partitioned(arrival[tied], kth)
     return ranks
+
+
+def _tied(ordered: Ints, kth: tuple[int, int, int]) -> Bools:
+    """Mark the steps in which several ranks have the arrival at one of these places."""
+    at = np.array([kth[0], kth[0] + 1, *kth[1:]])
+    return np.asarray((ordered[:, at] == ordered[:, at - 1]).any(axis=1))
 
 
 def _ranks_partitioned(arrival: Ints, kth: tuple[int, int, int]) -> Ints:

@@ -122,7 +122,9 @@ def on_one_clock(cells: Matrix, clocks: Clocks, complete: bool = False) -> Matri
     """
     made, _ = cells.compute_by_steps(_measured, clocks, () if complete else TIMESTAMPS)
     cells = cells.merged_with(made)
-    return cells.with_computed(TIMESTAMPS, _shifted, clocks) if len(clocks.names) > 1 else cells
+    if len(clocks.names) < 2:
+        return cells
+    return cells.with_computed(TIMESTAMPS, _shifted, clocks, complete)
 
 
 def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict[str, Array], None]:
@@ -137,12 +139,12 @@ def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict
     return {"measured": measured}, None
 
 
-def _shifted(block: Block, name: str, clocks: Clocks) -> Ints:
+def _shifted(block: Block, name: str, clocks: Clocks, complete: bool) -> Ints:
     """Subtract the offsets of the clocks from a timestamp."""
     stamp = block[name]
     shifted = clocks.offset[block.steps].T[clocks.of_rank[block.ranks]].T
     np.subtract(stamp, shifted, out=shifted)
-    if stamp.size and stamp.min() == NULL:
+    if not complete and stamp.size and stamp.min() == NULL:
         shifted[stamp == NULL] = NULL
     return shifted
 

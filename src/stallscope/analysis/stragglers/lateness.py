@@ -208,7 +208,9 @@ def _late(
     for stage, peer, own, limit in zip(STAGES, peers, usual, limits, strict=True):
         as_usual[ranks] = own
         over = block[stage] - as_usual
-        rank, step = np.nonzero((over > (peer + limit)[block.steps, None]).T)
+        late = (over > (peer + limit)[block.steps, None]).T
+        # Much faster than to look for places in two dimensions.
+        rank, step = np.divmod(np.flatnonzero(late.reshape(-1)), late.shape[1] or 1)
         counts = tested[rank] & measured[step, rank]
         rank, step = rank[counts], step[counts]
         step_of_run = step + block.steps.start
