@@ -208,9 +208,7 @@ class _TableBuilder:
 
     def __init__(self, schema: pa.Schema, rows: int, allocate: Allocator) -> None:
         self.schema, self.allocate = schema, allocate
-        self.own = {
-            name: _Column(schema.field(name).type, rows, allocate) for name in TIMESTAMPS
-        }
+        self.own = {name: _Column(schema.field(name).type, rows, allocate) for name in TIMESTAMPS}
         constants = {kind: Constants(kind) for kind in schema.types}
         self.shared = {
             field.name: SharedChunks(constants[field.type])

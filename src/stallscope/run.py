@@ -36,8 +36,8 @@ STEPS_SCHEMA = pa.schema(
     ]
 )
 
-#: The timestamps of a step, in their order. They differ from rank to rank, so each is one array; the other
-#: columns are alike on many ranks, and equal parts may share memory.
+#: The timestamps of a step, in their order. Each of these columns is one array; the others are alike on
+#: many ranks, whose chunks may share memory.
 TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
 
 #: One row per epoch, validation, checkpoint or end of a log; ``step`` is the next step. A row of the

@@ -552,7 +552,7 @@ def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
 def _keep_freed_memory() -> None:
     """Make the C library keep the memory of one block's arrays for the next block's.
 
-    glibc returns freed memory beyond twice the size of the largest array that it has mapped and freed, at
-    most twice 32 MiB; getting it back, page by page, takes longer than the work on it.
+    glibc returns freed memory beyond twice the size of the largest array that it has mapped and freed,
+    which counts up to 32 MiB. Getting it back, page by page, takes longer than the work on it.
     """
     bytearray(_LARGEST_MAPPED)

@@ -1,4 +1,4 @@
-"""Chunks of columns that take memory once: the same steps, epochs and samples in the logs of all ranks."""
+"""Chunks of columns that share memory: many ranks have the same steps, epochs and samples."""
 
 from __future__ import annotations
 
@@ -108,4 +108,4 @@ def _side_by_side(chunks: list[pa.Array]) -> pa.Array | None:
 def _address(chunk: pa.Array) -> int:
     """Return where the numbers of a chunk are in memory."""
     width = arrow.dtype_of(chunk.type).itemsize
-    return int(chunk.buffers()[1].address) + chunk.offset * width
+    return int(chunk.buffers()[1].address + chunk.offset * width)

@@ -6,14 +6,21 @@ selection is enough: the next larger value is the smallest of those above.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from .types import Floats, Numbers
+from .types import Floats
+
+Array = npt.NDArray[Any]
 
 
 def median(values: npt.ArrayLike) -> Floats:
-    """Return the median over the last axis, of at least one value, as ``np.median`` does; NaN if one is."""
+    """Return the median over the last axis, of at least one value, as ``np.median`` does.
+
+    It is NaN where one of the values is.
+    """
     array = np.asarray(values)
     count = array.shape[-1]
     low, high = _neighbours(array, (count - 1) // 2)
@@ -41,7 +48,7 @@ def quantile(values: npt.ArrayLike, q: float) -> Floats:
     return np.asarray(high - difference * (1 - share), np.float64)
 
 
-def _neighbours(array: Numbers, at: int) -> tuple[Numbers, Numbers]:
+def _neighbours(array: Array, at: int) -> tuple[Array, Array]:
     """Return the value at this place in order, and the next one (itself if it is the last)."""
     part = np.partition(array, at, axis=-1)
     low, rest = part[..., at], part[..., at + 1 :]

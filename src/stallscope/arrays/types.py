@@ -8,4 +8,3 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
