@@ -81,7 +81,7 @@ def by_parts(table: pa.Table | RemoteTable, kernel: Callable[..., T], *args: Any
     """
     if isinstance(table, RemoteTable):
         return table.by_parts(kernel, *args)
-    return [kernel(part, *args) for part in in_parts(table)]
+    return on_all_cores(lambda part: kernel(part, *args), list(in_parts(table)))
 
 
 def without_logs(table: pa.Table, logs: Sequence[int]) -> pa.Table:
