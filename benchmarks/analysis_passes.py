@@ -2,9 +2,9 @@
 
     python benchmarks/analysis_passes.py [--ranks 1000] [--steps 10000]
 
-A pass is one kernel over all steps and ranks, on all cores. The unit is one bare numpy pass over the same
-rows (``analysis_speed.bare``), the faster of two. The run is analysed twice, and the second time is shown:
-the first one imports scipy and gets memory.
+A pass is one kernel over all steps and ranks, on all cores. The unit is one bare numpy pass over the
+same rows (``analysis_speed.bare``), the faster of two. The run is analysed twice, and the second time is
+shown: the first one imports scipy and gets memory.
 """
 
 from __future__ import annotations
