@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from stallscope.arrays import arrow
+from stallscope.arrays.chunks import Constants, are_long, joined
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
 from stallscope.collector.store.generations import generations_of, with_generations
-from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS, Problem, Run
 
 from .base import Parsed
 from .tables import cast
@@ -162,22 +162,22 @@ def _numbered(one: Parsed, number: int) -> Parsed:
 def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
     """Stack the tables of logs, and number them; the list is empty then."""
     chunks: dict[str, list[pa.Array]] = {name: [] for name in schema.names}
+    numbers = Constants(schema.field("log").type)
     for index, table in enumerate(tables):
-        log = arrow.array(np.full(table.num_rows, index, np.int32))
         for name, column in zip(table.column_names, table.columns, strict=True):
             chunks[name] += column.chunks
-        chunks["log"].append(log)
+        chunks["log"] += numbers.of(index, table.num_rows)
     tables.clear()
 
-    def whole(field: pa.Field) -> pa.Array:
+    def whole(field: pa.Field) -> pa.Array | pa.ChunkedArray:
         parts = [cast(part, field.type) for part in chunks.pop(field.name)]
-        if not parts:
-            return pa.nulls(0, field.type)
-        joined = pa.concat_arrays(parts)
+        if field.name not in TIMESTAMPS and are_long(parts):
+            return pa.chunked_array(parts, field.type)
+        one = joined(parts, field.type)
         del parts
         # Small pieces are not used again for large arrays: give their memory back.
         pa.default_memory_pool().release_unused()
-        return joined
+        return one
 
     # Copying waits for memory, and does so without Python.
     with ThreadPoolExecutor(os.cpu_count()) as pool:

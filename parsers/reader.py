@@ -21,6 +21,7 @@ from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
 from .ranges import beginning, opened
 from .reading import Reading
 from .registry import START_BYTES, parsers, recognise
+from .step_memory import StepMemory
 from .timestamps import written_at
 from .unpacking import (
     ENDING,
@@ -91,7 +92,8 @@ def read(
     place = _opened(source)
     files = with_members(place.files(), local=place.local)
     logs = [file for file in files if not is_companion_file(file.name)]
-    reading = Reading(_named(read_as) if read_as else None)
+    memory = StepMemory(sum(file.size for file in logs))
+    reading = Reading(_named(read_as) if read_as else None, memory)
     if reading.forced is None and place.local:
         logs = [file for file in logs if not is_long_timeline(file)]
     with show_progress("reading files", len(logs)) as update:

@@ -26,6 +26,7 @@ from .grouping import group
 from .log_records import LogRecords
 from .registry import HEAD_BYTES, embedded, recognise
 from .step_log import StepLogParser
+from .step_memory import StepMemory
 from .unpacking import TRUNCATED, in_utf8
 
 if TYPE_CHECKING:
@@ -51,9 +52,11 @@ class Reading:
 
     Args:
         forced: the parser for every file, whatever the file looks like.
+        memory: keeps the steps of the logs.
     """
 
     forced: Parser | None = None
+    memory: StepMemory = field(default_factory=lambda: StepMemory(0))
     parsed: list[Parsed] = field(default_factory=list)
     #: Logs of epochs, with the places of their files.
     epochs_only: list[tuple[str, Parsed]] = field(default_factory=list)
@@ -136,7 +139,7 @@ class Reading:
             self.traces.append((where, contents))
             return
         if has_steps:
-            self.parsed += contents.logs
+            self.parsed += map(self.memory.kept, contents.logs)
         else:
             self.epochs_only += [(where, log) for log in contents.logs]
         self.events += contents.events

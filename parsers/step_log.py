@@ -83,18 +83,20 @@ class StepLogParser(Parser):
         rows, bad_rows = _rows(path, data, table)
         torn += bad_facts + bad_rows
 
+        is_step = arrow.equal(rows["kind"], "step")
+        others = _others(rows, is_step)
         log = Log(
             path=path,
             rank=_place(path, facts, "rank"),
             generation=_place(path, facts, "generation"),
             part=_place(path, facts, "part"),
             facts=_checked(facts),
-            ended=bool(pc.any(arrow.equal(rows["kind"], "end")).as_py()),
+            ended="end" in others["kind"].to_pylist(),
             size=len(data),
             torn=torn,
         )
         run_id = str(facts.get("run_id") or "unnamed")
-        steps, outside = _steps(log, rows)
+        steps, outside = _steps(log, rows if not others.num_rows else rows.filter(is_step))
         problems = torn_lines(log)
         if outside:
             what = f"{outside} timestamp(s) outside of their steps treated as missing"
@@ -104,7 +106,7 @@ class StepLogParser(Parser):
             log,
             run_id,
             steps,
-            _intervals(log, rows),
+            _intervals(log, others),
             problems,
             series=series,
             series_problems=series_problems,
@@ -140,11 +142,12 @@ def is_joined(data: bytes) -> bool:
 
 def _headers(data: bytes) -> Iterator[int]:
     """Find where step logs start, also after a torn line."""
-    at = data.find(MAGIC)
+    # Looking for a byte is much faster than for a word.
+    at = data.find(b"#")
     while at >= 0:
         if _HEADER.match(data, at):
             yield at
-        at = data.find(MAGIC, at + 1)
+        at = data.find(b"#", at + 1)
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
@@ -318,8 +321,15 @@ def _typed(table: pa.Table) -> pa.Table:
     return full
 
 
+def _others(rows: pa.Table, is_step: pa.ChunkedArray) -> pa.Table:
+    """Return the few rows that are no steps."""
+    if pc.all(is_step).as_py() is True:
+        return rows.slice(0, 0)
+    return rows.filter(pc.invert(is_step))
+
+
 def _steps(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
-    """Return the steps, and count their timestamps outside of them."""
+    """Return the steps of rows of steps, and count their timestamps outside of them."""
     if rows.num_rows <= _ROWS_AT_ONCE:
         return _steps_among(log, rows)
     starts = range(0, rows.num_rows, _ROWS_AT_ONCE)
@@ -330,8 +340,7 @@ def _steps(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _steps_among(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
-    rows = rows.select(_NUMBERS).filter(arrow.equal(rows["kind"], "step"))
-    rows, outside = _only_inside(rows)
+    rows, outside = _only_inside(rows.select(_NUMBERS))
     begin = _nanoseconds(rows["begin_us"], log.anchor)
     columns = {
         name: _nanoseconds(rows[f"{name}_us"], begin)
@@ -360,10 +369,12 @@ def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:
     count = 0
     for name in ("data_us", "ready_us", "reduced_us"):
         own = rows[name]
+        if not own.null_count and _are_inside(own, rows["end_us"] if name == "data_us" else None):
+            # As in nearly all logs.
+            continue
         outside = pc.less(own, _ZERO)
         if name == "data_us":
             outside = pc.or_(outside, pc.greater(own, rows["end_us"]))
-        # Nothing is outside of nearly all logs.
         if pc.any(outside).as_py():
             count += pc.sum(outside).as_py()
             at = rows.column_names.index(name)
@@ -371,8 +382,16 @@ def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:
     return rows, count
 
 
+def _are_inside(times: pa.ChunkedArray, end: pa.ChunkedArray | None) -> bool:
+    """Whether no time is before a step's begin, or after its end."""
+    own = arrow.numbers(times)
+    return bool((own >= 0).all() and (end is None or (own <= arrow.numbers(end)).all()))
+
+
 def _intervals(log: Log, rows: pa.Table) -> pa.Table:
-    rows = rows.filter(pc.invert(arrow.equal(rows["kind"], "step")))
+    """Return the intervals of rows that are no steps."""
+    if not rows.num_rows:
+        return arrow.empty_table(INTERVAL_ROWS)
     begin = _nanoseconds(rows["begin_us"], log.anchor)
     columns = {
         name: pc.multiply(rows[f"{name}_us"], _NS_PER_US) for name in ("data", "ready", "reduced")
@@ -381,7 +400,10 @@ def _intervals(log: Log, rows: pa.Table) -> pa.Table:
     return _table(log, rows, columns, INTERVAL_ROWS)
 
 
-def _nanoseconds(microseconds: pa.ChunkedArray, since: pa.ChunkedArray | int) -> pa.ChunkedArray:
+def _nanoseconds(microseconds: pa.ChunkedArray, since: arrow.Column | int) -> arrow.Column:
+    if not microseconds.null_count:
+        start = since if isinstance(since, int) else arrow.numbers(since)
+        return arrow.array(arrow.numbers(microseconds) * 1000 + start)
     start = arrow.scalar(since, pa.int64()) if isinstance(since, int) else since
     return pc.add(pc.multiply(microseconds, _NS_PER_US), start)
 

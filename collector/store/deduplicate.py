@@ -8,15 +8,18 @@ import numpy as np
 import pyarrow as pa
 
 from stallscope.arrays import arrow
+from stallscope.arrays.pivot import ROWS
 from stallscope.arrays.types import Ints
 from stallscope.run import Problem
 
 
 def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
     """Drop steps that a later log of the same rank and generation recorded again; count them by rank."""
-    key = [arrow.numbers(steps[name]) for name in ("step", "rank", "generation")]
-    if _ascend(*key):
+    # With the row before each part.
+    begins = range(0, steps.num_rows, ROWS)
+    if all(_ascend(*_key(steps.slice(max(0, begin - 1), ROWS + 1))) for begin in begins):
         return steps, {}
+    key = _key(steps)
     order = np.lexsort([np.arange(steps.num_rows), *key])
     ordered = [column[order] for column in key]
     repeated_below = np.ones(max(0, steps.num_rows - 1), bool)
@@ -43,6 +46,10 @@ def repeat_problems(repeated: Mapping[int, int]) -> list[Problem]:
         )
         for rank, count in sorted(repeated.items())
     ]
+
+
+def _key(steps: pa.Table) -> list[Ints]:
+    return [arrow.numbers(steps[name]) for name in ("step", "rank", "generation")]
 
 
 def _ascend(step: Ints, rank: Ints, generation: Ints) -> bool:

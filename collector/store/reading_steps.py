@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from threading import Lock
 
@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stallscope.arrays import arrow
+from stallscope.arrays.blocks import on_all_cores
+from stallscope.arrays.chunks import FEWEST_ROWS, Constants, SharedChunks
 from stallscope.arrays.memory import Allocator, allocator_for
-from stallscope.run import STEPS_SCHEMA
+from stallscope.run import STEPS_SCHEMA, TIMESTAMPS
 
 # A batch fits into a CPU cache; a task is large enough to be worth a thread.
 _ROWS_AT_A_TIME = 2**16
@@ -43,14 +45,8 @@ def read_steps(
     found = [group for file in files for group in file.groups(row_filter)]
     rows = sum(group.rows for group in found)
     whole = _TableBuilder(STEPS_SCHEMA, rows, allocator_for(rows))
-    tasks = list(_tasks(found))
-    if len(tasks) < 2:
-        for task in tasks:
-            task.read(whole, row_filter)
-    else:
-        with ThreadPoolExecutor(pa.cpu_count()) as pool:
-            list(pool.map(lambda task: task.read(whole, row_filter), tasks))
-    return whole.table()
+    chunks = on_all_cores(lambda task: task.read(whole, row_filter), list(_tasks(found)))
+    return whole.table(chunks)
 
 
 class _RowFilter:
@@ -166,23 +162,22 @@ class _Task:
         common = group.file is last.file and group.whole and last.whole
         return common and self.rows + group.rows <= _ROWS_PER_TASK
 
-    def read(self, whole: _TableBuilder, row_filter: _RowFilter) -> None:
-        """Read the rows into their places in the table."""
+    def read(self, whole: _TableBuilder, row_filter: _RowFilter) -> _Chunks:
+        """Read the rows into their places in the table; return the chunks of its other columns."""
+        part = whole.part(self.at, [group.rows for group in self.groups])
         common = set.intersection(*(set(group.constants) for group in self.groups))
-        at = self.at
-        for group in self.groups:
-            for name in common:
-                whole.fill(name, at, group.rows, group.constants[name])
-            at += group.rows
+        for name in common:
+            part.fill(name, [group.constants[name] for group in self.groups])
         names = [name for name in STEPS_SCHEMA.names if name not in common]
         all_rows = all(group.whole for group in self.groups)
         needed = names if all_rows else list(dict.fromkeys([*names, *row_filter.columns]))
-        file, at = self.groups[0].file, self.at
+        file, at = self.groups[0].file, 0
         for batch in file.batches([group.number for group in self.groups], needed) if names else ():
             own = batch if all_rows else batch.filter(row_filter.of(batch))
             for name in names:
-                whole.put(name, at, own[name])
+                part.put(name, at, own[name])
             at += len(own)
+        return part.chunks()
 
 
 def _tasks(groups: Sequence[_Group]) -> Iterator[_Task]:
@@ -198,8 +193,12 @@ def _tasks(groups: Sequence[_Group]) -> Iterator[_Task]:
         yield task
 
 
+#: Chunks of columns, by name.
+_Chunks = dict[str, list[pa.Array]]
+
+
 class _TableBuilder:
-    """Builds a table of integers in preallocated memory; several threads may fill different rows.
+    """Builds a table of integers; several threads may fill different rows.
 
     Args:
         schema: the columns.
@@ -208,21 +207,82 @@ class _TableBuilder:
     """
 
     def __init__(self, schema: pa.Schema, rows: int, allocate: Allocator) -> None:
-        self._schema = schema
-        self._columns = {field.name: _Column(field.type, rows, allocate) for field in schema}
+        self.schema, self.allocate = schema, allocate
+        self.own = {name: _Column(schema.field(name).type, rows, allocate) for name in TIMESTAMPS}
+        constants = {kind: Constants(kind) for kind in schema.types}
+        self.shared = {
+            field.name: SharedChunks(constants[field.type])
+            for field in schema
+            if field.name not in self.own
+        }
+
+    def part(self, at: int, rows: Sequence[int]) -> _TablePart:
+        """Return the part of the table that begins at a row.
+
+        Args:
+            at: the row.
+            rows: the numbers of rows of its row groups.
+        """
+        return _TablePart(self, at, rows)
+
+    def table(self, parts: Sequence[_Chunks]) -> pa.Table:
+        """Return the finished table, with the chunks of its parts in order."""
+        columns = [
+            self.own[field.name].whole()
+            if field.name in self.own
+            else pa.chunked_array([one for part in parts for one in part[field.name]], field.type)
+            for field in self.schema
+        ]
+        return pa.table(columns, schema=self.schema)
+
+
+class _TablePart:
+    """Some consecutive rows of a table, which one thread fills."""
+
+    def __init__(self, table: _TableBuilder, at: int, rows: Sequence[int]) -> None:
+        self._table, self._at, self._rows = table, at, rows
+        self._total = sum(rows)
+        self._by_group = self._total >= FEWEST_ROWS * len(rows)
+        self._chunks: _Chunks = {}
+        self._read: dict[str, _Column] = {}
 
     def put(self, name: str, at: int, values: pa.Array) -> None:
-        """Set a column's values, starting at a row."""
-        self._columns[name].put(at, values)
+        """Set a column's values, starting at a row of the part."""
+        column, start = self._column(name)
+        column.put(start + at, values)
 
-    def fill(self, name: str, at: int, rows: int, value: int | None) -> None:
-        """Set this many rows of a column to one value, starting at a row."""
-        self._columns[name].fill(slice(at, at + rows), value)
+    def fill(self, name: str, values: Sequence[int | None]) -> None:
+        """Set a column to one value per row group."""
+        shared, rows = self._table.shared.get(name), self._rows
+        if len(set(values)) == 1 and not self._by_group:
+            values, rows = values[:1], [self._total]
+        pairs = list(zip(values, rows, strict=True))
+        if shared is not None and (self._by_group or len(pairs) == 1):
+            self._chunks[name] = [one for pair in pairs for one in shared.constant(*pair)]
+            return
+        column, at = self._column(name)
+        for value, count in pairs:
+            column.fill(slice(at, at + count), value)
+            at += count
 
-    def table(self) -> pa.Table:
-        """Return the finished table."""
-        columns = [column.whole() for column in self._columns.values()]
-        return pa.table(columns, schema=self._schema)
+    def _column(self, name: str) -> tuple[_Column, int]:
+        """Return an array with a column's values, and at which place in it this part starts."""
+        own = self._table.own.get(name)
+        if own is not None:
+            return own, self._at
+        if name not in self._read:
+            kind = self._table.schema.field(name).type
+            self._read[name] = _Column(kind, self._total, self._table.allocate)
+        return self._read[name], 0
+
+    def chunks(self) -> _Chunks:
+        """Return the chunks of the columns that are not one array."""
+        rows = self._rows if self._by_group else [self._total]
+        places = list(zip(accumulate(rows, initial=0), rows, strict=False))
+        for name, column in self._read.items():
+            whole, share = column.whole(), self._table.shared[name].of
+            self._chunks[name] = [share(whole.slice(*place)) for place in places]
+        return self._chunks
 
 
 class _Column:

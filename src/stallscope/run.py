@@ -36,6 +36,10 @@ STEPS_SCHEMA = pa.schema(
     ]
 )
 
+#: The timestamps of a step, in their order. Each of these columns is one array; the others are alike on
+#: many ranks, whose chunks may share memory.
+TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
+
 #: One row per epoch, validation, checkpoint or end of a log; ``step`` is the next step. A row of the
 #: kind ``skipped`` has ``steps`` steps that were not recorded separately: ``data``, ``ready`` and
 #: ``reduced`` are sums over them from each step's start, null if a step lacks the timestamp.
@@ -352,7 +356,7 @@ class Run:
         """Return the ranks with a log."""
         return sorted({log.rank for log in self.logs})
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Return the number of ranks that trained, with or without a log."""
         return self.size_of(self._last_generation)
@@ -395,7 +399,7 @@ class Run:
         """Return ``completed`` if every rank closed its last log, otherwise ``open``."""
         return "completed" if all(log.ended for log in self.last_logs.values()) else "open"
 
-    @property
+    @cached_property
     def last_logs(self) -> dict[int, Log]:
         """Return the last log of each rank of the last generation, by rank."""
         return self.last_logs_of(self._last_generation)
@@ -434,8 +438,17 @@ class Run:
 
     def fact(self, name: str) -> Any:
         """Return a fact from the lowest rank that recorded it; None if no rank did."""
-        values = (log.facts.get(name) for log in self._logs_by_rank)
-        return next((value for value in values if value is not None), None)
+        return self._facts.get(name)
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        """Each fact from the lowest rank that recorded it: many are asked for, of thousands of logs."""
+        found: dict[str, Any] = {}
+        for log in self._logs_by_rank:
+            for name, value in log.facts.items():
+                if value is not None:
+                    found.setdefault(name, value)
+        return found
 
     def host_of(self, rank: int) -> str:
         """Return the last host of a rank."""

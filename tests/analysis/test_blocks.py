@@ -137,3 +137,34 @@ def test_blocks_at_once_fill_the_same_arrays(
     for _ in range(20):
         made, _ = LocalMatrix.of(VALUES, allocate).compute_by_steps(_plus_steps, 5)
         np.testing.assert_array_equal(made.whole("more"), VALUES["input"] + 5)
+
+
+@pytest.mark.parametrize("longest", [2**31 - 1, 2**31])
+def test_times_are_exact_however_they_are_stored(longest: int) -> None:
+    """Times below 2 seconds take half the memory, until one is longer."""
+    shape = (1000, 600)
+    arrival = np.random.default_rng(1).integers(0, 2**31, shape)
+    # In the last block.
+    arrival[-1, -1] = longest
+    whole = {"arrival": arrival, "input": arrival // 3, "compute": arrival // 2}
+    matrix = LocalMatrix.of({name: np.asfortranarray(array) for name, array in whole.items()})
+    made, _ = matrix.compute_by_steps(_stages)
+    assert isinstance(made, LocalMatrix)
+    fits = longest < 2**31
+    assert [array.dtype.itemsize for array in made.arrays] == [4 if fits else 8, 4, 4]
+    whole["other"] = arrival - arrival // 3 - arrival // 2
+    for name, array in whole.items():
+        np.testing.assert_array_equal(np.concatenate(made.by_steps(_all_of, name)), array)
+        np.testing.assert_array_equal(made.columns(name, [0, 599]), array[:, [0, 599]])
+        np.testing.assert_array_equal(made.rows(name, np.array([2, 999])), array[[2, 999]])
+        assert made.at(name, np.array([999]), np.array([599])).tolist() == [array[-1, -1]]
+        assert made.whole(name).dtype == np.int64
+
+
+def _stages(block: Block) -> tuple[dict[str, Array], None]:
+    return {name: block[name] for name in ("arrival", "input", "compute")}, None
+
+
+def _all_of(block: Block, name: str) -> Array:
+    assert block[name].dtype == np.int64
+    return block[name]

@@ -13,10 +13,10 @@ import pytest
 from simulator import Job, simulate
 
 from stallscope.arrays.memory import MEMORY
-from stallscope.collector.store import reading_steps
+from stallscope.collector.store import reading_steps, step_files
 from stallscope.collector.store.reading_steps import read_steps
 from stallscope.collector.store.step_files import write_rows
-from stallscope.run import STEPS_SCHEMA
+from stallscope.run import STEPS_SCHEMA, TIMESTAMPS
 
 STEPS = simulate(Job(ranks=6, steps=700, epochs=3)).run.steps
 
@@ -71,13 +71,27 @@ def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("memory", ["1GB", "1kB"])
-def test_all_rows_come_back_in_their_order_and_in_one_piece(
+def test_all_rows_come_back_in_their_order_and_timestamps_in_one_piece(
     written: WrittenSteps, memory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MEMORY, memory)
     back = read_steps(written.paths)
     assert back.equals(written.steps)
-    assert {column.num_chunks for column in back.columns} == {1}
+    assert {back[name].num_chunks for name in TIMESTAMPS} == {1}
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_all_ranks_have_in_common_is_in_memory_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading_steps, "FEWEST_ROWS", 500)
+    monkeypatch.setattr(step_files, "_ROWS_OF_SEVERAL_LOGS", 500)
+    write_rows(STEPS, tmp_path / "a.parquet")
+    back = read_steps([tmp_path / "a.parquet"])
+    assert back.equals(STEPS)
+    for name, places in (("step", 1), ("epoch", 1), ("micro", 1), ("rank", 6), ("samples", 1)):
+        found = {chunk.buffers()[1].address + chunk.offset for chunk in back[name].chunks}
+        assert len(found) == places, name
 
 
 @pytest.mark.usefixtures("at_once")

@@ -100,8 +100,19 @@ def equal(column: Column, value: str | float) -> Column:
 
 
 def filled(column: Column, value: float) -> Column:
-    """Replace the nulls of a column of numbers."""
+    """Replace the nulls of a column of numbers; return the same one if it has none."""
+    if not column.null_count:
+        return column
     return pc.fill_null(column, scalar(value, column.type))
+
+
+def numbers_at(column: pa.ChunkedArray, places: Numbers) -> Numbers:
+    """Return the numbers at some places of a column; Arrow's ``take`` joins the whole column first."""
+    chunks = [numbers(chunk) for chunk in column.chunks]
+    starts = np.cumsum([0, *map(len, chunks)])
+    of = np.searchsorted(starts, places, "right") - 1
+    found = [chunks[at][place] for at, place in zip(of, places - starts[of], strict=True)]
+    return np.array(found, dtype_of(column.type))
 
 
 def words(column: Column) -> npt.NDArray[np.str_]:

@@ -9,10 +9,11 @@ runs on arrays in memory, on memory-mapped files, and on the partitions of a clu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 from threading import Lock
 from typing import Any, TypeVar
@@ -34,6 +35,9 @@ LATEST: int = np.iinfo(np.int64).max
 
 #: Cells of a block: they fit into the CPU's cache.
 CELLS = 2**18
+_NARROW = np.dtype(np.int32)
+# Just under 32 MiB.
+_LARGEST_MAPPED = 2**25 - 2**16
 # Rows in more pieces than this are copied one by one.
 _MOST_PIECES = 64
 
@@ -45,6 +49,7 @@ class Block:
     #: Positions of its steps, which are contiguous, and of its ranks.
     steps: slice
     ranks: Ints
+    #: Returns a quantity as it is stored: integers may be narrow.
     read: Callable[[str], Array]
 
     def __getitem__(self, name: str) -> Array:
@@ -54,6 +59,14 @@ class Block:
     def of(self, name: str, ranks: Ints) -> Array:
         """Return a quantity for some ranks, given by their positions in the block."""
         return _with_other(name, lambda own: ranks_of(self.read(own), ranks))
+
+    def at_steps(self, name: str, steps: Ints) -> Array:
+        """Return a quantity at a few steps, given by their positions in the block."""
+        return _with_other(name, lambda own: np.take(self.read(own).T, steps, axis=1).T)
+
+    def at(self, name: str, steps: Ints, ranks: Ints) -> Array:
+        """Return a quantity in single cells, given by their positions in the block."""
+        return _with_other(name, lambda own: self.read(own)[steps, ranks])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -67,8 +80,22 @@ class Block:
 
 def _with_other(name: str, read: Callable[[str], Array]) -> Array:
     if name == "other":
-        return np.asarray(read("arrival") - read("input") - read("compute"))
-    return read(name)
+        arrival, fetch, compute = (_wide(read(own)) for own in ("arrival", "input", "compute"))
+        return np.asarray(arrival - fetch - compute)
+    return _wide(read(name))
+
+
+def _wide(array: Array) -> Array:
+    """Return integers as int64, which sums and differences do not exceed."""
+    return array.astype(np.int64) if array.dtype == _NARROW else array
+
+
+def _is_narrow(array: Array) -> bool:
+    """Whether an array's integers fit into half of their bytes: those of steps below 2 seconds do."""
+    if array.dtype != np.int64 or not array.size:
+        return False
+    limits = np.iinfo(_NARROW)
+    return bool(array.min() >= limits.min and array.max() <= limits.max)
 
 
 class Matrix(ABC):
@@ -193,14 +220,12 @@ def _picked(block: Block, name: str, steps: Ints, ranks: Ints) -> Array | None:
     own = block.within(steps)
     if own.start == own.stop:
         return None
-    return np.asarray(block[name][steps[own] - block.steps.start, ranks[own]])
+    return block.at(name, steps[own] - block.steps.start, ranks[own])
 
 
 def _rows(block: Block, name: str, steps: Ints) -> Array | None:
     own = steps[block.within(steps)] - block.steps.start
-    if not len(own):
-        return None
-    return _with_other(name, lambda one: np.take(block.read(one).T, own, axis=1).T)
+    return block.at_steps(name, own) if len(own) else None
 
 
 def _columns(block: Block, name: str, ranks: Ints) -> Array:
@@ -248,14 +273,18 @@ class LocalMatrix(Matrix):
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
     ) -> tuple[Matrix, list[T]]:
         made = _Made(self._shape, self._allocate)
+        found = self._fill(made, kernel, *args)
+        return LocalMatrix.of(made.arrays, self._allocate), found
 
+    def _fill(
+        self, made: _Made, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
+    ) -> list[T]:
         def one(block: Block) -> T:
             arrays, found = kernel(block, *args)
             made.put(arrays, (block.steps, slice(None)))
             return found
 
-        found = on_all_cores(one, list(self._steps()))
-        return LocalMatrix.of(made.arrays, self._allocate), found
+        return on_all_cores(one, list(self._steps()))
 
     def compute_by_ranks(
         self,
@@ -310,8 +339,9 @@ class LocalMatrix(Matrix):
             return _with_other(name, self.whole)
         if not self._held[name].lies_whole:
             # Keep the joined array: callers that need all of it need it again.
-            made, _ = self.compute_by_steps(_same, name)
-            self._held[name] = _Rows.of(made.whole(name))
+            made = _Made(self._shape, self._allocate, narrow=False)
+            self._fill(made, _same, name)
+            self._held[name] = _Rows.of(made.arrays[name])
         return self._held[name].read(slice(0, self._shape[0]))
 
     def _steps(self) -> Iterator[Block]:
@@ -337,24 +367,37 @@ class LocalMatrix(Matrix):
 
 
 class _Made:
-    """Arrays that blocks fill, allocated when the first block shows their types."""
+    """Arrays that blocks fill, allocated when the first block shows their types.
 
-    def __init__(self, shape: tuple[int, int], allocate: Allocator) -> None:
-        self._shape, self._allocate = shape, allocate
-        self._first = Lock()
+    Integers are stored in half of their bytes as long as those of all blocks fit, if ``narrow``.
+    """
+
+    def __init__(self, shape: tuple[int, int], allocate: Allocator, *, narrow: bool = True) -> None:
+        self._shape, self._allocate, self._narrow = shape, allocate, narrow
+        self._filling = Lock()
         self.arrays: dict[str, Array] = {}
 
     def put(self, arrays: Mapping[str, Array], where: tuple[slice, slice]) -> None:
         if self._is_all(arrays):
             self.arrays = dict(arrays)
             return
-        with self._first:
-            if not self.arrays:
-                self.arrays = {
-                    name: self._allocate(self._shape, array.dtype) for name, array in arrays.items()
-                }
-        for name, array in arrays.items():
-            self.arrays[name][where] = array
+        kinds = {
+            name: _NARROW if self._narrow and _is_narrow(array) else array.dtype
+            for name, array in arrays.items()
+        }
+        with self._filling:
+            for name, kind in kinds.items():
+                self._make(name, kind)
+                self.arrays[name][where] = arrays[name]
+
+    def _make(self, name: str, kind: np.dtype[Any]) -> None:
+        """Make an array for values of a type, or make it wide enough for them."""
+        old = self.arrays.get(name)
+        if old is not None and old.dtype.itemsize >= kind.itemsize:
+            return
+        self.arrays[name] = self._allocate(self._shape, kind)
+        if old is not None:
+            self.arrays[name][:] = old
 
     def _is_all(self, arrays: Mapping[str, Array]) -> bool:
         """Whether one block is everything and already in the right order: no copy is needed."""
@@ -369,6 +412,10 @@ class _Stored:
     """An array of steps × ranks."""
 
     array: Array
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.array.dtype == _NARROW
 
     def read(self, steps: slice, ranks: Ints | None) -> Array:
         array = self.array[steps]
@@ -448,7 +495,8 @@ class _Rows:
     @property
     def lies_whole(self) -> bool:
         """Whether all rows are in one array, so that no copy is needed."""
-        return len(self.parts) == 1 and isinstance(self.parts[0].source, _Stored)
+        source = self.parts[0].source
+        return len(self.parts) == 1 and isinstance(source, _Stored) and not source.is_narrow
 
     def read(self, rows: slice, ranks: Ints | None = None) -> Array:
         found: list[Array] = []
@@ -476,5 +524,35 @@ def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
     """Apply a function to each part in threads, in order: numpy releases the interpreter's lock."""
     if len(parts) < 2:
         return [work(part) for part in parts]
-    with ThreadPoolExecutor(pa.cpu_count()) as pool:
-        return list(pool.map(work, parts))
+    _keep_freed_memory()
+    # Parts are handed out one by one, which costs less than a task for each.
+    left = deque(enumerate(parts))
+    results: dict[int, T] = {}
+
+    def work_on() -> None:
+        while True:
+            try:
+                at, part = left.popleft()
+            except IndexError:
+                return
+            results[at] = work(part)
+
+    threads = min(pa.cpu_count(), len(parts))
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for task in [pool.submit(work_on) for _ in range(threads)]:
+                task.result()
+        finally:
+            # After an error, or Ctrl-C, no thread begins another part.
+            left.clear()
+    return [results[at] for at in range(len(parts))]
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Make the C library keep the memory of one block's arrays for the next block's.
+
+    glibc returns freed memory beyond twice the size of the largest array that it has mapped and freed,
+    which counts up to 32 MiB. Getting it back, page by page, takes longer than the work on it.
+    """
+    bytearray(_LARGEST_MAPPED)

@@ -1,7 +1,7 @@
 """Allocate large arrays in memory, or in memory-mapped files where they would not fit.
 
-The analysis of a run needs some 200 bytes per row. Where memory does not suffice, arrays with a number
-per row are files in ``TMPDIR`` (``/var/tmp`` unless it is set), 100 to 180 bytes per row; the system
+The analysis of a run needs up to 200 bytes per row. Where memory does not suffice, arrays with a number
+per row are files in ``TMPDIR`` (``/var/tmp`` unless it is set), 55 to 180 bytes per row; the system
 caches as much of them as fits. The files have no names, so they disappear with the last process that
 uses them, even if it is killed. ``STALLSCOPE_MEMORY`` limits the memory, as ``3GB`` or ``800MB``; the
 default is half of what is available.
@@ -25,7 +25,7 @@ from stallscope.errors import UnwritableError, UsageError
 Allocator = Callable[[tuple[int, int], npt.DTypeLike], npt.NDArray[Any]]
 
 MEMORY = "STALLSCOPE_MEMORY"
-#: What an analysis needs per row: columns, results and intermediate arrays.
+#: What an analysis needs per row at most: columns, results and intermediate arrays.
 BYTES_PER_ROW = 200
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 # This much is available everywhere.

@@ -81,7 +81,7 @@ def by_parts(table: pa.Table | RemoteTable, kernel: Callable[..., T], *args: Any
     """
     if isinstance(table, RemoteTable):
         return table.by_parts(kernel, *args)
-    return [kernel(part, *args) for part in in_parts(table)]
+    return on_all_cores(lambda part: kernel(part, *args), list(in_parts(table)))
 
 
 def without_logs(table: pa.Table, logs: Sequence[int]) -> pa.Table:
@@ -121,14 +121,28 @@ def of_generation(table: pa.Table, generation: int) -> pa.Table:
 
 def _reshaped(column: pa.ChunkedArray, shape: tuple[int, int], allocate: Allocator) -> Array:
     """Reshape a column in which every rank has all steps, in order."""
-    if not column.null_count:
+    if column.num_chunks == 1 and not column.null_count:
         return np.asarray(arrow.numbers(column).reshape(shape[::-1]).T)
+    alike = _alike(column, shape)
+    if alike is not None:
+        return alike
     array = allocate(shape, np.int64)
     flat = array.T.reshape(-1)
     for begin in range(0, len(column), ROWS):
         part = _filled(column.slice(begin, ROWS))
         flat[begin : begin + len(part)] = part
     return array
+
+
+def _alike(column: pa.ChunkedArray, shape: tuple[int, int]) -> Array | None:
+    """Return a column in which all ranks share one chunk, or None for others."""
+    first = column.chunk(0)
+    if column.null_count or len(first) != shape[0]:
+        return None
+    place = (first.buffers()[1].address, first.offset, len(first))
+    if any((one.buffers()[1].address, one.offset, len(one)) != place for one in column.chunks):
+        return None
+    return np.broadcast_to(_filled(first), shape[::-1]).T
 
 
 class _Numbers:
@@ -204,8 +218,8 @@ class _RankByRank:
         if not count or table.num_rows % count:
             return None
         steps = arrow.numbers(table["step"].slice(0, count))
-        begins = arrow.array(np.arange(0, table.num_rows, count))
-        ranks = arrow.numbers(table["rank"].take(begins)).astype(np.int64)
+        begins = np.arange(0, table.num_rows, count)
+        ranks = arrow.numbers_at(table["rank"], begins).astype(np.int64)
         if (np.diff(steps) <= 0).any() or (np.diff(ranks) <= 0).any():
             return None
         rank_by_rank = cls(table, steps, ranks)
@@ -319,7 +333,7 @@ class _Rows:
         return _PartFacts(first, epochs, row[1:][changes])
 
 
-def _filled(column: pa.ChunkedArray) -> Ints:
+def _filled(column: arrow.Column) -> Ints:
     if column.null_count:
         column = arrow.filled(column.cast(pa.int64()), NULL)
     return np.asarray(arrow.numbers(column), np.int64)

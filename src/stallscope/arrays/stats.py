@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from .distributions import chi_square_quantile, student_quantile
 from .medians import running_median
+from .quantiles import median
 from .types import Bools, Floats
 
 # With fewer independent values, no interval of this kind has its nominal coverage.
@@ -99,7 +100,9 @@ def mean_with_interval(series: npt.ArrayLike) -> Mean:
 def robust_sd(values: npt.ArrayLike) -> float:
     """Estimate the standard deviation of normal values from their median absolute deviation."""
     array = np.asarray(values, np.float64)
-    return _MAD_TO_SD * float(np.median(np.abs(array - np.median(array)))) if array.size else 0.0
+    if not array.size:
+        return 0.0
+    return _MAD_TO_SD * float(median(np.abs(array - median(array))))
 
 
 def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:
@@ -120,7 +123,7 @@ def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:
     Returns:
         The series without bursts, their part of the mean, and the number of episodes.
     """
-    middle = np.median(values)
+    middle = median(values)
     centred = values - middle
     far = np.abs(centred) > _FAR_SDS * robust_sd(values)
     squares = centred**2

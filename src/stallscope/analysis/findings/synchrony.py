@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from stallscope.arrays import arrow
 from stallscope.arrays.blocks import LATEST, NULL, Block
+from stallscope.arrays.groups import of_each
 from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.types import Ints
@@ -99,10 +100,10 @@ class _Completions:
 def _first_and_last(block: Block, column: str, ranks: list[Ints]) -> tuple[Ints, Ints]:
     """Kernel: return the first and the last time of each clock, clocks × steps."""
     at = block.of(column, np.concatenate(ranks)).T
-    starts = np.cumsum([0, *map(len, ranks[:-1])])
-    first, last = (join.reduceat(at, starts, axis=0) for join in (np.minimum, np.maximum))
+    starts = np.cumsum([0, *map(len, ranks[:-1])], dtype=np.int64)
+    first, last = (of_each(join, at, starts) for join in (np.minimum, np.maximum))
     if (first == NULL).any():
-        first = np.minimum.reduceat(_null_as_latest(at), starts, axis=0)
+        first = of_each(np.minimum, _null_as_latest(at), starts)
     return first, last
 
 

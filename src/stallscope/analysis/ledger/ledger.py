@@ -37,8 +37,10 @@ GAPS = ("validation", "checkpoint", "epoch_gap")
 
 # With one rank in this many missing, the missing one was rarely the last.
 _RANKS_PER_MISSING = 8
-# For these numbers of ranks, sorting takes a third of the time of numpy's argpartition.
-_SORTED = range(8, 401)
+# From this number of ranks, sorting takes less than half of the time of numpy's argpartition.
+_SORTED = 8
+# Where ranks arrive together in more than so many of so many steps, sorting is in vain.
+_MANY_TIES, _STEPS_FOR_TIES = 6, 16
 # Quantities of the reference and the critical rank of each step.
 _OF_ROLES = ("arrival", "input", "compute")
 
@@ -239,19 +241,23 @@ def mean_over_ranks(block: Block, name: str, ranks: Ints | None = None) -> Float
 def _rank_sums(block: Block, last: Ints) -> Ints:
     """Kernel: count measured steps and add up each stage and the wait, per rank."""
     measured = block["measured"]
-    times = [*(block[name] for name in STAGES), last[block.steps, None] - block["arrival"]]
+    times, lasts = [block[name] for name in _OF_ROLES], last[block.steps]
+    count, last_sum = np.full(len(block.ranks), len(lasts)), lasts.sum()
     if not measured.all():
         times = [np.where(measured, one, 0) for one in times]
-    return np.array([measured.sum(axis=0), *(one.sum(axis=0) for one in times)])
+        count, last_sum = measured.sum(axis=0), measured.T @ lasts
+    arrival, fetch, compute = (one.sum(axis=0) for one in times)
+    return np.array([count, fetch, compute, arrival - fetch - compute, last_sum - arrival])
 
 
 def _of_roles(block: Block, *roles: Ints) -> Ints:
     """Kernel: look up quantities of the ranks in each role: roles × quantities × steps."""
-    arrays = [block[name] for name in _OF_ROLES]
     at = np.arange(block.shape[0])
     if not len(block.ranks):
-        return np.zeros((len(roles), len(arrays), 0), np.int64)
-    return np.array([[array[at, role[block.steps]] for array in arrays] for role in roles])
+        return np.zeros((len(roles), len(_OF_ROLES), 0), np.int64)
+    return np.array(
+        [[block.at(name, at, role[block.steps]) for name in _OF_ROLES] for role in roles]
+    )
 
 
 def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
@@ -356,16 +362,23 @@ def in_order(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
 
 def _ranks_at(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
     """Return the ranks at these places of a step's order of arrivals: 3 × steps."""
-    if arrival.shape[1] not in _SORTED:
+    if arrival.shape[1] < _SORTED:
+        return _ranks_partitioned(arrival, kth)
+    if _tied(np.sort(arrival[:_STEPS_FOR_TIES], axis=1), kth).sum() > _MANY_TIES:
         return _ranks_partitioned(arrival, kth)
     ordered = np.sort(arrival, axis=1)
     ranks = np.array([(arrival == ordered[:, k, None]).argmax(axis=1) for k in kth])
     # Among ranks with the same arrival, the lowest must not always be chosen.
-    at = np.array([kth[0], kth[0] + 1, *kth[1:]])
-    tied = np.flatnonzero((ordered[:, at] == ordered[:, at - 1]).any(axis=1))
+    tied = np.flatnonzero(_tied(ordered, kth))
     if len(tied):
         ranks[:, tied] = _ranks_partitioned(arrival[tied], kth)
     return ranks
+
+
+def _tied(ordered: Ints, kth: tuple[int, int, int]) -> Bools:
+    """Mark the steps in which several ranks have the arrival at one of these places."""
+    at = np.array([kth[0], kth[0] + 1, *kth[1:]])
+    return np.asarray((ordered[:, at] == ordered[:, at - 1]).any(axis=1))
 
 
 def _ranks_partitioned(arrival: Ints, kth: tuple[int, int, int]) -> Ints:

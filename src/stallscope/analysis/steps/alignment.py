@@ -13,14 +13,11 @@ from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL, Array, Block, Matrix
 from stallscope.arrays.pivot import of_generation, pivot
 from stallscope.arrays.types import Bools, Ints
-from stallscope.run import Run
+from stallscope.run import TIMESTAMPS, Run
 
 from .causality import LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
 from .link_delays import corrected_by_links
-
-#: Timestamps of a step, in their order.
-TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
 
 _BETWEEN_STEPS = arrow.texts(["validation", "checkpoint"])
 
@@ -125,7 +122,9 @@ def on_one_clock(cells: Matrix, clocks: Clocks, complete: bool = False) -> Matri
     """
     made, _ = cells.compute_by_steps(_measured, clocks, () if complete else TIMESTAMPS)
     cells = cells.merged_with(made)
-    return cells.with_computed(TIMESTAMPS, _shifted, clocks) if len(clocks.names) > 1 else cells
+    if len(clocks.names) < 2:
+        return cells
+    return cells.with_computed(TIMESTAMPS, _shifted, clocks, complete)
 
 
 def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict[str, Array], None]:
@@ -140,12 +139,12 @@ def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict
     return {"measured": measured}, None
 
 
-def _shifted(block: Block, name: str, clocks: Clocks) -> Ints:
+def _shifted(block: Block, name: str, clocks: Clocks, complete: bool) -> Ints:
     """Subtract the offsets of the clocks from a timestamp."""
     stamp = block[name]
     shifted = clocks.offset[block.steps].T[clocks.of_rank[block.ranks]].T
     np.subtract(stamp, shifted, out=shifted)
-    if stamp.size and stamp.min() == NULL:
+    if not complete and stamp.size and stamp.min() == NULL:
         shifted[stamp == NULL] = NULL
     return shifted
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from stallscope.arrays.blocks import LATEST, NULL, Matrix, on_all_cores
 from stallscope.arrays.medians import running_median
+from stallscope.arrays.quantiles import median, quantile
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from .causality import UNBROKEN, Bounds
@@ -205,12 +206,15 @@ def _from_completions(
         if not len(known):
             statistical[c] = np.inf
             return []
-        difference = completion[known, c] - completion[known, 0]
+        everywhere = len(known) == steps
+        difference = completion[:, c] - completion[:, 0]
+        difference = difference if everywhere else difference[known]
         set_at = _jumps(difference)
         smooth = _running_median(difference, set_at)
-        nearest = np.clip(np.searchsorted(known, np.arange(steps)), 0, len(known) - 1)
-        offset[:, c] = smooth[nearest]
-        scatter = _MAD_TO_SD * float(np.median(np.abs(difference - smooth)))
+        if not everywhere:
+            nearest = np.clip(np.searchsorted(known, np.arange(steps)), 0, len(known) - 1)
+        offset[:, c] = smooth if everywhere else smooth[nearest]
+        scatter = _MAD_TO_SD * float(median(np.abs(difference - smooth)))
         statistical[c] = scatter * _MEDIAN_LOSS / np.sqrt(min(_WINDOW, len(difference)))
         return [
             ClockJump(names[c], int(known[at]), float(difference[at] - difference[at - 1]) / 1e6)
@@ -240,8 +244,8 @@ def _jumps(difference: Ints) -> list[int]:
     change = np.diff(difference)
     if len(change) < 2 * _BEFORE_AND_AFTER:
         return []
-    usual = np.median(change)
-    spread = _MAD_TO_SD * float(np.median(np.abs(change - usual)))
+    usual = median(change)
+    spread = _MAD_TO_SD * float(median(np.abs(change - usual)))
     limit = max(_JUMP_SDS * spread, _SMALLEST_JUMP)
     found: list[int] = []
     for at in np.flatnonzero(np.abs(change - usual) > limit) + 1:
@@ -348,7 +352,7 @@ def _bound(first: Ints, last: Ints, latest: Ints, earliest: Ints) -> float:
     for c in range(first.shape[1]):
         known = (first[:, c] != LATEST) & (last[:, c] != NULL) & (latest != NULL)
         if known.any():
-            later = np.quantile(earliest[known] - last[known, c], 0.01)
-            sooner = np.quantile(first[known, c] - latest[known], 0.01)
+            later = quantile((earliest - last[:, c])[known], 0.01)
+            sooner = quantile((first[:, c] - latest)[known], 0.01)
             most = max(most, float(later), float(sooner))
     return most

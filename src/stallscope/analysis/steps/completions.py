@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Matrix
+from stallscope.arrays.groups import of_each
 from stallscope.arrays.partial_sort import smallest_of_few
+from stallscope.arrays.quantiles import median
 from stallscope.arrays.types import Bools, Floats, Ints
 
 
@@ -49,7 +51,7 @@ class ClockCompletions:
 
 def _median(apart: Ints) -> float:
     known = apart[apart != NULL]
-    return float(np.median(known)) if len(known) else float("nan")
+    return float(median(known)) if len(known) else float("nan")
 
 
 def _clock_completions(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, Ints, Ints, Ints]:
@@ -57,25 +59,17 @@ def _clock_completions(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, 
     order = np.argsort(of_rank, kind="stable")
     starts = np.searchsorted(of_rank[order], np.arange(clocks))
     ready, reduced = (_in_order(block[name].T, order) for name in ("ready", "reduced"))
-    last = _of_each(np.maximum, ready, starts)
-    first, latest = (_of_each(join, reduced, starts) for join in (np.minimum, np.maximum))
+    last = of_each(np.maximum, ready, starts)
+    first, latest = (of_each(join, reduced, starts) for join in (np.minimum, np.maximum))
     whole = first != NULL
     apart = np.where(whole, latest - first, NULL)
     if not whole.all():
         there = np.where(reduced == NULL, LATEST, reduced)
-        first = _of_each(np.minimum, there, starts)
+        first = of_each(np.minimum, there, starts)
     completion = np.empty((0, reduced.shape[1]), np.int64)
     if clocks > 1:
         completion = _medians(reduced, starts, whole)
     return last, first, completion, apart
-
-
-def _of_each(join: np.ufunc, values: Ints, starts: Ints) -> Ints:
-    """Join the values of each clock's ranks: C × steps."""
-    if len(starts) == 1:
-        # Much faster than the general case.
-        return np.asarray(join.reduce(values, axis=0, keepdims=True))
-    return np.asarray(join.reduceat(values, starts, axis=0))
 
 
 def _in_order(array: Array, order: Ints) -> Array:

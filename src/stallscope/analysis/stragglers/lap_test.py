@@ -18,6 +18,7 @@ import numpy.typing as npt
 from stallscope.arrays.blocks import Block, LocalMatrix, Matrix, added
 from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.partial_sort import smallest_of_few
+from stallscope.arrays.quantiles import median
 from stallscope.arrays.stats import autocorrelation_time, robust_sd
 from stallscope.arrays.types import Bools, Floats, Ints
 
@@ -212,7 +213,7 @@ def _tau(some: npt.NDArray[np.float32]) -> float:
     ranks = x.shape[1]
     # A rank that becomes ever slower moves the mean of a few ranks, and would look like everyone's
     # long memory; their median it does not move.
-    shared = np.median(x, axis=1) if ranks > 2 else x.mean(axis=1)
+    shared = median(x) if ranks > 2 else x.mean(axis=1)
     own = x - shared[:, None]
     own -= own.mean(axis=0)
     if ranks == 2:

@@ -14,7 +14,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from stallscope.arrays.blocks import Block, on_all_cores, ranks_of
+from stallscope.arrays.blocks import Block
 from stallscope.arrays.distributions import (
     binomial_tail,
     mean_of_truncated,
@@ -22,6 +22,7 @@ from stallscope.arrays.distributions import (
     normal_probability,
     normal_quantile,
 )
+from stallscope.arrays.quantiles import quantile
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
@@ -119,12 +120,7 @@ def late_cells(ledger: Ledger, tested: Sequence[int]) -> LateCells:
     some = ranks[np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _PEERS)).astype(int))]
     (peers,) = ledger.cells.gathered(_lower_medians, some)
     sample = np.unique(np.linspace(0, n - 1, min(n, _STEPS_FOR_USUAL)).astype(int))
-
-    def is_usual(stage: str, peer: Ints) -> _Usual:
-        values = ranks_of(ledger.cells.rows(stage, sample), ranks)
-        return _Usual.of(values, peer[sample], smallest)
-
-    usual = on_all_cores(lambda own: is_usual(*own), list(zip(STAGES, peers, strict=True)))
+    usual = _Usual.of_stages(ledger, ranks, sample, peers[:, sample], smallest)
     limits = np.array([own.limit(peer) for own, peer in zip(usual, peers, strict=True)])
     late = ledger.cells.by_steps(_late, ranks, peers, [own.usual for own in usual], limits)
     parts = []
@@ -155,12 +151,28 @@ class _Usual:
     smallest: float
 
     @classmethod
-    def of(cls, values: Ints, peer: Ints, smallest: float) -> _Usual:
+    def of_stages(
+        cls, ledger: Ledger, ranks: Ints, sample: Ints, peers: Ints, smallest: float
+    ) -> list[_Usual]:
+        """Return what is usual in each stage.
+
+        Args:
+            ledger: steady steps.
+            ranks: positions of the tested ranks.
+            sample: positions of some steps, ascending.
+            peers: the peers' times in these steps, stages × steps.
+            smallest: the smallest lateness that matters, nanoseconds.
+        """
         # With two ranks, one is the peer, and the other may be late in half of the steps.
-        at = 0.5 if values.shape[1] > 2 else 0.25
-        # Rank by rank, in the order of memory.
-        usual = np.quantile((values - peer[:, None]).T, at, axis=1).astype(np.int64)
-        return cls(usual, _spread(values, peer, smallest), smallest)
+        at = 0.5 if len(ranks) > 2 else 0.25
+        found = ledger.cells.by_ranks(
+            _usual_of_ranks, sample, peers, at, smallest, ranks=ranks.tolist()
+        )
+        usual, own, relative = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+        return [
+            cls(usual[index].astype(np.int64), _spread(own[index], relative[index]), smallest)
+            for index in range(len(STAGES))
+        ]
 
     def limit(self, peer: Ints, sds: float | None = None) -> Ints:
         """Return the nanoseconds above which a stage is late, given its peer's time."""
@@ -188,40 +200,64 @@ def _late(
 ) -> list[tuple[Ints, Ints, Ints]]:
     """Kernel: return the steps, ranks and lateness of cells above the limit, per stage."""
     # Look at all ranks: nearly all are tested, and choosing them would copy them.
-    counts = np.zeros(len(block.ranks), bool)
-    counts[ranks] = True
-    counts = block["measured"] & counts
+    tested = np.zeros(len(block.ranks), bool)
+    tested[ranks] = True
+    measured = block["measured"]
     as_usual = np.zeros(len(block.ranks), np.int64)
     found = []
     for stage, peer, own, limit in zip(STAGES, peers, usual, limits, strict=True):
         as_usual[ranks] = own
-        by = block[stage] - peer[block.steps, None]
-        by -= as_usual
-        rank, step = np.nonzero(((by > limit[block.steps, None]) & counts).T)
-        found.append((step + block.steps.start, rank, by[step, rank]))
+        over = block[stage] - as_usual
+        late = (over > (peer + limit)[block.steps, None]).T
+        # Much faster than to look for places in two dimensions.
+        rank, step = np.divmod(np.flatnonzero(late.reshape(-1)), late.shape[1] or 1)
+        counts = tested[rank] & measured[step, rank]
+        rank, step = rank[counts], step[counts]
+        step_of_run = step + block.steps.start
+        found.append((step_of_run, rank, over[step, rank] - peer[step_of_run]))
     return found
 
 
-def _spread(values: Ints, peer: Ints, smallest: float) -> float:
-    """Estimate the usual standard deviation of the logarithm of a stage."""
+def _usual_of_ranks(
+    block: Block, sample: Ints, peers: Ints, at: float, smallest: float
+) -> tuple[Floats, Floats, Floats]:
+    """Kernel: compute per stage and rank what it usually takes more than its peers, and the spread of
+    its logarithm: by itself, and relative to the peers.
+    """
 
     def size(nanoseconds: Ints) -> Floats:
         return np.asarray(np.log(np.maximum(nanoseconds, 0) + smallest))
 
-    sizes = size(values)
-    spread = float(np.median(_low_spread(sizes)))
-    ranks = values.shape[1]
+    found = []
+    for stage, peer in zip(STAGES, peers, strict=True):
+        # Rank by rank, in the order of memory.
+        values = block.at_steps(stage, sample).T
+        sizes = size(values)
+        relative = _low_spread(sizes - size(peer))
+        found.append((quantile(values - peer, at), _low_spread(sizes), relative))
+    usual, own, relative = (np.array(parts) for parts in zip(*found, strict=True))
+    return usual, own, relative
+
+
+def _spread(own: Floats, relative: Floats) -> float:
+    """Estimate the usual standard deviation of the logarithm of a stage.
+
+    Args:
+        own: of each rank by itself.
+        relative: of each rank relative to its peers.
+    """
+    ranks = len(own)
     # The median of a few peers scatters itself.
-    spread *= float(np.sqrt(1 + 1 / (ranks - 1)))
+    spread = float(np.median(own)) * float(np.sqrt(1 + 1 / (ranks - 1)))
     if ranks >= _RANKS_FOR_PEERS:
         # What all ranks have in common is not lateness; with few ranks the peer may be late itself.
-        spread = min(spread, float(np.median(_low_spread(sizes - size(peer)[:, None]))))
+        spread = min(spread, float(np.median(relative)))
     return spread
 
 
 def _low_spread(values: Floats) -> Floats:
-    low, lower = np.quantile(values.T, (_LOW, _LOWER), axis=1)
-    return np.asarray((low - lower) * _LOW_TO_SD)
+    """Estimate the standard deviation of each row from its lower half."""
+    return np.asarray((quantile(values, _LOW) - quantile(values, _LOWER)) * _LOW_TO_SD)
 
 
 def piled_up(episodes: Ints, looks: int = 1) -> tuple[int, ...]:

@@ -199,6 +199,11 @@ def with_usual_stage(ledger: Ledger, stage: str, fixed_last: Ints, healthy: Sequ
 
 def _without_excess(block: Block, stage: str, ranks: Ints) -> Ints:
     """Kernel: when the last of these ranks would be ready if the stage took the assumed time."""
-    arrival, own = (block.of(name, ranks) for name in ("arrival", stage))
-    better = arrival - np.maximum(own - int(ASSUMED_MS * 1e6), 0)
+    arrival = block.of("arrival", ranks)
+    if stage == "other":
+        better = block.of("input", ranks) + block.of("compute", ranks)
+    else:
+        better = arrival - block.of(stage, ranks)
+    better += int(ASSUMED_MS * 1e6)
+    np.minimum(better, arrival, out=better)
     return np.asarray(better.max(axis=1, initial=NULL))

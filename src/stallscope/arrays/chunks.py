@@ -1,0 +1,111 @@
+"""Chunks of columns that share memory: many ranks have the same steps, epochs and samples."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import numpy as np
+import pyarrow as pa
+
+from . import arrow
+
+#: Many shorter chunks are slow.
+FEWEST_ROWS = 2**12
+# Of many different values, chunks are so short that one for each of thousands of ranks takes little
+# memory; of a few, there are as few chunks as possible.
+_SHORT = 2**14
+_FEW = 8
+
+
+class SharedChunks:
+    """Makes the chunks of one column, of which equal ones share their memory. Thread-safe.
+
+    Args:
+        constants: chunks of one value, of the column's type; other columns may share them.
+    """
+
+    def __init__(self, constants: Constants) -> None:
+        self.constant = constants.of
+        self._last: pa.Array | None = None
+        self._one_at_a_time = Lock()
+
+    def kept(self, chunk: pa.Array) -> list[pa.Array]:
+        """Return chunks with the values of this one: of one value, the one before it, or itself."""
+        values = arrow.numbers(chunk)
+        if len(values) and not chunk.null_count and (values == values[0]).all():
+            return self.constant(int(values[0]), len(values))
+        return [self.of(chunk)]
+
+    def of(self, chunk: pa.Array) -> pa.Array:
+        """Return the chunk before this one if both are equal, or else this one."""
+        with self._one_at_a_time:
+            if self._last is None or not _equal(self._last, chunk):
+                self._last = chunk
+            return self._last
+
+
+class Constants:
+    """Makes chunks of one value each. Thread-safe.
+
+    Args:
+        kind: a type of whole numbers.
+    """
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._made: dict[int | None, pa.Array] = {}
+        self._one_at_a_time = Lock()
+
+    def of(self, value: int | None, rows: int) -> list[pa.Array]:
+        """Return chunks with this many rows of one value."""
+        if not rows:
+            return []
+        with self._one_at_a_time:
+            most = rows if len(self._made) < _FEW else min(rows, _SHORT)
+            one = self._made.get(value)
+            if one is None or len(one) < most:
+                one = self._made[value] = self._new(value, most)
+        return [one.slice(0, min(len(one), rows - at)) for at in range(0, rows, len(one))]
+
+    def _new(self, value: int | None, rows: int) -> pa.Array:
+        if value is None:
+            return pa.nulls(rows, self._kind)
+        return arrow.array(np.full(rows, value, arrow.dtype_of(self._kind)), self._kind)
+
+
+def _equal(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two chunks have the same numbers; those with nulls count as different."""
+    if len(one) != len(other) or one.null_count or other.null_count:
+        return False
+    return np.array_equal(arrow.numbers(one), arrow.numbers(other))
+
+
+def joined(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Concatenate the chunks of a column, without a copy where they lie side by side."""
+    if not chunks:
+        return pa.nulls(0, kind)
+    whole = _side_by_side(chunks) if pa.types.is_integer(kind) else None
+    return pa.concat_arrays(chunks) if whole is None else whole
+
+
+def are_long(chunks: list[pa.Array]) -> bool:
+    """Whether chunks are long enough to be used one by one."""
+    return sum(map(len, chunks)) >= FEWEST_ROWS * len(chunks)
+
+
+def _side_by_side(chunks: list[pa.Array]) -> pa.Array | None:
+    """Return numbers that lie side by side as one array, which keeps the memory of all chunks."""
+    width = arrow.dtype_of(chunks[0].type).itemsize
+    begin = end = _address(chunks[0])
+    for chunk in chunks:
+        if chunk.buffers()[0] is not None or _address(chunk) != end:
+            return None
+        end += len(chunk) * width
+    values = pa.foreign_buffer(begin, end - begin, base=list(chunks))
+    return pa.Array.from_buffers(chunks[0].type, values.size // width, [None, values])
+
+
+def _address(chunk: pa.Array) -> int:
+    """Return where the numbers of a chunk are in memory."""
+    width = arrow.dtype_of(chunk.type).itemsize
+    return int(chunk.buffers()[1].address + chunk.offset * width)

@@ -1,0 +1,25 @@
+"""Quantiles by one selection are numpy's, digit by digit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stallscope.arrays.quantiles import median, quantile
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 21, 100, 999])
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_as_numpy_has_them(count: int, kind: type) -> None:
+    values = np.random.default_rng(count).integers(-(10**12), 10**15, (5, count)).astype(kind)
+    for some in (values, values // 10**14, values[0]):
+        np.testing.assert_array_equal(median(some), np.median(some, axis=-1))
+        for q in (0, 0.01, 0.2, 0.25, 0.5, 0.95, 1):
+            np.testing.assert_array_equal(quantile(some, q), np.quantile(some, q, axis=-1))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 40, 41])
+def test_the_median_of_something_unknown_is_unknown(count: int) -> None:
+    values = np.random.default_rng(count).normal(size=(count, count))
+    np.fill_diagonal(values, np.nan)
+    assert np.isnan(median(values)).all()
