@@ -127,6 +127,7 @@ scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (h
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/pairs.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hangs.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hosts.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(MAKE_QUIETLY) frameworks)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/rise.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/page.py)
 
@@ -138,6 +139,9 @@ hangs: training-env ## hang, kill and suspend ranks of real jobs, and score how 
 
 hosts: training-env ## slow down one host of real jobs, and score how that is found and explained (70 minutes; ARGS=--estimate only looks)
 	PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hosts.py $(ARGS)
+
+frameworks: keras3-env ray-env ## train with one slow rank under each recorder, and score how that is found (40 minutes; ARGS=--estimate only looks)
+	$(BIN)/python benchmarks/scorecard/frameworks.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)
 	tools/app-env.sh $(VENV) fuzz
@@ -197,4 +201,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/lowest-requirements.txt
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts frameworks fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env services-env services services-stop release-check browser clean

@@ -137,6 +137,9 @@ class Recording(IterationRecording):
         }
         if self._device is not None:
             self._timestamps["clock"] = "cuda"
+        elif no_timestamps and device_types(parameters) == ["cpu"]:
+            # The host computes itself, so nothing computes while it waits for a batch.
+            self._timestamps["input_exposed"] = True
         facts = {
             **model_facts(optimizer, model, parameters, world.size),
             "loader_workers": None,
