@@ -6,7 +6,7 @@ Scores are brought together in docs/scorecard/frameworks.json: a line per run.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def page(content: dict[str, Any]) -> str:
         return texts.NO_FRAMEWORKS
     bars = framework_bars(runs)
     missed = [f"- {miss}" for bar in bars for miss in bar.misses]
-    wrong = [run for run in _slow(runs) if _verdict_right(run) is False]
+    wrong = [run for run in _slow(runs) if run["right"] and _verdict_right(run) is False]
     parts = [
         texts.FRAMEWORKS.format(runs=len(runs), cores=content["made_on"]["cores"]),
         bar_table(bars),
@@ -154,24 +154,28 @@ def _gains(runs: Sequence[Run]) -> str:
                     percent(statistics.median(errors)),
                     percent(float(np.quantile(errors, 0.9))),
                     f"{sum(held)} of {len(held)}" if held else NOTHING,
+                    percent(max(_drifts(run for run in runs if run["framework"] == name))),
                 )
             )
-    return table(("", "runs", "median error", "90th percentile", "holds"), rows)
+    head = ("runs", "median error", "90th percentile", "holds", "clean runs differ, at most")
+    return table(("", *head), rows)
 
 
 def _drift(runs: Sequence[Run]) -> str:
-    """Write by how much the two clean runs of a launch differ, as a share of the shorter step."""
+    """Write by how much the two clean runs of a launch differ."""
+    drifts = _drifts(runs)
+    middle, most = percent(statistics.median(drifts), 0), percent(max(drifts), 0)
+    return f"{middle} in the median, {most} at most"
+
+
+def _drifts(runs: Iterable[Run]) -> list[float]:
+    """Return by how much the two clean runs of each launch differ, as shares of the shorter step."""
     groups: dict[tuple[Any, ...], list[float]] = {}
     for run in runs:
         if run["stage"] is None and run["step_ms"] is not None:
             key = (run["framework"], run["ranks"], run["repeat"])
             groups.setdefault(key, []).append(run["step_ms"])
-    drifts = [max(own) / min(own) - 1 for own in groups.values() if len(own) > 1]
-    if not drifts:
-        return NOTHING
-    return (
-        f"{percent(statistics.median(drifts), 0)} in the median, {percent(max(drifts), 0)} at most"
-    )
+    return [max(own) / min(own) - 1 for own in groups.values() if len(own) > 1] or [0.0]
 
 
 def _case(run: Run) -> str:
@@ -185,7 +189,8 @@ def _miss(run: Run) -> str:
     named = f"ranks {run['named']}" if run["named"] else "no rank"
     stage = f", {run['found']}" if run.get("found") else ""
     size = "" if run.get("recovered") is None else f", {run['recovered']:.2f} times its size"
-    return f"{_case(run)}. Found: {named}{stage}{size}. {run['evidence']}"
+    cores = f"A rank waited {run['cpu_wait_ms']:.0f} ms of each {run['step_ms']:.0f} ms step for a core."
+    return f"{_case(run)}. Found: {named}{stage}{size}. {run['evidence']} {cores}"
 
 
 def _verdict(run: Run) -> str:

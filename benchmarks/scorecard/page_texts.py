@@ -266,7 +266,8 @@ FRAMEWORK_GAINS = """\
 
 The step time without the fault, as predicted from the faulty run and its baseline, against the clean run
 of the same launch. *Error* and *holds* are as for [fixes](fixes.md), but these trainings do not take
-turns: the changes of the machine are in the errors.
+turns: the changes of the machine are in the errors. No prediction can be closer than the clean runs are
+to each other.
 """
 
 OTHER_VERDICTS = """\

@@ -110,6 +110,7 @@ def run(**changed: Any) -> dict[str, Any]:
         "injected_ms": 10.0,
         "allreduce_ms": 1.0,
         "step_ms": 30.0,
+        "cpu_wait_ms": 12.0,
         "error": 0.01,
         "held": True,
         "evidence": "Rank 1 is late.",
@@ -128,6 +129,7 @@ def test_the_page_has_the_misses() -> None:
     assert [bar.passed for bar in page.framework_bars(good + bad)] == [False] * 3
     text = page.page({"made_on": {"cores": 2}, "runs": good + bad})
     assert "input of rank 1 +30 %. Found: ranks [0], input, 1.00 times its size. Rank 1 is" in text
+    assert "A rank waited 12 ms of each 30 ms step for a core." in text
     assert "Ray Train, 2 ranks, no fault. Found: ranks [1]" in text
     assert "10 % in the median" in text
     assert "make frameworks" in page.page({"made_on": {}, "runs": []})
