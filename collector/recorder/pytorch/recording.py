@@ -19,6 +19,7 @@ from ..options import Options
 from .cuda import CudaClock
 from .device_steps import DeviceSteps
 from .facts import (
+    computes_on_host,
     cuda_device,
     device_types,
     model_facts,
@@ -137,7 +138,7 @@ class Recording(IterationRecording):
         }
         if self._device is not None:
             self._timestamps["clock"] = "cuda"
-        elif no_timestamps and device_types(parameters) == ["cpu"]:
+        elif no_timestamps and computes_on_host(parameters):
             # The host computes itself, so nothing computes while it waits for a batch.
             self._timestamps["input_exposed"] = True
         facts = {
