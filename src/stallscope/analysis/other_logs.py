@@ -56,7 +56,9 @@ def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Ana
     elif verdict.kind == "input":
         reason = (run.fact("stamps") or {}).get("reason")
         evidence = f"{verdict.evidence} {capitalised(reason)}." if reason else verdict.evidence
-        advice = (*map(str, for_late_input(setup)), *verdict.advice)
+        # That to record with StepLogger has been followed where it has recorded.
+        more = () if run.fact("known_from") is None else verdict.advice
+        advice = (*map(str, for_late_input(setup)), *more)
         verdict = replace(verdict, evidence=evidence, advice=advice)
     elif run.rows:
         # It says why the stages are missing.
