@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import Any, Callable, Optional, TypedDict, TypeVar, Union
+from typing import Any, Callable, Optional, Tuple, TypedDict, TypeVar, Union
 
-from .live_scalars import check_scalars
 from .sampling import Sampling
 from .sinks import check_sink
 from .upload import mlflow_run_of
@@ -99,9 +98,7 @@ class Options:
         self.machine = bool(machine)
         self.summary = summary
         #: The format and the place; None for no scalars.
-        self.scalars = None if scalars is None else check_scalars(scalars)
-        if self.scalars is not None and sink == "logging":
-            raise ValueError("scalars needs a log in a folder: use sink='both'")
+        self.scalars = None if scalars is None else _scalars(scalars, sink)
         self.mlflow_run_id = mlflow_run_of(mlflow_run_id)
         self.sink = sink
         #: Which steps are recorded in full; None records all of them.
@@ -139,6 +136,16 @@ def with_options(constructor: _Constructor) -> _Constructor:
     documented.__signature__ = own.replace(parameters=list(parameters.values()))
     documented.__doc__ = Options.__init__.__doc__
     return constructor
+
+
+def _scalars(scalars: str, sink: str) -> Tuple[str, str]:
+    # Few trainings need the modules that start another process.
+    from .live_scalars import check_scalars
+
+    found = check_scalars(scalars)
+    if sink == "logging":
+        raise ValueError("scalars needs a log in a folder: use sink='both'")
+    return found
 
 
 def _sampling(sample_after: Optional[int], sample_one_in: int) -> Optional[Sampling]:

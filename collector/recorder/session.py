@@ -16,7 +16,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Optional, Tuple, Union
 
-from . import end_summary, input_file, live_scalars
+from . import end_summary, input_file
 from .clock import read_clocks
 from .cost import Cost
 from .format import (
@@ -129,6 +129,8 @@ class Session:
         if self.path is not None:
             input_file.recording_started(log_dir, run_id)
             if scalars is not None and world.rank == 0:
+                from . import live_scalars
+
                 live_scalars.begin(log_dir, run_id, scalars)
             if mlflow_run_id:
                 watch(self.path, mlflow_run_id)
