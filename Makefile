@@ -7,6 +7,7 @@ LOWEST := .venv-lowest
 KERAS3 := .venv-keras3
 MXNET := .venv-mxnet
 RAY := .venv-ray
+DEEPSPEED := .venv-deepspeed
 SERVICES := .venv-services
 PEERS := .venv-bench
 RELEASE := .venv-release
@@ -26,7 +27,7 @@ NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks simulato
 RANKS := horovod or frameworks
 # All of these are there; to collect the others takes as long as some trainings.
 OF_RANKS := tests/training
-SIDES := horovod-side keras3-side mxnet-side ray-side
+SIDES := horovod-side keras3-side mxnet-side ray-side deepspeed-side
 MAKE_QUIETLY := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
@@ -80,6 +81,9 @@ mxnet-side:
 ray-side: keras3-side
 	tools/ray-env.sh $(RAY) $(KERAS3) || test -z "$$CI"
 
+deepspeed-side: keras3-side
+	tools/deepspeed-env.sh $(DEEPSPEED) $(KERAS3) || test -z "$$CI"
+
 services-side: $(VENV)/.ready
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark || test -z "$$CI"
 
@@ -127,6 +131,7 @@ scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (h
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/pairs.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hangs.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hosts.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(MAKE_QUIETLY) frameworks)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/rise.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/page.py)
 
@@ -138,6 +143,9 @@ hangs: training-env ## hang, kill and suspend ranks of real jobs, and score how 
 
 hosts: training-env ## slow down one host of real jobs, and score how that is found and explained (70 minutes; ARGS=--estimate only looks)
 	PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hosts.py $(ARGS)
+
+frameworks: keras3-env ray-env ## train with one slow rank under each recorder, and score how that is found (40 minutes; ARGS=--estimate only looks)
+	$(BIN)/python benchmarks/scorecard/frameworks.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)
 	tools/app-env.sh $(VENV) fuzz
@@ -165,6 +173,9 @@ mxnet-env: ## MXNet and Horovod on Python 3.8 in .venv-mxnet (Horovod is compile
 ray-env: keras3-env ## Ray Train with the torch of .venv-keras3, in .venv-ray
 	tools/ray-env.sh $(RAY) $(KERAS3)
 
+deepspeed-env: keras3-env ## DeepSpeed on CPUs with the torch of .venv-keras3, in .venv-deepspeed
+	tools/deepspeed-env.sh $(DEEPSPEED) $(KERAS3)
+
 services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark
 
@@ -181,7 +192,7 @@ browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is 
 	tools/system-packages.sh chromium
 
 clean: ## remove what the other targets made, except the cache of wheels
-	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(RAY) $(LOWEST) $(SERVICES) $(PEERS) $(RELEASE) .stallscope reports build dist
+	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(RAY) $(DEEPSPEED) $(LOWEST) $(SERVICES) $(PEERS) $(RELEASE) .stallscope reports build dist
 
 $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	@# The documented exports work in it, too.
@@ -197,4 +208,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/lowest-requirements.txt
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts frameworks fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env deepspeed-env services-env services services-stop release-check browser clean

@@ -25,7 +25,7 @@ from .base import Parsed, Parser
 from .epochs_only import epochs_log, in_one_file
 from .mlflow_metrics import Value, epochs_of, first_epoch, times_in
 from .rank_names import rank_in
-from .tfrecord import masked_checksum
+from .tfrecord import records
 
 KNOWN_FROM = "scalars in TensorBoard's event files"
 
@@ -52,7 +52,7 @@ class TensorboardParser(Parser):
     def parse(self, path: str, data: bytes) -> Parsed:
         scalars: dict[str, list[Value]] = defaultdict(list)
         read = 0
-        for record in _records(data):
+        for record in records(data):
             read += 16 + len(record)
             if len(record) > _LONGEST:
                 continue
@@ -92,17 +92,6 @@ class TensorboardParser(Parser):
             for part, fit in enumerate(found.fits or ((),))
         ]
         return in_one_file(logs, len(data))
-
-
-def _records(data: bytes) -> Iterator[bytes]:
-    """Yield the events in a file, up to the first damage."""
-    at = 0
-    while at + 12 <= len(data):
-        length, checksum = struct.unpack_from("<QI", data, at)
-        if length > len(data) - at - 16 or checksum != masked_checksum(data[at : at + 8]):
-            return
-        yield data[at + 12 : at + 12 + length]
-        at += 16 + length
 
 
 def _scalars(event: bytes) -> Iterator[tuple[str, Value]]:

@@ -1,7 +1,8 @@
-"""The checksum of TFRecord, the frame of TensorBoard's events."""
+"""TFRecord, the frame of TensorBoard's events."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 
@@ -23,3 +24,14 @@ def masked_checksum(data: bytes) -> int:
         crc = (crc >> 8) ^ _TABLE[(crc ^ byte) & 0xFF]
     crc ^= 0xFFFFFFFF
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """Yield the records in a file, up to the first damage."""
+    at = 0
+    while at + 12 <= len(data):
+        length, checksum = struct.unpack_from("<QI", data, at)
+        if length > len(data) - at - 16 or checksum != masked_checksum(data[at : at + 8]):
+            return
+        yield data[at + 12 : at + 12 + length]
+        at += 16 + length

@@ -25,27 +25,38 @@ _WARM_UP = 100
 
 
 class Injection:
-    """One rank's share of a cell's fault."""
+    """One rank's share of a cell's fault.
 
-    def __init__(self, cell: Cell, rank: int, steps: int, clean_step_ns: float) -> None:
+    Args:
+        cell: the training.
+        rank: this rank.
+        steps: how many steps it trains.
+        clean_step_ns: the step of the cell's baseline.
+        batches: batches of a step, of which each gets its part of the fault.
+    """
+
+    def __init__(
+        self, cell: Cell, rank: int, steps: int, clean_step_ns: float, batches: int = 1
+    ) -> None:
         self.cell = cell
         self._rank = rank
+        self._batches = batches
         # Work after a step's end belongs to the next one, and the last step has no next one.
         self._turns = [*cell.turns(steps), -1]
-        self._ns = int(clean_step_ns * cell.percent / 100)
+        self._ns = int(clean_step_ns * cell.percent / 100 / batches)
         self._inject = spin if cell.way == "spin" else sleep
         #: Nanoseconds injected on this rank, per step.
         self.injected = [0] * (steps + 1)
-        #: When each step's batch was requested, to measure the clean step.
+        #: When each step's first batch was requested, to measure the clean step.
         self._asked: list[int] = []
         self._waited = cpu_wait_ns()
-        self._step = {"input": 0, "compute": 0, "other": 1}
+        self._batch = {"input": 0, "compute": 0, "other": batches}
 
     def here(self, stage: str) -> None:
-        """Inject at this stage if the fault is there; call it once per step."""
-        step = self._step[stage]
-        self._step[stage] = step + 1
-        if stage == "input":
+        """Inject at this stage if the fault is there; call it once per batch."""
+        step, batch = divmod(self._batch[stage], self._batches)
+        self._batch[stage] += 1
+        if stage == "input" and not batch:
             self._asked.append(time.perf_counter_ns())
         if stage == self.cell.stage and self._turns[step] in (None, self._rank):
             begin = time.perf_counter_ns()
@@ -141,13 +152,16 @@ class Machine:
 
 
 class Launch:
-    """The cells of one launch, trained one after the other."""
+    """The cells of one launch, trained one after the other; ``batches`` make a step."""
 
-    def __init__(self, out: Path, cells: list[Cell], steps: int, rank: int) -> None:
+    def __init__(
+        self, out: Path, cells: list[Cell], steps: int, rank: int, batches: int = 1
+    ) -> None:
         self._out = out
         self._cells = cells
         self._steps = steps
         self._rank = rank
+        self._batches = batches
 
     def train(
         self,
@@ -161,17 +175,20 @@ class Launch:
             agree: returns rank 0's number on every rank.
         """
         first = self._cells[0]
-        warm = Injection(Cell(first.framework, first.ranks, 0, 0), self._rank, 2 * _WARM_UP, 0.0)
+        warm = self._injection(Cell(first.framework, first.ranks, 0, 0), 2 * _WARM_UP, 0.0)
         train(warm, self._out / f"warm-up-{first.framework}-{first.ranks}", 2 * _WARM_UP)
         for number, cell in enumerate(self._cells, 1):
             began = time.monotonic()
             folder = self._out / cell.name
-            injection = Injection(cell, self._rank, self._steps, agree(self._clean_step(cell)))
+            injection = self._injection(cell, self._steps, agree(self._clean_step(cell)))
             train(injection, folder / "logs", self._steps)
             injection.write(folder)
             if self._rank == 0:
                 seconds = time.monotonic() - began
                 print(f"{number}/{len(self._cells)} {cell.name} {seconds:.1f} s", flush=True)
+
+    def _injection(self, cell: Cell, steps: int, clean_step_ns: float) -> Injection:
+        return Injection(cell, self._rank, steps, clean_step_ns, self._batches)
 
     def _clean_step(self, cell: Cell) -> float:
         """Return the step of the cell's baseline, trained earlier; in nanoseconds."""

@@ -1,4 +1,4 @@
-"""Start trainings on real ranks in `.venv-horovod`, each with one compute thread per rank."""
+"""Start trainings on real ranks with one compute thread each, in `.venv-horovod` unless said."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def torchrun_on(hosts: Sequence[str], rank: int) -> list[str]:
     return ["torchrun", *nodes, "--master-addr", hosts[0], "--master-port", "29400"]
 
 
-def launch(command: list[str], printed: Path) -> None:
+def launch(command: list[str], printed: Path, environment: Path = TRAINING) -> None:
     """Run a launch command, write its output to a file, and show the lines of rank 0.
 
     Raises:
@@ -51,7 +51,7 @@ def launch(command: list[str], printed: Path) -> None:
     with printed.open("w") as log:
         process = subprocess.Popen(
             command,
-            env=settings(),
+            env=settings(environment),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -72,11 +72,11 @@ def require_training_environment() -> None:
         sys.exit("there is no .venv-horovod to train in: make training-env")
 
 
-def settings() -> dict[str, str]:
+def settings(environment: Path = TRAINING) -> dict[str, str]:
     """Return the variables of a training, without what the user has set of Horovod."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
     return {
         **kept,
-        "PATH": f"{TRAINING / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}",
         **SETTINGS,
     }

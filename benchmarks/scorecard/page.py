@@ -1,7 +1,7 @@
 """Write docs/scorecard.md and its detailed pages from the results of the scorecard's parts.
 
     python benchmarks/scorecard/page.py [--scores FILE] [--pairs FILE] [--hangs FILE]
-        [--hosts FILE]
+        [--hosts FILE] [--frameworks FILE]
 
 Every number and every pass or miss on the pages is computed; page_texts.py has the sentences.
 """
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import page_frameworks
 import page_hangs
 import page_hosts
 import page_pairs
@@ -32,6 +33,7 @@ SCORES = ROOT / ".stallscope" / "scorecard" / "scores.jsonl"
 PAIRS = ROOT / ".stallscope" / "pairs" / "scores.jsonl"
 HANGS = ROOT / ".stallscope" / "hangs" / "scores.jsonl"
 HOSTS = ROOT / ".stallscope" / "hosts" / "scores.jsonl"
+FRAMEWORKS = ROOT / ".stallscope" / "frameworks" / "scores.jsonl"
 
 
 def summary(
@@ -76,6 +78,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path, default=PAIRS, help="results of pairs.py")
     parser.add_argument("--hangs", type=Path, default=HANGS, help="results of hangs.py")
     parser.add_argument("--hosts", type=Path, default=HOSTS, help="results of hosts.py")
+    parser.add_argument(
+        "--frameworks", type=Path, default=FRAMEWORKS, help="results of frameworks.py"
+    )
     options = parser.parse_args()
     path = DOCS / "simulated.json"
     if not path.exists():
@@ -89,6 +94,9 @@ def main() -> None:
         page_hangs.bring_together(options.hangs, DOCS / "hangs.json")
     if options.hosts.exists():
         page_hosts.bring_together(options.hosts, DOCS / "hosts.json")
+    if options.frameworks.exists():
+        page_frameworks.bring_together(options.frameworks, DOCS / "frameworks.json")
+    frameworks = _content(DOCS / "frameworks.json", {"runs": []})
     hangs = _content(DOCS / "hangs.json", {"runs": []})
     hosts = _content(DOCS / "hosts.json", {"runs": []})
     real = _content(DOCS / "real.json", {"runs": []})
@@ -96,12 +104,14 @@ def main() -> None:
     found = [
         *page_pairs.pair_bars(pairs["pairs"]),
         *page_real.real_bars(real["runs"]),
+        *page_frameworks.framework_bars(frameworks["runs"]),
         *page_hangs.hang_bars(hangs["runs"]),
         *page_hosts.host_bars(hosts["runs"]),
         *bars(simulated),
     ]
     (DOCS / "power.svg").write_text(picture(simulated.get("power", ())))
     (DOCS / "fixes.md").write_text(page_pairs.page(pairs))
+    (DOCS / "frameworks.md").write_text(page_frameworks.page(frameworks))
     (DOCS / "hangs.md").write_text(page_hangs.page(hangs))
     (DOCS / "hosts.md").write_text(page_hosts.page(hosts))
     (DOCS / "ranks.md").write_text(page_real.page(real))

@@ -23,6 +23,9 @@ GAIN_ERROR = 0.01
 #: Scope of the bars on faults: least size, steps, and largest noise.
 PERCENT, STEPS, CV = 10, 500, 0.1
 
+#: A verdict is about the fault only if the fault clearly costs more than exposed allreduce.
+CLEARLY = 1.25
+
 #: A miss that so many runs produce by chance does not count.
 CHANCE = 0.01
 # A fix that is offered in hardly any run says nothing about intervals.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import page_texts as texts
-from page_bars import CV, FALSE_ALARMS, PERCENT, RIGHT, Bar, misses, too_many_alarms
+from page_bars import CLEARLY, CV, FALSE_ALARMS, PERCENT, RIGHT, Bar, misses, too_many_alarms
 from page_tables import NOTHING, percent, ratio, table
 from score_lines import write_together
 from scoring import Score, scores_in
@@ -31,8 +31,6 @@ _FOUND = (
     "latest_rank_right",
 )
 _WHO = {"one": "one rank", "all": "all ranks", "rotating": "another in every step"}
-# A verdict is about the fault only if the fault clearly costs more than exposed allreduce.
-_CLEARLY = 1.25
 
 
 def bring_together(scores: Path, out: Path) -> None:
@@ -100,7 +98,7 @@ def latest(run: Run) -> bool:
 
 def verdict(run: Run) -> bool | None:
     """Tell whether the verdict is right; None if another cause costs about as much."""
-    if run["allreduce_ms"] is None or run["injected_ms"] < _CLEARLY * run["allreduce_ms"]:
+    if run["allreduce_ms"] is None or run["injected_ms"] < CLEARLY * run["allreduce_ms"]:
         return None
     return bool(run["verdict_right"])
 

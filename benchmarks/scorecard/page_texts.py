@@ -22,6 +22,8 @@ Every table, and every miss with its reason:
 
 - [Fixes](scorecard/fixes.md): the predicted step time against the same training without the fault.
 - [Real ranks](scorecard/ranks.md): faults on Keras and PyTorch under Horovod.
+- [Frameworks](scorecard/frameworks.md): one slow rank with Hugging Face's Trainer, Accelerate, FSDP2,
+  Ray Train, accumulated gradients, `torch.compile` and JAX.
 - [Hangs](scorecard/hangs.md): real jobs that stand still, and jobs that only seem to.
 - [Slow hosts](scorecard/hosts.md): real jobs of which one host is slow, why it is, and which link is.
 - [Simulated runs](scorecard/simulated.md): size, noise, ranks, patterns, intervals, bad clocks.
@@ -230,4 +232,52 @@ them and explain nothing here.
 
 `make hosts` trains all of this, in about 70 minutes. It continues where it was interrupted.
 [hosts.json](hosts.json) has every run.
+"""
+
+NO_FRAMEWORKS = """\
+# Scorecard: frameworks
+
+No framework has been scored yet: run `make frameworks`.
+"""
+
+FRAMEWORKS = """\
+# Scorecard: frameworks
+
+{runs} trainings on 2 and 4 ranks that share {cores} cores, with gloo. In most of them one rank has a
+slow loader or a slow backward pass, by 30 or 100 % of the clean step. The rank is random, and measures
+the fault itself. A step computes little and waits for a pretended device. The baseline is the same
+training without a fault. The [summary](../scorecard.md) has the other targets.
+"""
+
+FRAMEWORK_COLUMNS = """\
+*Right*: this rank alone is named, with this stage. *Size*: the median of found / injected. *Verdict
+right*: that rank and stage are the report's first answer; only runs whose fault costs clearly more than
+allreduce count.
+
+JAX names nobody by design: its compiled step hides where a rank's compute ends and where its waiting
+begins. There, a run is right if no rank is named, and the slow rank's input is within 10 % of the truth.
+
+The two clean runs of a launch differ by {drift}: other work on the machine took a changing part of
+its cores.
+"""
+
+FRAMEWORK_GAINS = """\
+## Step time after the fix
+
+The step time without the fault, as predicted from the faulty run and its baseline, against the clean run
+of the same launch. *Error* and *holds* are as for [fixes](fixes.md), but these trainings do not take
+turns: the changes of the machine are in the errors. No prediction can be closer than the clean runs are
+to each other.
+"""
+
+OTHER_VERDICTS = """\
+Runs with the rank and stage right whose first answer is another one:
+"""
+
+HOW_FRAMEWORKS = """\
+## How it is scored
+
+The rules are those of [real ranks](ranks.md). `make frameworks` trains all of this, in about 40 minutes,
+in the environments of `make keras3-env` and `make ray-env`. It continues where it was interrupted.
+[frameworks.json](frameworks.json) has every run.
 """

@@ -143,7 +143,8 @@ def measure_input_of(loader_of: Callable[[Any], Loader]) -> MeasureInput:
         loader = loader_of(data)
         count, folder = check_steps(steps), check_folder(log_dir)
         workers = check_workers(try_workers, loader)
-        return measure(loader, count, folder, world_of_training(), workers)
+        world = world_of_training(asks_jax=loader.framework == "jax")
+        return measure(loader, count, folder, world, workers)
 
     return measure_input
 

@@ -54,4 +54,5 @@ def open_session(
         stacks=options.stacks,
         machine=options.machine,
         summary=options.summary,
+        scalars=options.scalars,
     )

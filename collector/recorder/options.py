@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import Any, Callable, Optional, TypedDict, TypeVar, Union
+from typing import Any, Callable, Optional, Tuple, TypedDict, TypeVar, Union
 
 from .sampling import Sampling
 from .sinks import check_sink
@@ -36,6 +36,7 @@ class Options:
         stacks: bool = True,
         machine: bool = True,
         summary: Optional[bool] = None,
+        scalars: Optional[str] = None,
     ) -> None:
         """Check the options before training starts.
 
@@ -64,6 +65,9 @@ class Options:
                 cores, memory, disk, throttling, network), and of its connections to other hosts.
             summary: whether rank 0 prints six lines on the run when the program ends, in a notebook when
                 the cell does; by default if it prints to a terminal or a notebook.
+            scalars: where rank 0 adds step time by cause during training: ``"tensorboard:FOLDER"``,
+                ``"wandb:FOLDER"`` or ``"mlflow:RUN_ID"``. Another process does so, which needs
+                ``stallscope[app]``, and a log folder that the ranks share.
 
         Raises:
             TypeError, ValueError: for invalid arguments. Nothing else is ever raised: an error in the
@@ -93,6 +97,8 @@ class Options:
         self.stacks = bool(stacks)
         self.machine = bool(machine)
         self.summary = summary
+        #: The format and the place; None for no scalars.
+        self.scalars = None if scalars is None else _scalars(scalars, sink)
         self.mlflow_run_id = mlflow_run_of(mlflow_run_id)
         self.sink = sink
         #: Which steps are recorded in full; None records all of them.
@@ -116,6 +122,7 @@ class OptionArguments(TypedDict, total=False):
     stacks: bool
     machine: bool
     summary: Optional[bool]
+    scalars: Optional[str]
 
 
 def with_options(constructor: _Constructor) -> _Constructor:
@@ -129,6 +136,16 @@ def with_options(constructor: _Constructor) -> _Constructor:
     documented.__signature__ = own.replace(parameters=list(parameters.values()))
     documented.__doc__ = Options.__init__.__doc__
     return constructor
+
+
+def _scalars(scalars: str, sink: str) -> Tuple[str, str]:
+    # Few trainings need the modules that start another process.
+    from .live_scalars import check_scalars
+
+    found = check_scalars(scalars)
+    if sink == "logging":
+        raise ValueError("scalars needs a log in a folder: use sink='both'")
+    return found
 
 
 def _sampling(sample_after: Optional[int], sample_one_in: int) -> Optional[Sampling]:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, Optional, Union
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 
 from . import end_summary, input_file
 from .clock import read_clocks
@@ -61,7 +61,8 @@ class Session:
     that has reached ``max_file_bytes`` continues in another file. ``position`` returns how far the step
     in flight has come, ``stacks`` says whether a step that takes too long shows Python's stacks, and
     ``machine`` whether the log has the kernel's figures of the process and its host. ``summary`` says
-    whether rank 0 prints a summary at the end; None: if a person looks on.
+    whether rank 0 prints a summary at the end; None: if a person looks on. ``scalars`` are the format
+    and the place of the series that rank 0 has written during training.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Session:
         stacks: bool = True,
         machine: bool = True,
         summary: Optional[bool] = False,
+        scalars: Optional[Tuple[str, str]] = None,
     ) -> None:
         self.log_dir = log_dir
         self.next_step = counted
@@ -128,6 +130,10 @@ class Session:
         self._own_steps = end_summary.begin(log_dir, world, summary)
         if self.path is not None:
             input_file.recording_started(log_dir, run_id)
+            if scalars is not None and world.rank == 0:
+                from . import live_scalars
+
+                live_scalars.begin(log_dir, run_id, scalars)
             if mlflow_run_id:
                 watch(self.path, mlflow_run_id)
         self._thread = threading.Thread(

@@ -127,6 +127,10 @@ def choose_run(place: str, wanted: str, runs: list[Run]) -> Run:
         NotFoundError: if it is none of them, or may be several.
     """
     if wanted:
+        # A process that goes on from a checkpoint knows its own id, not that of the run it continues.
+        continued = [run for run in runs if wanted in _recorded_ids(run)]
+        if len(continued) == 1:
+            return continued[0]
         return runs[index_of(wanted, [NamedRun(run.id, run.name) for run in runs], place)]
     newest = runs[0]
     if len(runs) == 1:
@@ -137,3 +141,8 @@ def choose_run(place: str, wanted: str, runs: list[Run]) -> Run:
         f"another one is {place}#{runs[1].id}",
     )
     return replace(newest, problems=(*newest.problems, others))
+
+
+def _recorded_ids(run: Run) -> set[str]:
+    """Return the ids that the processes of a run have recorded."""
+    return {str(log.facts.get("run_id")) for log in run.logs}

@@ -26,6 +26,7 @@ OPTIONS = [
     "stacks",
     "machine",
     "summary",
+    "scalars",
 ]
 
 
@@ -59,6 +60,7 @@ def test_the_signature_has_the_frameworks_arguments_and_then_the_options() -> No
         "stacks": True,
         "machine": True,
         "summary": None,
+        "scalars": None,
     }
 
 

@@ -25,7 +25,7 @@ MODULES = [
 
 #: What the recorders of a folder may import in addition.
 FRAMEWORKS = {
-    "jax": {"jax"},
+    "jax": {"jax", "numpy"},
     "keras3": {"keras", "numpy"},
     "keras_common": {"numpy"},
     "lightning": {"lightning", "pytorch_lightning"},

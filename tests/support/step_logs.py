@@ -51,6 +51,14 @@ def write_job(folder: Path, job: Job = Job()) -> list[Path]:
     return simulator.write_logs(simulator.simulate(simulated_job(job)), folder)
 
 
+def forget_stages(folder: Path) -> None:
+    """Remove *ready* and *reduced* from all logs, as where they cannot be taken."""
+    for path in folder.glob("*.csv"):
+        lines = (line.split(",") for line in path.read_text().splitlines())
+        kept = ([*one[:5], "", "", *one[7:]] if one[0] == "step" else one for one in lines)
+        path.write_text("\n".join(map(",".join, kept)) + "\n")
+
+
 def run_of_job(folder: Path, job: Job = Job()) -> Run:
     """Write the logs of a job and read them back as its one run."""
     write_job(folder, job)

@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 KERAS3 = ROOT / ".venv-keras3"
 #: MXNet and Horovod, on Python 3.8.
 MXNET = ROOT / ".venv-mxnet"
+#: DeepSpeed on CPUs, with the torch of KERAS3.
+DEEPSPEED = ROOT / ".venv-deepspeed"
 #: Ray Train, with the torch of KERAS3.
 RAY = ROOT / ".venv-ray"
 

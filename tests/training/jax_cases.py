@@ -26,7 +26,7 @@ import numpy as np
 from case_runner import Cases, Messages, run_case
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from stallscope.jax import StepLogger
+from stallscope.jax import StepLogger, measure_input, synthetic_like
 
 BATCH = 16
 STEPS = 12
@@ -131,6 +131,55 @@ def plain(folder: Path) -> Any:
 def slow_input(folder: Path) -> Any:
     slow = jax.process_index() == 1
     return recorded(folder, wait_for_loss, lambda: batches(MANY_STEPS, slow))
+
+
+@ranked
+def slow_input_everywhere(folder: Path) -> Any:
+    return recorded(folder, wait_for_loss, lambda: batches(MANY_STEPS, slow=True))
+
+
+@ranked
+@alone
+def flax_and_optax(folder: Path) -> Any:
+    """A model of Flax that Optax trains, as their guides do; the loader of the last rank is slow."""
+    import optax
+    from flax import nnx
+
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    split, whole = (NamedSharding(mesh, PartitionSpec(*axis)) for axis in (("data",), ()))
+    model = nnx.Sequential(
+        nnx.Linear(WIDTH, 16, rngs=nnx.Rngs(0)), nnx.relu, nnx.Linear(16, 1, rngs=nnx.Rngs(1))
+    )
+    optimizer = nnx.Optimizer(model, optax.adam(0.01), wrt=nnx.Param)
+    graph, state = nnx.split((model, optimizer))
+    state = jax.device_put(state, whole)
+
+    @jax.jit
+    def step(state: Any, inputs: Any) -> Any:
+        model, optimizer = nnx.merge(graph, state)
+        loss, gradients = nnx.value_and_grad(lambda own: jnp.mean((own(inputs) - 1.0) ** 2))(model)
+        optimizer.update(model, gradients)
+        return nnx.split((model, optimizer))[1], loss
+
+    losses: list[float] = []
+    slow = jax.process_index() == jax.process_count() - 1
+    with StepLogger(folder / "logs") as log:
+        for batch in log.watch(batches(MANY_STEPS, slow)):
+            inputs = jax.make_array_from_process_local_data(split, batch)
+            state, loss = step(state, inputs)
+            log.results(loss)
+            losses.append(float(loss))
+    return {"first": losses[0], "last": losses[-1], "ours": []}
+
+
+@ranked
+@alone
+def synthetic(folder: Path) -> Any:
+    """Random batches like those of a loader, whose speed alone is measured before."""
+    loader = list(batches())
+    measured = measure_input(loader, steps=6, log_dir=folder / "logs")
+    seen = recorded(folder, make=lambda: synthetic_like(loader))
+    return {**seen, "kind": measured.kind, "samples_per_second": measured.samples_per_second}
 
 
 @ranked

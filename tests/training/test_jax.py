@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from support.needing import need
 from training.environments import KERAS3, needs
-from training.recorded import RESOLUTION_NS, Recorded, check_steps, fits_of, record_cases
+from training.recorded import (
+    RESOLUTION_NS,
+    TIMESTAMPS,
+    Recorded,
+    check_steps,
+    fits_of,
+    record_cases,
+)
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
@@ -74,12 +82,58 @@ def test_slow_input_shows_on_the_rank_that_has_it(ranks: Recorded) -> None:
     assert other.median_ms("data", "end") > 30
 
 
-@pytest.mark.parametrize("case", ["slow_input", "slow_compute"])
-def test_no_rank_is_blamed_where_waiting_looks_like_compute(ranks: Recorded, case: str) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_flax_and_optax(request: pytest.FixtureRequest, processes: int) -> None:
+    need(any(KERAS3.glob("lib/*/site-packages/flax")), "there is no Flax in .venv-keras3")
+    recorded: Recorded = request.getfixturevalue("alone" if processes == 1 else "ranks")
+    recorded.clean("flax_and_optax", processes)
+    result, fits = recorded.result("flax_and_optax"), recorded.fits("flax_and_optax", processes)
+    assert result["last"] < result["first"]
+    for fit in fits:
+        check_steps(fit, 0, 60, stamps=TIMESTAMPS if processes == 1 else HOST)
+        assert fit.facts["versions"]["flax"]
+        assert fit.facts["versions"]["optax"]
+    assert fits[-1].median_ms("begin", "data") > 30
+
+
+@pytest.mark.parametrize(
+    ("case", "known"), [("slow_input", " and rank 1 "), ("slow_compute", "no rank more than")]
+)
+def test_no_rank_is_blamed_where_waiting_looks_like_compute(
+    ranks: Recorded, case: str, known: str
+) -> None:
     analysis = analyse(ranks.run(case))
     assert analysis.bottleneck.kind == "insufficient_data"
     assert analysis.bottleneck.ranks == ()
     assert not any(one.ranks for one in analysis.stragglers)
+    assert known in analysis.bottleneck.evidence
+
+
+def test_input_is_known_and_the_rest_of_a_step_is_one_time(ranks: Recorded) -> None:
+    analysis = analyse(ranks.run("slow_input"))
+    other, slow = (one.input_ms for one in analysis.ranks)
+    assert other is not None
+    assert slow is not None
+    assert slow > 30 > other
+    assert analysis.printed is not None
+    assert analysis.printed.input_ms is not None
+    assert analysis.printed.input_ms.value == pytest.approx((slow + other) / 2)
+
+
+def test_input_that_is_slow_everywhere_is_the_verdict(ranks: Recorded) -> None:
+    verdict = analyse(ranks.run("slow_input_everywhere")).bottleneck
+    assert (verdict.kind, verdict.ranks, verdict.fault) == ("input", (), True)
+    assert "All ranks wait at least" in verdict.evidence
+
+
+def test_synthetic_data_and_the_speed_of_a_loader_alone(ranks: Recorded, alone: Recorded) -> None:
+    for recorded, size in ((ranks, 2), (alone, 1)):
+        run = recorded.run("synthetic")
+        assert run.steps.num_rows == size * 24
+        assert {one.rank for one in run.input_times} == set(range(size))
+        result = recorded.result("synthetic")
+        assert result["kind"] == "list"
+        assert result["samples_per_second"] > 0
 
 
 def test_one_process_needs_no_reduction(alone: Recorded) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from support.step_logs import Job, run_of_job
-from training.launching import ENVIRONMENT
+from training.launching import ENVIRONMENT, launch_words
+from training.test_end_summary import SOURCE, apps_packages
 
 from stallscope.exports import registry
 from stallscope.exports.generations import exported_run
@@ -30,15 +32,49 @@ print(json.dumps({
 """
 
 
+PATIENCE_SECONDS = 480.0
+#: Wall time, step and value.
+Event = tuple[float, int, float]
+
+
+def as_tensorboard_reads(folder: Path) -> dict[str, list[Event]]:
+    """Return the events of each series, by TensorBoard's own reader."""
+    python = ENVIRONMENT / "bin" / "python"
+    done = subprocess.run([python, "-c", READING, str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[Event]] = json.loads(done.stdout)
+    return found
+
+
+def test_rank_0_writes_the_series_of_all_ranks_during_training(
+    training_side: None, tmp_path: Path
+) -> None:
+    launched = launch_words(
+        tmp_path / "printed.txt",
+        ["torchrun", "--standalone", "--nproc-per-node", "2"],
+        "live_scalars.py",
+        str(tmp_path / "logs"),
+        str(tmp_path / "board"),
+        PYTHONPATH=os.pathsep.join([str(SOURCE), apps_packages()]),
+    )
+    launched.succeed(PATIENCE_SECONDS)
+    assert "scalars" not in launched.output
+    found = as_tensorboard_reads(tmp_path / "board")
+    for name in ("stallscope/step_ms", "stallscope_slowest_rank/compute_ms"):
+        _, steps, values = zip(*found[name], strict=True)
+        assert list(steps) == list(range(0, 95, 10))
+        assert min(values) > 40
+    # Of both ranks, which only their common folder shows.
+    waits = [value for _, _, value in found["stallscope_mean_of_ranks/wait_ms"]]
+    assert min(waits) > 10
+
+
 def test_tensorboard_reads_every_value(training_side: None, tmp_path: Path) -> None:
     job = Job(ranks=4, steps=300, slow={(1, "input"): 9.0})
     exported = exported_run(run_of_job(tmp_path / "logs", job), Selection())
     export = registry.by_name("tensorboard")
     folder = write_export(export, exported, place_of(export, tmp_path / "board")).parent
-    python = ENVIRONMENT / "bin" / "python"
-    done = subprocess.run([python, "-c", READING, str(folder)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = as_tensorboard_reads(folder)
     expected = scalars_of(exported)
     assert set(found) == set(expected.values)
     for name, values in expected.values.items():

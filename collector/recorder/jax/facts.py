@@ -29,7 +29,7 @@ def timestamps(size: int, stages: bool) -> Dict[str, Any]:
         return {"placed": ["data"], "reason": "switched off with stages=False"}
     if size > 1:
         reason = "the compiled step reduces its gradients where no timestamp can be taken"
-        return {"placed": ["data"], "reason": reason}
+        return {"placed": ["data"], "reason": reason, "input_exposed": True}
     return {"placed": ["data", "ready", "reduced"], "reason": None, "ready": WHOLE_STEP}
 
 

@@ -215,6 +215,12 @@ def device_types(parameters: List[torch.Tensor]) -> List[str]:
     return sorted({parameter.device.type for parameter in parameters})
 
 
+def computes_on_host(parameters: List[torch.Tensor]) -> bool:
+    """Tell whether training computes on CPUs; an optimizer may hide its parameters."""
+    kinds = device_types(parameters)
+    return kinds == ["cpu"] or (not kinds and not torch.cuda.is_available())
+
+
 def steps_counted(optimizer: Any) -> int:
     """Return the steps that the optimizer has ever counted; 0 where it counts none, like SGD."""
     states = getattr(optimizer, "state", {}).values()

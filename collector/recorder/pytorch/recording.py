@@ -20,6 +20,7 @@ from .batches import full_batches, shape_in
 from .cuda import CudaClock
 from .device_steps import DeviceSteps
 from .facts import (
+    computes_on_host,
     cuda_device,
     device_types,
     model_facts,
@@ -138,6 +139,9 @@ class Recording(IterationRecording):
         }
         if self._device is not None:
             self._timestamps["clock"] = "cuda"
+        elif no_timestamps and computes_on_host(parameters):
+            # The host computes itself, so nothing computes while it waits for a batch.
+            self._timestamps["input_exposed"] = True
         facts = {
             **model_facts(optimizer, model, parameters, world.size),
             "loader_workers": None,

@@ -9,11 +9,19 @@ from stallscope.formatting.lists import capitalised
 from .advice.input import for_late_input
 from .findings import by_severity
 from .findings.printed_steps import printed_step_findings
-from .gains.printed_steps import gains_of_lines, without_stages, without_steps
+from .gains.printed_steps import (
+    gains_of_lines,
+    waits_of_ranks,
+    without_stages,
+    without_steps,
+)
 from .ledger.epochs import EpochTimes, epoch_times, samples_of_all_ranks
 from .ledger.printed_steps import PRECISION, PrintedSteps, printed_steps
 from .result import Analysis
 from .settings.setup import Setup
+
+# What has measured a run without a name for that.
+_RECORDER = "the recorder's timestamps"
 
 
 def with_other_logs(analysis: Analysis) -> Analysis:
@@ -42,18 +50,26 @@ def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
 def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Analysis:
     """Return the analysis with what a series of step times tells."""
     run, setup = analysis.run, Setup.of(analysis.run)
-    verdict = without_stages(printed, str(run.fact("known_from")), precision)
-    if verdict.kind == "input":
+    verdict = without_stages(printed, str(run.fact("known_from") or _RECORDER), precision)
+    if analysis.stopped is not None:
+        verdict = analysis.bottleneck
+    elif verdict.kind == "input":
         reason = (run.fact("stamps") or {}).get("reason")
         evidence = f"{verdict.evidence} {capitalised(reason)}." if reason else verdict.evidence
-        advice = (*map(str, for_late_input(setup)), *verdict.advice)
+        # That to record with StepLogger has been followed where it has recorded.
+        more = () if run.fact("known_from") is None else verdict.advice
+        advice = (*map(str, for_late_input(setup)), *more)
         verdict = replace(verdict, evidence=evidence, advice=advice)
     elif run.rows:
-        # It says what is missing in the traces.
-        verdict = analysis.bottleneck
+        # It says why the stages are missing.
+        known = waits_of_ranks(printed)
+        evidence = f"{analysis.bottleneck.evidence} {known}".rstrip()
+        verdict = replace(analysis.bottleneck, evidence=evidence)
+    inputs = {one.rank: one.mean_input_ms for one in printed.steady_ranks}
     return replace(
         analysis,
         bottleneck=verdict,
+        ranks=tuple(replace(one, input_ms=inputs.get(one.rank)) for one in analysis.ranks),
         what_if=gains_of_lines(verdict, printed),
         findings=by_severity((*analysis.findings, *printed_step_findings(printed, setup))),
         epochs=max(analysis.epochs, printed.epochs),

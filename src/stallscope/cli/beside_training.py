@@ -19,12 +19,18 @@ _MEMORY = "400MB"
 def main() -> int:
     """Run ``stallscope summary``; the arguments are the time for it, the time for open logs, and RUN."""
     limit, wait, source = sys.argv[1:]
+    yield_to_training()
     with contextlib.suppress(AttributeError, OSError):  # Windows, or a sandbox
-        os.nice(_NICENESS)
         # Training ends this process; this is for a training that is killed meanwhile.
         signal.alarm(int(float(limit)) + 2)
+    return command(["summary", source, "--wait", wait])
+
+
+def yield_to_training() -> None:
+    """Leave cores and memory of the machine to training."""
+    with contextlib.suppress(AttributeError, OSError):  # Windows, or a sandbox
+        os.nice(_NICENESS)
     with contextlib.suppress(OSError):  # not on Linux
         # Where memory runs out, this process goes first, and not a rank.
         Path("/proc/self/oom_score_adj").write_text("1000")
     os.environ.setdefault("STALLSCOPE_MEMORY", _MEMORY)
-    return command(["summary", source, "--wait", wait])

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from stallscope.errors import UsageError
 from stallscope.exports import registry
 from stallscope.exports.generations import exported_run
+from stallscope.exports.live import follow_into
 from stallscope.exports.selection import Selection, parse_ranks
 from stallscope.exports.write import check_path, place_of, write_export
 from stallscope.opening import open_run
@@ -36,12 +41,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="last", metavar="STEP", help="the last step to export")
     parser.add_argument("--ranks", metavar="LIST", help="ranks to export: 0,3,8-15 for example")
     parser.add_argument("--force", action="store_true", help="replace an existing file")
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="append to tensorboard, wandb or mlflow while the run trains, until it has completed",
+    )
+    parser.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        default="5",
+        help="the least time between two looks at a run that is followed (5)",
+    )
     add_read_as(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     export = registry.by_name(options.format)
     selection = _selection(options)
+    if options.follow:
+        return _follow(options, selection)
     place = place_of(export, options.out)
     check_path(export, place, options.force)
     export.check()
@@ -53,6 +71,42 @@ def run(options: argparse.Namespace) -> int:
         written = write_export(export, exported, place, options.force)
     print(written)
     return SUCCESS
+
+
+def _follow(options: argparse.Namespace, selection: Selection) -> int:
+    if options.first is not None or options.last is not None:
+        raise UsageError("--follow appends all steps: leave out --from and --to")
+    try:
+        interval_s = float(options.interval)
+    except ValueError:
+        interval_s = -1.0
+    if not 0 < interval_s < 1e6:
+        raise UsageError(f"--interval {options.interval}: give a number of seconds, for example 5")
+    ended = threading.Event()
+    # A last look, and the end of what is written, take a moment.
+    with _signals(ended):
+        follow_into(
+            options.format,
+            str(options.out),
+            lambda: open_run(options.run, read_as=options.read_as),
+            selection,
+            interval_s,
+            ended.wait,
+        )
+    print(options.out)
+    return SUCCESS
+
+
+@contextmanager
+def _signals(ended: threading.Event) -> Iterator[None]:
+    """Set the event at Ctrl-C and SIGTERM."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: ended.set()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _selection(options: argparse.Namespace) -> Selection:

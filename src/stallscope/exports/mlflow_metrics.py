@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import islice
 
 from stallscope.collector.mlflow.client import MlflowRun, convert_errors
 from stallscope.errors import UsageError
 
 from .generations import ExportedRun
-from .scalars import scalars_of
+from .scalars import Point, scalars_of
 
 _PLACE = re.compile(r"mlflow:([0-9a-f]{32})")
 # More in one request are refused.
@@ -36,14 +37,40 @@ def write_mlflow(exported: ExportedRun, place: str) -> None:
         NotFoundError: if there is no such run.
         UnreadableError: if the server cannot be reached, or refuses the metrics.
     """
-    run = MlflowRun(run_id_of(place))
-    from mlflow.entities import Metric
+    MlflowSeries(place).add(exported, list(scalars_of(exported).points()))
 
-    metrics = (
-        Metric(name, value, round(seconds * 1000), step)
-        for step, seconds, values in scalars_of(exported).points()
-        for name, value in values.items()
-    )
-    with convert_errors(run.where):
-        while batch := list(islice(metrics, _AT_A_TIME)):
-            run.client.log_batch(run.id, metrics=batch)
+
+class MlflowSeries:
+    """Adds points to an MLflow run's metrics; the server keeps repeated ones once."""
+
+    def __init__(self, place: str) -> None:
+        """Find the run.
+
+        Raises:
+            MissingExtraError: without mlflow.
+            NotFoundError: if there is no such run.
+            UnreadableError: if the server cannot be reached.
+        """
+        self._run = MlflowRun(run_id_of(place))
+        self.last_step = -1
+
+    def add(self, exported: ExportedRun, points: Sequence[Point]) -> None:
+        """Log points.
+
+        Raises:
+            UnreadableError: if the server cannot be reached, or refuses the metrics.
+        """
+        from mlflow.entities import Metric
+
+        metrics = (
+            Metric(name, value, round(seconds * 1000), step)
+            for step, seconds, values in points
+            for name, value in values.items()
+        )
+        with convert_errors(self._run.where):
+            while batch := list(islice(metrics, _AT_A_TIME)):
+                self._run.client.log_batch(self._run.id, metrics=batch)
+        self.last_step = points[-1][0]
+
+    def close(self) -> None:
+        """Do nothing: all points are on the server."""

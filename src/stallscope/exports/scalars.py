@@ -28,6 +28,10 @@ SLOWEST = "stallscope_slowest_rank"
 MEAN = "stallscope_mean_of_ranks"
 
 
+#: The first step of a window, when the window ended (seconds), and values in milliseconds by name.
+Point = tuple[int, float, dict[str, float]]
+
+
 @dataclass(frozen=True)
 class Scalars:
     """Series over the windows of a run."""
@@ -39,7 +43,7 @@ class Scalars:
     #: Milliseconds by name; NaN where a window has no measured step.
     values: Mapping[str, Floats]
 
-    def points(self) -> Iterator[tuple[int, float, dict[str, float]]]:
+    def points(self) -> Iterator[Point]:
         """Yield step, seconds and known values of each window."""
         for at, (step, seconds) in enumerate(zip(self.steps, self.seconds, strict=True)):
             own = {name: float(values[at]) for name, values in self.values.items()}
@@ -48,6 +52,16 @@ class Scalars:
 
 def scalars_of(exported: ExportedRun) -> Scalars:
     """Compute the series of the chosen steps; means are over the chosen ranks.
+
+    Raises:
+        NotFoundError: if the stages of no chosen step were measured.
+    """
+    scalars = scalars_of_steps(exported)
+    return in_windows(scalars, scalars.steps // _window_length(scalars.steps))
+
+
+def scalars_of_steps(exported: ExportedRun) -> Scalars:
+    """Compute the series of the chosen steps, step by step.
 
     Raises:
         NotFoundError: if the stages of no chosen step were measured.
@@ -69,7 +83,7 @@ def scalars_of(exported: ExportedRun) -> Scalars:
     values = {
         name: np.concatenate([own.values[name] for own in found])[kept] for name in found[0].values
     }
-    return _in_windows(Scalars(steps[kept], seconds, values))
+    return Scalars(steps[kept], seconds, values)
 
 
 def _of_generation(exported: ExportedRun, generation: Generation) -> Scalars:
@@ -109,14 +123,17 @@ def _means(block: Block, ranks: Ints) -> list[Floats]:
     ]
 
 
-def _in_windows(scalars: Scalars) -> Scalars:
-    steps = scalars.steps
-    _, first, window = np.unique(
-        steps // _window_length(steps), return_index=True, return_inverse=True
-    )
-    last = np.append(first[1:], len(steps)) - 1
+def in_windows(scalars: Scalars, windows: Ints) -> Scalars:
+    """Return the means over windows of steps.
+
+    Args:
+        scalars: step by step.
+        windows: the window of each step, ascending.
+    """
+    _, first, window = np.unique(windows, return_index=True, return_inverse=True)
+    last = np.append(first[1:], len(windows)) - 1
     values = {name: _window_means(window, own) for name, own in scalars.values.items()}
-    return Scalars(steps[first], scalars.seconds[last], values)
+    return Scalars(scalars.steps[first], scalars.seconds[last], values)
 
 
 def _window_length(steps: Ints) -> int:

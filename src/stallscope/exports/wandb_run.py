@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from stallscope.formatting.plain import plain
 from stallscope.run import Run
 
 from .generations import ExportedRun
-from .scalars import Scalars, scalars_of
+from .scalars import Point, scalars_of
 
 _PROJECT = "stallscope"
 
@@ -26,20 +28,63 @@ def write_wandb(exported: ExportedRun, folder: Path) -> Path:
     """
     wandb = import_wandb()
     scalars = scalars_of(exported)
-    try:
-        _write(wandb, exported.run, scalars, folder)
+    with _refusals(wandb, "nothing was exported"):
+        written = _init(wandb, exported.run, folder)
+        for step, _, values in scalars.points():
+            written.log(values, step=step)
+        written.finish()
         (found,) = folder.glob("wandb/offline-run-*")
+    return found
+
+
+class WandbSeries:
+    """Adds points to a new offline run in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Prepare the run, which begins with the first points.
+
+        Raises:
+            MissingExtraError: if the library is not installed.
+        """
+        self._wandb = import_wandb()
+        self._folder = folder
+        self._written: Any = None
+        self.last_step = -1
+
+    def add(self, exported: ExportedRun, points: Sequence[Point]) -> None:
+        """Log points.
+
+        Raises:
+            StallscopeError: if the library refuses.
+        """
+        with _refusals(self._wandb, "the series end here"):
+            if self._written is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._written = _init(self._wandb, exported.run, self._folder)
+            for step, _, values in points:
+                self._written.log(values, step=step)
+        self.last_step = points[-1][0]
+
+    def close(self) -> None:
+        if self._written is not None:
+            self._written.finish()
+
+
+@contextmanager
+def _refusals(wandb: Any, consequence: str) -> Iterator[None]:
+    """Make one sentence of the library's errors."""
+    try:
+        yield
     except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise StallscopeError(
             f"wandb {wandb.__version__} did not write the run ({plain(reason)}); "
-            "nothing was exported. Stallscope needs wandb 0.31 or later"
+            f"{consequence}. Stallscope needs wandb 0.31 or later"
         ) from error
-    return found
 
 
-def _write(wandb: Any, run: Run, scalars: Scalars, folder: Path) -> None:
-    written = wandb.init(
+def _init(wandb: Any, run: Run, folder: Path) -> Any:
+    return wandb.init(
         mode="offline",
         dir=str(folder),
         project=os.environ.get("WANDB_PROJECT") or _PROJECT,
@@ -47,9 +92,6 @@ def _write(wandb: Any, run: Run, scalars: Scalars, folder: Path) -> None:
         config=_config(run),
         settings=_settings(wandb, run),
     )
-    for step, _, values in scalars.points():
-        written.log(values, step=step)
-    written.finish()
 
 
 def _config(run: Run) -> dict[str, Any]:

@@ -26,11 +26,13 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
     if printed is None:
         return []
     rounded = f"to {amount(printed.precision_ms, 'ms')}" if printed.precision_ms else ""
+    lines = printed_lines(printed)
     found = [
         ("Steady step", amount(printed.step.mean, "ms", printed.step.ci95)),
         ("Waiting for data", _input(printed)),
+        ("Not measured apart", _rest(printed)),
         ("Warm-up", counted(printed.warm_up_steps, "step")),
-        ("Lines", ", ".join(filter(None, [printed_lines(printed), rounded]))),
+        ("Steps" if printed.recorded else "Lines", ", ".join(filter(None, [lines, rounded]))),
         ("Step numbers", _numbers(printed)),
     ]
     return [(title, text) for title, text in found if text]
@@ -59,4 +61,15 @@ def _input(printed: PrintedSteps) -> str:
     wait, share = printed.input_ms, printed.input_share
     if wait is None or share is None:
         return ""
-    return f"{amount(wait.value, 'ms', wait.ci95)}, {percent(share.value)} of the step"
+    known = f"{amount(wait.value, 'ms', wait.ci95)}, {percent(share.value)} of the step"
+    return f"{known}; mean over ranks" if len(printed.ranks) > 1 else known
+
+
+def _rest(printed: PrintedSteps) -> str:
+    """Write what of a recorded step is one time; empty for lines: theirs may not be of whole steps."""
+    wait, step = printed.input_ms, printed.step.mean
+    if wait is None or not printed.recorded:
+        return ""
+    rest = max(step - wait.value, 0.0)
+    together = "compute, waiting for other ranks and allreduce"
+    return f"{amount(rest, 'ms')}, {percent(rest / step)} of the step: {together}"

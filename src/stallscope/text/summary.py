@@ -56,6 +56,10 @@ def _step_time(analysis: Analysis) -> str:
     if step is None:
         return "not measured"
     whole = amount(step.mean, "ms", step.ci95)
+    printed = analysis.printed
+    if figures is None and printed is not None and printed.recorded and printed.input_ms:
+        wait = amount(printed.input_ms.value, "ms")
+        return f"{whole}: input {wait} on average over ranks; the rest was not measured apart"
     if figures is None:
         return f"{whole}; its stages were not measured"
     names = _ONE_RANK if analysis.run.one_log_of_many else _NAMES

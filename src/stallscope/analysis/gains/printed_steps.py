@@ -14,6 +14,8 @@ from .bottleneck import Bottleneck
 from .verdict import FEWEST_STEPS, WORTHWHILE, insufficient
 from .what_if import WhatIf, saving
 
+# A wait that is a smaller share of the step is none.
+_HARDLY = 0.01
 _ADVICE = (
     'Train with StepLogger on every rank: model.fit(data, callbacks=[StepLogger("logs/run-42")]), or '
     "stallscope.torch's. A few hundred steps separate input, compute, slow ranks and allreduce.",
@@ -23,7 +25,8 @@ _ADVICE = (
 def without_stages(printed: PrintedSteps, known_from: str, precision: str) -> Bottleneck:
     """Return the verdict on a series of step times: whether steps wait for data, and how to record more.
 
-    The wait is a fault where the low end of its interval is worth it.
+    The wait is a fault where the low end of its interval is worth it. Of several ranks, that of the
+    shortest wait is: a longer one of one rank may be hidden behind another rank's work.
 
     Args:
         printed: the series.
@@ -32,9 +35,11 @@ def without_stages(printed: PrintedSteps, known_from: str, precision: str) -> Bo
     """
     share, what = printed.input_share, "how long steps took, but not their stages"
     if printed.input_ms is not None and share is not None:
-        low = (share.ci95 or (share.value,))[0]
+        sure = printed.least_input_ms or printed.input_ms
+        certain = share if sure is printed.input_ms else sure.scaled(1 / printed.step.mean)
+        low = (certain.ci95 or (certain.value,))[0]
         if low >= WORTHWHILE and printed.steps >= FEWEST_STEPS:
-            return _input(printed, printed.input_ms, share, known_from)
+            return _input(printed, sure, certain, known_from)
         wait = percent(share.value)
         what = f"that steps wait for data {wait} of their time, and nothing of other stages"
         if printed.steps < FEWEST_STEPS:
@@ -66,7 +71,7 @@ def gains_of_lines(bottleneck: Bottleneck, printed: PrintedSteps) -> tuple[WhatI
     if bottleneck.kind != "input" or printed.input_ms is None:
         return ()
     gain = WhatIf("input", Mean(0.0, None), 1.0, None, bound=True)
-    return (saving(gain, printed.input_ms, printed.step.mean),)
+    return (saving(gain, printed.most_input_ms or printed.input_ms, printed.step.mean),)
 
 
 def _input(printed: PrintedSteps, wait: Mean, share: Mean, known_from: str) -> Bottleneck:
@@ -76,9 +81,37 @@ def _input(printed: PrintedSteps, wait: Mean, share: Mean, known_from: str) -> B
     return Bottleneck(
         "input",
         None,
-        f"Steps wait {amount(wait.value, 'ms', wait.ci95)} of {step} for their data, "
+        f"{_who_waits(printed)} {amount(wait.value, 'ms', wait.ci95)} of {step} for their data, "
         f"{percent(share.value)}{sure}, by {known_from}. These logs do not record what the rest of a "
         "step is.",
         advice=_ADVICE,
         fault=True,
     )
+
+
+def _who_waits(printed: PrintedSteps) -> str:
+    if printed.least_input_ms is None or len(printed.ranks) == 1:
+        return "Steps wait"
+    return "All ranks wait at least"
+
+
+def waits_of_ranks(printed: PrintedSteps) -> str:
+    """Say how long the ranks wait for data where only that is known; empty where it is not.
+
+    No rank is to blame by it: the others may compute as long meanwhile.
+    """
+    means = [(one.mean_input_ms, one.rank) for one in printed.steady_ranks]
+    waits = [(ms, rank) for ms, rank in means if ms is not None]
+    if not waits or len(waits) < len(printed.ranks):
+        return ""
+    (least, first), (most, last) = min(waits), max(waits)
+    step = f"of {amount(printed.step.mean, 'ms')} per step"
+    if most < _HARDLY * printed.step.mean:
+        known = f"no rank more than {amount(most, 'ms')} {step}"
+    elif first == last:
+        known = f"{amount(most, 'ms')} {step}"
+    else:
+        known = f"rank {first} {amount(least, 'ms')} and rank {last} {amount(most, 'ms')} {step}"
+        if len(waits) > 2:
+            known += ", others between these"
+    return f"Waiting for data takes {known}. The rest is not measured apart."

@@ -2,7 +2,8 @@
 
 A window is what a line is about: one step, or the steps since the line before. The series of windows has
 no stages, except for the wait for data where lines have it. Traces of other tools that know when batches
-arrived, and nothing of gradients, are series of single steps.
+arrived, and nothing of gradients, are series of single steps. So are runs of the recorder where compute,
+waiting and allreduce are one time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
@@ -139,6 +141,12 @@ class PrintedSteps:
     bursts: SlowWindows | None
     #: How the log counts its steps, as in ``from 1 in each epoch``; None if that is not known.
     numbers: str | None = None
+    #: Mean over single steps of the shortest and the longest wait of any rank, milliseconds; None where
+    #: ranks have not recorded the same steps. What no wait at all saves is between the two.
+    least_input_ms: Mean | None = None
+    most_input_ms: Mean | None = None
+    #: Whether the recorder or another tool timed the steps; False for printed lines.
+    recorded: bool = False
 
     @property
     def epochs(self) -> int:
@@ -158,6 +166,12 @@ class PrintedSteps:
         steady = np.flatnonzero(~self.is_warm_up)
         return int(self.whole.step[steady[0] if len(steady) else 0])
 
+    @property
+    def steady_ranks(self) -> tuple[RankWindows, ...]:
+        """Return the windows of each rank without warm-up."""
+        first = self.first_steady_step
+        return tuple(one.chosen(one.step >= first) for one in self.ranks if one.step[-1] >= first)
+
     @cached_property
     def whole(self) -> RankWindows:
         """Return the mean over the ranks whose windows are the same; else the lowest rank's windows."""
@@ -165,10 +179,11 @@ class PrintedSteps:
 
 
 def printed_steps(run: Run) -> PrintedSteps | None:
-    """Analyse the windows of a run, or steps that another tool has recorded; None without either."""
-    if run.rows and run.fact("known_from") is None:
+    """Analyse the windows of a run, or steps with one time besides input; None without either."""
+    recorded = bool(run.rows)
+    if recorded and run.fact("known_from") is None and not _input_exposed(run):
         return None
-    ranks = _single_steps(run) if run.rows else _windows(run)
+    ranks = _single_steps(run) if recorded else _windows(run)
     if not ranks:
         return None
     whole = _over_ranks(ranks)
@@ -176,7 +191,9 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     is_warm_up = np.arange(len(whole)) < warm_up
     steady = ~is_warm_up if warm_up < len(whole) else is_warm_up
     starts, bursts = _slow(whole, steady)
-    input_ms, share = _input(run, whole)
+    # Lines may say more of all steps than of the steady ones.
+    input_ms, share = _input(run, whole.chosen(steady) if recorded else whole)
+    least, most = _extreme_waits(ranks, whole.step[steady]) if recorded else (None, None)
     return PrintedSteps(
         ranks=ranks,
         found=str(run.fact("windows") or "step"),
@@ -190,7 +207,15 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         epoch_starts=starts,
         bursts=bursts,
         numbers=run.fact("step_numbers"),
+        least_input_ms=least,
+        most_input_ms=most,
+        recorded=recorded,
     )
+
+
+def _input_exposed(run: Run) -> bool:
+    """Tell whether the recorder knows that nothing computes while a step waits for its batch."""
+    return (run.fact("stamps") or {}).get("input_exposed") is True
 
 
 def _windows(run: Run) -> tuple[RankWindows, ...]:
@@ -215,25 +240,63 @@ def _windows(run: Run) -> tuple[RankWindows, ...]:
 
 
 def _single_steps(run: Run) -> tuple[RankWindows, ...]:
-    """Return a window for each step whose start and end are known."""
+    """Return a window for each step of the last generation whose start and end are known."""
     table = run.steps.filter(
         pc.and_(pc.is_valid(run.steps["begin"]), pc.is_valid(run.steps["end"]))
     )
-    found = []
-    for rank in sorted(pc.unique(table["rank"]).to_pylist()):
-        own = table.filter(arrow.equal(table["rank"], rank)).sort_by("step")
-        begin, data, epoch = arrow.numbers(own["begin"]), own["data"], own["epoch"]
-        found.append(
-            RankWindows(
-                rank=rank,
-                step=arrow.numbers(own["step"]),
-                steps=np.ones(own.num_rows, np.int64),
-                ms=(arrow.numbers(own["end"]) - begin) / 1e6,
-                input_ms=None if data.null_count else (arrow.numbers(data) - begin) / 1e6,
-                epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
-            )
-        )
-    return tuple(found)
+    if not table.num_rows:
+        return ()
+    last = pc.max(table["generation"])
+    table = table.filter(pc.equal(table["generation"], last)).sort_by(
+        [("rank", "ascending"), ("step", "ascending")]
+    )
+    ranks = arrow.numbers(table["rank"])
+    starts = np.flatnonzero(np.diff(ranks, prepend=ranks[0] - 1))
+    ends = np.append(starts[1:], len(ranks))
+    recorder = run.fact("known_from") is None
+    return tuple(
+        _steps_of_rank(run, int(ranks[start]), table.slice(start, end - start), recorder)
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    )
+
+
+def _steps_of_rank(run: Run, rank: int, own: pa.Table, recorder: bool) -> RankWindows:
+    step, begin, end = (arrow.numbers(own[name]) for name in ("step", "begin", "end"))
+    data, epoch = own["data"], own["epoch"]
+    if recorder:
+        end = _with_time_between(run, rank, step, begin, end, arrow.numbers(epoch))
+    return RankWindows(
+        rank=rank,
+        step=step,
+        steps=np.ones(len(step), np.int64),
+        ms=(end - begin) / 1e6,
+        input_ms=None if data.null_count else (arrow.numbers(data) - begin) / 1e6,
+        epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
+    )
+
+
+def _with_time_between(
+    run: Run, rank: int, step: Ints, begin: Ints, end: Ints, epoch: Ints
+) -> Ints:
+    """Return when steps end, with the time until the next one where nothing but training is between."""
+    pauses = run.intervals.filter(arrow.equal(run.intervals["rank"], rank))
+    follows = (np.diff(step) == 1) & (np.diff(epoch) == 0)
+    follows &= ~np.isin(step[1:], arrow.numbers(pauses["step"]))
+    end = end.copy()
+    end[:-1][follows] = begin[1:][follows]
+    return end
+
+
+def _extreme_waits(ranks: Sequence[RankWindows], steps: Ints) -> tuple[Mean | None, Mean | None]:
+    """Return the means over these steps of the shortest and the longest wait of any rank."""
+    known = []
+    for one in ranks:
+        own = one.chosen(np.isin(one.step, steps))
+        if own.input_ms is None or len(own) < len(steps):
+            return None, None
+        known.append(own.input_ms)
+    least, most = np.min(known, axis=0), np.max(known, axis=0)
+    return mean_with_interval(least), mean_with_interval(most)
 
 
 def _over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:

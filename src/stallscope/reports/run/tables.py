@@ -110,7 +110,9 @@ def printed_steps_table(analysis: Analysis) -> Table | None:
         return None
     names, texts = zip(*figures, strict=True)
     columns = {"Figure": names, "Value": texts}
-    return Table.of("Steps by printed lines", columns, words=frozenset({0, 1}))
+    recorded = analysis.printed is not None and analysis.printed.recorded
+    title = "Steps without stages" if recorded else "Steps by printed lines"
+    return Table.of(title, columns, words=frozenset({0, 1}))
 
 
 def printed_ranks_table(analysis: Analysis) -> Table | None:
@@ -118,21 +120,23 @@ def printed_ranks_table(analysis: Analysis) -> Table | None:
     printed = analysis.printed
     if printed is None or len(printed.ranks) < 2:
         return None
-    waits = [one.mean_input_ms for one in printed.ranks]
+    ranks = printed.steady_ranks if printed.recorded else printed.ranks
+    waits = [one.mean_input_ms for one in ranks]
     columns: dict[str, Iterable[str]] = {
-        "Rank": [str(one.rank) for one in printed.ranks],
-        "Lines": [f"{len(one):,}" for one in printed.ranks],
-        "Steps": [f"{int(one.steps.sum()):,}" for one in printed.ranks],
-        "Mean step, ms": [significant(one.mean_ms) for one in printed.ranks],
+        "Rank": [str(one.rank) for one in ranks],
+        "Lines": [f"{len(one):,}" for one in ranks],
+        "Steps": [f"{int(one.steps.sum()):,}" for one in ranks],
+        "Mean step, ms": [significant(one.mean_ms) for one in ranks],
         "Waiting for data, ms": [
             NOT_MEASURED if one is None else significant(one) for one in waits
         ],
     }
     if all(one is None for one in waits):
         del columns["Waiting for data, ms"]
-    return Table.of(
-        "Ranks that printed", columns, words=frozenset(), most={"terminal": _MOST_RANKS}
-    )
+    if printed.recorded:
+        del columns["Lines"]
+    title = "Steps of each rank" if printed.recorded else "Ranks that printed"
+    return Table.of(title, columns, words=frozenset(), most={"terminal": _MOST_RANKS})
 
 
 def gains_table(analysis: Analysis, most: int | None = None) -> Table | None:

@@ -1,0 +1,96 @@
+"""Score what the analysis finds of one slow rank: rank, stage, and the step time after the fix."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cells import Cell
+from frameworks_plan import NAMES_NOBODY
+from pairs_scoring import predict
+from real import cpu_wait_ms, injected_ms, measured
+from scoring import score
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.parsers import read
+
+#: A line of the scores: the cell, and what was found.
+Score = dict[str, Any]
+
+# A rank's wait for data is right if it is the injected time, and what a clean step waits besides.
+_INPUT_WITHIN = 0.1
+_PREDICTION = (
+    *("fix", "faulty_ms", "predicted_ms", "predicted_ci95", "achieved_ms", "achieved_ci95"),
+    "bound",
+)
+
+
+def score_cell(out: Path, cell: Cell) -> Score:
+    """Score a trained cell.
+
+    Raises:
+        StallscopeError: if its logs, or those of its baseline, cannot be read.
+    """
+    analysis = analyse(_run(out, cell.name), _run(out, cell.baseline))
+    line = {
+        "name": cell.name,
+        "framework": cell.framework,
+        "ranks": cell.ranks,
+        "repeat": cell.repeat,
+        "stage": cell.stage,
+        "rank": cell.rank,
+        "percent": cell.percent,
+        "verdict": analysis.bottleneck.kind,
+        "named": sorted({rank for one in analysis.stragglers for rank in one.ranks}),
+        "evidence": analysis.bottleneck.evidence,
+        "step_ms": None if analysis.step is None else round(analysis.step.mean, 3),
+        "cpu_wait_ms": round(max(cpu_wait_ms(out, cell)), 3),
+    }
+    if cell.framework in NAMES_NOBODY:
+        return {**line, **_without_stages(out, cell, analysis)}
+    return {**line, **_with_stages(out, cell, analysis)}
+
+
+def _run(out: Path, name: str) -> Any:
+    (run,) = read(str(out / name / "logs"))
+    return run
+
+
+def _with_stages(out: Path, cell: Cell, analysis: Analysis) -> Score:
+    found = score(analysis, measured(out, cell, analysis), {})
+    right = found.rank_right and found.cause_right is not False
+    line = {
+        "right": right,
+        "found": found.stage,
+        "verdict_right": found.verdict_right,
+        "injected_ms": round(found.injected.mean_ms, 3),
+        "allreduce_ms": found.allreduce_ms,
+        "recovered": found.recovered,
+        "cv": round(max(found.cv), 3),
+    }
+    if cell.stage is None:
+        return line
+    clean = Cell(cell.framework, cell.ranks, cell.repeat, cell.group)
+    prediction = predict(analysis, analyse(_run(out, clean.name)), cell.stage, cell.who)
+    known = asdict(prediction)
+    gain = {name: known[name] for name in _PREDICTION}
+    return {**line, **gain, "error": prediction.error, "held": prediction.held}
+
+
+def _without_stages(out: Path, cell: Cell, analysis: Analysis) -> Score:
+    """Score a run whose ranks cannot be compared: none is named, and each rank's input is its own."""
+    line: Score = {"right": not analysis.bottleneck.ranks and not analysis.stragglers}
+    if cell.rank is None:
+        return line
+    injected = float(injected_ms(out, cell)[1:, cell.rank].mean())
+    of_clean, of_rank = (
+        next(one.input_ms for one in each.ranks if one.rank == cell.rank)
+        for each in (analyse(_run(out, cell.baseline)), analysis)
+    )
+    line |= {"injected_ms": round(injected, 3)}
+    if cell.stage == "input" and of_rank is not None and of_clean is not None:
+        recovered = (of_rank - of_clean) / injected
+        line |= {"recovered": recovered}
+        line["right"] &= abs(recovered - 1) <= _INPUT_WITHIN
+    return line

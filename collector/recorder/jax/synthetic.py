@@ -1,0 +1,65 @@
+"""Random data in the shape of real data, as input of a baseline run."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Iterator
+
+import jax
+import numpy as np
+
+from ..keras_common.synthetic import first_batch, random_array, random_generator
+
+
+def synthetic_like(batches: Iterable[Any]) -> "SyntheticBatches":
+    """Make random batches with the same structure, shapes and dtypes as real ones, held in memory.
+
+    They are modelled on one real batch, and integers stay within its range, so that labels stay valid.
+    One random batch is repeated. NumPy's arrays become NumPy's, and JAX's keep their devices.
+
+    Args:
+        batches: any iterable of batches; of an iterator, the first one is used up.
+
+    Returns:
+        Batches, as many as the real ones where these have a length, otherwise endless.
+
+    Raises:
+        ValueError: if there is no batch.
+    """
+    generator = random_generator()
+    real = first_batch(iter(batches))
+    return SyntheticBatches(
+        batches, jax.tree_util.tree_map(lambda leaf: _random_like(leaf, generator), real)
+    )
+
+
+class SyntheticBatches:
+    """Repeats one batch."""
+
+    def __init__(self, real: Iterable[Any], batch: Any) -> None:
+        self._real = real
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return len(self._real)  # type: ignore[arg-type]  # raises the real batches' error
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            count = len(self)
+        except TypeError:
+            while True:
+                yield self._batch
+        for _ in range(count):
+            yield self._batch
+
+
+def _random_like(leaf: Any, generator: np.random.Generator) -> Any:
+    """Return a random array like this one; other leaves, and other processes' arrays, stay."""
+    if isinstance(leaf, np.ndarray):
+        return random_array(leaf, generator)
+    if isinstance(leaf, jax.Array) and leaf.is_fully_addressable:
+        if not jax.dtypes.issubdtype(leaf.dtype, np.number):
+            return leaf
+        return jax.device_put(
+            random_array(np.asarray(leaf), generator).astype(leaf.dtype), leaf.sharding
+        )
+    return leaf

@@ -1,0 +1,164 @@
+"""Follow a run that trains, and append its series to TensorBoard, Weights & Biases or MLflow.
+
+A point is the mean over a window of steps, whose length only depends on the steps' numbers: points that
+are written stay right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from stallscope.arrays.types import Ints
+from stallscope.errors import StallscopeError, UnwritableError, UsageError
+from stallscope.run import Run
+
+from .generations import ExportedRun, exported_run
+from .mlflow_metrics import MlflowSeries
+from .scalars import Point, in_windows, scalars_of_steps
+from .selection import Selection
+from .tensorboard import TensorboardSeries
+from .wandb_run import WandbSeries
+
+# Steps of the first windows. Later ones are longer, so that a run has at most 900 points per tenfold.
+_LEAST_STEPS = 10
+_MOST_STARTS = 1_000
+# Reading takes at most this share of the time, however large a run has grown.
+_MOST_TIME_SHARE = 0.1
+
+
+class Series(Protocol):
+    """Where points go."""
+
+    #: The step of the last point that is there; -1 without any.
+    last_step: int
+
+    def add(self, exported: ExportedRun, points: list[Point]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+_OPENED_WITH: Mapping[str, Callable[[str], Series]] = {
+    "tensorboard": lambda place: TensorboardSeries(Path(place)),
+    "wandb": lambda place: WandbSeries(Path(place)),
+    "mlflow": MlflowSeries,
+}
+
+
+def open_series(name: str, place: str) -> Series:
+    """Open the place for points of a format.
+
+    Args:
+        name: of the format.
+        place: as ``--out`` names it.
+
+    Raises:
+        UsageError: if the format has no series.
+        MissingExtraError: if its library is not installed.
+        UnreadableError, NotFoundError: if a server has no such run, or does not answer.
+        OSError: if the place cannot be written.
+    """
+    if name not in _OPENED_WITH:
+        raise UsageError(f"--follow: {name} cannot be followed, only {', '.join(_OPENED_WITH)} can")
+    return _OPENED_WITH[name](place)
+
+
+def follow_into(
+    name: str,
+    place: str,
+    open_run: Callable[[], Run],
+    selection: Selection,
+    interval_s: float,
+    wait: Callable[[float], bool],
+    until_completed: bool = True,
+) -> None:
+    """Open a place for points, ``follow`` the run, and close the place.
+
+    Raises:
+        StallscopeError: as ``open_series`` and ``follow``; also if the place cannot be written.
+    """
+    try:
+        series = open_series(name, place)
+        try:
+            follow(open_run, series, selection, interval_s, wait, until_completed)
+        finally:
+            series.close()
+    except OSError as error:
+        raise UnwritableError(
+            f"{place}: no points can be written here ({error.strerror or error}); "
+            "name another folder with --out"
+        ) from error
+
+
+def follow(
+    open_run: Callable[[], Run],
+    series: Series,
+    selection: Selection,
+    interval_s: float,
+    wait: Callable[[float], bool],
+    until_completed: bool = True,
+) -> None:
+    """Append points while the run trains, until it has completed or the wait says so.
+
+    Args:
+        open_run: reads the run.
+        series: where points go.
+        selection: of steps and ranks.
+        interval_s: the least pause between two looks.
+        wait: waits so many seconds, and returns whether the next look is the last one.
+        until_completed: whether a completed run ends it.
+
+    Raises:
+        StallscopeError: if points cannot be written, or the run cannot be read at the last look.
+    """
+    is_last = False
+    while True:
+        began, points = time.monotonic(), []
+        try:
+            run = open_run()
+            completed = run.status == "completed"
+            is_last = is_last or (completed and until_completed)
+            exported = exported_run(run, selection)
+            points = points_after(exported, series.last_step, is_last)
+        except StallscopeError:
+            # The first steps, or the first lines of a log, may not be written yet.
+            if is_last:
+                raise
+        if points:
+            series.add(exported, points)
+        if is_last:
+            return
+        took = time.monotonic() - began
+        is_last = wait(max(interval_s, took * (1 - _MOST_TIME_SHARE) / _MOST_TIME_SHARE))
+
+
+def points_after(exported: ExportedRun, last_step: int, whole: bool) -> list[Point]:
+    """Return the points of windows after a step.
+
+    Args:
+        exported: the run.
+        last_step: the step of the last point that is there.
+        whole: whether all steps are there; otherwise the last window may not be complete.
+
+    Raises:
+        NotFoundError: if the stages of no step were measured.
+    """
+    scalars = scalars_of_steps(exported)
+    windows = window_starts(scalars.steps)
+    starts, points = np.unique(windows), in_windows(scalars, windows).points()
+    new = starts > window_starts(np.array([last_step]))
+    if not whole:
+        new[-1] = False
+    return [point for is_new, point in zip(new.tolist(), points, strict=True) if is_new]
+
+
+def window_starts(steps: Ints) -> Ints:
+    """Return where the window of each step starts; -1 stays -1."""
+    length = np.full(len(steps), _LEAST_STEPS)
+    while (longer := steps >= length * _MOST_STARTS).any():
+        length = np.where(longer, length * 10, length)
+    return np.where(steps < 0, steps, steps // length * length)

@@ -1,0 +1,41 @@
+"""Trains a small PyTorch model on two ranks, of which rank 1 is slow, with series for TensorBoard.
+
+torchrun --nproc-per-node 2 live_scalars.py LOGS BOARD
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import torch
+
+from stallscope.collector.recorder import live_scalars
+from stallscope.torch import StepLogger
+
+STEPS = 95
+SLOW_SECONDS = 0.04
+
+
+def main() -> None:
+    # A busy machine takes longer than a user may wait.
+    live_scalars.PATIENCE_SECONDS = 240.0
+    logs, board = sys.argv[1:]
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with StepLogger(logs, optimizer=optimizer, model=model, scalars=f"tensorboard:{board}") as log:
+        for _ in log.watch(range(STEPS)):
+            if torch.distributed.get_rank() == 1:
+                time.sleep(SLOW_SECONDS)
+            optimizer.zero_grad()
+            model(torch.rand(16, 8)).square().mean().backward()
+            optimizer.step()
+    # The other rank's log is complete when rank 0 ends.
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
