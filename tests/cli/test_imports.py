@@ -65,6 +65,7 @@ COMMANDS = {
     "inspect RUN": "fsspec numpy pyarrow rich stallscope.parsers.epochs_only",
     "runs STORE": f"numpy pyarrow rich {CATALOGUE}",
     "dashboard --help": f"{READING} rich {CATALOGUE}",
+    "export --help": f"{READING} rich stallscope.exports stallscope.collector.mlflow.client",
     "netcheck --help": "",
     "--version": "",
 }

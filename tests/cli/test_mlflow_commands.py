@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.step_logs import Job, write_job
 
@@ -99,6 +100,15 @@ def test_series_of_steps_are_metrics_of_the_run(
         times = [one.timestamp / 1000 for one in points]
         assert times == pytest.approx(expected.seconds.tolist(), abs=1e-3)
     assert "stallscope_slowest_rank/input_ms" in expected.values
+
+    # Points that follow the run are means of its windows.
+    other = f"mlflow:{run_ids[0]}"
+    assert main(["export", place, "--format", "mlflow", "--out", other, "--follow"]) == 0
+    followed = client.get_metric_history(run_ids[0], "stallscope/step_ms")
+    assert [one.step for one in followed] == list(range(0, 300, 10))
+    assert np.mean([one.value for one in followed]) == pytest.approx(
+        expected.values["stallscope/step_ms"].mean(), rel=0.01
+    )
 
     unknown = f"mlflow:{'0' * 32}"
     assert main(["export", place, "--format", "mlflow", "--out", unknown]) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -17,9 +17,9 @@ from support.needing import need
 from support.step_logs import Job, forget_stages, write_job
 
 from stallscope.cli.main import main
-from stallscope.errors import NotFoundError, UsageError
+from stallscope.errors import NotFoundError, UnreadableError, UsageError
 from stallscope.exports import live
-from stallscope.exports.generations import exported_run
+from stallscope.exports.generations import ExportedRun, exported_run
 from stallscope.exports.live import follow, open_series, points_after, window_starts
 from stallscope.exports.scalars import Point
 from stallscope.exports.tensorboard import FILE_NAME, TensorboardSeries
@@ -105,6 +105,28 @@ def test_a_follower_that_is_started_again_goes_on(
     again.close()
     found = events(tmp_path / "board")
     assert len(found) == len(set(found)) == 14
+
+
+def test_points_that_a_server_refuses_for_a_while_come_later(
+    growing: Callable[..., Growing], tmp_path: Path
+) -> None:
+    run = growing(0.5, 1.0)
+    board = DownAtFirst(tmp_path / "board")
+    follow(run.open, board, ALL, 0.0, lambda _: run.grow() and False)
+    board.close()
+    assert events(tmp_path / "board") == at_once(run.open(), tmp_path / "whole")
+
+
+class DownAtFirst(TensorboardSeries):
+    """Refuses the first points, as a server that is down; a real one would take minutes to say so."""
+
+    was_down = False
+
+    def add(self, exported: ExportedRun, points: Sequence[Point]) -> None:
+        if not self.was_down:
+            self.was_down = True
+            raise UnreadableError("the server does not answer")
+        super().add(exported, points)
 
 
 def test_windows_grow_with_the_steps_and_stay_where_they_are() -> None:

@@ -117,19 +117,19 @@ def follow(
     """
     is_last = False
     while True:
-        began, points = time.monotonic(), []
+        began = time.monotonic()
         try:
             run = open_run()
             completed = run.status == "completed"
             is_last = is_last or (completed and until_completed)
             exported = exported_run(run, selection)
             points = points_after(exported, series.last_step, is_last)
+            if points:
+                series.add(exported, points)
         except StallscopeError:
-            # The first steps, or the first lines of a log, may not be written yet.
+            # The first lines of a log may not be written yet, or a server may be down for a while.
             if is_last:
                 raise
-        if points:
-            series.add(exported, points)
         if is_last:
             return
         took = time.monotonic() - began

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from stallscope.errors import UsageError
 
-from .chrome import write_chrome
-from .csv_events import write_csv_events
-from .csv_table import write_csv_table
 from .generations import ExportedRun
-from .mlflow_metrics import run_id_of, write_mlflow
-from .perfetto import import_perfetto, write_perfetto
-from .table import write_parquet
-from .tensorboard import FILE_NAME, write_tensorboard
-from .wandb_run import import_wandb, write_wandb
+from .mlflow_metrics import run_id_of
+from .tensorboard import FILE_NAME
+
+
+def _of(module: str, function: str) -> Callable[..., Any]:
+    """Return a function that imports the real one when it is called: formats use large libraries."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(import_module(f".{module}", __package__), function)(*arguments)
+
+    return call
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,26 @@ class ServerExport:
 
 AnyExport = Export | FolderExport | ServerExport
 
-PERFETTO = Export("perfetto", write_perfetto, may_be_gzipped=False, check=import_perfetto)
+PERFETTO = Export(
+    "perfetto",
+    _of("perfetto", "write_perfetto"),
+    may_be_gzipped=False,
+    check=_of("perfetto", "import_perfetto"),
+)
 EXPORTS: tuple[AnyExport, ...] = (
     PERFETTO,
-    Export("chrome", write_chrome),
-    Export("parquet", write_parquet, may_be_gzipped=False),
-    Export("csv", write_csv_table),
-    Export("events-csv", write_csv_events),
-    Export("tensorboard", write_tensorboard, may_be_gzipped=False, file_name=FILE_NAME),
-    FolderExport("wandb", write_wandb, check=import_wandb),
-    ServerExport("mlflow", write_mlflow, check_place=run_id_of),
+    Export("chrome", _of("chrome", "write_chrome")),
+    Export("parquet", _of("table", "write_parquet"), may_be_gzipped=False),
+    Export("csv", _of("csv_table", "write_csv_table")),
+    Export("events-csv", _of("csv_events", "write_csv_events")),
+    Export(
+        "tensorboard",
+        _of("tensorboard", "write_tensorboard"),
+        may_be_gzipped=False,
+        file_name=FILE_NAME,
+    ),
+    FolderExport("wandb", _of("wandb_run", "write_wandb"), check=_of("wandb_run", "import_wandb")),
+    ServerExport("mlflow", _of("mlflow_metrics", "write_mlflow"), check_place=run_id_of),
 )
 
 
