@@ -34,6 +34,7 @@ from ..components.chart_card import chart_card
 from ..components.notices import findings_card, warnings_card
 from ..components.tables import data_card, text_table_card
 from ..store import RunStore
+from ..store.remembered import remembered
 from .run_page import RunPage, RunRequest, side_by_side
 
 
@@ -97,7 +98,8 @@ def _ranks(analysis: Analysis) -> Any:
         return None
     named = set(analysis.bottleneck.ranks)
     ordered = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
-    table = ranks_table(analysis, ranks=ordered)
+    # A thousand ranks have some thousand cells.
+    table = remembered(analysis, "ranks", lambda: ranks_table(analysis, ranks=ordered))
     rows = [
         (f"{rank} (slow)" if index in table.emphasised else rank, *cells)
         for index, (rank, *cells) in enumerate(table.rows)
