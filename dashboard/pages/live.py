@@ -10,7 +10,6 @@ import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.progress import Progress
 from stallscope.charts.kinds import StackedArea
 from stallscope.charts.step_time import step_time_chart
@@ -21,6 +20,7 @@ from stallscope.text.verdicts import short_verdict
 
 from ..components.basics import advice_steps, coded_words, labelled_swatch, progress_bar
 from ..components.chart_card import chart_card, chart_figures
+from ..components.legend import chart_legend
 from ..components.notices import warnings_card
 from ..live import LiveRuns, LiveState
 from ..run_folder import recording_folder
@@ -29,7 +29,7 @@ from .run_page import RunPage, RunRequest
 
 _INTERVAL_MS = 1000
 _STATUS, _TICK, _SHOWN = "live-status", "live-tick", "live-shown"
-_CHART = "live"
+_CHART, _LEGEND = "live", "live-legend"
 # Recorders write once a second: longer pauses are reported.
 _SILENCE_S = 5.0
 _MOST_RANKS = 10
@@ -49,7 +49,8 @@ class LivePage(RunPage):
             ]
         return [
             dmc.Card(html.Div("Reading the last steps…", id=_STATUS), withBorder=True),
-            chart_card(_CHART, _chart(None)),
+            # What the chart needs to explain is known with its first steps.
+            chart_card(_CHART, _chart(None), html.Div(id=_LEGEND)),
             dcc.Interval(id=_TICK, interval=_INTERVAL_MS),
             dcc.Store(id=_SHOWN, data={"run": request.run_id, "number": 0}),
         ]
@@ -60,6 +61,7 @@ class LivePage(RunPage):
         @app.callback(
             Output(_STATUS, "children"),
             Output({"type": "chart-figures", "name": _CHART}, "data"),
+            Output(_LEGEND, "children"),
             Output(_TICK, "disabled"),
             Output(_SHOWN, "data"),
             Input(_TICK, "n_intervals"),
@@ -70,28 +72,28 @@ class LivePage(RunPage):
 
 
 def live_update(store: RunStore, live_runs: LiveRuns, shown: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the page's update: status, chart if there are new steps, whether the run has ended."""
+    """Return the page's update: status, chart and legend if there are new steps, whether it ended."""
     run = store.analysis(str(shown["run"])).run
     folder = recording_folder(run)
     if folder is None:
-        return "This run has ended.", no_update, True, no_update
+        return "This run has ended.", no_update, no_update, True, no_update
     try:
         live = live_runs.latest(folder, run.id)
     except StallscopeError as error:
-        return str(error), no_update, False, no_update
+        return str(error), no_update, no_update, False, no_update
     ended = live.analysis.run.status == "completed"
     status = _status(live, ended)
     if live.number == shown["number"]:
-        return status, no_update, ended, no_update
-    return status, chart_figures(_chart(live)), ended, {**shown, "number": live.number}
+        return status, no_update, no_update, ended, no_update
+    chart = _chart(live)
+    shown = {**shown, "number": live.number}
+    return status, chart_figures(chart), chart_legend(chart), ended, shown
 
 
 def _chart(live: LiveState | None) -> StackedArea:
     chart = None if live is None else step_time_chart(live.analysis)
     if chart is None:
-        empty = np.zeros(0)
-        layers = tuple((name, empty) for name in CAUSES)
-        return StackedArea("Step time", _SENTENCE, "ms", "step", empty, layers)
+        return StackedArea("Step time", _SENTENCE, "ms", "step", np.zeros(0), ())
     return replace(chart, title="Step time", sentence=_SENTENCE)
 
 

@@ -66,7 +66,7 @@ def test_at_the_page_of_a_run_that_has_ended_nothing_ticks(store: RunStore) -> N
 
 
 def test_it_says_how_far_the_run_is_and_who_is_slow(recording: Recording) -> None:
-    words, figures, ended, seen = recording.look()
+    words, figures, legend, ended, seen = recording.look()
     said = texts(words)
     assert "Slow rank 1" in said
     assert any(re.fullmatch(r"9\d in epoch 0", text) for text in said)
@@ -75,11 +75,13 @@ def test_it_says_how_far_the_run_is_and_who_is_slow(recording: Recording) -> Non
     assert (ended, seen["number"]) == (False, 1)
     assert set(figures) == {"light", "dark", "csv"}
     assert max(figure_of(figures["light"]).data[0].x) < 100
+    # All that is drawn: also who waits, and the windows of the step time.
+    assert {"Input", "Waiting for slow input", "median"} <= set(texts(legend))
 
 
 def test_without_news_no_figures_are_sent(recording: Recording) -> None:
     *_, seen = recording.look()
-    _, figures, _, again = recording.look(seen["number"])
+    _, figures, _, _, again = recording.look(seen["number"])
     assert (figures, again) == (no_update, no_update)
     # Somebody who comes later gets them all the same.
     assert recording.look(0)[1] is not no_update
@@ -88,11 +90,11 @@ def test_without_news_no_figures_are_sent(recording: Recording) -> None:
 def test_new_steps_come_by_themselves_and_the_end_too(recording: Recording) -> None:
     recording.look()
     recording.grow(0.8)
-    words, figures, ended, seen = recording.look(1)
+    words, figures, _, ended, seen = recording.look(1)
     assert (seen["number"], ended) == (2, False)
     assert 150 < max(figure_of(figures["light"]).data[0].x) < 170
     recording.grow(1.0)
-    words, _, ended, _ = recording.look(2)
+    words, _, _, ended, _ = recording.look(2)
     assert ended
     assert {"ended", "200 of 200 steps", "none"} <= set(texts(words))
 
@@ -131,7 +133,7 @@ def test_logs_that_have_gone_are_a_sentence(recording: Recording) -> None:
     for path in recording.folder.iterdir():
         path.unlink()
     recording.folder.rmdir()
-    words, figures, ended, _ = recording.look(1)
+    words, figures, _, ended, _ = recording.look(1)
     assert words == "This run has ended."
     assert (figures, ended) == (no_update, True)
     with pytest.raises(NotFoundError):
