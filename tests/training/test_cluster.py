@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lab import FAKETIME, Clock, Lab
+from scipy.stats import theilslopes
 from support.lab import LabStarter
 from support.needing import need
 from support.stopping import wait_for_stopped
@@ -72,8 +73,12 @@ def test_a_slow_rank_on_a_host_with_wrong_clocks_is_named(
     first, second = (log.wall_minus_monotonic for log in run.logs)
     # The drift is that of a minute at most.
     assert (np.median(own) + second - first) / 1e9 == pytest.approx(AHEAD_SECONDS, abs=0.05)
-    slope = np.polyfit(begin[:, 0] / 1e9, (own - own[0]) / 1e9, 1)[0]
-    assert slope == pytest.approx(DRIFT, rel=0.5)
+    seconds = begin[:, 0] / 1e9
+    slope = theilslopes((own - own[0]) / 1e9, seconds).slope
+    # On a busy machine ranks complete together within milliseconds only, as the analysis says itself.
+    (unsure_ms,) = (one.clock_uncertainty_ms for one in analysis.ranks if one.rank == 1)
+    within = max(0.5 * DRIFT, 2 * unsure_ms / 1e3 / (seconds[-1] - seconds[0]))
+    assert slope == pytest.approx(DRIFT, abs=within)
 
 
 def steps_in(logs: Path) -> int:

@@ -6,6 +6,7 @@ import os
 import signal
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,7 +144,9 @@ class Host:
     def kill(self, pattern: bytes, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to all processes whose command line contains a pattern."""
         for pid in self.pids(pattern).values():
-            os.kill(pid, number)
+            # It may end by itself meanwhile.
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def lose_power(self) -> None:
         """End everything on the host at once; its connections stay open at their other ends."""
