@@ -8,6 +8,8 @@ KERAS3 := .venv-keras3
 MXNET := .venv-mxnet
 RAY := .venv-ray
 DEEPSPEED := .venv-deepspeed
+RAY_PACKAGE := ray[train]>=2.60,<3
+DEEPSPEED_PACKAGE := deepspeed==0.19.8
 SERVICES := .venv-services
 PEERS := .venv-bench
 RELEASE := .venv-release
@@ -79,10 +81,10 @@ mxnet-side:
 	tools/mxnet-env.sh $(MXNET) || test -z "$$CI"
 
 ray-side: keras3-side
-	tools/ray-env.sh $(RAY) $(KERAS3) || test -z "$$CI"
+	tools/on-keras3-env.sh $(RAY) $(KERAS3) "$(RAY_PACKAGE)" || test -z "$$CI"
 
 deepspeed-side: keras3-side
-	tools/deepspeed-env.sh $(DEEPSPEED) $(KERAS3) || test -z "$$CI"
+	tools/on-keras3-env.sh $(DEEPSPEED) $(KERAS3) "$(DEEPSPEED_PACKAGE)" || test -z "$$CI"
 
 services-side: $(VENV)/.ready
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark || test -z "$$CI"
@@ -171,10 +173,10 @@ mxnet-env: ## MXNet and Horovod on Python 3.8 in .venv-mxnet (Horovod is compile
 	tools/mxnet-env.sh $(MXNET)
 
 ray-env: keras3-env ## Ray Train with the torch of .venv-keras3, in .venv-ray
-	tools/ray-env.sh $(RAY) $(KERAS3)
+	tools/on-keras3-env.sh $(RAY) $(KERAS3) "$(RAY_PACKAGE)"
 
 deepspeed-env: keras3-env ## DeepSpeed on CPUs with the torch of .venv-keras3, in .venv-deepspeed
-	tools/deepspeed-env.sh $(DEEPSPEED) $(KERAS3)
+	tools/on-keras3-env.sh $(DEEPSPEED) $(KERAS3) "$(DEEPSPEED_PACKAGE)"
 
 services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark

@@ -7,8 +7,8 @@ application answers the requests for views, as for a browser: from the whole run
 all ranks or a few. The alternative reads every step of every rank in a view and sums them into the
 same cells. To send the steps themselves would need the bytes of the last line.
 
-Also, a dashboard in a process of its own answers requests for every kind of view of a collected run, in
-which its peak memory is measured (dashboard_views.py).
+Another process, ``dashboard_views.py``, times the answers for every kind of view of a collected run, and
+measures the dashboard's peak memory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def figures(quick: bool) -> Iterator[Figure]:
 
 
 def of_all_views(ranks: int, steps: int, times: int) -> Iterator[Figure]:
-    """Yield the figures of a dashboard in a process of its own that shows one collected run."""
+    """Yield the figures of a dashboard that shows one collected run, in another process."""
     with TemporaryDirectory() as folder:
         store, out = Path(folder) / "store", Path(folder) / "out.json"
         run = collected_run(ranks, steps, store)

@@ -1,9 +1,9 @@
-"""Ask a dashboard for views of every kind, in a process of its own; dashboard_speed.py's.
+"""Time a dashboard's answers for every kind of view, and measure its peak memory.
 
     python benchmarks/dashboard_views.py STORE RUN OUT TIMES
 
-The dashboard's own WSGI application answers, as for a browser. The first answer of each kind, which may
-need an analysis, is not timed.
+``dashboard_speed.py`` runs this program. The dashboard's own WSGI application answers, as for a browser.
+The first answer of each kind, which may need an analysis, is not timed.
 
 Writes OUT: the milliseconds of TIMES answers by kind of view, and the process's peak memory in MB.
 """
@@ -76,9 +76,9 @@ def ask(client: Any, run_id: str, view: View) -> int:
     return len(answered.get_data())
 
 
-def page(client: Any, run_id: str, of_run: str = "/timeline") -> int:
-    """Request a run's page through Dash's own callback."""
-    body = {
+def page_request(run_id: str, of_run: str = "") -> dict[str, Any]:
+    """Return the body of Dash's own request for a page of a run."""
+    return {
         "output": "..page.children...loaded-page.data..",
         "outputs": [
             {"id": "page", "property": "children"},
@@ -90,7 +90,11 @@ def page(client: Any, run_id: str, of_run: str = "/timeline") -> int:
         ],
         "changedPropIds": ["address.pathname"],
     }
-    answer = client.post("/_dash-update-component", json=body)
+
+
+def page(client: Any, run_id: str, of_run: str = "/timeline") -> int:
+    """Request a run's page through Dash's own callback, and return the answer's bytes."""
+    answer = client.post("/_dash-update-component", json=page_request(run_id, of_run))
     assert answer.status_code == 200
     return len(answer.get_data())
 

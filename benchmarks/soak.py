@@ -27,6 +27,7 @@ from typing import IO
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+from dashboard_views import page_request
 from figures import number
 from peers import TRAINING
 from rich.console import Console
@@ -231,21 +232,9 @@ def address_of(printed: Path, dashboard: subprocess.Popen[bytes]) -> str:
 
 def shown(address: str, run_id: str) -> bool:
     """Tell whether Dash returns the run's page, as for a browser."""
-    body = {
-        "output": "..page.children...loaded-page.data..",
-        "outputs": [
-            {"id": "page", "property": "children"},
-            {"id": "loaded-page", "property": "data"},
-        ],
-        "inputs": [
-            {"id": "address", "property": "pathname", "value": f"/run/{run_id}"},
-            {"id": "address", "property": "search", "value": ""},
-        ],
-        "changedPropIds": ["address.pathname"],
-    }
     asked = Request(
         f"{address}/_dash-update-component",
-        json.dumps(body).encode(),
+        json.dumps(page_request(run_id)).encode(),
         {"Content-Type": "application/json"},
     )
     try:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import time
 from pathlib import Path
 
 from cells import Cell, grid, is_trained, trained_cells, write_cells
 from frameworks_plan import FRAMEWORKS, STAGES, environment, make_target, program
 from frameworks_scoring import Score, score_cell
 from launching import HERE, ROOT, launch, torchrun
+from missing_cells import train_missing
 from options import at_least, numbers, words
 from score_lines import append_score
 
@@ -114,24 +114,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     if sys.argv[1:2] == ["score"]:
-        out = Path(sys.argv[2]).absolute()
+        out: Path | None = Path(sys.argv[2]).absolute()
     else:
         options = parser().parse_args()
-        out = options.out.absolute()
-        out.mkdir(parents=True, exist_ok=True)
-        missing = [
-            [cell for cell in cells if not is_trained(out, cell)] for cells in launches(options)
-        ]
-        missing = [cells for cells in missing if cells]
-        seconds = sum(estimated_seconds(cells, options.steps) for cells in missing)
-        cells = sum(map(len, missing))
-        print(f"{cells} cells in {len(missing)} launches, about {seconds / 60:.0f} minutes")
-        if options.estimate:
-            return
-        for cells in missing:
-            began = time.monotonic()
-            train(out, cells, options.steps)
-            print(f"{len(cells)} cells in {(time.monotonic() - began) / 60:.1f} minutes")
+        out = train_missing(options, launches(options), estimated_seconds, train)
+    if out is None:
+        return
     for one in score_all(out):
         print(one["name"], "right" if one["right"] else f"WRONG: {one['evidence']}", sep=": ")
 

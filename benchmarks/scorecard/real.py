@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,12 @@ from cells import (
     WHO,
     Cell,
     grid,
-    is_trained,
     trained_cells,
     truth_path,
     write_cells,
 )
 from launching import HERE, ROOT, horovodrun, launch, require_training_environment
+from missing_cells import train_missing
 from options import numbers, words
 from rich.console import Console
 from rich.table import Table
@@ -86,7 +85,12 @@ def estimated_seconds(cells: list[Cell], steps: int) -> float:
 
 
 def train(out: Path, cells: list[Cell], steps: int) -> None:
-    """Train cells of one framework and number of ranks in one launch, and print progress."""
+    """Train cells of one framework and number of ranks in one launch, and print progress.
+
+    Raises:
+        SystemExit: if the environment is missing.
+    """
+    require_training_environment()
     first = cells[0]
     for cell in cells:
         # The partial data of an interrupted launch is not a run.
@@ -250,25 +254,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     if sys.argv[1:2] == ["score"]:
-        out = Path(sys.argv[2]).absolute()
+        out: Path | None = Path(sys.argv[2]).absolute()
     else:
         options = parser().parse_args()
-        out = options.out.absolute()
-        out.mkdir(parents=True, exist_ok=True)
-        planned = launches(options)
-        missing = [[cell for cell in cells if not is_trained(out, cell)] for cells in planned]
-        missing = [cells for cells in missing if cells]
-        seconds = sum(estimated_seconds(cells, options.steps) for cells in missing)
-        cells = sum(map(len, missing))
-        print(f"{cells} cells in {len(missing)} launches, about {seconds / 60:.0f} minutes")
-        if options.estimate:
-            return
-        if missing:
-            require_training_environment()
-        for cells in missing:
-            began = time.monotonic()
-            train(out, cells, options.steps)
-            print(f"{len(cells)} cells in {(time.monotonic() - began) / 60:.1f} minutes")
+        out = train_missing(options, launches(options), estimated_seconds, train)
+    if out is None:
+        return
     score_all(out)
     by = ("framework", "ranks", "who", "percent")
     scores = scores_in(out / SCORES)

@@ -30,11 +30,6 @@ class Cache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __contains__(self, key: Hashable) -> bool:
-        """Whether the value of a key is computed."""
-        entry = self._entries.get(key)
-        return entry is not None and entry.future.done()
-
     @property
     def size(self) -> int:
         """The size of all values together."""

@@ -12,6 +12,7 @@ from threading import Thread
 from typing import TypeVar
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.stragglers.host_lateness import HostLateness, host_lateness
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.log_health import RankLogs, rank_logs, timestamps_measured
@@ -21,6 +22,9 @@ from stallscope.errors import StallscopeError
 
 from ..memory import give_back
 from .cache import Cache
+
+#: The name of the thread that prepares a run's pages.
+PREPARATION = "preparation"
 
 T = TypeVar("T")
 
@@ -56,9 +60,12 @@ def hosts_of(analysis: Analysis) -> tuple[HostLateness, ...]:
     steady = analysis.steady
     if steady is None or len(steady.ranks) < 2:
         return ()
+    return remembered(analysis, "hosts", lambda: _hosts(analysis, steady))
+
+
+def _hosts(analysis: Analysis, steady: Ledger) -> tuple[HostLateness, ...]:
     host_of = {rank.rank: rank.host for rank in analysis.ranks}
-    hosts = [host_of[rank] for rank in steady.ranks]
-    return remembered(analysis, "hosts", lambda: host_lateness(steady, hosts))
+    return host_lateness(steady, [host_of[rank] for rank in steady.ranks])
 
 
 def lateness_of(analysis: Analysis, *, of_latest: bool) -> HeatMap | None:
@@ -70,8 +77,11 @@ def lateness_of(analysis: Analysis, *, of_latest: bool) -> HeatMap | None:
 def prepare(analysis: Analysis) -> None:
     """Start to compute what the pages of a run from disk need, once: its first page needs little."""
     if isinstance(analysis.run, RunOnDisk):
-        work = Thread(target=_prepare, args=(analysis,), daemon=True)
-        remembered(analysis, "preparation", lambda: work.start())
+        remembered(analysis, "preparation", lambda: _start(analysis))
+
+
+def _start(analysis: Analysis) -> None:
+    Thread(target=_prepare, args=(analysis,), name=PREPARATION, daemon=True).start()
 
 
 def _prepare(analysis: Analysis) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from support.step_logs import run_of_job
-from support.waiting import wait_until
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.catalogue.where import parse_search
@@ -18,7 +17,13 @@ from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import RunOnDisk, load_run
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.store import CollectedRuns, RunSource, run_store
-from stallscope.dashboard.store.remembered import lanes_of, logs_of, prepare
+from stallscope.dashboard.store.remembered import (
+    PREPARATION,
+    lanes_of,
+    lateness_of,
+    logs_of,
+    prepare,
+)
 from stallscope.dashboard.store.sizes import size_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
@@ -111,13 +116,13 @@ def test_tables_are_freed_when_pages_have_what_they_need(collected: Path) -> Non
     analysis = _store(collected).analysis("real")
     assert "steps" not in vars(analysis.run)
     prepare(analysis)
-    wait_until(
-        lambda: "lateness of the latest" in vars(analysis).get("_remembered", ()), "prepared"
-    )
-    wait_until(lambda: "steps" not in vars(analysis.run), "freed tables")
+    for thread in threading.enumerate():
+        if thread.name == PREPARATION:
+            thread.join(PATIENCE_S)
     lanes, logs = lanes_of(analysis), logs_of(analysis)
     assert lanes is not None
     assert [one.steps for one in logs] == [len(lanes)] * len(lanes.ranks)
+    assert lateness_of(analysis, of_latest=True) is not None
     assert "steps" not in vars(analysis.run)
     # They are read again when they are needed.
     assert analysis.run.steps.num_rows == analysis.run.rows

@@ -30,9 +30,17 @@ def shape_in(batch: Any) -> Optional[Sequence[int]]:
     """
     if batch is None:
         return None
-    if isinstance(batch, Tensor):
-        shape: Sequence[int] = batch.shape
+    # The usual kinds of batch. Training has just filled the caches, so calls are slow.
+    kind, first = type(batch), batch
+    if (kind is list or kind is tuple) and batch:
+        first = batch[0]
+    elif kind is dict and batch:
+        first = next(iter(batch.values()))
+    shape: Sequence[int] = first.shape if type(first) is Tensor else ()
+    if shape:
         return shape
+    if isinstance(batch, Tensor):
+        return tuple(batch.shape)
     if isinstance(batch, torch.nn.utils.rnn.PackedSequence):
         return [int(batch.batch_sizes[0])]
     members: Iterable[Any] = ()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any, Deque, Dict, List, Optional, Sequence
 
-from torch import Tensor
-
 from ..base_recording import BaseRecording
 from ..format import StepRow
 from ..guards import while_running
@@ -101,16 +99,7 @@ class IterationRecording(BaseRecording):
             data = iteration.data = monotonic_ns()
             if self._device is not None:
                 iteration.device_data = self._device.timestamp()
-            if shape is None:
-                # The usual kinds of batch. Training has just filled the caches, so calls are slow.
-                kind = type(batch)
-                first = batch
-                if (kind is list or kind is tuple) and batch:
-                    first = batch[0]
-                elif kind is dict and batch:
-                    first = next(iter(batch.values()))
-                shape = (type(first) is Tensor and first.shape) or shape_in(batch)
-            iteration.shape = shape
+            iteration.shape = shape_in(batch) if shape is None else shape
             self._own_ns += monotonic_ns() - data
         except Exception as error:
             self.fail(error)

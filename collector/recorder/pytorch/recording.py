@@ -13,7 +13,7 @@ from ..format import EPOCH
 from ..guards import while_running
 from ..identity import world_of_training
 from ..in_flight import Position
-from ..loop_steps import Iteration, StepAssembler
+from ..loop_steps import StepAssembler
 from ..open_session import open_session
 from ..options import Options
 from .batches import full_batches, shape_in
@@ -213,7 +213,10 @@ class Recording(IterationRecording):
                     elif type(batch) is tensor:
                         iteration.shape = batch.shape
                     else:
-                        self._shape_known(iteration, batch)
+                        try:
+                            iteration.shape = shape_in(batch)
+                        except Exception as error:
+                            self.fail(error)
                     self._own_ns += now() - data
                 full -= 1
                 yield batch
@@ -253,14 +256,6 @@ class Recording(IterationRecording):
             self.drop_iteration()
         finally:
             self.end_loop(loop, is_epoch)
-
-    def _shape_known(self, iteration: Iteration, batch: Any) -> None:
-        """Keep the shape of a batch that is not a tensor itself."""
-        try:
-            first = batch[0] if type(batch) in (list, tuple) and batch else batch
-            iteration.shape = first.shape if type(first) is torch.Tensor else shape_in(batch)
-        except Exception as error:
-            self.fail(error)
 
     # -- epochs, and events between steps --------------------------------------------------------
 

@@ -249,8 +249,7 @@ class _RankByRank:
         first = ranks.start * len(self.steps) + steps.start
         shape = (ranks.stop - ranks.start, steps.stop - steps.start)
         column = self.table[name].slice(first, shape[0] * shape[1])
-        column = arrow.filled(column, -1) if column.null_count else column
-        return np.asarray(arrow.numbers(column).reshape(shape))
+        return np.asarray(arrow.numbers(arrow.filled(column, -1)).reshape(shape))
 
     def _as_assumed(self, part: tuple[slice, slice]) -> bool:
         ranks, steps = part

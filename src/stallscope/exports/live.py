@@ -113,7 +113,7 @@ def follow(
         until_completed: whether a completed run ends it.
 
     Raises:
-        StallscopeError: if points cannot be written, or the run cannot be read at the last look.
+        StallscopeError: if the run cannot be read, or points cannot be written, at the last look.
     """
     is_last = False
     while True:
