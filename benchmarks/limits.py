@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from pathlib import Path
+
+from processes import children
 
 #: Seconds of a benchmark that is not named: several times what the longest of them takes.
 USUAL_S = 150
@@ -15,6 +16,7 @@ LIMITS_S = {
     "host_part": 600,
     "keras_overhead": 480,
     "mxnet_overhead": 240,
+    "spark_cost": 300,
     "torch_overhead": 240,
 }
 
@@ -40,21 +42,9 @@ def end_tree(process: int) -> None:
     """
     # A stopped process starts no others while its children are listed.
     _send(process, signal.SIGSTOP)
-    for child in _children(process):
+    for child in children(process):
         end_tree(child)
     _send(process, signal.SIGKILL)
-
-
-def _children(parent: int) -> list[int]:
-    """Return the processes that a process has started itself."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            # The name may contain spaces and parentheses.
-            after_name = path.read_text().rpartition(")")[2].split()
-            if int(after_name[1]) == parent:
-                found.append(int(path.parent.name))
-    return found
 
 
 def _send(process: int, signal_: signal.Signals) -> None:

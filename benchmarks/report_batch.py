@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from figures import Figure, share_of
+from processes import with_children
 from simulator import Fault, Job, simulate, write_logs
 
 _SAMPLE_SECONDS = 0.05
@@ -112,7 +113,7 @@ def measured(words: list[str]) -> tuple[float, float, float]:
     peak = 0
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            peak = max(peak, sum(map(_resident, _with_children(process.pid))))
+            peak = max(peak, sum(map(_resident, with_children(process.pid))))
             time.sleep(_SAMPLE_SECONDS)
     if process.returncode:
         sys.exit(f"{' '.join(words[:6])} … ended with {process.returncode}")
@@ -123,14 +124,6 @@ def _cpu_seconds() -> float:
     """Return the CPU seconds of all processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _with_children(pid: int) -> list[int]:
-    try:
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return [pid]
-    return [pid, *(one for child in found for one in _with_children(int(child)))]
 
 
 def _resident(pid: int) -> int:

@@ -11,6 +11,7 @@ from dash import MATCH, Dash, Input, Output, State, dcc, html
 from stallscope.charts.charts import Chart
 from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.kinds import StackedArea
+from stallscope.charts.layouts import layout_of
 from stallscope.charts.plotly_figures import CONFIG, draw
 from stallscope.charts.plotly_figures.drawing import Drawing
 from stallscope.charts.plotly_figures.theme import Theme, empty
@@ -104,7 +105,8 @@ def custom_chart_card(
 def chart_figures(chart: Chart) -> dict[str, Any]:
     """Make what the browser needs of a chart: its figures for light and dark, and its numbers."""
     # Only the browser knows whether the page is light or dark: it gets both and takes one.
-    light, dark = (draw(chart, dark=dark, legend=False) for dark in (False, True))
+    laid_out = layout_of(chart)
+    light, dark = (draw(laid_out, dark=dark, legend=False) for dark in (False, True))
     # The many cells of a heat map are the same in both: they are sent once.
     of_dark = {"layout": dark.layout} if isinstance(chart, HeatMap) else dark.plain()
     return {"light": light.plain(), "dark": of_dark, "csv": chart_csv(chart)}

@@ -44,6 +44,11 @@ class OverviewPage(RunPage):
     tab: ClassVar[str] = "Overview"
 
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        # Some thousand components, the same at each visit.
+        name = f"overview of {request.run_id} against {request.baseline_id}"
+        return remembered(request.analysis, name, lambda: self._parts(request))
+
+    def _parts(self, request: RunRequest) -> list[Any]:
         analysis = request.analysis
         return [
             side_by_side(verdict_card(analysis), chart_card("gains", gains_chart(analysis))),
@@ -103,8 +108,7 @@ def _ranks(analysis: Analysis) -> Any:
     """Return the table of all ranks, stragglers first; nothing where steps were not recorded."""
     if not analysis.ranks:
         return None
-    # A thousand ranks have some thousand cells.
-    table = remembered(analysis, "ranks", lambda: _stragglers_first(analysis))
+    table = _stragglers_first(analysis)
     rows = [
         (f"{rank} (slow)" if index in table.emphasised else rank, *cells)
         for index, (rank, *cells) in enumerate(table.rows)

@@ -264,17 +264,11 @@ def _percentiles(step: OneStep) -> Any:
         return None
     cells = Cells.for_all([step.total])
     names = (*RANK_PARTS[:-1], "arrival")
+    figures = [[getattr(rank, name) for rank in step.ranks] for name in names]
+    percentiles = np.percentile(figures, _PERCENTILES, axis=1).T.tolist()
     rows = [
-        [
-            TITLES.get(name, "Gradients ready after"),
-            *(
-                cells.plain(float(value))
-                for value in np.percentile(
-                    [getattr(rank, name) for rank in step.ranks], _PERCENTILES
-                )
-            ),
-        ]
-        for name in names
+        [TITLES.get(name, "Gradients ready after"), *map(cells.plain, own)]
+        for name, own in zip(names, percentiles, strict=True)
     ]
     head = ["least", *(f"{one}%" for one in _PERCENTILES[1:-1]), "most"]
     return data_card(

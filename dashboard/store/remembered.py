@@ -87,9 +87,13 @@ def _start(analysis: Analysis) -> None:
 def _prepare(analysis: Analysis) -> None:
     # A page that needs what cannot be computed shows the error.
     with suppress(StallscopeError):
-        lanes_of(analysis)
         logs_of(analysis)
         timestamps_of(analysis)
+        # Ledgers are made from the tables, and the rest from ledgers, which take a third of the memory.
+        for one in analysis.generation_ledgers:
+            _ = one.ledger.cells
+        free_tables(analysis)
+        lanes_of(analysis)
         hosts_of(analysis)
         lateness_of(analysis, of_latest=True)
     free_tables(analysis)

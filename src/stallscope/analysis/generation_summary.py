@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL
+from stallscope.arrays.medians import running_median
 from stallscope.arrays.pivot import of_generation, with_log_numbers
 from stallscope.arrays.remote_table import RemoteTable
+from stallscope.arrays.stats import robust_sd
 from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
 
@@ -26,6 +29,11 @@ from .ledger.ledger import Ledger
 from .steps.alignment import AlignedSteps
 from .steps.clocks import ClockSummary
 from .stragglers.straggler import Straggler
+
+# A step is late if its last rank is later than chance and its usual lateness explain.
+_LATE_SDS = 6.0
+_SMALLEST_SHARE = 0.05
+_WINDOW = 51
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,19 @@ class GenerationLedger:
     #: left.
     warm_up: Bools
     steady: Ledger | None
+
+    @cached_property
+    def late_steps(self) -> Ints:
+        """The positions of steady steps whose last rank is unusually late."""
+        if self.steady is None:
+            return np.zeros(0, np.int64)
+        imbalance = self.steady.imbalance.astype(np.float64)
+        # Compared with nearby steps: a rank that has become slow for good is not unusual in every later
+        # step.
+        over = imbalance - running_median(imbalance, _WINDOW)
+        smallest = _SMALLEST_SHARE * float(np.median(self.steady.total))
+        late = over > max(_LATE_SDS * robust_sd(over), smallest)
+        return np.asarray(np.flatnonzero(~self.warm_up)[late])
 
 
 def ledgers_of_generations(run: Run) -> tuple[GenerationLedger, ...]:

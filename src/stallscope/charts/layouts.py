@@ -33,14 +33,14 @@ _KINDS: dict[type, Callable[[Any], Layout]] = {
 }
 
 
-def layout_of(chart: Chart) -> Layout:
-    """Lay a chart out, once for both drawings.
+def layout_of(chart: Chart | Layout) -> Layout:
+    """Lay a chart out, once for all its drawings; a layout is returned as it is.
 
     Raises:
         TypeError: if it is no chart.
     """
-    if isinstance(chart, RateBars | HeatMap | OverTime):
-        # These are their own layout.
+    # Some charts are their own layout.
+    if isinstance(chart, Layout):
         return chart
     lay_out = _KINDS.get(type(chart))
     if lay_out is None:

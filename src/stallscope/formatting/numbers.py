@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 NOT_MEASURED = "not measured"
@@ -183,6 +184,8 @@ def _decimals(value: float, digits: int = _DIGITS) -> int:
     return max(0, digits - 1 - math.floor(math.log10(rounded)))
 
 
+# Tables of a thousand ranks repeat the same figures.
+@lru_cache(1 << 12)
 def fixed(value: float, decimals: int) -> str:
     """Write a number with this many decimals; zero has no sign."""
     text = f"{value:,.{decimals}f}"

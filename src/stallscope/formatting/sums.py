@@ -60,6 +60,10 @@ class SumColumn:
         parts = tuple(round(part, self.decimals) for part in rounded)
         return SumColumn(self.scale, self.decimals, parts, round(sum(parts), self.decimals))
 
+    def with_parts(self, rounded: Sequence[float]) -> SumColumn:
+        """Split the same total into other parts, which add up to it and have these digits already."""
+        return SumColumn(self.scale, self.decimals, tuple(rounded), self.total)
+
     def in_same_digits(self, parts: Sequence[float]) -> SumColumn:
         """Round the parts of another sum to this unit and these digits."""
         return self.like(self.scale, self.decimals, parts)

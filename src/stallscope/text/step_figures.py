@@ -173,7 +173,7 @@ class OneStepFigures:
         for at, rank in enumerate(ranks):
             if rank.rank in ledgers:
                 rounded[at] = [ledgers[rank.rank][name] for name in RANK_PARTS]
-        return [self.own.causes.of_rounded(own) for own in rounded]
+        return [self.own.causes.with_parts(own) for own in rounded]
 
     def _of_rows(self, parts: Floats) -> Floats:
         """Round ranks' milliseconds until the allreduce: all reach it together as printed."""

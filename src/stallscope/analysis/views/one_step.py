@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallscope.arrays.medians import running_median
-from stallscope.arrays.stats import robust_sd
 from stallscope.arrays.types import Ints
 
 from ..generation_summary import GenerationLedger
@@ -17,10 +15,6 @@ from ..ledger.ledger import GAPS, STAGES, Ledger
 from ..result import Analysis
 
 _MS = 1e-6
-# A step is unusual if its last rank is later than chance and its usual lateness explain.
-_LATE_SDS = 6.0
-_SMALLEST_SHARE = 0.05
-_WINDOW = 51
 
 
 @dataclass(frozen=True)
@@ -120,7 +114,7 @@ def neighbours(analysis: Analysis, at: int) -> Neighbours:
 def late_steps(generations: Sequence[GenerationLedger]) -> Ints:
     """Find unusual steps among the steady ones, as positions among the steps of all generations."""
     starts = np.cumsum([0, *(len(one.ledger) for one in generations)])
-    found = [start + _late_in(one) for start, one in zip(starts[:-1], generations, strict=True)]
+    found = [start + one.late_steps for start, one in zip(starts[:-1], generations, strict=True)]
     return np.concatenate([np.zeros(0, np.int64), *found])
 
 
@@ -130,19 +124,6 @@ def _step_at(generations: Sequence[GenerationLedger], at: int) -> StepOf | None:
             return StepOf(int(generation.ledger.steps[at]), generation.number)
         at -= len(generation.ledger)
     return None
-
-
-def _late_in(generation: GenerationLedger) -> Ints:
-    steady = generation.steady
-    if steady is None:
-        return np.zeros(0, np.int64)
-    imbalance = steady.imbalance.astype(np.float64)
-    # Compared with nearby steps: a rank that has become slow for good is not unusual in every later
-    # step.
-    over = imbalance - running_median(imbalance, _WINDOW)
-    smallest = _SMALLEST_SHARE * float(np.median(steady.total))
-    late = over > max(_LATE_SDS * robust_sd(over), smallest)
-    return np.asarray(np.flatnonzero(~generation.warm_up)[late])
 
 
 def _at(
@@ -174,23 +155,18 @@ def _at(
         cause=cause,
         usually=_usual(generation.steady, cause, last),
         waited_rank_s=float(own.wait[0][measured].sum()) / 1e9,
-        late=position in _late_in(generation),
+        late=position in generation.late_steps,
     )
 
 
 def _ranks(generation: GenerationLedger, own: Ledger) -> tuple[RankInStep, ...]:
-    stages = {name: getattr(own, name)[0] * _MS for name in ("other", "input", "compute", "wait")}
-    arrival = own.arrival[0]
-    order = np.argsort(-arrival, kind="stable")
+    names = ("other", "input", "compute", "wait", "arrival")
+    latest_first = np.argsort(-own.arrival[0], kind="stable")
+    ranks = latest_first[own.measured[0, latest_first]]
+    columns = [(getattr(own, name)[0, ranks] * _MS).tolist() for name in names]
     return tuple(
-        RankInStep(
-            own.ranks[r],
-            generation.hosts[r],
-            **{name: float(stage[r]) for name, stage in stages.items()},
-            arrival=float(arrival[r]) * _MS,
-        )
-        for r in order
-        if own.measured[0, r]
+        RankInStep(own.ranks[r], generation.hosts[r], **dict(zip(names, stages, strict=True)))
+        for r, *stages in zip(ranks.tolist(), *columns, strict=True)
     )
 
 

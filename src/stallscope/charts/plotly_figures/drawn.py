@@ -11,7 +11,7 @@ from ..area import Areas
 from ..charts import Chart
 from ..curves import Curves
 from ..heat_map import HeatMap
-from ..layouts import layout_of
+from ..layouts import Layout, layout_of
 from ..over_time import OverTime
 from ..rates import RateBars
 from ..rows import Rows
@@ -52,14 +52,14 @@ def figure(chart: Chart, *, dark: bool, legend: bool = True) -> go.Figure:
     return go.Figure(drawn.traces, {**drawn.layout, "template": "none"})
 
 
-def draw(chart: Chart, *, dark: bool, legend: bool = True) -> Drawing:
+def draw(chart: Chart | Layout, *, dark: bool, legend: bool = True) -> Drawing:
     """Draw a chart for a light or a dark page.
 
     The background is transparent and the width the container's; the height is in ``layout["height"]``,
     pixels. Texts are escaped: Plotly takes some HTML in labels for markup.
 
     Args:
-        chart: what to draw.
+        chart: what to draw; laid out already where it is drawn more than once.
         dark: whether the page is dark.
         legend: whether the figure names its colours itself.
 
@@ -78,6 +78,6 @@ def draw(chart: Chart, *, dark: bool, legend: bool = True) -> Drawing:
         )
     else:
         drawn.update(showlegend=False)
-    if isinstance(chart, HeatMap):
+    if isinstance(laid_out, HeatMap):
         drawn.update(coloraxis={"showscale": legend})
     return drawn
