@@ -87,7 +87,7 @@ def main() -> None:
     print(f"Spark starts in {startup:.1f} s on {options.cores} cores; it is in no other figure.\n")
     _print_costs(on_spark, here)
     _print_lines(on_spark, here)
-    _print_billion(on_spark, here, options.cores)
+    _print_billion(on_spark, here)
 
 
 def measured(
@@ -207,18 +207,20 @@ def _print_lines(on_spark: Sequence[Cost], here: Sequence[Cost]) -> None:
         print(f"| {name} | {found.fixed:.2f} | {found.per_row * 1e6:.3f} |")
 
 
-def _print_billion(on_spark: Sequence[Cost], here: Sequence[Cost], cores: int) -> None:
-    """Project a billion rows: what the driver does alone, and the rest over all cores."""
-    alone = line(on_spark, lambda cost: cost.seconds - cost.executors_cpu / cores)
-    shared = line(on_spark, lambda cost: cost.executors_cpu)
-    print(f"\nOn paper, {_BILLION:,} rows take")
+def _print_billion(on_spark: Sequence[Cost], here: Sequence[Cost]) -> None:
+    """Project a billion rows: all cores share what executors compute, the driver computes alone."""
+    always = line(on_spark, lambda cost: cost.seconds).fixed
+    driver = line(on_spark, lambda cost: cost.own_cpu).per_row * _BILLION
+    shared = line(on_spark, lambda cost: cost.executors_cpu).per_row * _BILLION
+    print(
+        f"\nOn paper, {_BILLION:,} rows take {always:.0f} s as every analysis does, {driver:.0f} s"
+    )
+    print(f"of the driver, and {shared:,.0f} s of executors' cores together:")
     for many in _CLUSTERS:
-        print(
-            f"- {alone.at(_BILLION) + shared.at(_BILLION) / many:,.0f} s on {many} cores of executors"
-        )
-    print(f"- {line(here, lambda cost: cost.seconds).at(_BILLION):,.0f} s on this machine")
+        print(f"- on {many} cores {always + driver + shared / many:,.0f} s")
+    print(f"- on this machine {line(here, lambda cost: cost.seconds).at(_BILLION):,.0f} s")
     scratch = line(on_spark, lambda cost: cost.scratch).at(_BILLION)
-    print(f"and {scratch / 1e9:,.0f} GB of intermediate files on Spark.")
+    print(f"Intermediate files on Spark take {scratch / 1e9:,.0f} GB.")
 
 
 if __name__ == "__main__":

@@ -117,6 +117,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield ran
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_report_and_plain_figures(logs: Path, kernel: Any) -> None:
     report, figures, printed, html = kernel(
         f"import stallscope\nrun = stallscope.show({str(logs / 'job')!r})\nrun",
@@ -146,6 +147,7 @@ def test_a_notebook_shows_the_report_and_plain_figures(logs: Path, kernel: Any) 
 
 
 @pytest.mark.any_versions
+@pytest.mark.slow
 def test_an_unreadable_run_shows_one_sentence_in_a_cell(logs: Path, kernel: Any) -> None:
     with pytest.raises(CellExecutionError) as raised:
         kernel(f"import stallscope\nstallscope.show({str(logs / 'nowhere')!r})")
@@ -155,6 +157,7 @@ def test_an_unreadable_run_shows_one_sentence_in_a_cell(logs: Path, kernel: Any)
 
 
 @pytest.mark.any_versions
+@pytest.mark.slow
 def test_the_docs_notebook_runs(kernel: Any) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)

@@ -159,6 +159,7 @@ def test_the_pause_grows_with_the_time_that_reading_takes(
     assert pauses == [pytest.approx(63.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.extras
 def test_weights_and_biases_has_one_offline_run(tmp_path: Path) -> None:
     need(find_spec("wandb"), "there is no wandb here: make .venv/.ready-dev")

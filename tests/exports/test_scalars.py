@@ -150,6 +150,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.extras
 def test_weights_and_biases_has_an_offline_run(tmp_path: Path) -> None:
     need(find_spec("wandb"), "there is no wandb here: make .venv/.ready-dev")

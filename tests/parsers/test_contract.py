@@ -244,6 +244,7 @@ def test_damaged_it_is_not_mistaken_for_another_format(
     assert looked_at(tmp_path, name, data).format in (READERS[name].format, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_torn_anywhere_it_is_the_same_format_or_none(
     name: str, samples: dict[str, bytes], tmp_path: Path
@@ -312,6 +313,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_no_file_name_crashes_the_report(
     name: str,

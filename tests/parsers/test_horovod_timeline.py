@@ -203,6 +203,7 @@ def test_blocks_of_any_size_give_the_same(old: bool, block_bytes: int) -> None:
     assert (blocks.unreadable, blocks.unmatched, blocks.unfinished) == (0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [False, True])
 def test_a_timeline_cut_anywhere_reads_up_to_there(old: bool) -> None:
     data = job(2, old).data
