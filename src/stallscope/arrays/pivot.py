@@ -72,16 +72,19 @@ def pivot(
     )
 
 
-def by_parts(table: pa.Table | RemoteTable, kernel: Callable[..., T], *args: Any) -> list[T]:
+def by_parts(
+    table: pa.Table | RemoteTable, columns: Sequence[str], kernel: Callable[..., T], *args: Any
+) -> list[T]:
     """Run a kernel on parts of a table, each with at least one row, and return its results.
 
     Args:
         table: steps, log by log.
+        columns: what the kernel needs of the table.
         kernel: a module-level function of a part and ``args``.
     """
     if isinstance(table, RemoteTable):
-        return table.by_parts(kernel, *args)
-    return on_all_cores(lambda part: kernel(part, *args), list(in_parts(table)))
+        return table.by_parts(columns, kernel, *args)
+    return on_all_cores(lambda part: kernel(part, *args), list(in_parts(table.select(columns))))
 
 
 def without_logs(table: pa.Table, logs: Sequence[int]) -> pa.Table:

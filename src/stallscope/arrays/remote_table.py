@@ -39,8 +39,13 @@ class RemoteTable(ABC):
         """Return the rows that are not of these logs."""
 
     @abstractmethod
-    def by_parts(self, kernel: Callable[..., T], *args: Any) -> list[T]:
-        """Run a kernel on parts of the table, each with at least one row, and return its results."""
+    def by_parts(self, columns: Sequence[str], kernel: Callable[..., T], *args: Any) -> list[T]:
+        """Run a kernel on parts of the table, each with at least one row, and return its results.
+
+        Args:
+            columns: what the kernel needs of the table.
+            kernel: a module-level function of a part and ``args``.
+        """
 
     @abstractmethod
     def pivot(self, names: Sequence[str], sessions: Ints | None) -> Pivoted:

@@ -52,19 +52,22 @@ class SparkTable(RemoteTable):
 
     def as_run_of_generation(self, generation: int, numbers: Ints) -> SparkTable:
         own = replace(self, generation=generation, numbers=tuple(numbers.tolist()))
-        return replace(own, rows=sum(own.by_parts(_count)))
+        return replace(own, rows=sum(own.by_parts((), _count)))
 
     def without_logs(self, logs: Sequence[int]) -> SparkTable:
         in_files = [self.numbers.index(log) for log in logs] if self.numbers else logs
         return replace(self, without=(*self.without, *in_files))
 
-    def by_parts(self, kernel: Callable[..., T], *args: Any) -> list[T]:
-        found = each(self.cluster.spark, _in_part, list(self._parts()), kernel, args)
+    def by_parts(self, columns: Sequence[str], kernel: Callable[..., T], *args: Any) -> list[T]:
+        found = each(
+            self.cluster.spark, _in_part, list(self._parts()), tuple(columns), kernel, args
+        )
         return [one[0] for one in found if one]
 
     def pivot(self, names: Sequence[str], sessions: Ints | None) -> Pivoted:
         parts = list(self._parts())
-        found = each(self.cluster.spark, _in_part, parts, _facts, (sessions,))
+        needed = (*_PIVOTED, "end")
+        found = each(self.cluster.spark, _in_part, parts, needed, _facts, (sessions,))
         filled = [(part, one[0]) for part, one in zip(parts, found, strict=True) if one]
         facts = [one for _, one in filled]
         steps = np.unique(np.concatenate([one.steps for one in facts] or [_NO_STEPS]))
@@ -98,6 +101,8 @@ class SparkTable(RemoteTable):
 
 
 _NO_STEPS = np.zeros(0, np.int64)
+# What tells a row's place in a matrix.
+_PIVOTED = ("log", "rank", "step", "epoch")
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,8 @@ class _Part:
     without: tuple[int, ...]
     numbers: tuple[int, ...]
 
-    def read(self) -> pa.Table:
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Read columns of the rows, and which log each row is of."""
         check_shared(self.folder)
         rank = pc.field("rank")
         chosen = (rank >= self.ranks[0]) & (rank <= self.ranks[-1])
@@ -120,11 +126,14 @@ class _Part:
             chosen &= pc.field("generation") == self.generation
         if self.without:
             chosen &= ~pc.field("log").isin(list(self.without))
-        return rows_by_log(self.files, chosen, self.numbers)
+        return rows_by_log(self.files, chosen, self.numbers, list({"log", *columns}))
 
 
 def rows_by_log(
-    files: Sequence[str], chosen: ds.Expression | None = None, numbers: Sequence[int] = ()
+    files: Sequence[str],
+    chosen: ds.Expression | None = None,
+    numbers: Sequence[int] = (),
+    columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """Read rows of files, those of each log together.
 
@@ -132,8 +141,9 @@ def rows_by_log(
         files: Parquet files.
         chosen: which rows; None for all.
         numbers: per log in the files its number in the table; empty if they are the same.
+        columns: which columns, with the log; None for all.
     """
-    rows = rows_of(files, row_filter=chosen, schema=STEPS_SCHEMA).combine_chunks()
+    rows = rows_of(files, columns, chosen, STEPS_SCHEMA).combine_chunks()
     if numbers:
         rows = with_log_numbers(rows, np.array(numbers))
     log = rows["log"].to_numpy()
@@ -159,9 +169,11 @@ def _count(rows: pa.Table) -> int:
     return int(rows.num_rows)
 
 
-def _in_part(part: _Part, kernel: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, ...]:
+def _in_part(
+    part: _Part, columns: tuple[str, ...], kernel: Callable[..., T], args: tuple[Any, ...]
+) -> tuple[T, ...]:
     """Run a kernel on a part, on an executor; return nothing for a part without rows."""
-    rows = part.read()
+    rows = part.read(columns)
     return (kernel(rows, *args),) if rows.num_rows else ()
 
 
@@ -176,7 +188,7 @@ def _columns(
     part: tuple[_Part, int], steps: Ints, names: tuple[str, ...], folder: str
 ) -> dict[str, tuple[CellFile, ...]]:
     """Write columns of a part's ranks, aligned with all steps, into files, on an executor."""
-    rows, before = part[0].read(), part[1]
+    rows, before = part[0].read((*_PIVOTED, *names)), part[1]
     found = pivot(rows, names, in_memory)
     at = np.searchsorted(steps, found.steps)
     files = {}

@@ -129,7 +129,9 @@ class Records:
     @cached_property
     def totals(self) -> Totals:
         logs = len(self.run.logs)
-        parts = by_parts(self.run.steps, _totals_of, logs) or [np.zeros((5, logs), np.int64)]
+        columns = ("log", "step", "end", "samples")
+        parts = by_parts(self.run.steps, columns, _totals_of, logs)
+        parts = parts or [np.zeros((5, logs), np.int64)]
         rows, first, last, samples, counted = np.stack(parts, axis=1)
         return Totals(
             rows.sum(axis=0),
@@ -164,7 +166,7 @@ class Records:
             if log.clock_domain != self.last_log[log.rank].clock_domain
         ]
         table = without_logs(of_generation(self.run.steps, self.generation), moved)
-        column = "reduced" if any(by_parts(table, _has_reduced)) else "end"
+        column = "reduced" if any(by_parts(table, ("reduced",), _has_reduced)) else "end"
         dense = pivot(table, [column], self.run.allocate)
         clocks = tuple(self.last_log[rank].clock_domain for rank in dense.ranks)
         return ReductionTimes(dense.ranks, clocks, dense.steps, dense.cells, column)

@@ -196,7 +196,9 @@ def _null_as_latest(at: Ints) -> Ints:
 
 
 def _epoch_of(records: Records, rank: int, step: int) -> int | None:
-    epochs = list(chain.from_iterable(by_parts(records.run.steps, _epochs_of, rank, step)))
+    columns = ("rank", "step", "epoch")
+    found = by_parts(records.run.steps, columns, _epochs_of, rank, step)
+    epochs = list(chain.from_iterable(found))
     return epochs[-1] if epochs else None
 
 

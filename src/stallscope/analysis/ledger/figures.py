@@ -93,7 +93,7 @@ def throughput(run: Run, steady: Ledger | None, step: StepTime | None) -> float 
         # Ranks without logs are assumed to process as many samples as the others.
         per_step = float(samples / len(steady)) * run.size / len(steady.ranks)
     elif run.fact("batch_size") is not None:
-        batches = sum(by_parts(run.steps, _batches)) / run.rows
+        batches = sum(by_parts(run.steps, ("micro",), _batches)) / run.rows
         per_step = float(run.fact("batch_size")) * batches * run.size
     else:
         return None

@@ -41,7 +41,7 @@ class Generations:
     def of(cls, run: Run) -> Generations:
         """Align a run's ranks and build the ledgers of its generations."""
         # A log without steps is not a generation.
-        numbers = sorted(set().union(*by_parts(run.steps, _generations)))
+        numbers = sorted(set().union(*by_parts(run.steps, ("generation",), _generations)))
         aligned = [align(run, number) for number in numbers]
         ledgers = [build_ledger(one) for one in aligned]
         warm = [warm_up_steps(ledger) for ledger in ledgers]

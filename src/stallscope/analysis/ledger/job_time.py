@@ -160,7 +160,7 @@ def _span(run: Run, generations: Generations) -> tuple[int, int]:
     ends = chain.from_iterable(
         one
         for table in (run.intervals, run.steps)
-        for one in by_parts(table, _last_end, np.array(closed))
+        for one in by_parts(table, ("log", "end"), _last_end, np.array(closed))
     )
     return began, max([began, *(end + last.wall_minus_monotonic for end in ends)])
 

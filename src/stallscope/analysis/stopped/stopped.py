@@ -139,7 +139,7 @@ def _died(run: Run, logs: Sequence[Log]) -> Stopped | None:
 def _next_step(run: Run) -> int:
     """Return the step after the last one that any rank of the last generation recorded."""
     last = max(log.generation for log in run.logs)
-    return 1 + max(by_parts(run.steps, _last_step, last), default=-1)
+    return 1 + max(by_parts(run.steps, ("generation", "step"), _last_step, last), default=-1)
 
 
 def _last_step(part: pa.Table, generation: int) -> int:
