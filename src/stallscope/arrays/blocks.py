@@ -99,12 +99,24 @@ def _is_narrow(array: Array) -> bool:
 
 
 class Matrix(ABC):
-    """Quantities of n steps × R ranks, by name."""
+    """Quantities of n steps × R ranks, by name.
+
+    Args:
+        held: where each quantity's rows are; it can ``take`` rows, and be ``followed_by`` others.
+        shape: the numbers of steps and ranks, n and R.
+    """
+
+    def __init__(self, held: Mapping[str, Any], shape: tuple[int, int]) -> None:
+        self._held, self._shape = dict(held), shape
 
     @property
-    @abstractmethod
     def shape(self) -> tuple[int, int]:
         """The numbers of steps and ranks, n and R."""
+        return self._shape
+
+    @abstractmethod
+    def _like(self, held: Mapping[str, Any], shape: tuple[int, int]) -> Matrix:
+        """Return a matrix of other rows in the same place."""
 
     @abstractmethod
     def by_steps(self, kernel: Callable[..., T], *args: Any) -> list[T]:
@@ -147,21 +159,28 @@ class Matrix(ABC):
     ) -> Matrix:
         """Compute new quantities of some ranks over all steps: n × that many ranks."""
 
-    @abstractmethod
     def only(self, *names: str) -> Matrix:
         """Return a matrix of these quantities only."""
+        return self._like({name: self._held[name] for name in names}, self._shape)
 
-    @abstractmethod
     def merged_with(self, other: Matrix) -> Matrix:
         """Return both matrices' quantities; those of ``other`` replace those of the same name."""
+        return self._like({**self._held, **other._held}, self._shape)
 
-    @abstractmethod
     def take(self, chosen: Bools) -> Matrix:
         """Return a matrix of the chosen steps."""
+        if chosen.all():
+            return self
+        held = {name: own.take(chosen) for name, own in self._held.items()}
+        return self._like(held, (int(chosen.sum()), self._shape[1]))
 
-    @abstractmethod
     def followed_by(self, others: Sequence[Matrix]) -> Matrix:
         """Return the steps of several matrices of the same ranks, one after the other."""
+        held, steps = self._held, self._shape[0]
+        for other in others:
+            held = {name: own.followed_by(other._held[name]) for name, own in held.items()}
+            steps += other.shape[0]
+        return self._like(held, (steps, self._shape[1]))
 
     def at(self, name: str, steps: Ints, ranks: Ints) -> Array:
         """Return a quantity in single cells."""
@@ -242,7 +261,8 @@ class LocalMatrix(Matrix):
     def __init__(
         self, held: Mapping[str, _Rows], shape: tuple[int, int], allocate: Allocator = in_memory
     ) -> None:
-        self._held, self._shape, self._allocate = dict(held), shape, allocate
+        super().__init__(held, shape)
+        self._allocate = allocate
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], allocate: Allocator = in_memory) -> LocalMatrix:
@@ -251,9 +271,8 @@ class LocalMatrix(Matrix):
         held = {name: _Rows.of(array) for name, array in arrays.items()}
         return cls(held, (shape[0], shape[1]), allocate)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._shape
+    def _like(self, held: Mapping[str, _Rows], shape: tuple[int, int]) -> Matrix:
+        return LocalMatrix(held, shape, self._allocate)
 
     @property
     def arrays(self) -> list[Array]:
@@ -311,28 +330,7 @@ class LocalMatrix(Matrix):
         for name in names:
             source = _Computed(self._read, kernel, (name, *args), ranks)
             seen[name] = _Rows([_Part(source, slice(0, steps))])
-        return LocalMatrix({**self._held, **seen}, self._shape, self._allocate)
-
-    def only(self, *names: str) -> Matrix:
-        return LocalMatrix({name: self._held[name] for name in names}, self._shape, self._allocate)
-
-    def merged_with(self, other: Matrix) -> Matrix:
-        assert isinstance(other, LocalMatrix)
-        return LocalMatrix({**self._held, **other._held}, self._shape, self._allocate)
-
-    def take(self, chosen: Bools) -> Matrix:
-        if chosen.all():
-            return self
-        held = {name: own.take(chosen) for name, own in self._held.items()}
-        return LocalMatrix(held, (int(chosen.sum()), self._shape[1]), self._allocate)
-
-    def followed_by(self, others: Sequence[Matrix]) -> Matrix:
-        held, steps = dict(self._held), self._shape[0]
-        for other in others:
-            assert isinstance(other, LocalMatrix)
-            held = {name: own.followed_by(other._held[name]) for name, own in held.items()}
-            steps += other.shape[0]
-        return LocalMatrix(held, (steps, self._shape[1]), self._allocate)
+        return self._like({**self._held, **seen}, self._shape)
 
     def whole(self, name: str) -> Array:
         if name == "other":
@@ -342,7 +340,8 @@ class LocalMatrix(Matrix):
             made = _Made(self._shape, self._allocate, narrow=False)
             self._fill(made, _same, name)
             self._held[name] = _Rows.of(made.arrays[name])
-        return self._held[name].read(slice(0, self._shape[0]))
+        whole: Array = self._held[name].read(slice(0, self._shape[0]))
+        return whole
 
     def _steps(self) -> Iterator[Block]:
         steps, ranks = self._shape
@@ -363,7 +362,8 @@ class LocalMatrix(Matrix):
             yield Block(whole, own, partial(self._read, whole, own))
 
     def _read(self, steps: slice, ranks: Ints | None, name: str) -> Array:
-        return self._held[name].read(steps, ranks)
+        found: Array = self._held[name].read(steps, ranks)
+        return found
 
 
 class _Made:
