@@ -13,13 +13,13 @@ from ..facts import WHOLE_STEP
 from ..format import StepRow
 from ..jax.results import ResultTimes
 from ..keras_common.steps import Call
-from .stages import FetchedInPython, Fit
+from .stages import FetchedInPython, KerasFit
 
 
 class JaxStages(FetchedInPython):
     """Stages where JAX computes."""
 
-    def __init__(self, fit: Fit) -> None:
+    def __init__(self, fit: KerasFit) -> None:
         super().__init__(fit)
         self._done_before = 0
         # For calls that wait to become rows: when their outputs were ready, which may come later than
@@ -35,7 +35,7 @@ class JaxStages(FetchedInPython):
         elif self._steps_per_call != 1:
             self.placed = ()
 
-    def _why_not(self, fit: Fit) -> Optional[str]:
+    def _why_not(self, fit: KerasFit) -> Optional[str]:
         if not fit.wanted:
             return "switched off with stages=False"
         if self._steps_per_call != 1:

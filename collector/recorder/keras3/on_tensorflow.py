@@ -12,12 +12,12 @@ import keras
 
 from ..facts import WHOLE_STEP
 from ..in_flight import Position
-from ..keras_common.steps import StepAssembler
+from ..keras_common.steps import CallAssembler
 from ..keras_common.stream import StepStream
 from ..keras_common.timing import code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of
 from ..tf_keras.timestamp_ring import CAPACITY, READY, TimestampRing
-from .stages import Fit, Stages
+from .stages import KerasFit, Stages
 
 # The method with which Keras wraps the train step, inside the function that takes batches.
 _AROUND_THE_STEP = "_autoconvert_optionals"
@@ -26,7 +26,7 @@ _AROUND_THE_STEP = "_autoconvert_optionals"
 class TensorFlowStages(Stages):
     """Stages where TensorFlow computes, and takes its batches in the graph."""
 
-    def __init__(self, fit: Fit) -> None:
+    def __init__(self, fit: KerasFit) -> None:
         model = self._model = fit.model
         self._several_per_call = int(model.steps_per_execution) != 1
         self._compiled = bool(model.jit_compile) and not model.run_eagerly
@@ -37,7 +37,7 @@ class TensorFlowStages(Stages):
             self.placed = ("data", "ready", "reduced")
             self.ready = WHOLE_STEP if self._compiled else None
         first_step, passes, iterations_done = fit.counted
-        assembler = StepAssembler(first_step, passes, not fit.single, iterations_done)
+        assembler = CallAssembler(first_step, passes, not fit.single, iterations_done)
         self._ring = ring
         self._stream = StepStream(fit.calls, ring, assembler, self._several_per_call, fit.emit)
         # The optimizer counts in every process of a job without Horovod.
@@ -45,7 +45,7 @@ class TensorFlowStages(Stages):
         self._instrumentation = StepInstrumentation(ring, self._several_per_call, self._compiled)
         self.key = self._instrumentation.key
 
-    def _why_not(self, fit: Fit) -> Optional[str]:
+    def _why_not(self, fit: KerasFit) -> Optional[str]:
         if not fit.wanted:
             return "switched off with stages=False"
         if type(self._model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":

@@ -10,13 +10,13 @@ from ..in_flight import Position
 from ..keras_common.steps import Call
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
-from .stages import FetchedInPython, Fit
+from .stages import FetchedInPython, KerasFit
 
 
 class TorchStages(FetchedInPython):
     """Stages where torch computes synchronously."""
 
-    def __init__(self, fit: Fit) -> None:
+    def __init__(self, fit: KerasFit) -> None:
         super().__init__(fit)
         self._parameters = [variable.value for variable in fit.model.trainable_variables]
         self._gradients = GradientClock()
@@ -35,7 +35,7 @@ class TorchStages(FetchedInPython):
         if self.reason is None and not self._compiled:
             self.last_of = self._gradients
 
-    def _why_not(self, fit: Fit) -> Optional[str]:
+    def _why_not(self, fit: KerasFit) -> Optional[str]:
         if not fit.wanted:
             return "switched off with stages=False"
         for kind in device_types(self._parameters):

@@ -22,7 +22,7 @@ from .facts import (
     passes_per_step,
     weights,
 )
-from .stages import Fit, Stages
+from .stages import KerasFit, Stages
 
 
 class Recording(FitRecording):
@@ -61,7 +61,7 @@ class Recording(FitRecording):
     def _stages_from(self, calls: FinishedCalls, first_step: int) -> Stages:
         counted = (first_step, self._passes, self._counted_before)
         single = self._size == 1
-        fit = Fit(calls, self.model, self._options.stages, single, counted, self._emit)
+        fit = KerasFit(calls, self.model, self._options.stages, single, counted, self._emit)
         backend = keras.backend.backend()
         if backend == "tensorflow":
             from .on_tensorflow import TensorFlowStages

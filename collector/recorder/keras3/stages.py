@@ -17,7 +17,7 @@ from .batches import BatchClock, samples_of, wait_of
 _PATIENCE_SECONDS = 2.0
 
 
-class Fit(NamedTuple):
+class KerasFit(NamedTuple):
     """What stages know of the fit that they belong to."""
 
     calls: FinishedCalls
@@ -84,7 +84,7 @@ class Stages:
 class FetchedInPython(Stages):
     """Stages of the backends whose batches come through a Python iterator."""
 
-    def __init__(self, fit: Fit) -> None:
+    def __init__(self, fit: KerasFit) -> None:
         self.calls = fit.calls
         self._steps_per_call = int(fit.model.steps_per_execution)
         self.batches = BatchClock(self._steps_per_call)
