@@ -23,7 +23,7 @@ from large_run import collected
 
 from stallscope.analysis.analyse import analyse
 from stallscope.arrays import blocks
-from stallscope.arrays.blocks import LocalMatrix
+from stallscope.arrays.local_matrix import LocalMatrix
 from stallscope.collector.store.loading import load_run
 
 # Smaller shares are shown together.

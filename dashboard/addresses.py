@@ -56,16 +56,12 @@ def scaling_address(run_ids: Sequence[str] = ()) -> str:
 def run_address(run_id: str, baseline_id: str | None = None, page: str = "") -> str:
     """Return the address of a run's page, by default its overview."""
     path = f"{root_path()}/run/{quote(run_id, safe='')}" + (f"/{page}" if page else "")
-    return path + with_baseline("", baseline_id)
+    return path + baseline_query(baseline_id)
 
 
-def with_baseline(search: str, baseline_id: str | None) -> str:
-    """Return the query ``search`` with another baseline, or without one."""
-    query = query_of(search)
-    query.pop("baseline", None)
-    if baseline_id:
-        query["baseline"] = baseline_id
-    return f"?{urlencode(query)}" if query else ""
+def baseline_query(baseline_id: str | None) -> str:
+    """Return the query that names a baseline; empty without one."""
+    return f"?{urlencode({'baseline': baseline_id})}" if baseline_id else ""
 
 
 def query_of(search: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from stallscope.reports.base import ReportOptions
 from stallscope.reports.registry import render
 from stallscope.reports.run import parts
 
-from .addresses import root_path, with_baseline
+from .addresses import baseline_query, root_path
 from .http_errors import message_and_status
 from .store import RunStore
 
@@ -93,7 +93,7 @@ DOWNLOADS = (
 def download_address(run_id: str, baseline_id: str | None, download: Download) -> str:
     """Return the address of a download of a run, compared with a baseline if there is one."""
     path = f"{root_path()}{ADDRESS}{quote(run_id, safe='')}/{download.name}"
-    return path + with_baseline("", baseline_id)
+    return path + baseline_query(baseline_id)
 
 
 def add_download_routes(app: Dash, store: RunStore) -> None:

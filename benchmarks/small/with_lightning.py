@@ -13,7 +13,7 @@ import torch
 from torch_net import loader, network
 from turns import Arms, Bare, Ruler, run
 
-from stallscope.collector.recorder.lightning.recording import TrainerRecording
+from stallscope.collector.recorder.lightning.recording import LightningRecording
 from stallscope.lightning import StepLogger
 
 
@@ -77,4 +77,4 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
 
 
 RECORDING = ("_before_fetch", "_after_fetch", "begin_batch", "end_batch")
-run(arms, lambda ruler: ruler.see_methods(TrainerRecording, *RECORDING))
+run(arms, lambda ruler: ruler.see_methods(LightningRecording, *RECORDING))

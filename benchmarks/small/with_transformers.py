@@ -13,7 +13,7 @@ from torch_net import network
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from turns import BATCH, WIDTH, Arms, Bare, Ruler, run
 
-from stallscope.collector.recorder.transformers.recording import TrainerRecording
+from stallscope.collector.recorder.transformers.recording import TransformersRecording
 from stallscope.transformers import StepLogger
 
 
@@ -74,4 +74,4 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
 
 
 RECORDING = ("begin_iteration", "batch_arrived", "end_iteration")
-run(arms, lambda ruler: ruler.see_methods(TrainerRecording, *RECORDING))
+run(arms, lambda ruler: ruler.see_methods(TransformersRecording, *RECORDING))

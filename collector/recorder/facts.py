@@ -38,6 +38,12 @@ def module_version(module: str) -> Optional[str]:
     return None if version is None else str(version)
 
 
+def versions_of(*modules: str) -> Dict[str, str]:
+    """Return the versions of those modules that are imported."""
+    versions = {name: module_version(name) for name in modules}
+    return {name: version for name, version in versions.items() if version is not None}
+
+
 def batches_in(loader: Any) -> Optional[int]:
     """Return the number of batches; None where it is unknown, as for endless loaders."""
     return known(lambda: len(loader))

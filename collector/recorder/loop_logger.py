@@ -84,11 +84,25 @@ class LoopLogger:
 
 
 class WatchedLoader:
-    """A loader whose loops are recorded."""
+    """A loader whose loops are recorded.
 
-    def __init__(self, log: LoopLogger, loader: Iterable[Any]) -> None:
+    Raises:
+        TypeError: if ``first_step``, the number of its first loop's first step, is no number of steps.
+    """
+
+    def __init__(
+        self, log: LoopLogger, loader: Iterable[Any], first_step: Optional[int] = None
+    ) -> None:
+        if first_step is not None and (not isinstance(first_step, int) or first_step < 0):
+            raise TypeError("first_step is a number of steps, not %r" % (first_step,))
         self._log = log
         self._loader = loader
+        self._first_step = first_step
+
+    def __iter__(self) -> Iterator[Any]:
+        recording = self._log._recording_of_loop(self._first_step)
+        batches: Iterator[Any] = recording.iterate(self._loader, iter(self._loader))
+        return batches
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]  # raises the loader's own error

@@ -20,16 +20,7 @@ def open_session(
     before_flush: Optional[Callable[[], None]] = None,
     position: PositionReader = Position,
 ) -> Session:
-    """Open the session of one recording.
-
-    Args:
-        options: the arguments of StepLogger.
-        world: the rank of this process.
-        facts: what the framework knows about the training; facts of the host are added.
-        counted: steps that the framework has counted so far.
-        before_flush: called before every flush, and once more at the end (see ``Session``).
-        position: returns how far the step in flight has come.
-    """
+    """Open the session of one recording, with the host's facts added; the arguments are Session's."""
     known = {
         **host_facts(),
         **facts,
@@ -39,20 +30,4 @@ def open_session(
         "settings": settings(os.environ),
         "timeline": timeline_is_on(os.environ),
     }
-    return Session(
-        options.log_dir,
-        world,
-        known,
-        counted,
-        options.flush_seconds,
-        before_flush=before_flush,
-        mlflow_run_id=options.mlflow_run_id,
-        sink=options.sink,
-        sampling=options.sampling,
-        max_file_bytes=options.max_file_bytes,
-        position=position,
-        stacks=options.stacks,
-        machine=options.machine,
-        summary=options.summary,
-        scalars=options.scalars,
-    )
+    return Session(options, world, known, counted, before_flush, position)

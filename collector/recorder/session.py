@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Deque, Dict, List, Optional, Union
 
 from . import end_summary, input_file
 from .clock import read_clocks
@@ -35,9 +35,10 @@ from .identity import World, launch_of_training
 from .in_flight import Position, PositionReader, StepWatch
 from .log_files import LogFiles
 from .machine.monitor import Monitor
+from .options import Options
 from .own_steps import OwnSteps
 from .process_runs import join_or_continue_run, session_closed
-from .sampling import Sampler, Sampling
+from .sampling import Sampler
 from .stacks import SUFFIX as STACKS_SUFFIX
 from .stacks import StackFile
 from .upload import finish, watch
@@ -53,48 +54,33 @@ _LINES_PER_WRITE = 1024
 class Session:
     """Rows and facts of one rank, written to one step log.
 
-    ``counted`` is how many steps the framework has counted so far. It numbers the session's first step,
-    unless an earlier session in the folder recorded another count. ``before_flush`` is called before
-    every flush, from the flushing thread, and once more at the end. ``mlflow_run_id`` is the MLflow run
-    that the log is uploaded to during training. ``sink`` is where the log goes; only a file needs a
-    folder. ``sampling`` selects the steps that are recorded in full; None records all of them. A log
-    that has reached ``max_file_bytes`` continues in another file. ``position`` returns how far the step
-    in flight has come, ``stacks`` says whether a step that takes too long shows Python's stacks, and
-    ``machine`` whether the log has the kernel's figures of the process and its host. ``summary`` says
-    whether rank 0 prints a summary at the end; None: if a person looks on. ``scalars`` are the format
-    and the place of the series that rank 0 has written during training.
+    Args:
+        options: the arguments of StepLogger.
+        world: the rank of this process.
+        facts: what is known of the training.
+        counted: the steps that the framework has counted so far. It numbers the session's first step,
+            unless an earlier session in the folder recorded another count.
+        before_flush: called before every flush, from the flushing thread, and once more at the end.
+        position: returns how far the step in flight has come.
     """
 
     def __init__(
         self,
-        log_dir: Path,
+        options: Options,
         world: World,
         facts: Dict[str, Any],
         counted: int,
-        flush_seconds: float,
         before_flush: Optional[Callable[[], None]] = None,
-        mlflow_run_id: Optional[str] = None,
-        sink: str = "file",
-        sampling: Optional[Sampling] = None,
-        max_file_bytes: Optional[int] = None,
         position: PositionReader = Position,
-        stacks: bool = True,
-        machine: bool = True,
-        summary: Optional[bool] = False,
-        scalars: Optional[Tuple[str, str]] = None,
     ) -> None:
+        log_dir, sampling = options.log_dir, options.sampling
         self.log_dir = log_dir
         self.next_step = counted
         self.world = world
-        self._flush_seconds = flush_seconds
+        self._options = options
         self._before_flush = before_flush
-        self._mlflow_run_id = mlflow_run_id
-        self._sink = sink
         self._sampler = None if sampling is None else Sampler(sampling)
-        self._max_file_bytes = max_file_bytes
         self._position = position
-        self._stacks = stacks
-        self._machine = machine
         self._monitor: Optional[Monitor] = None
         self._own_steps: Optional[OwnSteps] = None
         #: All facts so far: a log that continues in another file starts with them.
@@ -127,15 +113,15 @@ class Session:
             self.fail("cannot write to %s: %s" % (log_dir, error))
             return
         self.recording = True
-        self._own_steps = end_summary.begin(log_dir, world, summary)
+        self._own_steps = end_summary.begin(log_dir, world, options.summary)
         if self.path is not None:
             input_file.recording_started(log_dir, run_id)
-            if scalars is not None and world.rank == 0:
+            if options.scalars is not None and world.rank == 0:
                 from . import live_scalars
 
-                live_scalars.begin(log_dir, run_id, scalars)
-            if mlflow_run_id:
-                watch(self.path, mlflow_run_id)
+                live_scalars.begin(log_dir, run_id, options.scalars)
+            if options.mlflow_run_id:
+                watch(self.path, options.mlflow_run_id)
         self._thread = threading.Thread(
             target=self._flush_regularly, name="stallscope-flush", daemon=True
         )
@@ -217,8 +203,8 @@ class Session:
             files.close()
         finally:
             self._write_lock.release()
-        if self.path is not None and self._mlflow_run_id:
-            finish(self.path, self._mlflow_run_id)
+        if self.path is not None and self._options.mlflow_run_id:
+            finish(self.path, self._options.mlflow_run_id)
         session_closed(self.log_dir, self.next_step, counted)
         if self._own_steps is not None and not self._failed:
             end_summary.training_ended(self._training(self._own_steps))
@@ -226,7 +212,7 @@ class Session:
     def _training(self, own: OwnSteps) -> end_summary.Training:
         run_id = self._facts["run_id"]
         return end_summary.Training(
-            self.log_dir, run_id, self.world, own, self._sink, self._mlflow_run_id
+            self.log_dir, run_id, self.world, own, self._options.sink, self._options.mlflow_run_id
         )
 
     def _end(self) -> None:
@@ -255,7 +241,7 @@ class Session:
     def _open(self) -> str:
         """Join the run and open the log; return the run's id."""
         launch = launch_of_training(self.world.size)
-        has_folder = self._sink != "logging"
+        has_folder = self._options.sink != "logging"
         if has_folder:
             try:
                 self.log_dir.mkdir(parents=True, exist_ok=True)
@@ -273,11 +259,11 @@ class Session:
                 "rank": self.world.rank,
                 "size": self.world.size,
                 "local_rank": self.world.local_rank,
-                "flush_seconds": self._flush_seconds,
+                "flush_seconds": self._options.flush_seconds,
             }
         )
         files = LogFiles(
-            self.log_dir, self.world, identity.generation, self._sink, self.cost, self.fail
+            self.log_dir, self.world, identity.generation, self._options.sink, self.cost, self.fail
         )
         files.start_part({**self._facts, "first_step": self.next_step}, clocks)
         self._files = files
@@ -287,7 +273,7 @@ class Session:
 
     def _stack_file(self, files: LogFiles) -> Optional[StackFile]:
         """Return the file for stacks; a log that has no file keeps the training thread's stack only."""
-        if not self._stacks:
+        if not self._options.stacks:
             return None
         if files.path is None:
             return StackFile(None)
@@ -341,8 +327,8 @@ class Session:
         if not self.recording:
             return
         files.write("".join(lines).encode())
-        full = self._max_file_bytes and files.size > self._max_file_bytes
-        if full and not self._closed:
+        most = self._options.max_file_bytes
+        if most and files.size > most and not self._closed:
             self._start_next_file(files)
 
     def _start_next_file(self, files: LogFiles) -> None:
@@ -354,9 +340,10 @@ class Session:
         if self._watch is not None:
             self._watch.origin = clocks[0]
         self._record_spool(files)
-        if full is not None and files.path is not None and self._mlflow_run_id:
-            finish(full, self._mlflow_run_id)
-            watch(files.path, self._mlflow_run_id)
+        mlflow_run_id = self._options.mlflow_run_id
+        if full is not None and files.path is not None and mlflow_run_id:
+            finish(full, mlflow_run_id)
+            watch(files.path, mlflow_run_id)
 
     def _run_before_flush(self) -> None:
         if self._before_flush is not None and not self._failed:
@@ -375,10 +362,10 @@ class Session:
 
     def _flush_until_the_end(self) -> None:
         last = time.monotonic()
-        while not self._stop.wait(max(0.0, last + self._flush_seconds - time.monotonic())):
+        while not self._stop.wait(max(0.0, last + self._options.flush_seconds - time.monotonic())):
             if self._failed:
                 return
-            planned, last = last + self._flush_seconds, time.monotonic()
+            planned, last = last + self._options.flush_seconds, time.monotonic()
             self._read_machine()
             self._run_before_flush()
             self.flush()
@@ -391,7 +378,7 @@ class Session:
 
     def _start_monitor(self) -> None:
         """Open what the kernel offers, here: it is no work for the training thread."""
-        if not self._machine:
+        if not self._options.machine:
             return
         try:
             monitor = Monitor(self.world.local_rank)

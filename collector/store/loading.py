@@ -49,15 +49,12 @@ _TABLES = ("steps", "intervals")
 _LAZY_FIELDS = (*_TABLES, "series")
 
 
-def load_run(
-    path: Path, *, ranks: Sequence[int] | None = None, epochs: Sequence[int] | None = None
-) -> Run:
+def load_run(path: Path, *, with_steps: bool = True) -> Run:
     """Load a collected run.
 
     Args:
         path: the run's folder.
-        ranks: load only the steps of these ranks; an empty list opens no file of steps.
-        epochs: load only the steps of these epochs.
+        with_steps: whether to read the steps; otherwise their table is empty.
 
     Raises:
         UnreadableError: if a file is missing or damaged.
@@ -67,7 +64,7 @@ def load_run(
         files = manifest["files"]
         return Run(
             **_fields_without_tables(manifest),
-            steps=_read_steps(path, files, ranks, epochs),
+            steps=_read_steps(path, files) if with_steps else arrow.empty_table(STEPS_SCHEMA),
             intervals=_read_intervals(path, files),
             series=_read_series(path, files, manifest.get("series", [])),
         )
@@ -119,7 +116,7 @@ class RunOnDisk(Run):
 
     def _tables(self) -> dict[str, pa.Table]:
         with self._unchanged():
-            steps = _read_steps(self._path, self._files, None, None)
+            steps = _read_steps(self._path, self._files)
             return {"steps": steps, "intervals": _read_intervals(self._path, self._files)}
 
     def _read_series(self) -> dict[str, tuple[Series, ...]]:
@@ -217,15 +214,8 @@ def _check_sizes(path: Path, files: dict[str, Any]) -> None:
             raise ValueError(f"{name} has {size} bytes, not {file['size']}")
 
 
-def _read_steps(
-    path: Path,
-    files: dict[str, Any],
-    ranks: Sequence[int] | None,
-    epochs: Sequence[int] | None,
-) -> pa.Table:
-    if ranks is not None and not len(ranks):
-        return arrow.empty_table(STEPS_SCHEMA)
-    return read_steps(_local_files(path, files, STEPS), ranks, epochs)
+def _read_steps(path: Path, files: dict[str, Any]) -> pa.Table:
+    return read_steps(_local_files(path, files, STEPS))
 
 
 def _local_files(path: Path, files: dict[str, Any], kind: str) -> list[Path]:

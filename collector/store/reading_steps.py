@@ -25,62 +25,17 @@ _ROWS_AT_A_TIME = 2**16
 _ROWS_PER_TASK = 2**18
 
 
-def read_steps(
-    paths: Sequence[Path],
-    ranks: Sequence[int] | None = None,
-    epochs: Sequence[int] | None = None,
-) -> pa.Table:
+def read_steps(paths: Sequence[Path]) -> pa.Table:
     """Read the steps of files, in order, into one table.
-
-    Args:
-        paths: the files.
-        ranks: read only the steps of these ranks.
-        epochs: read only the steps of these epochs.
 
     Raises:
         OSError, ValueError, pa.ArrowException: if a file cannot be read.
     """
-    row_filter = _RowFilter({"rank": ranks, "epoch": epochs})
-    files = [_File.of(path) for path in paths]
-    found = [group for file in files for group in file.groups(row_filter)]
+    found = [group for path in paths for group in _File.of(path).groups()]
     rows = sum(group.rows for group in found)
     whole = _TableBuilder(STEPS_SCHEMA, rows, allocator_for(rows))
-    chunks = on_all_cores(lambda task: task.read(whole, row_filter), list(_tasks(found)))
+    chunks = on_all_cores(lambda task: task.read(whole), list(_tasks(found)))
     return whole.table(chunks)
-
-
-class _RowFilter:
-    """Selects rows by the values of some columns."""
-
-    def __init__(self, values: dict[str, Sequence[int] | None]) -> None:
-        kinds = {name: STEPS_SCHEMA.field(name).type for name in values}
-        self._values = {
-            name: arrow.array(list(own), kinds[name])
-            for name, own in values.items()
-            if own is not None
-        }
-
-    @property
-    def columns(self) -> list[str]:
-        return list(self._values)
-
-    def matches_all(self, constants: dict[str, int | None]) -> bool | None:
-        """Whether all rows with these constant columns match; None if that depends on other columns."""
-        matches = [
-            constants[name] in values.to_pylist()
-            for name, values in self._values.items()
-            if name in constants
-        ]
-        if not all(matches):
-            return False
-        return True if len(matches) == len(self._values) else None
-
-    def of(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return per row whether it matches."""
-        chosen = arrow.scalar(True, pa.bool_())
-        for name, values in self._values.items():
-            chosen = pc.and_(chosen, pc.is_in(batch[name], values))
-        return chosen
 
 
 @dataclass(frozen=True)
@@ -95,17 +50,12 @@ class _File:
         metadata = pq.read_metadata(path)
         return cls(path, metadata, metadata.schema.names)
 
-    def groups(self, row_filter: _RowFilter) -> Iterator[_Group]:
-        """Yield the row groups with matching rows."""
+    def groups(self) -> Iterator[_Group]:
+        """Yield the row groups that have rows."""
         for number in range(self.metadata.num_row_groups):
-            constants = self._constants(number)
-            whole = row_filter.matches_all(constants)
-            if whole is None:
-                rows = self._count(number, row_filter)
-            else:
-                rows = self.metadata.row_group(number).num_rows if whole else 0
+            rows = self.metadata.row_group(number).num_rows
             if rows:
-                yield _Group(self, number, rows, bool(whole), constants)
+                yield _Group(self, number, rows, self._constants(number))
 
     def batches(self, groups: Sequence[int], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches of some columns of row groups."""
@@ -130,18 +80,12 @@ class _File:
                 constants[name] = known.min
         return constants
 
-    def _count(self, number: int, row_filter: _RowFilter) -> int:
-        batches = self.batches([number], row_filter.columns)
-        return sum(row_filter.of(batch).true_count for batch in batches)
-
 
 @dataclass(frozen=True)
 class _Group:
     file: _File
     number: int
-    #: The number of matching rows, and whether these are all rows.
     rows: int
-    whole: bool
     constants: dict[str, int | None]
 
 
@@ -158,25 +102,21 @@ class _Task:
         return sum(group.rows for group in self.groups)
 
     def accepts(self, group: _Group) -> bool:
-        last = self.groups[-1]
-        common = group.file is last.file and group.whole and last.whole
-        return common and self.rows + group.rows <= _ROWS_PER_TASK
+        same_file = group.file is self.groups[-1].file
+        return same_file and self.rows + group.rows <= _ROWS_PER_TASK
 
-    def read(self, whole: _TableBuilder, row_filter: _RowFilter) -> _Chunks:
+    def read(self, whole: _TableBuilder) -> _Chunks:
         """Read the rows into their places in the table; return the chunks of its other columns."""
         part = whole.part(self.at, [group.rows for group in self.groups])
         common = set.intersection(*(set(group.constants) for group in self.groups))
         for name in common:
             part.fill(name, [group.constants[name] for group in self.groups])
         names = [name for name in STEPS_SCHEMA.names if name not in common]
-        all_rows = all(group.whole for group in self.groups)
-        needed = names if all_rows else list(dict.fromkeys([*names, *row_filter.columns]))
         file, at = self.groups[0].file, 0
-        for batch in file.batches([group.number for group in self.groups], needed) if names else ():
-            own = batch if all_rows else batch.filter(row_filter.of(batch))
+        for batch in file.batches([group.number for group in self.groups], names) if names else ():
             for name in names:
-                part.put(name, at, own[name])
-            at += len(own)
+                part.put(name, at, batch[name])
+            at += len(batch)
         return part.chunks()
 
 

@@ -174,7 +174,6 @@
     timeline.laneNames = function (draw, scene) {
         const { answer, head, plot, colours } = scene;
         const lanes = answer ? answer.lanes : 0;
-        const named = new Set(head.named);
         const occupied = [];
         const withHosts = hostLanes(scene);
         const rows = (lane) => [answer.edges[lane], answer.edges[lane + 1]];
@@ -196,7 +195,7 @@
             }
             occupied.push(y);
             draw.font = (late ? "bold " : "") + scene.font;
-            const words = name(head, rows(lane), late, named, scene.narrow);
+            const words = name(head, rows(lane), late, scene.narrow);
             const x = plot.left - 12;
             text(draw, timeline.shortened(draw, words, x), x, y, late ? colours.text : colours.dimmed, "right");
             draw.font = scene.font;
@@ -224,9 +223,9 @@
         );
     }
 
-    function name(head, [first, end], late, named, narrow) {
+    function name(head, [first, end], late, narrow) {
         if (late) {
-            const own = head.named.filter((row) => row >= first && row < end && named.has(row));
+            const own = head.named.filter((row) => row >= first && row < end);
             const more = own.length > 1 ? " +" + (own.length - 1) : "";
             return (narrow ? "▸" : "slow ▸ ") + head.ranks[own[0]] + more;
         }

@@ -21,7 +21,6 @@ from .chart_csv import Row
 from .tables import data_card
 
 _MOST_SAMPLES = 2000
-_MIB = 1 << 20
 
 
 def autotune_cards(loaded: LoadedAutotune) -> list[Any]:

@@ -7,10 +7,8 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-from stallscope.catalogue import values
-from stallscope.catalogue.entry import AnalysisSummary, Entry, job_facts, job_of
+from stallscope.catalogue.entry import AnalysisSummary, Entry, entry_of_run
 from stallscope.catalogue.index import Catalogue, folders_of
 from stallscope.collector.safe_names import safe_name
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
@@ -82,7 +80,7 @@ class RunsInMemory(RunSource):
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = _with_ids(runs)
         self._versions = dict.fromkeys(self.runs, 0)
-        self._entries = {key: _entry(key, run) for key, run in self.runs.items()}
+        self._entries = {key: entry_of_run(run, key) for key, run in self.runs.items()}
 
     def state(self) -> Hashable:
         return None  # changes are listed by those who make them
@@ -99,7 +97,7 @@ class RunsInMemory(RunSource):
     def replace(self, key: str, run: Run) -> None:
         """Replace a run by its new state."""
         self.runs[key] = run
-        self._entries[key] = _entry(key, run)
+        self._entries[key] = entry_of_run(run, key)
         self._versions[key] += 1
 
     def summarise(self, key: str, summary: AnalysisSummary) -> None:
@@ -180,36 +178,3 @@ def _with_ids(runs: Iterable[Run]) -> dict[str, Run]:
             key = f"{base}-{number}"
         named[key] = run
     return named
-
-
-def _entry(key: str, run: Run) -> Entry:
-    """Make a catalogue entry of a run in memory that was not analysed yet."""
-    facts, job = _job(run)
-    return Entry(
-        folder=key,
-        id=values.text(run.id) or "",
-        name=values.text(run.name) or "",
-        source=values.text(run.source) or "",
-        framework=values.text(facts.get("framework")),
-        model=values.text(facts.get("model")),
-        ranks=run.size,
-        hosts=tuple(values.text(host) or "" for host in run.hosts),
-        batch_size=values.whole(facts.get("batch_size")),
-        synthetic=run.synthetic,
-        status=run.status,
-        started_at=values.moment(run.started_at),
-        collected_at=None,
-        bytes=sum(log.size for log in run.logs),
-        facts=facts,
-        job=job,
-        summary=AnalysisSummary(),
-        manifest="",
-    )
-
-
-def _job(run: Run) -> tuple[dict[str, Any], str]:
-    facts = job_facts(run)
-    try:
-        return facts, job_of(facts)
-    except (TypeError, ValueError):
-        return {}, ""  # facts that no log can have: a Run that was made by hand

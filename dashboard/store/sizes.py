@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.cached import BYTES_PER_RANK, CachedLedger
-from stallscope.arrays.blocks import LocalMatrix
+from stallscope.arrays.local_matrix import LocalMatrix
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.run import Run
 

@@ -19,7 +19,7 @@ from stallscope.formatting.plain import plain
 from stallscope.text.generations import generation_sentence
 from stallscope.text.titles import TITLES
 
-from ..addresses import root_path, run_address, with_baseline
+from ..addresses import baseline_query, root_path, run_address
 from .answer import gaps_between
 from .gauges import Gauge, gauges_head
 from .marks import EventMark, marks_head
@@ -51,7 +51,7 @@ def head(
         "address": f"{root_path()}{ADDRESS}{quote(run_id, safe='')}",
         "baseline": baseline_id or "",
         "stepAddress": run_address(run_id, page="step/"),
-        "search": with_baseline("", baseline_id),
+        "search": baseline_query(baseline_id),
         "span": lanes.span * _S,
         "count": len(lanes),
         "ranks": lanes.ranks,

@@ -61,12 +61,12 @@ def runs_at(
     return [choose_run(place, run_id, found)]
 
 
-def load_collected(folder: Path, *, ranks: Sequence[int] | None = None) -> Run:
+def load_collected(folder: Path, *, with_steps: bool = True) -> Run:
     """Load a collected run; see ``load_run``."""
     # Importing Parquet takes as long as analysing a small run, and only collected runs need it.
     from stallscope.collector.store.loading import load_run
 
-    return load_run(folder, ranks=ranks)
+    return load_run(folder, with_steps=with_steps)
 
 
 def local_source(source: str, folder: Path) -> str:

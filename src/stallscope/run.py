@@ -450,11 +450,6 @@ class Run:
                     found.setdefault(name, value)
         return found
 
-    def host_of(self, rank: int) -> str:
-        """Return the last host of a rank."""
-        own = [log for log in self.logs if log.rank == rank]
-        return max(own, key=lambda log: (log.generation, log.part)).host
-
 
 def sessions_of(logs: Sequence[Log]) -> list[int]:
     """Return per log the index of its session's first log: its own, unless it continues a file.

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from stallscope.arrays import blocks
-from stallscope.arrays.blocks import Array, Block, LocalMatrix, Matrix
+from stallscope.arrays import local_matrix
+from stallscope.arrays.blocks import Array, Block, Matrix
+from stallscope.arrays.local_matrix import LocalMatrix
 from stallscope.arrays.memory import Allocator, in_memory, on_disk
 from stallscope.arrays.types import Bools, Ints
 
@@ -23,7 +24,7 @@ OTHER = VALUES["arrival"] - VALUES["input"] - VALUES["compute"]
 
 @pytest.fixture(params=[1, 7, 40, 2**18])
 def cells(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Matrix:
-    monkeypatch.setattr(blocks, "CELLS", request.param)
+    monkeypatch.setattr(local_matrix, "CELLS", request.param)
     return LocalMatrix.of(VALUES)
 
 
@@ -84,8 +85,8 @@ def test_lazy_arrays_follow_the_selected_steps(cells: Matrix) -> None:
 
 
 def test_lazy_arrays_are_computed_from_their_own_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "CELLS", RANKS)
-    monkeypatch.setattr(blocks, "_MOST_PIECES", 4)
+    monkeypatch.setattr(local_matrix, "CELLS", RANKS)
+    monkeypatch.setattr(local_matrix, "_MOST_PIECES", 4)
     made: list[int] = []
 
     def doubled(block: Block, name: str) -> Array:
@@ -133,7 +134,7 @@ def test_single_cells_rows_and_columns(cells: Matrix) -> None:
 def test_blocks_at_once_fill_the_same_arrays(
     allocate: Allocator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "CELLS", RANKS)
+    monkeypatch.setattr(local_matrix, "CELLS", RANKS)
     for _ in range(20):
         made, _ = LocalMatrix.of(VALUES, allocate).compute_by_steps(_plus_steps, 5)
         np.testing.assert_array_equal(made.whole("more"), VALUES["input"] + 5)

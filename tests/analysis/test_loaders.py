@@ -13,7 +13,7 @@ from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.stragglers.lateness import late_cells
 from stallscope.analysis.stragglers.loaders import peer_limit_unknown, with_loaders_at_work
 from stallscope.analysis.stragglers.replay import ASSUMED_MS
-from stallscope.arrays.blocks import LocalMatrix
+from stallscope.arrays.local_matrix import LocalMatrix
 
 # A batch takes 150 ms to make, and 35 ms to train on.
 STARVING = Job(

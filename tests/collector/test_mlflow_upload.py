@@ -37,10 +37,12 @@ sys.path.insert(0, settings["source"])
 from stallscope.collector.recorder.clock import read_clocks
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 folder, stop = Path(settings["folder"]), Path(settings["stop"])
 for fit in range(settings["fits"]):
-    session = Session(folder, World(0, 1, None), {}, fit * 1000, 0.1, mlflow_run_id=settings["run"])
+    options = Options(folder, flush_seconds=0.1, mlflow_run_id=settings["run"])
+    session = Session(options, World(0, 1, None), {}, fit * 1000)
     if settings["forks"] and os.fork() == 0:
         # As a loader's worker does, it has the pipe, too, and outlives the training.
         signal.pause()

@@ -94,23 +94,6 @@ def test_what_all_ranks_have_in_common_is_in_memory_once(
         assert len(found) == places, name
 
 
-@pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize(
-    ("ranks", "epochs"),
-    [([1, 4], None), (None, [0]), ([0, 1], [1, 2]), ([], None), ([77], None), (None, [])],
-)
-def test_only_requested_rows_come_back(
-    written: WrittenSteps, ranks: list[int] | None, epochs: list[int] | None
-) -> None:
-    wanted = pa.array(np.ones(STEPS.num_rows, bool))
-    for name, values in (("rank", ranks), ("epoch", epochs)):
-        if values is not None:
-            own = pc.is_in(written.steps[name], pa.array(values, pa.int32()))
-            wanted = pc.and_(wanted, own.combine_chunks())
-    back = read_steps(written.paths, ranks, epochs)
-    assert back.equals(written.steps.filter(wanted))
-
-
 def test_a_column_that_a_file_lacks_is_unknown(tmp_path: Path) -> None:
     path = tmp_path / "old.parquet"
     pq.write_table(STEPS.drop_columns(["samples"]), path)

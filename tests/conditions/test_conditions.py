@@ -13,7 +13,7 @@ from simulator import Fault, Job, Noise
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.conditions import Outcome, parse
-from stallscope.conditions.stopping import Progress
+from stallscope.conditions.stopping import LogProgress
 from stallscope.parsers import read
 
 #: Its input takes 44 ms in a step of about 225 ms, the baseline's 1 ms.
@@ -144,7 +144,7 @@ def test_conditions_report_whether_they_need_the_analysis(text: str, alone: bool
 
 
 def test_without_an_analysis_its_figures_are_unknown() -> None:
-    found = parse("size>1 and not stopped").check_progress(Progress(None))
+    found = parse("size>1 and not stopped").check_progress(LogProgress(None))
     assert (found.held, found.says) == (None, "size is not known: it needs the analysis of the run")
 
 

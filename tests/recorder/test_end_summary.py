@@ -28,6 +28,7 @@ from stallscope.collector.recorder import summary_lines
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.limited_process import Limits
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 
 MS = 1_000_000
@@ -35,7 +36,7 @@ summary_lines.LIMITS = Limits(240.0, 2_000_000_000)
 
 def train(folder, rank=0, summary=True, **options):
     world = World(rank, 1, None)
-    session = Session(Path(folder).absolute(), world, {}, 0, 1.0, summary=summary, **options)
+    session = Session(Options(folder, summary=summary, **options), world, {}, 0)
     for step in range(60):
         begin = step * 10 * MS
         times = (begin + 6 * MS, begin + 9 * MS, begin + 9 * MS, begin + 9 * MS)
@@ -89,10 +90,10 @@ def test_the_summary_has_six_lines_on_standard_error(tmp_path: Path) -> None:
         ("train('logs', summary=None)", 0),
         ("train('logs', summary=False)", 0),
         ("train('logs', rank=1)", 0),
-        ("Session(Path('logs'), World(0, 1, None), {}, 0, 1.0, summary=True).close()", 0),
+        ("Session(Options('logs', summary=True), World(0, 1, None), {}, 0).close()", 0),
         ("train('logs'); os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
         # Another training has begun, and goes on in another process.
-        ("train('logs'); Session(Path('more'), World(1, 2, None), {}, 0, 1.0)", 0),
+        ("train('logs'); Session(Options('more'), World(1, 2, None), {}, 0)", 0),
         ("train('logs')\nif os.fork(): os.wait(); os._exit(0)", 0),
     ],
     ids=["no terminal", "off", "rank 1", "no step", "killed", "another rank now", "forked"],

@@ -16,6 +16,7 @@ from stallscope.collector.recorder import in_flight
 from stallscope.collector.recorder.format import IntervalRow, StepRow
 from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.in_flight import Position, StepWatch
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.stacks import StackFile, frames_of, stacks_in_user_code
 from stallscope.parsers import read
@@ -210,7 +211,7 @@ def test_times_are_relative_to_the_file_that_they_are_in(
 ) -> None:
     monkeypatch.setattr(in_flight, "_OVERDUE_AT_START_NS", 1)
     world = World(0, 1, None)
-    session = Session(tmp_path, world, {}, 0, flush_seconds=0.01, max_file_bytes=1)
+    session = Session(Options(tmp_path, flush_seconds=0.01, max_file_mb=1e-6), world, {}, 0)
     row = late_row(0)
     session.step(row)
 
@@ -247,9 +248,8 @@ def test_steps_since_the_last_flush_count_before_a_step_is_overdue(
             order.append("step")
             session.step(late_row(0))
 
-    session = Session(
-        tmp_path, World(0, 1, None), {}, 0, flush_seconds=0.01, before_flush=finish_a_step
-    )
+    options = Options(tmp_path, flush_seconds=0.01)
+    session = Session(options, World(0, 1, None), {}, 0, before_flush=finish_a_step)
     wait_until(lambda: "step" in order and "overdue" in order[order.index("step") :], "a flush")
     session.close()
     assert order[order.index("step") :][:3] == ["step", "row", "overdue"]
@@ -266,17 +266,18 @@ from stallscope.collector.recorder import in_flight
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.in_flight import Position
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 
 in_flight._OVERDUE_NS = in_flight._OVERDUE_AT_START_NS = 0
 in_flight._STACKS_AFTER_NS = (0, 1)
 folder = Path(sys.argv[1])
-session = Session(folder, World(0, 2, 0), {}, 0, flush_seconds=0.01, position=Position)
+session = Session(Options(folder, flush_seconds=0.01), World(0, 2, 0), {}, 0, position=Position)
 for number in range(20):
     now = time.monotonic_ns()
     session.step(StepRow(number, 0, now, now, None, None, now, 1, 1, 0))
 stacks = folder / "rank-00000.0.0.stacks.txt"
-while not (stacks.exists() and '"in_flight"' in session.path.read_text()):
+while not (stacks.exists() and '"step":20' in session.path.read_text()):
     time.sleep(0.01)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -21,6 +21,7 @@ from pathlib import Path
 from stallscope.collector.recorder import live_scalars
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 
 MS = 1_000_000
@@ -29,9 +30,9 @@ live_scalars.PATIENCE_SECONDS = 240.0
 logging.basicConfig(format="%(message)s")
 
 def train(folder, board, rank=0, first=0):
-    world, place = World(rank, 1, None), ("tensorboard", str(Path(board).absolute()))
-    log_dir = Path(folder).absolute()
-    session = Session(log_dir, world, {}, first, 0.05, summary=False, scalars=place)
+    place = "tensorboard:%s" % Path(board).absolute()
+    options = Options(folder, flush_seconds=0.05, summary=False, scalars=place)
+    session = Session(options, World(rank, 1, None), {}, first)
     started, first = time.monotonic_ns() - 600 * MS, session.next_step
     for step in range(first, first + 60):
         begin = started + (step - first) * 10 * MS

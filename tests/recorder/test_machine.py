@@ -28,6 +28,7 @@ from stallscope.collector.recorder.machine.connections import (
 )
 from stallscope.collector.recorder.machine.figures import FigureColumn, FigureSource
 from stallscope.collector.recorder.machine.monitor import Monitor
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.parsers import read
 
@@ -195,7 +196,7 @@ def test_a_process_without_connections_to_other_hosts_has_none() -> None:
 
 
 def test_a_session_writes_lines_that_become_series(tmp_path: Path) -> None:
-    session = Session(tmp_path, World(0, 1, None), {}, 0, 0.05)
+    session = Session(Options(tmp_path, flush_seconds=0.05), World(0, 1, None), {}, 0)
     path = session.path
     assert path is not None
     wait_until(lambda: path.read_text().count("#machine ") >= 3, "three lines")
@@ -218,7 +219,9 @@ def test_a_closed_session_leaves_no_file_open(tmp_path: Path) -> None:
 
     before = descriptors()
     for number in range(3):
-        session = Session(tmp_path / str(number), World(0, 1, None), {}, 0, 0.05)
+        session = Session(
+            Options(tmp_path / str(number), flush_seconds=0.05), World(0, 1, None), {}, 0
+        )
         path = session.path
         assert path is not None
         wait_until(partial(_has_figures, path), "a line")
@@ -232,7 +235,7 @@ def test_a_session_that_fails_ends_what_its_monitor_does(
 ) -> None:
     ended = threading.Event()
     monkeypatch.setattr(Monitor, "close", lambda _: ended.set())
-    session = Session(tmp_path, World(0, 1, None), {}, 0, 0.05)
+    session = Session(Options(tmp_path, flush_seconds=0.05), World(0, 1, None), {}, 0)
     path = session.path
     assert path is not None
     wait_until(partial(_has_figures, path), "a line")
@@ -243,7 +246,8 @@ def test_a_session_that_fails_ends_what_its_monitor_does(
 def test_figures_that_wait_while_the_log_continues_in_another_file_have_its_times(
     tmp_path: Path,
 ) -> None:
-    session = Session(tmp_path, World(0, 1, None), {}, 0, 3600.0, max_file_bytes=1, machine=False)
+    options = Options(tmp_path, flush_seconds=3600, max_file_mb=1e-6, machine=False)
+    session = Session(options, World(0, 1, None), {}, 0)
     session.facts({"machine_columns": ["time_us", "resident_mb"]})
     earlier = time.monotonic_ns()
     session.flush()
@@ -264,7 +268,9 @@ def _has_figures(path: Path) -> bool:
 
 
 def test_without_the_option_there_is_no_line(tmp_path: Path) -> None:
-    session = Session(tmp_path, World(0, 1, None), {}, 0, 0.05, machine=False)
+    session = Session(
+        Options(tmp_path, flush_seconds=0.05, machine=False), World(0, 1, None), {}, 0
+    )
     path = session.path
     assert path is not None
     session.facts({"late": 1})

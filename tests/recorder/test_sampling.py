@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from stallscope.text.figures import coverage
 from stallscope.text.verdicts import basis
 
 MS = 1_000_000
-SAMPLING = Sampling(full_steps=100, one_in=5)
+SAMPLED = {"sample_after": 100, "sample_one_in": 5}
+small_files = partial(Options, flush_seconds=3600, max_file_mb=1e-6)
+ALONE = World(0, 1, None)
 STEPS = 4000
 EPOCH = 1000
 
@@ -44,7 +47,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(folder: Path, rank: int, size: int = 2, **options: Any) -> Session:
     """Train four epochs of 1,000 steps on a rank; every 50th batch is 40 ms late."""
     process_runs._last_sessions.clear()  # every rank is a separate process
-    session = Session(folder, World(rank, size, None), {"model": "m"}, 0, 3600.0, **options)
+    session = Session(
+        Options(folder, flush_seconds=3600, **options), World(rank, size, None), {"model": "m"}, 0
+    )
     for row in rows():
         if isinstance(row, StepRow):
             session.step(row)
@@ -78,7 +83,7 @@ def the_run(folder: Path) -> Run:
 
 
 def test_the_recorder_and_the_analysis_keep_the_same_steps() -> None:
-    for sampling in (SAMPLING, Sampling(0, 20, seed=7), Sampling(3, 1)):
+    for sampling in (Sampling(100, 5), Sampling(0, 20, seed=7), Sampling(3, 1)):
         sampled = Sampled(sampling.full_steps, sampling.one_in, BLOCK, sampling.seed)
         steps = np.arange(3000)
         own = [
@@ -99,7 +104,7 @@ def test_blocks_are_kept_at_the_requested_rate_and_without_a_period() -> None:
 
 def test_all_ranks_write_the_same_steps_and_everything_is_counted(tmp_path: Path) -> None:
     for rank in (0, 1):
-        trained(tmp_path, rank, sampling=SAMPLING)
+        trained(tmp_path, rank, **SAMPLED)
     run = the_run(tmp_path)
     own = [
         run.steps.filter(pc.equal(run.steps["rank"], rank))["step"].to_pylist() for rank in (0, 1)
@@ -119,7 +124,7 @@ def test_all_ranks_write_the_same_steps_and_everything_is_counted(tmp_path: Path
 def test_the_ledger_of_some_steps_is_that_of_all(tmp_path: Path) -> None:
     for rank in (0, 1):
         trained(tmp_path / "all", rank)
-        trained(tmp_path / "some", rank, sampling=SAMPLING)
+        trained(tmp_path / "some", rank, **SAMPLED)
     whole, some = analyse(the_run(tmp_path / "all")), analyse(the_run(tmp_path / "some"))
     for name in ("input", "compute", "allreduce", "imbalance"):
         one, other = whole.entry(name), some.entry(name)
@@ -137,7 +142,7 @@ def test_the_ledger_of_some_steps_is_that_of_all(tmp_path: Path) -> None:
 
 def test_sums_are_those_of_the_missing_steps(tmp_path: Path) -> None:
     trained(tmp_path / "all", 0, 1)
-    trained(tmp_path / "some", 0, 1, sampling=SAMPLING)
+    trained(tmp_path / "some", 0, 1, **SAMPLED)
     whole, some = the_run(tmp_path / "all"), the_run(tmp_path / "some")
     skipped = some.intervals.filter(pc.equal(some.intervals["kind"], "skipped"))
     assert set(skipped["epoch"].to_pylist()) == {0, 1, 2, 3}
@@ -161,7 +166,7 @@ def test_a_timestamp_that_one_step_lacks_has_no_sum() -> None:
 
 def test_unrepresentative_steps_are_reported(tmp_path: Path) -> None:
     for rank in (0, 1):
-        trained(tmp_path, rank, sampling=SAMPLING)
+        trained(tmp_path, rank, **SAMPLED)
     run = the_run(tmp_path)
     at = run.intervals.schema.get_field_index("data")
     doubled = pc.multiply(run.intervals["data"], 2)
@@ -177,7 +182,7 @@ def test_unrepresentative_steps_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_large_log_continues_in_another_file(tmp_path: Path) -> None:
-    session = trained(tmp_path / "some", 0, 1, max_file_bytes=40_000)
+    session = trained(tmp_path / "some", 0, 1, max_file_mb=0.04)
     trained(tmp_path / "one", 0, 1)
     files = sorted((tmp_path / "some").glob("*.steps.csv"))
     assert len(files) > 3
@@ -205,7 +210,7 @@ def test_a_large_log_continues_in_another_file(tmp_path: Path) -> None:
 def test_training_never_finds_the_recording_at_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = Session(tmp_path, World(0, 1, None), {}, 0, 3600.0, max_file_bytes=1)
+    session = Session(small_files(tmp_path), ALONE, {}, 0)
     seen = []
     close = FileSink.close
 
@@ -223,7 +228,7 @@ def test_training_never_finds_the_recording_at_an_end(
 
 
 def test_facts_of_the_first_file_are_in_all(tmp_path: Path) -> None:
-    session = Session(tmp_path, World(0, 1, None), {"model": "m"}, 0, 3600.0, max_file_bytes=1)
+    session = Session(small_files(tmp_path), ALONE, {"model": "m"}, 0)
     session.facts({"gradient_bytes": 7})
     for row in rows()[:3]:
         session.step(row)
@@ -239,9 +244,8 @@ def test_facts_of_the_first_file_are_in_all(tmp_path: Path) -> None:
 
 def test_records_continue_as_another_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "stallscope.steps"):
-        session = Session(
-            tmp_path, World(0, 1, None), {}, 0, 3600.0, sink="logging", max_file_bytes=20_000
-        )
+        options = Options(tmp_path, flush_seconds=3600, sink="logging", max_file_mb=0.02)
+        session = Session(options, ALONE, {}, 0)
         for row in rows()[:900]:
             session.step(row)
             if row.step % 100 == 0:
@@ -258,7 +262,7 @@ def test_records_continue_as_another_log(tmp_path: Path, caplog: pytest.LogCaptu
 def test_a_further_file_that_cannot_be_made_ends_the_recording_and_not_the_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    session = Session(tmp_path, World(0, 1, None), {}, 0, 3600.0, max_file_bytes=1)
+    session = Session(small_files(tmp_path), ALONE, {}, 0)
     (first,) = tmp_path.glob("*.steps.csv")
     for part in range(1, 200):
         (tmp_path / first.name.replace(".0.steps", f".{part}.steps")).mkdir()
@@ -304,6 +308,6 @@ def test_invalid_options_are_refused_with_a_sentence() -> None:
     [None, 3, [], {}, {"full_steps": 1}, {"full_steps": 0, "one_in": 0, "block": 1, "seed": 0}],
 )
 def test_an_invalid_fact_means_no_sampling(fact: object, tmp_path: Path) -> None:
-    session = Session(tmp_path, World(0, 1, None), {"sampling": fact}, 0, 3600.0)
+    session = Session(Options(tmp_path, flush_seconds=3600), ALONE, {"sampling": fact}, 0)
     session.close()
     assert sampling_of(the_run(tmp_path)) is None

@@ -18,6 +18,7 @@ from stallscope.collector.recorder import process_runs
 from stallscope.collector.recorder import session as session_module
 from stallscope.collector.recorder.cost import Cost
 from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.parsers import read
 
@@ -41,7 +42,9 @@ def open_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Op
     def open_one(counted: int = 0, *, world: World = ALONE, **options: Any) -> Session:
         folder = options.pop("folder", tmp_path / "logs")
         flush_seconds = options.pop("flush_seconds", NEVER)
-        sessions.append(Session(folder, world, {"model": "m"}, counted, flush_seconds, **options))
+        started = {name: options.pop(name) for name in ("before_flush",) if name in options}
+        settings = Options(folder, flush_seconds=flush_seconds, **options)
+        sessions.append(Session(settings, world, {"model": "m"}, counted, **started))
         return sessions[-1]
 
     yield open_one

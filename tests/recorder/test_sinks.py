@@ -21,8 +21,9 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-session = Session(Path(sys.argv[1]), World(0, 1, 0), {"model": "m"}, 0, 60.0, sink="logging")
+session = Session(Options(sys.argv[1], sink="logging"), World(0, 1, 0), {"model": "m"}, 0)
 session.facts({"tensors": 3})
 session.close()
 """
@@ -44,7 +45,9 @@ def arguments(**changed: object) -> dict[str, object]:
 def test_records_need_no_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "nowhere"
     with caplog.at_level(logging.INFO, logger="stallscope.steps"):
-        session = Session(folder, ALONE, {"model": "m"}, 0, 60.0, sink="logging")
+        session = Session(
+            Options(folder, sink="logging", flush_seconds=60), ALONE, {"model": "m"}, 0
+        )
         assert session.recording
         session.facts({"tensors": 3})
         session.close()
@@ -64,7 +67,9 @@ def test_a_program_without_logging_setup_prints_them_too(tmp_path: Path) -> None
 
 def test_both_write_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="stallscope.steps"):
-        session = Session(tmp_path / "logs", ALONE, {"model": "m"}, 0, 60.0, sink="both")
+        session = Session(
+            Options(tmp_path / "logs", sink="both", flush_seconds=60), ALONE, {"model": "m"}, 0
+        )
         session.flush()
         session.facts({"tensors": 3})
         session.close()
@@ -83,7 +88,9 @@ def test_a_failing_handler_ends_recording_and_not_training(tmp_path: Path) -> No
     broken = Broken()
     steps.addHandler(broken)
     try:
-        session = Session(tmp_path, ALONE, {"model": "m"}, 0, 60.0, sink="logging")
+        session = Session(
+            Options(tmp_path, sink="logging", flush_seconds=60), ALONE, {"model": "m"}, 0
+        )
         assert not session.recording
         session.close()
     finally:
@@ -94,7 +101,7 @@ def test_a_log_that_is_removed_is_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without this check, lines would go to a deleted file without any error."""
-    session = Session(tmp_path, ALONE, {"model": "m"}, 0, 60.0)
+    session = Session(Options(tmp_path, flush_seconds=60), ALONE, {"model": "m"}, 0)
     assert session.path is not None
     session.path.unlink()
     for number in range(2):

@@ -18,6 +18,7 @@ from support.waiting import wait_until
 
 from stallscope.collector.recorder import spool
 from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.spool import needs_spooling
 from stallscope.parsers import read
@@ -70,7 +71,9 @@ def mount(
 
 
 def session_in(folder: str | Path, flush_seconds: float = NEVER, **options: Any) -> Session:
-    return Session(Path(folder), ALONE, {"model": "m"}, 0, flush_seconds, **options)
+    return Session(
+        Options(folder, flush_seconds=flush_seconds, **options), ALONE, {"model": "m"}, 0
+    )
 
 
 def test_a_log_on_such_a_mount_is_as_whole_as_any(
@@ -190,8 +193,10 @@ def test_a_killed_process_leaves_the_last_copy_and_the_local_file(tmp_path: Path
         "from pathlib import Path\n"
         "from stallscope.collector.recorder.format import StepRow\n"
         "from stallscope.collector.recorder.identity import World\n"
+        "from stallscope.collector.recorder.options import Options\n"
         "from stallscope.collector.recorder.session import Session\n"
-        "session = Session(Path(sys.argv[1]), World(0, 1, None), {}, 0, 0.01)\n"
+        "options = Options(sys.argv[1], flush_seconds=0.01)\n"
+        "session = Session(options, World(0, 1, None), {}, 0)\n"
         "session.step(StepRow(0, 0, 1000, None, None, None, 2000, 1, 8, 0))\n"
         "session.interval('epoch', 0, 10, 20)\n"
         "while 'epoch,1' not in session.path.read_text(): time.sleep(0.01)\n"

@@ -15,8 +15,8 @@ from stallscope.collector.recorder.keras_common.calls import MOST_WAITING, Finis
 from stallscope.collector.recorder.keras_common.steps import (
     LOST,
     Call,
+    CallAssembler,
     GraphStep,
-    StepAssembler,
     graph_step,
 )
 from stallscope.collector.recorder.keras_common.stream import StepStream
@@ -47,9 +47,9 @@ def timestamps(*moments: float | None, samples: int | None = 8) -> GraphStep:
     return GraphStep(data, ready, reduced, done, samples)
 
 
-def assembler(**options: Any) -> StepAssembler:
+def assembler(**options: Any) -> CallAssembler:
     defaults = {"next_step": 0, "passes_per_step": 1, "reduces": True}
-    return StepAssembler(**{**defaults, **options})
+    return CallAssembler(**{**defaults, **options})
 
 
 def times(row: StepRow) -> list[float | None]:

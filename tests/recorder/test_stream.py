@@ -8,7 +8,7 @@ from stallscope.collector.recorder.cost import Cost
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.keras_common import calls
 from stallscope.collector.recorder.keras_common.calls import FinishedCalls
-from stallscope.collector.recorder.keras_common.steps import GraphStep, StepAssembler
+from stallscope.collector.recorder.keras_common.steps import CallAssembler, GraphStep
 from stallscope.collector.recorder.keras_common.stream import StepStream
 
 MS = 1_000_000
@@ -55,7 +55,7 @@ class Training:
         self.stream = StepStream(
             self.calls,
             self.ring,  # type: ignore[arg-type]
-            StepAssembler(0, 1, True),
+            CallAssembler(0, 1, True),
             False,
             self.rows.extend,
         )

@@ -20,6 +20,7 @@ from stallscope.collector.mlflow import process
 from stallscope.collector.mlflow.client import MlflowRun
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.upload import WATCH
 
@@ -81,7 +82,9 @@ def rank_(rank: int, folder: Path, run_id: str, size: int, seconds: int) -> None
 
     requests.adapters.HTTPAdapter.send = stamped  # type: ignore[method-assign]
     process.time = SimpleNamespace(monotonic=clock.monotonic, sleep=clock.sleep)  # type: ignore[assignment]
-    session = Session(folder, World(rank, size, rank % 8), {"batch_size": 32}, 0, NEVER)
+    session = Session(
+        Options(folder, flush_seconds=NEVER), World(rank, size, rank % 8), {"batch_size": 32}, 0
+    )
     training = Training(session, clock, seconds)
     process.Uploader(run_id, training).run()  # type: ignore[arg-type]
 

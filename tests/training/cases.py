@@ -1174,7 +1174,7 @@ def recorder_breaks(case: Case) -> Any:
     from stallscope.collector.recorder.keras_common import steps
 
     model = classifier()
-    original = steps.StepAssembler.graph_rows
+    original = steps.CallAssembler.graph_rows
 
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("broken on purpose")
@@ -1182,7 +1182,7 @@ def recorder_breaks(case: Case) -> Any:
     class Breaks(tf.keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             if batch == 6:
-                steps.StepAssembler.graph_rows = broken
+                steps.CallAssembler.graph_rows = broken
 
     batches = Batches()
     reduction = reduction_of(model)
@@ -1190,7 +1190,7 @@ def recorder_breaks(case: Case) -> Any:
         callbacks = [case.logger(flush_seconds=0.05), Breaks(), batches, Sleeps()]
         case.fit(model, case.data(), epochs=2, callbacks=callbacks)
     finally:
-        steps.StepAssembler.graph_rows = original
+        steps.CallAssembler.graph_rows = original
     return seen(model, batches=batches.count, reduction_is_back=reduction_of(model) is reduction)
 
 

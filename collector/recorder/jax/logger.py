@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterable, Optional
 
 from ..loop_logger import LoopLogger, WatchedLoader
 from ..options import LogDir, OptionArguments, Options, with_options
@@ -38,7 +38,7 @@ class StepLogger(LoopLogger):
     def _new_recording(self) -> Recording:
         return Recording(self._options, self._first_step)
 
-    def watch(self, batches: Iterable[Any], *, first_step: Optional[int] = None) -> "Watched":
+    def watch(self, batches: Iterable[Any], *, first_step: Optional[int] = None) -> WatchedLoader:
         """Iterate over ``batches`` and record each iteration; each loop is an epoch.
 
         Args:
@@ -49,9 +49,7 @@ class StepLogger(LoopLogger):
         Raises:
             TypeError: if ``first_step`` is not a number of steps.
         """
-        if first_step is not None and (not isinstance(first_step, int) or first_step < 0):
-            raise TypeError("first_step is a number of steps, not %r" % (first_step,))
-        return Watched(self, batches, first_step)
+        return WatchedLoader(self, batches, first_step)
 
     def results(self, values: Any) -> None:
         """Give what the step computes, such as its loss: the step ends when it is there.
@@ -65,15 +63,3 @@ class StepLogger(LoopLogger):
         recording: Optional[Recording] = self._loop
         if recording is not None:
             recording.results(values)
-
-
-class Watched(WatchedLoader):
-    """Batches whose loops are recorded."""
-
-    def __init__(self, log: StepLogger, batches: Iterable[Any], first_step: Optional[int]) -> None:
-        super().__init__(log, batches)
-        self._first_step = first_step
-
-    def __iter__(self) -> Iterator[Any]:
-        recording: Recording = self._log._recording_of_loop(self._first_step)
-        return recording.iterate(self._loader, iter(self._loader))

@@ -8,7 +8,7 @@ from typing import Any, Iterator, List, Optional
 import jax
 
 from ..format import StepRow
-from ..guards import while_running
+from ..guards import never_raises, while_running
 from ..identity import World, world_of_training
 from ..in_flight import Position, running_frame
 from ..loop_recording import LoopRecording
@@ -49,31 +49,9 @@ class Recording(LoopRecording):
 
     # -- start and stop --------------------------------------------------------------------------
 
+    @never_raises
     def start(self) -> None:
         """Open the log."""
-        try:
-            self._start()
-        except Exception as error:
-            self.fail(error)
-
-    def stop(self) -> None:
-        """Write what is left and close the log."""
-        self.end_epoch()
-        try:
-            session = self._session
-            if session is not None:
-                if session.recording and self._stream is not None:
-                    self._stream.close()
-                    if self._stream.gave_up:
-                        session.facts({"stamps": NO_RESULTS})
-                # JAX counts no steps.
-                session.close(0 if self._first_step is None else None)
-            if self._times is not None:
-                self._times.stop()
-        except Exception as error:
-            self.fail(error)
-
-    def _start(self) -> None:
         options, world = self._options, self._world_of_training()
         self._devices = jax.local_device_count()
         session = self._session = open_session(
@@ -94,6 +72,21 @@ class Recording(LoopRecording):
             self._times, world.size == 1, costs, self._emit, self._emit_interval
         )
         self._waiting, self._stream = stream.waiting, stream
+
+    @never_raises
+    def stop(self) -> None:
+        """Write what is left and close the log."""
+        self.end_epoch()
+        session = self._session
+        if session is not None:
+            if session.recording and self._stream is not None:
+                self._stream.close()
+                if self._stream.gave_up:
+                    session.facts({"stamps": NO_RESULTS})
+            # JAX counts no steps.
+            session.close(0 if self._first_step is None else None)
+        if self._times is not None:
+            self._times.stop()
 
     def _world_of_training(self) -> World:
         # Whoever trains with JAX has started its devices by now.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable
 
 import jax
 import numpy as np
 
 from ..keras_common.synthetic import first_batch, random_array, random_generator
+from ..repeated_batch import RepeatedBatch
 
 
-def synthetic_like(batches: Iterable[Any]) -> "SyntheticBatches":
+def synthetic_like(batches: Iterable[Any]) -> RepeatedBatch:
     """Make random batches with the same structure, shapes and dtypes as real ones, held in memory.
 
     They are modelled on one real batch, and integers stay within its range, so that labels stay valid.
@@ -27,29 +28,9 @@ def synthetic_like(batches: Iterable[Any]) -> "SyntheticBatches":
     """
     generator = random_generator()
     real = first_batch(iter(batches))
-    return SyntheticBatches(
+    return RepeatedBatch(
         batches, jax.tree_util.tree_map(lambda leaf: _random_like(leaf, generator), real)
     )
-
-
-class SyntheticBatches:
-    """Repeats one batch."""
-
-    def __init__(self, real: Iterable[Any], batch: Any) -> None:
-        self._real = real
-        self._batch = batch
-
-    def __len__(self) -> int:
-        return len(self._real)  # type: ignore[arg-type]  # raises the real batches' error
-
-    def __iter__(self) -> Iterator[Any]:
-        try:
-            count = len(self)
-        except TypeError:
-            while True:
-                yield self._batch
-        for _ in range(count):
-            yield self._batch
 
 
 def _random_like(leaf: Any, generator: np.random.Generator) -> Any:

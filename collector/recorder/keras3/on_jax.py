@@ -11,49 +11,39 @@ from typing import Any, Optional
 
 from ..facts import WHOLE_STEP
 from ..format import StepRow
-from ..iterations import IterationSummer
 from ..jax.results import ResultTimes
-from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import Call
-from .stages import Emit, FetchedInPython
+from .stages import FetchedInPython, KerasFit
 
 
 class JaxStages(FetchedInPython):
     """Stages where JAX computes."""
 
-    def __init__(
-        self,
-        calls: FinishedCalls,
-        model: Any,
-        stages: bool,
-        single: bool,
-        steps: IterationSummer,
-        emit: Emit,
-    ) -> None:
-        super().__init__(calls, model, steps, emit)
+    def __init__(self, fit: KerasFit) -> None:
+        super().__init__(fit)
         self._done_before = 0
         # For calls that wait to become rows: when their outputs were ready, which may come later than
         # the call's end.
         self._times = ResultTimes()
-        self._waits = stages
-        if stages:
+        self._waits = fit.wanted
+        if fit.wanted:
             self.saw = self._saw
         self.placed = ("data",)
-        self.reason = self._why_not(stages, single)
+        self.reason = self._why_not(fit)
         if self.reason is None:
             self.placed, self.ready = ("data", "ready", "reduced"), WHOLE_STEP
         elif self._steps_per_call != 1:
             self.placed = ()
 
-    def _why_not(self, stages: bool, single: bool) -> Optional[str]:
-        if not stages:
+    def _why_not(self, fit: KerasFit) -> Optional[str]:
+        if not fit.wanted:
             return "switched off with stages=False"
         if self._steps_per_call != 1:
             return (
                 "steps_per_execution=%d: only the start and the end of a call of several steps are seen"
                 % self._steps_per_call
             )
-        if not single:
+        if not fit.single:
             return "the compiled step reduces its gradients where no timestamp can be taken"
         return None
 

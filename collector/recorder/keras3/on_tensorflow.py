@@ -6,19 +6,18 @@ from the iterator is not compiled: there the timestamps go before and after the 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional
 
 import keras
 
 from ..facts import WHOLE_STEP
 from ..in_flight import Position
-from ..keras_common.calls import FinishedCalls
-from ..keras_common.steps import StepAssembler
+from ..keras_common.steps import CallAssembler
 from ..keras_common.stream import StepStream
 from ..keras_common.timing import code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of
 from ..tf_keras.timestamp_ring import CAPACITY, READY, TimestampRing
-from .stages import Emit, Stages
+from .stages import KerasFit, Stages
 
 # The method with which Keras wraps the train step, inside the function that takes batches.
 _AROUND_THE_STEP = "_autoconvert_optionals"
@@ -27,39 +26,31 @@ _AROUND_THE_STEP = "_autoconvert_optionals"
 class TensorFlowStages(Stages):
     """Stages where TensorFlow computes, and takes its batches in the graph."""
 
-    def __init__(
-        self,
-        calls: FinishedCalls,
-        model: Any,
-        stages: bool,
-        single: bool,
-        counted: Tuple[int, int, int],
-        emit: Emit,
-    ) -> None:
-        self._model = model
+    def __init__(self, fit: KerasFit) -> None:
+        model = self._model = fit.model
         self._several_per_call = int(model.steps_per_execution) != 1
         self._compiled = bool(model.jit_compile) and not model.run_eagerly
-        self.reason = self._why_not(stages, single)
+        self.reason = self._why_not(fit)
         ring = None
         if self.reason is None:
             ring = TimestampRing(max(CAPACITY, 4 * int(model.steps_per_execution)))
             self.placed = ("data", "ready", "reduced")
             self.ready = WHOLE_STEP if self._compiled else None
-        first_step, passes, iterations_done = counted
-        assembler = StepAssembler(first_step, passes, not single, iterations_done)
+        first_step, passes, iterations_done = fit.counted
+        assembler = CallAssembler(first_step, passes, not fit.single, iterations_done)
         self._ring = ring
-        self._stream = StepStream(calls, ring, assembler, self._several_per_call, emit)
+        self._stream = StepStream(fit.calls, ring, assembler, self._several_per_call, fit.emit)
         # The optimizer counts in every process of a job without Horovod.
         self._stream.settled = True
         self._instrumentation = StepInstrumentation(ring, self._several_per_call, self._compiled)
         self.key = self._instrumentation.key
 
-    def _why_not(self, stages: bool, single: bool) -> Optional[str]:
-        if not stages:
+    def _why_not(self, fit: KerasFit) -> Optional[str]:
+        if not fit.wanted:
             return "switched off with stages=False"
         if type(self._model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":
             return "tf.distribute runs the train step in replicas"
-        if not single:
+        if not fit.single:
             return "nothing shows when the gradients of several ranks are reduced"
         if not hasattr(self._model, _AROUND_THE_STEP):
             return "this version of Keras builds its train step differently"

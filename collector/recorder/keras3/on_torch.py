@@ -7,49 +7,41 @@ from typing import Any, Optional
 from ..facts import WHOLE_STEP
 from ..format import StepRow
 from ..in_flight import Position
-from ..iterations import IterationSummer
-from ..keras_common.calls import FinishedCalls
 from ..keras_common.steps import Call
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
-from .stages import Emit, FetchedInPython
+from .stages import FetchedInPython, KerasFit
 
 
 class TorchStages(FetchedInPython):
     """Stages where torch computes synchronously."""
 
-    def __init__(
-        self,
-        calls: FinishedCalls,
-        model: Any,
-        stages: bool,
-        single: bool,
-        steps: IterationSummer,
-        emit: Emit,
-    ) -> None:
-        super().__init__(calls, model, steps, emit)
-        self._parameters = [variable.value for variable in model.trainable_variables]
+    def __init__(self, fit: KerasFit) -> None:
+        super().__init__(fit)
+        self._parameters = [variable.value for variable in fit.model.trainable_variables]
         self._gradients = GradientClock()
-        self._compiled = bool(getattr(model, "jit_compile", False)) and not model.run_eagerly
+        self._compiled = (
+            bool(getattr(fit.model, "jit_compile", False)) and not fit.model.run_eagerly
+        )
         # Whether a call ended without a watched gradient.
         self._missed = False
         # The time of the last gradient at the previous check.
         self._checked_last: Optional[int] = None
         self.placed = ("data",)
-        self.reason = self._why_not(stages, single)
+        self.reason = self._why_not(fit)
         if self.reason is None:
             self.placed = ("data", "ready", "reduced")
             self.ready = WHOLE_STEP if self._compiled else None
         if self.reason is None and not self._compiled:
             self.last_of = self._gradients
 
-    def _why_not(self, stages: bool, single: bool) -> Optional[str]:
-        if not stages:
+    def _why_not(self, fit: KerasFit) -> Optional[str]:
+        if not fit.wanted:
             return "switched off with stages=False"
         for kind in device_types(self._parameters):
             if kind != "cpu":
                 return "on %s gradients are ready later than the host can see" % kind.upper()
-        if not single:
+        if not fit.single:
             return "nothing shows when the gradients of several ranks are reduced"
         return None
 

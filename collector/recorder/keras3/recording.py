@@ -9,7 +9,6 @@ import keras
 from ..format import StepRow
 from ..identity import World, world_of_training
 from ..in_flight import Position, running_frame
-from ..iterations import IterationSummer
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
 from ..keras_common.timing import TimedFunction, timed
@@ -23,7 +22,7 @@ from .facts import (
     passes_per_step,
     weights,
 )
-from .stages import Stages
+from .stages import KerasFit, Stages
 
 
 class Recording(FitRecording):
@@ -60,21 +59,22 @@ class Recording(FitRecording):
         stages.install(iterator)
 
     def _stages_from(self, calls: FinishedCalls, first_step: int) -> Stages:
-        model, wanted, single = self.model, self._options.stages, self._size == 1
-        backend, counted = keras.backend.backend(), (first_step, self._passes, self._counted_before)
+        counted = (first_step, self._passes, self._counted_before)
+        single = self._size == 1
+        fit = KerasFit(calls, self.model, self._options.stages, single, counted, self._emit)
+        backend = keras.backend.backend()
         if backend == "tensorflow":
             from .on_tensorflow import TensorFlowStages
 
-            return TensorFlowStages(calls, model, wanted, single, counted, self._emit)
-        steps = IterationSummer(*counted)
+            return TensorFlowStages(fit)
         if backend == "torch":
             from .on_torch import TorchStages
 
-            return TorchStages(calls, model, wanted, single, steps, self._emit)
+            return TorchStages(fit)
         if backend == "jax":
             from .on_jax import JaxStages
 
-            return JaxStages(calls, model, wanted, single, steps, self._emit)
+            return JaxStages(fit)
         raise RuntimeError("training of Keras on %s cannot be recorded" % backend)
 
     def _timed(self, made: Any, session: Session, calls: FinishedCalls) -> TimedFunction:

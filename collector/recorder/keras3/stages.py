@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from ..format import StepRow
 from ..guards import yield_to_training
@@ -16,7 +16,20 @@ from .batches import BatchClock, samples_of, wait_of
 # Making rows takes milliseconds; a process forked meanwhile must not wait for it.
 _PATIENCE_SECONDS = 2.0
 
-Emit = Callable[[List[StepRow]], None]
+
+class KerasFit(NamedTuple):
+    """What stages know of the fit that they belong to."""
+
+    calls: FinishedCalls
+    model: Any
+    #: Whether timestamps are wanted.
+    wanted: bool
+    #: Whether one process trains.
+    single: bool
+    #: The first step, the passes per step, and the passes that the optimizer had counted before.
+    counted: Tuple[int, int, int]
+    #: Receives the rows.
+    emit: Callable[[List[StepRow]], None]
 
 
 class Stages:
@@ -71,14 +84,12 @@ class Stages:
 class FetchedInPython(Stages):
     """Stages of the backends whose batches come through a Python iterator."""
 
-    def __init__(
-        self, calls: FinishedCalls, model: Any, steps: IterationSummer, emit: Emit
-    ) -> None:
-        self.calls = calls
-        self._steps_per_call = int(model.steps_per_execution)
+    def __init__(self, fit: KerasFit) -> None:
+        self.calls = fit.calls
+        self._steps_per_call = int(fit.model.steps_per_execution)
         self.batches = BatchClock(self._steps_per_call)
-        self._steps = steps
-        self._emit = emit
+        self._steps = IterationSummer(*fit.counted)
+        self._emit = fit.emit
         self._takes = threading.Lock()
 
     def install(self, epoch_iterator: Any) -> None:

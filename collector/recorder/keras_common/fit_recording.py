@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from types import FrameType
@@ -20,8 +19,6 @@ from ..options import Options
 from ..session import Session
 from .calls import FinishedCalls
 from .timing import TimedFunction, TimedSaving, calls_through
-
-logger = logging.getLogger("stallscope")
 
 # Recordings that still run. An exception ends fit without calling the callbacks.
 _open: List["FitRecording"] = []

@@ -57,7 +57,7 @@ class Call(NamedTuple):
     own_ns: Optional[int] = None
 
 
-class StepAssembler(IterationSummer):
+class CallAssembler(IterationSummer):
     """Makes rows of calls and graph steps; ``reduces`` if several ranks reduce gradients."""
 
     def __init__(

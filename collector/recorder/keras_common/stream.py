@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, List, Optional
 from ..format import StepRow
 from ..guards import yield_to_training
 from .calls import MOST_WAITING
-from .steps import Call, GraphStep, StepAssembler, graph_step
+from .steps import Call, CallAssembler, GraphStep, graph_step
 
 if TYPE_CHECKING:
     from ..tf_keras.timestamp_ring import TimestampRing
@@ -28,7 +28,7 @@ class StepStream:
         self,
         calls: "FinishedCalls",
         ring: Optional["TimestampRing"],
-        assembler: StepAssembler,
+        assembler: CallAssembler,
         several_per_call: bool,
         emit: Callable[[List[StepRow]], None],
     ) -> None:

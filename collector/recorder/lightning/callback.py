@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from ..format import VALIDATION
 from ..options import LogDir, OptionArguments, Options, with_options
-from .recording import TrainerRecording
+from .recording import LightningRecording
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,12 +39,12 @@ class StepLogger(Callback):  # type: ignore[misc]  # not installed beside the ap
     def __init__(self, log_dir: LogDir, **options: Unpack[OptionArguments]) -> None:
         super().__init__()
         self._options = Options(log_dir, **options)
-        self._recording: Optional[TrainerRecording] = None
+        self._recording: Optional[LightningRecording] = None
         self._validation_start = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._stop()
-        self._recording = TrainerRecording(trainer, pl_module, self._options)
+        self._recording = LightningRecording(trainer, pl_module, self._options)
         self._recording.begin()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:

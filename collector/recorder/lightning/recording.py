@@ -1,4 +1,4 @@
-"""Record one ``Trainer.fit`` with PyTorch's recording and facts of the Trainer."""
+"""Record one ``fit`` of Lightning's Trainer."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import functools
 from time import monotonic_ns
 from typing import Any, Callable, Dict, Optional, Sequence
 
-from ..facts import count_or_none, module_version
+from ..facts import count_or_none, versions_of
 from ..format import CHECKPOINT
 from ..options import Options
 from ..patching import patch
 from ..pytorch.batches import full_batches, shape_in
-from ..pytorch.recording import Recording
+from ..pytorch.trainer_recording import TrainerRecording
 
 
-class TrainerRecording(Recording):
-    """A Trainer's training, recorded like a loop over batches.
-
-    None of its methods raises, like PyTorch's.
-    """
+class LightningRecording(TrainerRecording):
+    """A Trainer's ``fit``."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = ("_full", "_full_shape", "_in_batch", "_trainer")
@@ -37,34 +34,19 @@ class TrainerRecording(Recording):
         # Whether this iteration's batch has reached the training step.
         self._in_batch = False
 
-    def begin(self) -> None:
-        """Open the log, and watch the Trainer fetch batches and save checkpoints."""
-        self.start()
-        if not self.running:
-            return
-        try:
-            loop = self._trainer.fit_loop.epoch_loop
-            self._watch(loop, "_on_before_fetch", self._before_fetch)
-            self._watch(loop, "_on_after_fetch", self._after_fetch)
-            self._time_checkpoints()
-            session = self._session
-            assert session is not None
-            session.facts(self._trainer_facts())
-            if self._trainer.global_step > session.next_step:
-                # Training continues from a checkpoint, and the optimizer keeps no count.
-                session.renumber(self._trainer.global_step)
-        except Exception as error:
-            self.fail(error)
+    def _watch_trainer(self) -> None:
+        loop = self._trainer.fit_loop.epoch_loop
+        self._watch(loop, "_on_before_fetch", self._before_fetch)
+        self._watch(loop, "_on_after_fetch", self._after_fetch)
+        self._time_pauses(self._trainer, "save_checkpoint", CHECKPOINT)
+
+    def _steps_before(self) -> int:
+        return int(self._trainer.global_step)
 
     def _trainer_facts(self) -> Dict[str, Any]:
-        """Return the Trainer's facts that PyTorch's recording does not find."""
         trainer = self._trainer
-        names = ("torch", "horovod", "lightning", "pytorch_lightning")
-        versions = {name: module_version(name) for name in names}
         return {
-            "versions": {
-                name: version for name, version in versions.items() if version is not None
-            },
+            "versions": versions_of("torch", "horovod", "lightning", "pytorch_lightning"),
             "epochs": count_or_none(trainer.max_epochs),
             "accumulate_grad_batches": count_or_none(trainer.accumulate_grad_batches),
         }
@@ -79,20 +61,6 @@ class TrainerRecording(Recording):
             return original(*args, **kwargs)
 
         self._undo.append(patch(owner, name, watched))
-
-    def _time_checkpoints(self) -> None:
-        original = self._trainer.save_checkpoint
-
-        @functools.wraps(original)
-        def save_checkpoint(*args: Any, **kwargs: Any) -> Any:
-            self.begin_pause(CHECKPOINT)
-            began = monotonic_ns()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self.end_pause(CHECKPOINT, began)
-
-        self._undo.append(patch(self._trainer, "save_checkpoint", save_checkpoint))
 
     def begin_loop(self, loop: object, loader: Any) -> None:
         super().begin_loop(loop, loader)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Iterable
 
 import mxnet as mx
 
@@ -50,14 +50,6 @@ class StepLogger(LoopLogger):
     def _new_recording(self) -> Recording:
         return Recording(self._trainer, self._options)
 
-    def watch(self, loader: Iterable[Any]) -> "Watched":
+    def watch(self, loader: Iterable[Any]) -> WatchedLoader:
         """Iterate over ``loader`` and record each iteration; each loop is an epoch."""
-        return Watched(self, loader)
-
-
-class Watched(WatchedLoader):
-    """A loader whose loops are recorded."""
-
-    def __iter__(self) -> Iterator[Any]:
-        recording: Recording = self._log._recording_of_loop()
-        return recording.iterate(self._loader, iter(self._loader))
+        return WatchedLoader(self, loader)

@@ -11,7 +11,7 @@ from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
 from ..format import StepRow
-from ..guards import while_running
+from ..guards import never_raises, while_running
 from ..identity import world_of_training
 from ..in_flight import Position, running_frame
 from ..loop_recording import LoopRecording
@@ -61,36 +61,15 @@ class Recording(LoopRecording):
 
     # -- start and stop --------------------------------------------------------------------------
 
+    @never_raises
     def start(self) -> None:
         """Open the log and watch the trainer reduce gradients."""
-        try:
-            for other in [one for one in _open if one._trainer is self._trainer]:
-                logger.warning(
-                    "stallscope: another StepLogger records this training from here on; one is enough"
-                )
-                other.stop()
-            self._start()
-        except Exception as error:
-            self.fail(error)
-
-    def stop(self) -> None:
-        """Restore the trainer, write what is left and close the log."""
-        self.end_epoch()
-        if self in _open:
-            _open.remove(self)
-        try:
-            if self._restore is not None:
-                self._restore()
-            self._restore = None
-            if self._session is not None:
-                if self._session.recording and not self._stream.close():
-                    self._session.facts(self._not_reduced())
-                self._session.close(steps_counted(self._trainer))
-        except Exception as error:
-            self.fail(error)
-
-    def _start(self) -> None:
         trainer, options = self._trainer, self._options
+        for other in [one for one in _open if one._trainer is trainer]:
+            logger.warning(
+                "stallscope: another StepLogger records this training from here on; one is enough"
+            )
+            other.stop()
         world = world_of_training()
         single = self._single = world.size == 1
         probe, reason = self._probe_or_why_not()
@@ -118,6 +97,20 @@ class Recording(LoopRecording):
         )
         _open.append(self)
         self._watch_reductions()
+
+    @never_raises
+    def stop(self) -> None:
+        """Restore the trainer, write what is left and close the log."""
+        self.end_epoch()
+        if self in _open:
+            _open.remove(self)
+        if self._restore is not None:
+            self._restore()
+        self._restore = None
+        if self._session is not None:
+            if self._session.recording and not self._stream.close():
+                self._session.facts(self._not_reduced())
+            self._session.close(steps_counted(self._trainer))
 
     def _position(self) -> Position:
         """Return how far the iteration has come; called on the flushing thread."""

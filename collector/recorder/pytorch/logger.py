@@ -69,8 +69,6 @@ class StepLogger(LoopLogger):
         Raises:
             TypeError: if ``first_step`` is not a number of steps.
         """
-        if first_step is not None and (not isinstance(first_step, int) or first_step < 0):
-            raise TypeError("first_step is a number of steps, not %r" % (first_step,))
         return Watched(self, loader, first_step)
 
     @contextlib.contextmanager
@@ -90,10 +88,6 @@ class Watched(WatchedLoader):
     """A loader whose loops are recorded."""
 
     _log: StepLogger
-
-    def __init__(self, log: StepLogger, loader: Iterable[Any], first_step: Optional[int]) -> None:
-        super().__init__(log, loader)
-        self._first_step = first_step
 
     def __iter__(self) -> Iterator[Any]:
         recording: Recording = self._log._recording_of_loop(self._first_step)

@@ -10,7 +10,7 @@ import torch
 
 from ..facts import known
 from ..format import EPOCH
-from ..guards import while_running
+from ..guards import never_raises, while_running
 from ..identity import world_of_training
 from ..in_flight import Position
 from ..loop_steps import StepAssembler
@@ -86,6 +86,7 @@ class Recording(IterationRecording):
             self.fail(error)
             self._undo_all()
 
+    @never_raises
     def stop(self) -> None:
         """Restore optimizer and model, write what is left and close the log."""
         self._end_iteration_early()
@@ -95,11 +96,8 @@ class Recording(IterationRecording):
         if self in _open:
             _open.remove(self)
         self._undo_all()
-        try:
-            if self._session is not None:
-                self._session.close(self._counted())
-        except Exception as error:
-            self.fail(error)
+        if self._session is not None:
+            self._session.close(self._counted())
 
     def _counted(self) -> Optional[int]:
         """Return the steps that the optimizer has counted; None where the user counts them."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable
 
 import torch
+
+from ..repeated_batch import RepeatedBatch
 
 _SEED = 20240229
 
@@ -35,24 +37,8 @@ def synthetic_like(loader: Iterable[Any]) -> "SyntheticLoader":
     return SyntheticLoader(loader, _random_like(real, torch.Generator().manual_seed(_SEED)))
 
 
-class SyntheticLoader:
-    """Repeats one batch."""
-
-    def __init__(self, real: Iterable[Any], batch: Any) -> None:
-        self._real = real
-        self._batch = batch
-
-    def __len__(self) -> int:
-        return len(self._real)  # type: ignore[arg-type]  # raises the real loader's error
-
-    def __iter__(self) -> Iterator[Any]:
-        try:
-            batches = len(self)
-        except TypeError:
-            while True:
-                yield self._batch
-        for _ in range(batches):
-            yield self._batch
+class SyntheticLoader(RepeatedBatch):
+    """Repeats one batch, with the real loader's attributes."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # missing while a copy is made

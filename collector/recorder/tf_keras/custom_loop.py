@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections import deque
 from time import monotonic_ns
@@ -26,8 +25,6 @@ from .facts import model_facts, parameters
 from .instrument import gradient_facts
 from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks
 from .optimizers import passes_counted
-
-logger = logging.getLogger("stallscope")
 
 # The names of marks in a step log.
 _COLUMNS = {DATA: "data", GRADIENTS: "ready", REDUCED: "reduced"}

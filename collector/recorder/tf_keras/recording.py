@@ -11,7 +11,7 @@ from ..identity import World, world_of_training
 from ..in_flight import Position
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
-from ..keras_common.steps import StepAssembler
+from ..keras_common.steps import CallAssembler
 from ..keras_common.stream import StepStream
 from ..keras_common.timing import TimedFunction, code_of, is_made_by, timed
 from ..learning_rate import LearningRates
@@ -74,7 +74,7 @@ class Recording(FitRecording):
         if not self._no_timestamps:
             ring = TimestampRing(max(CAPACITY, 4 * steps_per_execution(model)))
         self._ring = ring
-        assembler = StepAssembler(
+        assembler = CallAssembler(
             session.next_step, self._passes, not single, passes_done(self._optimizer)
         )
         self._stream = StepStream(calls, ring, assembler, self._several_per_call, self._emit)

@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 from ..facts import known
 from ..options import LogDir, OptionArguments, Options, with_options
 from ..patching import own_attributes
-from .recording import TrainerRecording
+from .recording import TransformersRecording
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -31,12 +31,12 @@ class StepLogger(TrainerCallback):  # type: ignore[misc]  # not installed beside
     def __init__(self, log_dir: LogDir, **options: Unpack[OptionArguments]) -> None:
         super().__init__()
         self._options = Options(log_dir, **options)
-        self._recording: Optional[TrainerRecording] = None
+        self._recording: Optional[TransformersRecording] = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         self._stop()
         trainer = known(_calling_trainer)
-        self._recording = TrainerRecording(trainer, state, given, self._options)
+        self._recording = TransformersRecording(trainer, state, given, self._options)
         self._recording.begin()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:

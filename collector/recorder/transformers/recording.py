@@ -1,27 +1,20 @@
-"""Record one ``Trainer.train`` with PyTorch's recording and facts of the Trainer."""
+"""Record one ``train`` of Hugging Face's Trainer."""
 
 from __future__ import annotations
 
 import functools
-from time import monotonic_ns
 from typing import Any, Callable, Dict, Iterator, Optional
 
-from ..facts import count_or_none, module_version
+from ..facts import count_or_none, versions_of
 from ..format import CHECKPOINT, VALIDATION
 from ..guards import while_running
 from ..options import Options
 from ..patching import patch
-from ..pytorch.recording import Recording
-
-_VERSIONS = ("torch", "transformers", "accelerate")
+from ..pytorch.trainer_recording import TrainerRecording
 
 
-class TrainerRecording(Recording):
-    """A Trainer's training, recorded like a loop over batches.
-
-    The Trainer fetches all batches of a step before it computes. None of the methods raises, like
-    PyTorch's.
-    """
+class TransformersRecording(TrainerRecording):
+    """A Trainer's ``train``; the Trainer fetches all batches of a step before it computes."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = ("_global_step", "_trainer")
@@ -48,35 +41,26 @@ class TrainerRecording(Recording):
         if self._trainer is None:
             self.fail(RuntimeError("no Trainer of transformers 4.46 or later calls the callback"))
             return
-        self.start()
-        if not self.running:
-            return
-        try:
-            self._watch_batches()
-            self._stop_at_errors("get_batch_samples")
-            self._time_pauses("evaluate", VALIDATION)
-            self._time_pauses("_save_checkpoint", CHECKPOINT)
-            self._stop_at_errors("training_step")
-            accelerator = self._trainer.accelerator
-            # Counts the tokens of all ranks before each step; models gather in their losses.
-            self._undo.append(patch(accelerator, "gather", self._waits.timed(accelerator.gather)))
-            session = self._session
-            assert session is not None
-            session.facts(self._trainer_facts())
-            if self._global_step > session.next_step:
-                # Training continues from a checkpoint, and the optimizer keeps no count.
-                session.renumber(self._global_step)
-        except Exception as error:
-            self.fail(error)
+        super().begin()
+
+    def _watch_trainer(self) -> None:
+        trainer = self._trainer
+        self._watch_batches()
+        self._stop_at_errors("get_batch_samples")
+        self._time_pauses(trainer, "evaluate", VALIDATION)
+        self._time_pauses(trainer, "_save_checkpoint", CHECKPOINT)
+        self._stop_at_errors("training_step")
+        accelerator = trainer.accelerator
+        # Counts the tokens of all ranks before each step; models gather in their losses.
+        self._undo.append(patch(accelerator, "gather", self._waits.timed(accelerator.gather)))
+
+    def _steps_before(self) -> int:
+        return self._global_step
 
     def _trainer_facts(self) -> Dict[str, Any]:
-        """Return the Trainer's facts that PyTorch's recording does not find."""
         arguments = self._trainer.args
-        versions = {name: module_version(name) for name in _VERSIONS}
         return {
-            "versions": {
-                name: version for name, version in versions.items() if version is not None
-            },
+            "versions": versions_of("torch", "transformers", "accelerate"),
             "epochs": _epochs(arguments),
             "accumulate_grad_batches": count_or_none(arguments.gradient_accumulation_steps),
         }
@@ -115,21 +99,6 @@ class TrainerRecording(Recording):
                 iteration.shape = (before[0] + shape[0],) if before and shape else None
         except Exception as error:
             self.fail(error)
-
-    def _time_pauses(self, name: str, kind: str) -> None:
-        """Record calls of one of the Trainer's methods as intervals."""
-        original = getattr(self._trainer, name)
-
-        @functools.wraps(original)
-        def paused(*args: Any, **kwargs: Any) -> Any:
-            self.begin_pause(kind)
-            began = monotonic_ns()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self.end_pause(kind, began)
-
-        self._undo.append(patch(self._trainer, name, paused))
 
     def _stop_at_errors(self, name: str) -> None:
         """End the recording where a method raises: callbacks are not told."""

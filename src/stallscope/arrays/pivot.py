@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import arrow
-from .blocks import NULL, Array, LocalMatrix, Matrix, on_all_cores
+from .blocks import NULL, Array, Matrix, on_all_cores
+from .local_matrix import LocalMatrix
 from .memory import Allocator
 from .remote_table import RemoteTable
 from .types import Bools, Ints

@@ -56,7 +56,7 @@ class Unit:
             NotFoundError, UnreadableError: see ``read``.
         """
         if self.collected:
-            return load_collected(Path(self.place), ranks=())
+            return load_collected(Path(self.place), with_steps=False)
         return self.read(read_as, show_progress)
 
     def read(self, read_as: str | None, show_progress: ShowProgress = no_progress) -> Run:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from stallscope.collector.sources.base import CombinedSource, Source, SourceFile
 from stallscope.collector.store.fetch import Progress, copies_folder, fetch, write_json
@@ -28,25 +27,6 @@ from .index import Catalogue
 from .matching import Baselines
 
 _STATE = "seen.json"
-
-
-class Engine(Protocol):
-    """Reads logs, saves runs and lists them, on this machine or on a cluster."""
-
-    def prepare(self, place: Source, store: Path, progress: Progress) -> Source:
-        """Return the place to read: the place itself, or a copy."""
-
-    def save_runs(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
-        """Save the runs at a place into a store; return their folders."""
-
-    def open_run(self, folder: Path) -> Run:
-        """Open a run of the store."""
-
-    def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:
-        """Add runs to the store's catalogue.
-
-        Call it after collecting all runs, because baselines may come in any order.
-        """
 
 
 @dataclass(frozen=True)
@@ -78,7 +58,7 @@ def collect(
         NotFoundError, UnreadableError: if there is nothing that can be read.
         UnwritableError: if the store cannot be written.
     """
-    engine = engine or LocalEngine()
+    engine = engine or Engine()
     state_before = _CollectionState(store, _combine(places))
 
     def prepare() -> _ListedSource:
@@ -98,28 +78,35 @@ def collect(
     return Collected(tuple((engine.open_run(folder), folder) for folder in folders), unchanged)
 
 
-class LocalEngine:
-    """Collects in this process."""
+class Engine:
+    """Reads logs, saves runs and lists them: in this process, unless a subclass does otherwise."""
 
     def prepare(self, place: Source, store: Path, progress: Progress) -> Source:
+        """Return the place to read: the place itself, or a copy."""
         return place if place.local else fetch(place, store, progress)
 
     def save_runs(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
+        """Save the runs at a place into a store; return their folders."""
         runs = read(place, read_as=read_as, reads=self._reader(place))
         return [save_run(run, store) for run in runs]
 
     def open_run(self, folder: Path) -> Run:
+        """Open a run of the store."""
         # Rows at a URL are loaded on demand.
         return RunOnDisk.open(folder) if Mirror.of(folder.parent) else load_run(folder)
 
     def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:
+        """Add runs to the store's catalogue.
+
+        Call it after collecting all runs, because baselines may come in any order.
+        """
         list_runs(runs, store)
 
     def _reader(self, place: Source) -> Reads | None:
         return None
 
 
-class FollowingEngine(LocalEngine):
+class FollowingEngine(Engine):
     """Collects the same places repeatedly in this process, reading only the new bytes of step logs."""
 
     def __init__(self) -> None:

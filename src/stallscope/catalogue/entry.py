@@ -170,9 +170,28 @@ def circumstances(hosts: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _entry(run: Run, summary: AnalysisSummary, folder: Path, manifest: Manifest) -> Entry:
+    return replace(
+        entry_of_run(run, folder.name),
+        collected_at=values.moment(manifest.collected_at),
+        bytes=values.whole(manifest.bytes) or 0,
+        summary=summary,
+        manifest=manifest.sha256,
+    )
+
+
+def entry_of_run(run: Run, folder: str) -> Entry:
+    """Return the entry of a run that was neither collected nor analysed.
+
+    Args:
+        folder: names the run among others.
+    """
     facts = job_facts(run)
+    try:
+        job = job_of(facts)
+    except (TypeError, ValueError):
+        facts, job = {}, ""  # facts that no log can have: a Run that was made by hand
     return Entry(
-        folder=folder.name,
+        folder=folder,
         id=values.text(run.id) or "",
         name=values.text(run.name) or "",
         source=values.text(run.source) or "",
@@ -184,12 +203,12 @@ def _entry(run: Run, summary: AnalysisSummary, folder: Path, manifest: Manifest)
         synthetic=run.synthetic,
         status=run.status,
         started_at=values.moment(run.started_at),
-        collected_at=values.moment(manifest.collected_at),
-        bytes=values.whole(manifest.bytes) or 0,
+        collected_at=None,
+        bytes=sum(log.size for log in run.logs),
         facts=facts,
-        job=job_of(facts),
-        summary=summary,
-        manifest=manifest.sha256,
+        job=job,
+        summary=AnalysisSummary(),
+        manifest="",
     )
 
 

@@ -48,9 +48,9 @@ def collecting_engine(name: str, *, follow: bool) -> Iterator[Engine]:
         MissingExtraError, UnreadableError: if Spark is not installed, or does not start.
     """
     if name == "local":
-        from stallscope.catalogue.collecting import FollowingEngine, LocalEngine
+        from stallscope.catalogue import collecting
 
-        yield FollowingEngine() if follow else LocalEngine()
+        yield collecting.FollowingEngine() if follow else collecting.Engine()
         return
     from stallscope.spark.session import session
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from stallscope.batch.settings import Settings
@@ -41,8 +42,10 @@ def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
         formats=tuple(formats),
         read_as=options.read_as,
         bandwidth=_bandwidth(options.network_bandwidth),
-        questions=tuple(_questions(options.what_if)),
-        conditions=tuple(_conditions(options.fail_if)),
+        questions=_checked(
+            "--what-if", options.what_if, "stallscope.analysis.views.what_if_queries"
+        ),
+        conditions=_checked("--fail-if", options.fail_if, "stallscope.conditions"),
         anonymous=options.anonymous,
         markdown=options.github_summary,
         afterwards=None
@@ -66,33 +69,15 @@ def _bandwidth(text: str | None) -> float | None:
     return value
 
 
-def _questions(texts: Sequence[str]) -> list[str]:
-    """Check the questions; return each once."""
-    if not texts:
-        return []
-    # Few reports have questions, or conditions.
-    from stallscope.analysis.views.what_if_queries import parse
-
+def _checked(option: str, texts: Sequence[str], module: str) -> tuple[str, ...]:
+    """Check an option's values with the module's ``parse``; return each once."""
     for text in texts:
         try:
-            parse(text)
+            # Few reports have questions or conditions, whose languages are large.
+            import_module(module).parse(text)
         except ValueError as error:
-            raise UsageError(f"--what-if: {error}") from None
-    return list(dict.fromkeys(texts))
-
-
-def _conditions(texts: Sequence[str]) -> list[str]:
-    """Check the conditions; return each once."""
-    if not texts:
-        return []
-    from stallscope.conditions import parse
-
-    for text in texts:
-        try:
-            parse(text)
-        except ValueError as error:
-            raise UsageError(f"--fail-if: {error}") from None
-    return list(dict.fromkeys(texts))
+            raise UsageError(f"{option}: {error}") from None
+    return tuple(dict.fromkeys(texts))
 
 
 def jobs_of(options: argparse.Namespace, count: int) -> int:

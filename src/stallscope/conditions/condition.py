@@ -14,7 +14,7 @@ from stallscope.query.syntax import Name, Node, leaves_of
 from .evaluation import Lookup, compare
 from .figures import read
 from .found import Found
-from .stopping import Progress, is_of_progress, read_of_progress
+from .stopping import LogProgress, is_of_progress, read_of_progress
 from .validation import checked_condition
 
 
@@ -38,7 +38,7 @@ class Condition:
     def __str__(self) -> str:
         return str(self.node)
 
-    def check(self, analysis: Analysis, progress: Progress | None = None) -> Outcome:
+    def check(self, analysis: Analysis, progress: LogProgress | None = None) -> Outcome:
         """Evaluate the condition for a run, and what is known of its progress besides.
 
         Point estimates decide; within ``surely(…)`` whole 95 % intervals do.
@@ -60,7 +60,7 @@ class Condition:
         """Whether the condition is about a figure, or one of its parts."""
         return any(name.path[0] == figure for name in self._names())
 
-    def check_progress(self, progress: Progress) -> Outcome:
+    def check_progress(self, progress: LogProgress) -> Outcome:
         """Evaluate a condition on nothing but how the run goes on."""
         return self._outcome(partial(read_of_progress, progress))
 

@@ -13,8 +13,8 @@ from .found import Found, NamedFigure, Truth
 from .quantities import Missing, Quantity
 
 
-class Progress(NamedTuple):
-    """How a run goes on."""
+class LogProgress(NamedTuple):
+    """How a run and its logs go on."""
 
     #: How the job hangs; None if it does not.
     stopped: Stopped | None
@@ -22,29 +22,29 @@ class Progress(NamedTuple):
     silent_s: float | None = None
 
 
-def _stopped(progress: Progress) -> Truth:
+def _stopped(progress: LogProgress) -> Truth:
     if progress.stopped is None:
         return Truth(False, "the job does not hang")
     return Truth(True, progress.stopped.evidence.rstrip("."))
 
 
-def _stopped_seconds(progress: Progress) -> Quantity:
+def _stopped_seconds(progress: LogProgress) -> Quantity:
     return Quantity(0.0 if progress.stopped is None else progress.stopped.seconds * 1e3, Kind.S)
 
 
-def _silent_seconds(progress: Progress) -> Found:
+def _silent_seconds(progress: LogProgress) -> Found:
     if progress.silent_s is None:
         return Missing("only stallscope watch sees whether logs grow")
     return Quantity(progress.silent_s * 1e3, Kind.S)
 
 
-def _of_analysis(kind: Kind, read: Callable[[Progress], Found]) -> NamedFigure:
+def _of_analysis(kind: Kind, read: Callable[[LogProgress], Found]) -> NamedFigure:
     return NamedFigure(
-        kind, lambda analysis, _: read(Progress(analysis.stopped)), of_baseline=False
+        kind, lambda analysis, _: read(LogProgress(analysis.stopped)), of_baseline=False
     )
 
 
-_READ: dict[str, tuple[Kind, Callable[[Progress], Found]]] = {
+_READ: dict[str, tuple[Kind, Callable[[LogProgress], Found]]] = {
     "stopped": (Kind.TRUTH, _stopped),
     "stopped.seconds": (Kind.S, _stopped_seconds),
     "silent.seconds": (Kind.S, _silent_seconds),
@@ -57,7 +57,7 @@ def is_of_progress(name: Name) -> bool:
     return not name.of_baseline and ".".join(name.path) in _READ
 
 
-def read_of_progress(progress: Progress, name: Name) -> Found:
+def read_of_progress(progress: LogProgress, name: Name) -> Found:
     """Read a figure for which ``is_of_progress`` holds."""
     if not is_of_progress(name):
         return Missing("it needs the analysis of the run")

@@ -31,7 +31,7 @@ _MOST_STARTS = 1_000
 _MOST_TIME_SHARE = 0.1
 
 
-class Series(Protocol):
+class AppendedSeries(Protocol):
     """Where points go."""
 
     #: The step of the last point that is there; -1 without any.
@@ -42,14 +42,14 @@ class Series(Protocol):
     def close(self) -> None: ...
 
 
-_OPENED_WITH: Mapping[str, Callable[[str], Series]] = {
+_OPENED_WITH: Mapping[str, Callable[[str], AppendedSeries]] = {
     "tensorboard": lambda place: TensorboardSeries(Path(place)),
     "wandb": lambda place: WandbSeries(Path(place)),
     "mlflow": MlflowSeries,
 }
 
 
-def open_series(name: str, place: str) -> Series:
+def open_series(name: str, place: str) -> AppendedSeries:
     """Open the place for points of a format.
 
     Args:
@@ -96,7 +96,7 @@ def follow_into(
 
 def follow(
     open_run: Callable[[], Run],
-    series: Series,
+    series: AppendedSeries,
     selection: Selection,
     interval_s: float,
     wait: Callable[[float], bool],

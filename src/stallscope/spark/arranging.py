@@ -61,7 +61,7 @@ class RemoteSteps:
     def load(self, folder: Path) -> Run:
         from stallscope.collector.store.loading import load_run
 
-        old, files = load_run(folder, ranks=()), steps_of(folder)
+        old, files = load_run(folder, with_steps=False), steps_of(folder)
         first_number = len(self.fragments)
         rows = _rows_of_logs(files, len(old.logs))
         # A log without rows also has a stand-in, which counts as a row.

@@ -154,7 +154,8 @@ class SparkMatrix(Matrix):
     def __init__(
         self, cluster: Cluster, quantities: Mapping[str, _Quantity], shape: tuple[int, int]
     ) -> None:
-        self._cluster, self._quantities, self._shape = cluster, dict(quantities), shape
+        super().__init__(quantities, shape)
+        self._cluster = cluster
 
     @classmethod
     def of(
@@ -170,9 +171,8 @@ class SparkMatrix(Matrix):
         }
         return cls(cluster, quantities, shape)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._shape
+    def _like(self, held: Mapping[str, _Quantity], shape: tuple[int, int]) -> SparkMatrix:
+        return SparkMatrix(self._cluster, held, shape)
 
     def by_steps(self, kernel: Callable[..., T], *args: Any) -> list[T]:
         return each(self._cluster.spark, _run_kernel, list(self._steps()), kernel, args)
@@ -211,28 +211,6 @@ class SparkMatrix(Matrix):
         made, _ = self.compute_by_steps(_computed_quantities, tuple(names), kernel, args)
         return self.merged_with(made)
 
-    def only(self, *names: str) -> Matrix:
-        quantities = {name: self._quantities[name] for name in names}
-        return SparkMatrix(self._cluster, quantities, self._shape)
-
-    def merged_with(self, other: Matrix) -> Matrix:
-        assert isinstance(other, SparkMatrix)
-        return SparkMatrix(self._cluster, {**self._quantities, **other._quantities}, self._shape)
-
-    def take(self, chosen: Bools) -> Matrix:
-        quantities = {name: own.take(chosen) for name, own in self._quantities.items()}
-        return SparkMatrix(self._cluster, quantities, (int(chosen.sum()), self._shape[1]))
-
-    def followed_by(self, others: Sequence[Matrix]) -> Matrix:
-        quantities, steps = dict(self._quantities), self._shape[0]
-        for other in others:
-            assert isinstance(other, SparkMatrix)
-            quantities = {
-                name: own.followed_by(other._quantities[name]) for name, own in quantities.items()
-            }
-            steps += other.shape[0]
-        return SparkMatrix(self._cluster, quantities, (steps, self._shape[1]))
-
     def _of(self, made: Sequence[_Files], shape: tuple[int, int]) -> SparkMatrix:
         files = {
             name: (dtype, [file for one in made for file in one[name][1]])
@@ -246,7 +224,7 @@ class SparkMatrix(Matrix):
         # At least one block, so that the result has a type.
         for start in range(0, max(steps, 1), per_block):
             end = min(start + per_block, steps)
-            quantities = {name: own.within(start, end) for name, own in self._quantities.items()}
+            quantities = {name: own.within(start, end) for name, own in self._held.items()}
             yield _RemoteBlock(slice(start, end), np.arange(ranks), 0, quantities)
 
     def _ranks(self, ranks: Sequence[int] | None) -> Iterator[_RemoteBlock]:
@@ -255,7 +233,7 @@ class SparkMatrix(Matrix):
         per_block = max(1, self._cluster.cells // max(steps, 1))
         for start in range(0, max(len(chosen), 1), per_block):
             own = chosen[start : start + per_block]
-            quantities = {name: one.of_ranks(own) for name, one in self._quantities.items()}
+            quantities = {name: one.of_ranks(own) for name, one in self._held.items()}
             yield _RemoteBlock(slice(0, steps), own, start, quantities)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stallscope.batch.units import Unit
-from stallscope.catalogue.collecting import list_runs
+from stallscope.catalogue.collecting import Engine, list_runs
 from stallscope.collector.address import address
 from stallscope.collector.sources.base import Source
 from stallscope.collector.store.fetch import Progress, fetch
@@ -27,8 +27,8 @@ from .storage import remove
 
 
 @dataclass(frozen=True)
-class SparkEngine:
-    """Collects with Spark (see ``stallscope.catalogue.collecting.Engine``).
+class SparkEngine(Engine):
+    """Collects with Spark.
 
     Args:
         spark: the session.

@@ -140,7 +140,7 @@ class RemoteRuns:
 def _collected(unit: Unit) -> _RunFiles:
     # Do not resolve links, because executors may have the target elsewhere.
     folder = Path(unit.place).absolute()
-    run, files = load_run(folder, ranks=()), steps_of(folder)
+    run, files = load_run(folder, with_steps=False), steps_of(folder)
     return _RunFiles(run, files, sum(metadata.num_rows for metadata in metadata_of(files)))
 
 

@@ -12,7 +12,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.stopped.stopped import Stopped, find_stopped
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.conditions import Condition, Outcome
-from stallscope.conditions.stopping import Progress
+from stallscope.conditions.stopping import LogProgress
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount
@@ -133,7 +133,7 @@ class Watcher:
     def _look_at(self, run: Run) -> list[WatchEvent]:
         """Evaluate the conditions for one run; return what has changed."""
         state, stopped = self._runs[run.id], find_stopped(run)
-        progress = Progress(stopped, self._silent_s(run, state))
+        progress = LogProgress(stopped, self._silent_s(run, state))
         analysis = analyse(run, self._baseline) if self._needs_analysis else None
         events = [
             event
@@ -158,7 +158,7 @@ class Watcher:
             state.bytes, state.grown_at = size, now
         return now - state.grown_at
 
-    def _outcomes(self, analysis: Analysis | None, progress: Progress) -> dict[str, Outcome]:
+    def _outcomes(self, analysis: Analysis | None, progress: LogProgress) -> dict[str, Outcome]:
         return {
             text: condition.check_progress(progress)
             if analysis is None or not condition.needs_analysis

@@ -60,10 +60,6 @@ class TrackRecord:
     projections: tuple[HeldOut, ...]
 
     @property
-    def curves(self) -> int:
-        return len({one.curve.name for one in self.projections})
-
-    @property
     def median(self) -> float:
         """The median of the errors' sizes."""
         return float(np.median([abs(one.error) for one in self.projections]))

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.arrays.blocks import Block, LocalMatrix, Matrix, added
+from stallscope.arrays.blocks import Block, Matrix, added
 from stallscope.arrays.distributions import student_quantile
+from stallscope.arrays.local_matrix import LocalMatrix
 from stallscope.arrays.partial_sort import smallest_of_few
 from stallscope.arrays.quantiles import median
 from stallscope.arrays.stats import autocorrelation_time, robust_sd
