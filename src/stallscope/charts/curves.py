@@ -51,6 +51,8 @@ class OverRuns:
     levels: tuple[Level, ...]
     #: The first run of each new level, and its label.
     marks: tuple[tuple[int, str], ...] = ()
+    #: What the levels are.
+    level: str = "level of the runs"
 
 
 @dataclass(frozen=True)

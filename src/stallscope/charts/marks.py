@@ -97,7 +97,7 @@ def _of_means(
     elif isinstance(chart, OverRuns):
         means = [dot.mean.ci95 for dot in chart.dots if dot.mean is not None]
         if chart.levels:
-            yield "dashes", "level of the runs"
+            yield "dashes", chart.level
     else:
         means = [one.ci95 for _, group in chart.groups for one in group if one is not None]
     if any(means):
