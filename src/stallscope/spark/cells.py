@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -252,7 +253,8 @@ class _RemoteBlock:
     quantities: Mapping[str, _Quantity]
 
     def block(self) -> Block:
-        return Block(self.steps, self.ranks, self._read)
+        # Kernels ask for the same quantity several times.
+        return Block(self.steps, self.ranks, cache(self._read))
 
     def _read(self, name: str) -> Array:
         return self.quantities[name].read(self.steps.stop - self.steps.start, self.ranks)
