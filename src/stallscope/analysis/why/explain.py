@@ -51,7 +51,7 @@ def with_slow_links(verdict: Bottleneck, slow: SlowLinks | None) -> Bottleneck:
     rate, others = significant(slow.mbit_s), significant(slow.others_mbit_s)
     evidence = (
         f"{capitalised(whose)} has a slow link: {rate} Mbit/s while it is busy, the others {others} "
-        f"Mbit/s; a round trip takes {amount(trip, 'ms')}."
+        f"Mbit/s; a round trip takes {amount(trip, 'ms')}, theirs {amount(slow.others_trip_ms, 'ms')}."
     )
     return replace(
         verdict,
