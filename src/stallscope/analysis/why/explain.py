@@ -26,6 +26,9 @@ from .words import advice, advice_on_link, sentence, whom
 _MOST_REASONS = 3
 # Fewer seconds tell nothing.
 _FEWEST_VALUES = 8
+# Differences between ranks are tested against half of what matters, far from zero: the interval need not
+# have its nominal coverage.
+_FEWEST_INDEPENDENT = 4
 # More CPU time explains a slow rank if it is at least this share of what the rank is slower by.
 _SHARE_OF_EXCESS = 0.5
 # A step is late if it is longer than usual by at least this share of the excess of late steps.
@@ -186,7 +189,7 @@ def _while_late(
     then, otherwise = _mean(excess[late]), _mean(excess[~late])
     if then.ci95 is None or otherwise.ci95 is None:
         return
-    # Of few values the interval is their range: then no value may lie among the others.
+    # Both intervals may not overlap.
     ends = (then.ci95[0] - otherwise.ci95[1], then.ci95[1] - otherwise.ci95[0])
     difference = Mean(then.value - otherwise.value, ends)
     if not _matters(difference, symptom.least):
@@ -269,12 +272,10 @@ def _middle(values: Floats, share: float = 0.5) -> Floats:
 
 
 def _mean(values: Floats) -> Mean:
-    """Return the mean over time with an interval: of a short run, the range of its values."""
+    """Return the mean over time with an interval; none of too few values."""
     known = values[~np.isnan(values)]
-    mean = mean_with_interval(known)
-    if mean.ci95 is None and len(known) >= _FEWEST_VALUES:
-        return Mean(mean.value, (float(known.min()), float(known.max())))
-    return mean
+    mean = mean_with_interval(known, _FEWEST_INDEPENDENT)
+    return mean if len(known) >= _FEWEST_VALUES else Mean(mean.value, None)
 
 
 def _reason(
