@@ -10,8 +10,10 @@ import pytest
 from support.links import HOSTS, row, run_with_links
 
 from stallscope.analysis import analyse
+from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.steps.alignment import align
 from stallscope.analysis.steps.links import Link, links, slow_links
+from stallscope.analysis.why.explain import with_slow_links
 
 
 def link(
@@ -59,6 +61,10 @@ def test_one_way_between_two_hosts_names_none_of_them() -> None:
     assert found is not None
     assert [(one.sender, one.receiver) for one in found.links] == [("h2", "h3")]
     assert found.host is None
+    verdict = with_slow_links(Bottleneck("allreduce", None, "It is exposed."), found)
+    assert "Link h2 → h3 is slow: 40.0 Mbit/s while it is busy, the others" in verdict.evidence
+    assert (verdict.cause, verdict.hosts, verdict.links) == ("network", (), found.links)
+    assert verdict.advice[0].startswith("Look at the network between h2 and h3:")
 
 
 def test_links_that_are_alike_are_not_slow() -> None:

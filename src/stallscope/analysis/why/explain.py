@@ -11,7 +11,7 @@ import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
-from stallscope.formatting.lists import capitalised
+from stallscope.formatting.lists import joined, listed
 from stallscope.formatting.numbers import amount, significant
 
 from ..gains.bottleneck import Bottleneck
@@ -49,12 +49,12 @@ def with_slow_links(verdict: Bottleneck, slow: SlowLinks | None) -> Bottleneck:
     """Return a verdict on exposed allreduce with the links that cause it, if any are slow."""
     if verdict.kind != "allreduce" or slow is None:
         return verdict
-    whose = f"host {slow.host}" if slow.host else _between(slow.links)
+    where = f"of host {slow.host}" if slow.host else _between(slow.links)
     trip = median(link.round_trip_ms[1] for link in slow.links)
     rate, others = significant(slow.mbit_s), significant(slow.others_mbit_s)
     evidence = (
-        f"{capitalised(whose)} has a slow link: {rate} Mbit/s while it is busy, the others {others} "
-        f"Mbit/s; a round trip takes {amount(trip, 'ms')}, theirs {amount(slow.others_trip_ms, 'ms')}."
+        f"{_what_is_slow(slow)}: {rate} Mbit/s while it is busy, the others {others} Mbit/s; a round "
+        f"trip takes {amount(trip, 'ms')}, theirs {amount(slow.others_trip_ms, 'ms')}."
     )
     return replace(
         verdict,
@@ -63,13 +63,21 @@ def with_slow_links(verdict: Bottleneck, slow: SlowLinks | None) -> Bottleneck:
         evidence=f"{verdict.evidence} {evidence}",
         hosts=(slow.host,) if slow.host else (),
         links=slow.links,
-        advice=(advice_on_link(whose), *verdict.advice),
+        advice=(advice_on_link(where), *verdict.advice),
     )
 
 
+def _what_is_slow(slow: SlowLinks) -> str:
+    if slow.host:
+        return f"Host {slow.host} has a slow link"
+    pairs = list(dict.fromkeys(f"{link.sender} → {link.receiver}" for link in slow.links))
+    return f"{listed('Link', pairs)} {'is' if len(pairs) == 1 else 'are'} slow"
+
+
 def _between(links: Sequence[Link]) -> str:
-    pairs = dict.fromkeys(f"{link.sender} → {link.receiver}" for link in links)
-    return f"the way {' and '.join(pairs)}"
+    """Name the hosts at the ends of links."""
+    hosts = dict.fromkeys(host for link in links for host in (link.sender, link.receiver))
+    return f"between {joined(list(hosts))}"
 
 
 def may_have_reasons(verdict: Bottleneck) -> bool:
