@@ -95,17 +95,21 @@ def with_input_times(runs: Iterable[Run], measured: Sequence[MeasuredInput]) -> 
 def with_network_checks(runs: Iterable[Run], checks: Sequence[NetworkCheck]) -> list[Run]:
     """Add to each run the measurements of its network.
 
-    A measurement is for the run of its id, or otherwise for the newest run in its folder.
+    A measurement is for the run of its id, or otherwise for the newest run in its folder. Where there is
+    none, all runs get a problem.
     """
-    runs = list(runs)
+    all_runs = list(runs)
     for one in checks:
-        own = [number for number, run in enumerate(runs) if run.id == one.run_id]
-        own = own or _in_same_folder(one.path, runs)
-        newest = max(own, key=lambda number: _began(runs[number]), default=None)
-        if newest is not None:
-            run = runs[newest]
-            runs[newest] = replace(run, network_checks=(*run.network_checks, one))
-    return runs
+        own = [number for number, run in enumerate(all_runs) if run.id == one.run_id]
+        own = own or _in_same_folder(one.path, all_runs)
+        newest = max(own, key=lambda number: _began(all_runs[number]), default=None)
+        if newest is None:
+            what = "measured a network, and no run is in its folder; left alone"
+            all_runs = [_with_problem(run, one.path, what) for run in all_runs]
+            continue
+        run = all_runs[newest]
+        all_runs[newest] = replace(run, network_checks=(*run.network_checks, one))
+    return all_runs
 
 
 def _with_problem(run: Run, where: str, what: str) -> Run:

@@ -12,7 +12,7 @@ from .measurement_files import finite, has_suffix, parse_measurement, text_or_no
 
 SUFFIX = ".input.json"
 
-_MOST_STAGES = 1000
+_MOST_STAGES = _MOST_BATCHES = 1000
 
 
 class InputTimesFormat(Format):
@@ -74,7 +74,10 @@ def _trial(trial: Mapping[str, Any]) -> LoaderTrial:
     workers, prefetch, ms = int(trial["workers"]), int(trial["prefetch"]), finite(trial["ms"])
     if min(workers, prefetch, ms) <= 0:
         raise ValueError("no setting")
-    return LoaderTrial(workers, prefetch, ms, _interval(trial.get("ci95_ms")))
+    batches_ms = tuple(finite(us) / 1e3 for us in trial.get("batches_us", ())[:_MOST_BATCHES])
+    if min(batches_ms, default=0.0) < 0:
+        raise ValueError("no time")
+    return LoaderTrial(workers, prefetch, ms, _interval(trial.get("ci95_ms")), batches_ms)
 
 
 def _positive(value: Any) -> float | None:

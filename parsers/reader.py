@@ -103,7 +103,7 @@ def read(
         return runs
     if reading.failures:
         raise reading.failures[0]
-    raise NotFoundError(reading.dumps_alone or _nothing_in(place.where, files))
+    raise NotFoundError(reading.without_logs or _nothing_in(place.where, files))
 
 
 def _read_logs(

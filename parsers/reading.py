@@ -69,8 +69,8 @@ class Reading:
     network_checks: list[NetworkCheck] = field(default_factory=list)
     #: Dumps of PyTorch's Flight Recorder.
     dumps: list[Dump] = field(default_factory=list)
-    #: What they show where no log is next to them, in a sentence.
-    dumps_alone: str | None = None
+    #: What files show that belong next to logs, where there are none, in a sentence.
+    without_logs: str | None = None
     #: Profilers' traces, with the places of their files.
     traces: list[tuple[str, Contents]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -205,8 +205,10 @@ class Reading:
                 self.failures.append(error)
         stalls = () if compared is None else compared.events
         if compared is not None and not parsed:
-            self.dumps_alone = _dumps_alone(where, compared)
+            self.without_logs = _dumps_alone(where, compared)
             self.problems += [Problem(event.where, event.what) for event in stalls]
+        elif (self.network_checks or self.measured) and not parsed:
+            self.without_logs = _measured_alone(where, bool(self.network_checks))
         self.parsed = []
         runs = newest_first(group(where, _taken(parsed), self.problems)) if parsed else []
         runs = with_events(with_input_times(runs, self.measured), (*self.events, *stalls))
@@ -251,6 +253,14 @@ def _dumps_alone(where: str, compared: DumpComparison) -> str:
     found = [one.what for one in (compared.events or compared.problems)[:_MOST_STALLS]]
     what = ". ".join(map(capitalised, found)) or "No rank is missing in a collective"
     return f"{where}: dumps of PyTorch's Flight Recorder, and no logs next to them. {what}"
+
+
+def _measured_alone(where: str, network: bool) -> str:
+    what = "of a network" if network else "of a loader"
+    return (
+        f"{where}: a measurement {what}, and no logs of a run; put its file next to the step logs of "
+        "the run that it is for"
+    )
 
 
 def _taken(logs: list[Parsed]) -> Iterator[Parsed]:

@@ -11,7 +11,7 @@ from stallscope.errors import StallscopeError
 
 from .measuring import measure
 from .ranks import Ranks
-from .recorded_run import RecordedRun, find_run, folder_of
+from .recorded_run import RecordedRun, find_run, folder_of, newest_logs
 from .result_file import check_writable, document, save
 from .sizes import Gradients, gradients_of
 
@@ -23,6 +23,8 @@ class Check(NamedTuple):
     """What was measured, on the first rank."""
 
     path: Path
+    #: The run whose gradients were measured, and its folder, in words; None without a run.
+    run: Optional[str]
     content: Dict[str, Any]
     #: Sentences.
     warnings: List[str]
@@ -39,6 +41,7 @@ class _Plan(NamedTuple):
     run: Optional[RecordedRun]
     gradients: Optional[Gradients]
     bucket_bytes: Optional[int]
+    named: Optional[str] = None
 
 
 def check(
@@ -52,7 +55,8 @@ def check(
 
     Args:
         ranks: all ranks.
-        logs: ``LOGS`` or ``LOGS#RUN_ID`` on the first rank's host; None without a run.
+        logs: ``LOGS`` or ``LOGS#RUN_ID`` on the first rank's host; None for the newest run in the
+            current folder or two levels below, or without a run where there is none or ``out`` is given.
         out: the folder for the result; None for the logs' folder, or the current one without logs.
         seconds: the time for all measurements.
         env: the variables of this process.
@@ -78,7 +82,7 @@ def check(
     run_id = None if plan.run is None else plan.run.run_id
     content = document(ranks, hosts, run_id, plan.gradients, measured, began, took, env)
     warnings = [] if plan.run is None else differences(plan.run, ranks, hosts)
-    return Check(save(content, plan.folder), content, warnings)
+    return Check(save(content, plan.folder), plan.named, content, warnings)
 
 
 def _shared_plan(ranks: Ranks, logs: Optional[str], out: Optional[str]) -> _Plan:
@@ -101,15 +105,19 @@ def _shared_plan(ranks: Ranks, logs: Optional[str], out: Optional[str]) -> _Plan
 
 
 def _plan(logs: Optional[str], out: Optional[str]) -> _Plan:
+    if logs is None and out is None:
+        found = newest_logs(Path())
+        logs = None if found is None else str(found)
     run = None if logs is None else find_run(logs)
     default_folder = Path() if logs is None else folder_of(logs)
     folder = (default_folder if out is None else Path(out)).absolute()
     check_writable(folder)
     facts = {} if run is None else run.facts
     bucket = facts.get("bucket_bytes")
-    return _Plan(
-        folder, run, gradients_of(facts), bucket if isinstance(bucket, int) and bucket > 0 else None
-    )
+    if not isinstance(bucket, int) or bucket <= 0:
+        bucket = None
+    named = None if run is None else "%s in %s" % (run.run_id, default_folder.absolute())
+    return _Plan(folder, run, gradients_of(facts), bucket, named)
 
 
 def differences(run: RecordedRun, ranks: Ranks, hosts: Sequence[str]) -> List[str]:

@@ -1,4 +1,4 @@
-"""Split the time of a run's gradients into its parts, and compute the rate of an exchange."""
+"""Split the time of a run's gradients into its parts, and compute rates of messages."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ def parts_of(
         latency = min(max((several - small) / (count - 1), 0.0), small)
     negotiation = small - latency if negotiates else None
     return Parts(together - small, latency, negotiation, as_run - together)
+
+
+def bus_bytes(ranks: int, size: int) -> float:
+    """Return the bytes that go over every link of a ring when so many are reduced."""
+    return 2 * (ranks - 1) / ranks * size
 
 
 def mbit_s(size: int, us: float, small_us: Sequence[float]) -> float:

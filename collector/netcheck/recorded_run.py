@@ -54,6 +54,18 @@ def folder_of(place: str) -> Path:
     return folder
 
 
+def newest_logs(top: Path) -> Optional[Path]:
+    """Return the folder with the newest run, in a folder or two levels below; None if there is none."""
+    found = []
+    for folder in (top, *top.glob("*"), *top.glob("*/*")):
+        hidden = any(part.startswith(".") for part in folder.relative_to(top).parts)
+        # A folder that may not be read has no logs of this user's.
+        with contextlib.suppress(OSError):
+            if not hidden and folder.is_dir():
+                found += [(log.began_wall_ns, folder) for log in _logs_in(folder)]
+    return max(found)[1] if found else None
+
+
 def find_run(place: str) -> RecordedRun:
     """Return the newest run of ``LOGS``, or the one that ``LOGS#RUN_ID`` names.
 

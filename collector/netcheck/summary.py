@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any, Dict, List
 
-from .parts import mbit_s, parts_of
+from .parts import bus_bytes, mbit_s, parts_of
 
 _MOST_PAIRS = 3
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -58,12 +58,10 @@ def _gradients(content: Dict[str, Any]) -> List[str]:
 
 
 def _sweep(content: Dict[str, Any]) -> List[str]:
-    # The bytes that each rank sends in a ring.
-    factor = 2 * (content["size"] - 1) / content["size"]
     lines = []
     for one in sorted(content["sweep"], key=lambda one: int(one["bytes"])):
         us = median(one["us"])
-        rate = factor * one["bytes"] / us / 1e3
+        rate = bus_bytes(content["size"], one["bytes"]) / us / 1e3
         lines.append(
             "allreduce of %8s: %8.2f ms, %6.3f GB/s" % (_size(one["bytes"]), us / 1e3, rate)
         )

@@ -23,6 +23,8 @@ logger = logging.getLogger("stallscope")
 # Settings are tried for so long at most.
 _MOST_TRIAL_SECONDS = 10.0
 _PREFETCH_DEPTHS = (4, 8)
+# The times of so many batches are stored for each setting.
+_MOST_BATCHES_KEPT = 500
 _FEWEST_ROUNDS = 10
 
 # At most this fraction (one in three) of the batches is warm-up.
@@ -220,13 +222,13 @@ def _run_with_stages(loader: Loader, steps: int) -> MeasuredInput:
 def _trials(
     with_workers: Callable[[int, int], Iterator[Any]], most: int, steps: int
 ) -> List[Trial]:
-    """Try numbers of workers, and deeper prefetching with the best of them."""
+    """Try numbers of workers, and deeper prefetching with those up to the best of them."""
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count < most] + [most]
     trials = [_trial(with_workers, count, 2, steps) for count in counts]
     best = best_of(trials)
-    if best is not None:
-        trials += [_trial(with_workers, best.workers, depth, steps) for depth in _PREFETCH_DEPTHS]
-    return trials
+    for count in [] if best is None else [count for count in counts if count <= best.workers]:
+        trials += [_trial(with_workers, count, depth, steps) for depth in _PREFETCH_DEPTHS]
+    return sorted(trials, key=lambda trial: (trial.workers, trial.prefetch))
 
 
 def _trial(
@@ -247,7 +249,8 @@ def _trial(
     # Workers deliver in rounds, of which only the first batch is waited for: a round is one value.
     starts = range(0, len(counted) - workers + 1, workers)
     rounds = [sum(counted[at : at + workers]) // workers for at in starts]
-    return Trial(workers, prefetch, mean_of(rounds) if rounds else None)
+    mean = mean_of(rounds) if rounds else None
+    return Trial(workers, prefetch, mean, counted[-_MOST_BATCHES_KEPT:])
 
 
 @contextlib.contextmanager

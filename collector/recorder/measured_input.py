@@ -60,6 +60,8 @@ class Trial(NamedTuple):
     prefetch: int
     #: None where the data ended before there was a rate.
     mean: Optional[Mean]
+    #: How long each of the last batches was waited for.
+    batches_ns: Sequence[int] = ()
 
 
 def best_of(trials: Sequence[Trial]) -> Optional[Trial]:
@@ -213,6 +215,7 @@ class MeasuredInput:
                     "prefetch": trial.prefetch,
                     "ms": round(trial.mean.ms, 6),
                     "ci95_ms": trial.mean.ci95,
+                    "batches_us": [ns // 1000 for ns in trial.batches_ns],
                 }
                 for trial in self.trials
                 if trial.mean is not None

@@ -32,6 +32,12 @@ _MOST_JUMPS = 6
 # The resolution of timestamps: no clock offset is known more exactly.
 _RESOLUTION_MS = 1e-3
 _COLUMNS = ("When", "What happened", "Of", "Log")
+# How clocks were aligned, by method.
+_ALIGNED = {
+    "completions": "on the ends of their allreduces",
+    "wall clocks": "on their wall clocks, as a slow link makes allreduces end late",
+    "every step": "in every step, assuming that all ranks end it at the same moment",
+}
 
 
 class TimelinePage(RunPage):
@@ -90,11 +96,7 @@ def _clock_sentence(lanes: Lanes) -> str:
         return "All ranks share one clock, so lanes are aligned exactly."
     known = [finite(ms) for one in lanes.generations for ms in one.clock_uncertainty_ms]
     most = max((value for value in known if value is not None), default=0.0)
-    how = (
-        "on the ends of their allreduces"
-        if "completions" in methods
-        else "in every step, assuming that all ranks end it at the same moment"
-    )
+    how = next(words for method, words in _ALIGNED.items() if method in methods)
     shift = (
         f"up to {amount(most, 'ms')}"
         if most >= _RESOLUTION_MS

@@ -171,6 +171,8 @@ class LoaderTrial:
     prefetch: int
     ms: float
     ci95_ms: tuple[float, float] | None
+    #: How long each of the last batches was waited for, milliseconds; empty if unknown.
+    batches_ms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

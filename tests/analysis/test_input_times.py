@@ -15,8 +15,10 @@ from support.step_logs import Job, simulated_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.loader_rates import longest_stage
+from stallscope.analysis.gains.input_times import step_with
 from stallscope.parsers.input_times import parse_input_times
 from stallscope.reports.run import json_content
+from stallscope.run import LoaderTrial
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
 #: 20 ms of input on every rank, of a step of 45 ms: 711 samples/s, and 1,185 with 2 ms of it.
@@ -172,13 +174,25 @@ def test_the_smallest_setting_that_keeps_up_is_proposed() -> None:
     content = json_content(found)
     Draft202012Validator(SCHEMA).validate(content)
     assert content["input"]["proposed"] == TRIALS[2]
+    late = step_with(LoaderTrial(4, 2, 19.75, None, (5.0,) * 19 + (300.0,)), 25.0)
+    # Eight batches of 25 ms are ready before it.
+    assert late == pytest.approx(25.0 + (300.0 - 8 * 25.0) / 20, abs=1.0)
     assert content["input"]["ranks"][0]["trials"] == TRIALS
+
+
+def bursts(workers: int, prefetch: int) -> dict[str, Any]:
+    """A loader of which every twentieth batch takes 300 ms, while a worker does no other."""
+    batches = [*[5_000] * 19, 300_000] * 10
+    return {**trial(workers, prefetch, 19.75), "batches_us": batches}
 
 
 @pytest.mark.parametrize(
     ("trials", "expected"),
     [
         ([], None),
+        # The mean keeps up with 25 ms; twelve batches bridge what takes 300.
+        ([bursts(2, 2), bursts(2, 4), bursts(2, 8), bursts(4, 2), bursts(8, 2)], (2, 8)),
+        ([bursts(2, 2), bursts(4, 2)], None),
         (TRIALS[:2], None),
         # Its interval does not tell.
         ([trial(4, 2, 24.0, 6.0), trial(8, 2, 12.0)], (8, 2)),

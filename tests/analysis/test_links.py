@@ -10,8 +10,10 @@ import pytest
 from support.links import HOSTS, row, run_with_links
 
 from stallscope.analysis import analyse
+from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.steps.alignment import align
 from stallscope.analysis.steps.links import Link, links, slow_links
+from stallscope.analysis.why.explain import with_slow_links
 
 
 def link(
@@ -59,6 +61,10 @@ def test_one_way_between_two_hosts_names_none_of_them() -> None:
     assert found is not None
     assert [(one.sender, one.receiver) for one in found.links] == [("h2", "h3")]
     assert found.host is None
+    verdict = with_slow_links(Bottleneck("allreduce", None, "It is exposed."), found)
+    assert "Link h2 → h3 is slow: 40.0 Mbit/s while it is busy, the others" in verdict.evidence
+    assert (verdict.cause, verdict.hosts, verdict.links) == ("network", (), found.links)
+    assert verdict.advice[0].startswith("Look at the network between h2 and h3:")
 
 
 def test_links_that_are_alike_are_not_slow() -> None:
@@ -121,6 +127,7 @@ def test_a_slow_link_is_the_cause_of_exposed_allreduce() -> None:
     verdict = analyse(run_with_links(slow=True)).bottleneck
     assert (verdict.kind, verdict.cause, verdict.hosts) == ("allreduce", "network", ("h3",))
     assert "Host h3 has a slow link: 36.0 Mbit/s while it is busy, the others" in verdict.evidence
+    assert "a round trip takes 27.0 ms, theirs 0.100 ms" in verdict.evidence
     assert "network of host h3" in verdict.advice[0]
     assert len(verdict.links) == 2
 
@@ -144,6 +151,19 @@ def test_behind_a_slow_link_wall_clocks_align_the_hosts(wall_ms: float) -> None:
     assert offsets[1] == pytest.approx(500.0 - wall_ms, abs=0.1)
     # A third of the gradients at the link's rate, and a round trip.
     assert 48.0 < aligned.clocks.uncertainty[1] / 1e6 < 200.0
+
+
+@pytest.mark.parametrize("wall_ms", [0.0, 7300.0])
+def test_what_completes_late_behind_a_slow_link_is_allreduce(wall_ms: float) -> None:
+    late = analyse(run_with_links(slow=True, wall_ms=wall_ms, skew_ms=48.0))
+    usual = analyse(run_with_links(slow=True))
+    for before, after in zip(usual.by_cause, late.by_cause, strict=True):
+        longer = 48.0 if before.name == "allreduce" else 0.0
+        assert after.ms - before.ms == pytest.approx(longer, abs=0.2), before.name
+    assert late.bottleneck.kind == "allreduce"
+    assert not late.stragglers
+    for one in late.ranks:
+        assert one.other_ms == pytest.approx(usual.ranks[one.rank].other_ms, abs=0.2)
 
 
 def test_wall_clocks_that_a_slow_link_cannot_explain_are_not_believed() -> None:

@@ -84,6 +84,15 @@ def test_bursts_on_one_rank_are_named_as_such(every: float) -> None:
     assert one.excess_ms.value == pytest.approx(80, rel=0.05)
 
 
+def test_small_lateness_of_a_peer_does_not_hide_large_bursts() -> None:
+    bursts = Fault("compute", 60, ranks=(0,), when=Bursts(10, 1))
+    small = Fault("input", 6, ranks=(1,), when=Bursts(12, 1))
+    for seed in range(5):
+        job = replace(JOB, ranks=2, noise=Noise(cv=0.02), faults=(bursts, small), seed=seed + 1)
+        (named,) = [one for one in analysis_of_job(job).stragglers if one.pattern == "bursts"]
+        assert (named.ranks, named.stage) == ((0,), "compute")
+
+
 def test_bursts_of_a_whole_host_name_the_host() -> None:
     found_hosts = set()
     fault = Fault("compute", 150, hosts=("host-2",), when=Always())

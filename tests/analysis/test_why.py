@@ -183,6 +183,20 @@ def test_few_seconds_explain_nothing() -> None:
     assert codes(analysis) == []
 
 
+# Nine seconds.
+SHORT_STEPS = 120
+
+
+def test_a_short_run_is_explained_by_figures_that_scatter() -> None:
+    slow = (Fault("compute", 20.0, ranks=(3,)),)
+    waits = {"process_waiting_for_cores": 0.4}
+    analysis = analyse(measured(waits, faults=slow, spread=0.8, steps=SHORT_STEPS))
+    assert codes(analysis) == ["waits_for_cores"]
+    usual = analyse(measured(faults=slow, spread=0.8, steps=SHORT_STEPS))
+    assert usual.bottleneck.ranks == (3,)
+    assert codes(usual) == []
+
+
 def test_what_all_ranks_have_too_much_of_explains_a_stage_of_all() -> None:
     slow = (Fault("input", 60.0, ranks=(0, 1, 2, 3)),)
     analysis = analyse(measured(of_all={"cgroup_io_pressure": 55.0}, faults=slow))

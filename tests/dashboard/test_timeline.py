@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from support.links import run_with_links
 from support.step_logs import run_of_job
 from werkzeug.test import TestResponse
 
@@ -286,6 +287,15 @@ def test_a_rank_of_a_thousand_is_shown_among_its_neighbours(made: Callable[[str]
     assert found["rows"] == [692, 708]
     assert found["named"] == [700]
     assert len(json.dumps(found)) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("slow", "how"), [(True, "on their wall clocks"), (False, "on the ends of their allreduces")]
+)
+def test_the_page_says_how_the_hosts_were_aligned(slow: bool, how: str) -> None:
+    run = run_with_links(slow)
+    said = texts(view_at(RunStore([run]), f"/run/{run.id}/timeline", "").content)
+    assert any(f"The hosts' clocks were aligned {how}" in text for text in said)
 
 
 def test_the_page_says_what_it_shows_and_leads_to_slow_ranks(store: RunStore) -> None:

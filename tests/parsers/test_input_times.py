@@ -13,7 +13,7 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
-from stallscope.errors import UnknownVersionError, UnreadableError
+from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.input_times import parse_input_times
 
@@ -49,6 +49,12 @@ def test_a_launch_identifies_the_run(tmp_path: Path) -> None:
     write_measured(tmp_path, size=2, launch="job 7")
     found = {run.id: len(run.input_times) for run in read(str(tmp_path))}
     assert found == {"run-a": 1, "run-b": 0}
+
+
+def test_a_measurement_without_any_run_says_where_it_belongs(tmp_path: Path) -> None:
+    write_measured(tmp_path)
+    with pytest.raises(NotFoundError, match="a measurement of a loader, and no logs of a run; put"):
+        read(str(tmp_path))
 
 
 def test_a_measurement_on_other_ranks_is_left_alone_and_reported(tmp_path: Path) -> None:

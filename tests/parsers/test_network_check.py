@@ -13,7 +13,7 @@ from support.step_logs import Job, run_of_job, write_job
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
-from stallscope.errors import UnknownVersionError, UnreadableError
+from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.network_check import parse_network_check
 
@@ -36,6 +36,20 @@ def test_a_measurement_without_a_run_belongs_to_the_newest_one_in_its_folder(
     write_network_check(tmp_path / "two", gradients=None)
     found = {run.id: len(run.network_checks) for run in read(str(tmp_path))}
     assert found == {"run-a": 0, "run-b": 1}
+
+
+def test_a_measurement_without_any_run_says_where_it_belongs(tmp_path: Path) -> None:
+    write_network_check(tmp_path / "alone")
+    with pytest.raises(
+        NotFoundError, match="a measurement of a network, and no logs of a run; put"
+    ):
+        read(str(tmp_path / "alone"))
+    write_job(tmp_path / "run", JOB)
+    (run,) = read(str(tmp_path))
+    assert run.network_checks == ()
+    (problem,) = run.problems
+    assert problem.where.endswith(".netcheck.json")
+    assert problem.what == "measured a network, and no run is in its folder; left alone"
 
 
 def test_it_is_read_as_it_was_measured(tmp_path: Path) -> None:

@@ -294,6 +294,25 @@ def test_a_check_without_logs_writes_what_it_prints(
     assert list(tmp_path.iterdir()) == [found.path]
 
 
+def test_a_check_finds_the_newest_run_below_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    newest, *others = (tmp_path / name for name in ("runs/two", "runs/one", ".old/run", "a/b/c"))
+    for folder in others:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        write_log(folder, 0, run_id=folder.name, began=1 if folder.name == "one" else 9)
+    write_log(newest, 0, run_id="newest", began=5, late={"gradient_sizes": [[4000, 2]]})
+    found = check(PretendedRanks(["h1"] * 2), None, None, 1.0, {})
+    assert found is not None
+    assert found.run == f"newest in {newest}"
+    assert (found.content["run_id"], found.path.parent) == ("newest", newest)
+    assert found.content["gradients"]["sizes"] == [[4000, 2]]
+    alone = check(PretendedRanks(["h1"] * 2), None, str(tmp_path), 1.0, {})
+    assert alone is not None
+    assert (alone.run, alone.content["run_id"], alone.path.parent) == (None, None, tmp_path)
+
+
 def test_a_check_of_a_run_measures_its_gradients(tmp_path: Path) -> None:
     write_log(tmp_path, 0, size=3, late={"gradient_sizes": [[4000, 2]]})
     found = check(PretendedRanks(["h2", "h3"]), str(tmp_path), None, 1.0, {})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 from simulator import Clocks, Job, simulate
 
-from stallscope.run import Run
+from stallscope.run import TIMESTAMPS, Run
 
 HOSTS = ("h1", "h2", "h3", "h4")
 
@@ -41,7 +41,8 @@ def run_with_links(slow: bool, wall_ms: float = 0.0, skew_ms: float = 0.0) -> Ru
     Args:
         slow: whether it has.
         wall_ms: by how much the second host's wall clock is ahead.
-        skew_ms: how much later than elsewhere the second host's allreduces are complete.
+        skew_ms: how much later than elsewhere the second host's allreduces are complete. It starts its
+            next step so much later, and all wait for it: each step is longer by that.
     """
     clocks = Clocks(offsets_ms=[0.0, 500.0, 900.0])
     job = Job(ranks=3, ranks_per_host=1, steps=300, compute_ms=24.0, clocks=clocks)
@@ -57,10 +58,14 @@ def run_with_links(slow: bool, wall_ms: float = 0.0, skew_ms: float = 0.0) -> Ru
         }
         facts = {**log.facts, "connections": rows, "gradient_bytes": 1_000_000, "anchor": anchor}
         logs.append(replace(log, facts=facts))
-    steps = run.steps
-    if skew_ms:
-        late = np.where(steps["rank"].to_numpy() == 1, round(skew_ms * 1e6), 0)
-        for name in ("reduced", "end"):
-            at = steps.schema.get_field_index(name)
-            steps = steps.set_column(at, steps.schema.field(name), [steps[name].to_numpy() + late])
-    return replace(run, logs=tuple(logs), steps=steps)
+    return replace(run, logs=tuple(logs), steps=_completing_late(run.steps, round(skew_ms * 1e6)))
+
+
+def _completing_late(steps: pa.Table, skew: int) -> pa.Table:
+    step, second = (steps[name].to_numpy() for name in ("step", "rank"))
+    for name in TIMESTAMPS:
+        later = step + (second == 1) + (name in ("reduced", "end"))
+        moved = steps[name].to_numpy() + skew * later
+        at = steps.schema.get_field_index(name)
+        steps = steps.set_column(at, steps.schema.field(name), [moved])
+    return steps

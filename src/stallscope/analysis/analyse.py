@@ -61,7 +61,7 @@ from .result import Analysis
 from .settings.cores import CoreUse
 from .settings.setup import Setup
 from .steps.clocks import ClockSummary
-from .steps.links import Link, links, slow_links
+from .steps.links import slow_links
 from .stopped.stopped import Stopped, find_stopped, stopped_verdict
 from .why.counted import count
 from .why.explain import may_have_reasons, with_reasons, with_slow_links
@@ -228,17 +228,12 @@ class _Analyser:
                 None if rates is None else rates.proposed,
             ),
         )
-        verdict = with_slow_links(verdict, slow_links(self.links))
+        verdict = with_slow_links(verdict, slow_links(self.generations.links))
         aligned = self.generations.last_aligned
         counted = count(run, aligned, steady) if aligned and may_have_reasons(verdict) else None
         return (
             verdict if counted is None else with_reasons(verdict, counted, found.stragglers, steady)
         )
-
-    @cached_property
-    def links(self) -> tuple[Link, ...]:
-        """Return the links between hosts that carry gradients."""
-        return links(self.run)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -319,7 +314,7 @@ class _Analyser:
             clocks=self.clocks,
             changes=self.changes,
             communication=self.communication,
-            links=self.links,
+            links=generations.links,
             network_use=self.network_use,
             ledger=generations.ledger,
             warm_up=generations.warm_up,

@@ -81,8 +81,13 @@ def _initial_positive(rho: Floats) -> float:
     return float(2 * pairs[:end].sum() - 1)
 
 
-def mean_with_interval(series: npt.ArrayLike) -> Mean:
-    """Return the mean of a series of steps and its 95 % interval (see the module's docstring)."""
+def mean_with_interval(series: npt.ArrayLike, fewest: float = FEWEST_INDEPENDENT) -> Mean:
+    """Return the mean of a series of steps and its 95 % interval (see the module's docstring).
+
+    Args:
+        series: consecutive values.
+        fewest: without so many independent values there is no interval.
+    """
     values = np.asarray(series, np.float64)
     n = len(values)
     if n == 0:
@@ -90,7 +95,7 @@ def mean_with_interval(series: npt.ArrayLike) -> Mean:
     mean = float(values.mean())
     usual, bursts, episodes = _without_few_bursts(values)
     tau = autocorrelation_time(usual)
-    if n / tau < FEWEST_INDEPENDENT:
+    if n / tau < fewest:
         return Mean(mean, None)
     half = student_quantile(0.975, max(3.0, n / tau - 1)) * np.sqrt(usual.var() * tau / (n - tau))
     below, above = _poisson(bursts, episodes)

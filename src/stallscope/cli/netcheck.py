@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="LOGS",
         help="a folder with step logs, or LOGS#RUN_ID: measure this run's gradients too, and store the "
-        "result there; without it, the result goes into the current folder",
+        "result there; without it, the newest run in the current folder or two levels below, if any",
     )
     parser.add_argument(
         "--seconds",
@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the framework that Horovod reduces with; by default the first that it was built for",
     )
     parser.add_argument(
-        "--out", metavar="FOLDER", help="the folder for the result, instead of the logs' folder"
+        "--out",
+        metavar="FOLDER",
+        help="the folder for the result, instead of the logs' folder; without LOGS, it looks for no run",
     )
 
 
@@ -113,6 +115,8 @@ def _end_without_answer(seconds: float, rank: int) -> None:
 def _print(found: Check) -> None:
     for warning in found.warnings:
         print(f"stallscope: {plain(warning)}", file=sys.stderr)
+    if found.run is not None:
+        print(plain(f"run {found.run}"))
     for line in lines_of(found.content):
         print(plain(line))
     print(f"stored in {plain(str(found.path))}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from stallscope.collector.netcheck.parts import bus_bytes
 from stallscope.formatting.numbers import between
 
 from ..gains.what_if import WhatIf
 from ..ledger.ledger import Ledger
-from ..network.communication import Communication, bus_bytes, with_bandwidth
+from ..network.communication import Communication, with_bandwidth
 from ..network.network_check import NetworkUse
 from ..settings.setup import Setup
 from .piece import Advice

@@ -29,7 +29,7 @@ def measured_at(use: NetworkUse) -> str:
 def _exposed(use: NetworkUse) -> str:
     if use.exposed_ms is None:
         return "how much the run exposes is not known"
-    exposed = f"{amount(use.exposed_ms.value, 'ms')} are exposed"
+    exposed = f"{amount(use.exposed_ms.value, 'ms', use.exposed_ms.ci95)} are exposed"
     more = use.excess_ms
     if more is None or more.ci95 is None:
         return exposed

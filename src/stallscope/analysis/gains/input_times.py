@@ -14,6 +14,9 @@ from stallscope.run import InputStage, LoaderTrial, MeasuredInput, Run
 
 from .what_if import WhatIf
 
+# Steps that are longer than without waiting by no more than this count as without.
+_KEEPS_UP = 1.03
+
 
 @dataclass(frozen=True)
 class InputRates:
@@ -97,9 +100,33 @@ def _enough(alone: Mean | None, needed: float | None) -> bool | None:
 
 
 def _proposed(measured: MeasuredInput, needed: float | None) -> LoaderTrial | None:
-    """Return the smallest setting whose interval lies above the needed rate, samples per second."""
+    """Return the smallest setting that keeps up with the needed rate, samples per second.
+
+    Its interval lies above that rate, and its queue bridges batches that take long.
+    """
     if needed is None or not measured.samples_per_batch:
         return None
     most_ms = measured.samples_per_batch / needed * 1e3
     fast = [one for one in measured.trials if one.ci95_ms is not None and one.ci95_ms[1] <= most_ms]
+    fast = [one for one in fast if step_with(one, most_ms) <= _KEEPS_UP * most_ms]
     return min(fast, key=lambda one: (one.workers, one.prefetch), default=None)
+
+
+def step_with(trial: LoaderTrial, step_ms: float) -> float:
+    """Return how long a step takes if batches come as in a trial, milliseconds.
+
+    They came as fast as they were taken. In training the workers go on while a step runs, until as many
+    batches are ready as they may prefetch: then one that takes long keeps nobody waiting.
+
+    Args:
+        trial: the setting; without times of its batches, steps do not wait.
+        step_ms: a step without waiting for input.
+    """
+    room, count = trial.workers * trial.prefetch, len(trial.batches_ms)
+    ready, taken = 0.0, [0.0]
+    # The first time fills the queue.
+    for at, ms in enumerate(2 * trial.batches_ms):
+        # A batch is begun when the one that makes room for it is taken.
+        ready = max(ready, taken[max(at + 1 - room, 0)]) + ms
+        taken.append(max(taken[-1] + step_ms, ready))
+    return (taken[-1] - taken[count]) / count if count else step_ms

@@ -14,6 +14,7 @@ from stallscope.arrays.types import Bools
 from stallscope.run import Log, Run
 
 from ..steps.alignment import AlignedSteps, align
+from ..steps.links import Link, links
 from .ledger import Ledger, build_ledger, concatenated
 from .warmup import warm_up_steps
 
@@ -36,13 +37,16 @@ class Generations:
     warm_up: Bools
     #: The ledger without warm-up; None where nothing is left.
     steady: Ledger | None
+    #: The links between hosts that carry gradients.
+    links: tuple[Link, ...]
 
     @classmethod
     def of(cls, run: Run) -> Generations:
         """Align a run's ranks and build the ledgers of its generations."""
         # A log without steps is not a generation.
         numbers = sorted(set().union(*by_parts(run.steps, ("generation",), _generations)))
-        aligned = [align(run, number) for number in numbers]
+        known = links(run)
+        aligned = [align(run, number, known) for number in numbers]
         ledgers = [build_ledger(one) for one in aligned]
         warm = [warm_up_steps(ledger) for ledger in ledgers]
         to_wall = [first_log(run, one).wall_minus_monotonic for one in aligned]
@@ -50,7 +54,8 @@ class Generations:
         ledger = concatenated([ledgers[index] for index in kept])
         warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
         steady = steady_of(ledger, warm_up)
-        return cls(aligned, ledgers, warm, _again_from(aligned), to_wall, ledger, warm_up, steady)
+        again = _again_from(aligned)
+        return cls(aligned, ledgers, warm, again, to_wall, ledger, warm_up, steady, known)
 
     @property
     def last_aligned(self) -> AlignedSteps | None:

@@ -6,6 +6,9 @@ ready), plus allreduce (from the last rank's gradients ready until reduced). Val
 and the ends of epochs lie between steps: they are cut out of every rank's arrival, and the wall time
 of each cut has a row of its own.
 
+Where a slow link makes completions late, a rank's work starts at its own completion of step i−1: what it
+waits for beyond R(i−1) is allreduce of step i, and no work between steps.
+
 A step that a few of many ranks lack is in the ledger, too: a rank without timestamps counts as the
 reference rank there, so that it is never blamed. A step that more ranks lack is left out.
 """
@@ -105,7 +108,7 @@ class Ledger:
 
     @property
     def other(self) -> Ints:
-        """n × R: from R(i−1) to the rank's start of the step."""
+        """n × R: from R(i−1), or the rank's own completion, to the rank's start of the step."""
         return self.cells.whole("other")
 
     @property
@@ -210,11 +213,13 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
     cuts = _cuts(aligned, ended).of(chosen)
     stamps = aligned.cells.take(chosen)
     start, reduced = origin[chosen], ended[chosen]
-    made, parts = stamps.compute_by_steps(_taken_apart, start, cuts)
+    completes_late = aligned.clocks.completes_late
+    if completes_late:
+        stamps = stamps.merged_with(_completions_before(aligned, chosen, start))
+    made, parts = stamps.compute_by_steps(_taken_apart, start, cuts, completes_late)
     of_steps = (np.concatenate(own) for own in zip(*parts, strict=True))
-    reference, second, critical, last, last_ready, latest = of_steps
-    allreduce = reduced - last_ready
-    total = last + allreduce
+    reference, second, critical, last, last_arrival, last_ready, latest = of_steps
+    total = last_arrival + reduced - last_ready
     return Ledger(
         ranks=aligned.ranks,
         steps=aligned.steps[chosen],
@@ -222,14 +227,15 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
         reduced=reduced,
         total=total,
         cells=stamps.only("measured", "samples").merged_with(made),
-        allreduce=allreduce,
+        allreduce=total - last,
         critical=critical,
         second=second,
         reference=reference,
         gaps=_gaps(reduced - start - total, cuts, latest),
         session_start=aligned.session_start[chosen],
         late=aligned.late.per_step(len(aligned.steps))[chosen],
-        boundary_sd=aligned.clocks.by_chance,
+        # From a rank's own completion to its own start nothing is compared between clocks.
+        boundary_sd=0.0 if completes_late else aligned.clocks.by_chance,
     )
 
 
@@ -268,8 +274,27 @@ def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
     return earliest(block["reduced"]), last, there
 
 
+def _completions_before(aligned: AlignedSteps, chosen: Bools, start: Ints) -> Matrix:
+    """Return by how much each rank completed the step before a chosen one after R(i−1)."""
+    reduced = aligned.cells.only("reduced")
+    before = reduced.take(np.append(chosen[1:], False))
+    if chosen[:1].any():
+        # No step is before the first one: any row stands for it, as a session starts there.
+        before = reduced.take(np.arange(len(chosen)) == 0).followed_by([before])
+    made, _ = before.compute_by_steps(_delays, start, aligned.session_start[chosen])
+    return made
+
+
+def _delays(block: Block, start: Ints, first: Bools) -> tuple[dict[str, Array], None]:
+    """Kernel: how late each rank's completion was; 0 where a session starts, or it was not measured."""
+    reduced = block["reduced"]
+    unknown = (reduced == NULL) | first[block.steps, None]
+    delay = np.where(unknown, 0, reduced - start[block.steps, None])
+    return {"delay": np.maximum(delay, 0)}, None
+
+
 def _taken_apart(
-    block: Block, start: Ints, cuts: Cuts
+    block: Block, start: Ints, cuts: Cuts, completes_late: bool
 ) -> tuple[dict[str, Array], tuple[Ints, ...]]:
     """Kernel: compute the stages of every rank, and the figures of each step."""
     begin, data, ready, measured = (block[name] for name in ("begin", "data", "ready", "measured"))
@@ -277,6 +302,12 @@ def _taken_apart(
     own = block.within(cuts.at)
     arrival[cuts.at[own] - block.steps.start] -= cuts.ns[own].sum(axis=1)
     fetch, compute = data - begin, ready - data
+    last_arrival = None
+    if completes_late:
+        last_arrival = np.where(measured, arrival, NULL).max(axis=1, initial=NULL)
+        # A device may complete after the next step has begun on the host.
+        other = np.maximum(arrival - fetch - compute, 0)
+        arrival -= np.minimum(block["delay"], other)
     reference, second, critical = in_order(arrival, measured)
     if not measured.all():
         ready = np.where(measured, ready, NULL)
@@ -287,7 +318,9 @@ def _taken_apart(
     at = np.arange(len(ready))
     last = arrival[at, critical] if len(block.ranks) else np.zeros(0, np.int64)
     latest = ready[cuts.at[own] - block.steps.start].argmax(axis=1) if len(block.ranks) else at[:0]
-    per_step = (reference, second, critical, last, ready.max(axis=1, initial=NULL), latest)
+    last_arrival = last if last_arrival is None else last_arrival
+    last_ready = ready.max(axis=1, initial=NULL)
+    per_step = (reference, second, critical, last, last_arrival, last_ready, latest)
     return {"arrival": arrival, "input": fetch, "compute": compute}, per_step
 
 

@@ -16,6 +16,7 @@ from stallscope.arrays.distributions import normal_quantile, student_quantile
 from stallscope.arrays.lazy_scipy import optimize
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats
+from stallscope.collector.netcheck.parts import bus_bytes
 
 from ..gains.what_if import WhatIf, what_if
 from ..ledger.ledger import Ledger
@@ -64,11 +65,6 @@ def communication(
         whole,
         None if whole is None else max(0.0, whole - exposed.value),
     )
-
-
-def bus_bytes(ranks: int, gradient_bytes: int) -> float:
-    """Return the bytes that go over every link of a ring."""
-    return 2 * (ranks - 1) / ranks * gradient_bytes
 
 
 def with_bandwidth(ledger: Ledger, factor: float) -> WhatIf:

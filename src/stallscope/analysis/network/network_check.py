@@ -17,12 +17,11 @@ import numpy as np
 
 from stallscope.arrays.lazy_scipy import scipy_stats
 from stallscope.arrays.stats import Mean, autocorrelation_time
-from stallscope.collector.netcheck.parts import mbit_s, parts_of
+from stallscope.collector.netcheck.parts import bus_bytes, mbit_s, parts_of
 from stallscope.formatting.lists import joined
 from stallscope.run import NetworkCheck, PairRounds, Rounds, Run
 
 from ..settings.setup import Setup
-from .communication import bus_bytes
 
 # Settings that change what an allreduce takes.
 _SETTINGS = (

@@ -18,6 +18,7 @@ from stallscope.run import TIMESTAMPS, Run
 from .causality import LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
 from .link_delays import corrected_by_links
+from .links import Link, links
 
 _BETWEEN_STEPS = arrow.texts(["validation", "checkpoint"])
 
@@ -83,16 +84,21 @@ class AlignedSteps:
         return self.cells.whole("measured")
 
 
-def align(run: Run, generation: int) -> AlignedSteps:
-    """Pivot one generation's steps and align the hosts' clocks."""
+def align(run: Run, generation: int, known: Sequence[Link] | None = None) -> AlignedSteps:
+    """Pivot one generation's steps and align the hosts' clocks.
+
+    Args:
+        run: the run.
+        generation: its number.
+        known: the run's links; None to find them.
+    """
     table = of_generation(run.steps, generation)
     sessions = np.array(run.sessions) if any(log.continues for log in run.logs) else None
     dense = pivot(table, (*TIMESTAMPS, "samples"), run.allocate, sessions)
     last_log = run.last_logs_of(generation)
     logs = [last_log[rank] for rank in dense.ranks]
-    clocks = align_clocks(
-        dense.cells, [log.clock_domain for log in logs], corrected_by_links(run, logs)
-    )
+    corrected = corrected_by_links(run, links(run) if known is None else known, logs)
+    clocks = align_clocks(dense.cells, [log.clock_domain for log in logs], corrected)
     intervals = _intervals(run, generation, np.array(dense.ranks))
     if len(clocks.names) > 1:
         intervals = _intervals_shifted(intervals, clocks, dense.steps)

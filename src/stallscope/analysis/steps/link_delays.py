@@ -19,7 +19,7 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.run import Log, Run
 
 from .clocks import Clocks
-from .links import SlowLinks, links, slow_links
+from .links import Link, SlowLinks, slow_links
 
 # More steps than this outside of what the link explains: then the wall clocks are wrong.
 _MOST_OUTSIDE = 0.05
@@ -36,14 +36,16 @@ class _WallClocks:
     error: Floats
 
 
-def corrected_by_links(run: Run, logs: Sequence[Log]) -> Callable[[Clocks], Clocks] | None:
+def corrected_by_links(
+    run: Run, found: Sequence[Link], logs: Sequence[Log]
+) -> Callable[[Clocks], Clocks] | None:
     """Return what corrects clocks from completions; None if nothing is known of the links.
 
     Args:
         run: the run.
+        found: its links.
         logs: the last log of each of the generation's ranks.
     """
-    found = links(run)
     if not found:
         return None
     slow, walls = slow_links(found), _wall_clocks(run, logs)
@@ -53,20 +55,20 @@ def corrected_by_links(run: Run, logs: Sequence[Log]) -> Callable[[Clocks], Cloc
         return partial(_delayed, delay=trip * 1e6)
     delay = _delay_of_link(slow, run)
     if walls is None:
-        return partial(_delayed, delay=delay)
+        return partial(_delayed, delay=delay, completes_late=True)
     return partial(_on_wall_clocks, delay=delay, walls=walls)
 
 
-def _delayed(clocks: Clocks, delay: float) -> Clocks:
+def _delayed(clocks: Clocks, delay: float, *, completes_late: bool = False) -> Clocks:
     """Return clocks whose error may be as large as a delay."""
     own = np.full(len(clocks.names), delay)
     own[0] = 0.0
-    return replace(clocks, link_delay=own)
+    return replace(clocks, link_delay=own, completes_late=completes_late)
 
 
 def _on_wall_clocks(clocks: Clocks, delay: float, walls: _WallClocks) -> Clocks:
     """Return clocks on wall time where that lies within a delay of the completions."""
-    delayed = _delayed(clocks, delay)
+    delayed = _delayed(clocks, delay, completes_late=True)
     assert delayed.link_delay is not None
     own, offset = delayed.link_delay.copy(), clocks.offset.copy(order="F")
     for c in range(1, len(clocks.names)):
@@ -75,7 +77,7 @@ def _on_wall_clocks(clocks: Clocks, delay: float, walls: _WallClocks) -> Clocks:
         if np.mean(~explained) <= _MOST_OUTSIDE:
             offset[:, c] = walls.offset[c]
             own[c] = min(delay, walls.error[c])
-    return replace(clocks, method="wall clocks", offset=offset, link_delay=own)
+    return replace(delayed, method="wall clocks", offset=offset, link_delay=own)
 
 
 def _delay_of_link(slow: SlowLinks, run: Run) -> float:

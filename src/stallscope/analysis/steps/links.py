@@ -48,6 +48,8 @@ class SlowLinks:
     #: The median rate of the slow ones, and of the others.
     mbit_s: float
     others_mbit_s: float
+    #: The median round trip of the others.
+    others_trip_ms: float
 
 
 def links(run: Run) -> tuple[Link, ...]:
@@ -74,7 +76,8 @@ def slow_links(found: Sequence[Link]) -> SlowLinks | None:
         much = slow[-1].mbit_s[1] < _SLOW_SHARE * others[0].mbit_s[1]
         if apart and much and all(_is_congested(link, others) for link in slow):
             own, usual = (median(link.mbit_s[1] for link in some) for some in (slow, others))
-            return SlowLinks(tuple(slow), _common_host(slow, others), own, usual)
+            trip = median(link.round_trip_ms[1] for link in others)
+            return SlowLinks(tuple(slow), _common_host(slow, others), own, usual, trip)
     return None
 
 

@@ -91,6 +91,10 @@ class LateCells:
         """
         return self.take((self.stage != STAGES.index("other")) | (self.by >= blind_ns))
 
+    def largest(self) -> LateCells:
+        """Leave out cells that are late by less than half of the mean."""
+        return self.take(self.by >= 0.5 * self.by.mean()) if len(self) else self
+
     def typical(self) -> tuple[float, float]:
         """Estimate how late late cells are, nanoseconds, and which share of them is above the limit.
 

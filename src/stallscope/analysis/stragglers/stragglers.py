@@ -240,9 +240,10 @@ def _late(
 ) -> tuple[list[Straggler], LateCells, LateCells]:
     """Attribute late cells to ranks and hosts; also return the cells that fixing ranks would remove.
 
-    Two tests: on significant cells only, and on all cells that are probably not chance.
+    Two tests: on the largest of the significant cells, as any rank has small ones, and on all cells that
+    are probably not chance.
     """
-    looks = (episodes(cells.take(cells.sure), tau), episodes(cells, tau))
+    looks = (episodes(cells.take(cells.sure).largest(), tau), episodes(cells, tau))
     stragglers: list[Straggler] = []
     named_hosts = [name for found in looks for name in _bursting_hosts(found, hosts)]
     for name in dict.fromkeys([*bursting.hosts, *named_hosts]):

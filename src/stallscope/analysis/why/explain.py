@@ -11,7 +11,7 @@ import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
-from stallscope.formatting.lists import capitalised
+from stallscope.formatting.lists import joined, listed
 from stallscope.formatting.numbers import amount, significant
 
 from ..gains.bottleneck import Bottleneck
@@ -26,6 +26,9 @@ from .words import advice, advice_on_link, sentence, whom
 _MOST_REASONS = 3
 # Fewer seconds tell nothing.
 _FEWEST_VALUES = 8
+# Differences between ranks are tested against half of what matters, far from zero: the interval need not
+# have its nominal coverage.
+_FEWEST_INDEPENDENT = 4
 # More CPU time explains a slow rank if it is at least this share of what the rank is slower by.
 _SHARE_OF_EXCESS = 0.5
 # A step is late if it is longer than usual by at least this share of the excess of late steps.
@@ -46,12 +49,12 @@ def with_slow_links(verdict: Bottleneck, slow: SlowLinks | None) -> Bottleneck:
     """Return a verdict on exposed allreduce with the links that cause it, if any are slow."""
     if verdict.kind != "allreduce" or slow is None:
         return verdict
-    whose = f"host {slow.host}" if slow.host else _between(slow.links)
+    where = f"of host {slow.host}" if slow.host else _between(slow.links)
     trip = median(link.round_trip_ms[1] for link in slow.links)
     rate, others = significant(slow.mbit_s), significant(slow.others_mbit_s)
     evidence = (
-        f"{capitalised(whose)} has a slow link: {rate} Mbit/s while it is busy, the others {others} "
-        f"Mbit/s; a round trip takes {amount(trip, 'ms')}."
+        f"{_what_is_slow(slow)}: {rate} Mbit/s while it is busy, the others {others} Mbit/s; a round "
+        f"trip takes {amount(trip, 'ms')}, theirs {amount(slow.others_trip_ms, 'ms')}."
     )
     return replace(
         verdict,
@@ -60,13 +63,21 @@ def with_slow_links(verdict: Bottleneck, slow: SlowLinks | None) -> Bottleneck:
         evidence=f"{verdict.evidence} {evidence}",
         hosts=(slow.host,) if slow.host else (),
         links=slow.links,
-        advice=(advice_on_link(whose), *verdict.advice),
+        advice=(advice_on_link(where), *verdict.advice),
     )
 
 
+def _what_is_slow(slow: SlowLinks) -> str:
+    if slow.host:
+        return f"Host {slow.host} has a slow link"
+    pairs = list(dict.fromkeys(f"{link.sender} → {link.receiver}" for link in slow.links))
+    return f"{listed('Link', pairs)} {'is' if len(pairs) == 1 else 'are'} slow"
+
+
 def _between(links: Sequence[Link]) -> str:
-    pairs = dict.fromkeys(f"{link.sender} → {link.receiver}" for link in links)
-    return f"the way {' and '.join(pairs)}"
+    """Name the hosts at the ends of links."""
+    hosts = dict.fromkeys(host for link in links for host in (link.sender, link.receiver))
+    return f"between {joined(list(hosts))}"
 
 
 def may_have_reasons(verdict: Bottleneck) -> bool:
@@ -186,7 +197,7 @@ def _while_late(
     then, otherwise = _mean(excess[late]), _mean(excess[~late])
     if then.ci95 is None or otherwise.ci95 is None:
         return
-    # Of few values the interval is their range: then no value may lie among the others.
+    # Both intervals may not overlap.
     ends = (then.ci95[0] - otherwise.ci95[1], then.ci95[1] - otherwise.ci95[0])
     difference = Mean(then.value - otherwise.value, ends)
     if not _matters(difference, symptom.least):
@@ -269,12 +280,10 @@ def _middle(values: Floats, share: float = 0.5) -> Floats:
 
 
 def _mean(values: Floats) -> Mean:
-    """Return the mean over time with an interval: of a short run, the range of its values."""
+    """Return the mean over time with an interval; none of too few values."""
     known = values[~np.isnan(values)]
-    mean = mean_with_interval(known)
-    if mean.ci95 is None and len(known) >= _FEWEST_VALUES:
-        return Mean(mean.value, (float(known.min()), float(known.max())))
-    return mean
+    mean = mean_with_interval(known, _FEWEST_INDEPENDENT)
+    return mean if len(known) >= _FEWEST_VALUES else Mean(mean.value, None)
 
 
 def _reason(

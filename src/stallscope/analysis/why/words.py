@@ -35,7 +35,7 @@ _ADVICE = {
     "disk": "Put the data of {who} on a faster disk, or into memory: cache it, or read larger pieces.",
 }
 _LINK = (
-    "Look at the network of {who}: the speed that its card has negotiated (ethtool), errors and "
+    "Look at the network {where}: the speed that its card has negotiated (ethtool), errors and "
     "drops (ip -s link), the port and the cable, what else sends there, and limits of the machine type."
 )
 _UNITS = {"cores": "core", "threads": "thread"}
@@ -57,9 +57,13 @@ def advice(code: str, who: str) -> str | None:
     return _ADVICE[code].format(who=who) if code in _ADVICE else None
 
 
-def advice_on_link(who: str) -> str:
-    """Say where to look for the cause of a slow link."""
-    return _LINK.format(who=who)
+def advice_on_link(where: str) -> str:
+    """Say where to look for the cause of a slow link.
+
+    Args:
+        where: ``of host h3``, or ``between h2 and h3``.
+    """
+    return _LINK.format(where=where)
 
 
 def whom(ranks: tuple[int, ...], hosts: tuple[str, ...]) -> str:

@@ -37,8 +37,9 @@ _COMMUNICATION = (
 _STRAGGLER = "pattern ranks hosts stage excess_ms late_share cost_ms work"
 _LOADER = (
     "rank host kind batches warm_up first_batch_ms batch_ms=ms batch_ci95_ms=ci95_ms "
-    "samples_per_batch data_ended error stages no_stages trials"
+    "samples_per_batch data_ended error stages no_stages"
 )
+_TRIAL = "workers prefetch ms ci95_ms"
 
 
 def json_content(analysis: Analysis) -> Content:
@@ -234,8 +235,12 @@ def _input(analysis: Analysis) -> dict[str, Any] | None:
         "synthetic_samples_per_second": found.synthetic,
         "real_samples_per_second": found.real,
         "needed_samples_per_second": found.needed,
-        **fields_of(found, "enough at_once proposed"),
-        "ranks": [fields_of(one, _LOADER) for one in found.ranks],
+        **fields_of(found, "enough at_once"),
+        "proposed": found.proposed and fields_of(found.proposed, _TRIAL),
+        "ranks": [
+            {**fields_of(one, _LOADER), "trials": [fields_of(own, _TRIAL) for own in one.trials]}
+            for one in found.ranks
+        ],
     }
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallscope.arrays.types import Floats, Ints
-
-from ..communication import bus_bytes
+from stallscope.collector.netcheck.parts import bus_bytes
 
 # Upper ends of the size classes of operations, bytes.
 SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, np.inf)
