@@ -152,6 +152,8 @@ class _Inspector:
             source=run.source,
             size=run.size,
             ranks=len(run.ranks),
+            size_known=run.fact("size") is not None or run.fact("known_from") is None,
+            size_from=run.fact("size_from"),
             hosts=len(run.hosts) if run.fact("host") is not None else None,
             steps=steps_of(own) if has_steps else None,
             epochs=len(frozenset().union(*(one.epochs for one in own))) or None,

@@ -113,6 +113,13 @@ class Labels:
             return self.ranks.get(rank), ""
         return int(rank), stream.decode()
 
+    def numbers_in(self, text: bytes) -> set[int]:
+        """Return the numbers of the labels in a text; of those in brackets, only at starts of lines."""
+        form = self.tag
+        if not self.start_lines and form is not _TAG:
+            form = re.compile(b"^" + form.pattern, re.MULTILINE)
+        return {int(number) for number, _ in form.findall(text)}
+
     def prefix_length(self, before: bytes, *, starts_line: bool) -> int:
         """Count the bytes before a label that belong to it, as its timestamp.
 

@@ -21,7 +21,7 @@ from ..epochs_only import (
 )
 from ..rank_names import rank_in
 from ..timestamps import Timestamp
-from ..world_size import FROM_WORDS, in_words, size_facts
+from ..world_size import FROM_WORDS, in_words, labelled_ranks, size_facts
 from . import steps
 from .lines import LINE
 from .marks import Fit, JobSettings, Logged, logged
@@ -47,6 +47,9 @@ class MlperfParser(Parser):
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
     reads_words = True
+    looks_further: ClassVar[bool] = True
+    # Programs on many nodes print megabytes before their first step.
+    gives_way: ClassVar[bool] = True
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         return LINE.search(head) is not None
@@ -58,7 +61,9 @@ class MlperfParser(Parser):
         if zero is None:
             raise UnreadableError(f"{path}: MLPerf's lines have no start and end of anything")
         by_path, said = rank_in(path)[0], in_words(data)
-        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, said.size, found.ranks)}
+        own_lines = {rank for rank in found.ranks if rank is not None}
+        launched = own_lines.union(labelled_ranks(data))
+        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, said.size, launched)}
         if None in found.ranks and by_path is None and said.rank is not None:
             facts["rank_from"] = FROM_WORDS
         own = by_path if by_path is not None else said.rank or 0
@@ -70,18 +75,15 @@ class MlperfParser(Parser):
         return in_one_file(logs, len(data))
 
 
-def _job_facts(
-    settings: JobSettings, said: int | None, ranks: Collection[int | None]
-) -> dict[str, Any]:
+def _job_facts(settings: JobSettings, said: int | None, ranks: Collection[int]) -> dict[str, Any]:
     """Return what the events say of the job, as facts of its logs.
 
     Args:
         settings: what they say.
         said: the number of ranks that the log says in words.
-        ranks: those that launchers have labelled, and None for lines without labels.
+        ranks: those that launchers have labelled.
     """
-    labelled = [rank for rank in ranks if rank is not None]
-    facts = size_facts(said, labelled, settings.size)
+    facts = size_facts(said, ranks, settings.size)
     batch = settings.global_batch
     if batch is not None and "size" in facts and batch % facts["size"] == 0:
         facts["batch_size"] = batch // facts["size"]

@@ -23,8 +23,8 @@ from .lines import StepLines
 Floats = npt.NDArray[np.float64]
 
 #: What a printed time is of: the one step that the line is about, the last step of its window, the mean
-#: over the window, or its median.
-Value = Literal["step", "last", "mean", "median"]
+#: over the window, its median, or their sum.
+Value = Literal["step", "last", "mean", "median", "total"]
 
 # A window's time shall be known to this share of it.
 _PRECISE = 0.05
@@ -33,6 +33,8 @@ _FEWEST = 5
 # Lines are about single steps if that many of them are.
 _MOST = 0.5
 _MOST_DECIMALS = 6
+# Sums of steps are printed to the hundredth of a second or finer.
+_MOST_HALF_OF_TOTALS_S = 0.005
 _IN_WORDS = {
     "step": "times of single steps",
     "last": "times of the last of {steps:,} steps",
@@ -63,6 +65,8 @@ class Durations:
     mean_data_s: float | None = None
     #: Whether these two means are over all steps, and not over those that lines have the times of.
     of_all_steps: bool = False
+    #: The time of all steps of the windows, where these are all steps of the job; None if unknown.
+    logged_s: float | None = None
 
     @property
     def precision(self) -> str:
@@ -81,6 +85,8 @@ class Durations:
         }
         if self.mean_data_s is not None:
             facts["data_ms"] = 1e3 * self.mean_data_s
+        if self.logged_s is not None:
+            facts |= {"steps_timed": int(self.steps.sum()), "time_logged_ms": 1e3 * self.logged_s}
         if self.of_all_steps:
             facts["means_of_all_steps"] = True
         return facts
@@ -119,6 +125,8 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
     printed = _Times.of(lines, "seconds", "rate", samples)
     so_far = _Times.of(lines, "mean_seconds", "mean_rate", samples)
     if so_far is None:
+        if value == "total" and printed is not None:
+            return _of_totals(lines, printed)
         return _between_stamps(lines) if printed is None else _as_printed(lines, printed, value)
     found = _differences(lines, so_far)
     if found is None:
@@ -145,6 +153,27 @@ def _as_printed(lines: StepLines, times: _Times, value: Value) -> Durations:
         mean_s=float(np.average(times.seconds, weights=steps)),
         mean_half_s=times.half_s,
         mean_data_s=None if data is None else float(np.average(data, weights=steps)),
+    )
+
+
+def _of_totals(lines: StepLines, times: _Times) -> Durations:
+    """Return windows whose seconds are the sum of their steps'."""
+    steps = lines.since
+    # The first steps trace.
+    counted = slice(min(1, len(steps) - 1), None)
+    total, count = float(times.seconds[counted].sum()), int(steps[counted].sum())
+    # Few sums may have no fraction by chance.
+    half_s = min(times.half_s, _MOST_HALF_OF_TOTALS_S)
+    return Durations(
+        at=np.arange(len(lines)),
+        steps=steps,
+        step_s=times.seconds / steps,
+        data_s=None,
+        found="mean",
+        half_s=half_s / float(np.median(steps)),
+        mean_s=total / count,
+        mean_half_s=half_s * len(steps[counted]) / count,
+        logged_s=float(times.seconds.sum()),
     )
 
 

@@ -11,6 +11,9 @@ import numpy as np
 from ..blocks import Bools, Ints
 from ..pattern_columns import Column
 
+# Fewer pieces may be restarts.
+_FEWEST_EPOCHS = 3
+
 
 @dataclass(frozen=True)
 class StepLines:
@@ -68,6 +71,19 @@ class StepLines:
         """Count the steps that means so far are of."""
         left_out = np.minimum(self.untimed, self.counted[self.starts] - 1)
         return np.asarray(self.counted - left_out[self.piece])
+
+    @cached_property
+    def epochs(self) -> Column | None:
+        """Return each line's epoch; None where lines do not tell.
+
+        Where it is not printed, steps begin again after as many steps in each.
+        """
+        printed = self.of("epoch")
+        if printed is not None or len(self.starts) < _FEWEST_EPOCHS:
+            return printed
+        lengths = self.counted[self.lasts][:-1]
+        alike = (lengths == lengths[0]).all() and self.counted[-1] <= lengths[0]
+        return self.piece if alike else None
 
     @property
     def numbers(self) -> str | None:

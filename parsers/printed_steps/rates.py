@@ -30,6 +30,8 @@ class RateSamples:
     of: RateOf | None
     #: How that is known, or why it is not; a sentence.
     why: str
+    #: Whether no batch size confirms whose they are.
+    assumed: bool = False
 
 
 def rate_samples(
@@ -49,6 +51,12 @@ def rate_samples(
     batch = one if known == "one rank" else every
     if known is not None and batch is not None:
         return RateSamples(batch, known, f"a step has {batch:,} samples, the batch of {known}")
+    by_seconds = _by_seconds(lines)
+    if known == "all ranks" and by_seconds is not None:
+        why = (
+            f"rates and durations agree on {by_seconds:,.0f} samples per step, taken for all ranks'"
+        )
+        return RateSamples(by_seconds, known, why, assumed=True)
     counted = _counted(lines)
     if counted is None:
         return _by_epochs(lines, settings) or _by_settings(settings)
@@ -125,6 +133,15 @@ def _counted(lines: StepLines) -> float | None:
     # Pauses between lines make the mean too large; the median does not have them.
     if np.median(took) > 20 * lines.stamp_unit_ns / 1e9:
         samples = float(np.median(rate[inside] * took / lines.since[inside]))
+    return samples if samples > 0 else None
+
+
+def _by_seconds(lines: StepLines) -> float | None:
+    """Return samples per step by rates and seconds of the same steps; None without these."""
+    rate, seconds = lines.of("rate"), lines.of("seconds")
+    if rate is None or seconds is None:
+        return None
+    samples = float(np.median(rate * seconds / lines.since))
     return samples if samples > 0 else None
 
 

@@ -243,6 +243,27 @@ def test_outputs_are_sparks_only_where_spark_writes(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("said", "ranks"),
+    [
+        ("I am rank 0 of 8\n", "8 ranks (from what the log says; 1 left logs)"),
+        ("", "1 rank left a log (how many trained is not known)"),
+    ],
+)
+def test_where_the_number_of_ranks_is_known_from(
+    tmp_path: Path, capsys: Captured, said: str, ranks: str
+) -> None:
+    epoch = "78/78 - 17s - 218ms/step - loss: 1.9\n"
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "out.txt").write_text(f"{said}Epoch 1/2\n{epoch}Epoch 2/2\n{epoch}")
+    assert main(["inspect", str(folder)]) == 0
+    assert ranks in " ".join(capsys.readouterr().out.split())
+    (run,) = as_json(capsys, str(folder))["runs"]
+    assert run["size_known"] == bool(said)
+    assert run["size_from"] == ("what the log says" if said else None)
+
+
 # Proposed patterns
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -83,6 +84,18 @@ def test_the_real_logger_gives_epochs_evaluations_the_end_and_the_settings(tmp_p
     known = epoch_times_of(run)
     assert (known.mean_s, known.step_ms, known.step_precision_ms) == (20.0, 200.0, 2.0)
     assert known.samples_per_second_per_rank == pytest.approx(25_600 / 8 / 20)
+
+
+def test_seconds_are_times_as_well(tmp_path: Path) -> None:
+    run = run_of(tmp_path, REAL)
+    text = re.sub(
+        r'"time_ms": (\d{10})(\d{3})', lambda found: f'"time_s": {found[1]}.{found[2]}', REAL
+    )
+    # Settings that a submission adds afterwards have none.
+    settings = ':::MLLOG {"time_s": 0.0, "key": "global_batch_size", "value": 3328}\n'
+    other = run_of(tmp_path, settings + text)
+    assert rows(other, "epoch") == rows(run, "epoch")
+    assert other.fact("precision") == "epochs, to the millisecond"
 
 
 def test_numbers_of_steps_make_windows_without_evaluations(tmp_path: Path) -> None:

@@ -183,6 +183,23 @@ def test_lines_late_in_a_log_are_found() -> None:
     assert windows(log) == windows(alone)
 
 
+def test_steps_after_mlperfs_first_events_are_found() -> None:
+    program = PROGRAMS["maskrcnn-benchmark"]
+    event = b':::MLLOG {"time_ms": 1593140782282, "key": "init_start", "value": null}\n'
+    # Hundreds of nodes trace their shell scripts.
+    data = event + b"+ DATASET_DIR=/data\n" * 20_000 + program.text()
+    assert data.index(b"iter: ") > START_BYTES
+    found = recognise("log", data)
+    assert found is not None
+    assert found.name == program.parser
+    alone = recognise("log", event + b"+ DATASET_DIR=/data\n" * 20_000)
+    assert alone is not None
+    assert alone.name == "mlperf"
+    late = recognise("log", b"+ DATASET_DIR=/data\n" * 20_000 + event)
+    assert late is not None
+    assert late.name == "mlperf"
+
+
 @pytest.mark.parametrize("name", ["speedometer of a node", "speedometer"])
 def test_epochs_take_what_the_speedometer_says(name: str) -> None:
     program = PROGRAMS[name]

@@ -72,6 +72,22 @@ def test_without_the_file_of_a_rank_their_number_is_unknown(tmp_path: Path) -> N
     assert (run.ranks, run.fact("size")) == ([0, 2], None)
 
 
+@pytest.mark.parametrize("label", ["{:2}: ", "[1,{}]<stdout>:", "[{}]<stderr>:", "[{}] "])
+def test_ranks_that_print_no_steps_are_counted(tmp_path: Path, label: str) -> None:
+    loading = "".join(f"{label.format(rank)}Loading\n" for rank in (3, 1, 2, 0) for _ in range(3))
+    of_rank_0 = "".join(
+        f"{label.format(0)}Epoch: [0][{step}/99]\tTime 0.{step + 200} (0.{step + 200})\n"
+        for step in range(99)
+    )
+    (tmp_path / "out.txt").write_text(loading + of_rank_0)
+    (run,) = read(str(tmp_path))
+    assert (run.fact("size"), run.fact("size_from")) == (4, "ranks of the lines")
+    # Not if some rank has no line: the numbers may be of something else.
+    (tmp_path / "out.txt").write_text(loading.replace(label.format(2), label.format(9)) + of_rank_0)
+    (run,) = read(str(tmp_path))
+    assert run.fact("size") is None
+
+
 def test_words_are_trusted_more_than_files_and_files_more_than_labels(tmp_path: Path) -> None:
     for rank in range(2):
         words, labelled = tmp_path / "words", tmp_path / "labelled"

@@ -21,9 +21,9 @@ from stallscope.arrays.stats import Mean, above_usual, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
 
-from .change_points import ChangePoint, possible_places, split_points
+from .change_points import ChangePoint, largest, possible_places, split_points
 from .figures import StepTime
-from .warmup import settling_length
+from .warmup import settling_length_within
 
 #: That of steps which another tool has recorded.
 PRECISION = "single steps, to the microsecond"
@@ -187,7 +187,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     if not ranks:
         return None
     whole = _over_ranks(ranks)
-    warm_up = settling_length(whole.ms)
+    warm_up = settling_length_within(whole.ms)
     is_warm_up = np.arange(len(whole)) < warm_up
     steady = ~is_warm_up if warm_up < len(whole) else is_warm_up
     starts, bursts = _slow(whole, steady)
@@ -376,7 +376,9 @@ def _means_of_logs(run: Run, name: str) -> list[float]:
 def _changes(whole: RankWindows, steady: Bools) -> tuple[ChangePoint, ...]:
     own = whole.chosen(steady)
     edges = [0, *split_points(own.ms, _AROUND // 2), len(own)]
-    return tuple(_change(own, *edges[index - 1 : index + 2]) for index in range(1, len(edges) - 1))
+    return largest(
+        _change(own, *edges[index - 1 : index + 2]) for index in range(1, len(edges) - 1)
+    )
 
 
 def _change(own: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
