@@ -22,6 +22,8 @@ _TAG = re.compile(rb"\[(?:\d{1,9},)?(\d{1,6})\]<(stdout|stderr|stddiag)>:")
 _TAG_LITERAL = b"]<std"
 # Labels without the stream.
 _TORCHRUN = re.compile(rb"\[[A-Za-z][A-Za-z_.-]{0,40}(\d{1,6})\]:()")
+# PyTorch's own messages, of programs that took it over.
+_GLOBAL_RANK = b"[rank"
 _TORCHRUN_DEFAULT = re.compile(rb"^\[default\d{1,6}\]:", re.MULTILINE)
 _MPICH = re.compile(rb"\[(\d{1,6})\] ()")
 # As MXNet's "Epoch[0] Batch [20]".
@@ -150,10 +152,14 @@ def labels_of(data: bytes) -> Labels | None:
         if line.strip() and not line.startswith(_SLURM_MESSAGES)
     ]
     for form, launcher in ((_TORCHRUN, "torchrun"), (_MPICH, "MPICH"), (_SLURM, "srun")):
-        ranks = [found[1] for found in map(form.match, sample) if found is not None]
+        labelled = [line for line in sample if form.match(line) is not None]
+        ranks = [form.findall(line)[0][0] for line in labelled]
         # A numbered list has every number once.
         if len(ranks) > _LABELLED_SHARE * len(sample) and len(set(ranks)) < len(ranks):
-            return Labels(form, launcher, local=form is _TORCHRUN)
+            local = form is _TORCHRUN and not all(
+                line.startswith(_GLOBAL_RANK) for line in labelled
+            )
+            return Labels(form, launcher, local=local)
     if _TORCHRUN_DEFAULT.search(data[:_SAMPLE_BYTES]):
         return Labels(_TORCHRUN, "torchrun", local=True)
     return None

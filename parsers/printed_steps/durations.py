@@ -30,6 +30,8 @@ Value = Literal["step", "last", "mean", "median", "total"]
 _PRECISE = 0.05
 # Joining lines for that leaves at least so many windows, each time that steps begin from the start.
 _FEWEST = 5
+# Each line has a window where precise ones would have more lines.
+_MOST_JOINED = 4
 # Lines are about single steps if that many of them are.
 _MOST = 0.5
 _MOST_DECIMALS = 6
@@ -41,6 +43,7 @@ _IN_WORDS = {
     "mean": "means of {steps:,} steps",
     "median": "medians of {steps:,} steps",
     "differences": "means of {steps:,} steps",
+    "scaled": "times of a few of {steps:,} steps",
     "stamps": "timestamps of lines",
 }
 
@@ -55,7 +58,8 @@ class Durations:
     #: Seconds per step, and of these the seconds of waiting for data; None if lines do not say.
     step_s: Floats
     data_s: Floats | None
-    #: How the times were found: a ``Value``, ``differences`` of means so far, or ``stamps``.
+    #: How the times were found: a ``Value``, ``differences`` of means so far, ``scaled`` to these, or
+    #: ``stamps``.
     found: str
     #: Half of what a typical window's time per step is rounded to, seconds.
     half_s: float
@@ -131,6 +135,8 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
     found = _differences(lines, so_far)
     if found is None:
         found = _as_printed(lines, printed or so_far, value)
+    elif printed is not None and len(found.at) * _MOST_JOINED < len(lines):
+        found = _scaled(lines, so_far, printed, found)
     data = _data_so_far(lines)
     return replace(
         found,
@@ -205,6 +211,34 @@ def _differences(lines: StepLines, mean: _Times) -> Durations | None:
         half_s=float(np.median(half)),
         mean_s=0.0,
         mean_half_s=0.0,
+    )
+
+
+def _scaled(lines: StepLines, mean: _Times, printed: _Times, joined: Durations) -> Durations:
+    """Return a window for each line, in proportion to what it says of its steps.
+
+    Their sums are those of the means so far, each time that steps begin from the start. So places of
+    changes are known to a line where only windows of many lines would be precise.
+    """
+    steps = lines.in_means - np.where(lines.begins, 0, np.roll(lines.in_means, 1))
+    last = lines.lasts
+
+    def scaled(values: Floats, means: Floats) -> Floats:
+        own = np.bincount(lines.piece, values * steps, len(last))
+        sums = means[last] * lines.in_means[last]
+        return np.asarray(
+            values * np.where(own > 0, sums / np.where(own > 0, own, 1), 1)[lines.piece]
+        )
+
+    data, data_so_far = lines.of("data"), _data_so_far(lines)
+    return replace(
+        joined,
+        at=np.arange(len(lines)),
+        steps=steps,
+        step_s=scaled(printed.seconds, mean.seconds),
+        data_s=None if data is None or data_so_far is None else scaled(data, data_so_far),
+        found="scaled",
+        half_s=printed.half_s,
     )
 
 

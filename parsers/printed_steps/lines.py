@@ -11,6 +11,8 @@ import numpy as np
 from ..blocks import Bools, Ints
 from ..pattern_columns import Column
 
+# Columns of the timestamps of lines.
+_OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
 # Fewer pieces may be restarts.
 _FEWEST_EPOCHS = 3
 
@@ -158,14 +160,28 @@ def step_lines(
 
 
 def _without_repeated(columns: Mapping[str, Column]) -> tuple[Mapping[str, Column], int]:
-    """Leave out lines about the step of the line before: other ranks print into the same file."""
+    """Keep one of lines about the same step that follow one another, with a timestamp if there is one.
+
+    Returns:
+        The lines, and how many were left out that do not say the same: those of other ranks that print
+        into the same file, and no copies of a second logger.
+    """
     step = columns["step"]
-    same = np.append(False, step[1:] == step[:-1])[: len(step)]
-    if "epoch" in columns:
-        same[1:] &= columns["epoch"][1:] == columns["epoch"][:-1]
+    same = _as_before(columns, "step", "epoch")
     if not same.any():
         return columns, 0
-    return {name: column[~same] for name, column in columns.items()}, int(same.sum())
+    starts, timed = np.flatnonzero(~same), columns["timed"]
+    chosen = np.minimum.reduceat(np.where(timed, np.arange(len(step)), len(step)), starts)
+    chosen = np.where(chosen < len(step), chosen, starts)
+    copies = _as_before(columns, *(set(columns) - set(_OF_TIMESTAMPS)))
+    return {name: column[chosen] for name, column in columns.items()}, int((same & ~copies).sum())
+
+
+def _as_before(columns: Mapping[str, Column], *names: str) -> Bools:
+    """Mark lines with the same values as the line before."""
+    known = [columns[name] for name in names if name in columns]
+    same = np.logical_and.reduce([one[1:] == one[:-1] for one in known])
+    return np.append(False, same)[: len(known[0])]
 
 
 def _over_the_job(columns: Mapping[str, Column], begins: Bools, so_far: Ints) -> Ints:

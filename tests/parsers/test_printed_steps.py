@@ -226,6 +226,57 @@ def test_it_is_known_whose_rates_are_printed(name: str, samples: int, whose: str
     assert log.log.facts["batch_size"] == BATCH
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "{:%Y-%m-%dT%H:%M:%S.%f}000Z ",
+        "{:%Y-%m-%dT%H:%M:%S.%f}000Z stdout F ",
+        "{:%Y-%m-%dT%H:%M:%S.%f}000Z stderr F ",
+        "\x1b[32m",
+        "  \x1b[0m\x1b[1;32m ",
+    ],
+)
+@pytest.mark.parametrize("name", ["tf_cnn_benchmarks", "ImageNet", "speedometer of a node", "GNMT"])
+def test_stamps_of_services_and_colours_precede_lines(name: str, before: str) -> None:
+    holds_before(name, before)
+
+
+@pytest.mark.parametrize("name", ["tf_cnn_benchmarks", "tf_cnn_benchmarks with glog", "ImageNet"])
+def test_syslog_precedes_lines(name: str) -> None:
+    holds_before(name, "{:%b %d %H:%M:%S} node-1 train[71]: ")
+
+
+def holds_before(name: str, before: str) -> None:
+    """Check that a text before each line about steps changes nothing."""
+    program = PROGRAMS[name]
+    lines = program.lines(program.truth())
+    settings = len(program.header.splitlines())
+    text = "".join(line.text + "\n" for line in lines[:settings])
+    text += "".join(before.format(line.at) + line.text + "\n" for line in lines[settings:])
+    found = recognise("log", text.encode())
+    assert found is not None
+    assert found.name == program.parser
+    (log,) = parsed(program, text.encode())
+    (alone,) = parsed(program, program.text())
+    assert [row["steps"] for row in windows(log)] == [row["steps"] for row in windows(alone)]
+    assert log.log.facts["step_ms"] == pytest.approx(alone.log.facts["step_ms"], rel=0.001)
+    assert log.log.facts.get("data_ms") == alone.log.facts.get("data_ms")
+
+
+def test_a_line_that_two_loggers_print_counts_once_with_its_time() -> None:
+    program = PROGRAMS["maskrcnn-benchmark"]
+    twice = re.sub(
+        rb"(?m)^(.{23} )maskrcnn_benchmark.trainer INFO: (.*)$",
+        rb"INFO:maskrcnn_benchmark.trainer:\2\n\g<0>",
+        program.text(),
+    )
+    (log,) = parsed(program, twice)
+    (alone,) = parsed(program, program.text())
+    assert windows(log) == windows(alone)
+    assert log.log.facts["clock"] == alone.log.facts["clock"]
+    assert not [one for one in log.problems if "several ranks" in one.what]
+
+
 def test_a_process_with_several_devices_has_the_batches_of_all_of_them() -> None:
     program = PROGRAMS["tf_cnn_benchmarks"]
     text = program.text().replace(b"horovod/gpu", b"/gpu").replace(b"64 per", b"32 per")

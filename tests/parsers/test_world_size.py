@@ -72,7 +72,9 @@ def test_without_the_file_of_a_rank_their_number_is_unknown(tmp_path: Path) -> N
     assert (run.ranks, run.fact("size")) == ([0, 2], None)
 
 
-@pytest.mark.parametrize("label", ["{:2}: ", "[1,{}]<stdout>:", "[{}]<stderr>:", "[{}] "])
+@pytest.mark.parametrize(
+    "label", ["{:2}: ", "[1,{}]<stdout>:", "[{}]<stderr>:", "[{}] ", "[rank{}]: "]
+)
 def test_ranks_that_print_no_steps_are_counted(tmp_path: Path, label: str) -> None:
     loading = "".join(f"{label.format(rank)}Loading\n" for rank in (3, 1, 2, 0) for _ in range(3))
     of_rank_0 = "".join(

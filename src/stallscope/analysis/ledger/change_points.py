@@ -68,9 +68,17 @@ def change_points(ledger: Ledger) -> tuple[ChangePoint, ...]:
 
 
 def largest(changes: Iterable[ChangePoint]) -> tuple[ChangePoint, ...]:
-    """Return the largest changes, in order of their steps."""
-    by_size = sorted(changes, key=lambda one: -abs(np.log(one.after_ms / one.before_ms)))
-    return tuple(sorted(by_size[:_MOST], key=lambda one: one.step))
+    """Return the largest changes of those that matter, in order of their steps."""
+    sizes = {one: _size(one) for one in changes}
+    by_size = sorted(
+        (one for one in sizes if sizes[one] >= np.log1p(_WORTH)), key=sizes.__getitem__
+    )
+    return tuple(sorted(by_size[-_MOST:], key=lambda one: one.step))
+
+
+def _size(change: ChangePoint) -> float:
+    before, after = (max(ms, _LEAST) for ms in (change.before_ms, change.after_ms))
+    return abs(float(np.log(after / before)))
 
 
 def split_points(times: Floats, shortest: int) -> list[int]:

@@ -124,7 +124,8 @@ class PrintedSteps:
     #: The windows of each rank that printed, by rank.
     ranks: tuple[RankWindows, ...]
     #: How times were found: of each ``step``, the ``last`` step, ``mean`` or ``median`` of a window,
-    #: ``differences`` of means so far, or between ``stamps``.
+    #: ``differences`` of means so far, one of these ``scaled`` to the sums of means so far, or between
+    #: ``stamps``.
     found: str
     #: Half of what a typical window's time per step is rounded to, milliseconds.
     precision_ms: float
