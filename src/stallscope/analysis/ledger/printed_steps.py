@@ -32,6 +32,8 @@ WINDOW = "window"
 # Windows over which a usual value is taken.
 _AROUND = 25
 _FEWEST_EPOCHS = 3
+# Parts of a run whose spread tells how precise its mean is, where windows are samples.
+_SAMPLED_PARTS = 40
 _MOST = 2 / 3
 
 
@@ -331,12 +333,13 @@ def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
     """
     half_ms = float(run.fact("step_precision_ms") or 0.0)
     own, weights = whole.ms[steady], whole.steps[steady]
+    spread = mean_with_interval(_with_known_sums(run, whole.chosen(steady)).ms)
     if run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last"):
         mean = float(np.mean(_means_of_logs(run, "step_ms")))
         windows = Mean(mean, (mean - half_ms, mean + half_ms))
     else:
         mean = float(np.average(own, weights=weights))
-        windows = mean_with_interval(own).widened(half_ms)
+        windows = spread.widened(half_ms)
     p50, p95, p99 = (float(one) for one in np.percentile(own, (50, 95, 99)))
     ci95 = None
     if windows.ci95 is not None:
@@ -356,9 +359,10 @@ def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
     of_windows = float(np.average(whole.input_ms, weights=whole.steps))
     wait = float(np.mean(waits)) if waits else of_windows
     step = float(np.mean(steps)) if steps else whole.mean_ms
-    spread = mean_with_interval(whole.input_ms)
     if step <= 0:
         return None, None
+    parts = _with_known_sums(run, whole).input_ms
+    spread = mean_with_interval(whole.input_ms if parts is None else parts)
     if run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last"):
         half = float(run.fact("step_precision_ms") or 0.0)
         low, high = -half, half
@@ -368,6 +372,11 @@ def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
         low, high = (edge - spread.value for edge in spread.ci95)
     ci95 = max(wait + low, 0.0), wait + high
     return Mean(wait, ci95), Mean(wait / step, (ci95[0] / step, min(ci95[1] / step, 1.0)))
+
+
+def _with_known_sums(run: Run, windows: RankWindows) -> RankWindows:
+    """Join windows that are samples of a few steps, whose sums are known over many of them only."""
+    return windows.joined(_SAMPLED_PARTS) if run.fact("windows") == "scaled" else windows
 
 
 def _means_of_logs(run: Run, name: str) -> list[float]:
