@@ -279,7 +279,7 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     by_run: dict[str, list[Parsed]] = defaultdict(list)
     places = ranks_in(where for where, _ in found)
     found, jobs = one_of_streams(found, places)
-    sized = [(where, _sized(where, log)) for where, log in found]
+    sized = [(where, _sized(jobs[where], log)) for where, log in found]
     families = _families(sized)
     ranks: dict[str, set[int]] = defaultdict(set)
     files: dict[str, set[int]] = defaultdict(set)
@@ -342,11 +342,12 @@ def _without_a_number(where: str) -> Iterator[str]:
         yield f"{where[: number.start()]}#{where[number.end() :]}"
 
 
-def _sized(where: str, log: Parsed) -> Parsed:
+def _sized(place: str, log: Parsed) -> Parsed:
     """Add the number of processes in the name of the run, the file or the folder."""
-    names = [str(log.log.facts.get("run_name") or ""), *reversed(rank_in(where)[1].split("/")[-2:])]
+    parts = [part for part in place.split("/") if part]
+    names = [str(log.log.facts.get("run_name") or ""), *reversed(parts[-2:])]
     size = next((size for name in names if (size := size_in(name)) is not None), None)
-    if size is None or "size" in log.log.facts:
+    if size is None or "size" in log.log.facts or log.log.facts.get("size_varies"):
         return log
     return _with_facts(log, {"size": size, "size_from": FROM_NAME})
 

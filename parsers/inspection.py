@@ -177,6 +177,7 @@ class _Inspector:
             return replace(seen, launcher=labels.launcher, ranks=tuple(ranks))
         seen = self._of_format(file, found)
         seen = _with_events(seen, [one for one in self._reading.events if one.where == file.name])
+        seen = self._with_steps_proposed(seen, found, data)
         if labels is not None:
             notes += _of_labels(labels.local)
             seen = replace(seen, launcher=labels.launcher)
@@ -190,6 +191,16 @@ class _Inspector:
         if isinstance(found, NoProposal):
             return replace(seen, notes=(*seen.notes, f"no pattern is proposed: {found.reason}"))
         return replace(seen, proposal=found)
+
+    def _with_steps_proposed(
+        self, seen: InspectedFile, found: Identified, data: bytes
+    ) -> InspectedFile:
+        """Add a pattern for steps that a program prints besides events that say nothing of them."""
+        says_no_steps = found.format is not None and found.format.gives_way and seen.steps is None
+        if self._reading.forced is not None or not says_no_steps:
+            return seen
+        proposal = self._proposer.propose(seen.path, data)
+        return seen if isinstance(proposal, NoProposal) else replace(seen, proposal=proposal)
 
     def _event_log(self, file: SourceFile) -> InspectedFile:
         events = [one for one in self._reading.events if one.where == file.name]

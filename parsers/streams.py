@@ -22,7 +22,7 @@ _STREAM = re.compile(
     rf"(?:^|(?<=[/._-]))(?:std)?(?:out|err){_ENDING}|(?<=\.)[oe](?=\d{{1,12}}$)", re.IGNORECASE
 )
 # A rank's folder leaves its slash in the place of its files; Open MPI's have one for the job above.
-_IN_RANK_FOLDER = re.compile(rf"(?:(?:^|(?<=/))1/|(?<=/))?/std(?:out|err){_ENDING}.*$")
+_IN_RANK_FOLDER = re.compile(rf"(?:^|(?<=/))(?:1/)?/std(?:out|err){_ENDING}.*$")
 _LEFT_ALONE = "the same ranks' other stream says more; left alone"
 
 
@@ -73,7 +73,7 @@ def _with_facts_of(log: Parsed, others: Sequence[Parsed]) -> Parsed:
     facts = dict(log.log.facts)
     for other in others:
         known = other.log.facts
-        if "size" not in facts:
+        if "size" not in facts and not facts.get("size_varies"):
             facts |= {name: known[name] for name in ("size", "size_from") if name in known}
         if "batch_size" in known:
             facts.setdefault("batch_size", known["batch_size"])

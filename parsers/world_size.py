@@ -27,6 +27,7 @@ _SIZES = tuple(
         rb"number[_ ]of[_ ](?:devices|gpus|replicas)" + _IS,
     )
 )
+_BEGINS_ANEW = re.compile(rb"communicator \(size ?= ?(\d{1,6})\)")
 _RANK = re.compile(rb"distributed init \(rank (\d{1,6})\)")
 _LETTER = re.compile(rb"[a-z0-9]")
 
@@ -50,6 +51,8 @@ class InWords(NamedTuple):
 
     rank: int | None
     size: int | None
+    #: Whether it says different numbers of ranks, as where ranks come and go.
+    varies: bool = False
 
 
 def in_words(data: bytes) -> InWords:
@@ -61,8 +64,11 @@ def in_words(data: bytes) -> InWords:
     for form in _SIZES:
         if not sizes:
             sizes = {size for one in words(form, head) if 0 < (size := int(one[1])) <= MOST_RANKS}
+    if len(data) > HEAD_BYTES and _BEGINS_ANEW.search(head):
+        # Ranks that come and go begin anew.
+        sizes |= {int(size) for size in _BEGINS_ANEW.findall(data)}
     ranks = {rank for rank, _ in both} or {int(one[1]) for one in words(_RANK, head)}
-    return InWords(_only(ranks), _only(sizes))
+    return InWords(_only(ranks), _only(sizes), len(sizes) > 1)
 
 
 def labelled_ranks(data: bytes) -> Collection[int]:

@@ -234,6 +234,8 @@ class _Ranks:
         labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != UNLABELLED]
         launched = {*labelled, *labelled_ranks(data)}
         facts, only = size_facts(said.size, launched, in_mlperf), None
+        if said.varies:
+            facts["size_varies"] = True
         if by_path is not None and len(labelled) < 2:
             # Programs that do not know of the other ranks print 0.
             only = by_path

@@ -305,6 +305,18 @@ def test_a_pattern_is_proposed_and_its_command_works_at_once(
     assert (file["format"], file["used"]) == (None, False)
 
 
+def test_steps_next_to_mlperfs_epochs_get_a_pattern(tmp_path: Path, capsys: Captured) -> None:
+    path = trained(tmp_path)
+    event = ':::MLLOG {{"time_ms": {}, "key": "epoch_{}", "metadata": {{"epoch_num": 1}}}}\n'
+    begin, end = event.format(1593140782000, "start"), event.format(1593140982000, "stop")
+    path.write_text(begin + path.read_text() + end)
+    (file,) = as_json(capsys, str(path))["files"]
+    assert (file["format"], file["epochs"], file["steps"]) == ("mlperf", 1, None)
+    assert file["proposal"]["step_ms"] == pytest.approx(500.5)
+    assert main(shlex.split(file["proposal"]["command"])[1:]) == 0
+    assert "500.50 ± 0.05 ms" in capsys.readouterr().out
+
+
 def test_ranks_files_get_one_command_for_all_of_them(tmp_path: Path, capsys: Captured) -> None:
     for rank in range(5):
         trained(tmp_path / "out", f"rank.{rank}/stdout", rank)

@@ -63,6 +63,23 @@ def test_what_only_the_other_stream_says_of_the_job_is_known(tmp_path: Path) -> 
     assert (run.size, run.fact("size_from")) == (8, "what the log says")
 
 
+def test_a_number_of_ranks_that_changes_is_not_that_of_the_other_stream(tmp_path: Path) -> None:
+    begins = "Initializing horovod with communicator (size = {})\n"
+    write(tmp_path / "rank.0/stdout", f"OMPI_COMM_WORLD_SIZE=1\n{KERAS}".encode())
+    write(
+        tmp_path / "rank.0/stderr",
+        (begins.format(1) + begins.format(2)).encode() + STEPS.text(),
+    )
+    (run,) = read(str(tmp_path))
+    assert run.fact("size") is None
+
+
+def test_the_name_of_a_jobs_folder_tells_its_ranks(tmp_path: Path) -> None:
+    write(tmp_path / "job-4workers/1/rank.0/stderr", STEPS.text())
+    (run,) = read(str(tmp_path))
+    assert (run.size, run.fact("size_from")) == (4, "the log's name")
+
+
 def test_streams_of_two_jobs_are_two_runs(tmp_path: Path) -> None:
     for job in ("a", "b"):
         write(tmp_path / job / "stdout", KERAS.encode())

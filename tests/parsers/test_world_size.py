@@ -39,7 +39,15 @@ KERAS = "".join(
     ],
 )
 def test_ranks_in_words(text: str, rank: int | None, size: int | None) -> None:
-    assert in_words(text.encode()) == InWords(rank, size)
+    said = in_words(text.encode())
+    assert (said.rank, said.size) == (rank, size)
+    assert said.varies == ("world_size: 4" in text and "world_size: 8" in text)
+
+
+def test_a_job_that_begins_anew_with_more_ranks_has_no_one_number() -> None:
+    begins = "Initializing horovod with communicator (size = {})\n"
+    long = begins.format(1) + "x" * (2 << 20) + "\n" + begins.format(2)
+    assert in_words(long.encode()) == InWords(None, None, varies=True)
 
 
 def test_what_keras_printed_knows_its_ranks_if_the_program_says_them(tmp_path: Path) -> None:

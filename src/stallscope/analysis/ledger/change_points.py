@@ -15,7 +15,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.medians import running_median
 from stallscope.arrays.stats import autocorrelation_time, robust_sd
 from stallscope.arrays.types import Floats
@@ -114,9 +113,11 @@ def _jumps(series: Floats, steps: int) -> list[int]:
     usual = float(np.quantile(difference, _QUARTILE)) / _QUARTILE_OF_NORMAL
     large = difference > np.maximum(_SIGNIFICANT * np.maximum(noise, usual), np.log1p(_WORTH))
     # Of the differences around a change only the largest one counts.
-    highest = ndimage.maximum_filter1d(difference, 2 * steps + 1, mode="nearest")
-    found: list[int] = at[large & (difference >= highest)].tolist()
-    return found
+    return [
+        int(at[one])
+        for one in np.flatnonzero(large).tolist()
+        if difference[one] >= difference[max(one - steps, 0) : one + steps + 1].max()
+    ]
 
 
 def _moving_means(values: Floats, steps: int) -> Floats:
