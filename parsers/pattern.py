@@ -46,9 +46,10 @@ FIELDS = {
     },
 }
 # Blanks and colours at the start of a line.
-_BEFORE_TEXT = r"(?:[^\S\n]|\x1b\[[\d;]{0,12}m){0,64}"
-_SKIPPED = re.compile(_BEFORE_TEXT.encode())
+_MOST_BEFORE_TEXT, _MOST_COLOUR_BYTES = 64, 12
+_BEFORE_TEXT = rf"(?:[^\S\n]|\x1b\[[\d;]{{0,{_MOST_COLOUR_BYTES}}}m){{0,{_MOST_BEFORE_TEXT}}}"
 _ESCAPE = 0x1B
+_IN_COLOURS = np.isin(np.arange(256), list(b"0123456789;"))
 _PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in FIELDS}
 _FIELD = re.compile(r"\{(\w*)\}")
 # Columns with whether there is a ``Timestamp``, and its value.
@@ -297,13 +298,32 @@ def _compiled(texts: Sequence[str], names: Sequence[str]) -> re.Pattern[bytes]:
 def text_starts(block: LineBlock, start: Ints) -> Ints:
     """Return where the texts of lines begin, without blanks and colours before them."""
     byte = block.bytes[np.minimum(start, block.size - 1)]
-    before = np.flatnonzero(is_blank(byte) | (byte == _ESCAPE))
-    if not len(before):
-        return start
-    start = start.copy()
-    matches = (_SKIPPED.match(block.text, at) for at in start[before].tolist())
-    start[before] = [found.end() for found in matches if found is not None]
+    rest = np.flatnonzero(is_blank(byte) | (byte == _ESCAPE))
+    start = start.copy() if len(rest) else start
+    for _ in range(_MOST_BEFORE_TEXT):
+        if not len(rest):
+            break
+        at = start[rest]
+        byte = block.bytes[np.minimum(at, block.size - 1)]
+        length = np.where(is_blank(byte), 1, 0)
+        coloured = byte == _ESCAPE
+        length[coloured] = _colour_lengths(block, at[coloured])
+        start[rest] += length
+        rest = rest[length > 0]
     return start
+
+
+def _colour_lengths(block: LineBlock, at: Ints) -> Ints:
+    """Return how long the colours at these places are, 0 where there is none."""
+    length = np.zeros(len(at), np.int64)
+    goes_on = block.bytes[np.minimum(at + 1, block.size - 1)] == ord("[")
+    for place in range(2, _MOST_COLOUR_BYTES + 3):
+        if not goes_on.any():
+            break
+        byte = block.bytes[np.minimum(at + place, block.size - 1)]
+        length[goes_on & (byte == ord("m"))] = place + 1
+        goes_on &= _IN_COLOURS[byte]
+    return length
 
 
 def _literal(text: str) -> str:
