@@ -33,6 +33,7 @@ _PARSERS = (
     "printed_steps.tensorflow_steps:TensorflowStepsParser",
     "printed_steps.tf_cnn_benchmarks:TfCnnBenchmarksParser",
     "printed_steps.pytorch_meters:PytorchMetersParser",
+    "printed_steps.torchvision:TorchvisionParser",
     "printed_steps.maskrcnn_benchmark:MaskrcnnBenchmarkParser",
     "printed_steps.detectron2:Detectron2Parser",
     "printed_steps.openmmlab:OpenmmlabParser",

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
 from stallscope.errors import UnreadableError
@@ -24,14 +23,12 @@ from ..timestamps import Timestamp
 from ..world_size import FROM_WORDS, in_words, labelled_ranks, size_facts
 from . import steps
 from .lines import LINE
-from .marks import Fit, JobSettings, Logged, logged
+from .marks import Fit, JobSettings, Logged, disagree, epochs_per_ns, logged
 
 KNOWN_FROM = "what MLPerf's logger printed"
 
 # Of so few steps an epoch tells too little.
 _FEWEST_STEPS = 5
-# A throughput is that of samples if it is theirs to this factor.
-_ABOUT = 1.25
 _DISAGREE = (
     "the samples of an epoch and the throughput that are logged disagree; step times are left out"
 )
@@ -137,34 +134,19 @@ def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:
     return {"precision": f"blocks of epochs, to {to}" if fit.blocks else f"the whole run, to {to}"}
 
 
-def _epochs_per_ns(fit: Fit, settings: JobSettings) -> float | None:
-    """Return how many epochs pass in a nanosecond, without evaluations; None where that is unknown."""
-    spans = [(one.end - one.begin, 1) for one in fit.single_epochs]
-    # Some programs count a block's samples and call them epochs.
-    most = settings.samples or 0
-    blocks = [one for one in fit.blocks if one.epochs < most]
-    spans = spans or [(one.span.end - one.span.begin, one.epochs) for one in blocks]
-    # The first steps compile and fill caches.
-    counted = spans[1:] or spans
-    took = sum(ns for ns, _ in counted)
-    return sum(count for _, count in counted) / took if took else None
-
-
 def _sample_facts(fit: Fit, settings: JobSettings) -> dict[str, Any] | None:
     """Return the time of a step by the samples of steps and epochs; None if these cannot be right."""
-    epochs = _epochs_per_ns(fit, settings)
+    epochs = epochs_per_ns(fit, settings)
     if epochs is None or settings.samples is None:
         return {}
-    rate = settings.samples * epochs * 1e9
-    if fit.throughputs and not 1 / _ABOUT < float(np.median(fit.throughputs)) / rate < _ABOUT:
-        # Some programs log the number of batches as that of samples, or the rate of one rank.
+    if disagree(fit, settings):
         return None
-    steps = settings.samples / settings.global_batch if settings.global_batch else 0
-    if steps < _FEWEST_STEPS:
+    count = settings.samples / settings.global_batch if settings.global_batch else 0
+    if count < _FEWEST_STEPS:
         return {}
     # The last batch of an epoch is left out or smaller: an epoch has up to one step more or less.
-    step_ms = 1 / (epochs * steps * 1e6)
-    return {"step_ms": step_ms, "step_precision_ms": step_ms / steps}
+    step_ms = 1 / (epochs * count * 1e6)
+    return {"step_ms": step_ms, "step_precision_ms": step_ms / count}
 
 
 def _problems(fit: Fit, timed: Mapping[str, Any] | None) -> Iterator[str]:
