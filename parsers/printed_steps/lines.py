@@ -13,6 +13,8 @@ from ..pattern_columns import Column
 
 # Columns of the timestamps of lines.
 _OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
+# Timestamps of so many lines are those of all.
+_NEARLY_ALL = 0.9
 # Fewer pieces may be restarts.
 _FEWEST_EPOCHS = 3
 
@@ -99,10 +101,21 @@ class StepLines:
             return f"from {self.first_step} in each epoch"
         return f"from {self.first_step}, and begins again {again:,} times"
 
-    @property
+    @cached_property
     def stamps_ns(self) -> Ints | None:
-        """Return the timestamps of the lines; None unless all of them have one."""
-        return self.columns["ns"] if len(self) and self.columns["timed"].all() else None
+        """Return the timestamps of the lines; None unless nearly all of them have one.
+
+        Where other output has cut off a timestamp, it is taken from the lines around.
+        """
+        timed, ns = self.columns["timed"], self.columns["ns"]
+        if not len(self) or timed.mean() < _NEARLY_ALL:
+            return None
+        if timed.all():
+            return ns
+        at, known = np.arange(len(ns)), np.flatnonzero(timed)
+        zero = ns[known[0]]
+        between = np.interp(at, known, (ns[known] - zero).astype(np.float64))
+        return np.where(timed, ns, zero + np.rint(between).astype(np.int64))
 
     @property
     def breaks(self) -> Bools:
@@ -111,7 +124,8 @@ class StepLines:
         Steps have begun again from the start, with what a program does between epochs, or a clock was
         set back.
         """
-        ns = self.columns["ns"]
+        stamps = self.stamps_ns
+        ns = self.columns["ns"] if stamps is None else stamps
         return np.asarray(self.begins | np.append(True, ns[1:] < ns[:-1])[: len(ns)])
 
     @property
@@ -120,7 +134,7 @@ class StepLines:
 
         Some programs leave out zeros at the end of a fraction: few timestamps have fewer digits.
         """
-        units = np.sort(self.columns["resolution_ns"])
+        units = np.sort(self.columns["resolution_ns"][self.columns["timed"]])
         return int(units[len(units) // 2]) if len(units) else 1
 
 

@@ -168,7 +168,7 @@ def _log(
     zero: int,
     facts: Mapping[str, Any],
 ) -> Parsed:
-    samples = rate_samples(lines, settings, meaning.rate_of)
+    samples = rate_samples(lines, settings, meaning.rate_of, _epoch_seconds(epoch_lines))
     found = durations(lines, meaning.value, samples.per_step)
     first = first_epoch([lines.columns, epoch_lines or {}])
     facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
@@ -189,6 +189,12 @@ def _log(
     problems = [Problem(path, what) for what in _problems(rank, lines, samples, bool(tables))]
     log = epochs_log(path, rank=rank, facts=facts, epochs=(), ended=False, problems=problems)
     return replace(log, intervals=pa.concat_tables(tables)) if tables else log
+
+
+def _epoch_seconds(epoch_lines: Mapping[str, Column] | None) -> dict[int, float]:
+    if epoch_lines is None:
+        return {}
+    return dict(zip(epoch_lines["epoch"].tolist(), epoch_lines["seconds"].tolist(), strict=True))
 
 
 def _epochs(
@@ -250,7 +256,8 @@ def _clock_facts(lines: StepLines, zero: int) -> dict[str, Any]:
     ns = lines.stamps_ns
     if ns is None:
         return clock_facts(None, zero)
-    first = replace(timestamp_at(lines.columns, 0), resolution_ns=lines.stamp_unit_ns)
+    at = int(np.argmax(lines.columns["timed"]))
+    first = replace(timestamp_at(lines.columns, at), resolution_ns=lines.stamp_unit_ns)
     return clock_facts(first, zero)
 
 

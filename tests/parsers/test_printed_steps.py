@@ -277,6 +277,32 @@ def test_a_line_that_two_loggers_print_counts_once_with_its_time() -> None:
     assert not [one for one in log.problems if "several ranks" in one.what]
 
 
+@pytest.mark.parametrize(("batch", "whose"), [(BATCH, "one rank"), (BATCH // SIZE, "all ranks")])
+def test_times_of_epochs_tell_whose_rates_they_are(batch: int, whose: str) -> None:
+    program = PROGRAMS["speedometer"]
+    said = f"I am rank 0 of {SIZE}\n+ python train.py --batch-size {batch} --eval-batch-size 7\n"
+    lines = program.text().partition(b"\n")[2]
+    (log,) = parsed(program, said.encode() + lines)
+    assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (BATCH, whose)
+    assert log.log.facts["rate_why"].startswith("rates and times of epochs agree on")
+    step_s, _ = program.timed(program.truth())
+    assert log.log.facts["step_ms"] == pytest.approx(1e3 * step_s.mean(), rel=0.002)
+
+
+@pytest.mark.parametrize("cut", [0, 7, 17])
+def test_a_line_whose_timestamp_is_cut_off_is_placed_between_others(cut: int) -> None:
+    program = PROGRAMS["speedometer of a node"]
+    lines = program.text().splitlines(keepends=True)
+    at = [at for at, line in enumerate(lines) if b"Speed" in line][cut]
+    lines[at] = b"loading " + lines[at][24:]
+    (log,) = parsed(program, b"".join(lines))
+    (alone,) = parsed(program, program.text())
+    assert log.log.facts["rate_of"] == "all ranks"
+    for row, whole in zip(windows(log), windows(alone), strict=True):
+        assert row["end"] - row["begin"] == whole["end"] - whole["begin"]
+    assert "began_local" in log.log.facts
+
+
 def test_a_process_with_several_devices_has_the_batches_of_all_of_them() -> None:
     program = PROGRAMS["tf_cnn_benchmarks"]
     text = program.text().replace(b"horovod/gpu", b"/gpu").replace(b"64 per", b"32 per")
