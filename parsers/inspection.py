@@ -35,7 +35,7 @@ from .step_log import is_joined
 from .summaries import PRECISION, Summary, iso, key_of, span_of, steps_of, summary_of
 from .timestamps import written_at
 from .unknown_files import TEXT, likely_content
-from .unpacking import TRUNCATED, in_utf8, is_packed, unpacked_up_to
+from .unpacking import TRUNCATED, in_utf8, is_packed, packed_ns, unpacked_up_to
 
 #: Bytes of a file to read: half of them at its start, half at its end.
 MOST_BYTES = 64 << 20
@@ -118,7 +118,8 @@ class _Inspector:
             self._files.append(_certain(file, HorovodTimelineFormat()))
         else:
             try:
-                with written_at(file.modified_ns):
+                head = file.read(0, 8) if file.name.endswith(".gz") else b""
+                with written_at(packed_ns(head) or file.modified_ns):
                     self._files.append(self._read(file))
             except StallscopeError as error:
                 self._reading.failed(file.name, error)

@@ -376,3 +376,10 @@ def test_files_have_the_date_that_the_archive_says(tmp_path: Path, ending: str) 
             tar.addfile(info, io.BytesIO(lines))
     (run,) = read(str(path))
     assert run.fact("began_local").startswith("2019-09-01")
+    alone = tmp_path / "out.log.gz"
+    alone.write_bytes(gzip.compress(lines, mtime=1_567_316_280))
+    (run,) = read(str(alone))
+    assert run.fact("began_local").startswith("2019-09-01")
+    (seen,) = inspect(str(alone)).files
+    assert seen.span is not None
+    assert seen.span.begin.startswith("2019-09-01")
