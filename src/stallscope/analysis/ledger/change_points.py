@@ -91,13 +91,24 @@ def split_points(times: Floats, shortest: int) -> list[int]:
     found: list[int] = []
     for width in _WIDTHS:
         steps = shortest * width
-        found += [at for at in _jumps(series, steps) if all(abs(at - one) > steps for one in found)]
-    edges = [0, *sorted(found), len(series)]
+        found = sorted([*found, *_apart(_jumps(series, steps), found, steps)])
+    edges = [0, *found, len(series)]
     for begin, end in pairwise(edges):
         inside: list[int] = []
         _split(series, begin, end, inside, shortest)
         found += inside
     return sorted(found)
+
+
+def _apart(places: list[int], known: list[int], steps: int) -> list[int]:
+    """Return the places that are more than so many steps from all known ones, which are in order."""
+    at = np.array(places, np.int64)
+    around = np.array([-(steps + 1), *known, (places[-1] if places else 0) + steps + 1])
+    after = np.searchsorted(around, at)
+    far = (around[np.minimum(after, len(around) - 1)] - at > steps) & (
+        at - around[after - 1] > steps
+    )
+    return [int(one) for one in at[far]]
 
 
 def _jumps(series: Floats, steps: int) -> list[int]:
