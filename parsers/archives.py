@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from stallscope.collector.sources.base import SourceFile, reason
 from stallscope.errors import StallscopeError, UnreadableError
 
 from .ranges import opened
+from .timestamps import LATEST_SECOND
 from .unpacking import TRUNCATED, is_packed, most_unpacked, readable_within_limits, too_much
 
 _TAR = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz|zst|lz4))?|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
@@ -36,6 +38,8 @@ _MOST_MEMBERS = 100_000
 # Descriptions of a member are short.
 _MOST_HEADER_BYTES = 1 << 20
 _PIECE = 1 << 20
+# Archives that are to be the same each time have files of 1970 or 1980.
+_EARLIEST_S = 631_152_000
 # Members of compressed archives that are held while others are read.
 _MOST_HELD_BYTES = 64 << 20
 # A larger archive at another place is fetched first.
@@ -79,6 +83,8 @@ class Member(NamedTuple):
     at: int
     #: Why it cannot be read; None if it can.
     problem: str | None = None
+    #: When it was last changed, nanoseconds since 1970; None if the archive does not say.
+    modified_ns: int | None = None
 
 
 class _Archive(ABC):
@@ -203,7 +209,7 @@ class _Zip(_Archive):
                 problem = "it is encrypted; unpack the archive"
             elif total > most:
                 problem = too_much(most)
-            yield Member(info.filename, info.file_size, at, problem)
+            yield Member(info.filename, info.file_size, at, problem, _zip_time(info))
 
     def _bytes(self, member: Member, start: int, end: int) -> bytes:
         archive = self._zip()
@@ -282,9 +288,23 @@ def _in_tar(file: Any) -> Iterator[Member]:
             tar.members = []
             if info.isreg():
                 problem = "it has holes; unpack the archive" if info.issparse() else None
-                yield Member(info.name, info.size, info.offset_data, problem)
+                changed = _plausible(info.mtime)
+                yield Member(info.name, info.size, info.offset_data, problem, changed)
     if headers.last.strip(b"\0"):
         raise tarfile.ReadError("damaged after its first files")
+
+
+def _zip_time(info: zipfile.ZipInfo) -> int | None:
+    """Return when a file was last changed: local time, of a zone that the archive does not say."""
+    try:
+        return _plausible(datetime(*info.date_time, tzinfo=UTC).timestamp())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _plausible(seconds: float) -> int | None:
+    """Return a time as nanoseconds; None for those that stand for an unknown one."""
+    return int(seconds) * 10**9 if _EARLIEST_S <= seconds < LATEST_SECOND else None
 
 
 def _members(file: SourceFile, local: bool) -> list[SourceFile]:
@@ -304,6 +324,7 @@ def _members(file: SourceFile, local: bool) -> list[SourceFile]:
                 own.size,
                 file.version,
                 partial(archive.read, own),
+                own.modified_ns if own.modified_ns is not None else file.modified_ns,
             )
     except (StallscopeError, *_DAMAGE, *_UNSUPPORTED) as error:
         why = reason(error).removeprefix(f"{file.where}: ")

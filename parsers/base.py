@@ -114,6 +114,9 @@ class Format(ABC):
     #: Whether its lines may come late in a file: more of its start is searched if no format is found.
     looks_further: ClassVar[bool] = False
 
+    #: Whether a format that is only found further on in a file reads it instead.
+    gives_way: ClassVar[bool] = False
+
     @abstractmethod
     def recognises(self, file_name: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes has this format."""

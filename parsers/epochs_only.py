@@ -26,9 +26,10 @@ from stallscope.run import Log, Problem
 from .base import Parsed
 from .blocks import Ints
 from .rank_names import rank_in, ranks_in
+from .streams import one_of_streams
 from .tables import INTERVAL_ROWS, STEP_ROWS, table_of
 from .timestamps import Timestamp
-from .world_size import FROM_NAME, FROM_WORDS, in_words, size_facts, size_of_files
+from .world_size import FROM_NAME, FROM_WORDS, in_words, labelled_ranks, size_facts, size_of_files
 
 # Facts about a run that MLflow has for printed logs, too.
 _OF_THE_RUN = (
@@ -48,7 +49,8 @@ _SIZE_IN_NAME = re.compile(
     r"|(?P<before>\d{1,6})[-_. ]?(?:ranks?|processe?s?|procs?|workers?|gpus?)(?![a-z0-9]))",
     re.IGNORECASE,
 )
-
+# Finer clocks than that are not told apart.
+_MICROSECOND_MS = 1e-3
 
 _NUMBER = re.compile(r"\d+")
 _GAP = re.compile(r"^[._-]+(?:log|txt|out|err)$|[._-]+(?=\.(?:log|txt|out|err)$)")
@@ -136,7 +138,8 @@ def with_words(path: str, logs: Sequence[Parsed], data: bytes) -> list[Parsed]:
         return [*logs]
     said = in_words(data)
     if said.size is None:
-        return [*logs]
+        labelled = size_facts(None, labelled_ranks(data))
+        return [one if "size" in one.log.facts else _with_facts(one, labelled) for one in logs]
     facts = size_facts(said.size)
     ranks = {one.log.rank for one in logs}
     if said.rank is None or ranks != {0} or rank_in(path)[0] is not None:
@@ -224,6 +227,8 @@ def rounded_to(milliseconds: float) -> str:
     """Name a precision: ``the second``, ``the millisecond``, ``78 ms``."""
     if milliseconds >= 1000:
         return "the second"
+    if milliseconds <= _MICROSECOND_MS:
+        return "the microsecond"
     return "the millisecond" if milliseconds <= 1 else f"{milliseconds:.3g} ms"
 
 
@@ -272,20 +277,22 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     """
     by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
     by_run: dict[str, list[Parsed]] = defaultdict(list)
-    sized = [(where, _sized(where, log)) for where, log in found]
-    families, places = _families(sized), ranks_in(where for where, _ in found)
+    places = ranks_in(where for where, _ in found)
+    found, jobs = one_of_streams(found, places)
+    sized = [(where, _sized(jobs[where], log)) for where, log in found]
+    families = _families(sized)
     ranks: dict[str, set[int]] = defaultdict(set)
     files: dict[str, set[int]] = defaultdict(set)
     for where, log in found:
         ranks[where].add(log.log.rank)
-        rank, place = places[where]
+        rank = places[where].rank
         if rank is not None:
-            files[place].add(rank)
+            files[jobs[where]].add(rank)
     for where, log in sized:
         if log.run_id:
             by_run[log.run_id].append(log)
             continue
-        rank, place = places[where]
+        rank, place = places[where].rank, jobs[where]
         # Only the files next to a file may tell its rank.
         if rank is not None and ranks[where] == {0} and "rank_from" not in log.log.facts:
             log = _of_rank(log, rank)
@@ -335,11 +342,12 @@ def _without_a_number(where: str) -> Iterator[str]:
         yield f"{where[: number.start()]}#{where[number.end() :]}"
 
 
-def _sized(where: str, log: Parsed) -> Parsed:
+def _sized(place: str, log: Parsed) -> Parsed:
     """Add the number of processes in the name of the run, the file or the folder."""
-    names = [str(log.log.facts.get("run_name") or ""), *reversed(rank_in(where)[1].split("/")[-2:])]
+    parts = [part for part in place.split("/") if part]
+    names = [str(log.log.facts.get("run_name") or ""), *reversed(parts[-2:])]
     size = next((size for name in names if (size := size_in(name)) is not None), None)
-    if size is None or "size" in log.log.facts:
+    if size is None or "size" in log.log.facts or log.log.facts.get("size_varies"):
         return log
     return _with_facts(log, {"size": size, "size_from": FROM_NAME})
 

@@ -78,6 +78,9 @@ class InspectedRun:
     #: Ranks that trained, and those that left a log.
     size: int
     ranks: int
+    #: Whether logs say how many trained, and where from; None for the recorder's logs.
+    size_known: bool
+    size_from: str | None
     #: None if unknown.
     hosts: int | None
     steps: int | None

@@ -35,7 +35,7 @@ from .step_log import is_joined
 from .summaries import PRECISION, Summary, iso, key_of, span_of, steps_of, summary_of
 from .timestamps import written_at
 from .unknown_files import TEXT, likely_content
-from .unpacking import TRUNCATED, in_utf8, is_packed, unpacked_up_to
+from .unpacking import TRUNCATED, in_utf8, is_packed, packed_ns, unpacked_up_to
 
 #: Bytes of a file to read: half of them at its start, half at its end.
 MOST_BYTES = 64 << 20
@@ -118,7 +118,8 @@ class _Inspector:
             self._files.append(_certain(file, HorovodTimelineFormat()))
         else:
             try:
-                with written_at(file.modified_ns):
+                head = file.read(0, 8) if file.name.endswith(".gz") else b""
+                with written_at(packed_ns(head) or file.modified_ns):
                     self._files.append(self._read(file))
             except StallscopeError as error:
                 self._reading.failed(file.name, error)
@@ -152,6 +153,8 @@ class _Inspector:
             source=run.source,
             size=run.size,
             ranks=len(run.ranks),
+            size_known=run.fact("size") is not None or run.fact("known_from") is None,
+            size_from=run.fact("size_from"),
             hosts=len(run.hosts) if run.fact("host") is not None else None,
             steps=steps_of(own) if has_steps else None,
             epochs=len(frozenset().union(*(one.epochs for one in own))) or None,
@@ -175,6 +178,7 @@ class _Inspector:
             return replace(seen, launcher=labels.launcher, ranks=tuple(ranks))
         seen = self._of_format(file, found)
         seen = _with_events(seen, [one for one in self._reading.events if one.where == file.name])
+        seen = self._with_steps_proposed(seen, found, data)
         if labels is not None:
             notes += _of_labels(labels.local)
             seen = replace(seen, launcher=labels.launcher)
@@ -188,6 +192,16 @@ class _Inspector:
         if isinstance(found, NoProposal):
             return replace(seen, notes=(*seen.notes, f"no pattern is proposed: {found.reason}"))
         return replace(seen, proposal=found)
+
+    def _with_steps_proposed(
+        self, seen: InspectedFile, found: Identified, data: bytes
+    ) -> InspectedFile:
+        """Add a pattern for steps that a program prints besides events that say nothing of them."""
+        says_no_steps = found.format is not None and found.format.gives_way and seen.steps is None
+        if self._reading.forced is not None or not says_no_steps:
+            return seen
+        proposal = self._proposer.propose(seen.path, data)
+        return seen if isinstance(proposal, NoProposal) else replace(seen, proposal=proposal)
 
     def _event_log(self, file: SourceFile) -> InspectedFile:
         events = [one for one in self._reading.events if one.where == file.name]

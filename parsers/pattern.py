@@ -28,7 +28,7 @@ from .pattern_columns import (
     having_all,
     longest_text,
 )
-from .timestamp_columns import in_assumed_years, line_starts
+from .timestamp_columns import in_assumed_years, is_blank, line_starts
 from .timestamps import MOMENT, Timestamp, latest_ns, read_moment, read_timestamp
 
 #: The start of a pattern's name.
@@ -45,6 +45,11 @@ FIELDS = {
         for name, most in MOST_DIGITS.items()
     },
 }
+# Blanks and colours at the start of a line.
+_MOST_BEFORE_TEXT, _MOST_COLOUR_BYTES = 64, 12
+_BEFORE_TEXT = rf"(?:[^\S\n]|\x1b\[[\d;]{{0,{_MOST_COLOUR_BYTES}}}m){{0,{_MOST_BEFORE_TEXT}}}"
+_ESCAPE = 0x1B
+_IN_COLOURS = np.isin(np.arange(256), list(b"0123456789;"))
 _PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in FIELDS}
 _FIELD = re.compile(r"\{(\w*)\}")
 # Columns with whether there is a ``Timestamp``, and its value.
@@ -96,7 +101,8 @@ class Pattern:
         if "time" in self.names:
             fields["timed"] = np.ones(len(line), bool)
         else:
-            fields |= _stamps(lines.block, lines.time_start[line], lines.time_end[line])
+            before = text_starts(lines.block, lines.time_start[line])
+            fields |= _stamps(lines.block, before, np.maximum(lines.time_end[line], before))
         if "ms" in fields:
             fields["seconds"] = fields.pop("ms") / 1e3
         return fields
@@ -107,7 +113,7 @@ class Pattern:
         line = having(block, self._parts)
         line = line[line < len(starts)]
         ends = np.minimum(lines.end[line], starts[line] + LONGEST_LINE)
-        known, fields = Walk(block, line, starts[line], ends).along(self._parts)
+        known, fields = Walk(block, line, text_starts(block, starts[line]), ends).along(self._parts)
         rest = having_all(block, self._parts, np.setdiff1d(line, known, assume_unique=True))
         ends = np.minimum(lines.end[rest], starts[rest] + LONGEST_LINE)
         others: list[int] = []
@@ -279,7 +285,7 @@ def _split(pattern: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _compiled(texts: Sequence[str], names: Sequence[str]) -> re.Pattern[bytes]:
-    made = _literal(texts[0])
+    made = _BEFORE_TEXT + _literal(texts[0])
     for name, text in zip(names, texts[1:], strict=True):
         if name:
             made += _PADDING[name] + f"(?P<{name}>{FIELDS[name]})" + _literal(text)
@@ -287,6 +293,37 @@ def _compiled(texts: Sequence[str], names: Sequence[str]) -> re.Pattern[bytes]:
             # What was skipped is not tried again: any line takes one pass.
             made += f"(?>.*?{_literal(text)})"
     return re.compile(made.encode(), re.DOTALL)
+
+
+def text_starts(block: LineBlock, start: Ints) -> Ints:
+    """Return where the texts of lines begin, without blanks and colours before them."""
+    byte = block.bytes[np.minimum(start, block.size - 1)]
+    rest = np.flatnonzero(is_blank(byte) | (byte == _ESCAPE))
+    start = start.copy() if len(rest) else start
+    for _ in range(_MOST_BEFORE_TEXT):
+        if not len(rest):
+            break
+        at = start[rest]
+        byte = block.bytes[np.minimum(at, block.size - 1)]
+        length = np.where(is_blank(byte), 1, 0)
+        coloured = byte == _ESCAPE
+        length[coloured] = _colour_lengths(block, at[coloured])
+        start[rest] += length
+        rest = rest[length > 0]
+    return start
+
+
+def _colour_lengths(block: LineBlock, at: Ints) -> Ints:
+    """Return how long the colours at these places are, 0 where there is none."""
+    length = np.zeros(len(at), np.int64)
+    goes_on = block.bytes[np.minimum(at + 1, block.size - 1)] == ord("[")
+    for place in range(2, _MOST_COLOUR_BYTES + 3):
+        if not goes_on.any():
+            break
+        byte = block.bytes[np.minimum(at + place, block.size - 1)]
+        length[goes_on & (byte == ord("m"))] = place + 1
+        goes_on &= _IN_COLOURS[byte]
+    return length
 
 
 def _literal(text: str) -> str:

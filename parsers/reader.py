@@ -27,6 +27,7 @@ from .unpacking import (
     ENDING,
     Unpacked,
     is_packed,
+    packed_ns,
     readable_within_limits,
     unpacked_up_to,
     unpacked_whole,
@@ -176,7 +177,8 @@ def read_in_order(
         update(done)
         try:
             whole, contents = found()
-            with written_at(file.modified_ns):
+            head = file.read(0, 8) if local and file.name.endswith(".gz") else b""
+            with written_at(packed_ns(head) or file.modified_ns):
                 reading.add_file(file.name, file.where, whole.data, contents)
             if whole.truncated:
                 reading.truncated(file.name)

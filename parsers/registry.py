@@ -28,11 +28,12 @@ _PARSERS = (
     "tensorboard:TensorboardParser",
     "ehealth:EhealthParser",
     "horovod_runner:HorovodRunnerParser",
-    "time_history:TimeHistoryParser",
+    "printed_steps.time_history:TimeHistoryParser",
     "printed_steps.mxnet_speedometer:MxnetSpeedometerParser",
     "printed_steps.tensorflow_steps:TensorflowStepsParser",
     "printed_steps.tf_cnn_benchmarks:TfCnnBenchmarksParser",
     "printed_steps.pytorch_meters:PytorchMetersParser",
+    "printed_steps.torchvision:TorchvisionParser",
     "printed_steps.maskrcnn_benchmark:MaskrcnnBenchmarkParser",
     "printed_steps.detectron2:Detectron2Parser",
     "printed_steps.openmmlab:OpenmmlabParser",
@@ -99,9 +100,9 @@ def recognise(file_name: str, head: bytes) -> Format | None:
         return recorded
     whole_files = _others()
     found = _first_of(whole_files, file_name, head[:START_BYTES])
-    if found is None and len(head) > START_BYTES:
+    if len(head) > START_BYTES and (found is None or found.gives_way):
         further = [one for one in whole_files if one.looks_further]
-        found = _first_of(further, file_name, head[:HEAD_BYTES])
+        found = _first_of(further, file_name, head[:HEAD_BYTES]) or found
     return found
 
 

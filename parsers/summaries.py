@@ -87,7 +87,7 @@ def steps_of(own: Iterable[Summary]) -> int:
 
 def span_of(own: Sequence[Summary]) -> TimeSpan | None:
     """Return the first and last moment, if wall clocks or timestamps of lines are known."""
-    anchored = [one for one in own if one.begin is not None and one.log.facts.get("anchor")]
+    anchored = [one for one in own if one.begin is not None and one.log.has_wall_clock]
     if anchored:
         begins = [(one.begin or 0) + one.log.wall_minus_monotonic for one in anchored]
         ends = [(one.end or 0) + one.log.wall_minus_monotonic for one in anchored]

@@ -17,6 +17,7 @@ from stallscope.errors import UnreadableError
 
 from .spark_blocks import DAMAGE, LZ4, LZF, SNAPPY, lz4_blocks, lzf_blocks, snappy_blocks
 
+_GZIP = b"\x1f\x8b\x08"
 _KINDS: dict[bytes, Callable[[BinaryIO], Any]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     b"BZh": bz2.BZ2File,
@@ -57,6 +58,12 @@ class Unpacked(NamedTuple):
     data: bytes
     #: Whether there was more, which damage has cost.
     truncated: bool
+
+
+def packed_ns(head: bytes) -> int | None:
+    """Return when the file in gzip's output was last changed, by its header; None if it does not say."""
+    seconds = int.from_bytes(head[4:8], "little") if head.startswith(_GZIP) else 0
+    return seconds * 10**9 or None
 
 
 class Unpacking:

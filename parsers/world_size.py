@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from .launcher_output import labels_of
+
 #: Programs say it when they start; libraries do so after long summaries.
 HEAD_BYTES = 1 << 20
 #: No job has more: a larger number is damage, and every rank of it would take memory.
@@ -25,6 +27,7 @@ _SIZES = tuple(
         rb"number[_ ]of[_ ](?:devices|gpus|replicas)" + _IS,
     )
 )
+_BEGINS_ANEW = re.compile(rb"communicator \(size ?= ?(\d{1,6})\)")
 _RANK = re.compile(rb"distributed init \(rank (\d{1,6})\)")
 _LETTER = re.compile(rb"[a-z0-9]")
 
@@ -39,11 +42,17 @@ FROM_WORDS, FROM_NAME, FROM_FILES, FROM_LABELS, FROM_MLPERF = (
 )
 
 
+# Launchers label the first lines of all ranks long before.
+_LABELLED_BYTES = 4 << 20
+
+
 class InWords(NamedTuple):
     """What a log says; None for what it does not say, or says differently in different places."""
 
     rank: int | None
     size: int | None
+    #: Whether it says different numbers of ranks, as where ranks come and go.
+    varies: bool = False
 
 
 def in_words(data: bytes) -> InWords:
@@ -55,8 +64,23 @@ def in_words(data: bytes) -> InWords:
     for form in _SIZES:
         if not sizes:
             sizes = {size for one in words(form, head) if 0 < (size := int(one[1])) <= MOST_RANKS}
+    if len(data) > HEAD_BYTES and _BEGINS_ANEW.search(head):
+        # Ranks that come and go begin anew.
+        sizes |= {int(size) for size in _BEGINS_ANEW.findall(data)}
     ranks = {rank for rank, _ in both} or {int(one[1]) for one in words(_RANK, head)}
-    return InWords(_only(ranks), _only(sizes))
+    return InWords(_only(ranks), _only(sizes), len(sizes) > 1)
+
+
+def labelled_ranks(data: bytes) -> Collection[int]:
+    """Return the ranks that a launcher has labelled, also of lines that no format knows.
+
+    Empty unless all ranks from 0 on are there: a number before a colon may be anything.
+    """
+    labels = labels_of(data)
+    if labels is None or labels.local or labels.ranks:
+        return ()
+    ranks = labels.numbers_in(data[:_LABELLED_BYTES])
+    return ranks if ranks == set(range(len(ranks))) else ()
 
 
 def size_facts(

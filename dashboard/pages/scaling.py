@@ -15,6 +15,7 @@ from stallscope.formatting.plain import plain
 from stallscope.reports.scaling.contents import (
     difference,
     headline,
+    kind_in_words,
     lost_table,
     published_table,
     rates_table,
@@ -126,7 +127,7 @@ def _series(series: ScalingSeries, index: int, addresses: Mapping[int, str]) -> 
     return [
         outcome_card(
             headline(series),
-            filter(None, [difference(series)]),
+            filter(None, [kind_in_words(series), difference(series)]),
             label=plain(title(series)),
         ),
         side_by_side(

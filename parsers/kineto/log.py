@@ -25,6 +25,8 @@ from .steps import NO_COLLECTIVES, TracedSteps, steps_of
 
 KNOWN_FROM = "traces of torch.profiler"
 
+# Earlier times count from the start of a host: traces without a base time.
+_EARLIEST_NS = 946_684_800 * 10**9
 _LATEST_NS = 2**62
 # Steps of one trace that become events; profilers usually trace a few.
 _MOST_EVENTS = 200
@@ -152,7 +154,8 @@ def _facts(trace: RankTrace) -> dict[str, Any]:
     }
     begin = int(steps.begin[0]) + trace.base_ns
     if begin > 0:
-        facts["anchor"] = {"monotonic_ns": begin, "wall_ns": begin}
+        wall = {"wall_ns": begin} if begin >= _EARLIEST_NS else {}
+        facts["anchor"] = {"monotonic_ns": begin, **wall}
     return {name: value for name, value in facts.items() if value is not None}
 
 
@@ -184,7 +187,7 @@ def _event(trace: RankTrace, at: int) -> Event:
         what=", ".join(parts),
         ranks=(trace.rank,),
         hosts=(host,) if host else (),
-        wall_ns=wall if length < wall < _LATEST_NS else None,
+        wall_ns=wall if _EARLIEST_NS <= wall < _LATEST_NS else None,
         waited_ns=length,
     )
 

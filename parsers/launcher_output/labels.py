@@ -22,6 +22,8 @@ _TAG = re.compile(rb"\[(?:\d{1,9},)?(\d{1,6})\]<(stdout|stderr|stddiag)>:")
 _TAG_LITERAL = b"]<std"
 # Labels without the stream.
 _TORCHRUN = re.compile(rb"\[[A-Za-z][A-Za-z_.-]{0,40}(\d{1,6})\]:()")
+# PyTorch's own messages, of programs that took it over.
+_GLOBAL_RANK = b"[rank"
 _TORCHRUN_DEFAULT = re.compile(rb"^\[default\d{1,6}\]:", re.MULTILINE)
 _MPICH = re.compile(rb"\[(\d{1,6})\] ()")
 # As MXNet's "Epoch[0] Batch [20]".
@@ -113,6 +115,13 @@ class Labels:
             return self.ranks.get(rank), ""
         return int(rank), stream.decode()
 
+    def numbers_in(self, text: bytes) -> set[int]:
+        """Return the numbers of the labels in a text; of those in brackets, only at starts of lines."""
+        form = self.tag
+        if not self.start_lines and form is not _TAG:
+            form = re.compile(b"^" + form.pattern, re.MULTILINE)
+        return {int(number) for number, _ in form.findall(text)}
+
     def prefix_length(self, before: bytes, *, starts_line: bool) -> int:
         """Count the bytes before a label that belong to it, as its timestamp.
 
@@ -143,10 +152,14 @@ def labels_of(data: bytes) -> Labels | None:
         if line.strip() and not line.startswith(_SLURM_MESSAGES)
     ]
     for form, launcher in ((_TORCHRUN, "torchrun"), (_MPICH, "MPICH"), (_SLURM, "srun")):
-        ranks = [found[1] for found in map(form.match, sample) if found is not None]
+        labelled = [line for line in sample if form.match(line) is not None]
+        ranks = [form.findall(line)[0][0] for line in labelled]
         # A numbered list has every number once.
         if len(ranks) > _LABELLED_SHARE * len(sample) and len(set(ranks)) < len(ranks):
-            return Labels(form, launcher, local=form is _TORCHRUN)
+            local = form is _TORCHRUN and not all(
+                line.startswith(_GLOBAL_RANK) for line in labelled
+            )
+            return Labels(form, launcher, local=local)
     if _TORCHRUN_DEFAULT.search(data[:_SAMPLE_BYTES]):
         return Labels(_TORCHRUN, "torchrun", local=True)
     return None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,13 +15,14 @@ from stallscope.run import Log
 
 from ..base import Parsed
 from ..epochs_only import epochs_log
-from .marks import Fit, Logged
+from .marks import Fit, Logged, disagree
 
 # Zones are whole quarters of an hour apart, and at most so many of them from UTC.
 _QUARTER_NS = 15 * 60 * 10**9
 _MOST_QUARTERS = 14 * 4
 # Lines are stamped when a launcher receives them.
 _LATER_NS = 5 * 10**9
+_CLOCK = "MLPerf's times of epochs, and durations of steps one after another in each of them"
 
 
 def completed(logs: Sequence[Parsed], found: Logged, zero: int) -> list[Parsed]:
@@ -39,6 +41,10 @@ def _completed(log: Parsed, found: Logged, zero: int) -> Parsed:
     if marks is None or len(marks.trainings) != 1 or not log.intervals.num_rows:
         return log
     (fit,) = marks.trainings
+    log = _in_epochs(log, fit)
+    if disagree(fit, found.settings):
+        known_otherwise = {n: v for n, v in log.log.facts.items() if n != "training_samples"}
+        log = replace(log, log=replace(log.log, facts=known_otherwise))
     facts = _on_known_clock(log, fit, zero)
     if facts is None:
         return log
@@ -65,6 +71,32 @@ def _intervals(log: Log, fit: Fit) -> pa.Table:
         end=None if fit.stop is None else fit.stop - zero,
         validations=fit.validations_since(zero),
     ).intervals
+
+
+def _in_epochs(log: Parsed, fit: Fit) -> Parsed:
+    """Place steps without times of day where MLPerf's epochs begin, if lines say their epochs.
+
+    Returns:
+        The log as it is where that tells nothing.
+    """
+    windows, begins = (
+        log.intervals,
+        {one.number - fit.first: one.begin for one in fit.single_epochs},
+    )
+    if log.log.has_wall_clock or "began_local" in log.log.facts or windows["epoch"].null_count:
+        return log
+    number, begin, end = (arrow.numbers(windows[name]) for name in ("epoch", "begin", "end"))
+    numbers, firsts, epoch = np.unique(number, return_index=True, return_inverse=True)
+    if not begins or not set(numbers.tolist()) <= begins.keys():
+        return log
+    zero = min(begins.values())
+    later = np.array([begins[one] for one in numbers.tolist()]) - zero - begin[firsts]
+    moved = {"begin": begin + later[epoch], "end": end + later[epoch]}
+    for name, values in moved.items():
+        at = windows.schema.get_field_index(name)
+        windows = windows.set_column(at, windows.schema.field(at), arrow.array(values))
+    clock = {"clock": _CLOCK, "anchor": {"monotonic_ns": 0, "wall_ns": zero}}
+    return replace(log, log=replace(log.log, facts={**log.log.facts, **clock}), intervals=windows)
 
 
 def _on_known_clock(log: Parsed, fit: Fit, zero: int) -> dict[str, Any] | None:

@@ -107,13 +107,23 @@ def _event(rank: int | None, text: bytes, found: re.Match[bytes]) -> MlperfEvent
 
 
 def _mllog(rank: int | None, content: Mapping[str, Any]) -> MlperfEvent | None:
-    ms, key = as_whole(content.get("time_ms")), content.get("key")
-    timestamp = None if ms is None else read_moment(b"%d.%03d" % divmod(ms, 1000))
+    timestamp, key = _time_of(content), content.get("key")
     if timestamp is None or not isinstance(key, str):
         return None
     return MlperfEvent(
         rank, timestamp, key, content.get("value"), _mapping(content.get("metadata"))
     )
+
+
+def _time_of(content: Mapping[str, Any]) -> Timestamp | None:
+    """Read an event's time: milliseconds, or seconds as loggers other than MLPerf's own write them."""
+    ms, seconds = as_whole(content.get("time_ms")), content.get("time_s")
+    if ms is not None:
+        return read_moment(b"%d.%03d" % divmod(ms, 1000))
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
+        # Shorter fractions are as precise: trailing zeros are not written.
+        return read_moment(b"%.3f" % seconds)
+    return None
 
 
 def _json_at(text: bytes, start: int) -> Mapping[str, Any]:

@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..epochs_only import Epoch
 from .lines import RANKS, START, STEPS, MlperfEvent, as_whole, events
 
 # Epochs are numbered by hand: larger numbers are samples.
 _LAST_EPOCH = 100_000
 _SAMPLES = ("train_samples", "train_dataset_size", "preproc_num_train_examples")
+
+# A throughput is that of samples if it is theirs to this factor.
+_ABOUT = 1.25
 
 
 class EpochSpan(NamedTuple):
@@ -294,3 +299,28 @@ def logged(data: bytes) -> Logged:
         # What no launcher has labelled is the launcher's own.
         timed.pop(None, None)
     return Logged(timed, settings)
+
+
+def epochs_per_ns(fit: Fit, settings: JobSettings) -> float | None:
+    """Return how many epochs pass in a nanosecond, without evaluations; None where that is unknown."""
+    spans = [(one.end - one.begin, 1) for one in fit.single_epochs]
+    # Some programs count a block's samples and call them epochs.
+    most = settings.samples or 0
+    blocks = [one for one in fit.blocks if one.epochs < most]
+    spans = spans or [(one.span.end - one.span.begin, one.epochs) for one in blocks]
+    # The first steps compile and fill caches.
+    counted = spans[1:] or spans
+    took = sum(ns for ns, _ in counted)
+    return sum(count for _, count in counted) / took if took else None
+
+
+def disagree(fit: Fit, settings: JobSettings) -> bool:
+    """Whether the samples of an epoch contradict the throughput, where both are logged.
+
+    Some programs log the number of batches as that of samples, or the rate of one rank.
+    """
+    epochs = epochs_per_ns(fit, settings)
+    if epochs is None or not settings.samples or not fit.throughputs:
+        return False
+    rate = settings.samples * epochs * 1e9
+    return not 1 / _ABOUT < float(np.median(fit.throughputs)) / rate < _ABOUT

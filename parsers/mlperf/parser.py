@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
 from stallscope.errors import UnreadableError
@@ -21,17 +20,15 @@ from ..epochs_only import (
 )
 from ..rank_names import rank_in
 from ..timestamps import Timestamp
-from ..world_size import FROM_WORDS, in_words, size_facts
+from ..world_size import FROM_WORDS, in_words, labelled_ranks, size_facts
 from . import steps
 from .lines import LINE
-from .marks import Fit, JobSettings, Logged, logged
+from .marks import Fit, JobSettings, Logged, disagree, epochs_per_ns, logged
 
 KNOWN_FROM = "what MLPerf's logger printed"
 
 # Of so few steps an epoch tells too little.
 _FEWEST_STEPS = 5
-# A throughput is that of samples if it is theirs to this factor.
-_ABOUT = 1.25
 _DISAGREE = (
     "the samples of an epoch and the throughput that are logged disagree; step times are left out"
 )
@@ -47,6 +44,9 @@ class MlperfParser(Parser):
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
     reads_words = True
+    looks_further: ClassVar[bool] = True
+    # Programs on many nodes print megabytes before their first step.
+    gives_way: ClassVar[bool] = True
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         return LINE.search(head) is not None
@@ -58,7 +58,9 @@ class MlperfParser(Parser):
         if zero is None:
             raise UnreadableError(f"{path}: MLPerf's lines have no start and end of anything")
         by_path, said = rank_in(path)[0], in_words(data)
-        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, said.size, found.ranks)}
+        own_lines = {rank for rank in found.ranks if rank is not None}
+        launched = own_lines.union(labelled_ranks(data))
+        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, said.size, launched)}
         if None in found.ranks and by_path is None and said.rank is not None:
             facts["rank_from"] = FROM_WORDS
         own = by_path if by_path is not None else said.rank or 0
@@ -70,18 +72,15 @@ class MlperfParser(Parser):
         return in_one_file(logs, len(data))
 
 
-def _job_facts(
-    settings: JobSettings, said: int | None, ranks: Collection[int | None]
-) -> dict[str, Any]:
+def _job_facts(settings: JobSettings, said: int | None, ranks: Collection[int]) -> dict[str, Any]:
     """Return what the events say of the job, as facts of its logs.
 
     Args:
         settings: what they say.
         said: the number of ranks that the log says in words.
-        ranks: those that launchers have labelled, and None for lines without labels.
+        ranks: those that launchers have labelled.
     """
-    labelled = [rank for rank in ranks if rank is not None]
-    facts = size_facts(said, labelled, settings.size)
+    facts = size_facts(said, ranks, settings.size)
     batch = settings.global_batch
     if batch is not None and "size" in facts and batch % facts["size"] == 0:
         facts["batch_size"] = batch // facts["size"]
@@ -135,34 +134,19 @@ def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:
     return {"precision": f"blocks of epochs, to {to}" if fit.blocks else f"the whole run, to {to}"}
 
 
-def _epochs_per_ns(fit: Fit, settings: JobSettings) -> float | None:
-    """Return how many epochs pass in a nanosecond, without evaluations; None where that is unknown."""
-    spans = [(one.end - one.begin, 1) for one in fit.single_epochs]
-    # Some programs count a block's samples and call them epochs.
-    most = settings.samples or 0
-    blocks = [one for one in fit.blocks if one.epochs < most]
-    spans = spans or [(one.span.end - one.span.begin, one.epochs) for one in blocks]
-    # The first steps compile and fill caches.
-    counted = spans[1:] or spans
-    took = sum(ns for ns, _ in counted)
-    return sum(count for _, count in counted) / took if took else None
-
-
 def _sample_facts(fit: Fit, settings: JobSettings) -> dict[str, Any] | None:
     """Return the time of a step by the samples of steps and epochs; None if these cannot be right."""
-    epochs = _epochs_per_ns(fit, settings)
+    epochs = epochs_per_ns(fit, settings)
     if epochs is None or settings.samples is None:
         return {}
-    rate = settings.samples * epochs * 1e9
-    if fit.throughputs and not 1 / _ABOUT < float(np.median(fit.throughputs)) / rate < _ABOUT:
-        # Some programs log the number of batches as that of samples, or the rate of one rank.
+    if disagree(fit, settings):
         return None
-    steps = settings.samples / settings.global_batch if settings.global_batch else 0
-    if steps < _FEWEST_STEPS:
+    count = settings.samples / settings.global_batch if settings.global_batch else 0
+    if count < _FEWEST_STEPS:
         return {}
     # The last batch of an epoch is left out or smaller: an epoch has up to one step more or less.
-    step_ms = 1 / (epochs * steps * 1e6)
-    return {"step_ms": step_ms, "step_precision_ms": step_ms / steps}
+    step_ms = 1 / (epochs * count * 1e6)
+    return {"step_ms": step_ms, "step_precision_ms": step_ms / count}
 
 
 def _problems(fit: Fit, timed: Mapping[str, Any] | None) -> Iterator[str]:

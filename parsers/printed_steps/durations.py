@@ -23,22 +23,27 @@ from .lines import StepLines
 Floats = npt.NDArray[np.float64]
 
 #: What a printed time is of: the one step that the line is about, the last step of its window, the mean
-#: over the window, or its median.
-Value = Literal["step", "last", "mean", "median"]
+#: over the window, its median, or their sum.
+Value = Literal["step", "last", "mean", "median", "total"]
 
 # A window's time shall be known to this share of it.
 _PRECISE = 0.05
 # Joining lines for that leaves at least so many windows, each time that steps begin from the start.
 _FEWEST = 5
+# Each line has a window where precise ones would have more lines.
+_MOST_JOINED = 4
 # Lines are about single steps if that many of them are.
 _MOST = 0.5
 _MOST_DECIMALS = 6
+# Sums of steps are printed to the hundredth of a second or finer.
+_MOST_HALF_OF_TOTALS_S = 0.005
 _IN_WORDS = {
     "step": "times of single steps",
     "last": "times of the last of {steps:,} steps",
     "mean": "means of {steps:,} steps",
     "median": "medians of {steps:,} steps",
     "differences": "means of {steps:,} steps",
+    "scaled": "times of a few of {steps:,} steps",
     "stamps": "timestamps of lines",
 }
 
@@ -53,7 +58,8 @@ class Durations:
     #: Seconds per step, and of these the seconds of waiting for data; None if lines do not say.
     step_s: Floats
     data_s: Floats | None
-    #: How the times were found: a ``Value``, ``differences`` of means so far, or ``stamps``.
+    #: How the times were found: a ``Value``, ``differences`` of means so far, ``scaled`` to these, or
+    #: ``stamps``.
     found: str
     #: Half of what a typical window's time per step is rounded to, seconds.
     half_s: float
@@ -63,6 +69,8 @@ class Durations:
     mean_data_s: float | None = None
     #: Whether these two means are over all steps, and not over those that lines have the times of.
     of_all_steps: bool = False
+    #: The time of all steps of the windows, where these are all steps of the job; None if unknown.
+    logged_s: float | None = None
 
     @property
     def precision(self) -> str:
@@ -81,6 +89,8 @@ class Durations:
         }
         if self.mean_data_s is not None:
             facts["data_ms"] = 1e3 * self.mean_data_s
+        if self.logged_s is not None:
+            facts |= {"steps_timed": int(self.steps.sum()), "time_logged_ms": 1e3 * self.logged_s}
         if self.of_all_steps:
             facts["means_of_all_steps"] = True
         return facts
@@ -119,10 +129,14 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
     printed = _Times.of(lines, "seconds", "rate", samples)
     so_far = _Times.of(lines, "mean_seconds", "mean_rate", samples)
     if so_far is None:
+        if value == "total" and printed is not None:
+            return _of_totals(lines, printed)
         return _between_stamps(lines) if printed is None else _as_printed(lines, printed, value)
     found = _differences(lines, so_far)
     if found is None:
         found = _as_printed(lines, printed or so_far, value)
+    elif printed is not None and len(found.at) * _MOST_JOINED < len(lines):
+        found = _scaled(lines, so_far, printed, found)
     data = _data_so_far(lines)
     return replace(
         found,
@@ -145,6 +159,27 @@ def _as_printed(lines: StepLines, times: _Times, value: Value) -> Durations:
         mean_s=float(np.average(times.seconds, weights=steps)),
         mean_half_s=times.half_s,
         mean_data_s=None if data is None else float(np.average(data, weights=steps)),
+    )
+
+
+def _of_totals(lines: StepLines, times: _Times) -> Durations:
+    """Return windows whose seconds are the sum of their steps'."""
+    steps = lines.since
+    # The first steps trace.
+    counted = slice(min(1, len(steps) - 1), None)
+    total, count = float(times.seconds[counted].sum()), int(steps[counted].sum())
+    # Few sums may have no fraction by chance.
+    half_s = min(times.half_s, _MOST_HALF_OF_TOTALS_S)
+    return Durations(
+        at=np.arange(len(lines)),
+        steps=steps,
+        step_s=times.seconds / steps,
+        data_s=None,
+        found="mean",
+        half_s=half_s / float(np.median(steps)),
+        mean_s=total / count,
+        mean_half_s=half_s * len(steps[counted]) / count,
+        logged_s=float(times.seconds.sum()),
     )
 
 
@@ -176,6 +211,34 @@ def _differences(lines: StepLines, mean: _Times) -> Durations | None:
         half_s=float(np.median(half)),
         mean_s=0.0,
         mean_half_s=0.0,
+    )
+
+
+def _scaled(lines: StepLines, mean: _Times, printed: _Times, joined: Durations) -> Durations:
+    """Return a window for each line, in proportion to what it says of its steps.
+
+    Their sums are those of the means so far, each time that steps begin from the start. So places of
+    changes are known to a line where only windows of many lines would be precise.
+    """
+    steps = lines.in_means - np.where(lines.begins, 0, np.roll(lines.in_means, 1))
+    last = lines.lasts
+
+    def scaled(values: Floats, means: Floats) -> Floats:
+        own = np.bincount(lines.piece, values * steps, len(last))
+        sums = means[last] * lines.in_means[last]
+        return np.asarray(
+            values * np.where(own > 0, sums / np.where(own > 0, own, 1), 1)[lines.piece]
+        )
+
+    data, data_so_far = lines.of("data"), _data_so_far(lines)
+    return replace(
+        joined,
+        at=np.arange(len(lines)),
+        steps=steps,
+        step_s=scaled(printed.seconds, mean.seconds),
+        data_s=None if data is None or data_so_far is None else scaled(data, data_so_far),
+        found="scaled",
+        half_s=printed.half_s,
     )
 
 

@@ -11,6 +11,13 @@ import numpy as np
 from ..blocks import Bools, Ints
 from ..pattern_columns import Column
 
+# Columns of the timestamps of lines.
+_OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
+# Timestamps of so many lines are those of all.
+_NEARLY_ALL = 0.9
+# Fewer pieces may be restarts.
+_FEWEST_EPOCHS = 3
+
 
 @dataclass(frozen=True)
 class StepLines:
@@ -69,6 +76,19 @@ class StepLines:
         left_out = np.minimum(self.untimed, self.counted[self.starts] - 1)
         return np.asarray(self.counted - left_out[self.piece])
 
+    @cached_property
+    def epochs(self) -> Column | None:
+        """Return each line's epoch; None where lines do not tell.
+
+        Where it is not printed, steps begin again after as many steps in each.
+        """
+        printed = self.of("epoch")
+        if printed is not None or len(self.starts) < _FEWEST_EPOCHS:
+            return printed
+        lengths = self.counted[self.lasts][:-1]
+        alike = (lengths == lengths[0]).all() and self.counted[-1] <= lengths[0]
+        return self.piece if alike else None
+
     @property
     def numbers(self) -> str | None:
         """Say how the printed numbers of steps count: ``from 1 in each epoch``; None if unknown."""
@@ -81,10 +101,21 @@ class StepLines:
             return f"from {self.first_step} in each epoch"
         return f"from {self.first_step}, and begins again {again:,} times"
 
-    @property
+    @cached_property
     def stamps_ns(self) -> Ints | None:
-        """Return the timestamps of the lines; None unless all of them have one."""
-        return self.columns["ns"] if len(self) and self.columns["timed"].all() else None
+        """Return the timestamps of the lines; None unless nearly all of them have one.
+
+        Where other output has cut off a timestamp, it is taken from the lines around.
+        """
+        timed, ns = self.columns["timed"], self.columns["ns"]
+        if not len(self) or timed.mean() < _NEARLY_ALL:
+            return None
+        if timed.all():
+            return ns
+        at, known = np.arange(len(ns)), np.flatnonzero(timed)
+        zero = ns[known[0]]
+        between = np.interp(at, known, (ns[known] - zero).astype(np.float64))
+        return np.where(timed, ns, zero + np.rint(between).astype(np.int64))
 
     @property
     def breaks(self) -> Bools:
@@ -93,7 +124,8 @@ class StepLines:
         Steps have begun again from the start, with what a program does between epochs, or a clock was
         set back.
         """
-        ns = self.columns["ns"]
+        stamps = self.stamps_ns
+        ns = self.columns["ns"] if stamps is None else stamps
         return np.asarray(self.begins | np.append(True, ns[1:] < ns[:-1])[: len(ns)])
 
     @property
@@ -102,7 +134,7 @@ class StepLines:
 
         Some programs leave out zeros at the end of a fraction: few timestamps have fewer digits.
         """
-        units = np.sort(self.columns["resolution_ns"])
+        units = np.sort(self.columns["resolution_ns"][self.columns["timed"]])
         return int(units[len(units) // 2]) if len(units) else 1
 
 
@@ -142,14 +174,28 @@ def step_lines(
 
 
 def _without_repeated(columns: Mapping[str, Column]) -> tuple[Mapping[str, Column], int]:
-    """Leave out lines about the step of the line before: other ranks print into the same file."""
+    """Keep one of lines about the same step that follow one another, with a timestamp if there is one.
+
+    Returns:
+        The lines, and how many were left out that do not say the same: those of other ranks that print
+        into the same file, and no copies of a second logger.
+    """
     step = columns["step"]
-    same = np.append(False, step[1:] == step[:-1])[: len(step)]
-    if "epoch" in columns:
-        same[1:] &= columns["epoch"][1:] == columns["epoch"][:-1]
+    same = _as_before(columns, "step", "epoch")
     if not same.any():
         return columns, 0
-    return {name: column[~same] for name, column in columns.items()}, int(same.sum())
+    starts, timed = np.flatnonzero(~same), columns["timed"]
+    chosen = np.minimum.reduceat(np.where(timed, np.arange(len(step)), len(step)), starts)
+    chosen = np.where(chosen < len(step), chosen, starts)
+    copies = _as_before(columns, *(set(columns) - set(_OF_TIMESTAMPS)))
+    return {name: column[chosen] for name, column in columns.items()}, int((same & ~copies).sum())
+
+
+def _as_before(columns: Mapping[str, Column], *names: str) -> Bools:
+    """Mark lines with the same values as the line before."""
+    known = [columns[name] for name in names if name in columns]
+    same = np.logical_and.reduce([one[1:] == one[:-1] for one in known])
+    return np.append(False, same)[: len(known[0])]
 
 
 def _over_the_job(columns: Mapping[str, Column], begins: Bools, so_far: Ints) -> Ints:

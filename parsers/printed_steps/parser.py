@@ -26,7 +26,7 @@ from ..mlperf.marks import logged
 from ..pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
 from ..pattern_columns import Column
 from ..rank_names import rank_in
-from ..world_size import FROM_WORDS, in_words, size_facts
+from ..world_size import FROM_WORDS, in_words, labelled_ranks, size_facts
 from .durations import Durations, Value, durations
 from .epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
 from .lines import StepLines, step_lines
@@ -57,6 +57,7 @@ class Meaning:
     untimed: int = 0
     #: Reads batch sizes from a log whose number of ranks may be known.
     settings: Callable[[bytes, int | None], PrintedSettings] = printed_settings
+    framework: str | None = None
 
 
 class PrintedStepsParser(Parser):
@@ -132,6 +133,7 @@ def logs_of(
     )
     settings = meaning.settings(data, ranks.size)
     known = {
+        "framework": meaning.framework,
         "known_from": meaning.known_from,
         "batch_size": settings.rank_batch,
         **mlperf.settings.facts,
@@ -166,7 +168,7 @@ def _log(
     zero: int,
     facts: Mapping[str, Any],
 ) -> Parsed:
-    samples = rate_samples(lines, settings, meaning.rate_of)
+    samples = rate_samples(lines, settings, meaning.rate_of, _epoch_seconds(epoch_lines))
     found = durations(lines, meaning.value, samples.per_step)
     first = first_epoch([lines.columns, epoch_lines or {}])
     facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
@@ -187,6 +189,12 @@ def _log(
     problems = [Problem(path, what) for what in _problems(rank, lines, samples, bool(tables))]
     log = epochs_log(path, rank=rank, facts=facts, epochs=(), ended=False, problems=problems)
     return replace(log, intervals=pa.concat_tables(tables)) if tables else log
+
+
+def _epoch_seconds(epoch_lines: Mapping[str, Column] | None) -> dict[int, float]:
+    if epoch_lines is None:
+        return {}
+    return dict(zip(epoch_lines["epoch"].tolist(), epoch_lines["seconds"].tolist(), strict=True))
 
 
 def _epochs(
@@ -230,7 +238,10 @@ class _Ranks:
         """
         said, by_path = in_words(data), rank_in(path)[0]
         labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != UNLABELLED]
-        facts, only = size_facts(said.size, labelled, in_mlperf), None
+        launched = {*labelled, *labelled_ranks(data)}
+        facts, only = size_facts(said.size, launched, in_mlperf), None
+        if said.varies:
+            facts["size_varies"] = True
         if by_path is not None and len(labelled) < 2:
             # Programs that do not know of the other ranks print 0.
             only = by_path
@@ -245,7 +256,8 @@ def _clock_facts(lines: StepLines, zero: int) -> dict[str, Any]:
     ns = lines.stamps_ns
     if ns is None:
         return clock_facts(None, zero)
-    first = replace(timestamp_at(lines.columns, 0), resolution_ns=lines.stamp_unit_ns)
+    at = int(np.argmax(lines.columns["timed"]))
+    first = replace(timestamp_at(lines.columns, at), resolution_ns=lines.stamp_unit_ns)
     return clock_facts(first, zero)
 
 
@@ -254,6 +266,8 @@ def _rate_facts(lines: StepLines, samples: RateSamples) -> dict[str, Any]:
     if not _has_rates(lines):
         return {}
     known = {"rate_samples": samples.per_step, "rate_of": samples.of, "rate_why": samples.why}
+    if samples.assumed:
+        known["samples_per_step"] = samples.per_step
     return {name: value for name, value in known.items() if value is not None}
 
 
@@ -286,7 +300,8 @@ def _windows(
     if not np.isfinite(furthest) or furthest > _LATEST_NS:
         raise UnreadableError(f"{path}: its steps take a century: these are no times of steps")
     end = ends.astype(np.int64)
-    epoch, data = lines.of("epoch"), found.data_s
+    epoch, data = lines.epochs, found.data_s
+    first = first if lines.of("epoch") is not None else 0
     return windows_table(
         rank,
         step=lines.last_step[found.at] + 1,

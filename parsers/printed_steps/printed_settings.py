@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import chain
 
 from ..world_size import HEAD_BYTES
 
@@ -13,6 +14,11 @@ _SIZE = re.compile(
     rb"batch[_ -]?size(?P<per>[_ -]per[_ -](?:gpu|device|rank|replica|worker))?"
     rb"(?:[\"']?\]?\s{0,40}(?:[:=]|is|\|)\s{0,40}[\"']?|(?:\", |: \{)\"value\": )"
     rb"(?P<size>\d{1,8})\b(?!\.\d)(?P<all> global\b)?"
+)
+# As an option of a command.
+_OPTION = re.compile(
+    rb"(?<=-)batch[_-]size(?P<per>[_-]per[_-](?:gpu|device|rank|replica|worker))?[ \t]{1,4}"
+    rb"(?P<size>\d{1,8})\b(?!\.\d)(?P<all>(?!))?"
 )
 _PER_DEVICE = re.compile(rb"(?<![\d.])(\d{1,8}) per device\b")
 # What stands before a batch size, and says whose it is.
@@ -59,7 +65,7 @@ def printed_settings(data: bytes, ranks: int | None) -> PrintedSettings:
 def _batch_sizes(head: bytes) -> dict[str, int]:
     """Return the first batch sizes of a rank, of all ranks, and of which it is not said."""
     sizes: dict[str, int] = {}
-    for found in _SIZE.finditer(head):
+    for found in chain(_SIZE.finditer(head), _OPTION.finditer(head)):
         before = head[max(found.start() - _BEFORE_BYTES, 0) : found.start()]
         size = int(found["size"])
         if size and not _OTHER.search(before):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,8 @@ RateOf = Literal["one rank", "all ranks"]
 _ABOUT = 1.25
 # Samples of a step by the batch of one rank are that near to a whole number where ranks are many.
 _WHOLE_RANKS = 0.02
+# Lines of an epoch whose last one is near its end.
+_FEWEST_LINES = 8
 # The steps of an epoch with one line, in those of the line: up to two, and what epochs do besides.
 _MOST_OF_ONE_LINE = 3
 
@@ -30,29 +33,43 @@ class RateSamples:
     of: RateOf | None
     #: How that is known, or why it is not; a sentence.
     why: str
+    #: Whether no batch size confirms whose they are.
+    assumed: bool = False
 
 
 def rate_samples(
-    lines: StepLines, settings: PrintedSettings, known: RateOf | None = None
+    lines: StepLines,
+    settings: PrintedSettings,
+    known: RateOf | None = None,
+    epoch_s: Mapping[int, float] | None = None,
 ) -> RateSamples:
     """Find the samples of a step in the lines' rates.
 
-    With timestamps, a rate times the time of a step tells them: those of one rank's batch or of all
-    ranks' batches. Without timestamps, one of both is known only where there is one rank.
+    With timestamps, or times of epochs, a rate times the time of a step tells them: those of one rank's
+    batch or of all ranks' batches. Without, one of both is known only where there is one rank.
 
     Args:
         lines: the lines of one rank.
         settings: the batch sizes that the log says.
         known: whose rates they are, where the program prints no others.
+        epoch_s: how long epochs took, by their numbers as printed, if lines say it.
     """
     one, every = settings.rank_batch, settings.whole_batch
     batch = one if known == "one rank" else every
     if known is not None and batch is not None:
         return RateSamples(batch, known, f"a step has {batch:,} samples, the batch of {known}")
-    counted = _counted(lines)
+    by_seconds = _by_seconds(lines)
+    if known == "all ranks" and by_seconds is not None:
+        why = (
+            f"rates and durations agree on {by_seconds:,.0f} samples per step, taken for all ranks'"
+        )
+        return RateSamples(by_seconds, known, why, assumed=True)
+    counted, clock = _counted(lines), "timestamps"
+    if counted is None:
+        counted, clock = _by_times_of_epochs(lines, epoch_s or {}), "times of epochs"
     if counted is None:
         return _by_epochs(lines, settings) or _by_settings(settings)
-    found = f"rates and timestamps agree on {counted:,.0f} samples per step"
+    found = f"rates and {clock} agree on {counted:,.0f} samples per step"
     if one is not None and one == every and _about(counted, one):
         return RateSamples(one, "all ranks", f"{found}: the batch of its only rank")
     for whose, batch in _batches(settings):
@@ -125,6 +142,31 @@ def _counted(lines: StepLines) -> float | None:
     # Pauses between lines make the mean too large; the median does not have them.
     if np.median(took) > 20 * lines.stamp_unit_ns / 1e9:
         samples = float(np.median(rate[inside] * took / lines.since[inside]))
+    return samples if samples > 0 else None
+
+
+def _by_times_of_epochs(lines: StepLines, epoch_s: Mapping[int, float]) -> float | None:
+    """Return samples per step by rates and the times of whole epochs; None where they do not tell."""
+    rate, epoch = lines.of("rate"), lines.of("epoch")
+    if rate is None or epoch is None or not epoch_s:
+        return None
+    last = lines.lasts
+    took = np.array([epoch_s.get(one, 0.0) for one in epoch[last].tolist()])
+    # An epoch with few lines has many steps after the last one.
+    enough = (took > 0) & (np.bincount(lines.piece) >= _FEWEST_LINES)
+    if not enough.any():
+        return None
+    mean_rate = np.bincount(lines.piece, lines.since) / np.bincount(lines.piece, lines.since / rate)
+    samples = float(np.median((mean_rate * took / lines.counted[last])[enough]))
+    return samples if samples > 0 else None
+
+
+def _by_seconds(lines: StepLines) -> float | None:
+    """Return samples per step by rates and seconds of the same steps; None without these."""
+    rate, seconds = lines.of("rate"), lines.of("seconds")
+    if rate is None or seconds is None:
+        return None
+    samples = float(np.median(rate * seconds / lines.since))
     return samples if samples > 0 else None
 
 

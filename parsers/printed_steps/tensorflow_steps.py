@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from .parser import Meaning, PrintedStepsParser
+from .time_history import EPOCH_LINES
 
 _LINE = "{}step = {step}, time_taken = {seconds}"
 
@@ -17,4 +18,5 @@ class TensorflowStepsParser(PrintedStepsParser):
     name: ClassVar[str] = "tensorflow-steps"
     title: ClassVar[str] = "times of steps that TensorFlow models log"
     patterns: ClassVar[Sequence[str]] = (f"{{time}} {_LINE}", _LINE)
+    epoch_patterns: ClassVar[Sequence[str]] = EPOCH_LINES
     meaning: ClassVar[Meaning] = Meaning("what TensorFlow's models logged", "step")

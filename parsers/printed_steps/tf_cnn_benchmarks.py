@@ -45,6 +45,11 @@ class TfCnnBenchmarksParser(PrintedStepsParser):
         _RATE,
         f"INFO:tensorflow:{_RATE}",
         f"{{time}} {{}}] {_RATE}",
+        f"{{time}} {_RATE}",
+        # Syslog, and Kubernetes.
+        f"{{time}} {{}}: {_RATE}",
+        f"{{time}} stdout F {_RATE}",
+        f"{{time}} stderr F {_RATE}",
         # Kubeflow's launcher.
         f"INFO|{{time}}|{{}}|{{}}| {_RATE}",
     )

@@ -86,10 +86,12 @@ _UNIT_BEFORE = re.compile(
     rf"(?:(?:\b|_)(?P<ms>{_MS})|(?:\b|_)(?P<seconds>{_SECONDS}))(?P<step>{_PER_STEP})?\W*$"
 )
 _UNIT_AFTER = re.compile(
-    rf"\s?(?:(?P<ms>{_MS})|(?P<seconds>{_SECONDS}))(?![A-Za-z])(?P<step>{_PER_STEP})?(?!\s?[:=])"
+    rf"\s?[\[(]?(?:(?P<ms>{_MS})|(?P<seconds>{_SECONDS}))(?![A-Za-z])(?P<step>{_PER_STEP})?(?!\s?[:=])"
 )
 # As in ``12.3s/100 iters``.
 _PER_SEVERAL = re.compile(rf"\s?{_SECONDS}\s?(?:/|per)\s?")
+# How many things a duration is of, as in ``Time(100 iters): 4.06s``.
+_OF_SO_MANY = re.compile(rf"\s{_THING}{_MORE}")
 _TIMES = _words("time took takes elapsed duration dt cost wall latency taken")
 _STEP_TIMES = re.compile(
     r"(?:step|it|iter|iteration|batch|update)[ _.-]?(?:time|duration|latency|dt|cost|timing)"
@@ -168,6 +170,8 @@ def _duration(before: str, after: str, words: Sequence[str]) -> Role | None:
         return None
     if unit is None and near and near[-1] in _STEPS | _EPOCHS and not is_step:
         return None
+    if unit is None and _OF_SO_MANY.match(after):
+        return Role("other")
     if _OTHER_TIMES & set(near):
         return Role("other")
     kind: Unit = "unknown" if unit is None else "ms" if unit["ms"] else "seconds"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,42 @@ def test_noise_is_no_change(tmp_path: Path, steps: int, noise: float) -> None:
     assert analysis.step.mean == pytest.approx(350, rel=0.2)
 
 
+def test_changes_that_follow_one_another_are_named(tmp_path: Path) -> None:
+    # A job whose ranks come and go: most of its steps are soon after a change.
+    levels = [8.9, 4.8, 3.28, 4.73, 3.8, 3.2, 2.8, 2.5]
+    times = np.concatenate([step_times(24 + n, one, noise=0.01) for n, one in enumerate(levels)])
+    settled = step_times(2000, 0.5, noise=0.02)
+    edges = np.cumsum([24 + n for n in range(len(levels))])
+    # Each change has a slow step.
+    times[edges[:-1]] += 1.5
+    all_times = np.concatenate([[27.5], times, settled])
+    printed = printed_in(analysis_of(tmp_path, single_steps(all_times), TOOK))
+    assert printed.warm_up_steps < 30
+    known = {
+        int(edge) + 1: pair for edge, pair in zip(edges, pairwise([*levels, 0.5]), strict=True)
+    }
+    inside = {at: pair for at, pair in known.items() if at > printed.warm_up_steps + 2}
+    assert len(inside) >= 7
+    for at, (before, after) in inside.items():
+        (change,) = [one for one in printed.changes if abs(one.step - at) <= 2]
+        assert change.before_ms == pytest.approx(1e3 * before, rel=0.05)
+        assert change.after_ms == pytest.approx(1e3 * after, rel=0.05)
+    assert len(printed.changes) == len(inside)
+
+
+@pytest.mark.any_versions
+def test_slow_noise_is_no_change(tmp_path: Path) -> None:
+    found = 0
+    for seed in range(30):
+        noise = np.random.default_rng(seed).normal(0, 1, 1000)
+        for at in range(1, len(noise)):
+            noise[at] += 0.95 * noise[at - 1]
+        times = 0.5 * np.exp(0.05 * noise / noise.std())
+        printed = printed_in(analysis_of(tmp_path, single_steps(times), TOOK))
+        found += len(printed.changes)
+    assert found <= 1
+
+
 def test_the_first_slow_steps_are_warm_up(tmp_path: Path) -> None:
     times = step_times(300, 0.35)
     times[:3] = 40, 4, 1
@@ -173,9 +210,10 @@ def test_the_wait_for_data_has_its_share(tmp_path: Path, every: int, decimals: i
     low, high = printed.input_share.ci95
     assert low - 0.002 < waited / took < high + 0.002
     assert analysis.bottleneck.advice
-    # Means over a thousand steps are too coarse with two digits.
-    assert printed.found == ("differences" if decimals > 2 else "last")
-    if decimals == 2:
+    # Means over a thousand steps are too coarse with two digits, and with three over few of them.
+    coarse = {(10, 3): "scaled", (10, 2): "last", (25, 2): "last"}
+    assert printed.found == coarse.get((every, decimals), "differences")
+    if printed.found != "differences":
         return
     own = printed.whole
     assert own.input_ms is not None

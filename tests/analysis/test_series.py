@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 from simulator import Between, EveryNth, Fault, Job, Noise
+from support.reports import summary
 from support.simulated import analysis_of_job
 
 from stallscope.analysis import Analysis
@@ -16,6 +19,13 @@ JOB = Job(ranks=4, steps=600, noise=Noise(cv=0.05))
 
 def finding(analysis: Analysis, code: str) -> Finding | None:
     return next((one for one in analysis.findings if one.code == code), None)
+
+
+def printed(analysis: Analysis) -> str:
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    console.print(summary(analysis))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 def test_a_change_of_the_step_time_is_found_with_what_changed() -> None:
@@ -39,6 +49,8 @@ def test_faster_steps_are_reported_without_a_warning() -> None:
     reported = finding(found, "step_time_changed")
     assert reported is not None
     assert reported.severity == "info"
+    # A terminal says where that was.
+    assert f"From step {change.step} on" in " ".join(printed(found).split())
 
 
 def test_a_few_slow_steps_are_not_a_change() -> None:

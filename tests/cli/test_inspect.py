@@ -243,6 +243,27 @@ def test_outputs_are_sparks_only_where_spark_writes(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("said", "ranks"),
+    [
+        ("I am rank 0 of 8\n", "8 ranks (from what the log says; 1 left logs)"),
+        ("", "1 rank left a log (how many trained is not known)"),
+    ],
+)
+def test_where_the_number_of_ranks_is_known_from(
+    tmp_path: Path, capsys: Captured, said: str, ranks: str
+) -> None:
+    epoch = "78/78 - 17s - 218ms/step - loss: 1.9\n"
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "out.txt").write_text(f"{said}Epoch 1/2\n{epoch}Epoch 2/2\n{epoch}")
+    assert main(["inspect", str(folder)]) == 0
+    assert ranks in " ".join(capsys.readouterr().out.split())
+    (run,) = as_json(capsys, str(folder))["runs"]
+    assert run["size_known"] == bool(said)
+    assert run["size_from"] == ("what the log says" if said else None)
+
+
 # Proposed patterns
 
 
@@ -282,6 +303,18 @@ def test_a_pattern_is_proposed_and_its_command_works_at_once(
     assert (proposal["steps"], proposal["epochs"]) == ([0, 399], None)
     assert proposal["step_ms"] == pytest.approx(500.5)
     assert (file["format"], file["used"]) == (None, False)
+
+
+def test_steps_next_to_mlperfs_epochs_get_a_pattern(tmp_path: Path, capsys: Captured) -> None:
+    path = trained(tmp_path)
+    event = ':::MLLOG {{"time_ms": {}, "key": "epoch_{}", "metadata": {{"epoch_num": 1}}}}\n'
+    begin, end = event.format(1593140782000, "start"), event.format(1593140982000, "stop")
+    path.write_text(begin + path.read_text() + end)
+    (file,) = as_json(capsys, str(path))["files"]
+    assert (file["format"], file["epochs"], file["steps"]) == ("mlperf", 1, None)
+    assert file["proposal"]["step_ms"] == pytest.approx(500.5)
+    assert main(shlex.split(file["proposal"]["command"])[1:]) == 0
+    assert "500.50 ± 0.05 ms" in capsys.readouterr().out
 
 
 def test_ranks_files_get_one_command_for_all_of_them(tmp_path: Path, capsys: Captured) -> None:

@@ -357,3 +357,29 @@ def test_more_members_than_logs_have_are_left_out(
 def test_the_last_member_of_a_name_counts(tmp_path: Path) -> None:
     files = listed(packed(tmp_path / "logs.tar", [("a.log", b"old"), ("a.log", b"new")]))
     assert [file.read() for file in files] == [b"new"]
+
+
+@pytest.mark.parametrize("ending", ["tar", "tar.gz", "zip"])
+def test_files_have_the_date_that_the_archive_says(tmp_path: Path, ending: str) -> None:
+    lines = "".join(
+        f"I0901 00:19:{at:02}.000000 47 keras_utils.py:93] step = {at}, time_taken = 1.000000\n"
+        for at in range(9)
+    ).encode()
+    path = tmp_path / f"logs.{ending}"
+    if ending == "zip":
+        with zipfile.ZipFile(path, "w") as made:
+            made.writestr(zipfile.ZipInfo("out.log", (2019, 9, 1, 5, 38, 0)), lines)
+    else:
+        with tarfile.open(path, "w:gz" if ending == "tar.gz" else "w") as tar:
+            info = tarfile.TarInfo("out.log")
+            info.size, info.mtime = len(lines), 1_567_316_280
+            tar.addfile(info, io.BytesIO(lines))
+    (run,) = read(str(path))
+    assert run.fact("began_local").startswith("2019-09-01")
+    alone = tmp_path / "out.log.gz"
+    alone.write_bytes(gzip.compress(lines, mtime=1_567_316_280))
+    (run,) = read(str(alone))
+    assert run.fact("began_local").startswith("2019-09-01")
+    (seen,) = inspect(str(alone)).files
+    assert seen.span is not None
+    assert seen.span.begin.startswith("2019-09-01")

@@ -151,6 +151,14 @@ def test_inspect_names_them(folder: Path) -> None:
     assert (run.size, run.steps) == (2, 3)
 
 
+def test_times_since_a_host_started_are_no_times_of_day(tmp_path: Path) -> None:
+    data = re.sub(rb'"baseTimeNanoseconds": \d+', b'"baseTimeNanoseconds": 0', REAL)
+    (tmp_path / "rank0.pt.trace.json").write_bytes(data)
+    (run,) = read(str(tmp_path))
+    assert run.started_at is None
+    assert inspect(str(tmp_path)).runs[0].span is None
+
+
 def test_steps_on_a_gpu_end_with_their_last_kernel() -> None:
     """In the profiler's spans of the device are neither backward's kernels nor those of spans within."""
     events = [one for one in json.loads(ON_A_GPU)["traceEvents"] if one.get("ph") == "X"]

@@ -193,11 +193,11 @@ def test_timestamps_of_every_form_are_read_at_once(text: str, stamp: str) -> Non
         assert len(found) == len(BEHIND)
 
 
-def test_brackets_and_blanks_before_a_timestamp_are_not_a_part_of_it() -> None:
+def test_brackets_before_a_timestamp_are_not_a_part_of_it_and_blanks_do_not_count() -> None:
     parser = Pattern("{time} step {step}")
     data = b" [26/11/21 02:28:01 step 1\n[[26/11/21 02:28:01 step 2\n[26/11/21 02:28:01 step 3\n"
     assert at_once(parser, data) == one_by_one(parser, data)
-    assert [row["step"] for row in at_once(parser, data)] == [3]
+    assert [row["step"] for row in at_once(parser, data)] == [1, 3]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -83,6 +84,47 @@ def test_the_real_logger_gives_epochs_evaluations_the_end_and_the_settings(tmp_p
     known = epoch_times_of(run)
     assert (known.mean_s, known.step_ms, known.step_precision_ms) == (20.0, 200.0, 2.0)
     assert known.samples_per_second_per_rank == pytest.approx(25_600 / 8 / 20)
+
+
+def test_seconds_are_times_as_well(tmp_path: Path) -> None:
+    run = run_of(tmp_path, REAL)
+    text = re.sub(
+        r'"time_ms": (\d{10})(\d{3})', lambda found: f'"time_s": {found[1]}.{found[2]}', REAL
+    )
+    # Settings that a submission adds afterwards have none.
+    settings = ':::MLLOG {"time_s": 0.0, "key": "global_batch_size", "value": 3328}\n'
+    other = run_of(tmp_path, settings + text)
+    assert rows(other, "epoch") == rows(run, "epoch")
+    assert other.fact("precision") == "epochs, to the millisecond"
+
+
+def test_steps_without_times_of_day_lie_in_mlperfs_epochs(tmp_path: Path) -> None:
+    meter = "Epoch: [{}][{}/100]\tTime 0.080 (0.080)\tData 0.001 (0.001)"
+    lines = []
+    for line in job(points=False):
+        lines.append(line)
+        if "epoch_start" in line:
+            epoch = json.loads(line.partition(" ")[2])["metadata"]["epoch_num"] - 1
+            lines += [meter.format(epoch, step) for step in range(0, 100, 10)]
+    run = run_of(tmp_path, "\n".join(lines))
+    assert run.fact("known_from") == "meters of PyTorch's examples"
+    begins = {row["epoch"]: row["begin"] for row in rows(run, "epoch")}
+    assert seconds(run, "epoch") == [(0, 8.001), (1, 8.001), (2, 8.001)]
+    windows = rows(run, "window")
+    assert len(windows) == 30
+    for epoch, begin in begins.items():
+        first = min(row["begin"] for row in windows if row["epoch"] == epoch)
+        assert first == begin
+    assert run.started_at is not None
+    assert run.status == "completed"
+
+
+def test_samples_that_contradict_the_throughput_are_not_those_of_steps(tmp_path: Path) -> None:
+    meter = "Epoch: [{}][{}/100]\tTime 0.080 (0.080)"
+    stats = mllog(9_000, "tracked_stats", {"throughput": 3_200.0 * 8}, step=1)
+    text = "\n".join([*job(points=False), *(meter.format(0, n) for n in range(9))])
+    assert run_of(tmp_path, text).fact("training_samples") == 25_600
+    assert run_of(tmp_path, f"{stats}\n{text}").fact("training_samples") is None
 
 
 def test_numbers_of_steps_make_windows_without_evaluations(tmp_path: Path) -> None:

@@ -183,6 +183,23 @@ def test_lines_late_in_a_log_are_found() -> None:
     assert windows(log) == windows(alone)
 
 
+def test_steps_after_mlperfs_first_events_are_found() -> None:
+    program = PROGRAMS["maskrcnn-benchmark"]
+    event = b':::MLLOG {"time_ms": 1593140782282, "key": "init_start", "value": null}\n'
+    # Hundreds of nodes trace their shell scripts.
+    data = event + b"+ DATASET_DIR=/data\n" * 20_000 + program.text()
+    assert data.index(b"iter: ") > START_BYTES
+    found = recognise("log", data)
+    assert found is not None
+    assert found.name == program.parser
+    alone = recognise("log", event + b"+ DATASET_DIR=/data\n" * 20_000)
+    assert alone is not None
+    assert alone.name == "mlperf"
+    late = recognise("log", b"+ DATASET_DIR=/data\n" * 20_000 + event)
+    assert late is not None
+    assert late.name == "mlperf"
+
+
 @pytest.mark.parametrize("name", ["speedometer of a node", "speedometer"])
 def test_epochs_take_what_the_speedometer_says(name: str) -> None:
     program = PROGRAMS[name]
@@ -207,6 +224,83 @@ def test_it_is_known_whose_rates_are_printed(name: str, samples: int, whose: str
     (log,) = parsed(program, program.text())
     assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (samples, whose)
     assert log.log.facts["batch_size"] == BATCH
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "{:%Y-%m-%dT%H:%M:%S.%f}000Z ",
+        "{:%Y-%m-%dT%H:%M:%S.%f}000Z stdout F ",
+        "{:%Y-%m-%dT%H:%M:%S.%f}000Z stderr F ",
+        "\x1b[32m",
+        "  \x1b[0m\x1b[1;32m ",
+    ],
+)
+@pytest.mark.parametrize("name", ["tf_cnn_benchmarks", "ImageNet", "speedometer of a node", "GNMT"])
+def test_stamps_of_services_and_colours_precede_lines(name: str, before: str) -> None:
+    holds_before(name, before)
+
+
+@pytest.mark.parametrize("name", ["tf_cnn_benchmarks", "tf_cnn_benchmarks with glog", "ImageNet"])
+def test_syslog_precedes_lines(name: str) -> None:
+    holds_before(name, "{:%b %d %H:%M:%S} node-1 train[71]: ")
+
+
+def holds_before(name: str, before: str) -> None:
+    """Check that a text before each line about steps changes nothing."""
+    program = PROGRAMS[name]
+    lines = program.lines(program.truth())
+    settings = len(program.header.splitlines())
+    text = "".join(line.text + "\n" for line in lines[:settings])
+    text += "".join(before.format(line.at) + line.text + "\n" for line in lines[settings:])
+    found = recognise("log", text.encode())
+    assert found is not None
+    assert found.name == program.parser
+    (log,) = parsed(program, text.encode())
+    (alone,) = parsed(program, program.text())
+    assert [row["steps"] for row in windows(log)] == [row["steps"] for row in windows(alone)]
+    assert log.log.facts["step_ms"] == pytest.approx(alone.log.facts["step_ms"], rel=0.001)
+    assert log.log.facts.get("data_ms") == alone.log.facts.get("data_ms")
+
+
+def test_a_line_that_two_loggers_print_counts_once_with_its_time() -> None:
+    program = PROGRAMS["maskrcnn-benchmark"]
+    twice = re.sub(
+        rb"(?m)^(.{23} )maskrcnn_benchmark.trainer INFO: (.*)$",
+        rb"INFO:maskrcnn_benchmark.trainer:\2\n\g<0>",
+        program.text(),
+    )
+    (log,) = parsed(program, twice)
+    (alone,) = parsed(program, program.text())
+    assert windows(log) == windows(alone)
+    assert log.log.facts["clock"] == alone.log.facts["clock"]
+    assert not [one for one in log.problems if "several ranks" in one.what]
+
+
+@pytest.mark.parametrize(("batch", "whose"), [(BATCH, "one rank"), (BATCH // SIZE, "all ranks")])
+def test_times_of_epochs_tell_whose_rates_they_are(batch: int, whose: str) -> None:
+    program = PROGRAMS["speedometer"]
+    said = f"I am rank 0 of {SIZE}\n+ python train.py --batch-size {batch} --eval-batch-size 7\n"
+    lines = program.text().partition(b"\n")[2]
+    (log,) = parsed(program, said.encode() + lines)
+    assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (BATCH, whose)
+    assert log.log.facts["rate_why"].startswith("rates and times of epochs agree on")
+    step_s, _ = program.timed(program.truth())
+    assert log.log.facts["step_ms"] == pytest.approx(1e3 * step_s.mean(), rel=0.002)
+
+
+@pytest.mark.parametrize("cut", [0, 7, 17])
+def test_a_line_whose_timestamp_is_cut_off_is_placed_between_others(cut: int) -> None:
+    program = PROGRAMS["speedometer of a node"]
+    lines = program.text().splitlines(keepends=True)
+    at = [at for at, line in enumerate(lines) if b"Speed" in line][cut]
+    lines[at] = b"loading " + lines[at][24:]
+    (log,) = parsed(program, b"".join(lines))
+    (alone,) = parsed(program, program.text())
+    assert log.log.facts["rate_of"] == "all ranks"
+    for row, whole in zip(windows(log), windows(alone), strict=True):
+        assert row["end"] - row["begin"] == whole["end"] - whole["begin"]
+    assert "began_local" in log.log.facts
 
 
 def test_a_process_with_several_devices_has_the_batches_of_all_of_them() -> None:

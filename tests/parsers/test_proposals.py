@@ -317,6 +317,19 @@ def test_other_figures_of_data_are_no_waits_of_a_step(wait: str) -> None:
     assert found_in(printed(sample)).read_as == PREFIX + "step {step} step_time {seconds}s"
 
 
+def test_a_unit_may_be_in_brackets() -> None:
+    sample = Sample(
+        lambda at: f"Iteration {at.step}, step time: {1e3 * at.took:.3f} [ms], loss 2", ""
+    )
+    assert found_in(printed(sample)).read_as.endswith(": {ms}")
+
+
+def test_how_many_steps_a_duration_is_of_is_no_duration() -> None:
+    line = "Iter: {} Time(100 iters): {:.6f}s Loss: 0.1"
+    text = "".join(line.format(100 * n, 24 + n % 7 / 10) + "\n" for n in range(200))
+    assert "of all steps since the line before" in reason_for(text.encode())
+
+
 def test_a_duration_of_all_steps_between_lines_is_left_to_the_timestamps() -> None:
     sample = Sample(
         lambda at: f"{with_ms(at.when)} step {at.step} took {10 * at.took:.3f} s",

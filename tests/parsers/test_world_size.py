@@ -39,7 +39,15 @@ KERAS = "".join(
     ],
 )
 def test_ranks_in_words(text: str, rank: int | None, size: int | None) -> None:
-    assert in_words(text.encode()) == InWords(rank, size)
+    said = in_words(text.encode())
+    assert (said.rank, said.size) == (rank, size)
+    assert said.varies == ("world_size: 4" in text and "world_size: 8" in text)
+
+
+def test_a_job_that_begins_anew_with_more_ranks_has_no_one_number() -> None:
+    begins = "Initializing horovod with communicator (size = {})\n"
+    long = begins.format(1) + "x" * (2 << 20) + "\n" + begins.format(2)
+    assert in_words(long.encode()) == InWords(None, None, varies=True)
 
 
 def test_what_keras_printed_knows_its_ranks_if_the_program_says_them(tmp_path: Path) -> None:
@@ -70,6 +78,24 @@ def test_without_the_file_of_a_rank_their_number_is_unknown(tmp_path: Path) -> N
         (tmp_path / f"rank.{rank}.log").write_text(KERAS)
     (run,) = read(str(tmp_path))
     assert (run.ranks, run.fact("size")) == ([0, 2], None)
+
+
+@pytest.mark.parametrize(
+    "label", ["{:2}: ", "[1,{}]<stdout>:", "[{}]<stderr>:", "[{}] ", "[rank{}]: "]
+)
+def test_ranks_that_print_no_steps_are_counted(tmp_path: Path, label: str) -> None:
+    loading = "".join(f"{label.format(rank)}Loading\n" for rank in (3, 1, 2, 0) for _ in range(3))
+    of_rank_0 = "".join(
+        f"{label.format(0)}Epoch: [0][{step}/99]\tTime 0.{step + 200} (0.{step + 200})\n"
+        for step in range(99)
+    )
+    (tmp_path / "out.txt").write_text(loading + of_rank_0)
+    (run,) = read(str(tmp_path))
+    assert (run.fact("size"), run.fact("size_from")) == (4, "ranks of the lines")
+    # Not if some rank has no line: the numbers may be of something else.
+    (tmp_path / "out.txt").write_text(loading.replace(label.format(2), label.format(9)) + of_rank_0)
+    (run,) = read(str(tmp_path))
+    assert run.fact("size") is None
 
 
 def test_words_are_trusted_more_than_files_and_files_more_than_labels(tmp_path: Path) -> None:

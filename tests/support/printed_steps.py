@@ -288,6 +288,14 @@ PROGRAMS: dict[str, Program] = {
         first=1,
         number=-1,
     ),
+    "torchvision": Program(
+        "torchvision",
+        "Epoch: [{epoch}]  [{step:>4}/{steps}]  eta: 0:30:33  lr: 0.02  loss: 1.7 (1.9)  "
+        "time: {window:.4f}  data: {window_data:.4f}  max mem: 40771",
+        every=20,
+        first=1,
+        number=-1,
+    ),
     "maskrcnn-benchmark": Program(
         "maskrcnn-benchmark",
         "{iso} maskrcnn_benchmark.trainer INFO: eta: 13:44:46  iter: {step}  loss: 1.7 (1.9)  "

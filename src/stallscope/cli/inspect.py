@@ -155,12 +155,19 @@ def _in_no_zone(span: TimeSpan | None) -> bool:
     return span is not None and not span.zone_known
 
 
+def _ranks(one: InspectedRun) -> str:
+    ranks = f"{one.size:,} rank{'s' if one.size > 1 else ''}"
+    if not one.size_known:
+        return f"{ranks} left a log (how many trained is not known)"
+    details = [] if one.size_from is None else [f"from {one.size_from}"]
+    if one.ranks < one.size:
+        details.append(f"{one.ranks:,} left logs")
+    return f"{ranks} ({'; '.join(details)})" if details else ranks
+
+
 def _run(one: InspectedRun) -> Text:
     title = one.name if one.name == one.id else f"{one.name} #{one.id}"
-    ranks = f"{one.size:,} rank{'s' if one.size > 1 else ''}"
-    if one.ranks < one.size:
-        ranks += f" ({one.ranks:,} left logs)"
-    parts = [ranks]
+    parts = [_ranks(one)]
     if one.hosts is not None:
         parts.append(f"{one.hosts:,} host{'s' if one.hosts > 1 else ''}")
     if one.steps is not None:

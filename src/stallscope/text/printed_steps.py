@@ -14,6 +14,7 @@ _WINDOWS = {
     "mean": "with the mean of {steps}",
     "median": "with the median of {steps}",
     "differences": "with the mean of {steps}, from means over all steps so far",
+    "scaled": "with the time of a few of {steps}, scaled to means over all steps so far",
     "stamps": "with the mean of {steps}",
 }
 

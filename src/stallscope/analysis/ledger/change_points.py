@@ -1,13 +1,17 @@
 """Find the steps at which step time changed for good, and what changed.
 
-Binary segmentation: the step that splits the run into the two most different parts is a change point
-if the parts differ by more than autocorrelated noise makes them differ, and by enough to matter; then
-each part is looked at alone.
+Moving sums (Eichinger and Kirch 2018) find changes that follow one another: the means of as many steps
+before and after a change differ by more than the means of neighbouring steps usually do. Between these,
+binary segmentation finds changes that only long parts show: the step that splits a part into the two
+most different ones is a change point if these differ by more than autocorrelated noise makes them
+differ, and by enough to matter; then each of them is looked at alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -24,6 +28,10 @@ _SIGNIFICANT = 5.5
 # Smaller changes are not reported.
 _WORTH = 0.05
 _MOST = 10
+# Steps of a moving sum, in the shortest part; longer ones show smaller changes.
+_WIDTHS = (1, 2, 4)
+# The quartile of absolute normal values: few of the differences are of changes.
+_QUARTILE, _QUARTILE_OF_NORMAL = 0.25, 0.3186
 _FAR_SDS = 4.0
 # Twice the logarithm of the likelihood ratio that 95 % of changes stay below, with heavy tails as well.
 _LIKELIHOOD_95 = 9.0
@@ -49,13 +57,27 @@ class ChangePoint:
 
 
 def change_points(ledger: Ledger) -> tuple[ChangePoint, ...]:
-    """Find the change points of steady steps, in order."""
+    """Find the largest change points of steady steps, in order."""
     total = ledger.total.astype(np.float64)
     edges = [0, *split_points(total, _SHORTEST), len(ledger)]
-    return tuple(
+    return largest(
         _described(ledger, total, edges[index - 1], edges[index], edges[index + 1])
         for index in range(1, len(edges) - 1)
     )
+
+
+def largest(changes: Iterable[ChangePoint]) -> tuple[ChangePoint, ...]:
+    """Return the largest changes of those that matter, in order of their steps."""
+    sizes = {one: _size(one) for one in changes}
+    by_size = sorted(
+        (one for one in sizes if sizes[one] >= np.log1p(_WORTH)), key=sizes.__getitem__
+    )
+    return tuple(sorted(by_size[-_MOST:], key=lambda one: one.step))
+
+
+def _size(change: ChangePoint) -> float:
+    before, after = (max(ms, _LEAST) for ms in (change.before_ms, change.after_ms))
+    return abs(float(np.log(after / before)))
 
 
 def split_points(times: Floats, shortest: int) -> list[int]:
@@ -67,8 +89,51 @@ def split_points(times: Floats, shortest: int) -> list[int]:
     """
     series = _without_outliers(np.log(np.maximum(times, _LEAST)), shortest)
     found: list[int] = []
-    _split(series, 0, len(series), found, shortest)
+    for width in _WIDTHS:
+        steps = shortest * width
+        found = sorted([*found, *_apart(_jumps(series, steps), found, steps)])
+    edges = [0, *found, len(series)]
+    for begin, end in pairwise(edges):
+        inside: list[int] = []
+        _split(series, begin, end, inside, shortest)
+        found += inside
     return sorted(found)
+
+
+def _apart(places: list[int], known: list[int], steps: int) -> list[int]:
+    """Return the places that are more than so many steps from all known ones, which are in order."""
+    at = np.array(places, np.int64)
+    around = np.array([-(steps + 1), *known, (places[-1] if places else 0) + steps + 1])
+    after = np.searchsorted(around, at)
+    far = (around[np.minimum(after, len(around) - 1)] - at > steps) & (
+        at - around[after - 1] > steps
+    )
+    return [int(one) for one in at[far]]
+
+
+def _jumps(series: Floats, steps: int) -> list[int]:
+    """Return where the means of so many values before and after differ unusually much."""
+    at = np.arange(steps, len(series) - steps + 1)
+    if len(at) < 2:
+        return []
+    centred = series - series.mean()
+    means, squares = (_moving_means(one, steps) for one in (centred, centred**2))
+    variance = np.maximum(squares - means**2, 0.0)
+    difference = np.abs(means[at] - means[at - steps])
+    noise = np.sqrt((variance[at] + variance[at - steps]) / (steps - 1))
+    usual = float(np.quantile(difference, _QUARTILE)) / _QUARTILE_OF_NORMAL
+    large = difference > np.maximum(_SIGNIFICANT * np.maximum(noise, usual), np.log1p(_WORTH))
+    # Of the differences around a change only the largest one counts.
+    return [
+        int(at[one])
+        for one in np.flatnonzero(large).tolist()
+        if difference[one] >= difference[max(one - steps, 0) : one + steps + 1].max()
+    ]
+
+
+def _moving_means(values: Floats, steps: int) -> Floats:
+    sums = np.append(0.0, np.cumsum(values))
+    return np.asarray((sums[steps:] - sums[:-steps]) / steps)
 
 
 def _without_outliers(series: Floats, shortest: int) -> Floats:

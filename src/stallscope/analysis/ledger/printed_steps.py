@@ -21,9 +21,9 @@ from stallscope.arrays.stats import Mean, above_usual, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
 
-from .change_points import ChangePoint, possible_places, split_points
+from .change_points import ChangePoint, largest, possible_places, split_points
 from .figures import StepTime
-from .warmup import settling_length
+from .warmup import settling_length_within
 
 #: That of steps which another tool has recorded.
 PRECISION = "single steps, to the microsecond"
@@ -32,6 +32,8 @@ WINDOW = "window"
 # Windows over which a usual value is taken.
 _AROUND = 25
 _FEWEST_EPOCHS = 3
+# Parts of a run whose spread tells how precise its mean is, where windows are samples.
+_SAMPLED_PARTS = 40
 _MOST = 2 / 3
 
 
@@ -124,7 +126,8 @@ class PrintedSteps:
     #: The windows of each rank that printed, by rank.
     ranks: tuple[RankWindows, ...]
     #: How times were found: of each ``step``, the ``last`` step, ``mean`` or ``median`` of a window,
-    #: ``differences`` of means so far, or between ``stamps``.
+    #: ``differences`` of means so far, one of these ``scaled`` to the sums of means so far, or between
+    #: ``stamps``.
     found: str
     #: Half of what a typical window's time per step is rounded to, milliseconds.
     precision_ms: float
@@ -187,7 +190,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     if not ranks:
         return None
     whole = _over_ranks(ranks)
-    warm_up = settling_length(whole.ms)
+    warm_up = settling_length_within(whole.ms)
     is_warm_up = np.arange(len(whole)) < warm_up
     steady = ~is_warm_up if warm_up < len(whole) else is_warm_up
     starts, bursts = _slow(whole, steady)
@@ -330,12 +333,13 @@ def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
     """
     half_ms = float(run.fact("step_precision_ms") or 0.0)
     own, weights = whole.ms[steady], whole.steps[steady]
+    spread = mean_with_interval(_with_known_sums(run, whole.chosen(steady)).ms)
     if run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last"):
         mean = float(np.mean(_means_of_logs(run, "step_ms")))
         windows = Mean(mean, (mean - half_ms, mean + half_ms))
     else:
         mean = float(np.average(own, weights=weights))
-        windows = mean_with_interval(own).widened(half_ms)
+        windows = spread.widened(half_ms)
     p50, p95, p99 = (float(one) for one in np.percentile(own, (50, 95, 99)))
     ci95 = None
     if windows.ci95 is not None:
@@ -355,9 +359,10 @@ def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
     of_windows = float(np.average(whole.input_ms, weights=whole.steps))
     wait = float(np.mean(waits)) if waits else of_windows
     step = float(np.mean(steps)) if steps else whole.mean_ms
-    spread = mean_with_interval(whole.input_ms)
     if step <= 0:
         return None, None
+    parts = _with_known_sums(run, whole).input_ms
+    spread = mean_with_interval(whole.input_ms if parts is None else parts)
     if run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last"):
         half = float(run.fact("step_precision_ms") or 0.0)
         low, high = -half, half
@@ -369,6 +374,11 @@ def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
     return Mean(wait, ci95), Mean(wait / step, (ci95[0] / step, min(ci95[1] / step, 1.0)))
 
 
+def _with_known_sums(run: Run, windows: RankWindows) -> RankWindows:
+    """Join windows that are samples of a few steps, whose sums are known over many of them only."""
+    return windows.joined(_SAMPLED_PARTS) if run.fact("windows") == "scaled" else windows
+
+
 def _means_of_logs(run: Run, name: str) -> list[float]:
     return [float(log.facts[name]) for log in run.logs if log.facts.get(name) is not None]
 
@@ -376,7 +386,9 @@ def _means_of_logs(run: Run, name: str) -> list[float]:
 def _changes(whole: RankWindows, steady: Bools) -> tuple[ChangePoint, ...]:
     own = whole.chosen(steady)
     edges = [0, *split_points(own.ms, _AROUND // 2), len(own)]
-    return tuple(_change(own, *edges[index - 1 : index + 2]) for index in range(1, len(edges) - 1))
+    return largest(
+        _change(own, *edges[index - 1 : index + 2]) for index in range(1, len(edges) - 1)
+    )
 
 
 def _change(own: RankWindows, begin: int, at: int, end: int) -> ChangePoint:

@@ -43,8 +43,24 @@ def settling_length(total: npt.NDArray[Any]) -> int:
     median = float(np.median(settled_half))
     spread = _MAD_TO_SD * float(np.median(np.abs(settled_half - median)))
     slow = total > max(median + _SLOW_SDS * spread, _SLOW_RATIO * median)
-    longest = max(1, min(_LONGEST, int(n * _LONGEST_SHARE)))
+    longest = _longest(n)
     for length in range(1, longest):
         if not slow[length : length + _SETTLED].any():
             return length
     return longest
+
+
+def settling_length_within(total: npt.NDArray[Any]) -> int:
+    """Return how many of the first times of a series are warm-up, which is not slow for long.
+
+    Where the first times are slow for longer, their own first ones are compared with the others.
+    """
+    length = settling_length(total)
+    longest = _longest(len(total))
+    if length < longest or longest <= 2 * _SETTLED:
+        return length
+    return settling_length_within(total[:longest])
+
+
+def _longest(count: int) -> int:
+    return max(1, min(_LONGEST, int(count * _LONGEST_SHARE)))

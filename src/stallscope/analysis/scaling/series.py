@@ -58,6 +58,8 @@ class ScalingSeries:
     data_known: bool
     #: ``samples``; ``steps`` if batch sizes are unknown; ``epochs`` if only these are known.
     unit: Unit
+    #: Whether the batch sizes of all runs are known.
+    batches_known: bool
     points: tuple[Scaled, ...]
     alone: Point | None
     model: CommunicationModel | None
@@ -151,6 +153,7 @@ def _series(runs: Sequence[Pace], unit: Unit, by: str | None) -> ScalingSeries:
         synthetic=first.run.synthetic,
         data_known=any(run.from_steps for run in runs),
         unit=unit,
+        batches_known=all(run.samples_per_step for run in runs),
         points=tuple(compare_sizes(point, single, by_itself, points[0]) for point in points),
         alone=by_itself,
         model=model,

@@ -35,6 +35,8 @@ _NAME = "terminal"
 _BAR = 22
 _SHADED = "▒"
 _MOST_TITLE = 70
+# Where steps became faster is all that such a finding says.
+_UNCLEAR_ALONE = frozenset({"step_time_changed"})
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -128,7 +130,8 @@ def _findings(findings: Findings) -> Iterator[Line]:
     for finding in findings.items:
         mark = Line(f"{finding.severity}: ", style=_SEVERITIES[finding.severity])
         # The files have the evidence of findings that are only information.
-        evidence = "" if finding.severity == "info" else f"{finding.evidence} "
+        left_out = finding.severity == "info" and finding.code not in _UNCLEAR_ALONE
+        evidence = "" if left_out else f"{finding.evidence} "
         yield mark + Line(plain(f"{finding.title}. {evidence}{finding.advice}"))
 
 

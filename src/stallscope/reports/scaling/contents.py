@@ -27,6 +27,8 @@ from ..document import NOTHING, Table
 _INTERVALS = (
     "± is the 95% interval: of several runs from run to run, of a single one from step to step."
 )
+# Batches of all ranks are the same to this factor: a last one may be smaller.
+_SAME_BATCH = 1.05
 _TIMES = {1: "twice the size", 2: "four times", 3: "eight times"}
 
 
@@ -65,6 +67,19 @@ def _worst(scaled: Scaled) -> str | None:
 
 def _exactly(share: Mean) -> str:
     return exact_percent(share.value, share.ci95)
+
+
+def kind_in_words(series: ScalingSeries) -> str:
+    """Say whether scaling is weak or strong, by batch sizes; empty where these are not known."""
+    points = [one.point for one in series.points]
+    if series.unit != "samples" or len(points) < 2 or not series.batches_known:
+        return ""
+    if series.kind == "weak":
+        return f"Weak scaling: {points[0].work:,.0f} samples per rank in each step on all sizes."
+    totals = [point.ranks * point.work for point in points]
+    if max(totals) > min(totals) * _SAME_BATCH:
+        return ""
+    return f"Strong scaling: {totals[0]:,.0f} samples in each step on all ranks together."
 
 
 def difference(series: ScalingSeries) -> str:

@@ -26,6 +26,7 @@ from .contents import (
     difference,
     headline,
     how_far_off,
+    kind_in_words,
     lost_table,
     percentage,
     published_table,
@@ -42,7 +43,8 @@ def document(series: Sequence[ScalingSeries], form: str) -> Document:
 
 
 def _series(series: ScalingSeries, form: str) -> Iterator[Section]:
-    blocks: list[DocumentBlock] = [Text(text) for text in (difference(series),) if text]
+    said = kind_in_words(series), difference(series)
+    blocks: list[DocumentBlock] = [Text(text) for text in said if text]
     if series.warnings:
         blocks.append(Listing(series.warnings, role="caveats"))
     yield Section(headline(series), blocks, style="headline", label=title(series))

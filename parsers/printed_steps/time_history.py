@@ -1,0 +1,48 @@
+"""Durations of so many steps, as TimeHistory of TensorFlow's official models logs them.
+
+    TimeHistory: 12.34 seconds, 829.82 examples/second between steps 0 and 100
+    BenchmarkMetric: {'global step':100, 'time_taken': 12.340000,'examples_per_second': 829.821717}
+
+Steps are counted over the job, examples over all ranks: the models' batch size is that of all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from .parser import Meaning, PrintedStepsParser
+from .printed_settings import PrintedSettings
+
+_LINES = (
+    "{}TimeHistory: {seconds} seconds, {rate} examples/second between steps {} and {step}",
+    "{}BenchmarkMetric: {}'global step':{step}, 'time_taken': {seconds},{}'examples_per_second': {rate}",
+    "{}BenchmarkMetric: {}'num_batches':{step}, 'time_taken': {seconds},{}'examples_per_second': {rate}",
+)
+#: What some versions log of each epoch.
+EPOCH_LINES = tuple(
+    f"{start}{{}}BenchmarkMetric: {{}}'epoch':{{epoch}}, 'time_taken': {{seconds}}"
+    for start in ("{time} ", "")
+)
+
+
+def _settings(_: bytes, ranks: int | None) -> PrintedSettings:
+    """Return the number of ranks only: whose batch size a log says is not known."""
+    return PrintedSettings(ranks=ranks)
+
+
+class TimeHistoryParser(PrintedStepsParser):
+    name: ClassVar[str] = "time-history"
+    title: ClassVar[str] = "what TimeHistory logs"
+    certain: ClassVar[bool] = True
+    # Versions that log a line twice have a timestamp in one of both.
+    patterns: ClassVar[Sequence[str]] = (*(f"{{time}} {one}" for one in _LINES), *_LINES)
+    epoch_patterns: ClassVar[Sequence[str]] = EPOCH_LINES
+    meaning: ClassVar[Meaning] = Meaning(
+        "what TimeHistory logged",
+        "total",
+        rate_of="all ranks",
+        first_step=1,
+        settings=_settings,
+        framework="tensorflow",
+    )
