@@ -65,8 +65,8 @@ def autocorrelation_time(series: Floats) -> float:
     variance = float(centred @ centred)
     if n < 4 or variance <= 0:
         return 1.0
-    # The next power of two, for which the transform is fast.
-    size = 1 << (2 * n - 1).bit_length()
+    # The transform is fast for a small number times a power of two.
+    size = min(one << ((2 * n - 1) // one).bit_length() for one in (1, 3, 5, 9, 15, 25))
     spectrum = np.fft.rfft(centred, size)
     rho = np.fft.irfft(np.abs(spectrum) ** 2, size)[: n // 2] / variance
     tau = _initial_positive(rho)
