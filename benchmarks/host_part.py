@@ -29,8 +29,6 @@ from peers import ROOT, TRAINING, ran
 PROGRAMS = ROOT / "benchmarks" / "small"
 #: Steps of each turn.
 STEPS = 150
-#: Chance effects of a process affect all of its steps.
-PROCESSES = 2
 #: The target where the host does not take the timestamps of the gradients as well.
 LIMIT_US = 5
 #: How many times the bare tool's work the recorder's may be.
@@ -80,14 +78,9 @@ TRAININGS = (
 
 
 def figures(quick: bool) -> Iterator[Figure]:
-    steps, processes = (STEPS // 4, 1) if quick else (STEPS, PROCESSES)
     for training in TRAININGS:
-        turns: dict[int, list[Turn]] = {}
-        for _ in range(processes):
-            for layers, own in trained(training, steps).items():
-                turns.setdefault(layers, []).extend(own)
-        for layers, own in sorted(turns.items()):
-            yield from of_network(training, layers, own)
+        for layers, turns in sorted(trained(training, STEPS // 4 if quick else STEPS).items()):
+            yield from of_network(training, layers, turns)
 
 
 def of_network(training: Training, layers: int, turns: list[Turn]) -> Iterator[Figure]:

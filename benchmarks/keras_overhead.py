@@ -55,7 +55,7 @@ class Intervals(NamedTuple):
 
 def figures(quick: bool) -> Iterator[Figure]:
     # Processes differ by more than the blocks of one: more pairs would not narrow the intervals.
-    processes = 1 if quick else 4
+    processes = 1 if quick else 3
     small = Size(1, layers=10, width=64, stamped=10, processes=processes, pairs=400)
     # Many small layers: the Timeline's cost grows with the number of gradients, ours hardly does.
     large = Size(2, layers=80, width=32, stamped=80, processes=processes, pairs=200)

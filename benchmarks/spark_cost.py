@@ -70,7 +70,7 @@ class Line:
 
 
 def figures(quick: bool) -> list[Figure]:
-    steps = (2_000, 4_000) if quick else (2_000, 10_000, 30_000)
+    steps = (1_000, 2_000) if quick else (2_000, 8_000)
     _, on_spark, here = measured(1000, steps)
     ratio_name = f"analysis on Spark of {on_spark[-1].rows:,} rows: CPU per row"
     spark_row, own_row = (line(costs, _cpu).per_row * 1e6 for costs in (on_spark, here))
@@ -113,7 +113,7 @@ def measured(
         here = [_here(folder) for folder in (small, *folders)][1:]
         begun = time.perf_counter()
         with session() as spark:
-            each.each(spark, _imported, range(cores or os.cpu_count() or 1))
+            each.each(spark, exec, ["import scipy.stats"] * (cores or os.cpu_count() or 1))
             startup = time.perf_counter() - begun
             on_spark = [_on_spark(spark, folder) for folder in (folders[0], *folders)][1:]
     return startup, on_spark, here
@@ -148,11 +148,6 @@ def _on_spark(spark: Any, folder: Path) -> Cost:
         cost.scratch = sum(file.stat().st_size for file in scratch if file.is_file())
         del analysis, run
     return cost
-
-
-def _imported(_: int) -> None:
-    """Import on an executor what kernels need."""
-    import scipy.stats  # noqa: F401
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def figures(quick: bool) -> list[Figure]:
         loaded_s, _, _ = timelines.measured(_JSON, traces / "rank-0.json")
         program = timelines.BEFORE + _HOLISTIC + timelines.AFTER
         printed = ran(["python", "-c", program, str(traces)], PEERS)
-        holistic_s, holistic_mib = json.loads(printed.splitlines()[-1])
+        holistic_s, holistic_mib, _ = json.loads(printed.splitlines()[-1])
     other, holistic = "json.load + pandas", "HolisticTraceAnalysis"
     return [
         times_faster(f"{size}: a table", table_s, "s", other, other_s, least=_LEAST_FASTER),

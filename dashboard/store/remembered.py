@@ -41,6 +41,7 @@ def lanes_of(analysis: Analysis) -> Lanes | None:
     generations = analysis.generation_ledgers
     if not generations:
         return None
+    _done_with_tables(analysis)
     longest_pause = int(analysis.job.total * 1e9)
     return remembered(analysis, "lanes", lambda: Lanes(generations, longest_pause))
 
@@ -87,15 +88,25 @@ def _start(analysis: Analysis) -> None:
 def _prepare(analysis: Analysis) -> None:
     # A page that needs what cannot be computed shows the error.
     with suppress(StallscopeError):
-        logs_of(analysis)
-        timestamps_of(analysis)
-        # Ledgers are made from the tables, and the rest from ledgers, which take a third of the memory.
-        for one in analysis.generation_ledgers:
-            _ = one.ledger.cells
-        free_tables(analysis)
+        _done_with_tables(analysis)
         lanes_of(analysis)
         hosts_of(analysis)
         lateness_of(analysis, of_latest=True)
+    free_tables(analysis)
+
+
+def _done_with_tables(analysis: Analysis) -> None:
+    """Compute what needs the tables of a run from disk, and free them: lanes take as much again."""
+    if isinstance(analysis.run, RunOnDisk):
+        remembered(analysis, "tables", lambda: _use_tables(analysis))
+
+
+def _use_tables(analysis: Analysis) -> None:
+    logs_of(analysis)
+    timestamps_of(analysis)
+    # Ledgers are made from the tables, and the rest from ledgers, which take a third of the memory.
+    for one in analysis.generation_ledgers:
+        _ = one.ledger.cells
     free_tables(analysis)
 
 
