@@ -44,8 +44,8 @@ class OverviewPage(RunPage):
     tab: ClassVar[str] = "Overview"
 
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
-        # Some thousand components, the same at each visit.
-        name = f"overview of {request.run_id} against {request.baseline_id}"
+        # Some thousand components, the same at each visit; links begin with the path of the app.
+        name = f"overview at {request.address('')}"
         return remembered(request.analysis, name, lambda: self._parts(request))
 
     def _parts(self, request: RunRequest) -> list[Any]:
