@@ -27,7 +27,7 @@ from .log_records import LogRecordsFormat
 from .named import by_name
 from .progress import ShowProgress, no_progress
 from .proposals import NoProposal, Proposer
-from .reader import is_long_timeline
+from .reader import is_long_timeline, last_changed_ns
 from .reading import Identified, Reading, unknown_file_notes
 from .spark_events import SparkEventsFormat
 from .spark_output import SparkOutputFormat
@@ -35,7 +35,7 @@ from .step_log import is_joined
 from .summaries import PRECISION, Summary, iso, key_of, span_of, steps_of, summary_of
 from .timestamps import written_at
 from .unknown_files import TEXT, likely_content
-from .unpacking import TRUNCATED, in_utf8, is_packed, packed_ns, unpacked_up_to
+from .unpacking import TRUNCATED, in_utf8, is_packed, unpacked_up_to
 
 #: Bytes of a file to read: half of them at its start, half at its end.
 MOST_BYTES = 64 << 20
@@ -118,8 +118,7 @@ class _Inspector:
             self._files.append(_certain(file, HorovodTimelineFormat()))
         else:
             try:
-                head = file.read(0, 8) if file.name.endswith(".gz") else b""
-                with written_at(packed_ns(head) or file.modified_ns):
+                with written_at(last_changed_ns(file, local=True)):
                     self._files.append(self._read(file))
             except StallscopeError as error:
                 self._reading.failed(file.name, error)

@@ -157,6 +157,17 @@ def _named(name: str) -> Parser:
     return by_name(name)
 
 
+def last_changed_ns(file: SourceFile, *, local: bool) -> int | None:
+    """Return when a file was last changed, by what gzip noted of it where looking costs no request.
+
+    Args:
+        file: the file.
+        local: whether reading it is as cheap as reading a copy.
+    """
+    head = file.read(0, 8) if local and file.name.endswith(".gz") else b""
+    return packed_ns(head) or file.modified_ns
+
+
 def read_in_order(
     reading: Reading,
     files: Sequence[SourceFile],
@@ -177,8 +188,7 @@ def read_in_order(
         update(done)
         try:
             whole, contents = found()
-            head = file.read(0, 8) if local and file.name.endswith(".gz") else b""
-            with written_at(packed_ns(head) or file.modified_ns):
+            with written_at(last_changed_ns(file, local=local)):
                 reading.add_file(file.name, file.where, whole.data, contents)
             if whole.truncated:
                 reading.truncated(file.name)

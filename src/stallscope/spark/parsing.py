@@ -20,7 +20,7 @@ from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.base import Parsed
 from stallscope.parsers.log_records import LogRecordsFormat
 from stallscope.parsers.named import by_name
-from stallscope.parsers.reader import read_file
+from stallscope.parsers.reader import last_changed_ns, read_file
 from stallscope.parsers.reading import Reading
 from stallscope.parsers.tables import STEP_ROWS
 from stallscope.parsers.timestamps import written_at
@@ -230,7 +230,7 @@ def _read_file(file: SourceFile, task: _Task) -> _FileResult:
     records: set[tuple[str, str]] = set()
     try:
         whole, contents = read_file(reading, file)
-        with written_at(file.modified_ns):
+        with written_at(last_changed_ns(file, local=Path(file.where).is_file())):
             identified = reading.add_file(file.name, file.where, whole.data, contents)
         if whole.truncated:
             reading.truncated(file.name)
