@@ -15,7 +15,6 @@ from stallscope.charts.gains import gains_chart
 from stallscope.charts.kinds import drawn_as
 from stallscope.charts.step_time import step_time_chart
 from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval, rate, share
-from stallscope.reports.document import Table
 from stallscope.reports.run.step_tables import baselines_table, cause_table, ledger_table
 from stallscope.reports.run.tables import (
     gains_table,
@@ -98,17 +97,13 @@ def _findings(analysis: Analysis, request: RunRequest) -> Any:
     return findings_card(analysis.findings, linked, request.baseline_id)
 
 
-def _stragglers_first(analysis: Analysis) -> Table:
-    named = set(analysis.bottleneck.ranks)
-    ordered = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
-    return ranks_table(analysis, ranks=ordered)
-
-
 def _ranks(analysis: Analysis) -> Any:
     """Return the table of all ranks, stragglers first; nothing where steps were not recorded."""
     if not analysis.ranks:
         return None
-    table = _stragglers_first(analysis)
+    named = set(analysis.bottleneck.ranks)
+    ordered = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
+    table = ranks_table(analysis, ranks=ordered)
     rows = [
         (f"{rank} (slow)" if index in table.emphasised else rank, *cells)
         for index, (rank, *cells) in enumerate(table.rows)

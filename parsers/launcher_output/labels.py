@@ -152,14 +152,12 @@ def labels_of(data: bytes) -> Labels | None:
         if line.strip() and not line.startswith(_SLURM_MESSAGES)
     ]
     for form, launcher in ((_TORCHRUN, "torchrun"), (_MPICH, "MPICH"), (_SLURM, "srun")):
-        labelled = [line for line in sample if form.match(line) is not None]
-        ranks = [form.findall(line)[0][0] for line in labelled]
+        labels = [label for label in map(form.match, sample) if label is not None]
+        ranks = [label[1] for label in labels]
         # A numbered list has every number once.
         if len(ranks) > _LABELLED_SHARE * len(sample) and len(set(ranks)) < len(ranks):
-            local = form is _TORCHRUN and not all(
-                line.startswith(_GLOBAL_RANK) for line in labelled
-            )
-            return Labels(form, launcher, local=local)
+            are_global = all(label[0].startswith(_GLOBAL_RANK) for label in labels)
+            return Labels(form, launcher, local=form is _TORCHRUN and not are_global)
     if _TORCHRUN_DEFAULT.search(data[:_SAMPLE_BYTES]):
         return Labels(_TORCHRUN, "torchrun", local=True)
     return None

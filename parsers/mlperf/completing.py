@@ -79,10 +79,8 @@ def _in_epochs(log: Parsed, fit: Fit) -> Parsed:
     Returns:
         The log as it is where that tells nothing.
     """
-    windows, begins = (
-        log.intervals,
-        {one.number - fit.first: one.begin for one in fit.single_epochs},
-    )
+    windows = log.intervals
+    begins = {one.number - fit.first: one.begin for one in fit.single_epochs}
     if log.log.has_wall_clock or "began_local" in log.log.facts or windows["epoch"].null_count:
         return log
     number, begin, end = (arrow.numbers(windows[name]) for name in ("epoch", "begin", "end"))

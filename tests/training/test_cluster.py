@@ -120,7 +120,7 @@ def test_the_host_with_a_slow_link_is_named_and_its_delay_is_no_clock_error(
     assert not verdict.ranks
     assert {link.sender for link in verdict.links} == {"h1", "h3"}
     assert all(10 < link.mbit_s[1] < 60 for link in verdict.links)
-    # What completes late behind the link is allreduce; between steps the ranks do next to nothing.
+    # The time by which the link delays completions is allreduce; between steps the ranks hardly work.
     shares = {one.name: one.share for one in analysis.by_cause}
     assert shares["other"] < 0.1 * shares["allreduce"]
     # One wall clock serves all hosts; their monotonic clocks were started a day apart.

@@ -115,8 +115,9 @@ def _proposed(measured: MeasuredInput, needed: float | None) -> LoaderTrial | No
 def step_with(trial: LoaderTrial, step_ms: float) -> float:
     """Return how long a step takes if batches come as in a trial, milliseconds.
 
-    They came as fast as they were taken. In training the workers go on while a step runs, until as many
-    batches are ready as they may prefetch: then one that takes long keeps nobody waiting.
+    In the trial each batch was taken as soon as it was ready. In training the workers go on while a step
+    runs, until as many batches are ready as they may prefetch. So a batch that takes long delays the
+    step only if no other one is ready.
 
     Args:
         trial: the setting; without times of its batches, steps do not wait.

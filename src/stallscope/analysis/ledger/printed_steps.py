@@ -333,12 +333,12 @@ def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
     """
     half_ms = float(run.fact("step_precision_ms") or 0.0)
     own, weights = whole.ms[steady], whole.steps[steady]
-    spread = mean_with_interval(_with_known_sums(run, whole.chosen(steady)).ms)
     if run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last"):
         mean = float(np.mean(_means_of_logs(run, "step_ms")))
         windows = Mean(mean, (mean - half_ms, mean + half_ms))
     else:
         mean = float(np.average(own, weights=weights))
+        spread = mean_with_interval(_with_known_sums(run, whole.chosen(steady)).ms)
         windows = spread.widened(half_ms)
     p50, p95, p99 = (float(one) for one in np.percentile(own, (50, 95, 99)))
     ci95 = None

@@ -75,7 +75,7 @@ class Clocks:
     skew_seen: bool
     #: Per clock, nanoseconds: by how much links between hosts may delay completions; None if unknown.
     link_delay: Floats | None = None
-    #: Whether a slow link makes completions late, each rank's by a time of its own.
+    #: Whether a slow link delays completions, on each rank by a different time.
     completes_late: bool = False
     #: The most by which any clock could be shifted before a rank would be reduced before the last one
     #: is ready (in 99 of 100 steps), nanoseconds: skew between hosts cannot be larger than that.
