@@ -32,8 +32,8 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.analyse import analyse
 from stallscope.analysis.findings import find
 from stallscope.analysis.gains.attribution import attribute
+from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.ledger.change_points import change_points
-from stallscope.analysis.ledger.ledger import build_ledger
 from stallscope.analysis.ledger.warmup import warm_up_steps
 from stallscope.analysis.steps.alignment import align
 from stallscope.collector.store.loading import load_run

@@ -25,7 +25,8 @@ from large_run import collected
 from ledger_picture import picture
 from simulator import Job, Noise, simulate
 
-from stallscope.analysis.ledger.ledger import Ledger, build_ledger
+from stallscope.analysis.ledger.build import build_ledger
+from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.steps.alignment import align
 from stallscope.collector.store.loading import load_run
 from stallscope.run import Run

@@ -10,7 +10,7 @@ from simulator import Clocks, Job, simulate
 from support.late_timestamps import made_late
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.ledger.ledger import build_ledger
+from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.steps.alignment import AlignedSteps, align
 from stallscope.analysis.steps.causality import Bounds
 from stallscope.arrays.blocks import LATEST, NULL

@@ -9,7 +9,8 @@ import pytest
 from simulator import Clocks, Fault, Job, Jump, Simulated, Slew, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.ledger.ledger import Ledger, build_ledger
+from stallscope.analysis.ledger.build import build_ledger
+from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.steps.alignment import align
 from stallscope.run import Run
 

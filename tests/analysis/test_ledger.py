@@ -11,7 +11,8 @@ from simulator import Job as Simulation
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import ENTRIES, analyse
-from stallscope.analysis.ledger.ledger import build_ledger, in_order
+from stallscope.analysis.ledger.arrivals import ranks_by_arrival
+from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.steps.alignment import align
 from stallscope.parsers import read
 
@@ -164,7 +165,7 @@ def test_the_order_of_ranks_is_that_of_their_arrivals(ranks: int, apart: int) ->
     arrival = np.random.default_rng(1).integers(0, ranks * apart, (60, ranks))
     measured = np.ones(arrival.shape, bool)
     measured[40:, : ranks // 3] = False
-    reference, second, critical = in_order(arrival, measured)
+    reference, second, critical = ranks_by_arrival(arrival, measured)
     at = np.arange(len(arrival))
     for step in at:
         own = np.sort(arrival[step][measured[step]])
@@ -178,5 +179,5 @@ def test_the_order_of_ranks_is_that_of_their_arrivals(ranks: int, apart: int) ->
 
 def test_the_last_of_ranks_ready_at_once_is_not_always_the_lowest() -> None:
     arrival = np.random.default_rng(1).integers(0, 3, (300, 100))
-    _, _, critical = in_order(arrival, np.ones(arrival.shape, bool))
+    _, _, critical = ranks_by_arrival(arrival, np.ones(arrival.shape, bool))
     assert (critical > (arrival == 2).argmax(axis=1)).mean() > 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallscope.analysis.ledger.printed_steps import RankWindows
+from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.analysis.views.window_map import window_map
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import simulator
 
-from stallscope.analysis.ledger.ledger import build_ledger
+from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.steps.alignment import align
 from stallscope.exports import registry
 from stallscope.exports.generations import exported_run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from stallscope.analysis.ledger.ledger import build_ledger
+from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.steps.alignment import align
 from stallscope.exports.selection import Selection
 from stallscope.run import Run

@@ -21,7 +21,7 @@ from simulator import (
     simulate,
 )
 
-from stallscope.analysis.ledger.ledger import build_ledger
+from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.steps.alignment import align
 
 MS = 1_000_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from stallscope.analysis.ledger.printed_steps import RankWindows, printed_steps
+from stallscope.analysis.ledger.printed_steps import printed_steps
+from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.run import Run
 
 from .frames import Columns, frame, typed

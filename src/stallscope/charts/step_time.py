@@ -9,7 +9,8 @@ import numpy as np
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
-from stallscope.analysis.ledger.printed_steps import PrintedSteps, RankWindows
+from stallscope.analysis.ledger.printed_steps import PrintedSteps
+from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import amount
 from stallscope.text.printed_steps import printed_lines

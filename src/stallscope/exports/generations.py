@@ -14,9 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
+from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.ledger.change_points import ChangePoint, change_points
 from stallscope.analysis.ledger.generations import same_ranks_as_last
-from stallscope.analysis.ledger.ledger import Ledger, build_ledger, concatenated
+from stallscope.analysis.ledger.ledger import Ledger, concatenated
 from stallscope.analysis.ledger.warmup import warm_up_steps
 from stallscope.analysis.steps.alignment import AlignedSteps, align
 from stallscope.arrays.blocks import NULL

@@ -13,6 +13,7 @@ from stallscope.formatting.lists import capitalised, counted, ranks_in_words
 
 from ..advice.piece import in_words
 from ..advice.training import checkpoints_on_rank_0, shared_validation, shorter_solo_work
+from ..steps.alignment import PAUSES
 from .finding import Finding
 from .records import LogIntervals, Records
 
@@ -20,7 +21,6 @@ from .records import LogIntervals, Records
 _WORTHWHILE = 0.02
 # Ranks that validate the same data take about the same time, apart from waiting.
 _ALIKE = 0.5
-_BETWEEN_STEPS = ("validation", "checkpoint")
 
 
 def validation_on_all_ranks(records: Records) -> Iterator[Finding]:
@@ -89,7 +89,7 @@ def rank_0_alone(records: Records) -> Iterator[Finding]:
 
 def _solo_work(records: Records) -> LogIntervals | None:
     """Find the rank with most work that no other did; None without any, or if a log is missing."""
-    work = records.intervals.take(np.isin(records.intervals.kind, _BETWEEN_STEPS))
+    work = records.intervals.take(np.isin(records.intervals.kind, PAUSES))
     if len(records.ranks) < max(2, records.run.size) or not len(work.rank):
         return None
     work = work.take(np.lexsort((work.rank, work.kind, work.step)))
@@ -119,7 +119,7 @@ def _waited(records: Records, work: LogIntervals) -> Ints:
     spent = np.bincount(place, work.end - work.begin).astype(np.int64)
     own = records.intervals.take(
         (records.intervals.rank == other)
-        & np.isin(records.intervals.kind, _BETWEEN_STEPS)
+        & np.isin(records.intervals.kind, PAUSES)
         & np.isin(records.intervals.step, steps)
     )
     busy = np.bincount(np.searchsorted(steps, own.step), own.end - own.begin, len(steps))

@@ -15,7 +15,7 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Ints
 from stallscope.run import Run
 
-from ..steps.alignment import AlignedSteps
+from ..steps.alignment import PAUSES, AlignedSteps
 from ..steps.clocks import ClockSummary
 from .generations import Generations
 from .job_time import host_step_times
@@ -145,7 +145,7 @@ def rank_summaries(generations: Generations, waiting_known: bool) -> tuple[RankS
     uncertainty = aligned.clocks.uncertainty / 1e6
     means = {} if steady is None else _means(steady, waiting_known)
     unknown: list[float | None] = [None] * len(aligned.ranks)
-    pauses = {kind: _seconds_in(aligned, kind) for kind in ("validation", "checkpoint")}
+    pauses = {kind: _seconds_in(aligned, kind) for kind in PAUSES}
     return tuple(
         RankSummary(
             rank,

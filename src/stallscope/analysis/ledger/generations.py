@@ -15,7 +15,8 @@ from stallscope.run import Log, Run
 
 from ..steps.alignment import AlignedSteps, align
 from ..steps.links import Link, links
-from .ledger import Ledger, build_ledger, concatenated
+from .build import build_ledger
+from .ledger import Ledger, concatenated
 from .warmup import warm_up_steps
 
 

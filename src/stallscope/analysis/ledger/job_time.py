@@ -17,7 +17,7 @@ from stallscope.arrays.types import Bools, Ints
 from stallscope.collector.recorder.in_flight import overdue_ns
 from stallscope.run import Log, Run
 
-from ..steps.alignment import AlignedSteps
+from ..steps.alignment import PAUSES, AlignedSteps
 from .generations import Generations, first_log
 from .ledger import GAPS, Ledger
 from .sampled import skipped_time
@@ -182,7 +182,7 @@ def _trailing(aligned: AlignedSteps, ledger: Ledger) -> tuple[int, int]:
     """Return validation and checkpoints after the last step, of the rank that spent most."""
     intervals = aligned.intervals
     spent = []
-    for kind in GAPS[:2]:
+    for kind in PAUSES:
         chosen = (intervals.kind == kind) & (intervals.step > ledger.steps[-1])
         per_rank = np.zeros(len(aligned.ranks), np.int64)
         low = np.maximum(intervals.begin[chosen], ledger.reduced[-1])

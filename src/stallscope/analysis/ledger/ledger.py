@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Matrix
+from stallscope.arrays.blocks import Block, Matrix
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ..steps.alignment import AlignedSteps
+from ..steps.alignment import PAUSES
 
 #: Stages of a rank's own work, numbered as in ``Ledger.cause``.
 STAGES = ("input", "compute", "other")
@@ -36,14 +36,8 @@ ENTRIES = ("input", "compute", "other", "imbalance", "allreduce")
 CAUSES = ("input", "compute", "other", "allreduce")
 
 #: Time between steps, by kind.
-GAPS = ("validation", "checkpoint", "epoch_gap")
+GAPS = (*PAUSES, "epoch_gap")
 
-# With one rank in this many missing, the missing one was rarely the last.
-_RANKS_PER_MISSING = 8
-# From this number of ranks, sorting takes less than half of the time of numpy's argpartition.
-_SORTED = 8
-# Where ranks arrive together in more than so many of so many steps, sorting is in vain.
-_MANY_TIES, _STEPS_FOR_TIES = 6, 16
 # Quantities of the reference and the critical rank of each step.
 _OF_ROLES = ("arrival", "input", "compute")
 
@@ -200,45 +194,6 @@ class Ledger:
         return Ledger(**{name: _rows(value, chosen) for name, value in _fields(self).items()})
 
 
-def build_ledger(aligned: AlignedSteps) -> Ledger:
-    """Build the ledger of all steps that nearly every rank measured, after a measured step."""
-    ranks = len(aligned.ranks)
-    found = aligned.cells.by_steps(_ends)
-    first, last_ready, there = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    # Clock errors must not make time negative, or count it twice.
-    ended = np.where(first == NULL, NULL, np.maximum(first, last_ready))
-    origin = _origins(aligned, ended)
-    missing = ranks - there
-    chosen = (missing * _RANKS_PER_MISSING <= ranks) & (missing < max(ranks, 1)) & (origin != NULL)
-    cuts = _cuts(aligned, ended).of(chosen)
-    stamps = aligned.cells.take(chosen)
-    start, reduced = origin[chosen], ended[chosen]
-    completes_late = aligned.clocks.completes_late
-    if completes_late:
-        stamps = stamps.merged_with(_completions_before(aligned, chosen, start))
-    made, parts = stamps.compute_by_steps(_taken_apart, start, cuts, completes_late)
-    of_steps = (np.concatenate(own) for own in zip(*parts, strict=True))
-    reference, second, critical, last, last_arrival, last_ready, latest = of_steps
-    total = last_arrival + reduced - last_ready
-    return Ledger(
-        ranks=aligned.ranks,
-        steps=aligned.steps[chosen],
-        epochs=aligned.epochs[chosen],
-        reduced=reduced,
-        total=total,
-        cells=stamps.only("measured", "samples").merged_with(made),
-        allreduce=total - last,
-        critical=critical,
-        second=second,
-        reference=reference,
-        gaps=_gaps(reduced - start - total, cuts, latest),
-        session_start=aligned.session_start[chosen],
-        late=aligned.late.per_step(len(aligned.steps))[chosen],
-        # From a rank's own completion to its own start nothing is compared between clocks.
-        boundary_sd=0.0 if completes_late else aligned.clocks.by_chance,
-    )
-
-
 def mean_over_ranks(block: Block, name: str, ranks: Ints | None = None) -> Floats:
     """Kernel: compute the mean of a quantity over all ranks, or some of them, per step."""
     return np.asarray((block[name] if ranks is None else block.of(name, ranks)).mean(axis=1))
@@ -266,64 +221,6 @@ def _of_roles(block: Block, *roles: Ints) -> Ints:
     )
 
 
-def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
-    """Kernel: find per step the first *reduced*, the last *ready*, and how many ranks measured it."""
-    last = block["ready"].max(axis=1, initial=NULL)
-    (steps, ranks), measured = block.shape, block["measured"]
-    there = np.full(steps, ranks) if measured.all() else measured.sum(axis=1)
-    return earliest(block["reduced"]), last, there
-
-
-def _completions_before(aligned: AlignedSteps, chosen: Bools, start: Ints) -> Matrix:
-    """Return by how much each rank completed the step before a chosen one after R(i−1)."""
-    reduced = aligned.cells.only("reduced")
-    before = reduced.take(np.append(chosen[1:], False))
-    if chosen[:1].any():
-        # No step is before the first one: any row stands for it, as a session starts there.
-        before = reduced.take(np.arange(len(chosen)) == 0).followed_by([before])
-    made, _ = before.compute_by_steps(_delays, start, aligned.session_start[chosen])
-    return made
-
-
-def _delays(block: Block, start: Ints, first: Bools) -> tuple[dict[str, Array], None]:
-    """Kernel: how late each rank's completion was; 0 where a session starts, or it was not measured."""
-    reduced = block["reduced"]
-    unknown = (reduced == NULL) | first[block.steps, None]
-    delay = np.where(unknown, 0, reduced - start[block.steps, None])
-    return {"delay": np.maximum(delay, 0)}, None
-
-
-def _taken_apart(
-    block: Block, start: Ints, cuts: Cuts, completes_late: bool
-) -> tuple[dict[str, Array], tuple[Ints, ...]]:
-    """Kernel: compute the stages of every rank, and the figures of each step."""
-    begin, data, ready, measured = (block[name] for name in ("begin", "data", "ready", "measured"))
-    arrival = ready - start[block.steps, None]
-    own = block.within(cuts.at)
-    arrival[cuts.at[own] - block.steps.start] -= cuts.ns[own].sum(axis=1)
-    fetch, compute = data - begin, ready - data
-    last_arrival = None
-    if completes_late:
-        last_arrival = np.where(measured, arrival, NULL).max(axis=1, initial=NULL)
-        # A device may complete after the next step has begun on the host.
-        other = np.maximum(arrival - fetch - compute, 0)
-        arrival -= np.minimum(block["delay"], other)
-    reference, second, critical = in_order(arrival, measured)
-    if not measured.all():
-        ready = np.where(measured, ready, NULL)
-        holes = np.nonzero(~measured)
-        stand_in = (holes[0], reference[holes[0]])
-        for array in (arrival, fetch, compute):
-            array[holes] = array[stand_in]
-    at = np.arange(len(ready))
-    last = arrival[at, critical] if len(block.ranks) else np.zeros(0, np.int64)
-    latest = ready[cuts.at[own] - block.steps.start].argmax(axis=1) if len(block.ranks) else at[:0]
-    last_arrival = last if last_arrival is None else last_arrival
-    last_ready = ready.max(axis=1, initial=NULL)
-    per_step = (reference, second, critical, last, last_arrival, last_ready, latest)
-    return {"arrival": arrival, "input": fetch, "compute": compute}, per_step
-
-
 def concatenated(ledgers: Sequence[Ledger]) -> Ledger | None:
     """Concatenate ledgers of generations with the same ranks; None if there are none."""
     if len(ledgers) < 2:
@@ -347,143 +244,3 @@ def _rows(value: Any, chosen: Bools) -> Any:
     if isinstance(value, Matrix):
         return value.take(chosen)
     return value[chosen] if isinstance(value, np.ndarray) else value
-
-
-def earliest(reduced: Ints) -> Ints:
-    """Return per step the earliest ``reduced`` of any rank; NULL where no rank measured it."""
-    first = reduced.min(axis=1, initial=LATEST)
-    holes = first == NULL
-    if holes.any():
-        own = reduced[holes]
-        filled = np.where(own == NULL, LATEST, own).min(axis=1, initial=LATEST)
-        first[holes] = np.where(filled == LATEST, NULL, filled)
-    return np.asarray(first)
-
-
-def _origins(aligned: AlignedSteps, ended: Ints) -> Ints:
-    """Return when each step starts: R(i−1), or the earliest start of a session's first step."""
-    origin = np.full(len(aligned.steps), NULL)
-    follows = np.diff(aligned.steps) == 1
-    origin[1:][follows] = ended[:-1][follows]
-    at = np.flatnonzero(aligned.session_start)
-    begin = aligned.cells.rows("begin", at)
-    first = np.where(begin == NULL, LATEST, begin).min(axis=1, initial=LATEST)
-    origin[at] = np.where(first == LATEST, NULL, first)
-    return origin
-
-
-def in_order(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
-    """Return per step the positions of the reference rank (lower median), second last and last."""
-    ranks = arrival.shape[1]
-    if not ranks:
-        return (np.zeros(0, np.int64),) * 3
-    # Row by row: the arrivals of a step should be contiguous.
-    lanes = np.ascontiguousarray(arrival)
-    reference, second, critical = _ranks_at(lanes, ((ranks - 1) // 2, max(ranks - 2, 0), ranks - 1))
-    if not measured.all():
-        partly = np.flatnonzero(~measured.all(axis=1))
-        # Missing ranks sort first, so that the last ones are measured.
-        own = np.where(measured[partly], arrival[partly], NULL)
-        order = np.argsort(own, axis=1, kind="stable")
-        there = measured[partly].sum(axis=1)
-        at = np.arange(len(partly))
-        reference[partly] = order[at, ranks - there + (there - 1) // 2]
-        second[partly] = order[at, ranks - np.minimum(there, 2)]
-        critical[partly] = order[:, ranks - 1]
-    return reference, second, critical
-
-
-def _ranks_at(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
-    """Return the ranks at these places of a step's order of arrivals: 3 × steps."""
-    if arrival.shape[1] < _SORTED:
-        return _ranks_partitioned(arrival, kth)
-    if _tied(np.sort(arrival[:_STEPS_FOR_TIES], axis=1), kth).sum() > _MANY_TIES:
-        return _ranks_partitioned(arrival, kth)
-    ordered = np.sort(arrival, axis=1)
-    ranks = np.array([(arrival == ordered[:, k, None]).argmax(axis=1) for k in kth])
-    # Among ranks with the same arrival, the lowest must not always be chosen.
-    tied = np.flatnonzero(_tied(ordered, kth))
-    if len(tied):
-        ranks[:, tied] = _ranks_partitioned(arrival[tied], kth)
-    return ranks
-
-
-def _tied(ordered: Ints, kth: tuple[int, int, int]) -> Bools:
-    """Mark the steps in which several ranks have the arrival at one of these places."""
-    at = np.array([kth[0], kth[0] + 1, *kth[1:]])
-    return np.asarray((ordered[:, at] == ordered[:, at - 1]).any(axis=1))
-
-
-def _ranks_partitioned(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
-    order = np.argpartition(arrival, sorted(set(kth)), axis=1)
-    return np.array([order[:, k] for k in kth])
-
-
-@dataclass(frozen=True)
-class Cuts:
-    """Validation, checkpoints and epoch ends before steps; most steps have none."""
-
-    #: Positions of the steps with cuts, ascending, and per kind (as in GAPS) their nanoseconds × R.
-    at: Ints
-    ns: Ints
-
-    def of(self, chosen: Bools) -> Cuts:
-        """Return the cuts of the chosen steps."""
-        own = chosen[self.at]
-        position = np.cumsum(chosen) - 1
-        return Cuts(position[self.at[own]], self.ns[own])
-
-    def of_ranks(self, rank: Ints) -> Ints:
-        """Return the cuts by kind of one rank per step; ``ranks`` are positions."""
-        return np.asarray(self.ns[np.arange(len(self.at)), :, rank])
-
-
-def _cuts(aligned: AlignedSteps, ended: Ints) -> Cuts:
-    steps, ranks = aligned.cells.shape
-    intervals = aligned.intervals
-    # At the end of an epoch, everything between two steps belongs to the epoch.
-    boundary = np.zeros(steps, bool)
-    boundary[1:] = (aligned.epochs[1:] != aligned.epochs[:-1]) & ~aligned.session_start[1:]
-    position = np.searchsorted(aligned.steps, intervals.step)
-    there = position < steps
-    position = np.where(there, position, 0)
-    if steps:
-        there &= aligned.steps[position] == intervals.step
-        begins = aligned.cells.at("begin", position, intervals.rank_index)
-        there &= begins != NULL
-        there &= ~aligned.session_start[position]
-        there &= ended[position - 1] != NULL
-    at = np.union1d(position[there], np.flatnonzero(boundary)).astype(np.int64)
-    ns = np.zeros((len(at), len(GAPS), ranks), np.int64)
-    for index, kind in enumerate(GAPS[:2]):
-        chosen = there & (intervals.kind == kind)
-        where = (position[chosen], intervals.rank_index[chosen])
-        # Only intervals after the previous step's reduction and before this one's start are between.
-        low = np.maximum(intervals.begin[chosen], ended[where[0] - 1])
-        high = np.minimum(intervals.end[chosen], begins[chosen])
-        entry = (np.searchsorted(at, where[0]), index, where[1])
-        np.add.at(ns, entry, np.maximum(high - low, 0))
-    entries = np.flatnonzero(boundary[at])
-    begin = aligned.cells.rows("begin", at[entries])
-    end = aligned.cells.rows("end", at[entries] - 1)
-    known = (begin != NULL) & (end != NULL)
-    rest = np.maximum(begin - end - ns[entries, :2].sum(axis=1), 0)
-    ns[entries, 2] = np.where(known, rest, 0)
-    return Cuts(at, ns)
-
-
-def _gaps(gap: Ints, cuts: Cuts, last: Ints) -> Ints:
-    """Split the wall time that was cut out by kind, as the last rank spent it: n × 3.
-
-    Args:
-        gap: per step, the time that was cut out.
-        cuts: what lies before some of the steps.
-        last: for each of these steps, the position of the rank that came last.
-    """
-    gaps = np.zeros((len(gap), len(GAPS)), np.int64)
-    own = cuts.of_ranks(last)
-    whole = np.maximum(own.sum(axis=1), 1)
-    for index in range(2):
-        gaps[cuts.at, index] = (gap[cuts.at] * (own[:, index] / whole)).astype(np.int64)
-    gaps[:, 2] = gap - gaps[:, :2].sum(axis=1)
-    return gaps

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from stallscope.arrays import arrow
 from stallscope.arrays.stats import Mean, above_usual, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
@@ -24,87 +21,16 @@ from stallscope.run import Run
 from .change_points import ChangePoint, largest, possible_places, split_points
 from .figures import StepTime
 from .warmup import settling_length_within
+from .windows import RankWindows, over_ranks, printed_windows, single_steps
 
 #: That of steps which another tool has recorded.
 PRECISION = "single steps, to the microsecond"
-#: The kind of rows that hold windows.
-WINDOW = "window"
 # Windows over which a usual value is taken.
 _AROUND = 25
 _FEWEST_EPOCHS = 3
 # Parts of a run whose spread tells how precise its mean is, where windows are samples.
 _SAMPLED_PARTS = 40
 _MOST = 2 / 3
-
-
-@dataclass(frozen=True, eq=False)
-class RankWindows:
-    """The windows of one rank, in their order; the arrays have an entry each."""
-
-    rank: int
-    #: The first step of each window, counted from 0 over the job, and its number of steps.
-    step: Ints
-    steps: Ints
-    #: Milliseconds per step, and of these the wait for data; None if lines do not have it.
-    ms: Floats
-    input_ms: Floats | None
-    #: As printed, counted from 0; None if lines do not have it.
-    epoch: Ints | None
-
-    def __len__(self) -> int:
-        return len(self.step)
-
-    @property
-    def mean_ms(self) -> float:
-        """Return the mean over all steps."""
-        return float(np.average(self.ms, weights=self.steps))
-
-    @property
-    def mean_input_ms(self) -> float | None:
-        """Return the mean wait for data over all steps; None if lines do not have it."""
-        if self.input_ms is None:
-            return None
-        return float(np.average(self.input_ms, weights=self.steps))
-
-    def chosen(self, these: Bools | Ints) -> RankWindows:
-        """Return some of the windows: those that are marked, or at these positions."""
-        waits, epoch = self.input_ms, self.epoch
-        return RankWindows(
-            self.rank,
-            self.step[these],
-            self.steps[these],
-            self.ms[these],
-            None if waits is None else waits[these],
-            None if epoch is None else epoch[these],
-        )
-
-    def joined(self, most: int) -> RankWindows:
-        """Return at most so many windows, with neighbours joined."""
-        n = len(self)
-        if n <= most:
-            return self
-        first = np.unique(np.linspace(0, n, most + 1).astype(np.int64))[:-1]
-        steps = np.add.reduceat(self.steps, first)
-
-        def mean(values: Floats) -> Floats:
-            return np.asarray(np.add.reduceat(values * self.steps, first) / steps)
-
-        waits, epoch = self.input_ms, self.epoch
-        return RankWindows(
-            self.rank,
-            self.step[first],
-            steps,
-            mean(self.ms),
-            None if waits is None else mean(waits),
-            None if epoch is None else epoch[first],
-        )
-
-    @property
-    def begins_epoch(self) -> Bools:
-        """Mark the first window of each epoch but the first."""
-        if self.epoch is None:
-            return np.zeros(len(self), bool)
-        return np.append(False, self.epoch[1:] != self.epoch[:-1])[: len(self)]
 
 
 @dataclass(frozen=True)
@@ -178,7 +104,7 @@ class PrintedSteps:
     @cached_property
     def whole(self) -> RankWindows:
         """Return the mean over the ranks whose windows are the same; else the lowest rank's windows."""
-        return _over_ranks(self.ranks)
+        return over_ranks(self.ranks)
 
 
 def printed_steps(run: Run) -> PrintedSteps | None:
@@ -186,10 +112,10 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     recorded = bool(run.rows)
     if recorded and run.fact("known_from") is None and not _input_exposed(run):
         return None
-    ranks = _single_steps(run) if recorded else _windows(run)
+    ranks = single_steps(run) if recorded else printed_windows(run)
     if not ranks:
         return None
-    whole = _over_ranks(ranks)
+    whole = over_ranks(ranks)
     warm_up = settling_length_within(whole.ms)
     is_warm_up = np.arange(len(whole)) < warm_up
     steady = ~is_warm_up if warm_up < len(whole) else is_warm_up
@@ -221,75 +147,6 @@ def _input_exposed(run: Run) -> bool:
     return (run.fact("stamps") or {}).get("input_exposed") is True
 
 
-def _windows(run: Run) -> tuple[RankWindows, ...]:
-    table = run.intervals.filter(arrow.equal(run.intervals["kind"], WINDOW))
-    found = []
-    for rank in sorted(pc.unique(table["rank"]).to_pylist()):
-        own = table.filter(arrow.equal(table["rank"], rank))
-        steps = np.maximum(arrow.numbers(own["steps"]), 1)
-        took = arrow.numbers(own["end"]) - arrow.numbers(own["begin"])
-        data, epoch = own["data"], own["epoch"]
-        found.append(
-            RankWindows(
-                rank=rank,
-                step=arrow.numbers(own["step"]) - steps,
-                steps=steps,
-                ms=took / steps / 1e6,
-                input_ms=None if data.null_count else arrow.numbers(data) / steps / 1e6,
-                epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
-            )
-        )
-    return tuple(found)
-
-
-def _single_steps(run: Run) -> tuple[RankWindows, ...]:
-    """Return a window for each step of the last generation whose start and end are known."""
-    table = run.steps.filter(
-        pc.and_(pc.is_valid(run.steps["begin"]), pc.is_valid(run.steps["end"]))
-    )
-    if not table.num_rows:
-        return ()
-    last = pc.max(table["generation"])
-    table = table.filter(pc.equal(table["generation"], last)).sort_by(
-        [("rank", "ascending"), ("step", "ascending")]
-    )
-    ranks = arrow.numbers(table["rank"])
-    starts = np.flatnonzero(np.diff(ranks, prepend=ranks[0] - 1))
-    ends = np.append(starts[1:], len(ranks))
-    recorder = run.fact("known_from") is None
-    return tuple(
-        _steps_of_rank(run, int(ranks[start]), table.slice(start, end - start), recorder)
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-    )
-
-
-def _steps_of_rank(run: Run, rank: int, own: pa.Table, recorder: bool) -> RankWindows:
-    step, begin, end = (arrow.numbers(own[name]) for name in ("step", "begin", "end"))
-    data, epoch = own["data"], own["epoch"]
-    if recorder:
-        end = _with_time_between(run, rank, step, begin, end, arrow.numbers(epoch))
-    return RankWindows(
-        rank=rank,
-        step=step,
-        steps=np.ones(len(step), np.int64),
-        ms=(end - begin) / 1e6,
-        input_ms=None if data.null_count else (arrow.numbers(data) - begin) / 1e6,
-        epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
-    )
-
-
-def _with_time_between(
-    run: Run, rank: int, step: Ints, begin: Ints, end: Ints, epoch: Ints
-) -> Ints:
-    """Return when steps end, with the time until the next one where nothing but training is between."""
-    pauses = run.intervals.filter(arrow.equal(run.intervals["rank"], rank))
-    follows = (np.diff(step) == 1) & (np.diff(epoch) == 0)
-    follows &= ~np.isin(step[1:], arrow.numbers(pauses["step"]))
-    end = end.copy()
-    end[:-1][follows] = begin[1:][follows]
-    return end
-
-
 def _extreme_waits(ranks: Sequence[RankWindows], steps: Ints) -> tuple[Mean | None, Mean | None]:
     """Return the means over these steps of the shortest and the longest wait of any rank."""
     known = []
@@ -300,24 +157,6 @@ def _extreme_waits(ranks: Sequence[RankWindows], steps: Ints) -> tuple[Mean | No
         known.append(own.input_ms)
     least, most = np.min(known, axis=0), np.max(known, axis=0)
     return mean_with_interval(least), mean_with_interval(most)
-
-
-def _over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
-    first = ranks[0]
-    alike = [
-        one for one in ranks if len(one) == len(first) and np.array_equal(one.step, first.step)
-    ]
-    if len(alike) == 1:
-        return first
-    waits = [one.input_ms for one in alike if one.input_ms is not None]
-    return RankWindows(
-        rank=first.rank,
-        step=first.step,
-        steps=first.steps,
-        ms=np.mean([one.ms for one in alike], axis=0),
-        input_ms=np.mean(waits, axis=0) if len(waits) == len(alike) else None,
-        epoch=first.epoch,
-    )
 
 
 def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:

@@ -14,12 +14,12 @@ from stallscope.arrays.stats import mean_with_interval
 from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
 
-from ..steps.alignment import AlignedSteps
-from .ledger import Ledger, earliest, mean_over_ranks
+from ..steps.alignment import PAUSES, AlignedSteps
+from .build import earliest
+from .ledger import Ledger, mean_over_ranks
 
 #: The kind of rows that hold sums over steps.
 SKIPPED = "skipped"
-_PAUSES = ("validation", "checkpoint")
 # The sample is representative if its mean is within this many half intervals of the others', or within
 # this share of it.
 _INTERVALS = 2.0
@@ -92,7 +92,7 @@ def skipped_time(run: Run, aligned: AlignedSteps) -> tuple[int, int, int]:
     known = (ended[1:] != NULL) & (ended[:-1] != NULL) & ~aligned.session_start[1:]
     at = np.flatnonzero((np.diff(aligned.steps) > 1) & known)
     begin, end = ended[at], ended[at + 1]
-    between = [_within(aligned, kind, begin, end) for kind in _PAUSES]
+    between = [_within(aligned, kind, begin, end) for kind in PAUSES]
     steps = int((end - begin).sum()) - sum(between) + _after_last_step(run, aligned, int(ended[-1]))
     return steps, between[0], between[1]
 
@@ -112,7 +112,7 @@ def _after_last_step(run: Run, aligned: AlignedSteps, last: int) -> int:
     if end is None or last == NULL or end <= last:
         return 0
     stretch = np.array([last]), np.array([end])
-    return int(end - last - sum(_within(aligned, kind, *stretch) for kind in _PAUSES))
+    return int(end - last - sum(_within(aligned, kind, *stretch) for kind in PAUSES))
 
 
 def _within(aligned: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:

@@ -20,7 +20,8 @@ from .clocks import Clocks, align_clocks
 from .link_delays import corrected_by_links
 from .links import Link, links
 
-_BETWEEN_STEPS = arrow.texts(["validation", "checkpoint"])
+#: What a job may do between two steps, by kind of interval.
+PAUSES = ("validation", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def _shifted(block: Block, name: str, clocks: Clocks, complete: bool) -> Ints:
 def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
     table = run.intervals.select(["generation", "kind", "rank", "step", "begin", "end"])
     # Most rows are of other kinds.
-    table = table.filter(pc.is_in(table["kind"], _BETWEEN_STEPS))
+    table = table.filter(pc.is_in(table["kind"], arrow.texts([*PAUSES])))
     table = table.filter(arrow.equal(table["generation"], generation))
     rank = arrow.numbers(table["rank"]).astype(np.int64)
     wanted = np.isin(rank, ranks)

@@ -11,13 +11,13 @@ from typing import Any
 from stallscope.collector.recorder.stacks import Frame, is_users
 from stallscope.run import Log
 
+from ..steps.alignment import PAUSES
 from .collectives import OF_STEP, Collective, Place, collective_of
 
 # The timestamps of a step in order, and what a rank is doing once it has reached each of them.
 _REACHED = ("end", "begin", "data", "ready", "reduced")
 _STAGES = ("other", "input", "compute", "allreduce", "other")
 _READY = _REACHED.index("ready")
-_PAUSES = ("validation", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class OverduePosition:
                 seconds=max(0.0, (seen - since) / 1e6),
                 still_seconds=None if still_since is None else (seen - int(still_since)) / 1e6,
                 usual_ns=None if fact.get("usual_us") is None else fact["usual_us"] * 1000.0,
-                pause=fact.get("pause") if fact.get("pause") in _PAUSES else None,
+                pause=fact.get("pause") if fact.get("pause") in PAUSES else None,
                 stack=_frames(fact.get("stack")),
                 other_threads=tuple(map(_frames, fact.get("other_threads") or ())),
             )

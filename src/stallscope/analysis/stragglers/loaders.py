@@ -22,7 +22,8 @@ import numpy as np
 from stallscope.arrays.blocks import Array, Block
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ..ledger.ledger import Ledger, in_order
+from ..ledger.arrivals import ranks_by_arrival
+from ..ledger.ledger import Ledger
 from .replay import ASSUMED_MS, some_of
 
 # A rank starves in a step if its input is this share of a step, and longer than a dispatch.
@@ -127,7 +128,7 @@ def _count_starving(block: Block, steps: _Steps) -> tuple[Ints, Ints]:
 
 
 def _order(block: Block) -> tuple[Ints, Ints, Ints]:
-    return in_order(block["arrival"], block["measured"])
+    return ranks_by_arrival(block["arrival"], block["measured"])
 
 
 def _follows(ledger: Ledger) -> Bools:

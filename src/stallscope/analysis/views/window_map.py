@@ -12,7 +12,7 @@ import numpy as np
 
 from stallscope.arrays.types import Floats, Ints
 
-from ..ledger.printed_steps import RankWindows
+from ..ledger.windows import RankWindows
 
 #: The most rows that can be distinguished.
 MOST_ROWS = 128

@@ -11,7 +11,8 @@ from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.generation_summary import GenerationSummary
 from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.analysis.ledger.printed_steps import PrintedSteps, RankWindows
+from stallscope.analysis.ledger.printed_steps import PrintedSteps
+from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.analysis.network.network_check import NetworkUse, Parts
 from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.analysis.views.machines import between, figures_of
