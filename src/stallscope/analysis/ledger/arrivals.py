@@ -4,57 +4,65 @@ from __future__ import annotations
 
 import numpy as np
 
-from stallscope.arrays.blocks import NULL
+from stallscope.arrays.blocks import LATEST
 from stallscope.arrays.types import Bools, Ints
 
-# From this number of ranks, sorting takes less than half of the time of numpy's argpartition.
-_SORTED = 8
-# Where ranks arrive together in more than 6 of 16 steps, sorting gains nothing.
-_MANY_TIES, _STEPS_FOR_TIES = 6, 16
+# Bits of an arrival and a rank's number together, which must not overflow.
+_BITS = 62
+# Knuth's multiplier: neighbouring steps get numbers that have little in common.
+_MIXING = 2654435761
 
 
-def ranks_by_arrival(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
-    """Return per step the positions of the reference rank (lower median), second last and last."""
-    ranks = arrival.shape[1]
+def ranks_by_arrival(arrival: Ints, measured: Bools, first: int = 0) -> tuple[Ints, Ints, Ints]:
+    """Return per step the positions of the reference rank (lower median), second last and last.
+
+    An arrival and its rank are sorted as one integer, so that the sorted row contains the ranks. Below
+    the arrival's bits stands a number of the rank that differs from step to step: among ranks with the
+    same arrival, the lowest must not always come first.
+
+    Args:
+        arrival: nanoseconds, steps × ranks.
+        measured: whether a rank measured the step; at least one did.
+        first: the position of the first step, so that the order does not depend on a block's size.
+    """
+    steps, ranks = arrival.shape
     if not ranks:
         return (np.zeros(0, np.int64),) * 3
-    # Row by row: the arrivals of a step should be contiguous.
-    lanes = np.ascontiguousarray(arrival)
-    reference, second, critical = _ranks_at(lanes, ((ranks - 1) // 2, max(ranks - 2, 0), ranks - 1))
+    bits = (ranks - 1).bit_length()
+    numbers = (1 << bits) - 1
+    mixed = np.arange(first, first + steps) * _MIXING
+    factor, mask = mixed & numbers | 1, mixed >> 32 & numbers
+    keys, there = _since_first(arrival, measured)
+    np.minimum(keys, 1 << (_BITS - bits), out=keys)
+    keys <<= bits
+    keys |= np.arange(ranks) * factor[:, None] & numbers ^ mask[:, None]
     if not measured.all():
-        partly = np.flatnonzero(~measured.all(axis=1))
         # Missing ranks sort first, so that the last ones are measured.
-        own = np.where(measured[partly], arrival[partly], NULL)
-        order = np.argsort(own, axis=1, kind="stable")
-        there = measured[partly].sum(axis=1)
-        at = np.arange(len(partly))
-        reference[partly] = order[at, ranks - there + (there - 1) // 2]
-        second[partly] = order[at, ranks - np.minimum(there, 2)]
-        critical[partly] = order[:, ranks - 1]
+        keys[~measured] = -1
+    keys.sort(axis=1)
+    absent, at = ranks - there, np.arange(steps)
+    places = (absent + (there - 1) // 2, ranks - np.minimum(there, 2), ranks - 1)
+    inverse = _inverse(factor, bits)
+    reference, second, critical = (
+        (keys[at, place] & numbers ^ mask) * inverse & numbers for place in places
+    )
     return reference, second, critical
 
 
-def _ranks_at(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
-    """Return the ranks at these places of a step's order of arrivals: 3 × steps."""
-    if arrival.shape[1] < _SORTED:
-        return _ranks_partitioned(arrival, kth)
-    if _tied(np.sort(arrival[:_STEPS_FOR_TIES], axis=1), kth).sum() > _MANY_TIES:
-        return _ranks_partitioned(arrival, kth)
-    ordered = np.sort(arrival, axis=1)
-    ranks = np.array([(arrival == ordered[:, k, None]).argmax(axis=1) for k in kth])
-    # Among ranks with the same arrival, the lowest must not always be chosen.
-    tied = np.flatnonzero(_tied(ordered, kth))
-    if len(tied):
-        ranks[:, tied] = _ranks_partitioned(arrival[tied], kth)
-    return ranks
+def _since_first(arrival: Ints, measured: Bools) -> tuple[Ints, Ints]:
+    """Return arrivals since the step's first one, row by row in memory, and the measured ranks."""
+    steps, ranks = arrival.shape
+    if measured.all():
+        first, there = arrival.min(axis=1), np.full(steps, ranks)
+    else:
+        first = np.where(measured, arrival, LATEST).min(axis=1)
+        there = measured.sum(axis=1)
+    return np.subtract(arrival, first[:, None], order="C"), there
 
 
-def _tied(ordered: Ints, kth: tuple[int, int, int]) -> Bools:
-    """Mark the steps in which several ranks have the arrival at one of these places."""
-    at = np.array([kth[0], kth[0] + 1, *kth[1:]])
-    return np.asarray((ordered[:, at] == ordered[:, at - 1]).any(axis=1))
-
-
-def _ranks_partitioned(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
-    order = np.argpartition(arrival, sorted(set(kth)), axis=1)
-    return np.array([order[:, k] for k in kth])
+def _inverse(odd: Ints, bits: int) -> Ints:
+    """Invert odd numbers modulo 2^bits by Newton's iteration, which doubles the right bits."""
+    inverse, right = odd, 3
+    while right < bits:
+        inverse, right = inverse * (2 - odd * inverse), 2 * right
+    return inverse

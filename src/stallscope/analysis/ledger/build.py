@@ -98,7 +98,7 @@ def _taken_apart(
         # A device may complete after the next step has begun on the host.
         other = np.maximum(arrival - fetch - compute, 0)
         arrival -= np.minimum(block["delay"], other)
-    reference, second, critical = ranks_by_arrival(arrival, measured)
+    reference, second, critical = ranks_by_arrival(arrival, measured, block.steps.start)
     if not measured.all():
         ready = np.where(measured, ready, NULL)
         holes = np.nonzero(~measured)

@@ -128,7 +128,7 @@ def _count_starving(block: Block, steps: _Steps) -> tuple[Ints, Ints]:
 
 
 def _order(block: Block) -> tuple[Ints, Ints, Ints]:
-    return ranks_by_arrival(block["arrival"], block["measured"])
+    return ranks_by_arrival(block["arrival"], block["measured"], block.steps.start)
 
 
 def _follows(ledger: Ledger) -> Bools:
