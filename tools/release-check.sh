@@ -5,6 +5,7 @@
 #
 # The wheel is built from the sdist. It is installed twice, into temporary environments: without extras,
 # on the oldest Python available, as on workers; and with the app, which then runs its demo.
+# REPOSITORY_URL, or what GitHub Actions call the repository, is named in the package's links.
 set -euo pipefail
 
 venv=${1:?usage: tools/release-check.sh VENV}
@@ -26,12 +27,23 @@ worker_python=$(find_python 3.8 3.8 python3.8 "$pyenv"/3.8.*/bin/python) || work
 [ -x "$venv/bin/python" ] || "$app_python" -m venv "$venv"
 "$venv/bin/python" -m pip --disable-pip-version-check install --quiet --requirement "$here/release-requirements.txt"
 
+url=${REPOSITORY_URL:-${GITHUB_REPOSITORY:+${GITHUB_SERVER_URL:-https://github.com}/$GITHUB_REPOSITORY}}
+source=$root
+if [ -n "$url" ]; then
+    source=$work/source
+    mkdir "$source"
+    git -C "$root" ls-files -z | tar -C "$root" --null --files-from - -c | tar -C "$source" -x
+    "$app_python" "$here/release_links.py" "$source" "$url"
+else
+    echo "release-check: no REPOSITORY_URL: the package has no links to its repository"
+fi
+
 echo "release-check: building sdist and wheel"
 rm -rf "$root/dist"
-"$venv/bin/python" -m build --outdir "$root/dist" "$root" >"$work/build.log" 2>&1 ||
+"$venv/bin/python" -m build --outdir "$root/dist" "$source" >"$work/build.log" 2>&1 ||
     { tail -40 "$work/build.log" >&2; fail "building failed; the last lines are above"; }
 "$venv/bin/python" -m twine check --strict "$root"/dist/*
-"$venv/bin/python" "$here/release_contents.py" "$root"/dist/*
+"$venv/bin/python" "$here/release_contents.py" "$root"/dist/*.tar.gz "$root"/dist/*.whl $url
 wheel=$(ls "$root"/dist/*.whl)
 
 install() { # ENVIRONMENT PYTHON REQUIREMENT

@@ -1,6 +1,8 @@
 """Check a release's contents: everything the package needs, and no tests.
 
-python release_contents.py SDIST WHEEL
+python release_contents.py SDIST WHEEL [URL]
+
+With the repository's URL, the package must have links to it, and its README no relative ones.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path, PurePosixPath
+
+from release_links import RELATIVE
 
 #: Folders of the source tree that are not installed.
 LEFT_OUT = {"tests", "benchmarks", "tools"}
@@ -46,12 +50,29 @@ def complaints(archive: Path) -> list[str]:
     return found
 
 
+def missing_links(wheel: Path, url: str) -> list[str]:
+    """List what is wrong with the links of a wheel to its repository, a sentence each."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    found = []
+    if f"Project-URL: Homepage, {url}\n" not in metadata:
+        found.append(f"{wheel.name} has no link to {url}")
+    found += [
+        f"the README in {wheel.name} has the relative link {link['path']}"
+        for link in RELATIVE.finditer(metadata)
+    ]
+    return found
+
+
 def main() -> None:
-    archives = [Path(word) for word in sys.argv[1:]]
-    kinds = sorted(path.suffix for path in archives)
+    archives = [Path(word) for word in sys.argv[1:3]]
+    kinds = [path.suffix for path in archives]
     found = [complaint for path in archives for complaint in complaints(path)]
     if kinds != [".gz", ".whl"]:
         found.append(f"a release is one sdist and one wheel, not {', '.join(map(str, archives))}")
+    elif len(sys.argv) > 3:
+        found += missing_links(archives[1], sys.argv[3].rstrip("/"))
     sys.exit("\n".join(found) or None)
 
 

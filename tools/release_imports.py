@@ -13,7 +13,7 @@ import sys
 import stallscope
 
 #: The entry modules that import a framework, which is not installed here.
-FRAMEWORKS = ("keras", "lightning", "mxnet", "torch", "transformers")
+FRAMEWORKS = ("jax", "keras", "lightning", "mxnet", "torch", "transformers")
 RECORDER = "stallscope.collector.recorder"
 
 

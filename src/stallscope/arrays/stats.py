@@ -23,7 +23,7 @@ FEWEST_INDEPENDENT = 10
 _ENOUGH_EPISODES = 20
 _ONE_EPISODE = 3
 _FAR_SDS = 6.0
-# Most series of steps are uncorrelated after fewer lags: a sum for each takes less time than a transform.
+# Most series of steps are uncorrelated after fewer lags; sums for these take less time than a transform.
 _FEW_LAGS = 32
 _MAD_TO_SD = 1.4826
 # A value is unusual above both of these: so many standard deviations, and such a share of the usual one.
