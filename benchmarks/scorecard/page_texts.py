@@ -1,34 +1,29 @@
-"""The sentences between the tables of the scorecard's page; they contain no results."""
+"""The sentences between the tables of the scorecard's pages; they contain no results."""
 
 SUMMARY = """\
 # Scorecard: how often attribution is right
 
-Runs get faults of known size, and this page compares the analysis with the truth. It covers
-{pairs:,} pairs of trainings with a fault and without it, {real:,} trainings on real Horovod ranks, and
-{simulated:,} simulated runs. [attribution.md](attribution.md) explains the analysis.
+This page compares the analysis with the truth. Runs get faults of known size: {pairs:,} pairs of
+trainings with a fault and without it, {real:,} trainings on real Horovod ranks, and {simulated:,}
+simulated runs.
 
 ![Runs with the cause and the rank right, by size of the fault](scorecard/power.svg)
 
 Simulated faults in {stage} on {ranks} ranks, noise {picture_cv:g} %. The other two lines are
 [readings of separate logs](scorecard/simulated.md#comparison-with-separate-logs).
 
-## Targets and results
+{groups}
 
-Faults of {percent} % of the step or more. Simulated runs have {steps} steps and noise up to {cv:g} %.
+Faults of {percent} % of the step or more. [All targets](scorecard/targets.md) have a page, and so have
+three more checks: [an independent witness](scorecard/witness.md), the Horovod Timeline; [late
+timestamps](scorecard/late-timestamps.md) of the recorder; and how soon [a rise of the step
+time](scorecard/rise.md) is found.
 
-{bars}
+## Missed targets
 
-Every table, and every miss with its reason:
+{missed}
 
-- [Fixes](scorecard/fixes.md): the predicted step time against the same training without the fault.
-- [Real ranks](scorecard/ranks.md): faults on Keras and PyTorch under Horovod.
-- [Frameworks](scorecard/frameworks.md): one slow rank with Hugging Face's Trainer, Accelerate, FSDP2,
-  Ray Train, accumulated gradients, `torch.compile` and JAX.
-- [Hangs](scorecard/hangs.md): real jobs that stand still, and jobs that only seem to.
-- [Slow hosts](scorecard/hosts.md): real jobs of which one host is slow, why it is, and which link is.
-- [Simulated runs](scorecard/simulated.md): size, noise, ranks, patterns, intervals, bad clocks.
-- [An independent witness](scorecard/witness.md): wait and allreduce against the Horovod Timeline.
-- [Late timestamps](scorecard/late-timestamps.md): how often the recorder's own clock reading is delayed.
+Each page gives the reasons of its misses.
 
 ## Limits
 
@@ -38,14 +33,32 @@ Every table, and every miss with its reason:
   for it, and the time counts as allreduce.
 - Baselines are of the same job. Comparisons with another batch size, model or machine are not scored;
   the report lists such differences.
+"""
+
+GROUPS = {
+    "fixes": "Fixes",
+    "ranks": "Real ranks",
+    "frameworks": "Frameworks",
+    "hangs": "Hangs",
+    "hosts": "Slow hosts",
+    "simulated": "Simulated runs",
+}
+
+TARGETS = """\
+# Scorecard: all targets
+
+This page lists every target of the [scorecard](../scorecard.md) and its result. Faults of {percent} % of
+the step or more. Simulated runs have {steps} steps and noise up to {cv:g} %.
+
+{bars}
 
 ## How to make these pages
 
 `make scorecard` trains and simulates everything (hours of one core), then writes these pages. It
 continues where it was interrupted, and repeats only what a change of the code affects. `make scorecard
-ARGS=--quick` prints a small simulated grid in a few minutes and leaves the pages unchanged. The folder
-[scorecard](scorecard) has the figures of all cells as JSON. Seeds are fixed: the simulated half is the
-same on every machine.
+ARGS=--quick` prints a small simulated grid in a few minutes and leaves the pages unchanged. The JSON
+files here have the figures of all cells. Seeds are fixed: the simulated half is the same on every
+machine.
 
 Made with {versions}.
 """
