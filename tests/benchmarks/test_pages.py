@@ -13,7 +13,8 @@ pages = benchmark("pages")
 
 
 @pytest.mark.parametrize(
-    ("name", "lines"), [("scale", pages.scale_table()), ("scaling", pages.projections_table())]
+    ("name", "lines"),
+    [("scale", pages.scale_table()), ("scorecard/projections", pages.projections_table())],
 )
 def test_the_page_has_the_table(name: str, lines: list[str]) -> None:
     text = (pages.DOCS / f"{name}.md").read_text()
