@@ -59,6 +59,8 @@ def summary(
         ranks=RANKS,
         picture_cv=PICTURE_CV * 100,
         percent=PERCENT,
+        steps=STEPS,
+        cv=CV * 100,
         groups=_groups(found),
         missed=bar_table([bar for own in found.values() for bar in own if bar.passed is False]),
     )

@@ -14,10 +14,11 @@ Simulated faults in {stage} on {ranks} ranks, noise {picture_cv:g} %. The other 
 
 {groups}
 
-Faults of {percent} % of the step or more. [All targets](scorecard/targets.md) have a page, and so
-have three more checks: [an independent witness](scorecard/witness.md), the Horovod Timeline; [late
-timestamps](scorecard/late-timestamps.md) of the recorder; and how soon [a rise of the step
-time](scorecard/rise.md) is found.
+Faults of {percent} % of the step or more. Simulated runs have {steps} steps and noise up to {cv:g} %.
+[All targets](scorecard/targets.md) have a page, and so have four more checks: [an independent
+witness](scorecard/witness.md), the Horovod Timeline; [late timestamps](scorecard/late-timestamps.md)
+of the recorder; how soon [a rise of the step time](scorecard/rise.md) is found; and
+[projections](scorecard/projections.md) to more ranks.
 
 ## Missed targets
 
@@ -35,6 +36,7 @@ Each page gives the reasons of its misses.
   the report lists such differences.
 """
 
+#: Titles of the pages, by file name.
 GROUPS = {
     "fixes": "Fixes",
     "ranks": "Real ranks",
@@ -272,8 +274,8 @@ right*: that rank and stage are the report's first answer; only runs whose fault
 than allreduce count.
 
 With JAX no rank is named, by design: its compiled step hides where a rank's compute ends and where
-its waiting begins. There, a run is right if no rank is named, and the slow rank's input is within 10
-% of the truth.
+its waiting begins. There, a run is right if no rank is named, and the slow rank's input is within
+10 % of the truth.
 
 The two clean runs of a launch differ by {drift}: other work on the machine took a changing part of
 its cores.
