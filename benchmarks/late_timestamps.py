@@ -26,7 +26,7 @@ from stallscope.parsers import read
 PROGRAM = ROOT / "benchmarks" / "late_timestamps_training.py"
 #: The training's arguments, and busy processes per core.
 CONDITIONS = {
-    "nothing else": ([], 0),
+    "none": ([], 0),
     "a busy process per core": ([], 1),
     "mixed precision": (["--mixed"], 0),
     "mixed precision, a busy process per core": (["--mixed"], 1),
@@ -75,7 +75,7 @@ def sentence(condition: str, folder: Path) -> str:
 def main() -> None:
     options = arguments(__doc__, steps=300)
     table = [
-        f"| beside it | timestamp | steps × ranks | p50, ms | p99, ms | max, ms | > {_LATE_MS} ms |",
+        f"| other load | timestamp | steps × ranks | p50, ms | p99, ms | max, ms | > {_LATE_MS} ms |",
         "| --- | --- |" + " ---: |" * 5,
     ]
     sentences = []

@@ -1,4 +1,4 @@
-"""Write the tables of docs/scale.md and docs/scaling.md that are computed and not measured.
+"""Write the computed tables of docs/scale.md and docs/scorecard/projections.md.
 
 python benchmarks/pages.py
 """
@@ -46,7 +46,10 @@ Row = tuple[str, Callable[[int], str]]
 
 
 def main() -> None:
-    for name, lines in {"scale": scale_table(), "scaling": projections_table()}.items():
+    for name, lines in {
+        "scale": scale_table(),
+        "scorecard/projections": projections_table(),
+    }.items():
         path = DOCS / f"{name}.md"
         path.write_text(with_table(path.read_text(), lines))
 

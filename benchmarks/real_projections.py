@@ -1,4 +1,4 @@
-"""Compare projections with real Horovod on 1 to 4 ranks, as the table of docs/scaling.md.
+"""Compare projections with real Horovod on 1 to 4 ranks, for docs/scorecard/projections.md.
 
     python benchmarks/real_projections.py [--steps 400]
 

@@ -1,9 +1,9 @@
-"""Hang, kill and stop ranks of real trainings, and score how the job is found to stand still.
+"""Hang, kill and stop ranks of real trainings, and score how the hang is found.
 
     python benchmarks/scorecard/hangs.py [OPTIONS]     train what is not scored yet
 
-What happens, to which rank and when is random, from a seed. While a job stands still its logs are read
-twice a second. Scores are lines of OUT/scores.jsonl; a run that is there is not trained again.
+What happens, to which rank and when is random, from a seed. While a job hangs its logs are read twice a
+second. Scores are lines of OUT/scores.jsonl; a run that is there is not trained again.
 """
 
 from __future__ import annotations

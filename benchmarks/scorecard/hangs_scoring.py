@@ -1,4 +1,4 @@
-"""Score how a job that stands still is found: when, which rank, which stage, and false alarms."""
+"""Score how a job that hangs is found: when, which rank, which stage, and false alarms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stallscope.analysis.stopped.stopped import Stopped
 #: A line of the scores: the case, and what was found.
 Score = dict[str, Any]
 
-#: How soon a job that stands still has to be found.
+#: How soon a job that hangs has to be found.
 IN_TIME_SECONDS = 10.0
 
 
@@ -23,7 +23,7 @@ class Look:
 
     #: Wall time in seconds.
     at: float
-    #: Whether the job is said to stand still.
+    #: Whether the report says that the job hangs.
     seen: bool = False
     #: The ranks that are missing.
     ranks: tuple[int, ...] = ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import page_texts as texts
 from page_bars import CV, PERCENT, STEPS, Bar, bar_table, bars
 from page_picture import CV as PICTURE_CV
 from page_picture import RANKS, STAGE, picture
+from page_tables import table
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "scorecard.md"
@@ -40,15 +41,15 @@ def summary(
     simulated: dict[str, Any],
     real: dict[str, Any],
     pairs: dict[str, Any],
-    found: Sequence[Bar],
+    found: Mapping[str, Sequence[Bar]],
 ) -> str:
-    """Return the first page: all targets and results, and links to the details.
+    """Return the first page: the main result of each page, all misses, and the limits.
 
     Args:
         simulated: results of simulated.py.
         real: results of page_real.py; without runs if there are none.
         pairs: results of page_pairs.py; without pairs if there are none.
-        found: all targets and results.
+        found: the targets and results of each page.
     """
     return texts.SUMMARY.format(
         simulated=simulated["runs"],
@@ -60,7 +61,29 @@ def summary(
         percent=PERCENT,
         steps=STEPS,
         cv=CV * 100,
-        bars=bar_table(found),
+        groups=_groups(found),
+        missed=bar_table([bar for own in found.values() for bar in own if bar.passed is False]),
+    )
+
+
+def _groups(found: Mapping[str, Sequence[Bar]]) -> str:
+    """Return a table of the pages: their first target, and how many of all targets passed."""
+    rows = []
+    for name, own in found.items():
+        first = own[0] if own else Bar("", "", "not measured", None)
+        passed = f"{sum(bar.passed is True for bar in own)} of {len(own)}"
+        link = f"[{texts.GROUPS[name]}](scorecard/{name}.md)"
+        rows.append((link, first.what, first.needed, first.result, passed))
+    return table(("page", "first target", "asked", "found", "targets passed"), rows, texts=5)
+
+
+def targets(simulated: dict[str, Any], found: Mapping[str, Sequence[Bar]]) -> str:
+    """Return the page of all targets and results."""
+    return texts.TARGETS.format(
+        percent=PERCENT,
+        steps=STEPS,
+        cv=CV * 100,
+        bars=bar_table([bar for own in found.values() for bar in own]),
         versions=", ".join(f"{name} {value}" for name, value in simulated["made_with"].items()),
     )
 
@@ -101,14 +124,14 @@ def main() -> None:
     hosts = _content(DOCS / "hosts.json", {"runs": []})
     real = _content(DOCS / "real.json", {"runs": []})
     pairs = _content(DOCS / "pairs.json", {"pairs": []})
-    found = [
-        *page_pairs.pair_bars(pairs["pairs"]),
-        *page_real.real_bars(real["runs"]),
-        *page_frameworks.framework_bars(frameworks["runs"]),
-        *page_hangs.hang_bars(hangs["runs"]),
-        *page_hosts.host_bars(hosts["runs"]),
-        *bars(simulated),
-    ]
+    found: dict[str, Sequence[Bar]] = {
+        "fixes": page_pairs.pair_bars(pairs["pairs"]),
+        "ranks": page_real.real_bars(real["runs"]),
+        "frameworks": page_frameworks.framework_bars(frameworks["runs"]),
+        "hangs": page_hangs.hang_bars(hangs["runs"]),
+        "hosts": page_hosts.host_bars(hosts["runs"]),
+        "simulated": bars(simulated),
+    }
     (DOCS / "power.svg").write_text(picture(simulated.get("power", ())))
     (DOCS / "fixes.md").write_text(page_pairs.page(pairs))
     (DOCS / "frameworks.md").write_text(page_frameworks.page(frameworks))
@@ -116,8 +139,9 @@ def main() -> None:
     (DOCS / "hosts.md").write_text(page_hosts.page(hosts))
     (DOCS / "ranks.md").write_text(page_real.page(real))
     (DOCS / "simulated.md").write_text(page_simulated.page(simulated))
+    (DOCS / "targets.md").write_text(targets(simulated, found))
     PAGE.write_text(summary(simulated, real, pairs, found))
-    for bar in found:
+    for bar in (bar for own in found.values() for bar in own):
         print(
             {True: "passed", False: "MISSED", None: "–"}[bar.passed], bar.what, bar.result, sep="; "
         )

@@ -49,7 +49,7 @@ def _kept(run: Run) -> Run:
 
 
 def framework_bars(runs: Sequence[Run]) -> list[Bar]:
-    """Return the bars on faults, false alarms, and on JAX, which names nobody."""
+    """Return the bars on faults, false alarms, and on JAX, which names no rank."""
     if not runs:
         return []
     named = [run for run in runs if run["framework"] not in NAMES_NOBODY]

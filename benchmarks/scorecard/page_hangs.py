@@ -1,4 +1,4 @@
-"""docs/scorecard/hangs.md: how a real job that stands still is found.
+"""docs/scorecard/hangs.md: how a real job that hangs is found.
 
 Scores are brought together in docs/scorecard/hangs.json: a line per run.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import page_texts as texts
 from hangs_plan import FAULTS, FRAMEWORKS
 from hangs_scoring import IN_TIME_SECONDS, Score, in_time, rank_right, right
-from page_bars import RIGHT, Bar
+from page_bars import RIGHT, Bar, bar_table
 from page_tables import NOTHING, percent, table
 from scipy import stats
 from score_lines import read_scores, write_together
@@ -60,21 +60,21 @@ def hang_bars(runs: Sequence[Score]) -> list[Bar]:
     share = _share(faults, right)
     return [
         Bar(
-            "A real job stands still: rank and stage right, no other rank named",
+            "A real job hangs: rank and stage right, no other rank named",
             f"≥ {RIGHT * 100:g} % of runs",
             f"{percent(share)} of {len(faults)} runs ({_interval(faults, right)})",
             share >= RIGHT,
             wrong,
         ),
         Bar(
-            f"A real job stands still: seen within {IN_TIME_SECONDS:g} s",
+            f"A real job hangs: seen within {IN_TIME_SECONDS:g} s",
             "all runs",
             f"{percent(_share(faults, in_time))} of {len(faults)} runs; {_seconds(faults)}",
             not late,
             late,
         ),
         Bar(
-            "A real job makes progress: said to stand still",
+            "A real job makes progress: a false alarm",
             "no run",
             f"{len(alarms)} of {len(runs)} runs, {len(clean)} of which had no fault",
             not alarms,
@@ -93,11 +93,7 @@ def page(hangs: dict[str, Any]) -> str:
     missed = [f"- {miss}" for bar in bars for miss in bar.misses]
     parts = [
         texts.HANGS.format(runs=len(runs), cores=hangs["made_on"]["cores"]),
-        table(
-            ("", "asked", "found", ""),
-            [(b.what, b.needed, b.result, "passed" if b.passed else "**missed**") for b in bars],
-            texts=4,
-        ),
+        bar_table(bars),
         "## By what happened\n\nRuns in which rank and stage are right, of all:",
         table(
             ("One rank …", *_FRAMEWORKS.values(), "seen after, median", "named after, median"),
@@ -111,7 +107,7 @@ def page(hangs: dict[str, Any]) -> str:
                 _row_of_hosts("a host per rank", [run for run in faults if run["hosts"] > 1]),
             ],
         ),
-        "Runs without a fault that are said to stand still:",
+        "False alarms in runs without a fault:",
         table(
             ("", "alarms"),
             [_clean_row(what, [run for run in clean if run["what"] == what]) for what in _CLEAN],

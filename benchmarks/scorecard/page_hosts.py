@@ -12,7 +12,7 @@ from typing import Any
 import page_texts as texts
 from hosts_plan import CLEAN, CLOCK, FAULTS, FRAMEWORKS, REASONS
 from hosts_scoring import Score, clocks_within, host_right, why_right
-from page_bars import RIGHT, Bar
+from page_bars import RIGHT, Bar, bar_table
 from page_tables import NOTHING, percent, table
 from scipy import stats
 from score_lines import read_scores, write_together
@@ -58,7 +58,7 @@ def host_bars(runs: Sequence[Score]) -> list[Bar]:
         _bar("A host of real jobs is slow: the first reason right", slow, why_right, _WHY_RIGHT),
         _bar("A host of real jobs has a slow link: the host right", links, host_right, RIGHT),
         Bar(
-            "Real jobs on several hosts without a fault: somebody named",
+            "Real jobs on several hosts without a fault: a rank named",
             f"≤ {_MOST_FALSE * 100:g} % of runs",
             f"{sum(not host_right(run) for run in clean)} of {len(clean)} runs",
             sum(not host_right(run) for run in clean) <= _MOST_FALSE * len(clean),
@@ -84,11 +84,7 @@ def page(content: dict[str, Any]) -> str:
     missed = dict.fromkeys(f"- {miss}" for bar in bars for miss in bar.misses)
     parts = [
         texts.HOSTS.format(runs=len(runs), cores=content["made_on"]["cores"]),
-        table(
-            ("", "asked", "found", ""),
-            [(b.what, b.needed, b.result, "passed" if b.passed else "**missed**") for b in bars],
-            texts=4,
-        ),
+        bar_table(bars),
         "## By what is wrong with the host",
         table(
             ("One host has …", *_FRAMEWORKS.values(), "first reason right"),

@@ -35,18 +35,19 @@ _INTERVALS = ("predicted_ci95", "achieved_ci95")
 _TEXT = """\
 # Scorecard: predicted gains against real fixes
 
-{pairs} pairs of real trainings: one has a fault, the other is the same training without it. The
-analysis predicts the step time after the fix from the faulty run's logs; the other run shows the step
-time that the fix achieves. A baseline and four pairs are trained in the same processes, in turns of a
-few seconds, so that the machine's drift affects all of them alike. A step without a fault takes 20 to
-40 ms of one core per rank; 1, 2 or 4 ranks share {cores} cores and are not pinned to them. Faults sleep
-or burn CPU time, on one rank or on all, in the loader, in a prefetching loader, in compute or between
-steps.
+This page compares predicted gains with real fixes, in {pairs} pairs of real trainings: one has a
+fault, the other is the same training without it. The analysis predicts the step time after the fix
+from the faulty run's logs; the other run shows the step time that the fix achieves. A baseline and
+four pairs are trained in the same processes, in turns of a few seconds, so that the machine's drift
+affects all of them alike. A step without a fault takes 20 to 40 ms of one core per rank; 1, 2 or 4
+ranks share {cores} cores and are not pinned to them. Faults sleep or burn CPU time, on one rank or on
+all, in the loader, in a prefetching loader, in compute or between steps.
 
 *Error* is predicted minus achieved, as a share of the faulty run's step. A prediction *holds* if the
-achieved step time lies within its 95 % interval, widened by the achieved step's interval. A bound ("at
-most") has no error; it holds if the fix gains no more. Two equal fixed runs differ by {middle} of the
-faulty step in the median and by {most} at the 90th percentile. No prediction can be closer than that.
+achieved step time lies within its 95 % interval, widened by the achieved step's interval. A bound
+("at most") has no error; it holds if the fix gains no more. Two equal fixed runs differ by {middle}
+of the faulty step in the median and by {most} at the 90th percentile. No prediction can be closer
+than that.
 
 {asked}
 
@@ -69,7 +70,7 @@ _WHY = """\
 - **The baseline has no loader.** A repaired loader still takes 0.5 to 3 ms per step. If its worker
   processes share CPU cores with compute, the gain is called a bound.
 - **Prefetching loaders that burn CPU.** They take cores from compute. Without a baseline, the run does
-  not show how fast compute is beside idle loaders.
+  not show how fast compute is while loaders are idle.
 - **Prefetching loaders that are slow on all ranks.** Ranks get out of step and wait for each other in
   turn. If one of them never starves, the other one is named, and the gain is called a bound, because
   the limit of the first one's loader is unknown.

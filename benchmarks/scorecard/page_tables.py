@@ -173,7 +173,7 @@ def clean_table(cells: Sequence[Cell]) -> str:
                 percent(1 - cell["latest_rank_right"]),
             )
         )
-    return table(("", "runs", "somebody named", "95 % interval", "by latest arrival"), rows)
+    return table(("", "runs", "a rank named", "95 % interval", "by latest arrival"), rows)
 
 
 def pattern_table(cells: Sequence[Cell]) -> str:

@@ -1,34 +1,30 @@
-"""The sentences between the tables of the scorecard's page; they contain no results."""
+"""The sentences between the tables of the scorecard's pages; they contain no results."""
 
 SUMMARY = """\
 # Scorecard: how often attribution is right
 
-Runs get faults of known size, and this page compares the analysis with the truth. It covers
-{pairs:,} pairs of trainings with a fault and without it, {real:,} trainings on real Horovod ranks, and
-{simulated:,} simulated runs. [attribution.md](attribution.md) explains the analysis.
+This page compares the analysis with the truth. Runs get faults of known size: {pairs:,} pairs of
+trainings with a fault and without it, {real:,} trainings on real Horovod ranks, and {simulated:,}
+simulated runs.
 
 ![Runs with the cause and the rank right, by size of the fault](scorecard/power.svg)
 
 Simulated faults in {stage} on {ranks} ranks, noise {picture_cv:g} %. The other two lines are
 [readings of separate logs](scorecard/simulated.md#comparison-with-separate-logs).
 
-## Targets and results
+{groups}
 
 Faults of {percent} % of the step or more. Simulated runs have {steps} steps and noise up to {cv:g} %.
+[All targets](scorecard/targets.md) have a page, and so have four more checks: [an independent
+witness](scorecard/witness.md), the Horovod Timeline; [late timestamps](scorecard/late-timestamps.md)
+of the recorder; how soon [a rise of the step time](scorecard/rise.md) is found; and
+[projections](scorecard/projections.md) to more ranks.
 
-{bars}
+## Missed targets
 
-Every table, and every miss with its reason:
+{missed}
 
-- [Fixes](scorecard/fixes.md): the predicted step time against the same training without the fault.
-- [Real ranks](scorecard/ranks.md): faults on Keras and PyTorch under Horovod.
-- [Frameworks](scorecard/frameworks.md): one slow rank with Hugging Face's Trainer, Accelerate, FSDP2,
-  Ray Train, accumulated gradients, `torch.compile` and JAX.
-- [Hangs](scorecard/hangs.md): real jobs that stand still, and jobs that only seem to.
-- [Slow hosts](scorecard/hosts.md): real jobs of which one host is slow, why it is, and which link is.
-- [Simulated runs](scorecard/simulated.md): size, noise, ranks, patterns, intervals, bad clocks.
-- [An independent witness](scorecard/witness.md): wait and allreduce against the Horovod Timeline.
-- [Late timestamps](scorecard/late-timestamps.md): how often the recorder's own clock reading is delayed.
+Each page gives the reasons of its misses.
 
 ## Limits
 
@@ -38,14 +34,33 @@ Every table, and every miss with its reason:
   for it, and the time counts as allreduce.
 - Baselines are of the same job. Comparisons with another batch size, model or machine are not scored;
   the report lists such differences.
+"""
+
+#: Titles of the pages, by file name.
+GROUPS = {
+    "fixes": "Fixes",
+    "ranks": "Real ranks",
+    "frameworks": "Frameworks",
+    "hangs": "Hangs",
+    "hosts": "Slow hosts",
+    "simulated": "Simulated runs",
+}
+
+TARGETS = """\
+# Scorecard: all targets
+
+This page lists every target of the [scorecard](../scorecard.md) and its result. Faults of {percent} %
+of the step or more. Simulated runs have {steps} steps and noise up to {cv:g} %.
+
+{bars}
 
 ## How to make these pages
 
 `make scorecard` trains and simulates everything (hours of one core), then writes these pages. It
-continues where it was interrupted, and repeats only what a change of the code affects. `make scorecard
-ARGS=--quick` prints a small simulated grid in a few minutes and leaves the pages unchanged. The folder
-[scorecard](scorecard) has the figures of all cells as JSON. Seeds are fixed: the simulated half is the
-same on every machine.
+continues where it was interrupted, and repeats only what a change of the code affects. `make
+scorecard ARGS=--quick` prints a small simulated grid in a few minutes and leaves the pages unchanged.
+The JSON files here have the figures of all cells. Seeds are fixed: the simulated half is the same on
+every machine.
 
 Made with {versions}.
 """
@@ -53,8 +68,8 @@ Made with {versions}.
 SIMULATED = """\
 # Scorecard: simulated runs
 
-{runs:,} simulated runs with faults of known size, analysed like any others. The
-[summary](../scorecard.md) has the targets.
+This page shows how often the analysis is right on {runs:,} simulated runs with faults of known size.
+The [summary](../scorecard.md) has the targets.
 
 *Noise* is the coefficient of variation of every stage from step to step; each step's noise is
 correlated with that of the step before (φ = .5 unless stated otherwise). A *cell* is one kind of run,
@@ -131,10 +146,10 @@ stages, and their pattern.
 REAL = """\
 # Scorecard: real Horovod ranks
 
-TensorFlow-Keras and PyTorch under `horovodrun` over Gloo on {cores} cores. A rank sleeps or spins
-in one of its stages and measures how long; that is the truth. The baseline is the same training
-on synthetic data, minutes before. The noise comes from the machine. The
-[summary](../scorecard.md) has the targets.
+This page shows how often the analysis is right on TensorFlow-Keras and PyTorch under `horovodrun`
+over Gloo, on {cores} cores. A rank sleeps or spins in one of its stages and measures how long; that
+is the truth. The baseline is the same training on synthetic data, minutes before. The noise comes
+from the machine. The [summary](../scorecard.md) has the targets.
 """
 
 NOT_REAL = """\
@@ -177,31 +192,32 @@ transfer.
 NO_HANGS = """\
 # Scorecard: hangs
 
-No job that stands still has been scored yet: run `make hangs`.
+No job that hangs has been scored yet: run `make hangs`.
 """
 
 HANGS = """\
 # Scorecard: hangs
 
-{runs} trainings on 2 and 4 ranks that share {cores} cores. Some run on one host, and some on a host per
-rank. These hosts are namespaces of one machine: each has its own network, processes and clocks, and
-they reach each other by real ssh. In most runs something happens to one rank: the rank, the step and
-what happens are random. The logs and the launcher's output are read twice a second, as
-`stallscope watch` does. The [summary](../scorecard.md) has the other targets.
+This page shows how a job that hangs is found, in {runs} trainings on 2 and 4 ranks that share {cores}
+cores. Some run on one host, and some on a host per rank. These hosts are namespaces of one machine:
+each has its own network, processes and clocks, and they reach each other by real ssh. In most runs
+something happens to one rank: the rank, the step and what happens are random. The logs and the
+launcher's output are read twice a second, as `stallscope watch` does. The [summary](../scorecard.md)
+has the other targets.
 """
 
 HOW_HANGS = """\
 ## How it is scored
 
-Time counts from the moment before the rank hangs, as that rank notes it. *Seen*: the job is said to
-stand still. *Named*: the rank is among those that the others wait for. A run is right if that rank
-alone is named at the end, in its stage, and no other rank at any time. A rank that is killed or
+Time counts from the moment before the rank hangs, as that rank notes it. *Seen*: the report says
+that the job hangs. *Named*: the rank is among those that the others wait for. A run is right if that
+rank alone is named at the end, in its stage, and no other rank at any time. A rank that is killed or
 suspended, or loses its host, describes no stage; the report says that its log has stopped.
 
 The recorder describes a step once it has taken 5 s and ten times the usual, and writes once a second.
 
-`make hangs` trains all of this, in about 40 minutes of two cores. It continues where it was interrupted.
-[hangs.json](hangs.json) has every run.
+`make hangs` trains all of this, in about 40 minutes of two cores. It continues where it was
+interrupted. [hangs.json](hangs.json) has every run.
 """
 
 NO_HOSTS = """\
@@ -213,10 +229,11 @@ No slow host has been scored yet: run `make hosts`.
 HOSTS = """\
 # Scorecard: slow hosts
 
-{runs} trainings with a rank on each of 2 to 4 hosts. These are namespaces of one machine with {cores}
-cores: each has its own network, processes, clocks and control groups, and they reach each other by
-real ssh. In most runs something is wrong with one host: which host, what and how much are random. The
-[summary](../scorecard.md) has the other targets.
+This page shows how a slow host is found and explained, in {runs} trainings with a rank on each of 2
+to 4 hosts. These are namespaces of one machine with {cores} cores: each has its own network,
+processes, clocks and control groups, and they reach each other by real ssh. In most runs something is
+wrong with one host: which host, what and how much are random. The [summary](../scorecard.md) has the
+other targets.
 """
 
 HOW_HOSTS = """\
@@ -225,9 +242,9 @@ HOW_HOSTS = """\
 A slow host is right if its rank (or the host) is the verdict's, and no other one. The first reason in
 `bottleneck.why` must be what was done to the host: throttling, cores that other processes take, the
 disk, or memory. A slow link is right if the verdict's cause is `network` and its host is named. The
-clocks of hosts are a day apart. Where one of them is also wrong and too fast, by `faketime`, its ranks
+clocks of hosts are a day apart. If one of them is also wrong and too fast, by `faketime`, its ranks
 read the true clock by a system call before and after training, and the error is the mean over the
-steps. Hosts share this machine's disk and cores, so that figures of whole hosts are the same for all of
+steps. Hosts share this machine's disk and cores, so figures of whole hosts are the same for all of
 them and explain nothing here. The tests for bursts and for reasons of short runs were changed after
 misses of these very runs: before, 97.0 % of ranks and 92.5 % of first reasons were right.
 
@@ -244,19 +261,21 @@ No framework has been scored yet: run `make frameworks`.
 FRAMEWORKS = """\
 # Scorecard: frameworks
 
-{runs} trainings on 2 and 4 ranks that share {cores} cores, with gloo. In most of them one rank has a
-slow loader or a slow backward pass, by 30 or 100 % of the clean step. The rank is random, and measures
-the fault itself. A step computes little and waits for a pretended device. The baseline is the same
-training without a fault. The [summary](../scorecard.md) has the other targets.
+This page shows how each recorder finds a slow rank, in {runs} trainings on 2 and 4 ranks that share
+{cores} cores, with gloo. In most of them one rank has a slow loader or a slow backward pass, by 30 or
+100 % of the clean step. The rank is random, and measures the fault itself. A step computes little and
+waits for a simulated device. The baseline is the same training without a fault. The
+[summary](../scorecard.md) has the other targets.
 """
 
 FRAMEWORK_COLUMNS = """\
 *Right*: this rank alone is named, with this stage. *Size*: the median of found / injected. *Verdict
-right*: that rank and stage are the report's first answer; only runs whose fault costs clearly more than
-allreduce count.
+right*: that rank and stage are the report's first answer; only runs whose fault costs clearly more
+than allreduce count.
 
-JAX names nobody by design: its compiled step hides where a rank's compute ends and where its waiting
-begins. There, a run is right if no rank is named, and the slow rank's input is within 10 % of the truth.
+With JAX no rank is named, by design: its compiled step hides where a rank's compute ends and where
+its waiting begins. There, a run is right if no rank is named, and the slow rank's input is within
+10 % of the truth.
 
 The two clean runs of a launch differ by {drift}: other work on the machine took a changing part of
 its cores.
@@ -265,10 +284,10 @@ its cores.
 FRAMEWORK_GAINS = """\
 ## Step time after the fix
 
-The step time without the fault, as predicted from the faulty run and its baseline, against the clean run
-of the same launch. *Error* and *holds* are as for [fixes](fixes.md), but these trainings do not take
-turns: the changes of the machine are in the errors. No prediction can be closer than the clean runs are
-to each other.
+The step time without the fault, as predicted from the faulty run and its baseline, against the clean
+run of the same launch. *Error* and *holds* are as for [fixes](fixes.md), but these trainings do not
+take turns: the changes of the machine are in the errors. No prediction can be closer than the clean
+runs are to each other.
 """
 
 OTHER_VERDICTS = """\
@@ -278,7 +297,7 @@ Runs with the rank and stage right whose first answer is another one:
 HOW_FRAMEWORKS = """\
 ## How it is scored
 
-The rules are those of [real ranks](ranks.md). `make frameworks` trains all of this, in about 40 minutes,
-in the environments of `make keras3-env` and `make ray-env`. It continues where it was interrupted.
-[frameworks.json](frameworks.json) has every run.
+The rules are those of [real ranks](ranks.md). `make frameworks` trains all of this, in about 40
+minutes, in the environments of `make keras3-env` and `make ray-env`. It continues where it was
+interrupted. [frameworks.json](frameworks.json) has every run.
 """

@@ -24,9 +24,9 @@ _AFTER = 300
 _EVERY = 10
 _INTRODUCTION = f"""# A lasting rise of the step time
 
-How soon `step_ms.rise` of [`watch`](../watch.md) sees a rise of {RISE:.0%}, and how often noise looks
-like one: {CHANGES:,} simulated rises and {RUNS * STEPS:,} steps without one for each kind of noise.
-Asked with a noise of 5 %: within 30 steps, and at most one false alarm.
+This page shows how soon `step_ms.rise` of [`watch`](../watch.md) sees a rise of {RISE:.0%}, and how
+often noise looks like one: {CHANGES:,} simulated rises and {RUNS * STEPS:,} steps without one for
+each kind of noise. The target with a noise of 5 % is 30 steps, and at most one false alarm.
 
 | noise | found after, median | 95 % within | missed | false alarms |
 | --- | ---: | ---: | ---: | ---: |
