@@ -24,7 +24,7 @@ from ..components.notices import findings_card, warnings_card
 from ..components.run_tabs import PAGE_OF
 from ..components.tables import data_card
 from ..store import RunStore
-from ..store.remembered import logs_of, timestamps_of
+from ..store.page_cache import logs_of, timestamps_of
 from .run_page import RunPage, RunRequest, side_by_side
 
 _MOST_PROBLEMS = 500

@@ -34,7 +34,7 @@ from ..components.chart_card import chart_card
 from ..components.notices import findings_card, warnings_card
 from ..components.tables import data_card, text_table_card
 from ..store import RunStore
-from ..store.remembered import remembered
+from ..store.page_cache import cached
 from .run_page import RunPage, RunRequest, side_by_side
 
 
@@ -45,7 +45,7 @@ class OverviewPage(RunPage):
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         # Some thousand components, the same at each visit; links begin with the path of the app.
         name = f"overview at {request.address('')}"
-        return remembered(request.analysis, name, lambda: self._parts(request))
+        return cached(request.analysis, name, lambda: self._parts(request))
 
     def _parts(self, request: RunRequest) -> list[Any]:
         analysis = request.analysis

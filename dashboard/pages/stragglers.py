@@ -27,7 +27,7 @@ from ..components.chart_card import chart_card
 from ..components.rate_inputs import Rate, add_rate_callbacks, rate_inputs, read_rate
 from ..components.tables import data_card, text_table
 from ..store import RunStore
-from ..store.remembered import hosts_of, lateness_of
+from ..store.page_cache import hosts_of, lateness_of
 from .run_page import RunPage, RunRequest
 
 _PATTERNS = {

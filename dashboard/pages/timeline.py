@@ -23,7 +23,7 @@ from ..components.notices import warnings_card
 from ..components.tables import data_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
-from ..store.remembered import lanes_of
+from ..store.page_cache import lanes_of
 from ..timeline import add_timeline_route, gauges_of, head, marks, verdicts
 from ..timeline.marks import MOST_MARKS, EventMark
 from .run_page import RunPage, RunRequest

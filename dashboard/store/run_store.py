@@ -17,8 +17,8 @@ from stallscope.run import Run
 from .cache import Cache
 from .current import CurrentListing
 from .listing import ListedRun, RunListing
+from .page_cache import free_tables
 from .refresh import Refresher
-from .remembered import free_tables
 from .run_sources import RunsInMemory, RunSource
 from .sizes import size_of
 

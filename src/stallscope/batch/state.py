@@ -237,7 +237,7 @@ def _written(content: Mapping[str, Any]) -> WrittenReport:
         line=IndexLine.read(content["line"]),
         files={str(name): _pair(file_state) for name, file_state in content["files"].items()},
         anonymous=bool(content["anonymous"]),
-        checked=tuple(Outcome(held, str(says)) for held, says in content["checked"]),
+        checked=tuple(Outcome(held, str(why)) for held, why in content["checked"]),
     )
 
 
@@ -247,7 +247,7 @@ def _content(one: WrittenReport) -> dict[str, Any]:
         "line": one.line.content,
         "files": one.files,
         "anonymous": one.anonymous,
-        "checked": [(outcome.held, outcome.says) for outcome in one.checked],
+        "checked": [(outcome.held, outcome.why) for outcome in one.checked],
     }
 
 

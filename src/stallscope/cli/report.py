@@ -194,7 +194,7 @@ def _print_conditions(checked: Sequence[tuple[str, Outcome]]) -> int:
     for name, outcome in checked:
         if outcome.held is not False:
             state = "held" if outcome.held else "is undecided"
-            print(f"stallscope: --fail-if {state} in {name}: {outcome.says}", file=sys.stderr)
+            print(f"stallscope: --fail-if {state} in {name}: {outcome.why}", file=sys.stderr)
     outcomes = {outcome.held for _, outcome in checked}
     if True in outcomes:
         return CONDITION_HELD

@@ -8,7 +8,7 @@ from functools import partial
 
 from stallscope.analysis import Analysis
 from stallscope.formatting.plain import plain
-from stallscope.query import State, judge, parse_expression
+from stallscope.query import State, evaluate, parse_expression
 from stallscope.query.syntax import Name, Node, leaves_of
 
 from .evaluation import Lookup, compare
@@ -22,11 +22,11 @@ from .validation import checked_condition
 class Outcome:
     """Whether a condition held, and why, in a sentence without its full stop.
 
-    ``held`` is None where a figure that decides is missing; ``says`` names it and the cause.
+    ``held`` is None where a figure that decides is missing; ``why`` names it and the cause.
     """
 
     held: bool | None
-    says: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Condition:
         return (leaf for leaf in leaves_of(self.node) if isinstance(leaf, Name))
 
     def _outcome(self, lookup: Lookup) -> Outcome:
-        found = judge(self.node, partial(compare, lookup))
+        found = evaluate(self.node, partial(compare, lookup))
         held = None if found.state is State.UNKNOWN else found.state is State.YES
-        return Outcome(held, plain("; ".join(dict.fromkeys(found.says))))
+        return Outcome(held, plain("; ".join(dict.fromkeys(found.why))))
 
 
 def parse(text: str) -> Condition:

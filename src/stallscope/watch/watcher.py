@@ -191,20 +191,20 @@ class Watcher:
         if outcome.held is None:
             # What held is taken to hold until the opposite is known.
             if text not in state.undecided:
-                self._note(f"--when {text} is undecided in {run.name}: {outcome.says}")
+                self._note(f"--when {text} is undecided in {run.name}: {outcome.why}")
             state.undecided.add(text)
             return
         state.undecided.discard(text)
         if outcome.held and text not in state.held:
             self.any_held = True
             state.held.add(text)
-            sentence = f"{text} holds: {outcome.says}."
+            sentence = f"{text} holds: {outcome.why}."
             if text == STOPPED and stopped is not None:
                 sentence = _stands_still(stopped)
             yield self._event("holds", run, sentence, text, stopped)
         elif not outcome.held and text in state.held:
             state.held.discard(text)
-            sentence = f"{text} no longer holds: {outcome.says}."
+            sentence = f"{text} no longer holds: {outcome.why}."
             if text == STOPPED and state.stopped is not None:
                 sentence = _goes_on(state.stopped, ended=run.status == "completed")
             yield self._event("ceased", run, sentence, text)

@@ -29,10 +29,10 @@ PREPARATION = "preparation"
 T = TypeVar("T")
 
 
-def remembered(analysis: Analysis, name: str, make: Callable[[], T]) -> T:
+def cached(analysis: Analysis, name: str, make: Callable[[], T]) -> T:
     """Return what ``make`` computes from an analysis; it is called once, whatever thread asks first."""
     # A growing run gets a new analysis per refresh: a global cache would keep what belongs to old ones.
-    cache: Cache = vars(analysis).setdefault("_remembered", Cache(math.inf))
+    cache: Cache = vars(analysis).setdefault("_page_cache", Cache(math.inf))
     return cache.get(name, make)
 
 
@@ -43,17 +43,17 @@ def lanes_of(analysis: Analysis) -> Lanes | None:
         return None
     _done_with_tables(analysis)
     longest_pause = int(analysis.job.total * 1e9)
-    return remembered(analysis, "lanes", lambda: Lanes(generations, longest_pause))
+    return cached(analysis, "lanes", lambda: Lanes(generations, longest_pause))
 
 
 def logs_of(analysis: Analysis) -> tuple[RankLogs, ...]:
     """Return what the logs of every rank contain."""
-    return remembered(analysis, "logs", lambda: rank_logs(analysis.run))
+    return cached(analysis, "logs", lambda: rank_logs(analysis.run))
 
 
 def timestamps_of(analysis: Analysis) -> dict[str, float | None]:
     """Return the share of recorded steps that have each timestamp."""
-    return remembered(analysis, "timestamps", lambda: timestamps_measured(analysis.run))
+    return cached(analysis, "timestamps", lambda: timestamps_measured(analysis.run))
 
 
 def hosts_of(analysis: Analysis) -> tuple[HostLateness, ...]:
@@ -61,7 +61,7 @@ def hosts_of(analysis: Analysis) -> tuple[HostLateness, ...]:
     steady = analysis.steady
     if steady is None or len(steady.ranks) < 2:
         return ()
-    return remembered(analysis, "hosts", lambda: _hosts(analysis, steady))
+    return cached(analysis, "hosts", lambda: _hosts(analysis, steady))
 
 
 def _hosts(analysis: Analysis, steady: Ledger) -> tuple[HostLateness, ...]:
@@ -72,13 +72,13 @@ def _hosts(analysis: Analysis, steady: Ledger) -> tuple[HostLateness, ...]:
 def lateness_of(analysis: Analysis, *, of_latest: bool) -> HeatMap | None:
     """Return the chart of every rank's lateness over the run; see ``lateness_chart``."""
     name = f"lateness of {'the latest' if of_latest else 'all'}"
-    return remembered(analysis, name, lambda: lateness_chart(analysis, of_latest=of_latest))
+    return cached(analysis, name, lambda: lateness_chart(analysis, of_latest=of_latest))
 
 
 def prepare(analysis: Analysis) -> None:
     """Start to compute what the pages of a run from disk need, once: its first page needs little."""
     if isinstance(analysis.run, RunOnDisk):
-        remembered(analysis, "preparation", lambda: _start(analysis))
+        cached(analysis, "preparation", lambda: _start(analysis))
 
 
 def _start(analysis: Analysis) -> None:
@@ -98,7 +98,7 @@ def _prepare(analysis: Analysis) -> None:
 def _done_with_tables(analysis: Analysis) -> None:
     """Compute what needs the tables of a run from disk, and free them: lanes take as much again."""
     if isinstance(analysis.run, RunOnDisk):
-        remembered(analysis, "tables", lambda: _use_tables(analysis))
+        cached(analysis, "tables", lambda: _use_tables(analysis))
 
 
 def _use_tables(analysis: Analysis) -> None:
