@@ -10,9 +10,10 @@ import dash_mantine_components as dmc
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.by_cause import cause_chart
-from stallscope.charts.charts import baseline_chart, job_chart, printed_ranks_chart, ranks_chart
+from stallscope.charts.charts import baseline_chart, job_chart, ranks_chart
 from stallscope.charts.gains import gains_chart
 from stallscope.charts.kinds import drawn_as
+from stallscope.charts.rank_windows import printed_ranks_chart
 from stallscope.charts.step_time import step_time_chart
 from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval, rate, share
 from stallscope.reports.run.step_tables import baselines_table, cause_table, ledger_table

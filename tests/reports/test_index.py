@@ -146,7 +146,7 @@ def test_a_bound_is_not_shown_as_a_gain(lines: list[IndexLine], options: ReportO
     bound = replace(lines[0], bound=True, lost_h=20.0, lost_ci95_h=None)
     page = render("md", Index([bound]), options)
     assert "≤ 20.0 h" in page
-    assert page.startswith("## Up to 20.0 h of rank time could be won back in 1 run\n")
+    assert page.startswith("## Up to 20.0 h of rank time could be saved in 1 run\n")
 
 
 def of_day(line: IndexLine, day: str, **changes: object) -> IndexLine:

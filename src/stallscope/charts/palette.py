@@ -57,7 +57,7 @@ SHADES: dict[str, Colour] = {
     "total": Colour("#4a5361", "#b4bcc8"),
 }
 
-#: How bad it is, apart from the colours of stages.
+#: Colours of severities.
 STATUS: dict[str, Colour] = {
     "neutral": Colour("#5b6470", "#a3abb6"),
     "warning": Colour("#9a5b00", "#ffc266"),

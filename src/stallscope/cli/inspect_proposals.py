@@ -9,11 +9,10 @@ from pathlib import PurePosixPath
 from rich.console import Console
 from rich.text import Text
 
+from stallscope.formatting.lists import ranges
 from stallscope.formatting.numbers import amount, percent
 from stallscope.formatting.plain import plain
 from stallscope.parsers.inspected import Inspection, Proposal
-
-from .ranges import ranges
 
 # Characters that have a meaning within double quotes.
 _SPECIAL = frozenset('"$`\\!')

@@ -28,7 +28,7 @@ def text(content: str, x: float, y: float, **attributes: object) -> str:
 
 
 def tooltip(*lines: str) -> str:
-    """Write what a browser shows when the pointer rests on the parent element."""
+    """Write the tooltip of the parent element."""
     return element("title", escape("\n".join(lines)))
 
 

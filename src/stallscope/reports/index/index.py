@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from stallscope.analysis import Analysis
@@ -35,7 +35,7 @@ class IndexLine:
     #: In UTC: 2026-11-01T08:30:00.000Z.
     started_at: str | None
     model: str | None
-    #: The same for runs that do the same work, on any ranks and data.
+    #: A key that is equal for runs that do the same work, on any ranks and data.
     job: str
     versions: str
     commit: str | None
@@ -73,7 +73,7 @@ class IndexLine:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What ``read`` turns into a line again."""
+        """The line as JSON, for ``read``."""
         return asdict(self)
 
     @classmethod
@@ -144,9 +144,9 @@ class Index:
     """Runs, the reasons why others have no report, and the files to link to."""
 
     lines: Sequence[IndexLine]
-    #: A sentence each.
+    #: One error message for each run without a report.
     failed: Sequence[str] = ()
-    files: frozenset[str] = field(default=frozenset())
+    files: frozenset[str] = frozenset()
 
     @property
     def ranked(self) -> list[IndexLine]:
@@ -177,7 +177,7 @@ class Index:
         in_worst = (
             f", {amount(worst.lost_h, _HOURS)} of it in {worst.name}" if len(known) > 1 else ""
         )
-        return f"{most}{amount(total, _HOURS)} of rank time could be won back in {of}{in_worst}"
+        return f"{most}{amount(total, _HOURS)} of rank time could be saved in {of}{in_worst}"
 
     @property
     def scale(self) -> Scale:

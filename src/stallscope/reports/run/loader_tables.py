@@ -1,4 +1,4 @@
-"""The tables on a loader that was run alone: its rate next to those of training, and its stages."""
+"""The tables on a loader that ran alone: its rate, the training's rates, and its stages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stages_table(analysis: Analysis) -> Table | None:
         ("Stage", "What it is", f"{cells.unit} per batch", "Share"),
         tuple(rows),
         words=frozenset({0, 1}),
-        note=f"Rank {slowest.rank}: what each adds to a batch of the loader alone.{missing}",
+        note=f"Rank {slowest.rank}: the time that each adds to a batch, without training.{missing}",
     )
 
 
