@@ -63,6 +63,8 @@ def _write_names(curves: Curves, drawn: Drawing, theme: Theme) -> float:
     span = curves.y.high - curves.y.low
     levels = moved_apart([dot.y or 0.0 for _, dot, _ in names], _APART * span)
     at_the_end: dict[str, Any] = {
+        # The dashboard shortens annotations of this name on narrow screens.
+        "name": "curve",
         "x": 1,
         "xref": "paper",
         "xanchor": "left",
