@@ -137,7 +137,7 @@ def _efficiency(run: Analysis, alone: float) -> str:
 
 
 def _any_has(name: str, runs: Sequence[tuple[str, Analysis]]) -> bool:
-    """Whether any of the jobs spent time on this part."""
+    """Return whether any job spent time on this part."""
     return any(getattr(run.job, name) for _, run in runs)
 
 

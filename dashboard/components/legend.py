@@ -36,7 +36,7 @@ def _mark(shape: Shape, label: str) -> Any:
 
 
 def legend(entries: Iterable[Any]) -> Any:
-    """Make a legend of swatches."""
+    """Make a legend from its entries."""
     return dmc.Group(list(entries), gap="md", className="legend")
 
 

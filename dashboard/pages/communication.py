@@ -1,4 +1,4 @@
-"""Show what ranks reduce, how long steps wait for it, and what Horovod's own files contain."""
+"""Show what ranks reduce, how long steps wait for it, and the contents of Horovod's files."""
 
 from __future__ import annotations
 

@@ -97,10 +97,10 @@ def _over_time(ids: Sequence[str], store: RunStore) -> View:
 def _different_jobs(
     title: str, analyses: Sequence[Analysis], addresses: Sequence[str]
 ) -> list[Any]:
-    """Show runs of which no two are of one job."""
+    """Show runs of different jobs."""
     text = (
-        "No two of these runs are of one job on as many ranks, so nothing shows how it changed. Select "
-        "two runs to see what differs between them, or several runs of one job."
+        "These runs are all of different jobs or numbers of ranks, so they show no change over time. "
+        "Select two runs to see what differs between them, or several runs of one job."
     )
     numbers = [str(number) for number in range(1, len(analyses) + 1)]
     return [

@@ -88,14 +88,14 @@ def ranks_card(ranks: Sequence[RankLogs]) -> Any:
 
 
 def problems_card(run: Run) -> Any:
-    """Tabulate what could not be read, or not correctly."""
+    """Tabulate the problems of reading."""
     if not run.problems:
         return None
     more = len(run.problems) - _MOST_PROBLEMS
     also = f"; {more:,} more are not shown" if more > 0 else ""
     return data_card(
         "Problems while reading",
-        f"{counted(len(run.problems), 'problem')}: nothing is dropped in silence{also}.",
+        f"{counted(len(run.problems), 'problem')}: nothing is dropped silently{also}.",
         ("Where", "What"),
         [(problem.where, problem.what) for problem in run.problems[:_MOST_PROBLEMS]],
         text_columns=2,
@@ -122,12 +122,10 @@ def clocks_card(analysis: Analysis) -> Any:
 
 
 def timestamps_card(analysis: Analysis) -> Any:
-    """Tabulate in how many steps each timestamp was taken, and why not in all."""
+    """Tabulate the share of steps with each timestamp, and the reasons for missing ones."""
     missing = missing_timestamps(analysis.run)
     reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in missing]
-    why = (
-        f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder had to leave one out."
-    )
+    why = f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder left one out."
     return data_card(
         "Stages",
         f"Timestamps within a step, from which its stages come. {why}",
@@ -147,10 +145,10 @@ def recorder_card(run: Run, ranks: Sequence[RankLogs]) -> Any:
 
 
 def _cost(ranks: Sequence[RankLogs]) -> str:
-    """Return median and largest of the ranks whose last log has it."""
+    """Return the median and the largest cost of the ranks that recorded it."""
     costs = sorted(one.cost_us for one in ranks if one.cost_us is not None)
     if not costs:
-        return "not in these logs: it stands at the end of each"
+        return "not in these logs: recorders write it at the end"
     written = [one.written for one in ranks if one.written is not None]
     most = f", at most {costs[-1]:.3g} µs on a rank" if len(costs) > 1 else ""
     return (

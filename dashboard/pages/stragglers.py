@@ -151,7 +151,7 @@ def _hosts(analysis: Analysis) -> Any:
 
 
 def _who_of(one: HostLateness, hosts: set[str], ranks: set[int]) -> str:
-    """Return what the analysis names: the whole host, some of its ranks, or nothing."""
+    """Return the stragglers of a host: the whole host, some of its ranks, or none."""
     own = [rank for rank in one.ranks if rank in ranks]
     if one.host in hosts:
         return "the host"

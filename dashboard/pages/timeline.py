@@ -90,7 +90,7 @@ def _sentence(lanes: Lanes) -> str:
 
 
 def _clock_sentence(lanes: Lanes) -> str:
-    """Return how accurately the lanes are aligned."""
+    """Describe the accuracy of the lanes' alignment."""
     methods = {one.clocks.method for one in lanes.generations if one.clocks is not None}
     if methods <= {"one clock"}:
         return "All ranks share one clock, so lanes are aligned exactly."

@@ -1,6 +1,6 @@
-"""What pages compute from an analysis, once: it is freed with the analysis.
+"""Cache what pages compute from an analysis; it is freed with the analysis.
 
-When a user opens a run that was read from disk, ``prepare`` computes all of it in the background.
+When a user opens a run from disk, ``prepare`` computes all of it in the background.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 
 def cached(analysis: Analysis, name: str, make: Callable[[], T]) -> T:
-    """Return what ``make`` computes from an analysis; it is called once, whatever thread asks first."""
-    # A growing run gets a new analysis per refresh: a global cache would keep what belongs to old ones.
+    """Return the result of ``make``, which is called once for all threads."""
+    # A growing run gets a new analysis per refresh: a global cache would keep results of old ones.
     cache: Cache = vars(analysis).setdefault("_page_cache", Cache(math.inf))
     return cache.get(name, make)
 
@@ -41,7 +41,7 @@ def lanes_of(analysis: Analysis) -> Lanes | None:
     generations = analysis.generation_ledgers
     if not generations:
         return None
-    _done_with_tables(analysis)
+    _finish_tables(analysis)
     longest_pause = int(analysis.job.total * 1e9)
     return cached(analysis, "lanes", lambda: Lanes(generations, longest_pause))
 
@@ -76,7 +76,7 @@ def lateness_of(analysis: Analysis, *, of_latest: bool) -> HeatMap | None:
 
 
 def prepare(analysis: Analysis) -> None:
-    """Start to compute what the pages of a run from disk need, once: its first page needs little."""
+    """Compute the contents of the pages of a run from disk in the background, once."""
     if isinstance(analysis.run, RunOnDisk):
         cached(analysis, "preparation", lambda: _start(analysis))
 
@@ -86,17 +86,17 @@ def _start(analysis: Analysis) -> None:
 
 
 def _prepare(analysis: Analysis) -> None:
-    # A page that needs what cannot be computed shows the error.
+    # A page that needs a failed result shows the error.
     with suppress(StallscopeError):
-        _done_with_tables(analysis)
+        _finish_tables(analysis)
         lanes_of(analysis)
         hosts_of(analysis)
         lateness_of(analysis, of_latest=True)
     free_tables(analysis)
 
 
-def _done_with_tables(analysis: Analysis) -> None:
-    """Compute what needs the tables of a run from disk, and free them: lanes take as much again."""
+def _finish_tables(analysis: Analysis) -> None:
+    """Use and free the tables of a run from disk, because lanes need as much memory."""
     if isinstance(analysis.run, RunOnDisk):
         cached(analysis, "tables", lambda: _use_tables(analysis))
 
@@ -104,7 +104,7 @@ def _done_with_tables(analysis: Analysis) -> None:
 def _use_tables(analysis: Analysis) -> None:
     logs_of(analysis)
     timestamps_of(analysis)
-    # Ledgers are made from the tables, and the rest from ledgers, which take a third of the memory.
+    # Only ledgers need the tables; they take a third of the memory.
     for one in analysis.generation_ledgers:
         _ = one.ledger.cells
     free_tables(analysis)

@@ -148,7 +148,7 @@ def test_what_the_logs_do_not_say_of_the_recorder_is_not_made_up(store: RunStore
     rows = dict(table_rows(_page(store, "real"), "How it was recorded")[1:])
     assert rows["Framework"] == "tensorflow"
     assert rows["Recorder's version"] == "not recorded"
-    assert rows["Recorder's own cost"] == "not in these logs: it stands at the end of each"
+    assert rows["Recorder's own cost"] == "not in these logs: recorders write it at the end"
 
 
 def test_what_recording_cost_is_shown_where_logs_say_it(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def _event(event: Event, run: Run, clean: Callable[[str], str]) -> Event:
 
 def _series(series: Series, run: Run, paths: Set[str], clean: Callable[[str], str]) -> Series:
     node = None if series.node is None else clean(series.node)
-    # That of a log stays the log's.
+    # Series and their logs keep equal names.
     is_log = series.where in paths
     where = clean(PurePath(series.where).name) if is_log else _file_name(series.where, run, clean)
     return replace(series, where=where, node=node)

@@ -88,7 +88,7 @@ def parse_where(text: str) -> Filter:
 
 
 def parse_search(text: str) -> Filter:
-    """Return the filter of a search: words, and conditions, the last of which may be half typed.
+    """Return the filter of a search: words and conditions; the last condition may be incomplete.
 
     Raises:
         UsageError: if a condition cannot be read.

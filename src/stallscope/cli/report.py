@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: The exit status if a condition of ``--fail-if`` held.
 CONDITION_HELD = 1
-#: The exit status if none held, and a figure of one is missing: a gate does not pass without its data.
+#: The exit status if none held, and a figure is missing: a gate does not pass without its data.
 CONDITION_UNDECIDED = 3
 
 
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(
                 "name a RUN to report on, or an --experiment; stallscope report --help"
             )
-        # A gate and files are of the newest run of a folder, which a later job may log into again.
+        # Gates and files only use the newest run of a folder, because later jobs may log into it.
         looks = settings.output == "terminal" and not settings.conditions
         places = [runs_of(source) if looks else units_of(source) for source in sources]
         units = list({unit.key: unit for own in places for unit in own}.values())

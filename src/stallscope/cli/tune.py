@@ -134,7 +134,7 @@ def _read_tuning_file(file: SourceFile, name: str, found: _Found) -> bool:
 
 
 def _is_file(place: str, files: Sequence[SourceFile]) -> bool:
-    """Whether a place is a file, not a folder with one file in it."""
+    """Return whether a place is a file, not a folder with one file in it."""
     name = PurePosixPath(place.partition("?")[0]).name
     return len(files) == 1 and files[0].name == name and not Path(place).is_dir()
 

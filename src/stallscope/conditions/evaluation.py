@@ -26,7 +26,7 @@ Lookup = Callable[[Name], Found]
 
 
 class _UnknownError(Exception):
-    """A figure is missing, or nothing can be computed; the message is why."""
+    """A figure is missing or cannot be computed; the message is the reason."""
 
 
 def compare(lookup: Lookup, node: Binary | Name, surely: bool) -> Evaluation:

@@ -1,4 +1,4 @@
-"""Figures: how they are read from an analysis, and their values."""
+"""Figures, and the kinds of their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_BASELINE = "there is no baseline; --baseline names one"
 
 @dataclass(frozen=True)
 class WordValue:
-    """The value of a figure that is a word; ``unsure`` is the reason if it means that it is unknown."""
+    """The value of a figure that is a word; ``unsure`` is the reason for an unknown one."""
 
     text: str
     unsure: str = ""

@@ -21,7 +21,7 @@ def _speedup(gain: WhatIf, source: str) -> Quantity:
     return estimate(Mean(gain.speedup, gain.ci95), Kind.NUMBER, source)
 
 
-#: The figures of a fix: kind, how it is read, and its value if no rank is slow.
+#: The figures of a fix: kind, reader, and the value if no rank is slow.
 GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf, str], Quantity], float]] = {
     "speedup": (Kind.NUMBER, _speedup, 1.0),
     "saved_ms": (Kind.MS, _saved, 0.0),

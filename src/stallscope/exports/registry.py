@@ -26,7 +26,7 @@ def _of(module: str, function: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Export:
-    """An export format. A new one is a function in a file of its own, and an entry below."""
+    """An export format. A new one is a function in a new file, and an entry below."""
 
     #: The name for ``--format``.
     name: str
@@ -42,7 +42,7 @@ class Export:
 
 @dataclass(frozen=True)
 class FolderExport:
-    """An export format whose library makes a new folder in the one that ``--out`` names."""
+    """An export format with a library that makes a new folder in the one that ``--out`` names."""
 
     name: str
     #: Writes a run into an empty folder, and returns the folder that it has made below it.
@@ -56,7 +56,7 @@ class ServerExport:
 
     name: str
     write: Callable[[ExportedRun, str], None]
-    #: Raises UsageError if this is no such name.
+    #: Raises UsageError if the name is invalid.
     check_place: Callable[[str], object]
     check: Callable[[], object] = lambda: None
 

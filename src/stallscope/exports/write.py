@@ -1,4 +1,4 @@
-"""Write an export to its place: whole or not at all, and nothing over a file without ``--force``."""
+"""Write complete exports only, and replace files only with ``--force``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEVEL = 6
 
 
 def place_of(export: AnyExport, out: Path) -> Path:
-    """Return what an export writes for ``--out``: a file, the folder of a new one, or a server's run."""
+    """Return the target of ``--out``: a file, the folder for a new one, or a server's run."""
     return out / export.file_name if isinstance(export, Export) else out
 
 

@@ -12,10 +12,10 @@ NO_INTERVAL = "too few steps"
 Interval = tuple[float, float]
 
 _DIGITS = 3
-# A small interval gives its value at most this many more digits.
+# The most additional digits of a value with a small interval.
 _MORE_DIGITS = 2
 
-# Units of time: their length in milliseconds, and up to which value they are used.
+# Units of time: their length, and the value up to which they are used, in milliseconds.
 _TIMES = (
     ("µs", 1e-3, 0.1),
     ("ms", 1.0, 1e3),

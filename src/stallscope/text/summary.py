@@ -21,7 +21,7 @@ _NAMES = {
     "other": "other",
     "allreduce": "exposed allreduce",
 }
-# Without the other ranks' logs these two cannot be told apart.
+# Without the other ranks' logs, these two cannot be distinguished.
 _ONE_RANK = {**_NAMES, "allreduce": "waiting and allreduce"}
 # A line names this many stragglers.
 _MOST_STRAGGLERS = 2

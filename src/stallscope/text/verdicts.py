@@ -1,4 +1,4 @@
-"""Write verdicts: what holds a run back, which ranks cause it, and the evidence."""
+"""Write verdicts: what holds a run back, and which ranks cause it."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def reason(bottleneck: Bottleneck) -> str:
         return "another rank is late in every step"
     if bottleneck.hosts:
         return f"{_cause(bottleneck.cause)} is slow on {listed('host', bottleneck.hosts)}"
-    whose = "its" if len(bottleneck.ranks) == 1 else "their"
-    return f"{whose} {_cause(bottleneck.cause)} is slow"
+    their = "its" if len(bottleneck.ranks) == 1 else "their"
+    return f"{their} {_cause(bottleneck.cause)} is slow"
 
 
 def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:

@@ -18,7 +18,8 @@ _NAMES = 0.36
 
 def draw_curves(curves: Curves, width: float) -> tuple[list[str], float]:
     """Draw curves into a width; return the markup and its height."""
-    labels, listed = [name for name, _, _ in curves.names], []
+    labels = [name for name, _, _ in curves.names]
+    listed: list[str] = []
     if max(map(text_width, labels), default=0.0) + 16 > width * _NAMES:
         labels, listed = _numbered(curves)
     right = min(max(map(text_width, labels), default=-4.0) + 16, width * _NAMES)
@@ -45,7 +46,8 @@ def draw_curves(curves: Curves, width: float) -> tuple[list[str], float]:
 
 def _numbered(curves: Curves) -> tuple[list[str], list[str]]:
     """Number the published curves; return the labels in the chart, and the names for the list below."""
-    labels, listed = [], []
+    labels: list[str] = []
+    listed: list[str] = []
     for name, _, others in curves.names:
         if others:
             listed.append(f"{len(listed) + 1}: {name}")
