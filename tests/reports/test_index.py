@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import jsonschema
@@ -81,7 +81,7 @@ def test_runs_are_ranked_by_time_lost_and_unknown_ones_come_last(lines: list[Ind
 
 def test_a_line_is_kept_and_read_again(lines: list[IndexLine]) -> None:
     for line in lines:
-        assert IndexLine.read(json.loads(json.dumps(line.content))) == line
+        assert IndexLine.read(json.loads(json.dumps(asdict(line)))) == line
 
 
 @every_format

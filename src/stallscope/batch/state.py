@@ -244,7 +244,7 @@ def _written(content: Mapping[str, Any]) -> WrittenReport:
 def _content(one: WrittenReport) -> dict[str, Any]:
     return {
         "made": one.report_hash,
-        "line": one.line.content,
+        "line": asdict(one.line),
         "files": one.files,
         "anonymous": one.anonymous,
         "checked": [(outcome.held, outcome.why) for outcome in one.checked],

@@ -100,5 +100,5 @@ def print_array(documents: Sequence[Path]) -> None:
     sys.stdout.write("[")
     for number, path in enumerate(documents):
         sys.stdout.write(",\n" if number else "\n")
-        sys.stdout.write(path.read_text())
+        sys.stdout.write(path.read_text().rstrip())
     sys.stdout.write("\n]\n")

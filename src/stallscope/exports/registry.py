@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, BinaryIO
 
 from stallscope.errors import UsageError
@@ -15,11 +15,11 @@ from .mlflow_metrics import run_id_of
 from .tensorboard import FILE_NAME
 
 
-def _of(module: str, function: str) -> Callable[..., Any]:
+def _of(name: str) -> Callable[..., Any]:
     """Return a function that imports the real one when it is called: formats use large libraries."""
 
     def call(*arguments: Any) -> Any:
-        return getattr(import_module(f".{module}", __package__), function)(*arguments)
+        return resolve_name(f"{__package__}.{name}")(*arguments)
 
     return call
 
@@ -65,24 +65,24 @@ AnyExport = Export | FolderExport | ServerExport
 
 PERFETTO = Export(
     "perfetto",
-    _of("perfetto", "write_perfetto"),
+    _of("perfetto:write_perfetto"),
     may_be_gzipped=False,
-    check=_of("perfetto", "import_perfetto"),
+    check=_of("perfetto:import_perfetto"),
 )
 EXPORTS: tuple[AnyExport, ...] = (
     PERFETTO,
-    Export("chrome", _of("chrome", "write_chrome")),
-    Export("parquet", _of("table", "write_parquet"), may_be_gzipped=False),
-    Export("csv", _of("csv_table", "write_csv_table")),
-    Export("events-csv", _of("csv_events", "write_csv_events")),
+    Export("chrome", _of("chrome:write_chrome")),
+    Export("parquet", _of("table:write_parquet"), may_be_gzipped=False),
+    Export("csv", _of("csv_table:write_csv_table")),
+    Export("events-csv", _of("csv_events:write_csv_events")),
     Export(
         "tensorboard",
-        _of("tensorboard", "write_tensorboard"),
+        _of("tensorboard:write_tensorboard"),
         may_be_gzipped=False,
         file_name=FILE_NAME,
     ),
-    FolderExport("wandb", _of("wandb_run", "write_wandb"), check=_of("wandb_run", "import_wandb")),
-    ServerExport("mlflow", _of("mlflow_metrics", "write_mlflow"), check_place=run_id_of),
+    FolderExport("wandb", _of("wandb_run:write_wandb"), check=_of("wandb_run:import_wandb")),
+    ServerExport("mlflow", _of("mlflow_metrics:write_mlflow"), check_place=run_id_of),
 )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
@@ -11,6 +9,8 @@ from typing import Any
 
 from stallscope import __version__
 from stallscope.arrays.stats import Mean
+from stallscope.catalogue.values import text
+from stallscope.formatting.numbers import finite
 
 from .document import Document
 
@@ -23,8 +23,6 @@ Labels = Mapping[str, str]
 
 #: The version of all report schemas in docs/.
 SCHEMA_VERSION = 1
-# Text encodings cannot represent them.
-_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,9 @@ def content_of(**parts: Any) -> Content:
 def _valid(value: Any) -> Any:
     """Return what JSON can hold: no dataclasses, NaN, infinity, tuples or lone surrogates."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return finite(value)
     if isinstance(value, str):
-        return _LONE_SURROGATES.sub("\ufffd", value)
+        return text(value)
     if isinstance(value, Mapping):
         return {name: _valid(own) for name, own in value.items()}
     if isinstance(value, Sequence):

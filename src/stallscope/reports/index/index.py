@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from stallscope.analysis import Analysis
@@ -71,17 +71,12 @@ class IndexLine:
         """The day and the time of the start, in UTC, as people read them."""
         return None if self.started_at is None else self.started_at[:19].replace("T", " ")
 
-    @property
-    def content(self) -> dict[str, Any]:
-        """The line as JSON, for ``read``."""
-        return asdict(self)
-
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> IndexLine:
-        """Return a line from its content.
+        """Return a line from its fields as JSON.
 
         Raises:
-            KeyError, TypeError: if the content is not that of a line.
+            KeyError, TypeError: if these are not the fields of a line.
         """
         known = {one.name: content[one.name] for one in fields(cls)}
         for name in ("speedup_ci95", "lost_ci95_h"):
