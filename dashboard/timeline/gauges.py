@@ -50,7 +50,7 @@ def gauges(analysis: Analysis, lanes: Lanes) -> list[Gauge]:
 
 
 def _order(quantity: MachineQuantity, reason: Reason) -> int:
-    """Put what explains the verdict first: of a slow rank, or else of all."""
+    """Put the metric that explains the verdict first: of a slow rank, or else of all ranks."""
     if quantity.name != reason.series:
         return 2
     return int(quantity.whole or quantity.series[0].rank not in reason.ranks)
