@@ -44,7 +44,7 @@ def _page(store: RunStore, run_id: str) -> Any:
     return view_at(store, f"/run/{run_id}/health", "").content
 
 
-def test_whole_logs_are_said_to_be_whole(store: RunStore) -> None:
+def test_whole_logs_are_reported_as_whole(store: RunStore) -> None:
     said = texts(_page(store, "real"))
     assert "These logs are whole" in said
     assert any(
@@ -172,7 +172,7 @@ def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -
     assert len(table_rows(content, "What was read")) == 1 + run.size
 
 
-def test_no_step_is_said_first(made: Callable[[str], Run]) -> None:
+def test_missing_steps_are_reported_first(made: Callable[[str], Run]) -> None:
     said = texts(_page(RunStore([made("no steps")]), "none"))
     assert "There is no step in these logs" in said
 

@@ -62,7 +62,7 @@ def test_one_size_that_was_chosen_is_shown(sizes: RunStore) -> None:
     assert "Measured on 2 ranks only" in said_at(sizes, "?runs=else")
 
 
-def test_a_run_that_is_not_there_is_said(sizes: RunStore) -> None:
+def test_a_missing_run_is_reported(sizes: RunStore) -> None:
     assert view_at(sizes, "/scaling", "?runs=nobody").title == "No such run"
 
 
