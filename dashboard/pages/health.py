@@ -138,7 +138,7 @@ def timestamps_card(analysis: Analysis) -> Any:
 
 
 def recorder_card(run: Run, ranks: Sequence[RankLogs]) -> Any:
-    """Tabulate how the logs were recorded, and what recording cost."""
+    """Tabulate the recorder's settings and its cost."""
     rows = [(title, _fact(run.fact(name)) or "not recorded") for name, title in _CONTEXT]
     rows.append(("Recorder's own cost", _cost(ranks)))
     return data_card("How it was recorded", "", ("Fact", "Value"), rows, text_columns=2)

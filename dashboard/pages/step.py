@@ -1,4 +1,4 @@
-"""Show one step on all ranks: the last rank, the cause, and what it cost the others."""
+"""Show one step on all ranks: the last rank, the cause, and the cost for the others."""
 
 from __future__ import annotations
 

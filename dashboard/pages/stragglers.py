@@ -1,4 +1,4 @@
-"""Show stragglers: when they are late, by how much, and what that costs."""
+"""Show stragglers: when they are late, by how much, and at what cost."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def lanes_of(analysis: Analysis) -> Lanes | None:
 
 
 def logs_of(analysis: Analysis) -> tuple[RankLogs, ...]:
-    """Return what the logs of every rank contain."""
+    """Return the contents of every rank's logs."""
     return cached(analysis, "logs", lambda: rank_logs(analysis.run))
 
 

@@ -101,7 +101,7 @@ def _aliases(run: Run) -> dict[str, str]:
 
 
 def _addresses(run: Run) -> list[str]:
-    """Return the addresses of connections between hosts, which tell apart their links."""
+    """Return the addresses of connections between hosts, which identify links."""
     lists = [log.facts.get("connections") for log in run.logs]
     rows = [row for rows in lists if isinstance(rows, list) for row in rows]
     ends = {row.get(end) for row in rows if isinstance(row, Mapping) for end in ("local", "peer")}

@@ -80,11 +80,11 @@ class WrittenReports:
         return [one.line.stem for one in self._written.values()]
 
     def place(self, place: str) -> KnownPlace | None:
-        """Return what the last batch found at a place."""
+        """Return the run that the last batch found at a place."""
         return self._places.get(_hashed(place))
 
     def note_place(self, place: str, what: KnownPlace) -> None:
-        """Record what is at a place; the next ``tidy`` writes it."""
+        """Record the run at a place; the next ``tidy`` writes it."""
         self._places[_hashed(place)] = what
 
     def written_for(self, key: str) -> WrittenReport | None:

@@ -51,7 +51,7 @@ class OverRuns:
     levels: tuple[Level, ...]
     #: The first run of each new level, and its label.
     marks: tuple[tuple[int, str], ...] = ()
-    #: What the levels are.
+    #: The label of the levels.
     level: str = "level of the runs"
 
 
@@ -173,7 +173,7 @@ def efficiency_curves(chart: EfficiencyLines) -> Curves:
     """Lay out one curve per line over the logarithm of the ranks; published curves are below."""
     points = [point for line in chart.lines for point in line.points]
     most = max((ranks for ranks, _ in points), default=1)
-    # Wide intervals are cut off: they would flatten what was measured.
+    # Wide intervals are cut off, because they would flatten the measured points.
     highest = max((mean.value for _, mean in points), default=1.0)
     lines = sorted(chart.lines, key=lambda line: not line.others)
     return Curves(

@@ -40,7 +40,7 @@ COLOURS: dict[str, Colour] = {
     # Losses against a baseline, in the colour of the stage.
     "input_stall": Colour("#e69f00", "#f0b429"),
     "scale": Colour("#009e73", "#2cc79b"),
-    # What an allreduce consists of.
+    # The parts of an allreduce.
     "bandwidth": Colour("#009e73", "#2cc79b"),
     "latency": Colour("#56b4e9", "#79c6f2"),
     "negotiation": Colour("#cc79a7", "#dd97bd"),

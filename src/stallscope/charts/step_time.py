@@ -27,7 +27,7 @@ _MOST_WINDOWS, _FEWEST_WINDOWS, _FEWEST_STEPS = 40, 3, 20
 
 
 def step_time_chart(analysis: Analysis) -> StackedArea | None:
-    """Chart the ledger by cause over the run, without warm-up, averaged to what a screen can show.
+    """Chart the ledger by cause over the run, without warm-up, averaged to the resolution of a screen.
 
     If only printed step times are known, chart those. None without either.
     """

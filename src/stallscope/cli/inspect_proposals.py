@@ -28,7 +28,7 @@ def command_for(place: str, seen: Inspection, read_as: str) -> str:
 
 
 def print_proposals(console: Console, place: str, seen: Inspection) -> None:
-    """Print each proposed pattern once, with what it would read in each of the first files."""
+    """Print each proposed pattern once, with a preview of the first files."""
     files: dict[str, list[tuple[str, Proposal]]] = defaultdict(list)
     for one in seen.files:
         if one.proposal is not None:
@@ -49,7 +49,7 @@ def print_proposals(console: Console, place: str, seen: Inspection) -> None:
 
 
 def _reads(proposal: Proposal) -> str:
-    """Describe what a pattern would read in a file."""
+    """Describe the matches of a pattern in a file."""
     parts = [f"{proposal.lines:,} lines ({percent(proposal.share)} of their kind)"]
     several = len(proposal.ranks) > 1
     parts.append(f"rank{'s' if several else ''} {ranges(proposal.ranks)}")

@@ -1,4 +1,4 @@
-"""Show where a run's time goes, which ranks cause it, and what fixing it saves."""
+"""Show where a run's time goes, which ranks cause it, and the gain of fixing it."""
 
 from __future__ import annotations
 

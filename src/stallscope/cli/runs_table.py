@@ -40,7 +40,7 @@ _WIDE = 100
 # Output into a file or a program has no width.
 _ENDLESS = 100_000
 _BAR_CELLS = 10
-# Each cause has its own pattern, for terminals and readers that cannot tell the colours apart.
+# Each cause has its own pattern, for terminals without colours and colour-blind readers.
 _BLOCKS = dict(zip(CAUSES, "█▓░▒", strict=True))
 
 

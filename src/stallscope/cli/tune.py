@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _look(place: str, found: _Found, read_as: str | None) -> None:
-    """Add what is at the place to ``found``.
+    """Add the files and runs at the place to ``found``.
 
     Raises:
         StallscopeError: if nothing is there, or it cannot be read.

@@ -1,4 +1,4 @@
-"""Comparisons of figures of an analysis, some of which may be missing or uncertain."""
+"""Compare figures of an analysis; some may be missing or uncertain."""
 
 from __future__ import annotations
 

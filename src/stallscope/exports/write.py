@@ -92,6 +92,6 @@ def _write(export: Export, exported: ExportedRun, file: BinaryIO, gzipped: bool)
     if not gzipped:
         export.write(exported, file)
         return
-    # Without name and time, so that the same export gives the same bytes.
+    # Without name and time, so that equal exports have equal bytes.
     with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
         export.write(exported, cast(BinaryIO, packed))

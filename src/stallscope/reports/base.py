@@ -73,7 +73,7 @@ def content_of(**parts: Any) -> Content:
 
 
 def _valid(value: Any) -> Any:
-    """Return what JSON can hold: no dataclasses, NaN, infinity, tuples or lone surrogates."""
+    """Convert a value for JSON: no dataclasses, NaN, infinity, tuples or lone surrogates."""
     if isinstance(value, float):
         return finite(value)
     if isinstance(value, str):

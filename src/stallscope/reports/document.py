@@ -83,7 +83,7 @@ class BigFigure:
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings with what to do about each."""
+    """Findings, each with its advice."""
 
     kind: ClassVar[str] = "findings"
     items: Sequence[Finding]
@@ -103,7 +103,7 @@ class CellBar:
 class Cell(str):
     """The text of a cell that has more than its text."""
 
-    #: What the cell is sorted by.
+    #: The sort key of the cell.
     key: float | str
     #: The file that the cell links to.
     link: str | None
@@ -120,7 +120,7 @@ class Cell(str):
         below: str = "",
         bar: CellBar | None = None,
     ) -> Cell:
-        """Add to the text what formats may draw with it."""
+        """Make a cell of a text, with properties that formats may draw."""
         cell = super().__new__(cls, text)
         cell.key, cell.link, cell.below, cell.bar = key, link, below, bar
         return cell

@@ -1,4 +1,4 @@
-"""Describe what the figures are based on: communication, clocks, and which steps count."""
+"""Describe the basis of the figures: communication, clocks, and the steps that count."""
 
 from __future__ import annotations
 

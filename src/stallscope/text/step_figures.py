@@ -107,7 +107,7 @@ class StepFigures:
         ]
 
     def of_parts(self, parts: Sequence[float]) -> SumColumn:
-        """Round milliseconds per name of RANK_PARTS, the last of which all ranks share."""
+        """Round milliseconds per name of RANK_PARTS; all ranks share the last one."""
         return self.causes.of_rounded(self._of_rows(np.array([parts], np.float64))[0].tolist())
 
     def _of_rows(self, parts: Floats) -> Floats:

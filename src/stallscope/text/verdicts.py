@@ -141,7 +141,7 @@ def _cause(stage: str | None) -> str:
 
 
 def basis(analysis: Analysis) -> str:
-    """Say what the figures are based on: 299 steady steps of 4 ranks."""
+    """Describe the basis of the figures: 299 steady steps of 4 ranks."""
     known = analysis.epoch_times
     if known is not None:
         epochs = f"{counted(analysis.epochs, 'epoch')}: " if analysis.epochs else ""

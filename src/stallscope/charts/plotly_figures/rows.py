@@ -111,7 +111,7 @@ def _add_boxes(
             "color": theme.of(first.name),
             "opacity": OPACITIES[first.shade],
             "line": {"width": 0},
-            # The length of what is saved does not show its direction: it is hatched.
+            # Savings are hatched, because their length does not show the direction.
             "pattern": {"shape": "/" if first.saved else ""},
         },
         error_x=None

@@ -23,7 +23,7 @@ def draw_curves(curves: Curves, width: float) -> tuple[list[str], float]:
     if max(map(text_width, labels), default=0.0) + 16 > width * _NAMES:
         labels, listed = _numbered(curves)
     right = min(max(map(text_width, labels), default=-4.0) + 16, width * _NAMES)
-    # Names need room between them.
+    # Names need space between them.
     height = width * 0.22 + 126 if curves.names else width * 0.15 + 110
     y = PixelAxis(curves.y, _TOP + height, _TOP)
     left = left_margin(curves.y, _TICKS, curves.x.unit)
@@ -57,7 +57,7 @@ def _numbered(curves: Curves) -> tuple[list[str], list[str]]:
 
 def _mark(value: float, label: str, x: PixelAxis, y: PixelAxis, width: float) -> str:
     at, label = x.at(value), shortened(label, width - 24)
-    # To the side that has room.
+    # To the side with space.
     before = at + text_width(label) > width
     return line(at, y.end - 6, at, y.start, class_="change") + text(
         label,

@@ -8,7 +8,7 @@ from .axis import AXIS_HEIGHT, PixelAxis, horizontal
 from .markup import element, line, rectangle, text, tooltip, whisker
 
 _TOP = 4.0
-# Bars of this height have room for two lines.
+# Two lines fit into bars of this height.
 _TALL = 40.0
 # The largest share of the width for labels.
 _LABELS_OF_STACKED, _LABELS = 0.3, 0.42

@@ -1,4 +1,4 @@
-"""The sentences and tables on two runs: what changed from A to B, and which figures are unknown."""
+"""The sentences and tables on two runs: the changes from A to B, and unknown figures."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def caveats(found: Comparison) -> list[str]:
 
 
 def ranks_of(analysis: Analysis) -> int | None:
-    """Return how many ranks trained; None if logs of epochs do not say so."""
+    """Return the number of ranks; None if logs of epochs do not contain it."""
     unknown = analysis.epoch_times is not None and analysis.run.fact("size") is None
     return None if unknown else analysis.run.size
 

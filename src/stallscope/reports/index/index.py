@@ -46,7 +46,7 @@ class IndexLine:
     #: The kind of the bottleneck, and the verdict in a few words.
     verdict: str
     said: str
-    #: The fix that gains most of what the verdict is about.
+    #: The verdict's fix with the largest gain.
     fix: str | None
     speedup: float | None
     speedup_ci95: Pair | None

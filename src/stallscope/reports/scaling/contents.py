@@ -40,7 +40,7 @@ def title(series: ScalingSeries) -> str:
 
 
 def headline(series: ScalingSeries) -> str:
-    """Say how well the job scales to its largest size, and what costs most."""
+    """Write the efficiency at the largest size, and the largest loss."""
     last = series.points[-1]
     if len(series.points) == 1:
         return f"Measured on {counted(last.point.ranks, 'rank')} only"
