@@ -157,6 +157,11 @@ def rate(samples_per_second: float | None) -> str:
     return NOT_MEASURED if known is None else f"{significant(known)} samples/s"
 
 
+def rate_between(low: float, high: float) -> str:
+    """Write the ends of a rate's interval: 1,200 to 1,234 samples/s."""
+    return f"{significant(low)} to {rate(high)}"
+
+
 def amount(value: float | None, unit: str, ci95: Interval | None = None) -> str:
     """Write a value in a readable unit, with its interval: 9.70 ± 0.33 ms."""
     if finite(value) is None or value is None:

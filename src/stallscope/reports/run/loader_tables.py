@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.input_times import InputRates, loader_rate
 from stallscope.formatting.lists import capitalised, listed
-from stallscope.formatting.numbers import NOT_MEASURED, percent, rate
+from stallscope.formatting.numbers import NOT_MEASURED, percent, rate, rate_between
 from stallscope.run import InputStage
 from stallscope.text.cells import Cells
 
@@ -86,8 +86,7 @@ def _interval(found: InputRates) -> str:
     alone = loader_rate(found.slowest)
     if alone is None or alone.ci95 is None:
         return NOT_MEASURED if alone is None else NOTHING
-    low, high = (rate(end) for end in alone.ci95)
-    return f"{low.removesuffix(' samples/s')} to {high}"
+    return rate_between(*alone.ci95)
 
 
 def _measured_on(analysis: Analysis, found: InputRates) -> str:
