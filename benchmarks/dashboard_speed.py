@@ -36,7 +36,7 @@ from stallscope.catalogue.collecting import list_runs
 from stallscope.collector.store.layout import ANALYSIS
 from stallscope.collector.store.runs import save_run
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.store.remembered import lanes_of
+from stallscope.dashboard.store.page_cache import lanes_of
 from stallscope.dashboard.store.run_sources import CollectedRuns
 from stallscope.dashboard.timeline.answer import answer
 from stallscope.run import Run

@@ -1,4 +1,4 @@
-"""Refuse requests to the address of Dash's callbacks that no page of the dashboard has sent."""
+"""Refuse requests to Dash's callbacks that no page of the dashboard has sent."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from flask import Response, request
 _log = logging.getLogger(__name__)
 
 _ADDRESS = "/_dash-update-component"
-#: Browsers say so of requests by this page, or by the user.
+#: The values of requests by this page, or by the user.
 _OWN_SITES = ("same-origin", "none")
 
 
 def refuse_malformed_requests(app: Dash, *, behind_proxy: bool) -> None:
     """Answer malformed requests to callbacks with 400, and those of other sites with 403.
 
-    Dash raises any error for them. Each is one line of the log. To be called after all callbacks are
-    added.
+    Dash would raise arbitrary errors. Each refusal is one line of the log. Call it after all callbacks
+    are added.
 
     Args:
-        behind_proxy: whether browsers may use another name of the dashboard than its own.
+        behind_proxy: whether browsers may know the dashboard by another name.
     """
 
     def check() -> Response | None:
@@ -40,13 +40,13 @@ def _is_of_another_site(behind_proxy: bool) -> bool:
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site not in _OWN_SITES
-    # Without TLS, browsers say so only to this machine.
+    # Without TLS, browsers send that header only to this machine.
     origin = request.headers.get("Origin")
     return origin is not None and not behind_proxy and urlsplit(origin).netloc != request.host
 
 
 def _malformed(app: Dash, body: object) -> str:
-    """Return what is wrong with the body of a request; empty if Dash can answer it."""
+    """Return the error in the body of a request; empty if Dash can answer it."""
     if not isinstance(body, dict):
         return "its body is no JSON object"
     output = body.get("output")
@@ -64,7 +64,7 @@ def _malformed(app: Dash, body: object) -> str:
 
 
 def _are_outputs(outputs: object, output: str) -> bool:
-    """Whether outputs fit a callback's name: ``id.property``, or ``..id.property...id.property..``."""
+    """Compare outputs with a callback's name: ``id.property``, or ``..id.property...id.property..``."""
     if not output.startswith(".."):
         return isinstance(outputs, dict) and _is_property(outputs)
     count = output.count("...") + 1

@@ -13,7 +13,7 @@ def message_and_status(error: Exception, subject: str) -> tuple[str, int]:
     """Return the message and the HTTP status of an error; log those that should not happen.
 
     Args:
-        subject: what could not be returned, for the log.
+        subject: the missing response, for the log.
     """
     if isinstance(error, StallscopeError):
         missing, invalid = isinstance(error, NotFoundError), isinstance(error, UsageError)

@@ -8,7 +8,7 @@ from stallscope.run import Run
 
 
 def local_folder(run: Run) -> Path | None:
-    """Return the folder that a run was read from; None if it is remote or was deleted."""
+    """Return the folder that a run was read from; None if it is remote or deleted."""
     if "://" in run.source:
         return None
     path = Path(run.source)

@@ -5,6 +5,8 @@
     const root = document.documentElement;
     const NARROW = 600;
     const FEW_TICKS = 6;
+    const SHORT_NAME = 14; // characters
+    const SHORT_NAMES_WIDTH = 110; // pixels
     let observed = false;
     let shownPlace = null;
     let focusedId = "";
@@ -36,6 +38,21 @@
             axis.ticktext = axis.ticktext && axis.ticktext.filter(kept);
         }
         return Object.assign(layout, { xaxis: axis });
+    }
+
+    // Shortens the names of curves on narrow screens, where they would take most of the width.
+    function withShortNames(layout) {
+        const names = (layout.annotations || []).filter((one) => one.name === "curve");
+        if (window.innerWidth > NARROW || !names.length) {
+            return layout;
+        }
+        const short = (text) => (text.length > SHORT_NAME ? text.slice(0, SHORT_NAME - 1) + "…" : text);
+        const annotations = layout.annotations.map((one) =>
+            names.includes(one) ? Object.assign({}, one, { text: short(one.text) }) : one,
+        );
+        const right = Math.min(layout.margin.r, SHORT_NAMES_WIDTH);
+        const margin = Object.assign({}, layout.margin, { r: right });
+        return Object.assign(layout, { annotations: annotations, margin: margin });
     }
 
     // The zoom of the current page: ranges by chart and axis.
@@ -97,7 +114,7 @@
                 if (window.matchMedia("(pointer: coarse)").matches) {
                     layout.dragmode = false;
                 }
-                return { data: data, layout: withZoom(withFewerTicks(layout), id.name) };
+                return { data: data, layout: withZoom(withShortNames(withFewerTicks(layout)), id.name) };
             },
 
             // Records the zoom, to apply it when the chart is drawn again: with another baseline, in other

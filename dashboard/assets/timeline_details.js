@@ -1,4 +1,4 @@
-// What the timeline shows of single steps when it is zoomed in.
+// Details of single steps, for a timeline that is zoomed in.
 (function () {
     "use strict";
 

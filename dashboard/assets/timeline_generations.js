@@ -63,7 +63,7 @@
         }
     };
 
-    // The generation whose name is at a point, or which is below it.
+    // The generation with its name, or its span, at a point.
     timeline.generationsAt = function (scene, x, y) {
         if (Math.abs(y - middle(scene)) > HALF) {
             return [];

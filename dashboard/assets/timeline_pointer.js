@@ -3,7 +3,6 @@
     "use strict";
 
     const timeline = window.stallscopeTimeline;
-    const STRIP = { top: 8, height: 34 };
     const CLICK = 4; // pixels that the pointer may move during a click
     const CLOSEST = 8; // pixels between two fingers
     const clamp = timeline.clamp;
@@ -79,7 +78,7 @@
     Timeline.prototype.pointerDown = function (event) {
         const [x, y] = this.position(event);
         this.canvas.setPointerCapture(event.pointerId);
-        const strip = y < STRIP.top + STRIP.height + 4;
+        const strip = y < this.strip.top + this.strip.height + 4;
         this.pointers.set(event.pointerId, { x: x, y: y, from: [x, y], strip: strip, moved: false });
         if (strip) {
             this.toStrip(x);

@@ -1,4 +1,4 @@
-// Places on the timeline: what lies at a pixel, a time, a row.
+// Places on the timeline: the cell at a pixel, a time, a row.
 (function () {
     "use strict";
 

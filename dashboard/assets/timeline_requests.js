@@ -1,4 +1,4 @@
-// The timeline's requests to the server, its address, and what it announces.
+// The timeline's requests to the server, its address, and its announcements.
 (function () {
     "use strict";
 

@@ -1,4 +1,4 @@
-// Draws what surrounds and covers the lanes: times, steps, names, gaps, marks.
+// Draws around and over the lanes: times, steps, names, gaps, marks.
 (function () {
     "use strict";
 

@@ -1,4 +1,4 @@
-// What the timeline shows beside the pointer.
+// The timeline's tooltip.
 (function () {
     "use strict";
 

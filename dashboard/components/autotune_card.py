@@ -24,7 +24,7 @@ _MOST_SAMPLES = 2000
 
 
 def autotune_cards(loaded: LoadedAutotune) -> list[Any]:
-    """Chart the scores, and list the best setting to paste and all samples."""
+    """Chart the scores, and list all samples, and the best setting to paste."""
     log, best = loaded.log, loaded.log.best
     if best is None:
         empty = dmc.Text(f"{plain(loaded.path.name)} has no sample yet.", size="sm")
@@ -49,7 +49,7 @@ def _sentence(loaded: LoadedAutotune, best: Sample) -> str:
     end = (
         "tuning has converged"
         if log.settled
-        else "tuning had not ended, and the best so far need not stay it"
+        else "tuning had not ended, so the best setting may change"
     )
     torn = f" {counted(log.torn, 'line')} could not be read." if log.torn else ""
     return (
@@ -79,7 +79,7 @@ def _draw(drawn: Drawing, theme: Theme, log: AutotuneLog, best: Sample) -> None:
         hovertemplate="setting %{x}: %{y:.3g} MB/s<br>cycle %{customdata[0]:.3g} ms, fusion "
         "%{customdata[1]:.3g} MiB<extra></extra>",
     )
-    # The last line of tuning repeats the best sample.
+    # Tuning ends with a line that repeats the best sample.
     at = next((number for number, one in zip(numbers, log.samples, strict=True) if one == best), 0)
     if at:
         drawn.add_trace(

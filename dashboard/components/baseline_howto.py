@@ -30,13 +30,13 @@ def howto_card(framework: object) -> Any:
     """List the lines that record a baseline, for the run's framework if it is known."""
     programs = _PROGRAMS.get(str(framework), {"Keras": _KERAS, "PyTorch": _TORCH})
     return card(
-        "Record one",
+        "Record a baseline",
         *(
             code_block(program, f"Recording a baseline with {name}", mb="xs")
             for name, program in programs.items()
         ),
         dmc.Text("The same on one rank also shows what scaling costs.", size="sm"),
-        note="Run the same job once more, on the same ranks, with these lines in place of its own; a "
+        note="Run the same job again, on the same ranks, with these lines instead of its own; a "
         "few hundred steps are enough.",
     )
 
@@ -53,9 +53,9 @@ def choices_card(run_id: str, runs: Sequence[ListedRun], same_job: str | None) -
         ]
         for run in shown
     ]
-    more = f"{len(others) - len(shown):,} more are in the choice above."
+    more = f"{len(others) - len(shown):,} more are in the menu above."
     return card(
-        "Hold it against an open run",
+        "Compare with an open run",
         points(choices) if choices else dmc.Text("No other run is open.", size="sm", c="dimmed"),
         dmc.Text(more, size="sm", c="dimmed", mt="xs") if len(others) > len(shown) else None,
         className="choices",
@@ -64,6 +64,6 @@ def choices_card(run_id: str, runs: Sequence[ListedRun], same_job: str | None) -
 
 def _what(run: ListedRun, same_job: str | None) -> str:
     data = "synthetic data" if run.entry.synthetic else "real data"
-    # Where the number of ranks is unknown it is 0.
+    # 0 if the number is unknown.
     ranks = f", {counted(run.entry.ranks, 'rank')}" if run.entry.ranks else ""
     return data + ranks + (", the same job" if run.id == same_job else "")

@@ -8,7 +8,14 @@ from typing import Any
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.charts.compared_bars import compared_runs
-from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
+from stallscope.formatting.numbers import (
+    NOT_MEASURED,
+    Interval,
+    amount,
+    percent,
+    rate,
+    rate_between,
+)
 from stallscope.reports.document import NOTHING
 from stallscope.run import Run
 from stallscope.text.job import JOB_PARTS, RARE_PARTS, job_texts, job_total
@@ -118,9 +125,7 @@ def _rates(run: Analysis) -> tuple[str, str, str]:
     if own is None:
         return NOT_MEASURED, NOTHING, NOTHING
     ends = _interval(run, own)
-    between = NOTHING if ends is None else f"{rate(ends[0]).removesuffix(' samples/s')} to "
-    sure = NOTHING if ends is None else f"{between}{rate(ends[1])}"
-    return rate(own), sure, rate(own / run.run.size)
+    return rate(own), NOTHING if ends is None else rate_between(*ends), rate(own / run.run.size)
 
 
 def _interval(run: Analysis, own: float) -> Interval | None:
@@ -137,7 +142,7 @@ def _efficiency(run: Analysis, alone: float) -> str:
 
 
 def _any_has(name: str, runs: Sequence[tuple[str, Analysis]]) -> bool:
-    """Whether any of the jobs spent time on this part."""
+    """Return whether any job spent time on this part."""
     return any(getattr(run.job, name) for _, run in runs)
 
 

@@ -1,4 +1,4 @@
-"""Parts of all components: cards, links, lists, code, and the colours of stages."""
+"""Basic parts of pages: cards, links, lists, code, and the colours of stages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def card(title: str, *content: Any, note: str = "", **look: Any) -> Any:
     Args:
         title: of the card.
         content: its components, from the top down.
-        note: what the content shows.
+        note: a description of the content.
         look: further properties of the card.
     """
     heading = dmc.Title(title, order=2, size="h4", mb=None if note else "xs")
@@ -41,14 +41,14 @@ def sentence_card(
     label: str | None = None,
     **look: Any,
 ) -> Any:
-    """Make a card with what a page finds, in the colour of a status or of a stage.
+    """Make a card with a page's result, in the colour of a status or of a stage.
 
     Args:
-        title: what the page finds.
+        title: the result.
         text: the evidence; it may be empty.
         colour: the name of the status or the stage.
-        more: what stands below.
-        label: what kind of sentence it is, above it.
+        more: the components below.
+        label: the kind of result, above it.
         look: further properties of the card.
     """
     return dmc.Card(
@@ -83,7 +83,7 @@ def link(text: Any, address: str, **look: Any) -> Any:
 
 
 def link_in_text(text: str, address: str) -> Any:
-    """Link from within a text, where colour alone does not mark a link."""
+    """Link from within a text, with an underline, because colour alone does not mark a link."""
     return link(text, address, underline="always", size="sm")
 
 
@@ -118,7 +118,7 @@ def _step(step: Step) -> Iterator[Any]:
 
 
 def progress_bar(done: float, whole: float, label: str, **look: Any) -> Any:
-    """Show how much is done."""
+    """Show progress as a bar."""
     section = dmc.ProgressSection(value=100 * done / max(whole, 1), **aria(label=label))
     return dmc.ProgressRoot(section, **look)
 
@@ -149,6 +149,6 @@ def named_swatch(name: str) -> Any:
 
 
 def labelled_swatch(name: str, label: str) -> Any:
-    """Show a stage's colour and a label; kinds of verdicts that are no stages have no colour."""
+    """Show a stage's colour and a label; verdicts other than stages have no colour."""
     colour = html.Span(className="swatch", style=colours_of(name)) if name in COLOURS else None
     return html.Span([colour, label], className="named-swatch")

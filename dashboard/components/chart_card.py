@@ -39,8 +39,8 @@ _EMPTY: dict[str, Any] = {
     },
 }
 _KINDS = (
-    ("png", "PNG", "Save as PNG: what is seen"),
-    ("svg", "SVG", "Save as SVG: what is seen, to be scaled"),
+    ("png", "PNG", "Save as PNG: the chart as shown"),
+    ("svg", "SVG", "Save as SVG: the chart as shown, at any size"),
     ("csv", "CSV", "Save as CSV: its numbers"),
 )
 
@@ -51,12 +51,12 @@ def chart_card(name: str, chart: Chart | None, tools: Any = None) -> Any:
     Args:
         name: unique on its page.
         chart: the chart.
-        tools: what stands above the chart.
+        tools: components above the chart.
     """
     if chart is None:
         return None
     zooms = isinstance(chart, StackedArea | HeatMap)
-    # Dragging zooms heat maps, or moves what is shown.
+    # Dragging zooms heat maps, or moves the view.
     moving = [] if isinstance(chart, HeatMap) else ["zoom2d", "pan2d"]
     return _card(
         name,
@@ -67,7 +67,7 @@ def chart_card(name: str, chart: Chart | None, tools: Any = None) -> Any:
             "modeBarButtonsToRemove": [*moving, *_NO_BUTTONS],
         },
         above=[tools, chart_legend(chart)],
-        # What is an image has no buttons inside.
+        # An element with the role of an image contains no buttons.
         role="figure" if zooms else "img",
     )
 
@@ -85,10 +85,10 @@ def custom_chart_card(
     Args:
         name: unique on its page.
         title: of the card.
-        sentence: what the chart shows.
+        sentence: a description of the chart.
         draw_on: draws it for a light or a dark page.
-        numbers: what it draws: a table's head, with units, and its rows.
-        below: what stands below the chart.
+        numbers: its numbers as a table: the head, with units, and the rows.
+        below: components below the chart.
     """
     figures = {
         scheme: _custom_figure(draw_on, dark=scheme == "dark") for scheme in ("light", "dark")
@@ -103,7 +103,7 @@ def custom_chart_card(
 
 
 def chart_figures(chart: Chart) -> dict[str, Any]:
-    """Make what the browser needs of a chart: its figures for light and dark, and its numbers."""
+    """Return a chart's data for the browser: its figures for light and dark, and its numbers."""
     # Only the browser knows whether the page is light or dark: it gets both and takes one.
     laid_out = layout_of(chart)
     light, dark = (draw(laid_out, dark=dark, legend=False) for dark in (False, True))

@@ -1,6 +1,6 @@
 """A chart's numbers as CSV: units in the header, one line per bar or point.
 
-Cells of what was not measured are empty; text from logs is never a formula.
+Missing values are empty cells; text from logs is never a formula.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def csv_text(head: Sequence[str], rows: Iterable[Row]) -> str:
 
 
 def chart_csv(chart: Chart) -> str | dict[str, Any]:
-    """Write a chart's numbers; for a heat map only what the browser lacks: it has the cells."""
+    """Write a chart's numbers; for a heat map only the labels, because the browser has the cells."""
     if isinstance(chart, HeatMap):
         return _of_heat_map(chart)
     columns = _KINDS[type(chart)](chart)

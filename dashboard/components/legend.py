@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import dash_mantine_components as dmc
-import numpy as np
 from dash import html
 
 from stallscope.charts.charts import Chart
@@ -15,19 +14,19 @@ from stallscope.charts.layouts import legend_of
 from stallscope.charts.marks import Shape, marks_of
 from stallscope.charts.palette import HEAT
 
-from .basics import aria, colours_of, labelled_swatch
+from .basics import aria, labelled_swatch
 
-# Marks that a character shows; the stylesheet draws the others.
+# Marks that are characters; the stylesheet draws the others.
 _SAMPLES: dict[Shape, str] = {"pause": "△", "beyond": "▲", "named": "◀"}
 
 
 def chart_legend(chart: Chart) -> Any:
-    """Make a chart's legend; None without colours to explain."""
-    # Not Plotly's own: that one takes its room from the chart where lines are short.
-    if isinstance(chart, HeatMap):
-        return legend(_heat_entries(chart))
-    entries = [labelled_swatch(name, label) for name, label in legend_of(chart)]
-    entries += [_mark(shape, label) for shape, label in marks_of(chart)]
+    """Make a chart's legend; None without anything to explain."""
+    # Not Plotly's legend, which takes space from the chart on narrow screens.
+    scale = [heat_scale(chart.least_shown, chart.most_shown)] if isinstance(chart, HeatMap) else []
+    colours = [labelled_swatch(name, label) for name, label in legend_of(chart)]
+    marks = [_mark(shape, label) for shape, label in marks_of(chart)]
+    entries = [*scale, *colours, *marks]
     return legend(entries) if entries else None
 
 
@@ -37,12 +36,12 @@ def _mark(shape: Shape, label: str) -> Any:
 
 
 def legend(entries: Iterable[Any]) -> Any:
-    """Make a legend of swatches."""
+    """Make a legend from its entries."""
     return dmc.Group(list(entries), gap="md", className="legend")
 
 
 def heat_scale(least: str, most: str) -> Any:
-    """Make the scale of a heat map's colours between the words for its ends."""
+    """Make the scale of a heat map's colours between the labels of its ends."""
     # Both schemes' colours; the stylesheet picks one.
     style = {
         f"--{scheme}": "linear-gradient(to right, "
@@ -51,14 +50,3 @@ def heat_scale(least: str, most: str) -> Any:
     }
     scale = html.Span(className="heat-scale", style=style, **aria(hidden="true"))
     return html.Span([least, scale, most], className="named-swatch")
-
-
-def _heat_entries(chart: HeatMap) -> Iterable[Any]:
-    yield heat_scale(chart.least_shown, chart.most_shown)
-    if any(row.emphasised for row in chart.rows):
-        mark = html.Span("◀", className="mark", style=colours_of("imbalance"))
-        yield html.Span([mark, "straggler"], className="named-swatch")
-    if np.isnan(chart.values).any():
-        yield html.Span(
-            [html.Span(className="heat-hole"), "not measured"], className="named-swatch"
-        )

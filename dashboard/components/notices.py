@@ -24,7 +24,7 @@ def findings_card(findings: Sequence[Finding], run_id: str | None, baseline_id: 
 
 
 def warnings_card(warnings: Sequence[str]) -> Any:
-    """List what limits the numbers; None without limits."""
+    """List the limits of the figures; None without any."""
     if not warnings:
         return None
     return card("What limits these numbers", points(warnings))

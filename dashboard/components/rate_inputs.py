@@ -59,7 +59,7 @@ def rate_inputs(query: Mapping[str, str]) -> Any:
                 hideControls=True,
                 debounce=True,
                 error="Enter a number above 0." if wrong else None,
-                # The kit's red text is too pale; the message says it, too.
+                # Mantine's red text is too pale, and the message describes the error.
                 withErrorStyles=False,
                 w=220,
             ),

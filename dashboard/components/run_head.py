@@ -126,7 +126,7 @@ def _facts(analysis: Analysis) -> str:
 
 def _baseline_select(run_id: str, baseline_id: str | None, runs: Sequence[ListedRun]) -> Any:
     others = [run for run in runs if run.id != run_id]
-    # Mantine leaves it to the mouse.
+    # By default, Mantine's button works with the mouse only.
     clear: Any = {"tabIndex": 0, **aria(label="No baseline", hidden="false")}
     return dmc.Select(
         id=_BASELINE_SELECT,

@@ -1,4 +1,4 @@
-"""The pages of a run, links from each to the others, and which one shows what a finding is about."""
+"""The pages of a run, the links between them, and the page for each finding."""
 
 from __future__ import annotations
 

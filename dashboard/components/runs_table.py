@@ -27,7 +27,7 @@ GRID = "runs-grid"
 #: Rows that are sent at a time.
 BLOCK = 100
 _HEAD_PX, _LINE_PX = 40, 48
-# What stands above the table on its page.
+# The height of the page above the table.
 _ABOVE_PX = 204
 _LEAST_PX = 320
 # Statuses of runs that their rows mention.
@@ -97,7 +97,7 @@ def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
             "maxConcurrentDatasourceRequests": 1,
             "blockLoadDebounceMillis": 50,
             "infiniteInitialRowCount": min(number, BLOCK),
-            # The page itself shows what to do then.
+            # The page itself shows a hint.
             "suppressNoRowsOverlay": True,
             "animateRows": False,
             "tooltipShowDelay": 600,
@@ -202,7 +202,7 @@ def _number(value: float | None) -> str:
 
 
 def _gap(lost: float | None) -> str:
-    """Write −12.3%: so much less throughput than the baseline."""
+    """Write −12.3% for a throughput below the baseline's."""
     if lost is None:
         return ""
     text = percent(-lost)

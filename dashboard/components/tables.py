@@ -12,9 +12,9 @@ from stallscope.reports.document import Table
 
 from .basics import aria, card, labelled_swatch, link
 
-# Taller tables scroll in their own frame, so that what follows stays near.
+# Taller tables scroll in their own frame, so that the next card stays near.
 _TALLEST = 460
-# In longer tables, cells are data instead of components: a thousand rows are quick.
+# In longer tables, cells are data instead of components, which is fast for a thousand rows.
 _MOST_NAMED_ROWS = 100
 _LOOK = {
     "tabularNums": True,
@@ -38,7 +38,7 @@ def text_table(table: Table, addresses: Sequence[str] = (), stages: Sequence[str
 
     Args:
         table: the table.
-        addresses: of what each row is about; its second column leads there.
+        addresses: the target of each row's second column.
         stages: of the first rows, which are shown in the stages' colours.
     """
     rows: list[Sequence[Any]] = [
@@ -76,10 +76,10 @@ def data_card(
 
     Args:
         title: of the card.
-        note: what the table shows.
+        note: a description of the table.
         head: the titles of the columns.
         rows: the cells.
-        text_columns: how many of the first columns are words; the others are numbers.
+        text_columns: the number of first columns with words; the others are numbers.
         emphasised: rows that stand out if there are few rows.
     """
     words = frozenset(range(text_columns))

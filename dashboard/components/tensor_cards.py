@@ -41,11 +41,11 @@ _MOST_TENSORS, _MOST_PARTS, _MOST_RANKS = 2000, 5, 32
 # Only the ends of long names differ.
 _LONGEST_NAME = 64
 _MOST_BARS = 24
-# A timeline and logs that start this far apart are hardly of one job.
+# A timeline and logs that start this far apart are probably of different jobs.
 _ANOTHER_RUN_S = 3600
-# Neither a chart nor a table can show more.
+# Charts and tables cannot show more.
 _MOST_POINTS = 200
-# The parts' labels, and the colours that they borrow: dashes distinguish them, too.
+# The parts' labels, the stages' colours that they use, and dashes, which also distinguish them.
 _PARTS = (
     ("negotiation", "negotiation", "imbalance", "dashdot"),
     ("wait", "waiting for data and in queues", "input", "dot"),
@@ -55,7 +55,7 @@ _PARTS = (
 
 
 def reading_card(timeline: LoadingTimeline) -> Any:
-    """Show how much of a timeline was read."""
+    """Show the progress of reading a timeline."""
     progress = f"{bytes_in_words(timeline.read)} of {bytes_in_words(timeline.size)}"
     text = f"Reading {plain(timeline.path.name)}: {progress}. The page updates itself."
     bar = progress_bar(timeline.read, timeline.size, progress, mt="xs")
@@ -63,7 +63,7 @@ def reading_card(timeline: LoadingTimeline) -> Any:
 
 
 def timeline_card(timeline: LoadedTimeline, run: Run) -> Any:
-    """Tabulate what was read of the timeline, and where its time goes."""
+    """Tabulate the contents of a timeline, and where its time goes."""
     found = timeline.tensors
     rows = [
         ("File", plain(timeline.path.name)),
@@ -85,8 +85,8 @@ def timeline_card(timeline: LoadedTimeline, run: Run) -> Any:
     return data_card(
         "Horovod Timeline",
         "Of rank 0, which it makes slower. Negotiation goes from the first rank that has a tensor ready "
-        "to the last one: most of it is waiting for ranks. Times of several tensors are those in which "
-        "any of them was at it.",
+        "to the last one: most of it is waiting for ranks. Times of several tensors count while any of "
+        "them is active.",
         ("What", "In this timeline"),
         rows,
         text_columns=2,
@@ -99,14 +99,14 @@ def _start(timeline: LoadedTimeline, run: Run) -> str:
     try:
         start = datetime.fromtimestamp(timeline.start_us / 1e6, tz=UTC)
     except (OverflowError, ValueError, OSError):
-        return "at a time that cannot be"
+        return "at an impossible time"
     text = f"{start:%Y-%m-%d %H:%M:%S} UTC"
     if run.started_at is None:
         return text
     apart = (run.started_at - start).total_seconds()
     word = "before" if apart >= 0 else "after"
     text += f", {amount(abs(apart) * 1e3, 'ms')} {word} the step logs"
-    return text + (": perhaps of another run" if abs(apart) > _ANOTHER_RUN_S else "")
+    return text + (": maybe of another run" if abs(apart) > _ANOTHER_RUN_S else "")
 
 
 def _cycles(found: Tensors) -> str:
@@ -159,7 +159,7 @@ def _tensor_row(
 
 
 def fusion_card(fusion: Fusion) -> Any:
-    """Chart how many tensors go through one allreduce."""
+    """Chart the number of tensors per allreduce."""
     operations = len(fusion.tensors)
     if not operations:
         return None
@@ -196,7 +196,7 @@ def fusion_card(fusion: Fusion) -> Any:
 
 
 def _bars(tensors: Any) -> tuple[list[int], list[str]]:
-    """Count operations by how many tensors they fuse, and label the bars."""
+    """Count operations by their number of tensors, and label the bars."""
     most = int(tensors.max())
     width = -(-most // _MOST_BARS)
     counts = np.bincount((tensors - 1) // width, minlength=-(-most // width)).tolist()
@@ -205,7 +205,7 @@ def _bars(tensors: Any) -> tuple[list[int], list[str]]:
 
 
 def sizes_card(fusion: Fusion, ranks: int) -> Any:
-    """Tabulate operations by size: how many, how long, how fast."""
+    """Tabulate operations by size: their number, time and bandwidth."""
     classes = by_size(fusion, ranks)
     if not classes:
         return None
@@ -249,7 +249,7 @@ def _size(at: int) -> str:
 
 
 def late_card(found: Tensors) -> Any:
-    """Tabulate which ranks came last in negotiations, as far as ranks were marked."""
+    """Tabulate the ranks that came last in negotiations, if ranks were marked."""
     if not found.negotiations:
         return None
     coverage = (
@@ -259,7 +259,7 @@ def late_card(found: Tensors) -> Any:
     if found.ticked < found.negotiations:
         coverage += (
             ": the response cache answers the others, unless HOROVOD_CACHE_CAPACITY=0. The page of "
-            "stragglers shows it for every step"
+            "stragglers shows late ranks in every step"
         )
     late = found.lateness
     if late is None:
@@ -323,8 +323,8 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
     return custom_chart_card(
         "timeline-steps",
         "Allreduces of each step",
-        f"{counted(len(steps), 'step')} as rank 0 went through them.{of} Times are those in which any "
-        "tensor was at it: they overlap, and do not add up.",
+        f"{counted(len(steps), 'step')} as rank 0 went through them.{of} Times count while any "
+        "tensor is active: they overlap, and do not add up.",
         draw,
         (("step", *(f"{label}_ms" for label in parts)), rows),
         legend(labelled_swatch(colour, label) for _, label, colour, _ in _PARTS if label in parts),

@@ -1,4 +1,4 @@
-"""The timeline as a card: its buttons, the place where the script draws, and its description."""
+"""The timeline as a card: its buttons, the element that the script draws in, and its description."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _legend(late: str) -> Any:
 
 
 def _gauges(gauges: Sequence[dict[str, Any]]) -> Any:
-    """Let the user choose a machine metric below the lanes; None where none was measured."""
+    """Let the user choose a machine metric below the lanes; None if none was measured."""
     if not gauges:
         return None
     options = [html.Option(one["label"], value=one["key"]) for one in gauges]

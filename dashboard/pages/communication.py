@@ -1,4 +1,4 @@
-"""Show what ranks reduce, how long steps wait for it, and what Horovod's own files contain."""
+"""Show what ranks reduce, how long steps wait for it, and the contents of Horovod's files."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def exposed_chart(analysis: Analysis) -> Chart | None:
 
 
 def _reduced(analysis: Analysis) -> Any:
-    """Tabulate what a step reduces, and how fast."""
+    """Tabulate the gradients of a step, and their bandwidth."""
     entry = analysis.entry("allreduce")
     tensors, size = _count(analysis, "gradient_tensors"), _count(analysis, "gradient_bytes")
     rows = [

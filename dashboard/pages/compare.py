@@ -11,11 +11,18 @@ from dash import html
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.history.comparison import compare
-from stallscope.analysis.history.regression import regression
-from stallscope.charts.comparison import changes_chart, different_jobs_chart, ledgers_chart
+from stallscope.analysis.history.regression import History, regression
+from stallscope.charts.comparison import (
+    changes_chart,
+    different_jobs_chart,
+    figure_charts,
+    ledgers_chart,
+    runs_chart,
+)
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import rate
 from stallscope.formatting.plain import plain
+from stallscope.reports.comparison import histories
 from stallscope.reports.comparison.pair import (
     NOTHING_ELSE,
     caveats,
@@ -29,8 +36,7 @@ from stallscope.text.verdicts import short_verdict
 from ..addresses import COMPARE, Address, compare_address, run_address, runs_address
 from ..components.basics import labelled_swatch, link, outcome_card
 from ..components.chart_card import chart_card
-from ..components.history_cards import history_cards
-from ..components.notices import notice
+from ..components.notices import notice, warnings_card
 from ..components.tables import text_table_card
 from ..store import RunStore
 from .base import Page, View
@@ -88,19 +94,45 @@ def _over_time(ids: Sequence[str], store: RunStore) -> View:
     parts = [
         part
         for index, one in enumerate(found)
-        for part in history_cards(one, index, [addresses[run.analysis.run.id] for run in one.runs])
+        for part in _history_cards(one, index, [addresses[run.analysis.run.id] for run in one.runs])
     ]
     heading = dmc.Title(title, order=1, size="h2", tabIndex=-1)
     return View.of(f"{found[0].name}: {title.lower()}", [heading, *parts])
 
 
+def _history_cards(history: History, index: int, addresses: Sequence[str]) -> list[Any]:
+    """List the cards of one job, from the top down.
+
+    Args:
+        history: the job's runs.
+        index: which of the page's jobs it is, from 0.
+        addresses: where each of the runs is shown.
+    """
+    return [
+        outcome_card(
+            plain(histories.headline(history)),
+            map(plain, histories.since(history)),
+            label=plain(histories.title(history)),
+        ),
+        *(
+            chart_card(f"over-runs-{index}-{name}", chart)
+            for name, chart in figure_charts(history).items()
+        ),
+        text_table_card(histories.figures_table(history)),
+        text_table_card(histories.changes_table(history)),
+        chart_card(f"ledgers-{index}", runs_chart(history)),
+        text_table_card(histories.runs_table(history), addresses),
+        warnings_card([plain(one) for one in history.warnings]),
+    ]
+
+
 def _different_jobs(
     title: str, analyses: Sequence[Analysis], addresses: Sequence[str]
 ) -> list[Any]:
-    """Show runs of which no two are of one job."""
+    """Show runs of different jobs."""
     text = (
-        "No two of these runs are of one job on as many ranks, so nothing shows how it changed. Select "
-        "two runs to see what differs between them, or several runs of one job."
+        "These runs are all of different jobs or numbers of ranks, so they show no change over time. "
+        "Select two runs to see what differs between them, or several runs of one job."
     )
     numbers = [str(number) for number in range(1, len(analyses) + 1)]
     return [

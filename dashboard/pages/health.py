@@ -24,7 +24,7 @@ from ..components.notices import findings_card, warnings_card
 from ..components.run_tabs import PAGE_OF
 from ..components.tables import data_card
 from ..store import RunStore
-from ..store.remembered import logs_of, timestamps_of
+from ..store.page_cache import logs_of, timestamps_of
 from .run_page import RunPage, RunRequest, side_by_side
 
 _MOST_PROBLEMS = 500
@@ -88,14 +88,14 @@ def ranks_card(ranks: Sequence[RankLogs]) -> Any:
 
 
 def problems_card(run: Run) -> Any:
-    """Tabulate what could not be read, or not correctly."""
+    """Tabulate the problems of reading."""
     if not run.problems:
         return None
     more = len(run.problems) - _MOST_PROBLEMS
     also = f"; {more:,} more are not shown" if more > 0 else ""
     return data_card(
         "Problems while reading",
-        f"{counted(len(run.problems), 'problem')}: nothing is dropped in silence{also}.",
+        f"{counted(len(run.problems), 'problem')}: nothing is dropped silently{also}.",
         ("Where", "What"),
         [(problem.where, problem.what) for problem in run.problems[:_MOST_PROBLEMS]],
         text_columns=2,
@@ -122,12 +122,10 @@ def clocks_card(analysis: Analysis) -> Any:
 
 
 def timestamps_card(analysis: Analysis) -> Any:
-    """Tabulate in how many steps each timestamp was taken, and why not in all."""
+    """Tabulate the share of steps with each timestamp, and the reasons for missing ones."""
     missing = missing_timestamps(analysis.run)
     reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in missing]
-    why = (
-        f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder had to leave one out."
-    )
+    why = f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder left one out."
     return data_card(
         "Stages",
         f"Timestamps within a step, from which its stages come. {why}",
@@ -140,17 +138,17 @@ def timestamps_card(analysis: Analysis) -> Any:
 
 
 def recorder_card(run: Run, ranks: Sequence[RankLogs]) -> Any:
-    """Tabulate how the logs were recorded, and what recording cost."""
+    """Tabulate the recorder's settings and its cost."""
     rows = [(title, _fact(run.fact(name)) or "not recorded") for name, title in _CONTEXT]
     rows.append(("Recorder's own cost", _cost(ranks)))
     return data_card("How it was recorded", "", ("Fact", "Value"), rows, text_columns=2)
 
 
 def _cost(ranks: Sequence[RankLogs]) -> str:
-    """Return median and largest of the ranks whose last log has it."""
+    """Return the median and the largest cost of the ranks that recorded it."""
     costs = sorted(one.cost_us for one in ranks if one.cost_us is not None)
     if not costs:
-        return "not in these logs: it stands at the end of each"
+        return "not in these logs: recorders write it at the end"
     written = [one.written for one in ranks if one.written is not None]
     most = f", at most {costs[-1]:.3g} µs on a rank" if len(costs) > 1 else ""
     return (

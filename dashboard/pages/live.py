@@ -49,7 +49,7 @@ class LivePage(RunPage):
             ]
         return [
             dmc.Card(html.Div("Reading the last steps…", id=_STATUS), withBorder=True),
-            # What the chart needs to explain is known with its first steps.
+            # The legend is known with the first steps.
             chart_card(_CHART, _chart(None), html.Div(id=_LEGEND)),
             dcc.Interval(id=_TICK, interval=_INTERVAL_MS),
             dcc.Store(id=_SHOWN, data={"run": request.run_id, "number": 0}),
@@ -132,7 +132,7 @@ def _status(live: LiveState, ended: bool) -> Any:
 
 
 def _stop(analysis: Analysis) -> Any:
-    """Say since when the job hangs, where, and what to do; None if it makes progress."""
+    """Show since when and where the job hangs, and what to do; None if it makes progress."""
     stopped = analysis.stopped
     if stopped is None:
         return None

@@ -10,9 +10,10 @@ import dash_mantine_components as dmc
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.by_cause import cause_chart
-from stallscope.charts.charts import baseline_chart, job_chart, printed_ranks_chart, ranks_chart
+from stallscope.charts.charts import baseline_chart, job_chart, ranks_chart
 from stallscope.charts.gains import gains_chart
 from stallscope.charts.kinds import drawn_as
+from stallscope.charts.rank_windows import printed_ranks_chart
 from stallscope.charts.step_time import step_time_chart
 from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval, rate, share
 from stallscope.reports.run.step_tables import baselines_table, cause_table, ledger_table
@@ -34,7 +35,7 @@ from ..components.chart_card import chart_card
 from ..components.notices import findings_card, warnings_card
 from ..components.tables import data_card, text_table_card
 from ..store import RunStore
-from ..store.remembered import remembered
+from ..store.page_cache import cached
 from .run_page import RunPage, RunRequest, side_by_side
 
 
@@ -45,7 +46,7 @@ class OverviewPage(RunPage):
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         # Some thousand components, the same at each visit; links begin with the path of the app.
         name = f"overview at {request.address('')}"
-        return remembered(request.analysis, name, lambda: self._parts(request))
+        return cached(request.analysis, name, lambda: self._parts(request))
 
     def _parts(self, request: RunRequest) -> list[Any]:
         analysis = request.analysis

@@ -17,7 +17,7 @@ from ..components.run_head import run_head
 from ..components.run_tabs import run_tabs
 from ..run_folder import recording_folder
 from ..store import RunStore
-from ..store.remembered import prepare
+from ..store.page_cache import prepare
 from .base import Page, View
 
 

@@ -120,7 +120,7 @@ class RowBlock:
     total: int
     #: Ids of runs among the rows that are not analysed yet.
     pending: list[str]
-    #: What is wrong with the search; None if it is valid.
+    #: The error in the search; None if it is valid.
     error: str | None
     #: The address's query for the same list.
     query: str

@@ -83,7 +83,7 @@ class ScalingPage(Page):
 
 
 def _head(number: int, by: str | None) -> Any:
-    """Return the title, and the choice of what runs are grouped by."""
+    """Return the title, and the menu that groups the runs."""
     group = "recorded job facts" if by is None else FACTS[by][0].lower()
     text = (
         f"{counted(number, 'run')}, grouped by {group}. Each number of ranks is represented by its "

@@ -1,4 +1,4 @@
-"""Show one step on all ranks: the last rank, the cause, and what it cost the others."""
+"""Show one step on all ranks: the last rank, the cause, and the cost for the others."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _missing(analysis: Analysis, number: int | None, generation: int | None) -> 
     if not generations:
         return sentence_card("The stages of this step are not known", analysis.bottleneck.evidence)
     run, recorded = analysis.run, analysis.run.steps["step"].to_numpy() == number
-    whose, size = "This run", run.size
+    subject, size = "This run", run.size
     if generation is not None:
         generations = tuple(one for one in generations if one.number == generation)
         if not generations:
@@ -82,7 +82,7 @@ def _missing(analysis: Analysis, number: int | None, generation: int | None) -> 
                 f"Generation {generation:,} is not known", f"Those with ledgers are: {known}."
             )
         recorded &= run.steps["generation"].to_numpy() == generation
-        whose, size = f"Generation {generation:,}", generations[0].size
+        subject, size = f"Generation {generation:,}", generations[0].size
     if recorded.any():
         return sentence_card(
             f"Step {number:,} is not in the ledger",
@@ -91,7 +91,9 @@ def _missing(analysis: Analysis, number: int | None, generation: int | None) -> 
         )
     first = min(int(one.ledger.steps.min()) for one in generations)
     last = max(int(one.ledger.steps.max()) for one in generations)
-    return sentence_card(f"{whose} has no step {number:,}", f"Its steps are {first:,} to {last:,}.")
+    return sentence_card(
+        f"{subject} has no step {number:,}", f"Its steps are {first:,} to {last:,}."
+    )
 
 
 def _sentence(analysis: Analysis, figures: OneStepFigures) -> Any:

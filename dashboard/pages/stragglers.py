@@ -1,4 +1,4 @@
-"""Show stragglers: when they are late, by how much, and what that costs."""
+"""Show stragglers: when they are late, by how much, and at what cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..components.chart_card import chart_card
 from ..components.rate_inputs import Rate, add_rate_callbacks, rate_inputs, read_rate
 from ..components.tables import data_card, text_table
 from ..store import RunStore
-from ..store.remembered import hosts_of, lateness_of
+from ..store.page_cache import hosts_of, lateness_of
 from .run_page import RunPage, RunRequest
 
 _PATTERNS = {
@@ -151,7 +151,7 @@ def _hosts(analysis: Analysis) -> Any:
 
 
 def _who_of(one: HostLateness, hosts: set[str], ranks: set[int]) -> str:
-    """Return what the analysis names: the whole host, some of its ranks, or nothing."""
+    """Return the stragglers of a host: the whole host, some of its ranks, or none."""
     own = [rank for rank in one.ranks if rank in ranks]
     if one.host in hosts:
         return "the host"

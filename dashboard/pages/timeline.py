@@ -23,7 +23,7 @@ from ..components.notices import warnings_card
 from ..components.tables import data_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
-from ..store.remembered import lanes_of
+from ..store.page_cache import lanes_of
 from ..timeline import add_timeline_route, gauges_of, head, marks, verdicts
 from ..timeline.marks import MOST_MARKS, EventMark
 from .run_page import RunPage, RunRequest
@@ -90,7 +90,7 @@ def _sentence(lanes: Lanes) -> str:
 
 
 def _clock_sentence(lanes: Lanes) -> str:
-    """Return how accurately the lanes are aligned."""
+    """Describe the accuracy of the lanes' alignment."""
     methods = {one.clocks.method for one in lanes.generations if one.clocks is not None}
     if methods <= {"one clock"}:
         return "All ranks share one clock, so lanes are aligned exactly."

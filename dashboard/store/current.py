@@ -36,7 +36,7 @@ class CurrentListing:
                 self._list()
 
     def apply(self, change: Callable[[], None]) -> None:
-        """Change the first source, which is in memory, and list its runs as they are then."""
+        """Change the first source, which is in memory, and list its runs again."""
         with self._lock:
             change()
             self._sources[0].refresh()

@@ -17,8 +17,8 @@ from stallscope.run import Run
 from .cache import Cache
 from .current import CurrentListing
 from .listing import ListedRun, RunListing
+from .page_cache import free_tables
 from .refresh import Refresher
-from .remembered import free_tables
 from .run_sources import RunsInMemory, RunSource
 from .sizes import size_of
 
@@ -187,7 +187,7 @@ class RunStore:
 
     def _single(self, listed: ListedRun) -> StoredRun | None:
         found = self.listing().single_of(listed)
-        # If it was deleted in the meantime, the analysis does without it.
+        # If it was deleted in the meantime, the analysis ignores it.
         with suppress(StallscopeError):
             return None if found is None else self._placed(self._listed(found))
         return None

@@ -30,7 +30,7 @@ _ALIGNMENT = 8
 def answer(
     lanes: Lanes, start: int, end: int, columns: int, view: LanesView, gauge: Gauge | None = None
 ) -> bytes:
-    """Encode what the timeline draws between two times, in nanoseconds, on a number of columns."""
+    """Encode the timeline between two times, in nanoseconds, for a number of columns."""
     shortest = max(1, (end - start) // max(columns, 1))
     head: dict[str, Any] = {
         "begin": start * _S,

@@ -16,7 +16,7 @@ from stallscope.analysis.views.machines import MachineQuantity, over, quantities
 from stallscope.arrays.types import Ints
 from stallscope.text.machines import label, of_whom, scale, title
 
-from ..store.remembered import remembered
+from ..store.page_cache import cached
 from .axis import TimeAxis
 
 # More are too many to choose from. Metrics of all machines together come first.
@@ -50,7 +50,7 @@ def gauges(analysis: Analysis, lanes: Lanes) -> list[Gauge]:
 
 
 def _order(quantity: MachineQuantity, reason: Reason) -> int:
-    """Put what explains the verdict first: of a slow rank, or else of all."""
+    """Put the metric that explains the verdict first: of a slow rank, or else of all ranks."""
     if quantity.name != reason.series:
         return 2
     return int(quantity.whole or quantity.series[0].rank not in reason.ranks)
@@ -58,7 +58,7 @@ def _order(quantity: MachineQuantity, reason: Reason) -> int:
 
 def gauges_of(analysis: Analysis, lanes: Lanes) -> list[Gauge]:
     """Return ``gauges`` of an analysis, computed once."""
-    return remembered(analysis, "gauges", lambda: gauges(analysis, lanes))
+    return cached(analysis, "gauges", lambda: gauges(analysis, lanes))
 
 
 def gauges_head(found: Sequence[Gauge]) -> list[dict[str, Any]]:

@@ -140,9 +140,9 @@ def _named(analysis: Analysis, lanes: Lanes) -> list[int]:
 
 
 def verdicts(analysis: Analysis, lanes: Lanes) -> list[tuple[int, Analysis | GenerationSummary]]:
-    """Return what holds stragglers and a verdict, with the position of its generation.
+    """Return the run and its generations, which have verdicts and stragglers, with their positions.
 
-    That of the run, which is about the last generation, comes first.
+    The run, with the verdict on the last generation, comes first.
     """
     position = {one.number: index for index, one in enumerate(lanes.generations)}
     own = [(position[one.number], one) for one in analysis.generations if one.number in position]

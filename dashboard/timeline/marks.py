@@ -57,7 +57,7 @@ def marks_head(found: Sequence[EventMark], lanes: Lanes) -> list[dict[str, Any]]
     return [
         {
             "at": mark.at * _S,
-            # From the start of what the event reports to the end of its uncertainty.
+            # From the start of the reported event to the end of its uncertainty.
             "from": max(mark.at - mark.event.waited_ns, 0) * _S,
             "to": min(mark.at + mark.event.uncertainty_ns, lanes.span) * _S,
             "when": mark.when,

@@ -13,7 +13,7 @@ from stallscope.errors import NotFoundError, UsageError
 
 from ..http_errors import message_and_status
 from ..store import RunStore
-from ..store.remembered import lanes_of
+from ..store.page_cache import lanes_of
 from .answer import answer
 from .gauges import Gauge, gauges_of
 

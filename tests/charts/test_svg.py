@@ -15,6 +15,7 @@ from stallscope.arrays.stats import Mean
 from stallscope.charts.axis import Axis
 from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
+from stallscope.charts.curves import EfficiencyLine, EfficiencyLines
 from stallscope.charts.heat_map import HeatMap, HeatMapRow
 from stallscope.charts.kinds import Bar, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.over_time import OverTime
@@ -109,6 +110,17 @@ def compared(*groups: tuple[Mean | None, ...]) -> ComparedBars:
     return ComparedBars("Stages", "Beside each other.", "ms", series, named)
 
 
+PUBLISHED = ("Inception V3, HorovodRunner", "VGG-16, HorovodRunner")
+
+
+def efficiencies(*published: str) -> EfficiencyLines:
+    points = ((1, Mean(1.0, None)), (8, Mean(0.8, (0.7, 0.9))))
+    others = (EfficiencyLine(name, points, others=True) for name in published)
+    return EfficiencyLines(
+        "Efficiency", "Of this job.", (EfficiencyLine("this job", points), *others)
+    )
+
+
 CHARTS = {
     "one bar": bars((1.0, 30.0, 2.0, 3.0, 6.0)),
     "two bars": bars((1.0, 30.0, 2.0, 3.0, 6.0), (1.0, 20.0, 0.0, 0.0, 6.0)),
@@ -142,6 +154,8 @@ CHARTS = {
     "over time": over_time(80.0),
     "over time with a hole": over_time(80.0, hole=True),
     "over time, nothing at all": over_time(float("nan")),
+    "efficiencies": efficiencies(),
+    "published efficiencies": efficiencies(*PUBLISHED),
 }
 
 everywhere = pytest.mark.parametrize("width", [WIDE, NARROW])
@@ -208,7 +222,8 @@ def test_nothing_is_drawn_outside_the_chart(chart: Chart, width: int) -> None:
 @every_chart
 def test_charts_need_neither_scripts_nor_the_network(chart: Chart, width: int) -> None:
     drawn_with = {element.tag.removeprefix(NS) for element in drawn(chart, width).iter()}
-    assert drawn_with <= {"svg", "title", "desc", "g", "rect", "line", "path", "text"}
+    shapes = {"rect", "line", "path", "circle", "text"}
+    assert drawn_with <= {"svg", "title", "desc", "g"} | shapes
     attributes = {name for element in drawn(chart, width).iter() for name in element.attrib}
     assert not {name for name in attributes if "href" in name or name.startswith(("on", "style"))}
 
@@ -459,3 +474,10 @@ def test_a_heat_map_can_be_read_without_colours(scheme: str) -> None:
     assert contrasts == sorted(contrasts)
     assert all(later / earlier > 1.1 for earlier, later in pairwise(contrasts))
     assert contrasts[-1] > 10
+
+
+def test_published_curves_are_numbered_where_their_names_do_not_fit() -> None:
+    wide, narrow = (texts(drawn(efficiencies(*PUBLISHED), width)) for width in (WIDE, NARROW))
+    assert {"this job", *PUBLISHED} <= set(wide)
+    assert {"this job", "1", "2"} <= set(narrow)
+    assert [f"{number}: {name}" for number, name in enumerate(PUBLISHED, 1)] == narrow[-3:-1]

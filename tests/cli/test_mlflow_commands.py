@@ -33,9 +33,9 @@ def run_ids(client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         job = replace(JOB, run_id=f"job-{len(slow)}", steps=300, slow=slow)
         write_job(tmp_path / run_id, job)
         assert main(["collect", str(tmp_path / run_id), "--to", f"mlflow:{run_id}"]) == 0
-        assert "3 log(s), 0 of them already collected" in capsys.readouterr().out
+        assert "3 logs, 0 of them already collected" in capsys.readouterr().out
     assert main(["collect", str(tmp_path / ids[0]), "--to", f"mlflow:{ids[0]}"]) == 0
-    assert "3 of them already collected, 0 byte(s) uploaded" in capsys.readouterr().out
+    assert "3 of them already collected, 0 bytes uploaded" in capsys.readouterr().out
     return ids
 
 
@@ -66,7 +66,7 @@ def test_a_bare_run_id_is_a_run_and_collects_into_a_store(
     (direct,) = json.loads(capsys.readouterr().out)
     for state in ("collected", "unchanged"):
         assert main(["collect", run_ids[1], "--to", str(tmp_path / "store")]) == 0
-        assert f": {state}, 3 of 3 rank(s)" in capsys.readouterr().out
+        assert f": {state}, 3 of 3 ranks" in capsys.readouterr().out
     assert main(["report", str(tmp_path / "store"), "--format", "json"]) == 0
     (stored,) = json.loads(capsys.readouterr().out)
     assert stored["ledger"] == direct["ledger"]

@@ -106,7 +106,7 @@ def test_a_job_summary_is_appended_to(logs: Path, monkeypatch: pytest.MonkeyPatc
     assert main(["report", "slow", "fine", "nowhere", "--github-summary", "--format", "json"]) == 2
     text = summary.read_text()
     assert text.startswith("before\n## Rank 1 holds this run back")
-    assert "rank time could be won back in 2 runs" in text
+    assert "rank time could be saved in 2 runs" in text
     assert "- nowhere: no such file or folder" in text
 
 

@@ -360,7 +360,7 @@ def test_a_terminal_is_asked_for_confirmation(
         os.close(theirs)
     assert done.returncode == status, done.stderr
     assert "store/slow: " in done.stderr
-    assert "Remove 1 run(s)? [y/N]" in done.stderr
+    assert "Remove 1 run? [y/N]" in done.stderr
     assert (tmp_path / "store" / "slow").is_dir() == (status == 2)
 
 

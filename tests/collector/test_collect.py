@@ -352,7 +352,7 @@ def test_the_command_prints_what_it_collected(
     for state in ("collected", "unchanged"):
         assert main(["collect", str(logs), "--to", str(store)]) == 0
         printed = capsys.readouterr().out
-        assert printed.startswith(f"{store / 'run-a'}: {state}, 3 of 3 rank(s), 120 rows")
+        assert printed.startswith(f"{store / 'run-a'}: {state}, 3 of 3 ranks, 120 rows")
     assert open_run(str(store)).id == "run-a"
 
 

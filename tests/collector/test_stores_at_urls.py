@@ -151,7 +151,7 @@ def test_every_kind_of_store_works(
     assert not first & files_of(store)
     capsys.readouterr()
     collect(bucket.url("logs/run-a"), to=store)
-    assert capsys.readouterr().out.startswith(f"{store}/run-a: unchanged, 3 of 3 rank(s)")
+    assert capsys.readouterr().out.startswith(f"{store}/run-a: unchanged, 3 of 3 ranks")
 
 
 def test_later_logs_are_merged_and_old_files_removed(logs: Path, url: str) -> None:
@@ -190,7 +190,7 @@ def test_unchanged_runs_are_recognised_without_fetching(
     capsys.readouterr()
     collect(source, to=url)
     assert capsys.readouterr().out == (
-        f"{url}/run-a: unchanged, 3 of 3 rank(s), 360 rows, completed\n"
+        f"{url}/run-a: unchanged, 3 of 3 ranks, 360 rows, completed\n"
     )
     assert not fetched
 

@@ -91,7 +91,7 @@ def test_conditions_hold_or_not(text: str, held: bool) -> None:
 
 
 def test_the_outcome_shows_the_numbers() -> None:
-    explanation = check("input.excess>10%").says
+    explanation = check("input.excess>10%").why
     entry, step = slow_input().cause("input"), slow_input().step
     assert entry is not None
     assert entry.excess_ms is not None
@@ -99,11 +99,11 @@ def test_the_outcome_shows_the_numbers() -> None:
     share = f"{entry.excess_ms / step.mean:.1%}"
     assert explanation.startswith(f"input.excess is {share} (")
     assert explanation.endswith("), over 10%")
-    assert check("job_s.total>1000").says.endswith("not over 1000 s")
-    assert check("bottleneck=='imbalance'").says == "bottleneck is 'input', not 'imbalance'"
-    assert check("verdict~put").says == "verdict is 'input', with 'put'"
-    assert check("verdict~balance").says == "verdict is 'input', without 'balance'"
-    times = check("samples_per_second<0.9*baseline").says
+    assert check("job_s.total>1000").why.endswith("not over 1000 s")
+    assert check("bottleneck=='imbalance'").why == "bottleneck is 'input', not 'imbalance'"
+    assert check("verdict~put").why == "verdict is 'input', with 'put'"
+    assert check("verdict~balance").why == "verdict is 'input', without 'balance'"
+    times = check("samples_per_second<0.9*baseline").why
     assert "under 0.9*baseline.samples_per_second, which is " in times
 
 
@@ -123,10 +123,10 @@ def _stopped() -> Analysis:
 def test_a_stop_is_a_condition_by_itself() -> None:
     found = check("stopped", _stopped())
     assert found.held is True
-    assert found.says.startswith("No step has finished for 90 s, since step 300. All ranks")
-    assert not found.says.endswith(".")
+    assert found.why.startswith("No step has finished for 90 s, since step 300. All ranks")
+    assert not found.why.endswith(".")
     assert check("surely(stopped) and bottleneck=stopped", _stopped()).held is True
-    assert check("stopped.seconds>60", _stopped()).says == "stopped.seconds is 90.0 s, over 60 s"
+    assert check("stopped.seconds>60", _stopped()).why == "stopped.seconds is 90.0 s, over 60 s"
     assert check("stopped.seconds>2min", _stopped()).held is False
 
 
@@ -145,7 +145,7 @@ def test_conditions_report_whether_they_need_the_analysis(text: str, alone: bool
 
 def test_without_an_analysis_its_figures_are_unknown() -> None:
     found = parse("size>1 and not stopped").check_progress(LogProgress(None))
-    assert (found.held, found.says) == (None, "size is not known: it needs the analysis of the run")
+    assert (found.held, found.why) == (None, "size is not known: it needs the analysis of the run")
 
 
 def test_input_of_one_slow_rank_is_input_although_the_others_only_wait() -> None:
@@ -157,17 +157,17 @@ def test_input_of_one_slow_rank_is_input_although_the_others_only_wait() -> None
     assert waiting is not None
     assert own.share > 0.3 > 0.05 > reference.share
     for name, share in (("input", own.share), ("imbalance", waiting.share)):
-        says = check(f"{name}.share>0.2", found).says
+        says = check(f"{name}.share>0.2", found).why
         assert says.startswith(f"{name}.share is {share:.1%} "), says
     assert check("surely(input.excess>20%)", found).held
     assert check("input.ms-input.baseline_ms>90", found).held
 
 
 def test_the_outcome_shows_the_deciding_parts() -> None:
-    both = check("size==2 and size>5").says
+    both = check("size==2 and size>5").why
     assert both == "size is 2, not over 5"
-    assert check("size==2 and size>1").says == "size is 2, as much as 2; size is 2, over 1"
-    assert check("size==2 or size>5").says == "size is 2, as much as 2"
+    assert check("size==2 and size>1").why == "size is 2, as much as 2; size is 2, over 1"
+    assert check("size==2 or size>5").why == "size is 2, as much as 2"
 
 
 @pytest.mark.parametrize(
@@ -186,14 +186,14 @@ def test_the_outcome_shows_the_deciding_parts() -> None:
 def test_the_outcome_says_what_is_missing_and_why(text: str, why: str) -> None:
     found = check(text, slow_input(baseline=False))
     assert found.held is None
-    assert found.says.endswith(f"is not known: {why}")
+    assert found.why.endswith(f"is not known: {why}")
 
 
 def test_stages_that_were_not_measured_decide_nothing() -> None:
     for text in ("input.share>0", "what_if.input.speedup>0", "bottleneck=='input'", "changes>0"):
         found = check(text, without_timestamps())
         assert found.held is None, text
-        assert "the stages of the steps were not measured" in found.says, text
+        assert "the stages of the steps were not measured" in found.why, text
     assert check("bottleneck=='insufficient_data'", without_timestamps()).held
     assert check("step_ms.mean>100ms", without_timestamps()).held
 
@@ -215,7 +215,7 @@ def test_logs_of_epochs_decide_conditions_on_epochs() -> None:
 def test_throughput_of_a_baseline_of_another_size_is_not_compared() -> None:
     found = check("samples_per_second<0.9*baseline", slow_input(baseline_ranks=4))
     assert found.held is None
-    assert found.says.endswith("the baseline ran on 4 ranks and this run on 2")
+    assert found.why.endswith("the baseline ran on 4 ranks and this run on 2")
 
 
 def test_logic_with_unknown_values() -> None:
@@ -234,7 +234,7 @@ def test_logic_with_unknown_values() -> None:
 def test_what_cannot_be_computed_is_unknown(text: str) -> None:
     found = check(text)
     assert found.held is None
-    assert re.search("is undefined|is too large", found.says)
+    assert re.search("is undefined|is too large", found.why)
 
 
 def _with_step(low: float, mean: float, high: float) -> Analysis:
@@ -246,9 +246,9 @@ def _with_step(low: float, mean: float, high: float) -> Analysis:
 def test_a_condition_within_the_interval_is_marked_and_holds_by_the_estimate() -> None:
     found = check("step_ms.mean>200ms", _with_step(180.0, 210.0, 240.0))
     assert found.held is True
-    assert found.says.endswith("over 200ms; the interval 180–240 ms includes the limit")
+    assert found.why.endswith("over 200ms; the interval 180–240 ms includes the limit")
     outside = check("step_ms.mean>170ms", _with_step(180.0, 210.0, 240.0))
-    assert "includes" not in outside.says
+    assert "includes" not in outside.why
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_surely_requires_the_whole_interval(limit: int, surely: bool, surely_not
 def test_surely_is_unknown_without_an_interval() -> None:
     found = check("surely(step_ms.p99>1)")
     assert found.held is None
-    assert found.says.endswith("it has no interval: percentiles have none")
+    assert found.why.endswith("it has no interval: percentiles have none")
     assert check("surely(size==2)").held is True
     assert check("surely(step_ms.p99>1 or size==2)").held is True
 
@@ -347,14 +347,14 @@ def test_an_error_is_one_sentence_with_its_position(text: str, expected: str) ->
 
 def test_invisible_characters_from_logs_are_written_out() -> None:
     found = check("what_if.'host:\u202eevil'.speedup>1", slow_input())
-    assert "\u202e" not in found.says
+    assert "\u202e" not in found.why
 
 
 def test_what_is_not_a_number_is_unknown() -> None:
     for nothing in (float("nan"), float("inf")):
         found = check("step_ms.mean>1", _with_step(1.0, nothing, 2.0))
         assert found.held is None
-        assert found.says == "step_ms.mean is not known: it was not measured"
+        assert found.why == "step_ms.mean is not known: it was not measured"
 
 
 def test_an_unknown_verdict_equals_no_other_verdict() -> None:
@@ -367,5 +367,5 @@ def test_too_few_steps_leave_no_interval() -> None:
     assert analysis.step is not None
     few = replace(analysis, step=replace(analysis.step, ci95=None))
     assert check("step_ms.mean>100", few).held is True
-    explanation = check("surely(step_ms.mean>100)", few).says
+    explanation = check("surely(step_ms.mean>100)", few).why
     assert explanation.endswith("it has no interval: too few independent steps")

@@ -121,8 +121,8 @@ def _evaluated_on_runs(condition: Condition) -> None:
     for analysis in analyses():
         outcome = condition.check(analysis)
         assert outcome.held in (True, False, None)
-        assert outcome.says
-        assert "nan" not in outcome.says.split()
+        assert outcome.why
+        assert "nan" not in outcome.why.split()
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def below(store: RunStore) -> Dash:
 @pytest.mark.parametrize(
     "path", ["/", "/run/real", "/_dash-layout", "/assets/stallscope.css", "/?token=", "/?token=a"]
 )
-def test_without_the_token_nothing_is_told(guarded: Dash, path: str) -> None:
+def test_without_the_token_nothing_is_shown(guarded: Dash, path: str) -> None:
     answer = guarded.server.test_client().get(path)
     assert answer.status_code == 401
     assert "open the address that the terminal shows" in answer.get_data(as_text=True)

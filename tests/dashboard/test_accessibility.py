@@ -31,7 +31,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_nobody_is_kept_out(open_page: Open, path: str) -> None:
+def test_pages_are_accessible(open_page: Open, path: str) -> None:
     page = open_page(path)
     assert _serious(page) == []
     # Drawing a page takes longer than looking through it: the same one is seen dark and narrow.

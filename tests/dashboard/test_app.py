@@ -196,7 +196,7 @@ def test_a_baseline_without_stages_compares_step_times_only(store: RunStore) -> 
     assert "not measured" in texts(content)
 
 
-def test_logs_of_rank_0_only_are_told_apart_from_a_slow_network(tmp_path: Path) -> None:
+def test_logs_of_rank_0_only_are_distinguished_from_a_slow_network(tmp_path: Path) -> None:
     for log in write_job(tmp_path, REAL)[1:]:
         log.unlink()
     content = view_at(RunStore(read(str(tmp_path))), "/run/real", "").content

@@ -77,7 +77,7 @@ def test_the_loss_is_taken_apart_in_a_chart_and_a_sentence(three: RunStore) -> N
     assert re.search(r"step is 3\.\d+ ± \S+ ms longer than on one rank", said)
 
 
-def test_without_a_run_on_one_rank_nothing_is_said_of_scale(store: RunStore) -> None:
+def test_without_a_run_on_one_rank_scale_is_not_mentioned(store: RunStore) -> None:
     content = _page(store, "real", "?baseline=synthetic")
     assert "Scale" not in charts(content)["decomposition"].layout.yaxis.ticktext
     assert not any("longer than on one rank" in text for text in texts(content))
@@ -163,7 +163,7 @@ def test_the_lines_are_those_of_the_runs_framework(
     assert bool(others) is (framework == "unheard-of")
 
 
-def test_a_run_on_synthetic_data_is_told_that_it_is_a_baseline(store: RunStore) -> None:
+def test_a_run_on_synthetic_data_is_called_a_baseline(store: RunStore) -> None:
     content = _page(store, "synthetic")
     assert "This run is on synthetic data: it is a baseline itself" in texts(content)
     assert of_type(content, "Code") == []

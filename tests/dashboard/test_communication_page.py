@@ -139,7 +139,7 @@ def test_what_would_be_recorded_stands_there_with_what_it_costs(folder: Path) ->
     assert any("took 39–43 ms" in text for text in texts(content))
 
 
-def test_without_horovod_nothing_of_it_is_recommended(tmp_path: Path) -> None:
+def test_without_horovod_its_files_are_not_recommended(tmp_path: Path) -> None:
     facts = {"versions": {"torch": "2.1", "horovod": None}}
     write_job(tmp_path, replace(JOB, facts=facts))
     assert of_type(_content(read(str(tmp_path))[0]), "Code") == []
@@ -163,11 +163,13 @@ def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -
         ("no steps", "These logs cannot show what allreduce costs"),
     ],
 )
-def test_what_cannot_be_told_is_said(name: str, sentence: str, made: Callable[[str], Run]) -> None:
+def test_an_unknown_result_is_reported(
+    name: str, sentence: str, made: Callable[[str], Run]
+) -> None:
     assert sentence in texts(_content(made(name)))
 
 
-def test_a_timeline_beside_the_logs_is_found_and_no_problem(folder: Path) -> None:
+def test_a_timeline_next_to_the_logs_is_found_and_no_problem(folder: Path) -> None:
     (folder / "any-name.json").write_text(timeline_of(40))
     (run,) = read(str(folder))
     assert run.problems == ()
@@ -175,7 +177,7 @@ def test_a_timeline_beside_the_logs_is_found_and_no_problem(folder: Path) -> Non
     rows = dict(table_rows(content, "Horovod Timeline")[1:])
     assert rows["File"] == "any-name.json"
     assert rows["Read"].startswith("all of its ")
-    assert rows["Begins"].endswith("perhaps of another run")
+    assert rows["Begins"].endswith("maybe of another run")
     assert rows["Cycles"].startswith("not marked")
     assert rows["Steps"] == "40"
     head, *tensors = table_rows(content, "Tensors")
@@ -208,7 +210,7 @@ def test_sizes_of_every_class_have_names(folder: Path) -> None:
         assert size[0] == name
 
 
-def test_of_several_timelines_the_newest_counts_also_in_a_folder_of_its_own(folder: Path) -> None:
+def test_of_several_timelines_the_newest_counts_also_in_a_subfolder(folder: Path) -> None:
     (run,) = read(str(folder))
     below = folder / "timelines-of-today"
     below.mkdir()

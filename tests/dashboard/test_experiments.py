@@ -141,7 +141,7 @@ def test_it_is_searched_like_any_other_list(tracked: Tracked) -> None:
     assert line_of(listing, listing[tracked.found])["ranks"] == "3"
 
 
-def test_a_filter_picks_and_several_experiments_stand_beside_other_runs(
+def test_a_filter_selects_runs_and_experiments_are_listed_next_to_other_runs(
     tracked: Tracked, client: Any, logs: Path
 ) -> None:
     other = client.create_experiment(f"{tracked.name} too")

@@ -44,7 +44,7 @@ def _page(store: RunStore, run_id: str) -> Any:
     return view_at(store, f"/run/{run_id}/health", "").content
 
 
-def test_whole_logs_are_said_to_be_whole(store: RunStore) -> None:
+def test_whole_logs_are_reported_as_whole(store: RunStore) -> None:
     said = texts(_page(store, "real"))
     assert "These logs are whole" in said
     assert any(
@@ -148,7 +148,7 @@ def test_what_the_logs_do_not_say_of_the_recorder_is_not_made_up(store: RunStore
     rows = dict(table_rows(_page(store, "real"), "How it was recorded")[1:])
     assert rows["Framework"] == "tensorflow"
     assert rows["Recorder's version"] == "not recorded"
-    assert rows["Recorder's own cost"] == "not in these logs: it stands at the end of each"
+    assert rows["Recorder's own cost"] == "not in these logs: recorders write it at the end"
 
 
 def test_what_recording_cost_is_shown_where_logs_say_it(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -
     assert len(table_rows(content, "What was read")) == 1 + run.size
 
 
-def test_no_step_is_said_first(made: Callable[[str], Run]) -> None:
+def test_missing_steps_are_reported_first(made: Callable[[str], Run]) -> None:
     said = texts(_page(RunStore([made("no steps")]), "none"))
     assert "There is no step in these logs" in said
 

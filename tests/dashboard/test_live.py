@@ -99,14 +99,14 @@ def test_new_steps_come_by_themselves_and_the_end_too(recording: Recording) -> N
     assert {"ended", "200 of 200 steps", "none"} <= set(texts(words))
 
 
-def test_a_pause_is_said(recording: Recording) -> None:
+def test_a_pause_is_shown(recording: Recording) -> None:
     recording.look()
     recording.now += 20.0
     words, *_ = recording.look(1)
     assert "no new step for 21 s" in texts(words)
 
 
-def test_a_job_that_stands_still_is_reported_with_its_ranks(tmp_path: Path) -> None:
+def test_a_hanging_job_is_reported_with_its_ranks(tmp_path: Path) -> None:
     job = RunningJob(tmp_path / "logs")
     store, live_runs = RunStore(read(str(job.folder))), LiveRuns()
     shown = {"run": "run-42", "number": 0}
@@ -119,7 +119,7 @@ def test_a_job_that_stands_still_is_reported_with_its_ranks(tmp_path: Path) -> N
     assert "waits for its batch, in batches at train.py:12" in sentence
 
 
-def test_whoever_looks_at_the_same_time_sees_the_same(recording: Recording) -> None:
+def test_users_at_the_same_time_see_the_same(recording: Recording) -> None:
     first = recording.live_runs.latest(recording.folder, "growing")
     recording.grow(1.0)
     recording.now += 0.1

@@ -16,7 +16,7 @@ from .browsing import opening, served
 pytestmark = pytest.mark.browser
 
 
-def test_a_job_that_stands_still_shows_it_and_goes_on(browser: Browser, tmp_path: Path) -> None:
+def test_a_hanging_job_is_shown_until_it_continues(browser: Browser, tmp_path: Path) -> None:
     job = RunningJob(tmp_path / "logs")
     store = RunStore(read(str(job.folder)))
     with served(store) as address, opening(browser, address) as open_page:

@@ -68,7 +68,7 @@ def test_where_nothing_was_written_nothing_is_read_or_analysed(recording: Record
     assert len(recording.analysed) == 1
 
 
-def test_a_long_run_keeps_nobody_busy_for_more_than_a_small_part_of_the_time(
+def test_reading_a_long_run_takes_a_small_share_of_the_time(
     recording: Recording,
 ) -> None:
     recording.takes = 6.0

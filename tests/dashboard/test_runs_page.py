@@ -136,11 +136,11 @@ def test_search_and_order_are_the_addresss_own(many: RunStore) -> None:
         "?search=" + "%22" * 50,
     ],
 )
-def test_an_address_that_nobody_made_is_a_page_all_the_same(many: RunStore, query: str) -> None:
+def test_an_invented_address_still_gets_a_page(many: RunStore, query: str) -> None:
     assert view_at(many, "/", query).title == "Runs"
 
 
-def test_requests_that_nobody_made_get_lines_all_the_same(many: RunStore) -> None:
+def test_invented_requests_still_get_lines(many: RunStore) -> None:
     for model in ([], [{}], [{"colId": "id; DROP TABLE runs", "sort": "x"}], None):
         assert len(rows_of(many, {"startRow": None, "sortModel": model}, "").rows) == BLOCK
 
@@ -171,7 +171,7 @@ def test_a_line_says_what_is_known() -> None:
     assert line["sharesText"] == "Input 30.0%, Compute 60.0%, Other 10.0%"
 
 
-def test_a_run_that_nobody_has_analysed_says_so() -> None:
+def test_a_run_without_an_analysis_is_shown_as_such() -> None:
     listing = RunStore(
         sources=[Listed([listed(1, summary=AnalysisSummary(), model=None)])]
     ).listing()
@@ -267,7 +267,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     return RunStore([run_of_job(folder / job.run_id, job) for job in made])
 
 
-def test_what_changed_is_said_in_words_pictures_and_numbers(jobs: RunStore) -> None:
+def test_changes_are_shown_in_words_pictures_and_numbers(jobs: RunStore) -> None:
     view = view_at(jobs, *compare_address("slow-input", "fast").split("?"))
     said = texts(view.content)
     assert any(re.fullmatch(r"B's steps are 2\d\.\d% shorter", text) for text in said)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 from support.epoch_logs import EpochJob, write_keras
 from support.step_logs import run_of_job
 
@@ -16,6 +18,7 @@ from stallscope.dashboard.addresses import scaling_address
 from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
 
+from .browsing import NARROW, Open, served
 from .cases import REAL, SCRIPT
 from .content import of_type, texts
 
@@ -59,7 +62,7 @@ def test_one_size_that_was_chosen_is_shown(sizes: RunStore) -> None:
     assert "Measured on 2 ranks only" in said_at(sizes, "?runs=else")
 
 
-def test_a_run_that_is_not_there_is_said(sizes: RunStore) -> None:
+def test_a_missing_run_is_reported(sizes: RunStore) -> None:
     assert view_at(sizes, "/scaling", "?runs=nobody").title == "No such run"
 
 
@@ -131,3 +134,20 @@ def _rows_of(store: RunStore) -> list[list[str]]:
         for row in of_type(table, "TableTr")
         if (cells := texts(row))[0] != "Ranks"
     ]
+
+
+@pytest.fixture(scope="module")
+def address(sizes: RunStore) -> Iterator[str]:
+    with served(sizes) as url:
+        yield url
+
+
+@pytest.mark.browser
+def test_names_of_curves_leave_most_of_a_narrow_page_to_the_curves(open_page: Open) -> None:
+    page = open_page("/scaling", width=NARROW)
+    figure = page.get_by_role("img", name="Efficiency over ranks")
+    expect(figure.get_by_text("this job")).to_be_visible()
+    plot, card = figure.locator(".nsewdrag").bounding_box(), figure.bounding_box()
+    assert plot is not None
+    assert card is not None
+    assert plot["width"] > card["width"] / 2

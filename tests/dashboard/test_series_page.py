@@ -94,7 +94,7 @@ def test_runs_of_another_size_are_a_job_of_their_own(series: RunStore) -> None:
     assert "not the same job as the first one here: another number of ranks" in said
 
 
-def test_runs_of_which_no_two_are_of_one_job_are_beside_each_other(series: RunStore) -> None:
+def test_runs_of_different_jobs_are_shown_side_by_side(series: RunStore) -> None:
     content = view_at(series, *compare_address("a", "other", "night-01").split("?")).content
     assert "Different jobs" not in texts(content)
     jobs = RunStore([a_run(name, 1, ranks=ranks) for ranks, name in enumerate(FEW, 1)])
@@ -109,12 +109,12 @@ def test_a_run_that_is_named_twice_counts_once(series: RunStore) -> None:
     assert "Compare two runs" in said_of(series, "a", "b", "a")
 
 
-def test_a_run_without_steps_is_left_out_and_said(series: RunStore) -> None:
+def test_a_run_without_steps_is_left_out_with_a_message(series: RunStore) -> None:
     said = said_of(series, *FEW, "nothing")
     assert "nothing is left out: it has no measured steps" in said
 
 
-def test_nothing_that_could_be_compared_is_said() -> None:
+def test_runs_without_anything_to_compare_are_reported() -> None:
     store = RunStore([a_run(name, seed, steps=0) for seed, name in enumerate(FEW)])
     assert "None of these runs has steps that could be timed: there is nothing to compare." in (
         said_of(store, *FEW)
@@ -161,7 +161,7 @@ def address(series: RunStore) -> Iterator[str]:
     [(FEW, "light", WIDE), (NIGHTS, "dark", NARROW)],
     ids=["three", "thirty"],
 )
-def test_a_series_is_drawn_and_keeps_nobody_out(
+def test_a_series_is_drawn_and_accessible(
     open_page: Open, ids: list[str], scheme: str, width: int
 ) -> None:
     page = open_page(compare_address(*ids), scheme=scheme, width=width)

@@ -61,7 +61,7 @@ def test_other_machines_are_not_let_in_without_a_token(runs: RunStore, host: str
         serve(runs, host=host, port=0)
 
 
-def test_a_host_that_nobody_knows_is_refused(runs: RunStore) -> None:
+def test_an_unknown_host_is_refused(runs: RunStore) -> None:
     with pytest.raises(UsageError, match=r"'no such host' is not a name or address"):
         serve(runs, host="no such host", port=0)
 

@@ -78,7 +78,7 @@ def test_an_analysis_is_made_once_however_many_ask(run: Run) -> None:
     assert all(answer is answers[0] for answer in answers)
 
 
-def test_a_slow_analysis_keeps_nobody_else_waiting(run: Run) -> None:
+def test_a_slow_analysis_delays_no_other_user(run: Run) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow_for_the_first(run: Run, baseline: Run | None, single: Run | None) -> Analysis:

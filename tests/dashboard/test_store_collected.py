@@ -17,7 +17,7 @@ from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import RunOnDisk, load_run
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.store import CollectedRuns, RunSource, run_store
-from stallscope.dashboard.store.remembered import (
+from stallscope.dashboard.store.page_cache import (
     PREPARATION,
     lanes_of,
     lateness_of,

@@ -71,7 +71,7 @@ def test_the_first_sentence_says_who_makes_the_others_wait_and_what_that_costs(
     assert said.index(title) < said.index("Lateness over the run") < said.index("Stragglers", 14)
 
 
-def test_nobody_is_blamed_for_what_is_chance(store: RunStore) -> None:
+def test_no_rank_is_blamed_for_chance(store: RunStore) -> None:
     content = _page(store, "real")
     said = texts(content)
     assert "No stragglers: the remaining differences are random" in said
@@ -99,7 +99,7 @@ def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -
         ("few steps", "These logs cannot show which rank is slow"),
     ],
 )
-def test_what_cannot_be_told_is_said_with_its_reason(
+def test_an_unknown_result_is_shown_with_its_reason(
     name: str, sentence: str, made: Callable[[str], Run]
 ) -> None:
     store = RunStore([made(name)])
@@ -133,7 +133,7 @@ def test_a_thousand_ranks_share_rows_and_the_slow_one_keeps_its_own(
     assert drawn.layout.height < 900
 
 
-def test_one_late_rank_of_a_thousand_is_seen_though_nobody_names_it(
+def test_one_late_rank_of_a_thousand_is_visible_without_a_name(
     made: Callable[[str], Run],
 ) -> None:
     found = replace(RunStore([made("a thousand ranks")]).analysis("thousand"), stragglers=())
@@ -150,7 +150,7 @@ def test_one_late_rank_of_a_thousand_is_seen_though_nobody_names_it(
     assert mean.cell == "the mean of up to 5 ranks"
 
 
-def test_what_cells_show_is_said_on_them_and_chosen_in_the_address(
+def test_the_content_of_cells_is_described_and_chosen_in_the_address(
     made: Callable[[str], Run],
 ) -> None:
     store = RunStore([made("a thousand ranks")])
@@ -250,7 +250,7 @@ def test_a_price_makes_money_of_waiting(store: RunStore) -> None:
 
 
 @pytest.mark.parametrize("rate", ["", "abc", "-1", "0", "nan", "inf", "1e300", IMAGE])
-def test_a_price_that_cannot_be_is_said_and_not_used(store: RunStore, rate: str) -> None:
+def test_an_impossible_price_is_reported_and_not_used(store: RunStore, rate: str) -> None:
     assert read_rate({"rate": rate}) is None
     content = view_at(store, "/run/slow/stragglers", f"?rate={rate}").content
     (entry,) = of_type(content, "NumberInput")
@@ -267,7 +267,7 @@ def test_typing_a_price_changes_the_address_and_nothing_else() -> None:
     assert search_with_rate(1, "a\nb&c=<d>efgh", "") == "?rate=1&currency=a+b%26c%3D%3Cd"
 
 
-def test_hosts_stand_beside_each_other_the_named_ones_first(jump: RunStore) -> None:
+def test_hosts_are_listed_with_named_ones_first(jump: RunStore) -> None:
     head, *rows = table_rows(_page(jump, "jump"), "Hosts")
     assert head[:3] == ["Host", "Named", "Ranks"]
     assert [row[:3] for row in rows] == [

@@ -21,7 +21,7 @@ from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.components.timeline_card import GENERATION_KEY, KEYS
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.security import require_host
-from stallscope.dashboard.store.remembered import lanes_of
+from stallscope.dashboard.store.page_cache import lanes_of
 from stallscope.dashboard.timeline import head
 from stallscope.dashboard.timeline.positions import end_of, names, start_of
 from stallscope.run import Run

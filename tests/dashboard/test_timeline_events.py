@@ -116,7 +116,7 @@ def address(slow: tuple[Run, Lanes]) -> Iterator[str]:
 
 
 @pytest.mark.browser
-def test_marks_are_told_by_keys_by_buttons_and_by_pointing(
+def test_marks_are_described_by_keys_by_buttons_and_by_pointing(
     open_page: Open, slow: tuple[Run, Lanes]
 ) -> None:
     page = timeline_drawn(open_page("/run/slow/timeline"))

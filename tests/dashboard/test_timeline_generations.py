@@ -19,7 +19,7 @@ from stallscope.analysis.views.lanes import Lanes
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.components.timeline_card import GENERATION_KEY
 from stallscope.dashboard.routing import view_at
-from stallscope.dashboard.store.remembered import lanes_of
+from stallscope.dashboard.store.page_cache import lanes_of
 from stallscope.dashboard.timeline import head
 from stallscope.dashboard.timeline.positions import end_of, names, row_of, start_of
 from stallscope.parsers import read

@@ -388,7 +388,7 @@ def test_switching_between_light_and_dark_draws_anew(open_page: Open) -> None:
     assert COLOURS["compute"].light not in page.locator("#timeline canvas").evaluate(_COLOURS)
 
 
-def test_what_the_server_refuses_is_said(open_page: Open) -> None:
+def test_a_refusal_of_the_server_is_reported(open_page: Open) -> None:
     page = timeline_drawn(open_page("/run/slow/timeline"))
     page.route(
         re.compile("/timeline/slow"),

@@ -88,9 +88,7 @@ def test_points_are_appended_once(
     assert len(found) == 14
 
 
-def test_a_follower_that_is_started_again_goes_on(
-    growing: Callable[..., Growing], tmp_path: Path
-) -> None:
+def test_a_restarted_follower_continues(growing: Callable[..., Growing], tmp_path: Path) -> None:
     run = growing(0.5, 1.0)
     first = TensorboardSeries(tmp_path / "board")
     follow(run.open, first, ALL, 0.0, lambda _: True)

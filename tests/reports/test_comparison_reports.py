@@ -167,7 +167,7 @@ def test_the_summary_fits_80_columns(case: str) -> None:
         ("without steps", r"Not comparable"),
         ("missing ranks", r"B: 1 of 2 ranks left no log"),
         ("few steps", r"Too few steps to tell"),
-        ("epochs only", r"A's logs know epochs and no steps; mean epoch: 679\.5 ± 0\.5 ms"),
+        ("epochs only", r"A's logs record epochs but no steps; mean epoch: 679\.5 ± 0\.5 ms"),
         ("history", r"Steps are 1\d\.\d% longer since run-7"),
         ("few runs", r"Too few runs to tell"),
     ],

@@ -91,7 +91,7 @@ def test_verdict_and_first_chart_are_on_the_first_screen(opened: Callable[..., O
 
 
 @pytest.mark.parametrize("name", ["a slow rank and a baseline", "everything"])
-def test_nobody_is_kept_out(name: str, opened: Callable[..., Opened]) -> None:
+def test_pages_are_accessible(name: str, opened: Callable[..., Opened]) -> None:
     page = opened(name).page
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     for width, scheme in ((1300, "light"), (400, "dark")):

@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import jsonschema
@@ -81,7 +81,7 @@ def test_runs_are_ranked_by_time_lost_and_unknown_ones_come_last(lines: list[Ind
 
 def test_a_line_is_kept_and_read_again(lines: list[IndexLine]) -> None:
     for line in lines:
-        assert IndexLine.read(json.loads(json.dumps(line.content))) == line
+        assert IndexLine.read(json.loads(json.dumps(asdict(line)))) == line
 
 
 @every_format
@@ -146,7 +146,7 @@ def test_a_bound_is_not_shown_as_a_gain(lines: list[IndexLine], options: ReportO
     bound = replace(lines[0], bound=True, lost_h=20.0, lost_ci95_h=None)
     page = render("md", Index([bound]), options)
     assert "≤ 20.0 h" in page
-    assert page.startswith("## Up to 20.0 h of rank time could be won back in 1 run\n")
+    assert page.startswith("## Up to 20.0 h of rank time could be saved in 1 run\n")
 
 
 def of_day(line: IndexLine, day: str, **changes: object) -> IndexLine:

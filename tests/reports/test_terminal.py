@@ -85,7 +85,7 @@ def test_without_stages_it_says_so_and_predicts_no_gain(case: Callable[[str], An
     text = printed(case("host stamps only"))
     assert "Stages of the steps: not measured; a step takes" in text
     assert "Potential gains" not in text
-    assert "what it went to was not measured" in text
+    assert "its parts were not measured" in text
     assert "0 ms" not in text.replace("00 ms", "")
 
 

@@ -315,7 +315,7 @@ def test_collected_runs_are_in_the_catalogue_with_their_verdict(
 
 @pytest.mark.any_versions
 def test_what_was_collected_and_what_was_not_read_is_said(outcomes: dict[str, Outcome]) -> None:
-    assert "4 of 4 rank(s), 800 rows, completed" in outcomes["plain"].out
+    assert "4 of 4 ranks, 800 rows, completed" in outcomes["plain"].out
     assert "rank-00009.0.0.steps.csv: the header's facts are torn" in outcomes["damaged"].err
 
 

@@ -135,9 +135,9 @@ def test_a_store_in_a_bucket_is_written_and_read_by_executors(
     client = bucket.store.client()
     names = ("first", "second", "again", "third", "store reported", "no store")
     first, second, again, third, reported, nowhere = (cluster.outcomes[name] for name in names)
-    assert first["out"] == f"{store}/run-a: collected, 2 of 3 rank(s), 240 rows, completed\n", first
-    assert second["out"] == f"{store}/run-a: collected, 3 of 3 rank(s), 360 rows, completed\n"
-    assert again["out"] == f"{store}/run-a: unchanged, 3 of 3 rank(s), 360 rows, completed\n"
+    assert first["out"] == f"{store}/run-a: collected, 2 of 3 ranks, 240 rows, completed\n", first
+    assert second["out"] == f"{store}/run-a: collected, 3 of 3 ranks, 360 rows, completed\n"
+    assert again["out"] == f"{store}/run-a: unchanged, 3 of 3 ranks, 360 rows, completed\n"
     assert (third["status"], reported["status"]) == (0, 0), (third, reported)
     # Nothing is left of what executors wrote on the way, nor of the run's first state.
     left = {

@@ -118,7 +118,7 @@ def test_a_restart_is_another_generation_of_a_run_whose_workers_share_nothing(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["collect", str(trained.out / "own"), "--to", str(tmp_path / "store")]) == 0
-    assert capsys.readouterr().out.count("2 of 2 rank(s)") == 1
+    assert capsys.readouterr().out.count("2 of 2 ranks") == 1
     analysis = analyse(open_run(str(tmp_path / "store")))
     assert [one.ended_by for one in analysis.generations] == ["killed", "completed"]
     assert [one.size for one in analysis.generations] == [2, 2]

@@ -160,7 +160,7 @@ def test_collect_makes_a_run_of_every_application(
 ) -> None:
     assert main(["collect", str(applications.work), "--to", str(tmp_path / "store")]) == 0
     printed = capsys.readouterr()
-    assert printed.out.count("2 of 2 rank(s)") == 3
+    assert printed.out.count("2 of 2 ranks") == 3
     assert printed.err == ""
 
 

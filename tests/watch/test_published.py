@@ -128,4 +128,4 @@ def test_a_receiver_that_refuses_is_named_without_secrets(figures: LatestFigures
 def test_what_is_no_url_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run_of_job(tmp_path, Job())
     assert main(["watch", str(tmp_path), "--once", "--otlp", "localhost:4318"]) == 2
-    assert "--otlp: this is no URL" in capsys.readouterr().err
+    assert "--otlp: this is not a URL" in capsys.readouterr().err

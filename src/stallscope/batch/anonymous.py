@@ -101,7 +101,7 @@ def _aliases(run: Run) -> dict[str, str]:
 
 
 def _addresses(run: Run) -> list[str]:
-    """Return the addresses of connections between hosts, which tell apart their links."""
+    """Return the addresses of connections between hosts, which identify links."""
     lists = [log.facts.get("connections") for log in run.logs]
     rows = [row for rows in lists if isinstance(rows, list) for row in rows]
     ends = {row.get(end) for row in rows if isinstance(row, Mapping) for end in ("local", "peer")}
@@ -139,7 +139,7 @@ def _event(event: Event, run: Run, clean: Callable[[str], str]) -> Event:
 
 def _series(series: Series, run: Run, paths: Set[str], clean: Callable[[str], str]) -> Series:
     node = None if series.node is None else clean(series.node)
-    # That of a log stays the log's.
+    # Series and their logs keep equal names.
     is_log = series.where in paths
     where = clean(PurePath(series.where).name) if is_log else _file_name(series.where, run, clean)
     return replace(series, where=where, node=node)

@@ -80,11 +80,11 @@ class WrittenReports:
         return [one.line.stem for one in self._written.values()]
 
     def place(self, place: str) -> KnownPlace | None:
-        """Return what the last batch found at a place."""
+        """Return the run that the last batch found at a place."""
         return self._places.get(_hashed(place))
 
     def note_place(self, place: str, what: KnownPlace) -> None:
-        """Record what is at a place; the next ``tidy`` writes it."""
+        """Record the run at a place; the next ``tidy`` writes it."""
         self._places[_hashed(place)] = what
 
     def written_for(self, key: str) -> WrittenReport | None:
@@ -237,17 +237,17 @@ def _written(content: Mapping[str, Any]) -> WrittenReport:
         line=IndexLine.read(content["line"]),
         files={str(name): _pair(file_state) for name, file_state in content["files"].items()},
         anonymous=bool(content["anonymous"]),
-        checked=tuple(Outcome(held, str(says)) for held, says in content["checked"]),
+        checked=tuple(Outcome(held, str(why)) for held, why in content["checked"]),
     )
 
 
 def _content(one: WrittenReport) -> dict[str, Any]:
     return {
         "made": one.report_hash,
-        "line": one.line.content,
+        "line": asdict(one.line),
         "files": one.files,
         "anonymous": one.anonymous,
-        "checked": [(outcome.held, outcome.says) for outcome in one.checked],
+        "checked": [(outcome.held, outcome.why) for outcome in one.checked],
     }
 
 

@@ -36,7 +36,7 @@ class Unit:
 
     @property
     def local(self) -> bool:
-        """Whether reading it again costs no transfer."""
+        """Return whether reading it again costs no transfer."""
         return self.collected or open_source(self.place.partition("#")[0]).local
 
     def fingerprint(self, read_as: str | None) -> str:

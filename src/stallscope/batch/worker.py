@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.reports.formats.terminal import terminal_summary
 from stallscope.reports.index.index import IndexLine, line_of
 from stallscope.reports.registry import render
-from stallscope.reports.run import json_content, parts
+from stallscope.reports.run import parts
 from stallscope.reports.write import paths_of, write_report
 from stallscope.run import Run
 
@@ -190,7 +189,7 @@ class Worker:
             return replace(done, summary=terminal_summary(parts(analysis).document("terminal")))
         if settings.output == "json":
             path = settings.scratch / f"{task.stem}.json"
-            path.write_text(json.dumps(json_content(analysis), indent=1, allow_nan=False))
+            path.write_text(render("json", parts(analysis), settings.report))
             return replace(done, document=path)
         paths = paths_of(task.stem, settings.formats, settings.out)
         for name, path in zip(settings.formats, paths, strict=True):

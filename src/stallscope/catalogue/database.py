@@ -212,7 +212,7 @@ def _transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Ite
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether an error means that the file is damaged."""
+    """Return whether an error means that the file is damaged."""
     if not isinstance(error, sqlite3.Error):
         return True  # unexpected values in a row
     code = getattr(error, "sqlite_errorcode", None)

@@ -115,7 +115,7 @@ class Entry:
 
     @property
     def began(self) -> str | None:
-        """When the run began, in UTC; one that does not say so is as old as its collection."""
+        """The start of the run in UTC; if unknown, the time of its collection."""
         return self.started_at or self.collected_at
 
     @classmethod
@@ -183,13 +183,13 @@ def entry_of_run(run: Run, folder: str) -> Entry:
     """Return the entry of a run that was neither collected nor analysed.
 
     Args:
-        folder: names the run among others.
+        folder: a unique name of the run.
     """
     facts = job_facts(run)
     try:
         job = job_of(facts)
     except (TypeError, ValueError):
-        facts, job = {}, ""  # facts that no log can have: a Run that was made by hand
+        facts, job = {}, ""  # logs cannot have such facts, only a Run made by hand
     return Entry(
         folder=folder,
         id=values.text(run.id) or "",

@@ -225,7 +225,7 @@ def _may_be_a_run(item: os.DirEntry[str]) -> bool:
 
 
 def is_store(folder: Path) -> bool:
-    """Whether runs have been collected into a folder."""
+    """Return whether runs have been collected into a folder."""
     if (folder / CATALOGUE).is_file():
         return True
     return folder.is_dir() and any(

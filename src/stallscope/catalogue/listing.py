@@ -56,7 +56,7 @@ def _no_runs(store: Path) -> str:
 
 
 def _near(store: Path) -> list[Path]:
-    """Return the usual places of stores: subfolders, and the demo's own."""
+    """Return the usual places of stores: subfolders, and the demo's store."""
     below = [item for item in store.iterdir() if item.is_dir() and not item.name.startswith(".")]
     return [*below, store / ".stallscope" / "demo"]
 

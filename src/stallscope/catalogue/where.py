@@ -16,15 +16,15 @@ from stallscope.errors import UsageError
 from stallscope.query import (
     NO,
     YES,
+    Evaluation,
     Field,
     FieldKind,
-    Judgement,
     State,
     Test,
     Word,
     amount,
+    evaluate,
     find,
-    judge,
     parse_filter,
 )
 from stallscope.query.filters import unknown_field
@@ -47,12 +47,12 @@ class Filter:
     def finds(self, entry: Entry, text: str = "") -> bool:
         """Return whether the filter finds a run with this folded text."""
 
-        def compare(leaf: Test | Word, _: bool) -> Judgement:
+        def compare(leaf: Test | Word, _: bool) -> Evaluation:
             if isinstance(leaf, Word):
                 return YES if leaf.text in text else NO
             return YES if leaf.holds(leaf.field.read(entry)) else NO
 
-        return self.node is None or judge(self.node, compare).state is State.YES
+        return self.node is None or evaluate(self.node, compare).state is State.YES
 
     def clause(self) -> tuple[str, list[Any]]:
         """Return the WHERE clause for rows of the catalogue, and its values."""
@@ -88,7 +88,7 @@ def parse_where(text: str) -> Filter:
 
 
 def parse_search(text: str) -> Filter:
-    """Return the filter of a search: words, and conditions, the last of which may be half typed.
+    """Return the filter of a search: words and conditions; the last condition may be incomplete.
 
     Raises:
         UsageError: if a condition cannot be read.

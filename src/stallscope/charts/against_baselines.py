@@ -53,7 +53,7 @@ def decomposition_chart(analysis: Analysis) -> Waterfall | None:
 
 
 def jobs_chart(analysis: Analysis) -> StackedBars | None:
-    """Chart the parts of the whole jobs' time. None where no run has stages."""
+    """Chart the parts of the whole jobs' time. None if no run has stages."""
     runs = [(name, run) for name, run in compared_runs(analysis) if run.ledger is not None]
     if not runs:
         return None

@@ -23,16 +23,16 @@ _HALF = 0.49
 
 @dataclass(frozen=True)
 class Areas:
-    """What can be drawn of a chart's layers, in the unit of the vertical axis."""
+    """A chart's layers to draw, in the unit of the vertical axis."""
 
     chart: StackedArea
     x: Floats
     y: Axis
-    #: Layers × points, without what is negative or was not measured.
+    #: Layers × points; negative and missing values are 0.
     layers: Floats
     #: Points beyond the axis, with tooltips.
     peaks: tuple[tuple[float, str], ...]
-    #: What lies between steps, with tooltips.
+    #: Pauses between steps, with tooltips.
     pauses: tuple[tuple[float, str], ...]
 
 

@@ -1,4 +1,4 @@
-"""Axes of values, the same in both drawings: limits, the unit that reads well, ticks, labels."""
+"""Axes of values, which both drawings share: limits, a readable unit, ticks, labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stallscope.formatting.numbers import scale_for
 
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
-# Spans below this are zero in any unit that is shown.
+# Shorter spans are zero in every unit.
 _SMALLEST = 1e-12
 
 
@@ -20,14 +20,14 @@ class Axis:
     low: float
     high: float
     unit: str = ""
-    #: What the chart's own values are multiplied with to be in that unit.
+    #: The factor that converts the chart's values to that unit.
     factor: float = 1.0
     #: Whether its values are differences.
     signed: bool = False
 
     @classmethod
     def over(cls, low: float, high: float, unit: str = "", *, signed: bool = False) -> Axis:
-        """Make an axis over a chart's values, in the unit that reads well and at least 1 long."""
+        """Make an axis over a chart's values, in a readable unit and at least 1 long."""
         scale = scale_for(max(abs(low), abs(high)), unit)
         low, high = low * scale.factor, high * scale.factor
         if high - low <= _SMALLEST:

@@ -1,4 +1,4 @@
-"""The step by cause as a bar, in which waiting for slow ranks has a paler colour."""
+"""Chart the step by cause as a bar; waiting for slow ranks is paler."""
 
 from __future__ import annotations
 

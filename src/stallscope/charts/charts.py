@@ -28,11 +28,11 @@ from .gains import GainBars, gains_chart
 from .heat_map import HeatMap
 from .kinds import Bar, Segment, StackedArea, StackedBars, Waterfall, drawn_as
 from .over_time import OverTime, machine_chart
-from .rank_windows import rank_windows_chart
+from .rank_windows import printed_ranks_chart
 from .rates import RateBars
-from .step_time import change_text, epoch_starts, step_time_chart
+from .step_time import step_time_chart
 
-#: The most bars that can be read; of more ranks the latest are chosen.
+#: The most bars that are readable; of more ranks, the latest are shown.
 MOST_RANKS = 32
 
 Chart = (
@@ -52,7 +52,7 @@ Chart = (
 def ranks_chart(analysis: Analysis) -> StackedBars | None:
     """Chart every rank's own step: its work, then its wait. None without stages.
 
-    Stragglers come first, then ranks host by host. Of many ranks the latest are shown, and the mean of
+    Stragglers come first, then ranks host by host. Of many ranks, the latest are shown, and the mean of
     the others.
     """
     ranks = [rank for rank in analysis.ranks if rank.wait_ms is not None]
@@ -109,16 +109,6 @@ def _rank_bar(
     )
 
 
-def printed_ranks_chart(analysis: Analysis) -> HeatMap | None:
-    """Chart the step time of each rank that printed lines over the run. None unless several did."""
-    printed = analysis.printed
-    if printed is None:
-        return None
-    epochs = epoch_starts(printed.whole.chosen(~printed.is_warm_up))
-    changes = tuple((float(one.step), change_text(one)) for one in printed.changes)
-    return rank_windows_chart(analysis, epochs, changes)
-
-
 def baseline_chart(analysis: Analysis) -> Waterfall | None:
     """Chart the changes from the baseline's step to this run's. None without stages in both."""
     base = analysis.baseline
@@ -145,7 +135,7 @@ def baseline_chart(analysis: Analysis) -> Waterfall | None:
 
 
 def network_chart(analysis: Analysis) -> StackedBars | None:
-    """Chart what the gradients take on the network, above what the run exposes. None if unknown."""
+    """Chart the gradients' time on the network, and the run's exposed time below it. None if unknown."""
     use = analysis.network_use
     if use is None or use.parts is None or use.differs or use.exposed_ms is None:
         return None
@@ -158,7 +148,7 @@ def network_chart(analysis: Analysis) -> StackedBars | None:
 
 
 def job_chart(analysis: Analysis) -> StackedBars | None:
-    """Chart goodput and what each cause takes from it. None without stages of steps."""
+    """Chart goodput and the losses by cause. None without stages of steps."""
     goodput = analysis.goodput
     if goodput is None:
         return None

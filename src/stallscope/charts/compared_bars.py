@@ -26,7 +26,7 @@ class ComparedBars:
     unit: str
     series: tuple[str, ...]
     groups: tuple[tuple[str, tuple[Mean | None, ...]], ...]
-    #: Every series' groups as printed, where a table has the same figures.
+    #: Every series' groups as printed, if a table has the same figures.
     printed: tuple[SumColumn | None, ...] = ()
 
     def text(self, group: int, series: int) -> str:

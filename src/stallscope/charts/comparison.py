@@ -1,4 +1,4 @@
-"""Charts of compared runs: of two runs, and of a job's runs in order."""
+"""Chart two compared runs, or a job's runs in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .by_cause import cause_bar
 from .curves import Level, OverRuns, RunDot
 from .kinds import Bar, Segment, StackedBars, Waterfall
 
-#: The most bars that can be read.
+#: The most bars that are readable.
 _MOST_BARS = 24
 
 
@@ -57,7 +57,7 @@ def changes_chart(found: Comparison) -> Waterfall | None:
 
 
 def figure_charts(history: History) -> dict[str, OverRuns]:
-    """Chart the step over the runs, and every entry that changes or drifts, by its name."""
+    """Chart the step over the runs, and every entry that changes or drifts, by name."""
     return {
         one.name: _over_runs(one, history)
         for one in history.figures

@@ -12,7 +12,7 @@ from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, finite
 
 from .axis import Axis
 
-# Room above and below the values, as a share of the axis.
+# Margin above and below the values, as a share of the axis.
 _ROOM = 0.08
 _ROOM_ABOVE = 1.06
 # How far a level reaches beyond its first and last run.
@@ -21,7 +21,7 @@ _REACH = 0.4
 
 @dataclass(frozen=True)
 class RunDot:
-    """A run's figure; without ``mean`` it was not measured."""
+    """A run's figure; None was not measured."""
 
     name: str
     mean: Mean | None
@@ -41,7 +41,7 @@ class Level:
 class OverRuns:
     """Dots in the order of the runs, levels or a drift through them, and marks where levels change.
 
-    The axis does not start at zero, so that differences between runs show.
+    The axis does not start at zero, so that differences between runs are visible.
     """
 
     title: str
@@ -51,7 +51,7 @@ class OverRuns:
     levels: tuple[Level, ...]
     #: The first run of each new level, and its label.
     marks: tuple[tuple[int, str], ...] = ()
-    #: What the levels are.
+    #: The label of the levels.
     level: str = "level of the runs"
 
 
@@ -91,7 +91,7 @@ class Curve:
     style: str
     dots: tuple[Dot, ...]
     name: str = ""
-    #: Whether a line joins the dots, and whether the dots are seen.
+    #: Whether a line joins the dots, and whether the dots are visible.
     joined: bool = True
     dotted: bool = True
 
@@ -108,7 +108,7 @@ class Curves:
 
     @property
     def names(self) -> list[tuple[str, Dot, bool]]:
-        """List name, last dot and whether it is others' of every named curve, from the top down."""
+        """List every named curve's name, last dot, and whether it is published, from the top down."""
         named = [
             (curve.name, curve.dots[-1], curve.style == "others")
             for curve in self.curves
@@ -170,10 +170,10 @@ def _run_dot(number: int, dot: RunDot, unit: str, factor: float) -> Dot:
 
 
 def efficiency_curves(chart: EfficiencyLines) -> Curves:
-    """Lay out one curve per line over the logarithm of the ranks, others' curves below all own."""
+    """Lay out one curve per line over the logarithm of the ranks; published curves are below."""
     points = [point for line in chart.lines for point in line.points]
     most = max((ranks for ranks, _ in points), default=1)
-    # Wide intervals are cut off: they would flatten what was measured.
+    # Wide intervals are cut off, because they would flatten the measured points.
     highest = max((mean.value for _, mean in points), default=1.0)
     lines = sorted(chart.lines, key=lambda line: not line.others)
     return Curves(

@@ -1,15 +1,15 @@
-"""What each fix saves of a step, as bars."""
+"""Chart the time that each fix saves per step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.arrays.stats import Mean
 from stallscope.text.gains import GAINS_DO_NOT_ADD_UP, Gain, gains, gains_from, saved, speedup
 
-# The colour of a fix, unless its name is that of a stage.
-_COLOURS = {"input": "input", "compute": "compute", "other": "other", "allreduce": "allreduce"}
+# The colours of fixes that are not causes.
 _ALL, _WAITING = "total", "wait"
 
 
@@ -22,13 +22,13 @@ class GainBar:
     saved_ms: Mean
     speedup: str
     saves: str
-    #: Nobody reaches a bound in full.
+    #: Whether the gain is an upper bound.
     bound: bool
 
 
 @dataclass(frozen=True)
 class GainBars:
-    """A bar for each fix, with the interval of what it saves."""
+    """A bar for each fix, with the interval of the saved time."""
 
     title: str
     sentence: str
@@ -37,7 +37,7 @@ class GainBars:
 
 
 def gains_chart(analysis: Analysis) -> GainBars | None:
-    """Chart what each fix saves per step. None if none saves anything."""
+    """Chart the time that each fix saves per step. None if no fix saves time."""
     found = [one for one in gains(analysis) if one.what_if.saved_ms.value > 0]
     if not found:
         return None
@@ -47,5 +47,5 @@ def gains_chart(analysis: Analysis) -> GainBars | None:
 
 def _bar(gain: Gain) -> GainBar:
     fix = gain.what_if
-    name = _ALL if fix.fix == "all" else _COLOURS.get(fix.fix, _WAITING)
+    name = _ALL if fix.fix == "all" else fix.fix if fix.fix in CAUSES else _WAITING
     return GainBar(gain.title, name, fix.saved_ms, speedup(fix), f"saves {saved(fix)}", fix.bound)

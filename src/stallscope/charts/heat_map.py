@@ -19,10 +19,10 @@ _FULL_SHARE = 0.1
 # Single outliers must not wash out all other cells; a straggler's own cells decide.
 _NEARLY_ALL = 99.5
 _MOST_OF_A_STRAGGLER = 75
-#: Rows of which every one has room for its label.
+#: The most rows that all have space for a label.
 MOST_LABELLED_ROWS = 32
 _LABELS_OF_MANY = 14
-# Pixels per row, for up to so many of them.
+# Pixels per row, by the largest number of rows.
 _HEIGHTS = ((2, 52), (8, 34), (16, 24), (MOST_LABELLED_ROWS, 18), (64, 9), (128, 5))
 _THINNEST = 3
 
@@ -40,11 +40,11 @@ class HeatMapRow:
 
 @dataclass(frozen=True)
 class HeatWords:
-    """What values are called in tooltips and tables."""
+    """The words for values in tooltips and tables."""
 
     #: After a mean.
     mean: str
-    #: The rank whose value is the largest.
+    #: The rank with the largest value.
     most: str
 
 
@@ -67,14 +67,14 @@ class HeatMap:
     most: Floats
     most_at: Floats
     most_of: Floats
-    #: The value from which on the colour is the strongest.
+    #: The least value with the strongest colour.
     full: float
-    #: What one cell stands for, such as ``the mean of 5 steps of up to 5 ranks``; empty for one value.
+    #: The content of one cell, such as ``the mean of 5 steps of up to 5 ranks``; empty for one value.
     cell: str = ""
-    #: Whether values are means of the rank of a row with the largest ones, not of all of them.
+    #: Whether values are those of each row's latest rank, not means of its ranks.
     of_latest: bool = False
     words: HeatWords = _LATENESS
-    #: The value up to which the colour is the weakest.
+    #: The largest value with the weakest colour.
     least: float = 0.0
     #: Where epochs start, on the x axis.
     marks: tuple[tuple[float, str], ...] = ()
@@ -83,12 +83,12 @@ class HeatMap:
 
     @property
     def row_height(self) -> int:
-        """Pixels per row: thin where there are many, so that all of them fit on a screen."""
+        """Pixels per row: thinner if there are many, so that all of them fit on a screen."""
         return next((height for most, height in _HEIGHTS if len(self.rows) <= most), _THINNEST)
 
     @property
     def labelled_rows(self) -> list[int]:
-        """Rows with room for a label: all, or the emphasised ones and some between them."""
+        """Rows with space for a label: all, or the emphasised ones and some between them."""
         rows = range(len(self.rows))
         if len(rows) <= MOST_LABELLED_ROWS:
             return list(rows)
@@ -102,12 +102,12 @@ class HeatMap:
 
     @property
     def least_shown(self) -> str:
-        """Write what the weakest colour stands for."""
+        """Write the value of the weakest colour."""
         return f"{amount(self.least, self.unit)} and less" if self.least else "0"
 
     @property
     def most_shown(self) -> str:
-        """Write what the strongest colour stands for."""
+        """Write the value of the strongest colour."""
         return f"{amount(self.full, self.unit)} and more"
 
 
@@ -122,8 +122,8 @@ def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | N
 
     Args:
         analysis: of the run.
-        of_latest: where ranks share rows, whether a cell shows its latest rank alone, which would vanish
-            in the mean of all of them.
+        of_latest: if ranks share rows, whether a cell shows only its latest rank, which would vanish in
+            the mean of all of them.
     """
     ledger = analysis.steady
     if ledger is None or analysis.step is None or len(ledger.ranks) < 2:
@@ -182,7 +182,7 @@ def _together(found: LatenessMap) -> int:
 
 
 def _cell(found: LatenessMap, of_latest: bool) -> str:
-    """Write what a cell stands for; empty where it is one step of one rank."""
+    """Describe a cell; empty if it is one step of one rank."""
     steps, ranks = int(np.diff(found.edges).max()), _together(found)
     of_steps = "" if steps == 1 else counted(steps, "step")
     if of_latest:

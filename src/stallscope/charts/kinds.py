@@ -1,4 +1,4 @@
-"""Kinds of charts that several charts share."""
+"""Kinds of charts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ORDER = ("input", "input_waiting", "compute", "compute_waiting", "other", "othe
 
 
 def drawn_as(name: str) -> str:
-    """Return the colour of an entry in bars: waiting has one, under either of its names."""
+    """Return the colour of an entry in bars: waiting has the same under both of its names."""
     return "wait" if name == "imbalance" else name
 
 
@@ -35,7 +35,7 @@ class Bar:
     segments: tuple[Segment, ...]
     #: Whether it stands out, as a straggler does.
     emphasised: bool = False
-    #: The segments and their total as printed, where a table has the same figures.
+    #: The segments and their total as printed, if a table has the same figures.
     printed: SumColumn | None = None
 
     @property
@@ -52,19 +52,19 @@ class StackedBars:
     sentence: str
     unit: str
     bars: tuple[Bar, ...]
-    #: What bars that stand out are.
+    #: The meaning of bars that stand out.
     emphasis: str = "straggler"
 
     @cached_property
     def names(self) -> list[str]:
-        """List the names of all segments in their order, also where a bar lacks one."""
+        """List the names of all segments in order, even if a bar lacks one."""
         names = dict.fromkeys(one.name for bar in self.bars for one in bar.segments)
         # Stable: others stay in the order of the bars.
         return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
     @cached_property
     def printed(self) -> list[SumColumn]:
-        """Round every bar's segments; those that no table has get the longest bar's digits."""
+        """Round every bar's segments, by default to the digits of the longest bar."""
         values = [[finite(one.value) or 0.0 for one in bar.segments] for bar in self.bars]
         longest = max(values, key=sum, default=[])
         usual = SumColumn.of(longest, sum(longest), unit=self.unit)
@@ -104,13 +104,13 @@ class StackedArea:
     pauses: tuple[tuple[float, str], ...] = ()
     #: Samples per second at every point; None if unknown.
     rates: Floats | None = None
-    #: Drawn as lines over the layers; None where steps are too few.
+    #: Drawn as lines over the layers; None for too few steps.
     windows: StepWindows | None = None
 
 
 @dataclass(frozen=True)
 class Waterfall:
-    """From one total to another by what each entry adds or saves; the first total is the axis' zero."""
+    """The changes by entry from one total to another; the first total is the axis' zero."""
 
     title: str
     sentence: str

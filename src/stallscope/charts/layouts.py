@@ -1,4 +1,4 @@
-"""The layout of every kind of chart, and what its colours mean."""
+"""The layout of every kind of chart, and the legend of its colours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .over_time import OverTime
 from .rates import RATE_LEGEND, RateBars
 from .rows import Rows, compared_rows, gain_rows, stacked_rows, waterfall_rows
 
-#: What both drawings know how to draw.
+#: The layouts that both drawings can draw.
 Layout = Rows | Curves | Areas | RateBars | HeatMap | OverTime
 
 _KINDS: dict[type, Callable[[Any], Layout]] = {
@@ -37,7 +37,7 @@ def layout_of(chart: Chart | Layout) -> Layout:
     """Lay a chart out, once for all its drawings; a layout is returned as it is.
 
     Raises:
-        TypeError: if it is no chart.
+        TypeError: if it is not a chart.
     """
     # Some charts are their own layout.
     if isinstance(chart, Layout):
@@ -49,7 +49,7 @@ def layout_of(chart: Chart | Layout) -> Layout:
 
 
 def legend_of(chart: Chart) -> list[tuple[str, str]]:
-    """List names of the palette with their labels; a single bar's with their figures."""
+    """List names of the palette with labels, and with figures for a single bar."""
     if isinstance(chart, RateBars):
         return list(RATE_LEGEND)
     if isinstance(chart, StackedArea):

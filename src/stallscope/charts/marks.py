@@ -1,4 +1,4 @@
-"""What the marks of a chart mean, apart from its colours: lines, triangles, whiskers, paler bars."""
+"""List the marks of a chart other than colours: lines, triangles, whiskers, paler bars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .kinds import StackedArea, StackedBars, Waterfall
 from .over_time import OverTime
 from .rates import RateBars
 
-#: How a mark looks; both drawings have a sample of each.
+#: The shapes of marks; both drawings have a sample of each.
 Shape = Literal[
     "line",
     "dashes",
@@ -36,7 +36,7 @@ _WHISKER: tuple[Shape, str] = ("whisker", "95% interval")
 
 
 def marks_of(chart: Chart) -> list[tuple[Shape, str]]:
-    """List the marks that a chart has, with what each means."""
+    """List a chart's marks with their meanings."""
     return [*_marks(chart)]
 
 
@@ -85,7 +85,7 @@ def _of_means(
     elif isinstance(chart, GainBars):
         means = [one.saved_ms.ci95 for one in chart.bars]
         if any(one.bound for one in chart.bars):
-            yield "pale", "at most: a bound that nobody reaches in full"
+            yield "pale", "at most: an upper bound"
     elif isinstance(chart, RateBars):
         means = [column.mean.ci95 for bar in chart.bars for column in bar.columns]
         if any(bar.ideal is not None for bar in chart.bars):

@@ -1,4 +1,4 @@
-"""Charts of what machines measured over a run's time."""
+"""Chart machine metrics over a run's time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _COLUMNS = 400
 
 @dataclass(frozen=True)
 class OverTime:
-    """A mean within the range of single values, NaN where nothing was measured."""
+    """A mean within the range of single values; NaN was not measured."""
 
     title: str
     sentence: str
     unit: str
-    #: Where the axis of values ends; it starts at zero.
+    #: The end of the axis of values, which starts at zero.
     top: float
     #: Seconds since the run's start: the middle of each column.
     x: Floats
@@ -39,7 +39,7 @@ class OverTime:
 
     @property
     def times(self) -> Scale:
-        """The unit in which the times read well."""
+        """A readable unit for the times."""
         return scale_for(float(self.x[-1]), "s")
 
 

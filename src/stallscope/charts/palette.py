@@ -40,7 +40,7 @@ COLOURS: dict[str, Colour] = {
     # Losses against a baseline, in the colour of the stage.
     "input_stall": Colour("#e69f00", "#f0b429"),
     "scale": Colour("#009e73", "#2cc79b"),
-    # What an allreduce consists of.
+    # The parts of an allreduce.
     "bandwidth": Colour("#009e73", "#2cc79b"),
     "latency": Colour("#56b4e9", "#79c6f2"),
     "negotiation": Colour("#cc79a7", "#dd97bd"),
@@ -57,7 +57,7 @@ SHADES: dict[str, Colour] = {
     "total": Colour("#4a5361", "#b4bcc8"),
 }
 
-#: How bad it is, apart from the colours of stages.
+#: Colours of severities.
 STATUS: dict[str, Colour] = {
     "neutral": Colour("#5b6470", "#a3abb6"),
     "warning": Colour("#9a5b00", "#ffc266"),

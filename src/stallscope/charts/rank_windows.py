@@ -1,6 +1,8 @@
-"""Lanes of ranks: the step time of each rank over the run, by printed lines or another tool's log."""
+"""Chart the step time of each rank over the run, from printed lines or another tool's log."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -12,23 +14,17 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 
 from .heat_map import HeatMap, HeatMapRow, HeatWords, label_of
+from .step_time import change_text, epoch_starts
 
 # Nearly all cells are between the weakest and the strongest colour.
 _NEARLY_LEAST, _NEARLY_MOST = 2, 95
 # The least difference between them, as a share of the step: noise must not look like a fault.
 _FULL_SHARE = 0.25
 _WORDS = HeatWords("per step on average", "slowest")
-_Marks = tuple[tuple[float, str], ...]
 
 
-def rank_windows_chart(analysis: Analysis, epochs: _Marks, changes: _Marks) -> HeatMap | None:
-    """Chart the step time of each rank over the run, without warm-up. None unless several ranks printed.
-
-    Args:
-        analysis: of the run.
-        epochs: the steps at which epochs start.
-        changes: the steps at which the step time changes for good.
-    """
+def printed_ranks_chart(analysis: Analysis) -> HeatMap | None:
+    """Chart the step time of each rank over the run, without warm-up. None for one rank."""
     printed = analysis.printed
     if printed is None or len(printed.ranks) < 2:
         return None
@@ -62,12 +58,12 @@ def rank_windows_chart(analysis: Analysis, epochs: _Marks, changes: _Marks) -> H
         of_latest=together > 1,
         words=_WORDS,
         least=least,
-        marks=_shifted(epochs),
-        changes=_shifted(changes),
+        marks=_shifted(epoch_starts(printed.whole.chosen(~printed.is_warm_up))),
+        changes=_shifted((float(one.step), change_text(one)) for one in printed.changes),
     )
 
 
-def _shifted(marks: _Marks) -> _Marks:
+def _shifted(marks: Iterable[tuple[float, str]]) -> tuple[tuple[float, str], ...]:
     """Move marks to where the cells of their steps begin."""
     return tuple((at - 0.5, label) for at, label in marks)
 
@@ -79,7 +75,7 @@ def _scale(found: WindowMap) -> tuple[float, float]:
 
 
 def _cell(found: WindowMap, together: int) -> str:
-    """Write what a cell stands for; empty where it is one step of one rank."""
+    """Describe a cell; empty if it is one step of one rank."""
     steps = int(np.median(np.diff(found.edges)))
     of_steps = f"the mean of about {counted(steps, 'step')}" if steps > 1 else ""
     if together == 1:

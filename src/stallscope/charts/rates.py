@@ -13,11 +13,11 @@ from .axis import Axis
 _STEADY, _WHOLE_JOB, _PROJECTED = "steady steps", "whole job", "projected"
 #: The kinds of bars, in the order of a legend.
 RATE_KINDS = (_STEADY, _WHOLE_JOB, _PROJECTED)
-#: How wide a bar is, as a share of the room that one number of ranks has.
+#: The width of a bar, as a share of the space for one number of ranks.
 BAR_WIDTH = 0.34
-# Room for a label, as a share of the axis.
+# The height of a label, as a share of the axis.
 _LABEL = 0.1
-#: What bars of a colour are called.
+#: The labels of the bars' colours.
 RATE_LEGEND = (("steps", _STEADY), ("startup", _WHOLE_JOB))
 
 
@@ -72,7 +72,7 @@ class RateBar:
         return max(finite(self.ideal) or 0.0, *(column.end for column in self.columns))
 
     def label_level(self, axis: Axis) -> float:
-        """The level above which the rate is written: that of the ideal only where that is too close."""
+        """The level above which the rate is written: that of the ideal only if it is close."""
         own = max(column.end for column in self.columns)
         ideal = finite(self.ideal) or 0.0
         room = _LABEL * (axis.high - axis.low)

@@ -41,7 +41,7 @@ class Box:
     start: float
     end: float
     hover: tuple[str, ...]
-    #: What is written inside, with the name, where it fits.
+    #: The text inside, with the name if it fits.
     figure: str = ""
     #: Which of OPACITIES.
     shade: int = 0
@@ -57,7 +57,7 @@ class Row:
     boxes: tuple[Box, ...] = ()
     text: str = ""
     strong: bool = False
-    #: Whether the text says only that nothing was measured.
+    #: Whether the text is only that nothing was measured.
     missing: bool = False
     whisker: Interval | None = None
 
@@ -124,7 +124,7 @@ def _stacked_row(bar: Bar, printed: SumColumn, factor: float) -> Row:
 def waterfall_rows(chart: Waterfall) -> Rows:
     """Lay out every change from where the one before it ends, on an axis of differences.
 
-    Beside whole steps, changes of a few percent would not be seen.
+    Next to whole steps, changes of a few percent would be invisible.
     """
     printed = chart.printed
     changes = [finite(change.value) or 0.0 for change in chart.changes]

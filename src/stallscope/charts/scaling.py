@@ -1,4 +1,4 @@
-"""Charts of how a job scales: rates as bars with the ideal, efficiencies as lines."""
+"""Chart how a job scales: rates as bars with the ideal, efficiencies as lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rate_chart(series: ScalingSeries) -> RateBars:
         for one in series.points
     ]
     bars += [
-        # No ideal: far above the projection, it would flatten all that was measured.
+        # No ideal: it is far above the projection, and would flatten the measured bars.
         RateBar(one.ranks, one.rate.scaled(factor), None, None, projected=True)
         for one in series.projection
     ]
@@ -76,7 +76,7 @@ def efficiency_chart(series: ScalingSeries) -> EfficiencyLines:
 
 
 def losses_chart(series: ScalingSeries) -> StackedBars | None:
-    """Chart what each size loses of its efficiency. None where none is compared with one rank."""
+    """Chart each size's losses of efficiency. None if no size was compared with one rank."""
     bars = [
         Bar(
             counted(one.point.ranks, "rank"),
@@ -100,7 +100,7 @@ def losses_chart(series: ScalingSeries) -> StackedBars | None:
 
 
 def steps_chart(series: ScalingSeries) -> StackedBars | None:
-    """Chart the step by entry at every size. None where no size has measured stages."""
+    """Chart the step by entry at every size. None if no size has measured stages."""
     bars = [
         Bar(
             counted(one.point.ranks, "rank"),

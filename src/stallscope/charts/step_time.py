@@ -21,16 +21,16 @@ from .kinds import StackedArea, StepWindows
 #: The most points along the run that a chart shows; a screen cannot show more.
 MOST_POINTS = 400
 _MOST_MARKS = 200
-# Gaps of the ledger that users put there.
+# Gaps of the ledger that users can move.
 _PAUSES = ("validation", "checkpoint")
 # Windows whose median and 95th percentile make lines: each of enough steps for a percentile.
 _MOST_WINDOWS, _FEWEST_WINDOWS, _FEWEST_STEPS = 40, 3, 20
 
 
 def step_time_chart(analysis: Analysis) -> StackedArea | None:
-    """Chart the ledger by cause over the run, without warm-up, averaged to what a screen can show.
+    """Chart the ledger by cause over the run, without warm-up, averaged to the resolution of a screen.
 
-    Where lines about steps are all that is known, chart what they say; None without either.
+    If only printed step times are known, chart those. None without either.
     """
     ledger = analysis.steady
     if analysis.printed is not None:
@@ -78,7 +78,7 @@ def _windows(ledger: Ledger) -> StepWindows | None:
 
 
 def _printed_chart(printed: PrintedSteps) -> StackedArea:
-    """Chart the windows of steps that lines are about, without warm-up."""
+    """Chart the windows of printed steps, without warm-up."""
     whole = printed.whole.chosen(~printed.is_warm_up)
     own = whole.joined(MOST_POINTS)
     parts = [("steps", own.ms)]
@@ -99,14 +99,14 @@ def _printed_chart(printed: PrintedSteps) -> StackedArea:
 
 
 def epoch_starts(windows: RankWindows) -> tuple[tuple[float, str], ...]:
-    """Give the steps at which epochs start, with their names."""
+    """Return the steps at which epochs start, with their names."""
     epoch = np.zeros(0, np.int64) if windows.epoch is None else windows.epoch
     starts = np.flatnonzero(windows.begins_epoch)[:_MOST_MARKS].tolist()
     return tuple((float(windows.step[at]), f"epoch {epoch[at]}") for at in starts)
 
 
 def _layers(ledger: Ledger, analysis: Analysis) -> Iterator[tuple[str, Ints]]:
-    """Give every cause per step; the part of a stage that others wait for is a separate layer."""
+    """Yield every cause per step; the part of a stage that others wait for is a separate layer."""
     for name in CAUSES:
         whole = np.asarray(ledger.by_cause(name))
         if name not in STAGES or len(ledger.ranks) == 1:
@@ -118,7 +118,7 @@ def _layers(ledger: Ledger, analysis: Analysis) -> Iterator[tuple[str, Ints]]:
 
 
 def change_text(change: ChangePoint) -> str:
-    """Write a lasting change of the step time, and what of it changes most: ``+10.1 ms input``."""
+    """Write a lasting change of the step time, and the entry that changes most: ``+10.1 ms input``."""
     by = f"{change.by_ms:+.1f}".replace("-", "−")
     if change.entry == "imbalance" and change.rank is not None:
         return f"{by} ms waiting for rank {change.rank}"
@@ -127,7 +127,7 @@ def change_text(change: ChangePoint) -> str:
 
 
 def _pauses(ledger: Ledger) -> Iterator[tuple[float, str]]:
-    """Give validation and checkpoints before the steps that they delay."""
+    """Yield validation and checkpoints with the steps that they delay."""
     own = ledger.gaps[:, : len(_PAUSES)]
     for at in np.flatnonzero(own.sum(axis=1) > 0)[:_MOST_MARKS]:
         pairs = zip(_PAUSES, own[at].tolist(), strict=True)

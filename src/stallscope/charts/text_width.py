@@ -1,4 +1,4 @@
-"""Estimate how wide a text is drawn."""
+"""Estimate the width of text."""
 
 from __future__ import annotations
 

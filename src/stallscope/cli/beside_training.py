@@ -12,7 +12,7 @@ from .main import main as command
 
 # Cores are for ranks that still train.
 _NICENESS = 10
-# Larger arrays are files.
+# Larger arrays are in mapped files.
 _MEMORY = "400MB"
 
 
@@ -31,6 +31,6 @@ def yield_to_training() -> None:
     with contextlib.suppress(AttributeError, OSError):  # Windows, or a sandbox
         os.nice(_NICENESS)
     with contextlib.suppress(OSError):  # not on Linux
-        # Where memory runs out, this process goes first, and not a rank.
+        # If memory runs out, the kernel ends this process, not a rank.
         Path("/proc/self/oom_score_adj").write_text("1000")
     os.environ.setdefault("STALLSCOPE_MEMORY", _MEMORY)

@@ -15,6 +15,7 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source
 from stallscope.collector.store.mirror import Mirror, temporary_mirrors
 from stallscope.errors import StallscopeError
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run
 
@@ -141,7 +142,8 @@ def _print_collected(collected: Collected) -> None:
         steps = amount(float(one.rows), "rows")
         state = "unchanged" if collected.unchanged else "collected"
         print(
-            f"{where_is(folder)}: {state}, {len(one.ranks)} of {one.size} rank(s), {steps}, {one.status}"
+            f"{where_is(folder)}: {state}, {len(one.ranks)} of {counted(one.size, 'rank')}, {steps}, "
+            f"{one.status}"
         )
         for problem in one.problems[:_PROBLEMS_SHOWN]:
             print(f"  {problem}", file=sys.stderr)
@@ -161,7 +163,7 @@ def _upload(sources: Sequence[str], run_id: str) -> int:
         place = open_source(source)
         done = upload_files(place.where, place.files(), run_id)
         print(
-            f"{place.where}: {done.logs} log(s), {done.unchanged} of them already collected, "
-            f"{done.size} byte(s) uploaded to mlflow:{run_id}"
+            f"{place.where}: {counted(done.logs, 'log')}, {done.unchanged} of them already collected, "
+            f"{counted(done.size, 'byte')} uploaded to mlflow:{run_id}"
         )
     return SUCCESS

@@ -46,7 +46,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
     "watch": (
-        ("stallscope watch logs/run-42", "tell when the job hangs, and which rank is missing"),
+        ("stallscope watch logs/run-42", "report when the job hangs, and which rank is missing"),
         (
             "stallscope watch ssh://node-1/logs/run-42 --notify https://example.com/hooks/training",
             "POST each event",
@@ -69,7 +69,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("stallscope collect logs/run-42 --to runs", "copy logs into a store"),
         (
             "stallscope collect s3://bucket/logs --to runs --follow",
-            "and go on while the job writes them",
+            "and continue while the job writes them",
         ),
     ),
     "runs": (

@@ -83,7 +83,7 @@ def _follow(options: argparse.Namespace, selection: Selection) -> int:
     if not 0 < interval_s < 1e6:
         raise UsageError(f"--interval {options.interval}: give a number of seconds, for example 5")
     ended = threading.Event()
-    # A last look, and the end of what is written, take a moment.
+    # The last look, and closing the series, take a moment.
     with _signals(ended):
         follow_into(
             options.format,

@@ -1,4 +1,4 @@
-"""Append the series of a training as it goes on, and leave the machine to training."""
+"""Append the series of a training while it runs, and leave the machine to training."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stallscope.opening import open_run
 from .beside_training import yield_to_training
 
 _INTERVAL_SECONDS = 5.0
-# How often it is asked whether training was killed: its workers may keep standard input open.
-_ASK_SECONDS = 1.0
+# The interval of checks whether training was killed: its workers may keep standard input open.
+_CHECK_SECONDS = 1.0
 
 
 def _wait_for_the_end(ended: threading.Event) -> None:
@@ -41,7 +41,7 @@ def main() -> int:
     def wait(seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            if ended.wait(min(left, _ASK_SECONDS)) or os.getppid() != int(training):
+            if ended.wait(min(left, _CHECK_SECONDS)) or os.getppid() != int(training):
                 return True
         return ended.is_set()
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stallscope.errors import StallscopeError, UsageError
+from stallscope.formatting.lists import ranges
 from stallscope.formatting.plain import plain
 from stallscope.parsers.inspected import InspectedFile, InspectedRun, Inspection, TimeSpan
 from stallscope.parsers.inspection import inspect
@@ -23,7 +24,6 @@ from stallscope.parsers.inspection import inspect
 from .bars import show_progress
 from .inspect_proposals import command_for, print_proposals
 from .main import add_read_as, print_failures
-from .ranges import ranges
 
 # More rows are hard to read; JSON lists all files.
 _MOST_FILES = 40

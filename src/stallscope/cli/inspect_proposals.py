@@ -9,11 +9,10 @@ from pathlib import PurePosixPath
 from rich.console import Console
 from rich.text import Text
 
+from stallscope.formatting.lists import ranges
 from stallscope.formatting.numbers import amount, percent
 from stallscope.formatting.plain import plain
 from stallscope.parsers.inspected import Inspection, Proposal
-
-from .ranges import ranges
 
 # Characters that have a meaning within double quotes.
 _SPECIAL = frozenset('"$`\\!')
@@ -29,7 +28,7 @@ def command_for(place: str, seen: Inspection, read_as: str) -> str:
 
 
 def print_proposals(console: Console, place: str, seen: Inspection) -> None:
-    """Print each proposed pattern once, with what it would read in each of the first files."""
+    """Print each proposed pattern once, with a preview of the first files."""
     files: dict[str, list[tuple[str, Proposal]]] = defaultdict(list)
     for one in seen.files:
         if one.proposal is not None:
@@ -50,7 +49,7 @@ def print_proposals(console: Console, place: str, seen: Inspection) -> None:
 
 
 def _reads(proposal: Proposal) -> str:
-    """Describe what a pattern would read in a file."""
+    """Describe the matches of a pattern in a file."""
     parts = [f"{proposal.lines:,} lines ({percent(proposal.share)} of their kind)"]
     several = len(proposal.ranks) > 1
     parts.append(f"rank{'s' if several else ''} {ranges(proposal.ranks)}")

@@ -26,8 +26,8 @@ COMMANDS = {
     "tune": "recommend Horovod settings, from autotune logs, Timelines and step logs",
     "inspect": "list what is in logs, file by file, and which runs they make up",
     "export": "export a run for Perfetto, TensorBoard, W&B, MLflow, or as Parquet or CSV",
-    "watch": "follow runs, and say when a job hangs or another condition holds",
-    "netcheck": "measure what this network gives, under the launcher of the training",
+    "watch": "follow runs, and report when a job hangs or another condition holds",
+    "netcheck": "measure this network's performance, under the launcher of the training",
     "dashboard": "show runs in the browser",
     "collect": "copy logs from where they are into a store",
     "runs": "list the runs of a store, with their throughput and their slow ranks",
@@ -99,7 +99,7 @@ def _imported(name: str) -> ModuleType:
     """Import the module of a command."""
     if name in sys.modules or not gc.isenabled():
         return importlib.import_module(name)
-    # Modules stay: to look for garbage among them takes a tenth of the time of reporting on a small run.
+    # Modules stay in memory: searching them for garbage takes a tenth of the time of a small report.
     gc.disable()
     try:
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Measure what this network gives, under the launcher of the training."""
+"""Measure this network's performance, under the launcher of the training."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from stallscope.formatting.plain import plain
 # standard library only.
 from .main import FAILED, SUCCESS
 
-# When one rank ends, the launcher ends the others, so that they do not say the same.
+# When one rank ends, the launcher ends the others, before they print the same error.
 _OTHERS_WAIT_SECONDS = 3.0
-# Starting and joining may take so long, and each measurement longer than predicted.
+# The limit for starting and joining, and for measurements that exceed the prediction.
 _PATIENCE_SECONDS = 120.0
 
 
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _failure(error: Exception, rank: int) -> StallscopeError:
-    """Return the error for the user, after the rank that failed first has had the time to say it."""
+    """Return the error for the user, after waiting for the rank that failed first to print its own."""
     ours = isinstance(error, StallscopeError)
     if isinstance(error, StallscopeError) and not rank:
         return error

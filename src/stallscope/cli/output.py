@@ -52,7 +52,7 @@ def formats_of(
 
 
 def goes_to_standard_output(formats: Sequence[str], options: argparse.Namespace) -> bool:
-    """Whether only JSON is requested, without a folder; then nothing else is printed."""
+    """Return whether only JSON is requested, without a folder; then nothing else is printed."""
     return list(formats) == ["json"] and options.out is None
 
 
@@ -100,5 +100,5 @@ def print_array(documents: Sequence[Path]) -> None:
     sys.stdout.write("[")
     for number, path in enumerate(documents):
         sys.stdout.write(",\n" if number else "\n")
-        sys.stdout.write(path.read_text())
+        sys.stdout.write(path.read_text().rstrip())
     sys.stdout.write("\n]\n")

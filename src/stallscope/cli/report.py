@@ -1,4 +1,4 @@
-"""Show where a run's time goes, which ranks cause it, and what fixing it saves."""
+"""Show where a run's time goes, which ranks cause it, and the gain of fixing it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: The exit status if a condition of ``--fail-if`` held.
 CONDITION_HELD = 1
-#: The exit status if none held, and a figure of one is missing: a gate does not pass without its data.
+#: The exit status if none held, and a figure is missing: a gate does not pass without its data.
 CONDITION_UNDECIDED = 3
 
 
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(
                 "name a RUN to report on, or an --experiment; stallscope report --help"
             )
-        # A gate and files are of the newest run of a folder, which a later job may log into again.
+        # Gates and files only use the newest run of a folder, because later jobs may log into it.
         looks = settings.output == "terminal" and not settings.conditions
         places = [runs_of(source) if looks else units_of(source) for source in sources]
         units = list({unit.key: unit for own in places for unit in own}.values())
@@ -194,7 +194,7 @@ def _print_conditions(checked: Sequence[tuple[str, Outcome]]) -> int:
     for name, outcome in checked:
         if outcome.held is not False:
             state = "held" if outcome.held else "is undecided"
-            print(f"stallscope: --fail-if {state} in {name}: {outcome.says}", file=sys.stderr)
+            print(f"stallscope: --fail-if {state} in {name}: {outcome.why}", file=sys.stderr)
     outcomes = {outcome.held for _, outcome in checked}
     if True in outcomes:
         return CONDITION_HELD

@@ -1,4 +1,4 @@
-"""Print one line per run, where a place has several, and how to see one of them."""
+"""Print one line per run of a place with several, and the command that shows one."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from stallscope.catalogue.removing import Removable, removable, remove
 from stallscope.collector.address import where_is
 from stallscope.collector.store.mirror import Mirror, open_mirror, temporary_mirrors
 from stallscope.errors import NotFoundError, UsageError
+from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
 
 from .main import FAILED, SUCCESS
@@ -70,5 +71,5 @@ def _confirmed(runs: Sequence[Removable]) -> bool:
         )
     for one in runs:
         print(f"{plain(where_is(one.folder))}: {decimal(one.manifest.bytes)}", file=sys.stderr)
-    print(f"Remove {len(runs)} run(s)? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"Remove {counted(len(runs), 'run')}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

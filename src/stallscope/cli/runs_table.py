@@ -32,15 +32,15 @@ COLUMNS = (
     "size",
     "age",
 )
-# In this order columns are left out where there is no space for them.
+# The order in which columns are left out if they do not fit.
 _LEFT_OUT_FIRST = ("goodput", "size", "baseline", "step", "samples/s", "steps", "age", "ranks")
 _TEXTS = ("run", "verdict", "baseline", "step")
 # A terminal of this width has space between the columns.
 _WIDE = 100
-# What is piped into a file or a program has no width.
+# Output into a file or a program has no width.
 _ENDLESS = 100_000
 _BAR_CELLS = 10
-# Each cause has its own pattern, for terminals and readers that cannot tell the colours apart.
+# Each cause has its own pattern, for terminals without colours and colour-blind readers.
 _BLOCKS = dict(zip(CAUSES, "█▓░▒", strict=True))
 
 

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _look(place: str, found: _Found, read_as: str | None) -> None:
-    """Add what is at the place to ``found``.
+    """Add the files and runs at the place to ``found``.
 
     Raises:
         StallscopeError: if nothing is there, or it cannot be read.
@@ -134,7 +134,7 @@ def _read_tuning_file(file: SourceFile, name: str, found: _Found) -> bool:
 
 
 def _is_file(place: str, files: Sequence[SourceFile]) -> bool:
-    """Whether a place is a file, not a folder with one file in it."""
+    """Return whether a place is a file, not a folder with one file in it."""
     name = PurePosixPath(place.partition("?")[0]).name
     return len(files) == 1 and files[0].name == name and not Path(place).is_dir()
 

@@ -12,6 +12,7 @@ from stallscope.catalogue.checking import CheckResult, bytes_of, check_run, chec
 from stallscope.catalogue.index import folders_of, is_store
 from stallscope.collector.store.layout import MANIFEST, BytesRead
 from stallscope.errors import NotFoundError, UsageError
+from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
 
 from .bars import show_bytes
@@ -65,6 +66,6 @@ def _print_checked(checked: CheckResult) -> None:
     for sentence in checked.damage:
         print(f"{where}: damaged: {plain(sentence)}")
     if checked.manifest is not None and not checked.damage:
-        print(f"{where}: ok, {checked.files:,} file(s), {decimal(checked.bytes)}")
+        print(f"{where}: ok, {counted(checked.files, 'file')}, {decimal(checked.bytes)}")
     for note in checked.notes:
         print(f"{where}: note: {plain(note)}")

@@ -1,4 +1,4 @@
-"""Follow runs, and say when a job hangs, who is missing, and when it goes on or ends."""
+"""Follow runs, and report when a job hangs, which ranks are missing, and when it continues or ends."""
 
 from __future__ import annotations
 

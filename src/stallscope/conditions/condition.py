@@ -8,7 +8,7 @@ from functools import partial
 
 from stallscope.analysis import Analysis
 from stallscope.formatting.plain import plain
-from stallscope.query import State, judge, parse_expression
+from stallscope.query import State, evaluate, parse_expression
 from stallscope.query.syntax import Name, Node, leaves_of
 
 from .evaluation import Lookup, compare
@@ -22,11 +22,11 @@ from .validation import checked_condition
 class Outcome:
     """Whether a condition held, and why, in a sentence without its full stop.
 
-    ``held`` is None where a figure that decides is missing; ``says`` names it and the cause.
+    ``held`` is None if a decisive figure is missing; ``why`` names it and the cause.
     """
 
     held: bool | None
-    says: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Condition:
         return str(self.node)
 
     def check(self, analysis: Analysis, progress: LogProgress | None = None) -> Outcome:
-        """Evaluate the condition for a run, and what is known of its progress besides.
+        """Evaluate the condition for a run, and for its progress if that is known.
 
         Point estimates decide; within ``surely(…)`` whole 95 % intervals do.
         """
@@ -53,24 +53,24 @@ class Condition:
 
     @property
     def needs_analysis(self) -> bool:
-        """Whether ``check_progress`` cannot evaluate it."""
+        """Return whether ``check_progress`` cannot evaluate it."""
         return not all(map(is_of_progress, self._names()))
 
     def names(self, figure: str) -> bool:
-        """Whether the condition is about a figure, or one of its parts."""
+        """Return whether the condition is about a figure, or one of its parts."""
         return any(name.path[0] == figure for name in self._names())
 
     def check_progress(self, progress: LogProgress) -> Outcome:
-        """Evaluate a condition on nothing but how the run goes on."""
+        """Evaluate a condition on the run's progress only."""
         return self._outcome(partial(read_of_progress, progress))
 
     def _names(self) -> Iterator[Name]:
         return (leaf for leaf in leaves_of(self.node) if isinstance(leaf, Name))
 
     def _outcome(self, lookup: Lookup) -> Outcome:
-        found = judge(self.node, partial(compare, lookup))
+        found = evaluate(self.node, partial(compare, lookup))
         held = None if found.state is State.UNKNOWN else found.state is State.YES
-        return Outcome(held, plain("; ".join(dict.fromkeys(found.says))))
+        return Outcome(held, plain("; ".join(dict.fromkeys(found.why))))
 
 
 def parse(text: str) -> Condition:

@@ -26,9 +26,9 @@ _IMBALANCE = "imbalance"
 def _of_entry(
     name: str, read: Callable[[LedgerEntry, Analysis, str], Found]
 ) -> Callable[[Analysis, str], Found]:
-    def found(analysis: Analysis, whose: str) -> Found:
+    def found(analysis: Analysis, source: str) -> Found:
         entry = _entry(analysis, name)
-        return unmeasured(analysis) if entry is None else read(entry, analysis, whose)
+        return unmeasured(analysis) if entry is None else read(entry, analysis, source)
 
     return found
 
@@ -41,12 +41,12 @@ def _per_step(steady: Ledger, name: str) -> npt.NDArray[np.int64]:
     return steady.imbalance if name == _IMBALANCE else steady.by_cause(name)
 
 
-def _ms(entry: LedgerEntry, _: Analysis, whose: str) -> Found:
-    return estimate(Mean(entry.ms, entry.ci95_ms), Kind.MS, whose)
+def _ms(entry: LedgerEntry, _: Analysis, source: str) -> Found:
+    return estimate(Mean(entry.ms, entry.ci95_ms), Kind.MS, source)
 
 
-def _share(entry: LedgerEntry, analysis: Analysis, whose: str) -> Found:
-    return estimate(_over_the_step(entry.name, entry.share, analysis), Kind.SHARE, whose)
+def _share(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
+    return estimate(_over_the_step(entry.name, entry.share, analysis), Kind.SHARE, source)
 
 
 def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
@@ -62,7 +62,7 @@ def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
     return Mean(share, (share - below, share + above))
 
 
-def _excess(entry: LedgerEntry, analysis: Analysis, whose: str) -> Found:
+def _excess(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
     step, base = analysis.step, analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
@@ -72,7 +72,7 @@ def _excess(entry: LedgerEntry, analysis: Analysis, whose: str) -> Found:
     own = _over_the_step(entry.name, entry.excess_ms / step.mean, analysis)
     # The run's own steps do not contain the baseline's uncertainty.
     usual = Mean(other.ms, other.ci95_ms).scaled(1 / step.mean)
-    return estimate(own.minus(Mean(0.0, _around_zero(usual))), Kind.SHARE, whose)
+    return estimate(own.minus(Mean(0.0, _around_zero(usual))), Kind.SHARE, source)
 
 
 def _around_zero(mean: Mean) -> tuple[float, float] | None:
@@ -80,12 +80,12 @@ def _around_zero(mean: Mean) -> tuple[float, float] | None:
     return None if ends is None else (ends[0] - mean.value, ends[1] - mean.value)
 
 
-def _excess_ms(entry: LedgerEntry, analysis: Analysis, whose: str) -> Found:
+def _excess_ms(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
     if analysis.baseline is None:
         return Missing(NO_BASELINE)
     if entry.excess_ms is None:
         return Missing("the stages of the baseline's steps were not measured")
-    return estimate(Mean(entry.excess_ms, entry.excess_ci95_ms), Kind.MS, whose)
+    return estimate(Mean(entry.excess_ms, entry.excess_ci95_ms), Kind.MS, source)
 
 
 def _baseline_ms(entry: LedgerEntry, analysis: Analysis, _: str) -> Found:

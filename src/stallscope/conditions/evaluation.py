@@ -1,10 +1,10 @@
-"""Comparisons of figures of an analysis, some of which may be missing or uncertain."""
+"""Compare figures of an analysis; some may be missing or uncertain."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stallscope.query import Judgement, State, fold
+from stallscope.query import Evaluation, State, fold
 from stallscope.query.evaluation import COMPARED
 from stallscope.query.kinds import UNITS
 from stallscope.query.syntax import Binary, Name, Node, Number, TextLiteral, Unary
@@ -26,10 +26,10 @@ Lookup = Callable[[Name], Found]
 
 
 class _UnknownError(Exception):
-    """A figure is missing, or nothing can be computed; the message is why."""
+    """A figure is missing or cannot be computed; the message is the reason."""
 
 
-def compare(lookup: Lookup, node: Binary | Name, surely: bool) -> Judgement:
+def compare(lookup: Lookup, node: Binary | Name, surely: bool) -> Evaluation:
     """Return whether a comparison holds; with ``surely``, for the whole of every interval.
 
     A figure that is a condition by itself stands alone.
@@ -44,24 +44,24 @@ def compare(lookup: Lookup, node: Binary | Name, surely: bool) -> Judgement:
         assert isinstance(right, WordValue)
         return _compare_words(node, left, right)
     except _UnknownError as error:
-        return Judgement(State.UNKNOWN, (str(error),))
+        return Evaluation(State.UNKNOWN, (str(error),))
 
 
-def _truth(name: Name, lookup: Lookup) -> Judgement:
+def _truth(name: Name, lookup: Lookup) -> Evaluation:
     found = _figure(name, lookup)
     assert isinstance(found, Truth)
-    return Judgement(State.YES if found.held else State.NO, (found.says,))
+    return Evaluation(State.YES if found.held else State.NO, (found.why,))
 
 
-def _compare_amounts(node: Binary, left: Quantity, right: Quantity, surely: bool) -> Judgement:
+def _compare_amounts(node: Binary, left: Quantity, right: Quantity, surely: bool) -> Evaluation:
     difference = minus(left, right)
     held = COMPARED[node.word](difference.value, 0)
     sentence = sentences.amounts(node, left, right, difference, held)
     if not surely:
-        return Judgement(State.YES if held else State.NO, (sentence,))
+        return Evaluation(State.YES if held else State.NO, (sentence,))
     if difference.spread is None:
         raise _UnknownError(f"{sentence}; it has no interval: {difference.without}")
-    return Judgement(_sure(node.word, difference), (sentence,))
+    return Evaluation(_sure(node.word, difference), (sentence,))
 
 
 def _sure(sign: str, difference: Quantity) -> State:
@@ -74,7 +74,7 @@ def _sure(sign: str, difference: Quantity) -> State:
     return State.YES if held.pop() else State.NO
 
 
-def _compare_words(node: Binary, left: WordValue, right: WordValue) -> Judgement:
+def _compare_words(node: Binary, left: WordValue, right: WordValue) -> Evaluation:
     contains = node.word == "~"
     alike = fold(right.text) in fold(left.text) if contains else left.text == right.text
     unsure = left.unsure or right.unsure
@@ -83,7 +83,7 @@ def _compare_words(node: Binary, left: WordValue, right: WordValue) -> Judgement
         raise _UnknownError(f"{named} is not known: {unsure}")
     held = alike == (node.word != "!=")
     sentence = sentences.words(node, left.text, right.text, held)
-    return Judgement(State.YES if held else State.NO, (sentence,))
+    return Evaluation(State.YES if held else State.NO, (sentence,))
 
 
 def _value(node: Node, lookup: Lookup) -> Quantity | WordValue:

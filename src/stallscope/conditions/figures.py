@@ -59,24 +59,24 @@ def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> Found:
     return found.read(base, "baseline")
 
 
-def _throughput(analysis: Analysis, whose: str) -> Found:
+def _throughput(analysis: Analysis, source: str) -> Found:
     rate, step = analysis.samples_per_second, analysis.step
     if rate is None:
         return Missing("it is not known how many samples a step has, or how long it takes")
     if step is None or step.ci95 is None or min(step.ci95) <= 0:
-        return estimate(Mean(rate, None), Kind.RATE, whose)
+        return estimate(Mean(rate, None), Kind.RATE, source)
     low, high = (rate * step.mean / end for end in reversed(step.ci95))
-    return estimate(Mean(rate, (low, high)), Kind.RATE, whose)
+    return estimate(Mean(rate, (low, high)), Kind.RATE, source)
 
 
 def _step(name: str) -> Callable[[Analysis, str], Found]:
-    def found(analysis: Analysis, whose: str) -> Found:
+    def found(analysis: Analysis, source: str) -> Found:
         step = analysis.step
         if step is None:
             return Missing("no step could be timed")
         if name == "mean":
-            return estimate(Mean(step.mean, step.ci95), Kind.MS, whose)
-        return number(getattr(step, name), Kind.MS, whose, _PERCENTILES)
+            return estimate(Mean(step.mean, step.ci95), Kind.MS, source)
+        return number(getattr(step, name), Kind.MS, source, _PERCENTILES)
 
     return found
 
@@ -93,12 +93,12 @@ def _rise(analysis: Analysis, _: str) -> Found:
     return Quantity(0.0 if found is None else found.by, Kind.SHARE)
 
 
-def _gap(analysis: Analysis, whose: str) -> Found:
+def _gap(analysis: Analysis, source: str) -> Found:
     if analysis.baseline is None:
         return Missing(NO_BASELINE)
     if analysis.gap is None:
         return Missing("throughputs of the run and its baseline cannot be compared")
-    return estimate(Mean(analysis.gap, analysis.gap_ci95), Kind.SHARE, whose)
+    return estimate(Mean(analysis.gap, analysis.gap_ci95), Kind.SHARE, source)
 
 
 def _job(name: str) -> Callable[[Analysis, str], Found]:
@@ -147,26 +147,26 @@ def _findings(severity: str | None) -> Callable[[Analysis, str], Found]:
     )
 
 
-def _exposed(analysis: Analysis, whose: str) -> Found:
+def _exposed(analysis: Analysis, source: str) -> Found:
     found = analysis.communication
     if found is None:
         return Missing("communication was not measured")
-    return estimate(found.exposed_ms, Kind.MS, whose)
+    return estimate(found.exposed_ms, Kind.MS, source)
 
 
-def _bandwidth(analysis: Analysis, whose: str) -> Found:
+def _bandwidth(analysis: Analysis, source: str) -> Found:
     found = analysis.communication
     value = None if found is None else found.bus_bandwidth
     if value is None:
         return Missing("communication was not measured")
-    return number(value, Kind.NUMBER, whose, _ALONE)
+    return number(value, Kind.NUMBER, source, _ALONE)
 
 
-def _epoch(analysis: Analysis, whose: str) -> Found:
+def _epoch(analysis: Analysis, source: str) -> Found:
     known = analysis.epoch_times
     if known is None or known.mean_s is None:
         return Missing("only logs that know epochs and no steps have it")
-    return number(known.mean_s * 1e3, Kind.S, whose, _ALONE)
+    return number(known.mean_s * 1e3, Kind.S, source, _ALONE)
 
 
 def _size(analysis: Analysis, _: str) -> Found:

@@ -1,4 +1,4 @@
-"""Figures: how they are read from an analysis, and their values."""
+"""Figures, and the kinds of their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_BASELINE = "there is no baseline; --baseline names one"
 
 @dataclass(frozen=True)
 class WordValue:
-    """The value of a figure that is a word; ``unsure`` is the reason if it means that it is unknown."""
+    """The value of a figure that is a word; ``unsure`` is the reason for an unknown one."""
 
     text: str
     unsure: str = ""
@@ -28,7 +28,7 @@ class Truth:
     """The value of a figure that is a condition by itself, with its reason in a sentence."""
 
     held: bool
-    says: str
+    why: str
 
 
 Found = Quantity | WordValue | Truth | Missing
@@ -36,7 +36,7 @@ Found = Quantity | WordValue | Truth | Missing
 
 @dataclass(frozen=True)
 class NamedFigure:
-    """A named figure; ``whose`` is ``run`` or ``baseline``, the source of its uncertainty."""
+    """A named figure; ``source`` is ``run`` or ``baseline``, the source of its uncertainty."""
 
     kind: Kind
     read: Callable[[Analysis, str], Found]
@@ -51,11 +51,11 @@ def count(number: int) -> Quantity:
     return Quantity(float(number), Kind.NUMBER)
 
 
-def number(value: float | None, kind: Kind, whose: str, without: str) -> Found:
+def number(value: float | None, kind: Kind, source: str, without: str) -> Found:
     """Return an amount without an interval."""
     if value is None:
         return Missing("it was not measured")
-    return estimate(Mean(value, None), kind, whose, without)
+    return estimate(Mean(value, None), kind, source, without)
 
 
 def unmeasured(analysis: Analysis) -> Missing:

@@ -13,15 +13,15 @@ from .found import Found, NamedFigure, number, unmeasured
 from .quantities import Missing, Quantity, estimate
 
 
-def _saved(gain: WhatIf, whose: str) -> Quantity:
-    return estimate(gain.saved_ms, Kind.MS, whose)
+def _saved(gain: WhatIf, source: str) -> Quantity:
+    return estimate(gain.saved_ms, Kind.MS, source)
 
 
-def _speedup(gain: WhatIf, whose: str) -> Quantity:
-    return estimate(Mean(gain.speedup, gain.ci95), Kind.NUMBER, whose)
+def _speedup(gain: WhatIf, source: str) -> Quantity:
+    return estimate(Mean(gain.speedup, gain.ci95), Kind.NUMBER, source)
 
 
-#: The figures of a fix: kind, how it is read, and its value if no rank is slow.
+#: The figures of a fix: kind, reader, and the value if no rank is slow.
 GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf, str], Quantity], float]] = {
     "speedup": (Kind.NUMBER, _speedup, 1.0),
     "saved_ms": (Kind.MS, _saved, 0.0),
@@ -41,15 +41,15 @@ def gain_figure(fix: str, name: str) -> NamedFigure | None:
 def _gain(fix: str, name: str) -> Callable[[Analysis, str], Found]:
     kind, value_of, nothing = GAINS[name]
 
-    def found(analysis: Analysis, whose: str) -> Found:
+    def found(analysis: Analysis, source: str) -> Found:
         if analysis.bottleneck.kind == "insufficient_data":
             return unmeasured(analysis)
         gain = next((one for one in analysis.what_if if one.fix == fix), None)
         if gain is not None:
-            return value_of(gain, whose)
+            return value_of(gain, source)
         why = _not_offered(fix, analysis)
         # No such rank is slow, so there is nothing to fix.
-        return Missing(why) if why else number(nothing, kind, whose, "no rank was found slow")
+        return Missing(why) if why else number(nothing, kind, source, "no rank was found slow")
 
     return found
 

@@ -53,12 +53,12 @@ class Quantity:
         return _made(self.value * 1e3, kind, _scaled(self.spread, 1e3), (self,))
 
 
-def estimate(mean: Mean, kind: Kind, whose: str, without: str = TOO_FEW_STEPS) -> Quantity:
+def estimate(mean: Mean, kind: Kind, source: str, without: str = TOO_FEW_STEPS) -> Quantity:
     """Convert an estimated mean to an amount."""
     if mean.ci95 is None or not all(map(math.isfinite, mean.ci95)):
-        return Quantity(mean.value, kind, None, frozenset({whose}), without)
+        return Quantity(mean.value, kind, None, frozenset({source}), without)
     spread = (mean.value - mean.ci95[0], mean.ci95[1] - mean.value)
-    return Quantity(mean.value, kind, spread, frozenset({whose}))
+    return Quantity(mean.value, kind, spread, frozenset({source}))
 
 
 def negative(one: Quantity) -> Quantity:

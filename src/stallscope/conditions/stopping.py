@@ -14,11 +14,11 @@ from .quantities import Missing, Quantity
 
 
 class LogProgress(NamedTuple):
-    """How a run and its logs go on."""
+    """The progress of a run and its logs."""
 
     #: How the job hangs; None if it does not.
     stopped: Stopped | None
-    #: For how long the logs of an open run have not grown; None where nobody has watched them.
+    #: The time since the logs of an open run have grown; None if they were not watched.
     silent_s: float | None = None
 
 
@@ -53,7 +53,7 @@ PROGRESS_FIGURES = {name: _of_analysis(kind, read) for name, (kind, read) in _RE
 
 
 def is_of_progress(name: Name) -> bool:
-    """Whether the figure needs no analysis."""
+    """Return whether the figure needs no analysis."""
     return not name.of_baseline and ".".join(name.path) in _READ
 
 

@@ -3,8 +3,8 @@
 | column | is |
 | --- | --- |
 | ``at_ns`` | its time on the run's time line; empty if no log relates the event, or the run, to UTC |
-| ``uncertainty_ns`` | how much later than its timestamp it may have been |
-| ``waited_ns`` | its duration by then, at least; empty for a moment |
+| ``uncertainty_ns`` | the longest delay from the event to its timestamp |
+| ``waited_ns`` | its least duration by then; empty for a moment |
 | ``utc``, ``local`` | its timestamp: in UTC, or in an unknown time zone |
 | ``kind``, ``what`` | its code, and its description |
 | ``ranks``, ``hosts`` | its ranks and hosts, separated by blanks; empty if none is known |

@@ -90,7 +90,7 @@ class PlacedChange:
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """A run on one time line, and what of it is exported."""
+    """A run on one time line, and the selection to export."""
 
     run: Run
     generations: tuple[Generation, ...]
@@ -197,7 +197,7 @@ def _how(generations: Sequence[Generation]) -> str:
 
 
 def _last_logs(run: Run, aligned: AlignedSteps) -> list[Log]:
-    """Return per rank the log whose clock ``align`` uses."""
+    """Return each rank's log with the clock that ``align`` uses."""
     last = run.last_logs_of(aligned.generation)
     return [last[rank] for rank in aligned.ranks]
 

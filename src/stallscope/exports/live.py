@@ -1,7 +1,7 @@
 """Follow a run that trains, and append its series to TensorBoard, Weights & Biases or MLflow.
 
-A point is the mean over a window of steps, whose length only depends on the steps' numbers: points that
-are written stay right.
+A point is the mean over a window of steps. The window depends only on the steps' numbers, so written
+points stay valid.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _MOST_TIME_SHARE = 0.1
 
 
 class AppendedSeries(Protocol):
-    """Where points go."""
+    """A destination of points."""
 
-    #: The step of the last point that is there; -1 without any.
+    #: The step of the last written point; -1 without any.
     last_step: int
 
     def add(self, exported: ExportedRun, points: list[Point]) -> None: ...
@@ -102,11 +102,11 @@ def follow(
     wait: Callable[[float], bool],
     until_completed: bool = True,
 ) -> None:
-    """Append points while the run trains, until it has completed or the wait says so.
+    """Append points while the run trains, until it has completed or the wait ends it.
 
     Args:
         open_run: reads the run.
-        series: where points go.
+        series: the destination of points.
         selection: of steps and ranks.
         interval_s: the least pause between two looks.
         wait: waits so many seconds, and returns whether the next look is the last one.
@@ -141,8 +141,8 @@ def points_after(exported: ExportedRun, last_step: int, whole: bool) -> list[Poi
 
     Args:
         exported: the run.
-        last_step: the step of the last point that is there.
-        whole: whether all steps are there; otherwise the last window may not be complete.
+        last_step: the step of the last written point.
+        whole: whether the run has all its steps; otherwise the last window may be incomplete.
 
     Raises:
         NotFoundError: if the stages of no step were measured.

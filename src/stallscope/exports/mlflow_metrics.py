@@ -1,4 +1,4 @@
-"""Series of an MLflow run's metrics, beside those of training."""
+"""Add series to an MLflow run's metrics, next to those of training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .generations import ExportedRun
 from .scalars import Point, scalars_of
 
 _PLACE = re.compile(r"mlflow:([0-9a-f]{32})")
-# More in one request are refused.
+# Servers refuse requests with more metrics.
 _AT_A_TIME = 1000
 
 

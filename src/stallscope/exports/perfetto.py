@@ -1,4 +1,4 @@
-"""Perfetto's format: packets of Protocol Buffers, written with its own builder.
+"""Perfetto's format: packets of Protocol Buffers, written with Perfetto's builder.
 
 All packets are one sequence, ordered by time. Names are interned, and blocks of packets are compressed
 within the format, so that readers need nothing else.
@@ -68,7 +68,7 @@ class _Packets:
             snapshot.clocks.add(clock_id=builtin.REALTIME, timestamp=wall_ns)
 
     def root(self) -> None:
-        """Say that processes are in an explicit order."""
+        """Declare an explicit order of processes."""
         descriptor = self._packet(0).track_descriptor
         descriptor.uuid = 0
         descriptor.process_ordering = descriptor.PROCESS_ORDERING_EXPLICIT
@@ -113,7 +113,7 @@ class _Packets:
             self._argument(packet, name, value)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining packets."""
         while self._open:
             self._close_until(self._open[0][0])
         self._flush()

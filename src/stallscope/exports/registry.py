@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, BinaryIO
 
 from stallscope.errors import UsageError
@@ -15,18 +15,18 @@ from .mlflow_metrics import run_id_of
 from .tensorboard import FILE_NAME
 
 
-def _of(module: str, function: str) -> Callable[..., Any]:
+def _of(name: str) -> Callable[..., Any]:
     """Return a function that imports the real one when it is called: formats use large libraries."""
 
     def call(*arguments: Any) -> Any:
-        return getattr(import_module(f".{module}", __package__), function)(*arguments)
+        return resolve_name(f"{__package__}.{name}")(*arguments)
 
     return call
 
 
 @dataclass(frozen=True)
 class Export:
-    """An export format. A new one is a function in a file of its own, and an entry below."""
+    """An export format. A new one is a function in a new file, and an entry below."""
 
     #: The name for ``--format``.
     name: str
@@ -42,7 +42,7 @@ class Export:
 
 @dataclass(frozen=True)
 class FolderExport:
-    """An export format whose library makes a new folder in the one that ``--out`` names."""
+    """An export format with a library that makes a new folder in the one that ``--out`` names."""
 
     name: str
     #: Writes a run into an empty folder, and returns the folder that it has made below it.
@@ -56,7 +56,7 @@ class ServerExport:
 
     name: str
     write: Callable[[ExportedRun, str], None]
-    #: Raises UsageError if this is no such name.
+    #: Raises UsageError if the name is invalid.
     check_place: Callable[[str], object]
     check: Callable[[], object] = lambda: None
 
@@ -65,24 +65,24 @@ AnyExport = Export | FolderExport | ServerExport
 
 PERFETTO = Export(
     "perfetto",
-    _of("perfetto", "write_perfetto"),
+    _of("perfetto:write_perfetto"),
     may_be_gzipped=False,
-    check=_of("perfetto", "import_perfetto"),
+    check=_of("perfetto:import_perfetto"),
 )
 EXPORTS: tuple[AnyExport, ...] = (
     PERFETTO,
-    Export("chrome", _of("chrome", "write_chrome")),
-    Export("parquet", _of("table", "write_parquet"), may_be_gzipped=False),
-    Export("csv", _of("csv_table", "write_csv_table")),
-    Export("events-csv", _of("csv_events", "write_csv_events")),
+    Export("chrome", _of("chrome:write_chrome")),
+    Export("parquet", _of("table:write_parquet"), may_be_gzipped=False),
+    Export("csv", _of("csv_table:write_csv_table")),
+    Export("events-csv", _of("csv_events:write_csv_events")),
     Export(
         "tensorboard",
-        _of("tensorboard", "write_tensorboard"),
+        _of("tensorboard:write_tensorboard"),
         may_be_gzipped=False,
         file_name=FILE_NAME,
     ),
-    FolderExport("wandb", _of("wandb_run", "write_wandb"), check=_of("wandb_run", "import_wandb")),
-    ServerExport("mlflow", _of("mlflow_metrics", "write_mlflow"), check_place=run_id_of),
+    FolderExport("wandb", _of("wandb_run:write_wandb"), check=_of("wandb_run:import_wandb")),
+    ServerExport("mlflow", _of("mlflow_metrics:write_mlflow"), check_place=run_id_of),
 )
 
 

@@ -1,7 +1,7 @@
-"""Step time by cause over the run, for pages that draw scalars over steps.
+"""Compute step time by cause over the run, for tools that draw scalars over steps.
 
 A point is the mean over a window of steps: windows are 1, 2, 5, 10, … steps long, so that there are
-2,000 points at most. Of a repeated step the last repetition counts.
+2,000 points at most. The last repetition of a step counts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from stallscope.formatting.plain import plain
 
 from .generations import ExportedRun, Generation
 
-#: Pages draw fewer points, and TensorBoard keeps 1,000 of a series by default.
+#: Tools draw fewer points, and TensorBoard keeps 1,000 of a series by default.
 MOST_POINTS = 2000
 
-#: The names of the series, or what their names begin with.
+#: The names of the series, or their prefixes.
 TOTAL = "stallscope/step_ms"
 SLOWEST = "stallscope_slowest_rank"
 MEAN = "stallscope_mean_of_ranks"

@@ -31,10 +31,10 @@ def write_tensorboard(exported: ExportedRun, file: BinaryIO) -> None:
 
 
 class TensorboardSeries:
-    """Appends points to the events in a folder, after those that are there."""
+    """Appends points to the events in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the folder's file, without an event that was not written to its end.
+        """Open the folder's file, and drop an incomplete last event.
 
         Raises:
             OSError: if it cannot be written.
@@ -49,7 +49,7 @@ class TensorboardSeries:
         self.last_step = max(map(_step_of, found), default=-1)
 
     def add(self, exported: ExportedRun, points: Sequence[Point]) -> None:
-        """Write points, in one piece."""
+        """Write points at once."""
         header = _header(points[0][1]) if self._is_new else b""
         self._file.write(header + b"".join(map(_event, points)))
         self._file.flush()
@@ -72,7 +72,7 @@ def _event(point: Point) -> bytes:
 
 
 def _step_of(event: bytes) -> int:
-    """Return the step of an event that ``_event`` has made; -1 of others."""
+    """Return the step of an event of ``_event``; -1 for others."""
     # The time is 9 bytes, and the step is next.
     if len(event) < 11 or event[9] != 2 << 3:
         return -1

@@ -52,7 +52,7 @@ class Slice(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """A value from a moment on."""
+    """A value that holds from a moment on."""
 
     track: int
     begin: int
@@ -60,7 +60,7 @@ class Counter(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A moment worth a look."""
+    """A notable moment."""
 
     track: int
     begin: int

@@ -1,4 +1,4 @@
-"""An offline run of Weights & Biases, by its own library; ``wandb sync`` sends it to a server."""
+"""Write an offline run of Weights & Biases with its library; ``wandb sync`` sends it to a server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WandbSeries:
     """Adds points to a new offline run in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Prepare the run, which begins with the first points.
+        """Prepare the run, which starts with the first points.
 
         Raises:
             MissingExtraError: if the library is not installed.
@@ -72,7 +72,7 @@ class WandbSeries:
 
 @contextmanager
 def _refusals(wandb: Any, consequence: str) -> Iterator[None]:
-    """Make one sentence of the library's errors."""
+    """Turn the library's errors into one sentence."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Write an export to its place: whole or not at all, and nothing over a file without ``--force``."""
+"""Write complete exports only, and replace files only with ``--force``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEVEL = 6
 
 
 def place_of(export: AnyExport, out: Path) -> Path:
-    """Return what an export writes for ``--out``: a file, the folder of a new one, or a server's run."""
+    """Return the target of ``--out``: a file, the folder for a new one, or a server's run."""
     return out / export.file_name if isinstance(export, Export) else out
 
 
@@ -92,6 +92,6 @@ def _write(export: Export, exported: ExportedRun, file: BinaryIO, gzipped: bool)
     if not gzipped:
         export.write(exported, file)
         return
-    # Without name and time, so that the same export gives the same bytes.
+    # Without name and time, so that equal exports have equal bytes.
     with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
         export.write(exported, cast(BinaryIO, packed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 # Longer lists are cut: the pattern is clear by then.
 _MOST_RANKS = 8
@@ -48,3 +49,15 @@ def joined(words: Sequence[str]) -> str:
 def capitalised(text: str) -> str:
     """Return a sentence with a capital first letter; the rest stays as it is."""
     return text[:1].upper() + text[1:]
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Format sorted numbers as ranges: ``0–3, 8``."""
+    if not numbers:
+        return ""
+    parts, first = [], numbers[0]
+    for number, after in [*pairwise(numbers), (numbers[-1], None)]:
+        if after != number + 1:
+            parts.append(f"{first}" if first == number else f"{first}–{number}")
+            first = after if after is not None else number
+    return ", ".join(parts)

@@ -12,10 +12,10 @@ NO_INTERVAL = "too few steps"
 Interval = tuple[float, float]
 
 _DIGITS = 3
-# A small interval gives its value at most this many more digits.
+# The most additional digits of a value with a small interval.
 _MORE_DIGITS = 2
 
-# Units of time: their length in milliseconds, and up to which value they are used.
+# Units of time: their length, and the value up to which they are used, in milliseconds.
 _TIMES = (
     ("µs", 1e-3, 0.1),
     ("ms", 1.0, 1e3),
@@ -155,6 +155,11 @@ def rate(samples_per_second: float | None) -> str:
     """Write a rate: 1,234 samples/s."""
     known = finite(samples_per_second)
     return NOT_MEASURED if known is None else f"{significant(known)} samples/s"
+
+
+def rate_between(low: float, high: float) -> str:
+    """Write the ends of a rate's interval: 1,200 to 1,234 samples/s."""
+    return f"{significant(low)} to {rate(high)}"
 
 
 def amount(value: float | None, unit: str, ci95: Interval | None = None) -> str:

@@ -136,7 +136,7 @@ def _down_or_up(count: int) -> Ints:
 def _split_and_rounded(parts: Floats, shares: Floats) -> tuple[Ints, Ints]:
     """Round parts and shares to whole numbers: the nearest of all ways that add up.
 
-    Each number is rounded down or up. A way in which all sums are rounded, too, always exists: it is
+    Each number is rounded down or up. A way that also rounds all sums always exists: it is
     the controlled rounding of a table with two columns.
     """
     count = len(shares)

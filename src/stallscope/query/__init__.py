@@ -5,7 +5,7 @@ All have ``and``, ``or``, ``not`` and parentheses. ``--fail-if`` compares comput
 blanks between its conditions mean ``and``, and a search also takes words of the runs' texts.
 """
 
-from .evaluation import NO, YES, Judgement, State, judge
+from .evaluation import NO, YES, Evaluation, State, evaluate
 from .expressions import parse_expression
 from .fields import Field, FieldKind, amount, fold
 from .filters import Test, Word, parse_filter
@@ -14,16 +14,16 @@ from .names import find
 __all__ = [
     "NO",
     "YES",
+    "Evaluation",
     "Field",
     "FieldKind",
-    "Judgement",
     "State",
     "Test",
     "Word",
     "amount",
+    "evaluate",
     "find",
     "fold",
-    "judge",
     "parse_expression",
     "parse_filter",
 ]

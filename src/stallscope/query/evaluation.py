@@ -21,11 +21,11 @@ class State(IntEnum):
     YES = 3
 
 
-class Judgement(NamedTuple):
+class Evaluation(NamedTuple):
     """A state and the sentences that explain it."""
 
     state: State
-    says: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
 
 
 COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -36,33 +36,35 @@ COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-#: Judgements without sentences, for lists.
-YES = Judgement(State.YES)
-NO = Judgement(State.NO)
+#: Evaluations without sentences, for lists.
+YES = Evaluation(State.YES)
+NO = Evaluation(State.NO)
 _DECIDING = {"and": NO, "or": YES}
 _INVERSE = {State.YES: State.NO, State.NO: State.YES}
 
 
-def judge(node: Node, compare: Callable[[Any, bool], Judgement], surely: bool = False) -> Judgement:
+def evaluate(
+    node: Node, compare: Callable[[Any, bool], Evaluation], surely: bool = False
+) -> Evaluation:
     """Return whether a condition holds.
 
     ``compare`` decides single comparisons; its flag is True within ``surely``.
     """
     if isinstance(node, Unary) and node.word == "not":
-        inner = judge(node.operand, compare, surely)
+        inner = evaluate(node.operand, compare, surely)
         return inner._replace(state=_INVERSE.get(inner.state, inner.state))
     if isinstance(node, Unary):
-        inner = judge(node.operand, compare, True)
+        inner = evaluate(node.operand, compare, True)
         # Nested ones mean the same.
         is_no = inner.state is State.UNSURE and not surely
         return inner._replace(state=State.NO) if is_no else inner
     if isinstance(node, Binary) and node.word in ("and", "or"):
-        left = judge(node.left, compare, surely)
+        left = evaluate(node.left, compare, surely)
         if left is _DECIDING[node.word]:
             return left
-        right = judge(node.right, compare, surely)
+        right = evaluate(node.right, compare, surely)
         # Only the decisive parts explain the result.
         if left.state is right.state:
-            return Judgement(left.state, left.says + right.says)
+            return Evaluation(left.state, left.why + right.why)
         return left if (left.state < right.state) == (node.word == "and") else right
     return compare(node, surely)

@@ -2,8 +2,8 @@
 
     condition = field ("<" | "<=" | ">" | ">=" | "==" | "=" | "!=" | "~") value | "(" either ")"
 
-A value is a quoted text, or everything up to the next blank. A search also has words, and ignores a
-condition that is not complete yet.
+A value is a quoted text, or everything up to the next blank. A search also has words, and ignores an
+incomplete condition.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Kind(Enum):
     TRUTH = "a condition"
 
 
-#: Units: the factors that numbers are multiplied with, and then divided by.
+#: Units, with the factor and the divisor that convert numbers.
 UNITS: dict[str, tuple[Kind, int, int]] = {
     "": (Kind.BARE, 1, 1),
     "%": (Kind.SHARE, 1, 100),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
@@ -11,25 +9,25 @@ from typing import Any
 
 from stallscope import __version__
 from stallscope.arrays.stats import Mean
+from stallscope.catalogue.values import text
+from stallscope.formatting.numbers import finite
 
 from .document import Document
 
 #: A JSON object.
 Content = dict[str, Any]
 Value = str | int | float | bool | None
-#: By the name of a column, its value; a value that is not known is None or left out.
+#: Values by column; unknown values are None or left out.
 Row = dict[str, Value]
 Labels = Mapping[str, str]
 
-#: Of all schemas of reports in docs/.
+#: The version of all report schemas in docs/.
 SCHEMA_VERSION = 1
-# No encoding of text can hold them.
-_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """When, and by which version, reports are made."""
+    """When and by which version reports are made."""
 
     generated_at: datetime
     version: str = __version__
@@ -45,19 +43,19 @@ class ReportRecords:
 
 @dataclass(frozen=True)
 class Metric:
-    """Samples of one name, each with its labels; a sample that is not known is None."""
+    """Samples of one name, each with its labels; unknown samples are None."""
 
     name: str
     title: str
     samples: Sequence[tuple[Labels, float | None]]
-    #: The end of the name; empty for plain numbers.
+    #: The suffix of the name; empty for plain numbers.
     unit: str = ""
     kind: str = "gauge"
 
 
 @dataclass(frozen=True)
 class ReportParts:
-    """What a result says to each kind of reader; a format makes only the part that it writes."""
+    """The parts of a report; each is built only if a format writes it."""
 
     #: For people, by the name of the format: ``html``, ``md`` or ``terminal``.
     document: Callable[[str], Document]
@@ -75,11 +73,11 @@ def content_of(**parts: Any) -> Content:
 
 
 def _valid(value: Any) -> Any:
-    """Return what JSON can hold: no dataclasses, NaN, infinity, tuples or lone surrogates."""
+    """Convert a value for JSON: no dataclasses, NaN, infinity, tuples or lone surrogates."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return finite(value)
     if isinstance(value, str):
-        return _LONE_SURROGATES.sub("\ufffd", value)
+        return text(value)
     if isinstance(value, Mapping):
         return {name: _valid(own) for name, own in value.items()}
     if isinstance(value, Sequence):
@@ -90,11 +88,11 @@ def _valid(value: Any) -> Any:
 
 
 def fields_of(record: object, names: str) -> Content:
-    """Return attributes as JSON; a mean has two keys, as of ``mean_fields``.
+    """Return attributes as JSON; a mean becomes the two keys of ``mean_fields``.
 
     Args:
-        record: has the attributes.
-        names: of the attributes, separated by spaces; ``key=attribute`` where the key is another.
+        record: the object with the attributes.
+        names: their names, separated by spaces; ``key=attribute`` for another key.
     """
     content: Content = {}
     for key, _, attribute in (name.partition("=") for name in names.split()):

@@ -43,7 +43,7 @@ class Listing:
     items: Sequence[str]
     role: Literal["points", "steps", "caveats"] = "points"
     title: str = ""
-    #: By the name of a format, how many it shows.
+    #: The number of items that a format shows, by its name.
     most: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -83,7 +83,7 @@ class BigFigure:
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings with what to do about each."""
+    """Findings, each with its advice."""
 
     kind: ClassVar[str] = "findings"
     items: Sequence[Finding]
@@ -103,9 +103,9 @@ class CellBar:
 class Cell(str):
     """The text of a cell that has more than its text."""
 
-    #: What the cell is sorted by.
+    #: The sort key of the cell.
     key: float | str
-    #: The file that the cell leads to.
+    #: The file that the cell links to.
     link: str | None
     #: Stands below the text in a smaller font.
     below: str
@@ -120,7 +120,7 @@ class Cell(str):
         below: str = "",
         bar: CellBar | None = None,
     ) -> Cell:
-        """Add to the text what formats may draw with it."""
+        """Make a cell of a text, with properties that formats may draw."""
         cell = super().__new__(cls, text)
         cell.key, cell.link, cell.below, cell.bar = key, link, below, bar
         return cell
@@ -138,11 +138,11 @@ class Table:
     words: frozenset[int] = frozenset({0})
     emphasised: frozenset[int] = frozenset()
     note: str = ""
-    #: By the name of a format, the columns that it leaves out.
+    #: The columns that a format leaves out, by its name.
     without: Mapping[str, Iterable[int]] = field(default_factory=dict)
-    #: By the name of a format, how many rows it shows.
+    #: The number of rows that a format shows, by its name.
     most: Mapping[str, int] = field(default_factory=dict)
-    #: Whether a format that shows some rows only shows the last ones.
+    #: Whether a format with fewer rows shows the last ones.
     latest: bool = False
     #: The column by which the rows are sorted; readers can sort by others. None if they cannot.
     sorted_by: int | None = None
@@ -163,7 +163,7 @@ class Table:
         """Return the rows that a format shows.
 
         Args:
-            otherwise: how many of them if the table does not say.
+            otherwise: the most rows if the table sets no limit.
         """
         count = len(self.rows)
         most = self.most.get(name, otherwise)
@@ -181,7 +181,7 @@ class Figure:
 
     @classmethod
     def of(cls, chart: Chart | None, *tables: Table | None) -> Figure | None:
-        """Return a figure of the tables that there are; None without a chart."""
+        """Return a figure with the known tables; None without a chart."""
         return None if chart is None else cls(chart, [one for one in tables if one is not None])
 
 
@@ -221,18 +221,18 @@ class Section:
     label: str = ""
     #: The target of links within a page.
     key: str = ""
-    #: How bad it is: the colour of a headline.
+    #: The severity, which colours a headline.
     status: Status = "neutral"
     aside: Sequence[DocumentBlock] = ()
 
 
 def sections_of(*tables: Table | None) -> list[Section]:
-    """Return a section for each table that there is."""
+    """Return a section for each table that is not None."""
     return [Section(table.title, (table,)) for table in tables if table is not None]
 
 
 def charts_section(title: str, figures: Iterable[Figure | None]) -> list[Section]:
-    """Return the section of the charts that can be drawn; none without any."""
+    """Return a section with the charts that exist; no section without any."""
     drawn = [figure for figure in figures if figure is not None]
     return [Section(title, drawn, style="charts")] if drawn else []
 
@@ -252,10 +252,10 @@ class Document:
 
     title: str
     sections: Sequence[Section]
-    #: What the sections are about: readers can skip to it.
+    #: The subject of the sections, for the link that skips to them.
     subject: str
     chips: Sequence[Chip] = ()
-    #: What the figures rest on, for the last line.
+    #: The basis of the figures, for the last line.
     basis: str = ""
 
     @property

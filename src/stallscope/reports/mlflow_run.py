@@ -1,4 +1,4 @@
-"""The results on the page of the MLflow run: as tags, as metrics, and as a report."""
+"""Write results to an MLflow run: tags, metrics and the report."""
 
 from __future__ import annotations
 

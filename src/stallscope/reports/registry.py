@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 
 from stallscope.errors import UsageError
 
@@ -17,17 +17,10 @@ class ReportFormat:
 
     #: The name for ``--format``.
     name: str
-    #: The end of the names of its files.
+    #: The suffix of its files.
     suffix: str
-    #: Its function, after its module in ``formats/``, which is imported to write the first report.
+    #: Its module in ``formats/`` and its function, which are imported on first use.
     writer: str
-
-    def write(self, parts: ReportParts, options: ReportOptions) -> str:
-        """Return the whole report as text."""
-        module, _, function = self.writer.partition(":")
-        return str(
-            getattr(import_module(f".formats.{module}", __package__), function)(parts, options)
-        )
 
 
 FORMATS = (
@@ -65,7 +58,8 @@ def render(name: str, parts: ReportParts, options: ReportOptions) -> str:
     Raises:
         UsageError: if there is no such format.
     """
-    return by_name(name).write(parts, options)
+    writer = resolve_name(f"{__package__}.formats.{by_name(name).writer}")
+    return str(writer(parts, options))
 
 
 def parse(text: str, known: Sequence[str] = SEVERAL_RUNS) -> list[str]:

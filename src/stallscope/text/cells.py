@@ -1,4 +1,4 @@
-"""Write figures in the cells of a table whose unit is named once."""
+"""Write figures in the cells of a table that names the unit once."""
 
 from __future__ import annotations
 

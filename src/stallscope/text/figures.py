@@ -1,4 +1,4 @@
-"""Describe what the figures are based on: communication, clocks, and which steps count."""
+"""Describe the basis of the figures: communication, clocks, and the steps that count."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def clocks(analysis: Analysis) -> str:
     if finite(found.skew_bound_ms) is not None:
         parts.append(f"hosts no more than {amount(found.skew_bound_ms, 'ms')}, by causality")
     parts += [
-        f"that of {_whose(clock, analysis)} was set by {amount(ms, 'ms')} at step {step:,}"
+        f"that of {_hosts_of(clock, analysis)} was set by {amount(ms, 'ms')} at step {step:,}"
         for clock, step, ms in found.jumps
     ]
     if found.late:
@@ -80,7 +80,7 @@ def coverage(analysis: Analysis) -> str:
     return ", ".join(parts)
 
 
-def _whose(clock: str, analysis: Analysis) -> str:
+def _hosts_of(clock: str, analysis: Analysis) -> str:
     """Return the hosts of a clock; its name if they are unknown."""
     logs = analysis.run.logs
     hosts = dict.fromkeys(log.host for log in logs if log.clock_domain == clock)

@@ -20,7 +20,7 @@ _TITLES = {
 }
 #: For fixes that make steps no faster.
 NO_GAIN = "no gain"
-#: Beside any list of gains.
+#: The note next to a list of gains.
 GAINS_DO_NOT_ADD_UP = "Gains do not add up."
 _NO_RANK_LATE = "no rank late at times"
 # By the source of the prediction.
@@ -104,14 +104,14 @@ def saving(gain: WhatIf, analysis: Analysis) -> str:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a fix gains, with its title for people."""
+    """The gain of a fix, with its title for people."""
 
     title: str
     what_if: WhatIf
 
 
 def gains(analysis: Analysis) -> list[Gain]:
-    """Return the gains, faults first and the largest first; none where the logs cannot tell."""
+    """Return the gains, faults first and the largest first; none if the logs are insufficient."""
     if analysis.bottleneck.kind == "insufficient_data":
         return []
     fixes = [one for one in analysis.what_if if not one.fix.startswith(_WHAT_IF)]
@@ -133,9 +133,9 @@ def _order(one: WhatIf) -> tuple[int, float]:
 
 
 def gains_from(analysis: Analysis) -> str:
-    """Say what the gains are predicted from."""
+    """Describe how the gains are predicted."""
     if analysis.printed is not None:
-        return "The wait for data that lines have; other ranks may be what a step waits for then."
+        return "From the wait for data in the lines; without it, a step may wait for other ranks."
     return _GAINS_FROM[analysis.predicted_from]
 
 

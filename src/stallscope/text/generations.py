@@ -1,4 +1,4 @@
-"""Write the generations of a run: the ranks that trained together between two changes."""
+"""Describe the generations of a run: the ranks that trained together between two changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the whole job: its time, its ranks, its steps, and what logs of epochs know."""
+"""Describe the whole job: its time, its ranks, its steps, and the figures of logs of epochs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stallscope.formatting.sums import SumColumn
 JOB_PARTS = PARTS
 #: Parts that most jobs do not have.
 RARE_PARTS = ("restart", "repeated", "stopped")
-# Steps that count come first, then what lies outside of them.
+# Steps that count come first, then the rest of the job.
 _GOODPUT = (*ENTRIES, *(name for name in PARTS if name != "steps"))
 
 
@@ -37,7 +37,7 @@ def job_texts(analysis: Analysis) -> dict[str, str]:
 
 
 def goodput_parts(goodput: Goodput) -> list[tuple[str, float]]:
-    """Return compute and what each cause takes from it, seconds; causes that took none are left out."""
+    """Return the seconds of compute and of each cause of a loss, without causes of no loss."""
     spent = {**goodput.lost_s, "compute": goodput.compute_s}
     return [(name, spent[name]) for name in _GOODPUT if spent[name] or name == "compute"]
 
@@ -50,7 +50,7 @@ def goodput_column(analysis: Analysis) -> SumColumn:
 
 
 def goodput_sentence(goodput: Goodput) -> str:
-    """Write what went into steps that count, and into their compute."""
+    """Write the shares of steps that count, and of their compute."""
     return (
         f"Goodput {percent(goodput.fraction)}: this share of ranks × time went into steps that count, "
         f"and {percent(goodput.compute_fraction)} into their compute."

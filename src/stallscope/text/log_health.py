@@ -13,7 +13,7 @@ from .figures import coverage
 
 
 def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
-    """Say whether something is missing, and what was read."""
+    """Describe what is missing, and what was read."""
     run = analysis.run
     there = sum(one.files > 0 for one in ranks)
     read = (
@@ -31,7 +31,7 @@ def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
 
 
 def _cost(analysis: Analysis, ranks: Sequence[RankLogs]) -> str:
-    """Say what recording cost on the rank where it cost most; empty if no log shows it."""
+    """Write the highest recording cost of a rank; empty if no log has it."""
     known = [one.cost_us for one in ranks if one.cost_us is not None]
     if not known:
         return ""

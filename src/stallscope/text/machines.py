@@ -1,4 +1,4 @@
-"""Describe what machines measured."""
+"""Describe machine metrics."""
 
 from __future__ import annotations
 

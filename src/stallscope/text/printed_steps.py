@@ -1,4 +1,4 @@
-"""Sentences about step times of which only printed lines are known."""
+"""Describe step times that are known from printed lines only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, percent
 
-# What the time in a line is of, by how it was found.
+# What the time in a line measures, by how it was found.
 _WINDOWS = {
     "last": "with the time of the last of {steps}",
     "mean": "with the mean of {steps}",
@@ -40,7 +40,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
 
 
 def printed_lines(printed: PrintedSteps) -> str:
-    """Say what the lines are about: 240 lines with the mean of 20 steps."""
+    """Describe the lines: 240 lines with the mean of 20 steps."""
     steps = int(np.median(printed.whole.steps))
     if printed.found == "step":
         return counted(len(printed.whole), "single step")
@@ -52,7 +52,7 @@ def printed_lines(printed: PrintedSteps) -> str:
 
 
 def _numbers(printed: PrintedSteps) -> str:
-    """Say how steps are counted here and in the log; empty where both are the same or not known."""
+    """Describe how steps are counted here and in the log; empty if both are the same or unknown."""
     if printed.numbers in (None, _AS_HERE):
         return ""
     return f"{_AS_HERE} over the job; the log counts {printed.numbers}"
@@ -67,7 +67,7 @@ def _input(printed: PrintedSteps) -> str:
 
 
 def _rest(printed: PrintedSteps) -> str:
-    """Write what of a recorded step is one time; empty for lines: theirs may not be of whole steps."""
+    """Write the rest of a recorded step; empty for lines, which may not cover whole steps."""
     wait, step = printed.input_ms, printed.step.mean
     if wait is None or not printed.recorded:
         return ""

@@ -29,7 +29,7 @@ class StepFigures:
 
     #: One part per entry of CAUSES; the total is the step.
     causes: SumColumn
-    #: What others wait for, per entry of STAGES; the total is the imbalance.
+    #: The waiting of the other ranks, per entry of STAGES; the total is the imbalance.
     waits: SumColumn
 
     @classmethod
@@ -107,7 +107,7 @@ class StepFigures:
         ]
 
     def of_parts(self, parts: Sequence[float]) -> SumColumn:
-        """Round milliseconds per name of RANK_PARTS, the last of which all ranks share."""
+        """Round milliseconds per name of RANK_PARTS; all ranks share the last one."""
         return self.causes.of_rounded(self._of_rows(np.array([parts], np.float64))[0].tolist())
 
     def _of_rows(self, parts: Floats) -> Floats:
@@ -178,7 +178,7 @@ class OneStepFigures:
     def _of_rows(self, parts: Floats) -> Floats:
         """Round ranks' milliseconds until the allreduce: all reach it together as printed."""
         causes, allreduce = self.own.causes, self.own.part("allreduce")
-        # The difference is less than a digit: the largest part shows it least.
+        # The difference is less than a digit: the largest part absorbs it.
         off = (causes.total - allreduce) / causes.scale.factor - parts.sum(axis=1)
         parts[np.arange(len(parts)), parts.argmax(axis=1)] += off
         return np.hstack([causes.rows_in_same_digits(parts), np.full((len(parts), 1), allreduce)])

@@ -1,4 +1,4 @@
-"""Write stragglers: which rank, which stage, and what it costs."""
+"""Describe stragglers: ranks, stages and costs."""
 
 from __future__ import annotations
 

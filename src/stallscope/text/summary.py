@@ -21,7 +21,7 @@ _NAMES = {
     "other": "other",
     "allreduce": "exposed allreduce",
 }
-# Without the other ranks' logs these two cannot be told apart.
+# Without the other ranks' logs, these two cannot be distinguished.
 _ONE_RANK = {**_NAMES, "allreduce": "waiting and allreduce"}
 # A line names this many stragglers.
 _MOST_STRAGGLERS = 2
@@ -83,7 +83,7 @@ def _stragglers(analysis: Analysis) -> str:
 
 
 def straggler_sentence(one: Straggler) -> str:
-    """Say who is slow in which stage, by how much, and what that costs; without a full stop."""
+    """Write the slow ranks, their stage, the excess and its cost; without a full stop."""
     return (
         f"{who(one)}, {_NAMES.get(one.stage, one.stage)} {excess(one)} longer than its peers', "
         f"late in {percent(one.late_share)} of steps, costs {cost(one)} per step"

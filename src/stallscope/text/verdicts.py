@@ -1,4 +1,4 @@
-"""Write verdicts: what holds a run back, which ranks cause it, and the evidence."""
+"""Write verdicts: what holds a run back, and which ranks cause it."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def reason(bottleneck: Bottleneck) -> str:
         return "another rank is late in every step"
     if bottleneck.hosts:
         return f"{_cause(bottleneck.cause)} is slow on {listed('host', bottleneck.hosts)}"
-    whose = "its" if len(bottleneck.ranks) == 1 else "their"
-    return f"{whose} {_cause(bottleneck.cause)} is slow"
+    their = "its" if len(bottleneck.ranks) == 1 else "their"
+    return f"{their} {_cause(bottleneck.cause)} is slow"
 
 
 def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
@@ -141,7 +141,7 @@ def _cause(stage: str | None) -> str:
 
 
 def basis(analysis: Analysis) -> str:
-    """Say what the figures are based on: 299 steady steps of 4 ranks."""
+    """Describe the basis of the figures: 299 steady steps of 4 ranks."""
     known = analysis.epoch_times
     if known is not None:
         epochs = f"{counted(analysis.epochs, 'epoch')}: " if analysis.epochs else ""

@@ -1,4 +1,4 @@
-"""Say why ranks are slow, from what machines counted meanwhile."""
+"""Explain slow ranks with the machines' counters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOTHING = (
 
 
 def why(analysis: Analysis) -> tuple[str, ...]:
-    """Return the reasons for the verdict, a sentence each; empty where nothing was counted."""
+    """Return the reasons for the verdict, a sentence each; empty if nothing was counted."""
     bottleneck = analysis.bottleneck
     if bottleneck.why:
         return tuple(reason.text for reason in bottleneck.why)

@@ -1,1 +1,1 @@
-"""Follow runs, and say when conditions begin to hold and cease: ``stallscope watch``."""
+"""Follow runs, and report when conditions start or stop holding: ``stallscope watch``."""

@@ -1,4 +1,4 @@
-"""Deliver notifications in order, in a thread of their own, also after the receiver was down."""
+"""Deliver notifications in order, in a separate thread; retry while the receiver is down."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenacity.stop import stop_when_event_set
 from .events import WatchEvent
 from .receivers import NotDeliveredError, Receiver
 
-# The most notifications that wait; then the oldest are dropped.
+# With more waiting notifications, the oldest are dropped.
 _MOST_WAITING = 1000
 _LONGEST_PAUSE_SECONDS = 30.0
 
@@ -56,7 +56,7 @@ class Delivery:
             self._changed.notify_all()
 
     def close(self, seconds: float) -> None:
-        """Wait until all is delivered, at most for this time; report what is not."""
+        """Wait at most this long for deliveries; report how many are left."""
         deadline = time.monotonic() + seconds
         with self._changed:
             self._closed = True

@@ -26,16 +26,16 @@ class WatchEvent:
     run_id: str | None = None
     run_name: str | None = None
     condition: str | None = None
-    #: What a straggler is, which tells it from others of the run.
+    #: The ranks and the stage of a straggler.
     straggler: str | None = None
     #: How the job hangs, as in the JSON report.
     stopped: dict[str, Any] | None = None
-    #: Unique, so that a receiver can drop what it gets twice.
+    #: Unique, so that a receiver can drop duplicates.
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def about(self) -> tuple[str, str | None, str]:
-        """Return what two events have in common of which the later one replaces the earlier."""
+        """Return a key: a later event with the same key replaces an earlier one."""
         topic = self.straggler or self.condition
         topic = topic or ("completed" if self.kind == "completed" else "place")
         return self.source, self.run_id, topic

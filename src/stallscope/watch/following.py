@@ -14,13 +14,13 @@ from .watcher import Watcher
 
 # Looking takes at most this share of the time, however large a run has grown.
 _MOST_TIME_SHARE = 0.5
-# How long the end waits for looks that have begun.
+# The limit for looks that have begun when following ends.
 _LAST_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class _Look:
-    """What one look at a place has found."""
+    """The result of one look at a place."""
 
     watcher: Watcher
     events: list[WatchEvent]
@@ -58,10 +58,10 @@ def follow(watchers: Sequence[Watcher], interval_s: float) -> Iterator[list[Watc
 def _looks(
     watchers: Sequence[Watcher], interval_s: float
 ) -> Iterator[SimpleQueue[_Look | Exception]]:
-    """Look at each place in a thread; at the end of the block, let looks that are quick finish."""
+    """Look at each place in a thread; at the end of the block, wait briefly for the last looks."""
     looks: SimpleQueue[_Look | Exception] = SimpleQueue()
     ended = threading.Event()
-    # The threads end with the process, also while they wait for an answer.
+    # Daemons: the process can end while they wait for an answer.
     threads = [
         threading.Thread(
             target=_look_repeatedly, args=(watcher, interval_s, looks, ended), daemon=True

@@ -1,13 +1,12 @@
-"""The latest figures of the runs that are watched, for those who ask or are told regularly."""
+"""The latest figures of watched runs, to be scraped or sent."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 
 from stallscope.analysis import Analysis
-from stallscope.reports.base import Metric
+from stallscope.reports.base import Labels, Metric
 from stallscope.reports.run.metrics import metrics
 
 
@@ -15,12 +14,13 @@ class LatestFigures:
     """The figures of every run at its last look; several threads may use it."""
 
     def __init__(self) -> None:
-        self._by_run: dict[str, list[Metric]] = {}
+        #: By the id of the run, then by the name of the figure.
+        self._by_run: dict[str, dict[str, Metric]] = {}
         self._lock = threading.Lock()
 
     def measured(self, analysis: Analysis) -> None:
         """Replace the figures of a run."""
-        found = metrics(analysis)
+        found = {metric.name: metric for metric in metrics(analysis)}
         with self._lock:
             self._by_run[analysis.run.id] = found
 
@@ -28,11 +28,11 @@ class LatestFigures:
         """Return the figures of all runs, with the samples of one name together."""
         with self._lock:
             runs = list(self._by_run.values())
-        together: dict[str, list[Metric]] = {}
-        for metric in (metric for run in runs for metric in run):
-            together.setdefault(metric.name, []).append(metric)
-        return [_joined(those) for those in together.values()]
+        metrics = {name: metric for run in runs for name, metric in run.items()}
+        return [replace(one, samples=self.samples(name)) for name, one in metrics.items()]
 
-
-def _joined(those: Sequence[Metric]) -> Metric:
-    return replace(those[0], samples=[sample for one in those for sample in one.samples])
+    def samples(self, name: str) -> list[tuple[Labels, float | None]]:
+        """Return the samples of one figure for all runs."""
+        with self._lock:
+            found = [run[name] for run in self._by_run.values() if name in run]
+        return [sample for metric in found for sample in metric.samples]

@@ -1,4 +1,4 @@
-"""Send the latest figures over OTLP, with OpenTelemetry's own library."""
+"""Send the latest figures over OTLP, with OpenTelemetry's library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stallscope.formatting.numbers import finite
 
 from .latest import LatestFigures
 
-# Every how many milliseconds figures are sent, and for how long the last ones may take.
+# Milliseconds between two deliveries, and the limit for the last one.
 _INTERVAL_MS, _LAST_MS = 10_000, 10_000
 _UNITS = {"seconds": "s", "ratio": "1", "bytes": "By"}
 
@@ -23,20 +23,20 @@ _UNITS = {"seconds": "s", "ratio": "1", "bytes": "By"}
 def sent(
     figures: LatestFigures, url: str, note: Callable[[str], None]
 ) -> Iterator[Callable[[], None]]:
-    """Send figures regularly within the block, and once more at its end.
+    """Send figures regularly within the block, and a last time at its end.
 
-    The value is to be called when there are new figures.
+    Yields a function to call when there are new figures.
 
     Args:
         url: the receiver of metrics, such as http://localhost:4318/v1/metrics.
         note: called with a sentence when the receiver fails.
 
     Raises:
-        UsageError: if the library is missing, or the URL is none.
+        UsageError: if the library is missing, or the URL is invalid.
     """
     host = urlsplit(url).hostname
     if not url.lower().startswith(("http://", "https://")) or not host:
-        raise UsageError("--otlp: this is no URL: give http://HOST:4318/v1/metrics")
+        raise UsageError("--otlp: this is not a URL; give http://HOST:4318/v1/metrics")
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.metrics import MeterProvider
@@ -50,7 +50,7 @@ def sent(
     about = Resource.create({"service.name": "stallscope", "service.version": __version__})
     provider = MeterProvider([reader], about, shutdown_on_exit=False)
     gauges = _Gauges(figures, provider.get_meter("stallscope"))
-    with _said_once(f"--otlp {host}: figures are not delivered", note):
+    with _noted_once(f"--otlp {host}: figures are not delivered", note):
         try:
             yield gauges.refresh
         finally:
@@ -58,8 +58,8 @@ def sent(
 
 
 @contextmanager
-def _said_once(what: str, note: Callable[[str], None]) -> Iterator[None]:
-    """Replace the library's warnings by one sentence: they contain the whole URL."""
+def _noted_once(what: str, note: Callable[[str], None]) -> Iterator[None]:
+    """Replace the library's warnings by one sentence, because they contain the whole URL."""
     logger, handler = logging.getLogger("opentelemetry"), _Once(what, note)
     propagated, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
@@ -71,20 +71,20 @@ def _said_once(what: str, note: Callable[[str], None]) -> Iterator[None]:
 
 
 class _Once(logging.Handler):
-    """Says the first time that there was a warning."""
+    """Notes only the first warning."""
 
     def __init__(self, what: str, note: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._what, self._note, self._said = what, note, False
+        self._what, self._note, self._noted = what, note, False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not self._said:
-            self._said = True
+        if not self._noted:
+            self._noted = True
             self._note(self._what)
 
 
 class _Gauges:
-    """A gauge for each name, which gives the latest samples whenever the library asks."""
+    """A gauge for each name, which returns the latest samples on request."""
 
     def __init__(self, figures: LatestFigures, meter: Any) -> None:
         self._figures, self._meter = figures, meter
@@ -103,13 +103,9 @@ class _Gauges:
         from opentelemetry.metrics import Observation
 
         def values(_options: Any) -> Iterator[Any]:
-            for metric in self._figures.all():
-                if metric.name == name:
-                    known = ((labels, finite(value)) for labels, value in metric.samples)
-                    yield from (
-                        Observation(value, dict(labels))
-                        for labels, value in known
-                        if value is not None
-                    )
+            for labels, value in self._figures.samples(name):
+                known = finite(value)
+                if known is not None:
+                    yield Observation(known, dict(labels))
 
         return values

@@ -1,4 +1,4 @@
-"""Read the runs at a place again and again; of step logs that have grown, the new rows only."""
+"""Read the runs at a place repeatedly; of growing step logs, only the new rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stallscope.parsers import read
 from stallscope.parsers.growing import Growing
 from stallscope.run import Run
 
-# Enough to see which logs belong together.
+# Enough to find the logs that belong together.
 _STEPS_HELD = 500
 
 
@@ -40,7 +40,7 @@ class Place:
         self.where = where_is(path) if self._is_stored(path) else open_source(self._place).where
 
     def look(self) -> list[Run]:
-        """Read what is new; return the place's newest run, or all runs of a store.
+        """Read new rows; return the place's newest run, or all runs of a store.
 
         Of a whole store, runs that had completed at the first look are left out.
 

@@ -75,7 +75,7 @@ class Webhook(Receiver):
         except ValueError:
             host = port = None
         if not host:
-            raise UsageError("--notify: this is no URL: give https://HOST/PATH, or a command")
+            raise UsageError("--notify: this is not a URL; give https://HOST/PATH, or a command")
         place = f"[{host}]" if ":" in host else host
         netloc = place if port is None else f"{place}:{port}"
         self.name = f"{parts.scheme}://{netloc}"

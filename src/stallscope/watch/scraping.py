@@ -14,14 +14,14 @@ from stallscope.reports.formats.openmetrics import openmetrics_lines
 from .latest import LatestFigures
 
 _PATH = "/metrics"
-# Other names may be those of websites that have found out how to point at this machine.
+# Websites can point other names at this machine (DNS rebinding).
 _HOSTS = ("127.0.0.1", "localhost")
 _TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 @contextmanager
 def served(figures: LatestFigures, host: str, port: int) -> Iterator[str]:
-    """Serve figures within the block; the value is the address.
+    """Serve figures within the block; yields the address.
 
     Raises:
         UsageError: if the port cannot be used.
@@ -60,6 +60,6 @@ def _handler(figures: LatestFigures) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """Log nothing: standard error is for what the user must know."""
+            """Log nothing: standard error is for the user's attention."""
 
     return Handler

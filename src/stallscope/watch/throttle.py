@@ -14,7 +14,7 @@ class Throttle:
     """Passes events on, at most one per run and condition in every minute.
 
     An event that comes too early waits. A later one of the same condition replaces it, so that the
-    receiver always learns the last state.
+    receiver always gets the last state.
     """
 
     def __init__(self, pause_seconds: float = _PAUSE_SECONDS) -> None:
@@ -45,7 +45,7 @@ class Throttle:
         return due
 
     def _drop_waiting(self, completed: WatchEvent) -> None:
-        """Drop what waits of a run that has completed."""
+        """Drop the waiting events of a run that has completed."""
         place, run_id, _ = completed.about
         self._waiting = {
             about: event for about, event in self._waiting.items() if about[:2] != (place, run_id)

@@ -1,4 +1,4 @@
-"""Look at the runs of a place repeatedly, and return what has happened since the last look."""
+"""Look at the runs of a place repeatedly, and return the events since the last look."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stallscope.text.summary import straggler_sentence
 from .events import WatchEvent, utc
 from .places import Place
 
-#: The condition that the events describe in words of their own.
+#: The condition that events describe with its evidence.
 STOPPED = "stopped"
 # One failure may be a file that another process is replacing.
 _FAILURES = 2
@@ -37,11 +37,11 @@ class _WatchedRun:
     held: set[str] = field(default_factory=set)
     undecided: set[str] = field(default_factory=set)
     completed: bool = False
-    #: How the job hung when it was last seen so.
+    #: The last hang of the job.
     stopped: Stopped | None = None
     #: The stragglers that have been reported: ranks and stage.
     stragglers: set[str] = field(default_factory=set)
-    #: The logs' bytes at the last look, and the monotonic seconds at which they had grown to them.
+    #: The logs' bytes at the last look, and the monotonic time of their last growth.
     bytes: int = -1
     grown_at: float = 0.0
 
@@ -91,7 +91,7 @@ class Watcher:
         return not self._failures and all(self._runs[run].completed for run in self._current)
 
     def first_look(self) -> list[WatchEvent]:
-        """Read the place; return what holds already.
+        """Read the place; return events for conditions that hold already.
 
         Raises:
             StallscopeError: if the place cannot be read.
@@ -101,7 +101,7 @@ class Watcher:
         return events
 
     def look(self) -> list[WatchEvent]:
-        """Read what is new; return what has happened since the last look."""
+        """Read new rows; return the events since the last look."""
         events: list[WatchEvent] = []
         try:
             self._look(events)
@@ -131,7 +131,7 @@ class Watcher:
             yield WatchEvent("readable", datetime.now(UTC), self._place.where, text)
 
     def _look_at(self, run: Run) -> list[WatchEvent]:
-        """Evaluate the conditions for one run; return what has changed."""
+        """Evaluate the conditions for one run; return the changes."""
         state, stopped = self._runs[run.id], find_stopped(run)
         progress = LogProgress(stopped, self._silent_s(run, state))
         analysis = analyse(run, self._baseline) if self._needs_analysis else None
@@ -169,7 +169,7 @@ class Watcher:
     def _new_stragglers(
         self, run: Run, state: _WatchedRun, analysis: Analysis
     ) -> Iterator[WatchEvent]:
-        """Yield an event for each straggler that was not there at an earlier look."""
+        """Yield an event for each straggler that no earlier look has found."""
         if not self._names_stragglers:
             return
         for one in analysis.stragglers:
@@ -189,24 +189,24 @@ class Watcher:
     ) -> Iterator[WatchEvent]:
         """Yield an event if a condition has begun to hold, or no longer holds."""
         if outcome.held is None:
-            # What held is taken to hold until the opposite is known.
+            # A condition that held counts as held until it is known not to.
             if text not in state.undecided:
-                self._note(f"--when {text} is undecided in {run.name}: {outcome.says}")
+                self._note(f"--when {text} is undecided in {run.name}: {outcome.why}")
             state.undecided.add(text)
             return
         state.undecided.discard(text)
         if outcome.held and text not in state.held:
             self.any_held = True
             state.held.add(text)
-            sentence = f"{text} holds: {outcome.says}."
+            sentence = f"{text} holds: {outcome.why}."
             if text == STOPPED and stopped is not None:
-                sentence = _stands_still(stopped)
+                sentence = _stopped_text(stopped)
             yield self._event("holds", run, sentence, text, stopped)
         elif not outcome.held and text in state.held:
             state.held.discard(text)
-            sentence = f"{text} no longer holds: {outcome.says}."
+            sentence = f"{text} no longer holds: {outcome.why}."
             if text == STOPPED and state.stopped is not None:
-                sentence = _goes_on(state.stopped, ended=run.status == "completed")
+                sentence = _resumed_text(state.stopped, ended=run.status == "completed")
             yield self._event("ceased", run, sentence, text)
 
     def _event(
@@ -233,12 +233,12 @@ def _ranks_and_stage(straggler: Straggler) -> str:
     return f"{straggler.stage} of {listed('rank', straggler.ranks)}"
 
 
-def _stands_still(stopped: Stopped) -> str:
+def _stopped_text(stopped: Stopped) -> str:
     since = "" if stopped.since is None else f" since {utc(stopped.since)}"
     return f"stopped{since}. {stopped.evidence}"
 
 
-def _goes_on(stopped: Stopped, *, ended: bool) -> str:
+def _resumed_text(stopped: Stopped, *, ended: bool) -> str:
     what = "ended" if ended else "goes on"
     duration = amount(stopped.seconds, "s")
     return f"{what}. It hung for at least {duration} at step {stopped.step}."

@@ -34,7 +34,7 @@ def draw_area(areas: Areas, drawn: Drawing, theme: Theme) -> None:
     _add_signs(drawn, areas.pauses, 0.0, ("triangle-up", theme.of("paper")), theme)
     _add_signs(drawn, areas.peaks, areas.y.high, ("triangle-up", theme.of("ink")), theme)
     if chart.rates is not None:
-        # Seen under the pointer only: it has another unit.
+        # Shown only in the tooltip, because it has another unit.
         drawn.add_trace(
             "scatter",
             x=chart.x,

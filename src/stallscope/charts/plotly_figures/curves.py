@@ -21,16 +21,16 @@ from .theme import (
 
 _HEIGHT, _HEIGHT_WITH_NAMES = 300, 340
 _MOST_TICKS = 12
-# Names at the right: their widest room and their distance from the axes in pixels, and the distance of
-# one from the next as a share of the axis.
+# Names at the right: their largest width and their distance from the axes in pixels, and the distance
+# between two names as a share of the axis.
 _WIDEST_NAMES = 230
 _BEFORE_NAMES = 6
 _APART = 0.065
-# Others' curves are all grey: dashes distinguish them.
+# Published curves are all grey: dashes distinguish them.
 _DASHES = ("dot", "dash", "longdash", "dashdot", "longdashdot", "solid")
 _COLOURS = {"own": "steps", "projected": "steps", "others": "muted"}
 _WIDTHS = {"own": 3.0, "projected": 2.0, "others": 1.2}
-# Room beside the outermost dots, as a share of the axis.
+# Margin around the outermost dots, as a share of the axis.
 _EDGE = 0.03
 
 
@@ -58,11 +58,13 @@ def draw_curves(curves: Curves, drawn: Drawing, theme: Theme) -> None:
 
 
 def _write_names(curves: Curves, drawn: Drawing, theme: Theme) -> float:
-    """Write the curves' names at the right, and return how many pixels they take."""
+    """Write the curves' names at the right, and return their width in pixels."""
     names = curves.names
     span = curves.y.high - curves.y.low
     levels = moved_apart([dot.y or 0.0 for _, dot, _ in names], _APART * span)
     at_the_end: dict[str, Any] = {
+        # The dashboard shortens annotations of this name on narrow screens.
+        "name": "curve",
         "x": 1,
         "xref": "paper",
         "xanchor": "left",

@@ -1,7 +1,7 @@
 """A Plotly figure as plain data.
 
-Plotly's own classes check every property, and check all annotations again whenever one is added: most
-of the time of a page with ten charts would go there.
+Plotly's classes check every property, and check all annotations again whenever one is added. That would
+be most of the time of a page with ten charts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Drawing:
         self.layout["shapes"].append({"type": kind, **properties})
 
     def update(self, **properties: Any) -> None:
-        """Set properties of the layout; those of an axis, the margin or the legend join theirs."""
+        """Set properties of the layout; merge those of an axis, the margin or the legend."""
         for name, value in _known(properties).items():
             own = self.layout.get(name)
             if isinstance(value, Mapping) and isinstance(own, Mapping):
@@ -46,7 +46,7 @@ class Drawing:
             self.layout[name] = value
 
     def plain(self) -> dict[str, Any]:
-        """Return what plotly.js takes, without arrays of numpy: numbers are packed."""
+        """Return the figure for plotly.js, with numbers packed instead of numpy arrays."""
         return {"data": [_packed(trace) for trace in self.traces], "layout": self.layout}
 
 

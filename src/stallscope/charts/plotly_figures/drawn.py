@@ -1,4 +1,4 @@
-"""One function for all kinds of charts."""
+"""Draw any kind of chart."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def draw(chart: Chart | Layout, *, dark: bool, legend: bool = True) -> Drawing:
     pixels. Texts are escaped: Plotly takes some HTML in labels for markup.
 
     Args:
-        chart: what to draw; laid out already where it is drawn more than once.
+        chart: the chart, or its layout if it is drawn more than once.
         dark: whether the page is dark.
-        legend: whether the figure names its colours itself.
+        legend: whether the figure has its own legend.
 
     Raises:
-        TypeError: if it is no chart.
+        TypeError: if it is not a chart.
     """
     laid_out = layout_of(chart)
     theme = Theme(dark)

@@ -25,7 +25,7 @@ from .theme import (
     suffix,
 )
 
-# Room for marks, and for the names of groups beside them.
+# The widths of marks, and of the names of groups next to them.
 _MARKS, _GROUPS = 18, 20
 # A line of labels above the cells.
 _LABELS = 16
@@ -36,9 +36,9 @@ _EXACT = 2**24
 
 
 def draw_heat_map(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
-    """Draw cells, what was not measured, marks and groups."""
+    """Draw cells, missing values, marks and groups."""
     rows = len(chart.rows)
-    # As tooltips show them, each differently.
+    # Unique, as tooltips show them.
     names = [
         markup(f"{row.label} on {row.group}" if row.group else row.label) for row in chart.rows
     ]
@@ -130,7 +130,7 @@ def _add_not_measured(chart: HeatMap, drawn: Drawing, names: list[str]) -> None:
 
 
 def _add_marks(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
-    """Draw a triangle beside every emphasised row, or a bar beside adjacent ones."""
+    """Draw a triangle next to every emphasised row, or a bar next to adjacent ones."""
     for start, end in stretches(np.array([row.emphasised for row in chart.rows], bool)):
         colour = theme.of("imbalance")
         if end - start > 1:
@@ -148,7 +148,7 @@ def _add_marks(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
 
 
 def _add_groups(chart: HeatMap, drawn: Drawing, theme: Theme) -> bool:
-    """Draw lines between groups, and their names at the side as far as there is room."""
+    """Draw lines between groups, and their names at the side if they fit."""
     spans = []
     for name, own in groupby(range(len(chart.rows)), key=lambda row: chart.rows[row].group):
         first, *_ = members = list(own)

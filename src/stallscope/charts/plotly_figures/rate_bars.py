@@ -9,7 +9,7 @@ from .theme import Theme, add_text, hover, named_axis, value_axis, whiskers
 
 _HEIGHT = 340
 _MOST_TICKS = 24
-# Labels next to each other that can be read on a phone.
+# The most labels that are readable on a phone.
 _MOST_LABELS = 5
 
 
@@ -41,7 +41,7 @@ def draw_rate_bars(chart: RateBars, drawn: Drawing, theme: Theme) -> None:
 
 
 def _labelled(chart: RateBars) -> list[tuple[int, RateBar]]:
-    """Choose the bars with a label: of many every other one, from the last measured and projected."""
+    """Choose the bars with a label: of many, every other one, counted from the last ones."""
     bars = [*enumerate(chart.bars)]
     if len(bars) <= _MOST_LABELS:
         return bars

@@ -23,9 +23,9 @@ from .theme import (
     whiskers,
 )
 
-# Transparent: the page may have any ground.
+# Transparent, because the page may have any background.
 _BAND = Colour("rgba(213, 94, 0, 0.10)", "rgba(240, 127, 51, 0.16)")
-#: In more bars than these, text would be noise.
+#: With more bars, text would be noise.
 _MOST_LABELLED = 4
 _TICKS = 4
 # Characters of a label that take much of a phone's width, and pixels per row that two lines need.
@@ -51,7 +51,7 @@ def draw_rows(rows: Rows, drawn: Drawing, theme: Theme) -> None:
         barmode="stack" if rows.stacked else "overlay",
         showlegend=None if rows.stacked else False,
         height=round(rows.pitch * len(rows.rows)) + AXIS_HEIGHT,
-        # Texts stand beyond the bars, and need the same room on every screen.
+        # Texts follow the bars, and need the same space on every screen.
         margin={
             "r": 18 + round(max((text_width(row.text, SMALL) for row in rows.rows), default=0))
         },
@@ -70,7 +70,7 @@ def draw_rows(rows: Rows, drawn: Drawing, theme: Theme) -> None:
 
 
 def _label(label: str, strong: bool, rows: Rows) -> str:
-    """Write a row's label, in two lines where it is long and rows have room."""
+    """Write a row's label, in two lines if it is long and rows are high enough."""
     middle = min(
         (at for at, one in enumerate(label) if one == " "),
         key=lambda at: abs(at - len(label) / 2),
@@ -83,7 +83,7 @@ def _label(label: str, strong: bool, rows: Rows) -> str:
 
 
 def _traces(rows: Rows) -> Iterator[tuple[list[int], Sequence[Box | None]]]:
-    """Give the boxes that make a trace: of a name in all rows where stacked, else every one."""
+    """Yield the boxes of each trace: of one name in all rows if stacked, otherwise each box."""
     if not rows.stacked:
         yield from (([at], [box]) for at, row in enumerate(rows.rows) for box in row.boxes)
         return
@@ -111,7 +111,7 @@ def _add_boxes(
             "color": theme.of(first.name),
             "opacity": OPACITIES[first.shade],
             "line": {"width": 0},
-            # The length of what is saved does not show its direction: it is hatched.
+            # Savings are hatched, because their length does not show the direction.
             "pattern": {"shape": "/" if first.saved else ""},
         },
         error_x=None

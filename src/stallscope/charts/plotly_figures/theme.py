@@ -1,4 +1,4 @@
-"""What all Plotly figures share: light and dark, axes, whiskers, tooltips."""
+"""The parts that all Plotly figures share: light and dark, axes, whiskers, tooltips."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .drawing import Drawing
 _FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 #: Pixels for labels below a horizontal axis.
 AXIS_HEIGHT = 40
-#: The size of texts beside bars and lines.
+#: The size of texts next to bars and lines.
 SMALL = 12
 _MOST_TICKS = 6
-# Labels of marks next to each other that can be read on a phone.
+# The most labels of marks that are readable on a phone.
 _MOST_MARK_LABELS = 6
 _TOP: dict[str, Any] = {"y": 1, "yref": "paper", "xanchor": "left"}
 
@@ -95,7 +95,7 @@ def value_axis(axis: Axis, most: int = _MOST_TICKS) -> dict[str, Any]:
 
 
 def named_axis(axis: Axis, names: Sequence[tuple[float, str]], most: int) -> dict[str, Any]:
-    """Describe a horizontal axis with names at some values, as many as can be read."""
+    """Describe a horizontal axis with as many names as are readable."""
     shown = names[:: -(-len(names) // most) or 1]
     return {
         "tickvals": [value for value, _ in shown],
@@ -144,7 +144,7 @@ def add_text(drawn: Drawing, text: str, colour: str, *, strong: bool = False, **
 
 
 def add_lines(drawn: Drawing, places: Iterable[float], theme: Theme, *, strong: bool) -> None:
-    """Draw lines across the figure: where something changes, or thin where epochs start."""
+    """Draw lines across the figure: thick at changes, or thin at starts of epochs."""
     thick = {"width": 2, "color": theme.of("ink")}
     thin = {"width": 1, "dash": "dot", "color": theme.of("muted")}
     line = {"y0": 0, "y1": 1, "yref": "y domain", "line": thick if strong else thin}
@@ -158,7 +158,7 @@ def add_across(drawn: Drawing, kind: str, low: float, high: float, **look: Any) 
 
 
 def add_epochs(drawn: Drawing, marks: Sequence[tuple[float, str]], theme: Theme) -> None:
-    """Draw thin lines across the figure, with labels above it as far as they can be read."""
+    """Draw thin lines across the figure, with as many labels above it as are readable."""
     every = -(-len(marks) // _MOST_MARK_LABELS)
     add_lines(drawn, [at for at, _ in marks], theme, strong=False)
     for at, label in marks[:: every or 1]:
@@ -168,7 +168,7 @@ def add_epochs(drawn: Drawing, marks: Sequence[tuple[float, str]], theme: Theme)
 def add_changes(
     drawn: Drawing, changes: Sequence[tuple[float, str]], theme: Theme, **where: Any
 ) -> None:
-    """Draw lines across the figure where something changes, with what does."""
+    """Draw lines across the figure at changes, with labels."""
     add_lines(drawn, [at for at, _ in changes], theme, strong=True)
     for at, label in changes:
         add_text(drawn, label, theme.of("ink"), strong=True, x=at, **where, **_TOP)

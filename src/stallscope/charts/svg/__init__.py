@@ -1,4 +1,4 @@
-"""Charts as inline SVG: no scripts, nothing from elsewhere, light and dark through CSS properties."""
+"""Charts as inline SVG: without scripts or other files, light and dark through CSS properties."""
 
 from .draw import NARROW, WIDE, draw
 from .style import stylesheet

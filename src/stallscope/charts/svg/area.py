@@ -79,7 +79,7 @@ def _windows(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
 
 
 def _marks(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
-    """Draw lines where epochs start, with names as far as there is room."""
+    """Draw lines where epochs start, with the names that fit."""
     parts, free = [], x.start
     for at, label in filter(lambda mark: x.holds(mark[0]), areas.chart.marks):
         place = x.at(at)
@@ -91,7 +91,7 @@ def _marks(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
 
 
 def _changes(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
-    """Draw lines where the step time changes for good, with what changes."""
+    """Draw lines where the step time changes for good, with labels."""
     parts = []
     for row, (at, label) in enumerate(one for one in areas.chart.changes if x.holds(one[0])):
         place, wide = x.at(at), text_width(label)
@@ -104,7 +104,7 @@ def _changes(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
 
 
 def _pauses(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
-    """Draw triangles on the axis where something lies between steps."""
+    """Draw triangles on the axis at pauses between steps."""
     parts = []
     for at, hover in filter(lambda pause: x.holds(pause[0]), areas.pauses):
         shape = f"M{coordinate(x.at(at) - 5)} {coordinate(y.start + 1)}l10 0l-5 -9Z"
@@ -113,7 +113,7 @@ def _pauses(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
 
 
 def _peaks(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
-    """Draw triangles where the areas go on beyond the axis."""
+    """Draw triangles where the areas exceed the axis."""
     parts = []
     for value, hover in areas.peaks:
         at, top = x.at(value), y.end + 7

@@ -8,7 +8,7 @@ from ..axis import Axis
 from ..text_width import text_width
 from .markup import line, text
 
-#: Room for labels below a horizontal axis.
+#: The height of labels below a horizontal axis.
 AXIS_HEIGHT = 26.0
 _PADDING = 8.0
 _DOWN = 18.0
@@ -31,12 +31,12 @@ class PixelAxis:
         return self.start + (inside - low) / (high - low) * (self.end - self.start)
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies on the axis."""
+        """Return whether a value lies on the axis."""
         return self.axis.low <= value <= self.axis.high
 
 
 def left_margin(axis: Axis, most: int, x_name: str = "") -> float:
-    """Pixels that a vertical axis' labels take, and the name beside the horizontal axis."""
+    """Return the width of a vertical axis' labels, and of the name next to the horizontal axis."""
     return max(map(text_width, [*axis.labels(axis.ticks(most)), x_name])) + 2 * _PADDING
 
 

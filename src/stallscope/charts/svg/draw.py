@@ -50,7 +50,7 @@ def draw(chart: Chart, key: str, width: int = WIDE) -> str:
 
     Args:
         chart: what to draw.
-        key: begins the ids within the chart; unlike any other chart's on the page.
+        key: a prefix of the ids within the chart, unique on the page.
         width: in pixels; the chart scales, its texts with it.
     """
     layout = layout_of(chart)
@@ -85,7 +85,7 @@ def legend(
     Args:
         entries: names of the palette with labels.
         top: where the legend starts.
-        width: where its lines end.
+        width: the length of its lines.
         marks: shapes of marks with labels, after the entries.
 
     Returns:

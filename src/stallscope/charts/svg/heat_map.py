@@ -1,4 +1,4 @@
-"""Heat maps: cells in a few shades, those of one shade drawn as one."""
+"""Heat maps: all cells of one shade are one path."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .axis import AXIS_HEIGHT, PixelAxis, horizontal
 from .markup import coordinate, element, line, rectangle, text, tooltip
 
 _TOP = 4.0
-# Lines of labels above the cells: where epochs start, and what changes.
+# The height of labels above the cells: starts of epochs, and changes.
 _LABEL_LINE = 16.0
-# Room for marks beside rows that stand out.
+# The width of marks next to rows that stand out.
 _MARKS = 16.0
-# How much of the width labels may take.
+# The largest share of the width for labels.
 _LABELS = 0.3
 # The width of a shade in the scale of colours, and the scale's height.
 _SHADE, _SCALE = 20.0, 30.0
@@ -90,7 +90,7 @@ class _HeatMap:
                 )
 
     def sides(self) -> Iterator[str]:
-        """Write labels before the rows as far as there is room, and marks after emphasised ones."""
+        """Write the labels that fit before the rows, and marks after emphasised ones."""
         left, right = self.x.start - 8, self.x.end + 3
         for at in self.chart.labelled_rows:
             row = self.chart.rows[at]
@@ -102,7 +102,7 @@ class _HeatMap:
                 yield text("◀", right, self.middle(at) + _FOOT, class_="named")
 
     def tooltips(self) -> Iterator[str]:
-        """Say what lies under the pointer: a row, and its largest value."""
+        """Describe the row under the pointer, and its largest value."""
         chart, width = self.chart, self.x.end - self.x.start
         for at, row in enumerate(chart.rows):
             largest = finite(float(np.nanmax(chart.most[at], initial=-np.inf)))
@@ -118,11 +118,11 @@ class _HeatMap:
             )
 
     def epochs(self) -> Iterator[str]:
-        """Draw lines where epochs start, with names as far as there is room."""
+        """Draw lines where epochs start, with the names that fit."""
         yield from self._lines(self.chart.marks, "mark", _TOP, "tick")
 
     def changes(self) -> Iterator[str]:
-        """Draw lines where values change for good, with what changes as far as there is room."""
+        """Draw lines where values change for good, with the labels that fit."""
         above = _LABEL_LINE if self.chart.marks else 0.0
         yield from self._lines(self.chart.changes, "change", _TOP + above, "strong")
 
@@ -150,7 +150,7 @@ def _levels(chart: HeatMap) -> Ints:
 
 
 def _scale(chart: HeatMap, top: float, width: float) -> str:
-    """Draw the shades between what the weakest and the strongest one stand for."""
+    """Draw the shades between the values of the weakest and the strongest one."""
     least, most, foot = chart.least_shown, chart.most_shown, top + 17
     left = text_width(least) + 8
     shade = min(_SHADE, (width - left - text_width(most) - 8) / len(HEAT))

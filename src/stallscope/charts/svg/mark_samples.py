@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..marks import Shape
 from .markup import coordinate, element, line, rectangle, text, whisker
 
-#: How wide a sample is.
+#: The width of a sample.
 SAMPLE = 16.0
 _HEIGHT = 11.0
-# Where a mark's style has another name.
+# Marks with a style of another name.
 _STYLES = {
     "line": "window",
     "dashes": "window high",
@@ -19,7 +19,7 @@ _STYLES = {
 
 
 def mark_sample(shape: Shape, x: float, y: float) -> str:
-    """Draw a mark as charts have it, with its upper left corner at this place."""
+    """Draw a mark as in charts; the place is its upper left corner."""
     middle, end, bottom = y + _HEIGHT / 2, x + SAMPLE, y + _HEIGHT
     across, style = x + SAMPLE / 2, f"{_STYLES.get(shape, shape)} sample"
     if shape == "whisker":

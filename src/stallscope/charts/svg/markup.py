@@ -23,12 +23,12 @@ def element(name: str, *children: str, **attributes: object) -> str:
 
 
 def text(content: str, x: float, y: float, **attributes: object) -> str:
-    """Write a line of text, anchored at its left unless ``text_anchor`` says otherwise."""
+    """Write a line of text, anchored at its left by default; see ``text_anchor``."""
     return element("text", escape(content), x=x, y=y, **attributes)
 
 
 def tooltip(*lines: str) -> str:
-    """Write what a browser shows when the pointer rests on the parent element."""
+    """Write the tooltip of the parent element."""
     return element("title", escape("\n".join(lines)))
 
 

@@ -1,4 +1,4 @@
-"""What machines measured over the run: a mean within a range."""
+"""Machine metrics over the run: a mean within a range."""
 
 from __future__ import annotations
 

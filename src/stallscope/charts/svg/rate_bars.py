@@ -11,7 +11,7 @@ from .markup import element, line, rectangle, text, tooltip, whisker
 _TOP = 22.0
 _TICKS = 6
 _WIDEST_GROUP = 120.0
-# How much of a group the line of the ideal takes.
+# The length of the ideal's line, as a share of a group.
 _IDEAL = 0.8
 
 

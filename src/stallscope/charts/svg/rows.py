@@ -8,11 +8,11 @@ from .axis import AXIS_HEIGHT, PixelAxis, horizontal
 from .markup import element, line, rectangle, text, tooltip, whisker
 
 _TOP = 4.0
-# Bars of this height have room for two lines.
+# Two lines fit into bars of this height.
 _TALL = 40.0
-# How much of the width labels may take.
+# The largest share of the width for labels.
 _LABELS_OF_STACKED, _LABELS = 0.3, 0.42
-# Room for half of the axis' first label.
+# Half the width of the axis' first label.
 _EDGE = 5.0
 # From a row's middle to the foot of its text.
 _FOOT = 4.5
@@ -63,7 +63,7 @@ def _row(row: Row, rows: Rows, axis: PixelAxis, top: float) -> str:
 
 def _box(box: Box, rows: Rows, axis: PixelAxis, top: float) -> str:
     x, end = sorted((axis.at(box.start), axis.at(box.end)))
-    # A gap after it where there is room for one; what is too small to be seen still leaves a trace.
+    # Boxes are a pixel apart if they are wide enough; even the smallest is visible.
     width = end - x - 1 if rows.stacked and end - x > 3 else max(end - x, 1.0)
     style = f"fill-{box.name}{' saved' if box.saved else ''}"
     if box.shade:
@@ -73,7 +73,7 @@ def _box(box: Box, rows: Rows, axis: PixelAxis, top: float) -> str:
 
 
 def _inside(box: Box, rows: Rows, x: float, width: float, top: float) -> str:
-    """Write the box's name and figure, as far as they fit into it."""
+    """Write the parts of the box's name and figure that fit into it."""
     value = box.figure.partition(" ")[0]
     lines = [box.hover[0], box.figure] if rows.height >= _TALL else [value]
     if max(map(text_width, lines)) + 8 > width:

@@ -10,7 +10,7 @@ __all__ = ["Compared", "parts"]
 
 
 def parts(compared: Compared) -> ReportParts:
-    """Return what formats write of the comparison."""
+    """Return the parts of the report on a comparison."""
     return ReportParts(
         partial(document, compared), partial(json_content, compared), partial(records, compared)
     )

@@ -16,7 +16,7 @@ from ..document import NOTHING, Table
 from .pair import fact_title, fact_value, started
 
 _MOST_FACTS = 3
-# The files have all of them.
+# Reports as files show all runs.
 _LATEST_RUNS = 15
 _NOTE = (
     "Runs differ by: the standard deviation from run to run, apart from changes and drifts. A change is "
@@ -53,7 +53,7 @@ def headline(history: History) -> str:
 
 
 def since(history: History) -> list[str]:
-    """Say what else changed at each run at which the step changed for good."""
+    """Describe the other changes at each run where the step changed for good."""
     sentences = []
     for change in history.figure("step").changes:
         run = history.runs[change.run]
@@ -135,7 +135,7 @@ def runs_table(history: History) -> Table:
     columns = {
         "": map(str, range(1, len(runs) + 1)),
         "Run": [one.run.name for one in analyses],
-        "Began": [started(one.run) for one in analyses],
+        "Started": [started(one.run) for one in analyses],
         "Step": [
             NOTHING if mean is None else amount(mean.value, "ms", mean.ci95)
             for mean in history.figure("step").values

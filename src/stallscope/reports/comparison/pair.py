@@ -1,4 +1,4 @@
-"""The sentences and tables on two runs: what changed from A to B, and what is unknown."""
+"""The sentences and tables on two runs: the changes from A to B, and unknown figures."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _SAME_RUN = "The same run twice"
 _LONGEST_FACT = 200
 # Uneven last batches cause smaller differences.
 _SAME_WORK = 0.02
-# The files have all facts.
+# Reports as files show all facts.
 _MOST_FACTS = 12
 _REAL = {True: "yes", False: "no", None: "too few steps"}
-#: Stands in place of the table of facts that differ.
+#: Replaces the table of differing facts if there are none.
 NOTHING_ELSE = (
     "No other difference: the runs recorded the same model, settings, versions and hosts."
 )
@@ -89,7 +89,7 @@ def caveats(found: Comparison) -> list[str]:
 
 
 def ranks_of(analysis: Analysis) -> int | None:
-    """Return how many ranks trained; None if logs of epochs do not say so."""
+    """Return the number of ranks; None if logs of epochs do not contain it."""
     unknown = analysis.epoch_times is not None and analysis.run.fact("size") is None
     return None if unknown else analysis.run.size
 
@@ -165,7 +165,7 @@ def _of_run(letter: str, analysis: Analysis) -> Iterator[str]:
     run, missing = analysis.run, len(analysis.run.missing_ranks)
     if analysis.epoch_times is not None:
         known = "; ".join(f"{title.lower()}: {text}" for title, text in epoch_figures(analysis))
-        yield f"{letter}'s logs know epochs and no steps; {known}."
+        yield f"{letter}'s logs record epochs but no steps; {known}."
     elif not analysis.entries and analysis.step is not None:
         yield f"Only whole steps are compared. {letter}: {analysis.bottleneck.evidence}"
     if missing:
@@ -188,7 +188,7 @@ def table_of_runs(labels: Sequence[str], analyses: Sequence[Analysis]) -> Table:
                 f"{one.run.name}{' (synthetic data)' if one.run.synthetic else ''}"
                 for one in analyses
             ],
-            "Began": [started(one.run) for one in analyses],
+            "Started": [started(one.run) for one in analyses],
             "Ranks": [NOTHING if count is None else f"{count:,}" for count in ranks],
             "Steps": [f"{one.steps:,}" if one.steps else NOTHING for one in analyses],
             "Throughput": [rate(one.samples_per_second) for one in analyses],
@@ -263,6 +263,6 @@ def facts_table(found: Comparison) -> Table | None:
             "B": [fact_value(one.second) for one in facts],
         },
         words=frozenset({0, 1, 2}),
-        note="Facts that the runs recorded about themselves, where they differ.",
+        note="Recorded facts that differ between the runs.",
         most={"terminal": _MOST_FACTS},
     )

@@ -75,12 +75,12 @@ def _coded(text: str) -> Markup:
 
 
 def _shown(value: object) -> object:
-    """Write out what cannot be seen in a text; Jinja escapes it after this."""
+    """Write invisible characters as escapes; Jinja escapes the text afterwards."""
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _chart(chart: Chart, name: str, key: int) -> Markup:
-    """Draw a chart for wide or for narrow pages; the key tells it from others of the page."""
+    """Draw a chart for wide or for narrow pages; the key is unique on the page."""
     return Markup(draw(chart, f"{name}-{key}", WIDE if name == "wide" else NARROW))
 
 
@@ -105,6 +105,6 @@ def _script() -> str:
 
 
 def _hash(script: str) -> str:
-    """Return the name by which a Content-Security-Policy allows this script only."""
+    """Return the source expression with which a Content-Security-Policy allows only this script."""
     digest = hashlib.sha256(f"\n{script}\n".encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

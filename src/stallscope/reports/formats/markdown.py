@@ -53,7 +53,7 @@ def escaped(text: str) -> str:
 def _sentence(text: str) -> str:
     """Return a sentence in which text between backticks is code, to be copied as it is.
 
-    Code has no markup, and no backtick that would end it; only a space at its ends is lost.
+    Code needs no escapes: it contains no backticks. Only spaces at its ends are lost.
     """
     return "".join(
         f"`{plain(part)}`" if is_code and part.strip() else escaped(part)
@@ -91,7 +91,7 @@ def _points(listing: Listing) -> Iterator[str]:
 
 
 def _advice(advice: str) -> str:
-    """Write what follows a point's dash: a bold action, a line to copy, a caveat."""
+    """Write advice after a point's dash: a bold action, a line to copy, a caveat."""
     return "\n\n  ".join(part for step in steps_of(advice) for part in _step(step))
 
 
@@ -123,7 +123,7 @@ def _code(code: Code) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    """Write the title, the rows as far as people read them, and the note."""
+    """Write the title, the first rows, and the note."""
     columns, rows = table.shown_columns(_NAME), table.shown_rows(_NAME, _MOST_ROWS)
     lines = [
         _row(escaped(table.columns[at]) for at in columns),

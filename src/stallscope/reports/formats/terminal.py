@@ -29,13 +29,13 @@ from ..document import (
     Text,
 )
 
-# Of the verdict, by its status.
+# Colours of the verdict's border, by its status.
 _BORDERS = {"neutral": "default", "warning": "yellow", "error": "red"}
 _NAME = "terminal"
 _BAR = 22
 _SHADED = "▒"
 _MOST_TITLE = 70
-# Where steps became faster is all that such a finding says.
+# The title of such a finding does not say which steps became faster.
 _UNCLEAR_ALONE = frozenset({"step_time_changed"})
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
@@ -129,14 +129,14 @@ def _code(code: Code) -> Iterator[Line]:
 def _findings(findings: Findings) -> Iterator[Line]:
     for finding in findings.items:
         mark = Line(f"{finding.severity}: ", style=_SEVERITIES[finding.severity])
-        # The files have the evidence of findings that are only information.
+        # Reports as files have the evidence of minor findings.
         left_out = finding.severity == "info" and finding.code not in _UNCLEAR_ALONE
         evidence = "" if left_out else f"{finding.evidence} "
         yield mark + Line(plain(f"{finding.title}. {evidence}{finding.advice}"))
 
 
 def _table(table: Table) -> Iterator[RenderableType]:
-    """Draw a table without its note, in the columns and rows that a terminal has room for."""
+    """Draw a table without its note, limited to the columns and rows that fit a terminal."""
     grid = grids.Table(
         title=plain(table.title),
         title_justify="left",

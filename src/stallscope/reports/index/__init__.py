@@ -9,8 +9,8 @@ __all__ = ["Index", "IndexLine", "by_time_lost", "line_of", "parts"]
 
 
 def parts(index: Index) -> ReportParts:
-    """Return what formats write of the index."""
-    # Every report makes its line of an index, and few are listed in one.
+    """Return the parts of the index."""
+    # Every report makes a line for an index, but few runs have one.
     from .document import document
     from .records import json_content, records
 

@@ -36,7 +36,7 @@ from ..document import (
 from .index import Index, IndexLine
 from .trends import trends
 
-# Job summaries have a limit of size.
+# Job summaries are limited in size.
 _MOST_ROWS = 200
 _MOST_FAILED = 50
 _FAILED = "failed"
@@ -46,7 +46,7 @@ _NOTE = (
     "The fix is the verdict's, or the one that gains most if the verdict names none. "
     "≤ marks a bound: allreduce as if it cost nothing, or a run without a fault."
 )
-# What a format has no room for, or shows below another figure.
+# Columns that a format has no space for, or shows below another figure.
 _WITHOUT = {"html": ("Fix", "95% interval"), "md": ("Step time by cause", "Step")}
 _WORDS = ("Run", "Verdict", "Fix", "Step time by cause", "Started, UTC")
 

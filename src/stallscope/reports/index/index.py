@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from stallscope.analysis import Analysis
@@ -35,7 +35,7 @@ class IndexLine:
     #: In UTC: 2026-11-01T08:30:00.000Z.
     started_at: str | None
     model: str | None
-    #: The same for runs that do the same work, on any ranks and data.
+    #: A key that is equal for runs that do the same work, on any ranks and data.
     job: str
     versions: str
     commit: str | None
@@ -46,7 +46,7 @@ class IndexLine:
     #: The kind of the bottleneck, and the verdict in a few words.
     verdict: str
     said: str
-    #: The fix that gains most of what the verdict is about.
+    #: The verdict's fix with the largest gain.
     fix: str | None
     speedup: float | None
     speedup_ci95: Pair | None
@@ -71,17 +71,12 @@ class IndexLine:
         """The day and the time of the start, in UTC, as people read them."""
         return None if self.started_at is None else self.started_at[:19].replace("T", " ")
 
-    @property
-    def content(self) -> dict[str, Any]:
-        """What ``read`` turns into a line again."""
-        return asdict(self)
-
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> IndexLine:
-        """Return a line from its content.
+        """Return a line from its fields as JSON.
 
         Raises:
-            KeyError, TypeError: if the content is not that of a line.
+            KeyError, TypeError: if these are not the fields of a line.
         """
         known = {one.name: content[one.name] for one in fields(cls)}
         for name in ("speedup_ci95", "lost_ci95_h"):
@@ -144,9 +139,9 @@ class Index:
     """Runs, the reasons why others have no report, and the files to link to."""
 
     lines: Sequence[IndexLine]
-    #: A sentence each.
+    #: One error message for each run without a report.
     failed: Sequence[str] = ()
-    files: frozenset[str] = field(default=frozenset())
+    files: frozenset[str] = frozenset()
 
     @property
     def ranked(self) -> list[IndexLine]:
@@ -177,7 +172,7 @@ class Index:
         in_worst = (
             f", {amount(worst.lost_h, _HOURS)} of it in {worst.name}" if len(known) > 1 else ""
         )
-        return f"{most}{amount(total, _HOURS)} of rank time could be won back in {of}{in_worst}"
+        return f"{most}{amount(total, _HOURS)} of rank time could be saved in {of}{in_worst}"
 
     @property
     def scale(self) -> Scale:

@@ -1,4 +1,4 @@
-"""Trends of the step time of a job: from day to day, and from one version of the code to the next."""
+"""Chart a job's step time from day to day, and from version to version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stallscope.formatting.numbers import amount
 
 from .index import IndexLine
 
-# People do not read more charts, or more bars in one.
+# More charts, or more bars in one, are hard to read.
 _MOST_JOBS = 4
 _MOST_BARS = 14
 
@@ -74,7 +74,7 @@ def _bar(name: str, lines: Sequence[IndexLine]) -> Bar:
 
 
 def _apart(names: Sequence[str]) -> list[str]:
-    """Return the parts in which names differ that list several things."""
+    """Shorten names to the parts in which they differ."""
     parts = [name.split(", ") for name in names]
     common = set(parts[0]).intersection(*parts)
     return [

@@ -14,7 +14,7 @@ __all__ = ["json_content", "parts"]
 
 
 def parts(analysis: Analysis) -> ReportParts:
-    """Return what formats write of the analysis."""
+    """Return the parts of the report on a run."""
     return ReportParts(
         partial(document, analysis),
         partial(json_content, analysis),

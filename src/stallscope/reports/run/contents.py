@@ -38,7 +38,7 @@ _TEXTS = (
 )
 
 
-#: What the words of a report mean.
+#: Explanations of the terms in a report.
 HOW_TO_READ = (
     (
         "Input",
@@ -75,7 +75,7 @@ HOW_TO_READ = (
 
 
 def advice(analysis: Analysis) -> Sequence[str]:
-    """Return the verdict's advice, otherwise that of the severest findings."""
+    """Return the verdict's advice, or that of the most severe findings."""
     if analysis.bottleneck.advice:
         return analysis.bottleneck.advice
     for severity in ("error", "warning", "info"):
@@ -86,7 +86,7 @@ def advice(analysis: Analysis) -> Sequence[str]:
 
 
 def ranks_that_matter(analysis: Analysis) -> tuple[str, list[RankSummary]]:
-    """Return the stragglers, otherwise the latest ranks, with a title for them."""
+    """Return the stragglers, or else the latest ranks, with a title."""
     named = [rank for rank in analysis.ranks if rank.rank in analysis.bottleneck.ranks]
     if named:
         return "Named ranks", named
@@ -123,7 +123,7 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def context(analysis: Analysis) -> list[tuple[str, str]]:
-    """Return what the figures depend on: communication, clocks, and steps outside the ledger."""
+    """Return the basis of the figures: communication, clocks, and steps outside the ledger."""
     known = [
         ("Communication", communication(analysis)),
         ("Network", network(analysis)),
@@ -135,7 +135,7 @@ def context(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def network(analysis: Analysis) -> str:
-    """Return what the network gives; empty if unknown, or if the verdict says it already."""
+    """Describe the network's performance; empty if unknown, or if the verdict contains it."""
     use = analysis.network_use
     return "" if use is None or analysis.bottleneck.kind == "allreduce" else network_sentence(use)
 

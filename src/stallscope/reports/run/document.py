@@ -49,7 +49,7 @@ from .verdict import verdict_section
 
 # Longer tables are folded.
 _LONG = 16
-# A terminal has no room for more fixes.
+# More fixes do not fit a terminal.
 _MOST_GAINS = 4
 _MOST_GENERATIONS = 6
 _MOST_WARNINGS = {"md": 10, "terminal": 5}
@@ -139,7 +139,7 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
 
 
 def _summary(analysis: Analysis) -> Iterator[Section]:
-    """Yield what fits a terminal."""
+    """Yield the sections that fit a terminal."""
     yield from _concerns(analysis, "terminal")
     yield Section("", step_bars(analysis))
     figures = _figures_of_lines(analysis)
@@ -162,7 +162,7 @@ def _summary(analysis: Analysis) -> Iterator[Section]:
 
 
 def _generations(analysis: Analysis) -> list[Section]:
-    """List the generations, where the ranks changed."""
+    """List the generations if the ranks changed."""
     found = analysis.generations
     if len(found) < 2:
         return []
@@ -171,7 +171,7 @@ def _generations(analysis: Analysis) -> list[Section]:
 
 
 def _concerns(analysis: Analysis, form: str) -> Iterator[Section]:
-    """Yield what a reader has to know before the figures: serious findings, and warnings."""
+    """Yield serious findings and warnings, which come before the figures."""
     serious = [one for one in analysis.findings if one.severity != "info"]
     if serious:
         yield Section("Findings", (Findings(serious),), key="findings")
@@ -269,7 +269,7 @@ def _job(analysis: Analysis) -> Section:
         for name, value in contents.job_parts(analysis)
         if value
     ]
-    split = f": {', '.join(known)}" if known else "; what it went to was not measured"
+    split = f": {', '.join(known)}" if known else "; its parts were not measured"
     lines = [Text(f"{job_total(analysis)}{split}", lead="Job: ")]
     moved = communication(analysis)
     if moved:
@@ -280,7 +280,7 @@ def _job(analysis: Analysis) -> Section:
 
 
 def step_bars(analysis: Analysis) -> Sequence[Table | Text]:
-    """Return the step by cause as bars whose shaded end is waiting for slow ranks."""
+    """Return the step by cause as bars; the shaded end is waiting for slow ranks."""
     step, figures = analysis.step, StepFigures.of(analysis)
     if step is None or figures is None:
         mean = "" if step is None else f"; a step takes {amount(step.mean, 'ms', step.ci95)}"
@@ -309,5 +309,5 @@ def _bar(entry: CauseEntry, largest: float) -> Cell:
 
 
 def _difference(cells: Sequence[str]) -> str:
-    """Return the difference to the baseline without its interval, for which there is no room."""
+    """Return the difference to the baseline without its interval, which does not fit."""
     return cells[1].partition(" ±")[0] if cells else ""

@@ -30,7 +30,7 @@ from .contents import job_parts, single_match
 _MOST_EVENTS = 1_000
 # Logs may have a line for each of a million steps.
 _MOST_WINDOWS = 1_000
-# The keys with their attributes, as of ``fields_of``.
+# Keys and attributes for ``fields_of``.
 _COMMUNICATION = (
     "gradient_bytes exposed_ms bus_bandwidth_gb_s=bus_bandwidth "
     "network_bandwidth_gb_s=network_bandwidth whole_ms hidden_ms"
@@ -93,7 +93,7 @@ def _run(analysis: Analysis) -> dict[str, Any]:
 
 
 def stopped_content(stopped: Stopped | None) -> dict[str, Any] | None:
-    """Return how a job hangs, as a value for JSON; None if it does not."""
+    """Describe a hang as JSON; None if the job does not hang."""
     if stopped is None:
         return None
     return {
@@ -122,7 +122,7 @@ def _generations(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 def _generation(generation: GenerationSummary, alone: bool) -> dict[str, Any]:
-    """Return a generation; of the only one, the figures are those of the run."""
+    """Return a generation; the figures of the only one are those of the run."""
     known = {
         **fields_of(generation, "number size"),
         "hosts": generation.host_names,
@@ -172,7 +172,7 @@ def _mean(mean: Mean) -> dict[str, Any]:
 
 
 def _entry(analysis: Analysis, ledger: str, name: str) -> LedgerEntry | dict[str, Any]:
-    """Return an entry of the run; of one that was not measured what the other runs have."""
+    """Return an entry of the run; if it was not measured, only the other runs' figures."""
     own, base, single = (
         None if one is None else getattr(one, ledger)(name)
         for one in (analysis, analysis.baseline, analysis.single)
@@ -302,7 +302,7 @@ def _series(series: Series, analysis: Analysis) -> dict[str, Any]:
 
 
 def _gain(gain: WhatIf) -> dict[str, Any]:
-    # On other ranks steps take another time, and no step saves any.
+    # A gain in throughput on more ranks saves no time per step.
     saved = None if is_throughput(gain) else gain.saved_ms
     return {
         **fields_of(gain, "fix speedup ci95"),

@@ -1,11 +1,11 @@
-"""The tables on a loader that was run alone: its rate next to those of training, and its stages."""
+"""The tables on a loader that ran alone: its rate, the training's rates, and its stages."""
 
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.input_times import InputRates, loader_rate
 from stallscope.formatting.lists import capitalised, listed
-from stallscope.formatting.numbers import NOT_MEASURED, percent, rate
+from stallscope.formatting.numbers import NOT_MEASURED, percent, rate, rate_between
 from stallscope.run import InputStage
 from stallscope.text.cells import Cells
 
@@ -51,7 +51,7 @@ def stages_table(analysis: Analysis) -> Table | None:
         ("Stage", "What it is", f"{cells.unit} per batch", "Share"),
         tuple(rows),
         words=frozenset({0, 1}),
-        note=f"Rank {slowest.rank}: what each adds to a batch of the loader alone.{missing}",
+        note=f"Rank {slowest.rank}: the time that each adds to a batch, without training.{missing}",
     )
 
 
@@ -86,8 +86,7 @@ def _interval(found: InputRates) -> str:
     alone = loader_rate(found.slowest)
     if alone is None or alone.ci95 is None:
         return NOT_MEASURED if alone is None else NOTHING
-    low, high = (rate(end) for end in alone.ci95)
-    return f"{low.removesuffix(' samples/s')} to {high}"
+    return rate_between(*alone.ci95)
 
 
 def _measured_on(analysis: Analysis, found: InputRates) -> str:

@@ -34,10 +34,10 @@ def _metrics(analysis: Analysis) -> Iterator[Metric]:
         "synthetic": "true" if run.synthetic else "false",
     }
     started = None if run.started_at is None else run.started_at.timestamp()
-    yield Metric("stallscope_run", "What the run is", ((about, 1),), kind="info")
-    yield _single("stallscope_started_timestamp_seconds", "When it began", started, "seconds")
+    yield Metric("stallscope_run", "The run and its verdict", ((about, 1),), kind="info")
+    yield _single("stallscope_started_timestamp_seconds", "Start of the run", started, "seconds")
     yield _single("stallscope_ranks", "Ranks that trained", run.size)
-    # Logs of epochs know no steps.
+    # Logs of epochs contain no steps.
     steps = None if analysis.epoch_times else analysis.steps
     yield _single("stallscope_steps", "Steps that any rank recorded", steps)
     rate = analysis.samples_per_second
@@ -45,7 +45,9 @@ def _metrics(analysis: Analysis) -> Iterator[Metric]:
     yield from _times(analysis)
     yield from _gains(analysis)
     gap = analysis.gap
-    yield _single("stallscope_baseline_gap_ratio", "Of the baseline's rate, lost", gap, "ratio")
+    yield _single(
+        "stallscope_baseline_gap_ratio", "Lost share of the baseline's throughput", gap, "ratio"
+    )
     counts = {
         severity: sum(one.severity == severity for one in analysis.findings)
         for severity in ("info", "warning", "error")
@@ -71,10 +73,10 @@ def _times(analysis: Analysis) -> Iterator[Metric]:
         for label, entry in stages
         if entry.name in STAGES and entry.waiting_ms is not None
     )
-    waits = "What of it is waiting for slow ranks"
+    waits = "Waiting for slow ranks by cause"
     yield Metric("stallscope_stage_waiting_seconds", waits, waiting, "seconds")
     shares = tuple((label, entry.share) for label, entry in stages)
-    yield Metric("stallscope_stage_ratio", "Its shares of the step", shares, "ratio")
+    yield Metric("stallscope_stage_ratio", "Share of the step by cause", shares, "ratio")
     parts = tuple(({"part": name}, value) for name, value in job_parts(analysis))
     yield Metric("stallscope_job_part_seconds", "Where the job's time went", parts, "seconds")
     total = analysis.job.total
@@ -84,11 +86,11 @@ def _times(analysis: Analysis) -> Iterator[Metric]:
 def _gains(analysis: Analysis) -> Iterator[Metric]:
     fixes = [({"fix": gain.what_if.fix}, gain.what_if) for gain in gains(analysis)]
     speedups = tuple((label, one.speedup) for label, one in fixes)
-    yield Metric("stallscope_fix_speedup_ratio", "What a fix gains", speedups, "ratio")
+    yield Metric("stallscope_fix_speedup_ratio", "Speed-up by a fix", speedups, "ratio")
     saved = tuple(
         (label, one.saved_ms.value / 1e3) for label, one in fixes if not is_throughput(one)
     )
-    yield Metric("stallscope_fix_saved_seconds", "What it saves per step", saved, "seconds")
+    yield Metric("stallscope_fix_saved_seconds", "Time that a fix saves per step", saved, "seconds")
 
 
 def _single(name: str, title: str, value: float | None, unit: str = "") -> Metric:

@@ -1,4 +1,4 @@
-"""The tables on the network: links between hosts, and what it gives when nothing trains."""
+"""The tables on the network: links between hosts, and its performance without training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINKS_NOTE = (
 
 
 def network_tables(analysis: Analysis) -> list[Table]:
-    """Return all of these tables that there are."""
+    """Return the tables that are known."""
     tables = (links_table, network_check_table, pairs_table, sweep_table)
     return [table for table in (make(analysis) for make in tables) if table is not None]
 
@@ -48,7 +48,7 @@ def links_table(analysis: Analysis) -> Table | None:
 
 
 def network_check_table(analysis: Analysis) -> Table | None:
-    """Return what the gradients take on the network, and what that consists of; None if unknown."""
+    """Return the gradients' time on the network and its parts; None if unknown."""
     use = analysis.network_use
     if use is None or use.gradients_ms is None:
         return None
@@ -62,7 +62,11 @@ def network_check_table(analysis: Analysis) -> Table | None:
     rows += [(f"– {name}", mean, network_check.PARTS[name]) for name, mean in parts.items()]
     if use.exposed_ms is not None and not use.differs:
         rows.append(
-            ("Exposed in this run", use.exposed_ms, "what steps wait after the last rank is ready")
+            (
+                "Exposed in this run",
+                use.exposed_ms,
+                "the wait of a step after the last rank is ready",
+            )
         )
     return Table.of(
         "The network while nothing trains",

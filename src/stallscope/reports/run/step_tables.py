@@ -157,7 +157,7 @@ def _mean(analysis: Analysis) -> float | None:
 
 
 def baselines_table(analysis: Analysis) -> Table | None:
-    """Return what is lost between one rank, all ranks on synthetic data, and this run.
+    """Return the losses between one rank, all ranks on synthetic data, and this run.
 
     None without stages of both the run and its baseline.
     """
@@ -172,7 +172,7 @@ def baselines_table(analysis: Analysis) -> Table | None:
     if parts.scale is not None and scale is not None:
         losses.append(("Lost to scale", parts.scale, scale))
     differences = [
-        (title, figures.causes.signed(value, mean.ci95), _share_of(mean.value, whole))
+        (title, figures.causes.signed(value, mean.ci95), share_of(mean.value, whole))
         for title, mean, value in losses
     ]
     return Table(
@@ -188,7 +188,7 @@ def baselines_table(analysis: Analysis) -> Table | None:
 def _losses(
     parts: Decomposition, own: StepFigures, base: StepFigures
 ) -> list[tuple[str, Mean, float]]:
-    """Return what is lost to real data with its four parts, which add up as printed."""
+    """Return the loss to real data with its four parts, which add up as printed."""
     more = own.causes.less(base.causes)
     communication = base.waits.total + base.part("allreduce")
     return [
@@ -207,7 +207,7 @@ def _step_of(analysis: Analysis, figures: StepFigures, whole: float) -> tuple[st
     step = analysis.step
     if step is None:
         return (title, NOT_MEASURED, NOTHING)
-    return (title, figures.text(figures.rounded(step.mean), step.ci95), _share_of(step.mean, whole))
+    return (title, figures.text(figures.rounded(step.mean), step.ci95), share_of(step.mean, whole))
 
 
 def step_table(analysis: Analysis) -> Table | None:
@@ -224,5 +224,6 @@ def step_table(analysis: Analysis) -> Table | None:
     return Table("Step times", ("Of steady steps", "Time"), rows)
 
 
-def _share_of(value: float | None, total: float) -> str:
+def share_of(value: float | None, total: float) -> str:
+    """Return a part of a total as a percentage."""
     return NOTHING if value is None or not total else percent(value / total)

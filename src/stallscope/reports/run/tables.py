@@ -42,15 +42,15 @@ from stallscope.text.verdicts import headline
 
 from ..document import NOTHING, Table
 from .contents import job_parts
-from .step_tables import step_unit
+from .step_tables import share_of, step_unit
 
-#: Below gains that no run has shown.
+#: The note below extrapolated gains.
 EXTRAPOLATED = (
     "Extrapolated: bandwidth as if latency cost nothing; ranks by a model of the communication. Its "
     "interval goes from all bandwidth to all latency if runs of one size only are known."
 )
 _RANK_TITLES = ("Input", "Compute", "Other", "Waiting", "Allreduce")
-# People do not read more; the dashboard and JSON have all of them.
+# More are hard to read; the dashboard and JSON have all of them.
 _MOST_EVENTS = 50
 _MOST_EPOCHS = 10
 _MOST_RANKS = 8
@@ -79,7 +79,7 @@ def stragglers_table(analysis: Analysis) -> Table | None:
 
 
 def epochs_table(analysis: Analysis) -> Table | None:
-    """Return how long each epoch took if logs know epochs but no steps; None otherwise."""
+    """Return the duration of each epoch if logs record epochs but no steps; None otherwise."""
     known = analysis.epoch_times
     if known is None or not known.epochs:
         return None
@@ -104,7 +104,7 @@ def epochs_table(analysis: Analysis) -> Table | None:
 
 
 def printed_steps_table(analysis: Analysis) -> Table | None:
-    """Return what lines about steps tell; None without such lines."""
+    """Return the figures of printed step times; None without any."""
     figures = printed_figures(analysis.printed)
     if not figures:
         return None
@@ -116,7 +116,7 @@ def printed_steps_table(analysis: Analysis) -> Table | None:
 
 
 def printed_ranks_table(analysis: Analysis) -> Table | None:
-    """Return what each rank printed of its steps; None unless several ranks did."""
+    """Return the step times that each rank printed; None unless several ranks did."""
     printed = analysis.printed
     if printed is None or len(printed.ranks) < 2:
         return None
@@ -140,10 +140,10 @@ def printed_ranks_table(analysis: Analysis) -> Table | None:
 
 
 def gains_table(analysis: Analysis, most: int | None = None) -> Table | None:
-    """Return what each fix gains, and the answers to questions; None if the logs cannot tell.
+    """Return the gain of each fix, and the answers to questions; None if unknown.
 
     Args:
-        most: how many fixes; all without it.
+        most: the number of fixes; default: all.
     """
     found = [*gains(analysis)[:most], *answers(analysis)]
     if not found:
@@ -166,7 +166,7 @@ def gains_table(analysis: Analysis, most: int | None = None) -> Table | None:
 
 
 def is_extrapolated(analysis: Analysis) -> bool:
-    """Return whether an answer is about something that no run has shown."""
+    """Return whether an answer is extrapolated beyond the recorded runs."""
     return any(answer.what_if.extrapolated for answer in answers(analysis))
 
 
@@ -226,7 +226,7 @@ def rank_cells(analysis: Analysis, ranks: Sequence[RankSummary]) -> list[list[st
 
 
 def clock(rank: RankSummary) -> str:
-    """Return how far a rank's clock is ahead of the first host's in ms, with its uncertainty."""
+    """Return the offset of a rank's clock from the first host's in ms, with its uncertainty."""
     uncertainty = finite(rank.clock_uncertainty_ms)
     if uncertainty is None:
         return "unknown"
@@ -237,7 +237,7 @@ def clock(rank: RankSummary) -> str:
 
 
 def generations_table(analysis: Analysis) -> Table | None:
-    """Return the generations of a run whose ranks changed, one after the other; None for one."""
+    """Return the generations of a run with changing ranks, in order; None for a single one."""
     found = analysis.generations
     if len(found) < 2:
         return None
@@ -245,7 +245,7 @@ def generations_table(analysis: Analysis) -> Table | None:
         "Generations: the ranks between two changes",
         {
             "Generation": [str(one.number) for one in found],
-            "Began": [_time_of_day(one.started_at) for one in found],
+            "Started": [_time_of_day(one.started_at) for one in found],
             "Ranks": [str(one.size) for one in found],
             "Hosts": [", ".join(one.host_names) for one in found],
             "Steps": [f"{one.steps:,}" for one in found],
@@ -271,14 +271,14 @@ def _time_of_day(moment: datetime | None) -> str:
 
 
 def job_table(analysis: Analysis) -> Table:
-    """Return what went into compute, and what each cause took; without stages, the whole job."""
+    """Return the time of compute and of each cause; without stages, only the whole job."""
     goodput = analysis.goodput
     if goodput is None:
         rows = [(TITLES[name], NOT_MEASURED, NOTHING) for name, _ in job_parts(analysis)]
     else:
         parts, column = goodput_parts(goodput), goodput_column(analysis)
         rows = [
-            (TITLES[name], column.amount(printed), _share_of(value, goodput.total_s))
+            (TITLES[name], column.amount(printed), share_of(value, goodput.total_s))
             for (name, value), printed in zip(parts, column.parts, strict=True)
         ]
     rows.append(("Job", job_total(analysis), "100%"))
@@ -293,7 +293,3 @@ def job_table(analysis: Analysis) -> Table:
 
 def _goodput_note(goodput: Goodput | None) -> str:
     return "" if goodput is None else goodput_sentence(goodput)
-
-
-def _share_of(value: float | None, total: float) -> str:
-    return NOTHING if value is None or not total else percent(value / total)

@@ -1,4 +1,4 @@
-"""The section that answers first: what holds the run back, what to do, what it gains."""
+"""The first section: what holds the run back, what to do, and the gain."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _blocks(analysis: Analysis, form: str) -> Iterator[DocumentBlock]:
     if measured and form != "terminal":
         yield Text(measured)
     gain = main_gain(analysis)
-    # On a page it stands in the aside.
+    # Pages show it in the aside.
     if gain is not None and form != "html":
         what_if = gain.what_if
         lead = f"{gain.title}, steps would be {speedup(what_if)} as fast"

@@ -13,7 +13,7 @@ __all__ = ["parts"]
 
 
 def parts(series: Sequence[ScalingSeries]) -> ReportParts:
-    """Return what formats write of the series."""
+    """Return the parts of the report on scaling."""
     return ReportParts(
         partial(document, series), partial(json_content, series), partial(records, series)
     )

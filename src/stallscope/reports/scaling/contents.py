@@ -27,7 +27,7 @@ from ..document import NOTHING, Table
 _INTERVALS = (
     "± is the 95% interval: of several runs from run to run, of a single one from step to step."
 )
-# Batches of all ranks are the same to this factor: a last one may be smaller.
+# Total batches within this factor count as equal: the last one may be smaller.
 _SAME_BATCH = 1.05
 _TIMES = {1: "twice the size", 2: "four times", 3: "eight times"}
 
@@ -40,7 +40,7 @@ def title(series: ScalingSeries) -> str:
 
 
 def headline(series: ScalingSeries) -> str:
-    """Say how well the job scales to its largest size, and what costs most."""
+    """Write the efficiency at the largest size, and the largest loss."""
     last = series.points[-1]
     if len(series.points) == 1:
         return f"Measured on {counted(last.point.ranks, 'rank')} only"
@@ -70,7 +70,7 @@ def _exactly(share: Mean) -> str:
 
 
 def kind_in_words(series: ScalingSeries) -> str:
-    """Say whether scaling is weak or strong, by batch sizes; empty where these are not known."""
+    """Say whether scaling is weak or strong, by batch sizes; empty if they are unknown."""
     points = [one.point for one in series.points]
     if series.unit != "samples" or len(points) < 2 or not series.batches_known:
         return ""
@@ -97,7 +97,7 @@ def difference(series: ScalingSeries) -> str:
 
 
 def how_far_off(series: ScalingSeries) -> str:
-    """Say how far such projections were off for published curves; empty without a projection."""
+    """Describe the errors of such projections for published curves; empty without a projection."""
     several = sum(one.point.ranks > 1 for one in series.points)
     records = {doublings: track_record(several, doublings) for doublings in _TIMES}
     known = {doublings: record for doublings, record in records.items() if record is not None}
@@ -165,7 +165,7 @@ def lost_table(series: ScalingSeries, *, intervals: bool = True) -> Table | None
         return None
     columns = ("Ranks", "Lost", *(TITLES[name] for name in ENTRIES))
     note = (
-        "The parts add up to what is lost. Compute that is slower because ranks share a machine counts "
+        "The parts add up to what is lost. Slower compute of ranks that share a machine counts "
         "as compute."
     )
     return Table("Where efficiency is lost", columns, tuple(rows), note=note)

@@ -43,8 +43,8 @@ def document(series: Sequence[ScalingSeries], form: str) -> Document:
 
 
 def _series(series: ScalingSeries, form: str) -> Iterator[Section]:
-    said = kind_in_words(series), difference(series)
-    blocks: list[DocumentBlock] = [Text(text) for text in said if text]
+    sentences = kind_in_words(series), difference(series)
+    blocks: list[DocumentBlock] = [Text(text) for text in sentences if text]
     if series.warnings:
         blocks.append(Listing(series.warnings, role="caveats"))
     yield Section(headline(series), blocks, style="headline", label=title(series))

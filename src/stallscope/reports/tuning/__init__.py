@@ -15,5 +15,5 @@ FORMATS = ("md", "json")
 
 
 def parts(tuning: Tuning) -> ReportParts:
-    """Return what formats write of the tuning."""
+    """Return the parts of the report on settings."""
     return ReportParts(partial(document, tuning), partial(json_content, tuning))

@@ -24,7 +24,7 @@ from ..document import (
 )
 from .launch_commands import commands, environment, rounded
 
-# The files have more of them.
+# Reports as files show all of them.
 _MOST_SETTINGS = 8
 _SWITCHES = {
     "hierarchical_allreduce": "hierarchical allreduce",
@@ -94,7 +94,7 @@ def headline(tuned: Tuned) -> str:
 
 
 def sentences(tuned: Tuned) -> list[str]:
-    """Say what the headline rests on."""
+    """Write the evidence for the headline."""
     found = [*_gain(tuned), *_scores(tuned)]
     if tuned.idle:
         there = () if tuned.setting is None else tuned.setting.switches
@@ -108,7 +108,7 @@ def sentences(tuned: Tuned) -> list[str]:
 
 def _gain(tuned: Tuned) -> Iterator[str]:
     if tuned.insufficient:
-        yield f"What it gains in steps is not known (insufficient_data): {tuned.insufficient}."
+        yield f"Its effect on steps is unknown (insufficient_data): {tuned.insufficient}."
         return
     for one in tuned.compared:
         yield _compared(one, tuned)
@@ -152,7 +152,7 @@ def _scores(tuned: Tuned) -> Iterator[str]:
 
 
 def tried_table(tuned: Tuned) -> Table | None:
-    """Return the settings by their score, the best first, with the steps that surely ran with each."""
+    """Return the settings, best score first, with the steps that certainly ran with each."""
     if not tuned.tried:
         return None
     found = sorted(tuned.tried, key=lambda one: one.sample.score, reverse=True)
@@ -169,7 +169,7 @@ def tried_table(tuned: Tuned) -> Table | None:
         columns["Steps"] = [f"{one.steps:,}" for one in found]
         columns["ms per step"] = [_time(one.step_ms) for one in found]
         note = (
-            "Steps are those that surely ran with the setting; ± is the 95% interval of their mean, "
+            "Steps are those that certainly ran with the setting; ± is the 95% interval of their mean, "
             "where there are enough."
         )
     return Table.of(
@@ -203,10 +203,10 @@ def timeline_figures(says: TimelineAdvice) -> list[tuple[str, str]]:
         ("Below 100 kB", "" if says.small_share is None else percent(says.small_share)),
         ("Cycle", "" if says.cycle_ms is None else amount(says.cycle_ms, "ms")),
         ("Negotiated in full", "" if says.in_full is None else percent(says.in_full)),
-        ("Of a step in negotiation", _milliseconds(says.negotiation_ms)),
-        ("waiting for data", _milliseconds(says.wait_ms)),
-        ("in copies", _milliseconds(says.copy_ms)),
-        ("in transfer", _milliseconds(says.transfer_ms)),
+        ("Negotiation per step", _milliseconds(says.negotiation_ms)),
+        ("Waiting for data per step", _milliseconds(says.wait_ms)),
+        ("Copies per step", _milliseconds(says.copy_ms)),
+        ("Transfer per step", _milliseconds(says.transfer_ms)),
     ]
     return [(name, text) for name, text in found if text]
 

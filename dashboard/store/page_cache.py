@@ -1,6 +1,6 @@
-"""What pages compute from an analysis, once: it is freed with the analysis.
+"""Cache what pages compute from an analysis; it is freed with the analysis.
 
-When a user opens a run that was read from disk, ``prepare`` computes all of it in the background.
+When a user opens a run from disk, ``prepare`` computes all of it in the background.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PREPARATION = "preparation"
 T = TypeVar("T")
 
 
-def remembered(analysis: Analysis, name: str, make: Callable[[], T]) -> T:
-    """Return what ``make`` computes from an analysis; it is called once, whatever thread asks first."""
-    # A growing run gets a new analysis per refresh: a global cache would keep what belongs to old ones.
-    cache: Cache = vars(analysis).setdefault("_remembered", Cache(math.inf))
+def cached(analysis: Analysis, name: str, make: Callable[[], T]) -> T:
+    """Return the result of ``make``, which is called once for all threads."""
+    # A growing run gets a new analysis per refresh: a global cache would keep results of old ones.
+    cache: Cache = vars(analysis).setdefault("_page_cache", Cache(math.inf))
     return cache.get(name, make)
 
 
@@ -41,19 +41,19 @@ def lanes_of(analysis: Analysis) -> Lanes | None:
     generations = analysis.generation_ledgers
     if not generations:
         return None
-    _done_with_tables(analysis)
+    _finish_tables(analysis)
     longest_pause = int(analysis.job.total * 1e9)
-    return remembered(analysis, "lanes", lambda: Lanes(generations, longest_pause))
+    return cached(analysis, "lanes", lambda: Lanes(generations, longest_pause))
 
 
 def logs_of(analysis: Analysis) -> tuple[RankLogs, ...]:
-    """Return what the logs of every rank contain."""
-    return remembered(analysis, "logs", lambda: rank_logs(analysis.run))
+    """Return the contents of every rank's logs."""
+    return cached(analysis, "logs", lambda: rank_logs(analysis.run))
 
 
 def timestamps_of(analysis: Analysis) -> dict[str, float | None]:
     """Return the share of recorded steps that have each timestamp."""
-    return remembered(analysis, "timestamps", lambda: timestamps_measured(analysis.run))
+    return cached(analysis, "timestamps", lambda: timestamps_measured(analysis.run))
 
 
 def hosts_of(analysis: Analysis) -> tuple[HostLateness, ...]:
@@ -61,7 +61,7 @@ def hosts_of(analysis: Analysis) -> tuple[HostLateness, ...]:
     steady = analysis.steady
     if steady is None or len(steady.ranks) < 2:
         return ()
-    return remembered(analysis, "hosts", lambda: _hosts(analysis, steady))
+    return cached(analysis, "hosts", lambda: _hosts(analysis, steady))
 
 
 def _hosts(analysis: Analysis, steady: Ledger) -> tuple[HostLateness, ...]:
@@ -72,13 +72,13 @@ def _hosts(analysis: Analysis, steady: Ledger) -> tuple[HostLateness, ...]:
 def lateness_of(analysis: Analysis, *, of_latest: bool) -> HeatMap | None:
     """Return the chart of every rank's lateness over the run; see ``lateness_chart``."""
     name = f"lateness of {'the latest' if of_latest else 'all'}"
-    return remembered(analysis, name, lambda: lateness_chart(analysis, of_latest=of_latest))
+    return cached(analysis, name, lambda: lateness_chart(analysis, of_latest=of_latest))
 
 
 def prepare(analysis: Analysis) -> None:
-    """Start to compute what the pages of a run from disk need, once: its first page needs little."""
+    """Compute the contents of the pages of a run from disk in the background, once."""
     if isinstance(analysis.run, RunOnDisk):
-        remembered(analysis, "preparation", lambda: _start(analysis))
+        cached(analysis, "preparation", lambda: _start(analysis))
 
 
 def _start(analysis: Analysis) -> None:
@@ -86,25 +86,25 @@ def _start(analysis: Analysis) -> None:
 
 
 def _prepare(analysis: Analysis) -> None:
-    # A page that needs what cannot be computed shows the error.
+    # A page that needs a failed result shows the error.
     with suppress(StallscopeError):
-        _done_with_tables(analysis)
+        _finish_tables(analysis)
         lanes_of(analysis)
         hosts_of(analysis)
         lateness_of(analysis, of_latest=True)
     free_tables(analysis)
 
 
-def _done_with_tables(analysis: Analysis) -> None:
-    """Compute what needs the tables of a run from disk, and free them: lanes take as much again."""
+def _finish_tables(analysis: Analysis) -> None:
+    """Use and free the tables of a run from disk, because lanes need as much memory."""
     if isinstance(analysis.run, RunOnDisk):
-        remembered(analysis, "tables", lambda: _use_tables(analysis))
+        cached(analysis, "tables", lambda: _use_tables(analysis))
 
 
 def _use_tables(analysis: Analysis) -> None:
     logs_of(analysis)
     timestamps_of(analysis)
-    # Ledgers are made from the tables, and the rest from ledgers, which take a third of the memory.
+    # Only ledgers need the tables; they take a third of the memory.
     for one in analysis.generation_ledgers:
         _ = one.ledger.cells
     free_tables(analysis)
