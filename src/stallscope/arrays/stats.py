@@ -23,7 +23,8 @@ FEWEST_INDEPENDENT = 10
 _ENOUGH_EPISODES = 20
 _ONE_EPISODE = 3
 _FAR_SDS = 6.0
-_MAD_TO_SD = 1.4826
+#: A median absolute deviation of normal values, times this, is their standard deviation.
+MAD_TO_SD = 1.4826
 # A value is unusual above both of these: so many standard deviations, and such a share of the usual one.
 _SLOW_SDS, _SLOW_SHARE = 6.0, 0.2
 
@@ -107,7 +108,7 @@ def robust_sd(values: npt.ArrayLike) -> float:
     array = np.asarray(values, np.float64)
     if not array.size:
         return 0.0
-    return _MAD_TO_SD * float(median(np.abs(array - median(array))))
+    return MAD_TO_SD * float(median(np.abs(array - median(array))))
 
 
 def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:

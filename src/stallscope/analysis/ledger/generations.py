@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays.blocks import LATEST
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.types import Bools
 from stallscope.run import Log, Run
@@ -46,8 +47,7 @@ class Generations:
         """Align a run's ranks and build the ledgers of its generations."""
         # A log without steps is not a generation.
         numbers = sorted(set().union(*by_parts(run.steps, ("generation",), _generations)))
-        known = links(run)
-        aligned = [align(run, number, known) for number in numbers]
+        aligned = [align(run, number) for number in numbers]
         ledgers = [build_ledger(one) for one in aligned]
         warm = [warm_up_steps(ledger) for ledger in ledgers]
         to_wall = [first_log(run, one).wall_minus_monotonic for one in aligned]
@@ -56,7 +56,7 @@ class Generations:
         warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
         steady = steady_of(ledger, warm_up)
         again = _again_from(aligned)
-        return cls(aligned, ledgers, warm, again, to_wall, ledger, warm_up, steady, known)
+        return cls(aligned, ledgers, warm, again, to_wall, ledger, warm_up, steady, links(run))
 
     @property
     def last_aligned(self) -> AlignedSteps | None:
@@ -107,9 +107,9 @@ def first_log(run: Run, aligned: AlignedSteps) -> Log:
 
 
 def _again_from(aligned: Sequence[AlignedSteps]) -> list[int]:
-    """Return per generation the first step of any later one; of those that count on, not from 0."""
+    """Return per generation the first step of any later one that does not count from 0 again."""
     found: list[int] = []
-    again = int(np.iinfo(np.int64).max)
+    again = LATEST
     for one in reversed(aligned):
         found.append(again)
         if one.steps[0] > 0:

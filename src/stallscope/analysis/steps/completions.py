@@ -1,4 +1,4 @@
-"""Summarise when the ranks of each clock were ready and reduced, as input to clock alignment."""
+"""Summarise per clock when its ranks were ready and reduced, to align the clocks."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ClockCompletions:
     apart: Ints
 
     @classmethod
-    def of(cls, stamps: Matrix, of_rank: Ints, clocks: int) -> ClockCompletions:
+    def of(cls, timestamps: Matrix, of_rank: Ints, clocks: int) -> ClockCompletions:
         """Summarise ``ready`` and ``reduced`` of all ranks.
 
         Args:
-            stamps: S × R nanoseconds, each rank on its own clock, ``NULL`` where not measured.
+            timestamps: S × R nanoseconds, each rank on its own clock, ``NULL`` where not measured.
             of_rank: per rank, the index of its clock.
             clocks: how many there are.
         """
-        found = stamps.by_steps(_clock_completions, of_rank, clocks)
+        found = timestamps.by_steps(_clock_completions, of_rank, clocks)
         return cls(*(np.concatenate(parts, axis=1).T for parts in zip(*found, strict=True)))
 
     def skew(self, of_rank: Ints) -> Floats:
