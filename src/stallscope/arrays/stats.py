@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .distributions import chi_square_quantile, student_quantile
 from .medians import running_median
 from .quantiles import median
-from .types import Bools, Floats
+from .types import Bools, Floats, Ints
 
 # With fewer independent values, no interval of this kind has its nominal coverage.
 FEWEST_INDEPENDENT = 10
@@ -101,6 +101,11 @@ def mean_with_interval(series: npt.ArrayLike, fewest: float = FEWEST_INDEPENDENT
     half = student_quantile(0.975, max(3.0, n / tau - 1)) * np.sqrt(usual.var() * tau / (n - tau))
     below, above = _poisson(bursts, episodes)
     return Mean(mean, (mean - float(np.hypot(half, below)), mean + float(np.hypot(half, above))))
+
+
+def evenly(number: int, most: int) -> Ints:
+    """Return at most this many positions of a series, evenly spread from the first to the last one."""
+    return np.unique(np.linspace(0, number - 1, min(number, most)).astype(np.int64))
 
 
 def robust_sd(values: npt.ArrayLike) -> float:

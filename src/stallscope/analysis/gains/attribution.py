@@ -57,7 +57,7 @@ def attribute(
         ledger: steady steps.
         hosts: per rank, its host.
         baseline: steady steps of a baseline of the same job on the same number of ranks.
-        blind_ns: no rank is named for less; the completion skew if clocks were aligned on completions.
+        blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
         cores: how the ranks use CPU cores, if known.
     """
     cores = cores or CoreUse()

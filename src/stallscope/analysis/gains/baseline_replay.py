@@ -58,7 +58,7 @@ class BaselineReplay:
     #: Step time of the run and of the baseline, nanoseconds.
     step: Mean
     usual_step: Mean
-    #: Nanoseconds by which allreduce exceeds the baseline's and which waiting does not explain.
+    #: Nanoseconds by which allreduce exceeds the baseline's, less the part that waiting explains.
     slower_allreduce: float
     #: The fraction by which a fully fixed step may still differ from the baseline's.
     model_error: float

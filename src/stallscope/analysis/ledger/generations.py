@@ -1,4 +1,4 @@
-"""Split a run's steps into generations, and build the ledger that the report is about."""
+"""Split a run's steps into generations, and build their ledgers."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class Generations:
     def repeats_unknown(self, index: int) -> bool:
         """Whether a generation after this one counts its steps from 0 again.
 
-        Then it is not known which steps it trained again: some optimizers count no steps, and training
-        may have begun anew.
+        Then it is unknown which steps it trained again: its optimizer may not count steps, or training
+        may have started over.
         """
         return any(int(one.steps[0]) == 0 for one in self.aligned[index + 1 :])
 
@@ -86,7 +86,7 @@ class Generations:
 def same_ranks_as_last(aligned: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
     """Return the indices of the generations with the same ranks on the same hosts as the last one.
 
-    Across other changes, a job has no figures per rank.
+    Figures per rank are only comparable between these.
     """
     filled = _filled(ledgers)
     places = [(one.ranks, one.hosts) for one in aligned]

@@ -1,4 +1,4 @@
-"""Warm-up: the first steps of a session, which trace, allocate and connect."""
+"""Find the warm-up: the first steps of a session, which trace, allocate and connect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SLOW_SDS = 6.0
 _SLOW_RATIO = 1.5
 # This many settled steps in a row end the warm-up.
 _SETTLED = 5
-# A run that is slow for longer is not warming up: that is a finding.
+# If a run is slow for longer, that is no warm-up but a finding.
 _LONGEST = 100
 _LONGEST_SHARE = 0.2
 

@@ -14,7 +14,14 @@ from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
-from ..ledger.epochs import EpochTime, EpochTimes, known_size, samples_per_epoch, steady_epochs
+from ..ledger.epochs import (
+    EpochTime,
+    EpochTimes,
+    known_size,
+    recorded_number,
+    samples_per_epoch,
+    steady_epochs,
+)
 from ..result import Analysis
 
 #: The unit of work. ``epochs`` are passes of all ranks together over one data set.
@@ -134,8 +141,8 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
     epoch_ms = _epoch_ms(run, known)
     if step_ms is None and epoch_ms is None:
         return None
-    all_samples, all_of_step = samples_per_epoch(run), _number(run, "samples_per_step")
-    of_step = _number(run, "batch_size") if all_of_step is None else all_of_step / size
+    all_samples, all_of_step = samples_per_epoch(run), recorded_number(run, "samples_per_step")
+    of_step = recorded_number(run, "batch_size") if all_of_step is None else all_of_step / size
     return Pace(
         analysis,
         size=size,
@@ -143,10 +150,10 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
         step_ms=step_ms,
         epoch_ms=epoch_ms,
         job_ms=_job_ms(analysis, known),
-        steps_per_epoch=_number(run, "steps_per_epoch"),
+        steps_per_epoch=recorded_number(run, "steps_per_epoch"),
         samples_per_step=of_step,
         samples_per_epoch=None if all_samples is None else all_samples / size,
-        steps=_number(run, "steps_timed"),
+        steps=recorded_number(run, "steps_timed"),
         epochs=_done(run, known.epochs) or None,
     )
 
@@ -174,10 +181,10 @@ def _done(run: Run, epochs: Sequence[EpochTime]) -> int:
 
 def _job_ms(analysis: Analysis, known: EpochTimes) -> Mean | None:
     run = analysis.run
-    logged = _number(run, "time_logged_ms")
+    logged = recorded_number(run, "time_logged_ms")
     if logged is not None:
         return Mean(logged, None)
-    total, stamped = analysis.job.total * 1e3, _number(run, "stamp_precision_ms")
+    total, stamped = analysis.job.total * 1e3, recorded_number(run, "stamp_precision_ms")
     if not known.epochs or total <= 0:
         return None
     # Rounding errors of consecutive durations add up.
@@ -208,8 +215,3 @@ def _each(ms: Mean | None, work: float | None) -> Mean | None:
 
 def _product(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one * other
-
-
-def _number(run: Run, name: str) -> float | None:
-    value = run.fact(name)
-    return float(value) if isinstance(value, (int, float)) else None

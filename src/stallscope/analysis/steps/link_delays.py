@@ -1,10 +1,10 @@
 """Bound the errors of clocks by how far links between hosts may delay completions.
 
 Completions of one allreduce differ by about a round trip at most. That looks like an offset, so it is
-part of a clock's error. Over a slow link the last piece of every allreduce arrives late, by the same time
-in every step: on completions alone that looks like a wrong clock. Links do not affect wall clocks, so
-these are used where they lie within what the slow link explains. Their error is the kernel's own bound
-if something synchronises them, and the link's delay otherwise.
+part of a clock's error. Over a slow link the last piece of every allreduce arrives late, by the same
+time in every step: on completions alone that looks like a wrong clock. Links do not affect wall clocks,
+so these are used where they lie within what the slow link explains. Their error is the kernel's own
+bound if something synchronises them, and the link's delay otherwise.
 """
 
 from __future__ import annotations

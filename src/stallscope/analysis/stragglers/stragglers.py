@@ -166,9 +166,9 @@ def _persistent(
 def _excess(
     ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]
 ) -> tuple[Bools, dict[str, Floats]]:
-    """Return per step whether these ranks measured it, and how much longer each stage of theirs takes.
+    """Return per step whether these ranks measured it, and the excess of their stages over their peers'.
 
-    The excess over their peers' stages is given for the measured steps.
+    The excess is that of the measured steps.
     """
     own = np.array(ranks, np.int64), np.array(peers, np.int64)
     there, excess = ledger.cells.gathered(_excess_over_peers, *own)
@@ -205,7 +205,7 @@ def _ramps(excess: Floats) -> bool:
 
 
 def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float | None:
-    """Return how many times its peers' samples a rank processes per step, if it is more."""
+    """Return the ratio of these ranks' samples per step to their peers'; None if it is not larger."""
     samples = [np.array(own, np.int64) for own in (ranks, peers)]
     missing, *sums = ledger.cells.summed(_samples, *samples)
     if missing or not sums[1]:
@@ -240,8 +240,8 @@ def _late(
 ) -> tuple[list[Straggler], LateCells, LateCells]:
     """Attribute late cells to ranks and hosts; also return the cells that fixing ranks would remove.
 
-    Two tests: on the largest of the significant cells, as any rank has small ones, and on all cells that
-    are probably not chance.
+    Test twice: on the largest of the significant cells, because any rank has small ones, and on all
+    cells that are probably not chance.
     """
     looks = (episodes(cells.take(cells.sure).largest(), tau), episodes(cells, tau))
     stragglers: list[Straggler] = []
@@ -257,13 +257,13 @@ def _late(
         stragglers += _bursts(ledger, replayed, cells.of_ranks([rank]), [rank], ())
     left = _not_named(ledger, healthy, stragglers)
     moves = np.isin(cells.rank, left)
-    mended = [cells.take(~moves)]
+    fixed = [cells.take(~moves)]
     for one in _rotating(ledger, replayed, cells.take(moves)):
         stragglers.append(one)
-        # Late input and other on any rank are saved by the fixes of those stages.
+        # Input and other that are late on any rank are saved by fixing those stages.
         if one.counts_as_imbalance:
-            mended.append(cells.take(moves).of_stage(one.stage))
-    return stragglers, joined(mended), mended[0]
+            fixed.append(cells.take(moves).of_stage(one.stage))
+    return stragglers, joined(fixed), fixed[0]
 
 
 def _not_named(ledger: Ledger, ranks: Sequence[int], stragglers: Sequence[Straggler]) -> list[int]:
@@ -272,7 +272,7 @@ def _not_named(ledger: Ledger, ranks: Sequence[int], stragglers: Sequence[Stragg
 
 
 def _bursting_hosts(found: Episodes, hosts: Sequence[str]) -> list[str]:
-    """Find hosts of which most ranks are late together, more often than on other hosts."""
+    """Find hosts where most ranks are late together more often than on other hosts."""
     names = list(dict.fromkeys(hosts))
     if len(names) < 2 or len(names) == len(hosts):
         return []

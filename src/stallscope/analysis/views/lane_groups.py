@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stallscope.arrays.stats import robust_sd
+from stallscope.arrays.stats import evenly, robust_sd
 from stallscope.arrays.types import Ints
 
 from ..generation_summary import GenerationLedger
@@ -50,15 +50,11 @@ def late_from(generations: Sequence[GenerationLedger]) -> float:
 
 def _lateness(ledger: Ledger) -> Ints:
     """Return how much later than usual some ranks are in some steps."""
-    steps = _evenly(len(ledger), _STEPS_FOR_USUAL)
-    ranks = _evenly(len(ledger.ranks), _RANKS_FOR_USUAL)
+    steps = evenly(len(ledger), _STEPS_FOR_USUAL)
+    ranks = evenly(len(ledger.ranks), _RANKS_FOR_USUAL)
     reference = ledger.arrival[steps, ledger.reference[steps]]
     late = ledger.arrival[np.ix_(steps, ranks)] - reference[:, None]
     # Of two ranks, the slow one would be half of all values.
     unusual = late - np.median(late, axis=0)
     # Around zero, the lateness of the reference rank itself.
     return np.asarray(unusual[ranks != ledger.reference[steps][:, None]])
-
-
-def _evenly(number: int, most: int) -> Ints:
-    return np.unique(np.linspace(0, number - 1, min(number, most)).astype(np.int64))

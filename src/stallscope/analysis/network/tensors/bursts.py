@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from stallscope.arrays.blocks import LATEST
 from stallscope.arrays.types import Ints
 from stallscope.parsers.horovod_timeline import Activities
 
 from .segment import by_tensor, is_counted_negotiation, is_negotiated, is_operation
-
-_NEVER = np.iinfo(np.int64).max
 
 
 def burst_starts(rows: Activities, names: Sequence[str]) -> Ints:
@@ -50,7 +49,7 @@ def last_idle(rows: Activities, starts: Ints, names: Sequence[str]) -> int:
     until = rows.end.copy()
     # The latest row of a tensor is under way if it is a negotiation.
     last = np.append(tensor[1:] != tensor[:-1], True)[: len(own)]
-    until[own[last & negotiation]] = _NEVER
+    until[own[last & negotiation]] = LATEST
     operated = np.flatnonzero(negotiation[:-1] & ~negotiation[1:] & ~last[:-1])
     until[own[operated]] = np.maximum(until[own[operated]], rows.begin[own[operated + 1]])
     reached = np.maximum.accumulate(until)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from stallscope.arrays.blocks import LATEST
 from stallscope.arrays.types import Bools, Ints
 from stallscope.parsers.horovod_timeline import Activities, Ticks
 
-ALLREDUCE = "ALLREDUCE"
-#: Operations that reduce gradients, and others that a step may consist of.
-REDUCTIONS = (ALLREDUCE, "ADASUM", "REDUCESCATTER")
-EXCHANGES = ("ALLGATHER", "ALLTOALL")
-_OPERATIONS = (*REDUCTIONS, *EXCHANGES, "BROADCAST", "ERROR")
+_ALLREDUCE = "ALLREDUCE"
+# Operations that reduce gradients, all that a step may consist of, and all that there are.
+_REDUCTIONS = (_ALLREDUCE, "ADASUM", "REDUCESCATTER")
+_COUNTED = (*_REDUCTIONS, "ALLGATHER", "ALLTOALL")
+_OPERATIONS = (*_COUNTED, "BROADCAST", "ERROR")
 _NEGOTIATION = "NEGOTIATE_"
 # Prefixes of the parts in which data is transferred, copied, or awaited.
 _TRANSFERS = ("NCCL_", "MPI_", "GLOO_", "CCL_", "DDL_")
@@ -53,12 +54,12 @@ class ActivitySegment:
     @cached_property
     def negotiated_allreduces(self) -> Activities:
         """Select negotiations of allreduces."""
-        return self.negotiated.only(self.of(self.negotiated, (_NEGOTIATION + ALLREDUCE).__eq__))
+        return self.negotiated.only(self.of(self.negotiated, (_NEGOTIATION + _ALLREDUCE).__eq__))
 
     @cached_property
     def allreduces(self) -> Activities:
         """Select allreduces, sorted by their start and then by tensor."""
-        found = self.operations.only(self.of(self.operations, ALLREDUCE.__eq__))
+        found = self.operations.only(self.of(self.operations, _ALLREDUCE.__eq__))
         return found.take(np.lexsort((found.tensor, found.begin)))
 
     @cached_property
@@ -107,24 +108,27 @@ class ActivitySegment:
         return self.of(self.rows, lambda name: name.startswith(_NEGOTIATION))
 
 
-_COUNTED = frozenset((*REDUCTIONS, *EXCHANGES))
 # Tensors are numbered consecutively, unless the timeline is damaged.
 _MOST_IN_A_TABLE = 1 << 16
 
 
 def is_counted_negotiation(name: str) -> bool:
     """Whether an activity negotiates an operation that steps may consist of."""
-    return name.removeprefix(_NEGOTIATION) in _COUNTED and name.startswith(_NEGOTIATION)
+    return _negotiates(name, _COUNTED)
 
 
 def is_reductions_negotiation(name: str) -> bool:
     """Whether an activity negotiates a reduction."""
-    return name.removeprefix(_NEGOTIATION) in REDUCTIONS and name.startswith(_NEGOTIATION)
+    return _negotiates(name, _REDUCTIONS)
 
 
 def is_negotiated(name: str) -> bool:
     """Whether an activity is a negotiation that an operation follows."""
-    return name.removeprefix(_NEGOTIATION) in _OPERATIONS and name.startswith(_NEGOTIATION)
+    return _negotiates(name, _OPERATIONS)
+
+
+def _negotiates(name: str, operations: Collection[str]) -> bool:
+    return name.startswith(_NEGOTIATION) and name.removeprefix(_NEGOTIATION) in operations
 
 
 def is_operation(name: str) -> bool:
@@ -165,12 +169,9 @@ def within(outer: Activities, tensor: Ints, begin: Ints, end: Ints) -> Ints:
 def latest_before(outer: Activities, tensor: Ints, begin: Ints) -> Ints:
     """Find the tensor's latest outer interval that started before each moment; -1 if there is none."""
     endless = Activities(
-        outer.tensor, outer.name, outer.level, outer.begin, np.full(len(outer), _NEVER), outer.size
+        outer.tensor, outer.name, outer.level, outer.begin, np.full(len(outer), LATEST), outer.size
     )
     return within(endless, tensor, begin, begin)
-
-
-_NEVER = np.iinfo(np.int64).max
 
 
 def by_tensor(tensor: Ints) -> Ints:
@@ -181,7 +182,7 @@ def by_tensor(tensor: Ints) -> Ints:
 
 
 def distinct(numbers: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct numbers, ascending, and the index of each one's."""
+    """Return the distinct numbers, ascending, and the index of each number among them."""
     # Tensors are numbered consecutively, so counting is faster than sorting.
     if int(numbers.max(initial=0)) < _MOST_IN_A_TABLE:
         used = np.bincount(numbers) > 0

@@ -1,6 +1,6 @@
 """Analyse a timeline block by block; memory grows with its reductions and not with its events.
 
-Only the numbers of negotiated tensors are kept as well: about 1% of the file's size.
+The numbers of negotiated tensors are also kept: about 1% of the file's size.
 """
 
 from __future__ import annotations
