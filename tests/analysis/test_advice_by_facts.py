@@ -34,8 +34,8 @@ def ledger() -> Ledger:
 # -- Petastorm -----------------------------------------------------------------------------------
 
 
-THREADS = Pool(workers=2, room=50, waiting=0.4, batched=True)
-UNSEEN = replace(THREADS, room=None, waiting=None, batched=False)
+THREADS = Pool(workers=2, capacity=50, waiting=0.4, batched=True)
+UNSEEN = replace(THREADS, capacity=None, waiting=None, batched=False)
 
 
 @pytest.mark.parametrize(

@@ -120,10 +120,10 @@ def test_ranks_that_have_ended_do_not_wait_for_the_last_checkpoint() -> None:
 
 def test_a_rank_without_a_description_is_not_taken_to_wait() -> None:
     found = stopped({0: in_flight("ready", 8.0), 2: in_flight("ready", 8.0)})
-    assert (found.ranks, found.undescribed) == ((), (1,))
+    assert (found.ranks, found.unreported) == ((), (1,))
     assert "Rank 1 on host-0 has not reported where it is." in found.evidence
     assert "All ranks" not in found.evidence
-    assert stopped({0: in_flight("ready"), 2: in_flight("ready")}).undescribed == ()
+    assert stopped({0: in_flight("ready"), 2: in_flight("ready")}).unreported == ()
     alone = stopped({2: in_flight("ready", 8.0)})
     assert "Ranks 0 and 1 have not reported where they are. Rank 2 waits" in alone.evidence
 

@@ -1,4 +1,4 @@
-"""The comparison of two runs for analysts."""
+"""Offer the comparison of two runs to analysts."""
 
 from __future__ import annotations
 

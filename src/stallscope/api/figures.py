@@ -1,4 +1,4 @@
-"""Charts as Plotly figures that stand alone: with a background, so that they are readable anywhere."""
+"""Draw charts as Plotly figures with a background, so that they are readable anywhere."""
 
 from __future__ import annotations
 

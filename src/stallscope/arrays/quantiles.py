@@ -1,7 +1,7 @@
-"""Quantiles of many values, equal to numpy's to the last digit.
+"""Compute quantiles of many values, equal to numpy's to the last digit.
 
-numpy selects four values for each quantile, and every further one costs as much as the first. One
-selection is enough: the next larger value is the smallest of those above.
+numpy selects four values for each quantile, and each costs as much as the first. One selection is
+enough: the next larger value is the minimum of those above.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Means of autocorrelated series, with intervals that hold.
+"""Compute means of autocorrelated series, with intervals that have their nominal coverage.
 
-Steps follow each other: formulas for independent values cover the truth in as little as 12 % of runs
-where the nominal coverage is 95 %. Here the variance of the mean is widened by the integrated
-autocorrelation time τ, and Student's t counts n/τ values, not n.
+Steps depend on each other: 95 % intervals for independent values cover the truth in as little as 12 % of
+runs. Here the integrated autocorrelation time τ widens the variance of the mean, and Student's t counts
+n/τ values, not n.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .types import Bools, Floats, Ints
 
 # With fewer independent values, no interval of this kind has its nominal coverage.
 FEWEST_INDEPENDENT = 10
-# With this many bursts, their number is known well enough.
+# With this many bursts, their number is precise enough.
 _ENOUGH_EPISODES = 20
 _ONE_EPISODE = 3
 _FAR_SDS = 6.0
 #: A median absolute deviation of normal values, times this, is their standard deviation.
 MAD_TO_SD = 1.4826
-# A value is unusual above both of these: so many standard deviations, and such a share of the usual one.
+# A value is unusual if it exceeds the usual one by this many SDs and by this share.
 _SLOW_SDS, _SLOW_SHARE = 6.0, 0.2
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean with its 95 % interval; ``ci95`` is None where the data cannot carry one."""
+    """A mean with its 95 % interval; ``ci95`` is None if the data does not suffice for one."""
 
     value: float
     ci95: tuple[float, float] | None
@@ -66,7 +66,7 @@ def autocorrelation_time(series: Floats) -> float:
     variance = float(centred @ centred)
     if n < 4 or variance <= 0:
         return 1.0
-    # The transform is fast for a small number times a power of two.
+    # The transform is fast for sizes that are a small number times a power of two.
     size = min(one << ((2 * n - 1) // one).bit_length() for one in (1, 3, 5, 9, 15, 25))
     spectrum = np.fft.rfft(centred, size)
     rho = np.fft.irfft(np.abs(spectrum) ** 2, size)[: n // 2] / variance
@@ -87,7 +87,7 @@ def mean_with_interval(series: npt.ArrayLike, fewest: float = FEWEST_INDEPENDENT
 
     Args:
         series: consecutive values.
-        fewest: without so many independent values there is no interval.
+        fewest: with fewer independent values there is no interval.
     """
     values = np.asarray(series, np.float64)
     n = len(values)
@@ -117,11 +117,11 @@ def robust_sd(values: npt.ArrayLike) -> float:
 
 
 def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:
-    """Return how far each value is above the median of those around it, and whether that is unusual.
+    """Return how far each value is above the median around it, and whether that is unusual.
 
     Args:
         values: a series.
-        window: how many values the median is of.
+        window: the number of values in a median.
     """
     usual = running_median(values, window)
     over = values - usual
@@ -129,7 +129,7 @@ def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:
 
 
 def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:
-    """Remove bursts from a series where a few of them dominate its variance.
+    """Remove bursts from a series if a few of them dominate its variance.
 
     Returns:
         The series without bursts, their part of the mean, and the number of episodes.
@@ -149,7 +149,7 @@ def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:
 
 
 def _poisson(part: float, episodes: int) -> tuple[float, float]:
-    """Return how much smaller or larger a part of a mean may be that comes from few episodes.
+    """Return how much smaller or larger a part of a mean may be, if it comes from few episodes.
 
     Episodes are random, so their number has Garwood's interval for a Poisson count. Formulas for means
     of many values are far too narrow here.

@@ -68,7 +68,7 @@ def checkpoint_on_all_ranks(records: Records) -> Iterator[Finding]:
 
 
 def rank_0_alone(records: Records) -> Iterator[Finding]:
-    """Find validation and checkpoints on one rank for which the others wait."""
+    """Find validation and checkpoints of one rank that the others wait for."""
     work = _solo_work(records)
     if work is None or not records.seconds:
         return

@@ -1,4 +1,4 @@
-"""Compute the pace of a run from its logs: of every step, of means of steps, or of epochs only."""
+"""Compute the pace of a run from logs of every step, of means of steps, or of epochs only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FEWEST_REPEATS = 2
 class Pace:
     """A run, its times and the work done in them; None if the logs do not show them.
 
-    Times are milliseconds, and work is counted per rank.
+    Times are in milliseconds, and work is per rank.
     """
 
     analysis: Analysis
@@ -67,7 +67,7 @@ class Pace:
         return of_steps or of_epochs if self.from_steps else of_epochs or of_steps
 
     def epochs_ms(self, unit: Unit) -> Mean | None:
-        """Return the time per unit over steady epochs, to compare with runs that only have these."""
+        """Return the time per unit over steady epochs, to compare with runs that only have epochs."""
         return _each(self.epoch_ms, self._work_of_epoch(unit))
 
     def job_unit_ms(self, unit: Unit) -> Mean | None:
@@ -136,7 +136,7 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
     run, size = analysis.run, known_size(analysis.run)
     if size is None:
         return None
-    # The series of step times is without warm-up.
+    # The series of step times excludes warm-up.
     step_ms = analysis.step_ms or _around(known.step_ms, known.step_precision_ms)
     epoch_ms = _epoch_ms(run, known)
     if step_ms is None and epoch_ms is None:

@@ -156,7 +156,7 @@ def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> LapTe
     of_steps, of_ranks = zip(*cells.by_steps(_moments, tested), strict=True)
     step_mean, (sums, squares) = np.concatenate(of_steps), added(of_ranks)
     means = sums / n / shares
-    some = _log(cells.columns("arrival", tested[evenly(ranks, _RANKS_FOR_TAU)]))
+    some = _log(cells.columns("arrival", tested[evenly(ranks, _RANKS_FOR_TAU)].tolist()))
     tau = _tau(some)
     sigma = _sigma(np.sqrt((squares - sums**2 / n) / (n - 1)))
     if ranks == 2:

@@ -12,7 +12,7 @@ from stallscope.run import Run
 from ..result import Analysis
 from ..settings.setup import number
 
-# A rank that is this many steps, and this many writes of its log, behind the others has stopped.
+# A rank has stopped if it is this many steps, and this many writes of its log, behind the others.
 _BEHIND_STEPS = 3
 _BEHIND_WRITES = 2
 
@@ -24,8 +24,8 @@ class Progress:
     #: The last step that was reduced on any rank, and its epoch.
     last_step: int
     epoch: int | None
-    #: Steps of the whole training, and how many of them are done, without those before a checkpoint
-    #: from which the job resumed.
+    #: Finished steps and all steps of the training, without those before the checkpoint from which the
+    #: job resumed.
     done: int | None
     total: int | None
     #: Seconds left at the pace so far, including time between steps.
