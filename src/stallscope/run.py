@@ -238,7 +238,7 @@ class NetworkCheck:
     """The speed of a network without training, measured by ``stallscope netcheck``."""
 
     path: str
-    #: The run whose gradients were reduced; None if unknown.
+    #: The run that the gradients are from; None if unknown.
     run_id: str | None
     #: Wall time, nanoseconds, and the seconds of all measurements together.
     began: int

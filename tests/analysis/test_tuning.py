@@ -138,7 +138,7 @@ def test_another_job_is_not_compared(tuning: Analysis) -> None:
 def test_without_step_logs_only_the_score_is_known() -> None:
     one = tuned([])
     assert (one.verdict, one.run, one.settled_ms) == ("insufficient_data", None, None)
-    assert "no step log of the run" in one.insufficient
+    assert "the step log of the run that wrote it is missing" in one.insufficient
     assert one.setting == SETTLED.settled
     assert all(tried.steps == 0 for tried in one.tried)
 

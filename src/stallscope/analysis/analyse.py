@@ -149,7 +149,7 @@ class _Analyser:
 
     @cached_property
     def network_use(self) -> NetworkUse | None:
-        """Compare exposed allreduce with what the network gave while nothing trained."""
+        """Compare exposed allreduce with the speed of the network without training."""
         if not self.run.network_checks:
             return None
         known = not self.run.missing_ranks and self.run.size > 1

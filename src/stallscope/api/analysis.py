@@ -139,7 +139,7 @@ class Analysis:
 
     @property
     def gains(self) -> pd.DataFrame:
-        """A row per fix: what it saves per step, and the speed-up."""
+        """A row per fix: the time that it saves per step, and the speed-up."""
         titled = [*gains(self._found), *answers(self._found)]
         rows = (_gain(one.title, one.what_if) for one in titled)
         return frame(rows, _GAINS, ["fix"])

@@ -27,7 +27,7 @@ _CHANGES: Columns = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """What changed from the first run to the second; ``compare`` makes it."""
+    """The changes from the first run to the second; ``compare`` makes it."""
 
     first: Analysis
     second: Analysis

@@ -17,7 +17,7 @@ def figures_of(charts: Mapping[str, Chart | None], *, dark: bool) -> dict[str, g
     """Draw charts by name.
 
     Args:
-        charts: what to draw; None where there is nothing.
+        charts: the charts; None if there is nothing to draw.
         dark: whether the page is dark.
     """
     background = _BACKGROUND.dark if dark else _BACKGROUND.light

@@ -37,7 +37,7 @@ class Scaling:
 
     @property
     def points(self) -> pd.DataFrame:
-        """A row per job and number of ranks: throughput, efficiency, and what is lost to what.
+        """A row per job and number of ranks: throughput, efficiency, and losses by cause.
 
         Projected sizes come after measured ones.
         """

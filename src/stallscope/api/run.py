@@ -82,7 +82,7 @@ class Run:
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read in the logs, a sentence each."""
+        """Parts of the logs that could not be read, a sentence each."""
         return [str(problem) for problem in self._recorded.problems]
 
     @property
@@ -156,7 +156,7 @@ class Run:
         return machines_frame(self._recorded)
 
     def _selected(self, ranks: Iterable[int] | None, steps: range | None) -> ExportedRun | None:
-        """Return the run on one time line with what is selected; None if it has no steps."""
+        """Return the run on one time line with a selection; None if it has no steps."""
         if not self.rows:
             return None
         whole = self._time_line

@@ -100,7 +100,7 @@ class _Quantity:
         return replace(self, files=tuple(own))
 
     def read(self, steps: int, ranks: Ints) -> Array:
-        """Read all rows, whose number the caller knows, of some ranks."""
+        """Read all rows of some ranks; the caller gives the number of steps."""
         out = np.empty((len(ranks), steps), self.dtype).T
         at = 0
         for low, high in self.runs.tolist():

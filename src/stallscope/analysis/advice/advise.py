@@ -30,7 +30,7 @@ def advise(
     longest_stage: str | None = None,
     proposed: LoaderTrial | None = None,
 ) -> tuple[str, ...]:
-    """Return what to change, the most certain advice first; nothing if there is no bottleneck.
+    """Return advice, the most certain first; nothing if there is no bottleneck.
 
     Args:
         run: the run.

@@ -1,4 +1,4 @@
-"""Check validation and checkpoints: which ranks do them, and what they cost the job."""
+"""Check validation and checkpoints: the ranks that do them, and their cost to the job."""
 
 from __future__ import annotations
 

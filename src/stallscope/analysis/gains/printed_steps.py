@@ -82,8 +82,8 @@ def _input(printed: PrintedSteps, wait: Mean, share: Mean, known_from: str) -> B
         "input",
         None,
         f"{_who_waits(printed)} {amount(wait.value, 'ms', wait.ci95)} of {step} for their data, "
-        f"{percent(share.value)}{sure}, by {known_from}. These logs do not record what the rest of a "
-        "step is.",
+        f"{percent(share.value)}{sure}, by {known_from}. These logs do not show the other stages of "
+        "a step.",
         advice=_ADVICE,
         fault=True,
     )

@@ -191,7 +191,7 @@ def _gaps(gap: Ints, cuts: _Cuts, last: Ints) -> Ints:
 
     Args:
         gap: per step, the time that was cut out.
-        cuts: what lies before some of the steps.
+        cuts: the cuts before some of the steps.
         last: for each of these steps, the position of the rank that came last.
     """
     gaps = np.zeros((len(gap), len(GAPS)), np.int64)

@@ -1,4 +1,4 @@
-"""Find the steps at which step time changed for good, and what changed.
+"""Find the steps at which step time changed for good, and the entries that changed.
 
 Moving sums (Eichinger and Kirch 2018) find changes that follow one another: the means of equally many
 steps before and after a change differ by more than the means of neighbouring steps usually do. Between
@@ -41,7 +41,7 @@ _LEAST = 1e-9
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """A step at which step time changed for good, and what changed most."""
+    """A step at which step time changed for good, and the entry that changed most."""
 
     step: int
     before_ms: float

@@ -1,4 +1,4 @@
-"""Compute the times of epochs, for runs whose logs have epochs but no stages of steps."""
+"""Compute the times of epochs, for runs without stages of steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EpochTime:
 
 @dataclass(frozen=True)
 class EpochTimes:
-    """Times from logs of epochs; None for what they do not show. ``*_precision_*`` are half widths."""
+    """Times from logs of epochs; None if these do not show them. ``*_precision_*`` are half widths."""
 
     #: The source of the logs and their precision, in words.
     known_from: str
@@ -34,7 +34,7 @@ class EpochTimes:
     #: The mean over the epochs of the last fit, without the first, which includes tracing.
     mean_s: float | None
     precision_s: float | None
-    #: The mean time of a step, including what the logs do not separate, mainly validation.
+    #: The mean time of a step; it includes validation if the logs do not separate it.
     step_ms: float | None
     step_precision_ms: float | None
     #: The mean time between steps of a metric that may be epochs or steps.

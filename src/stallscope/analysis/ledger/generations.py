@@ -60,7 +60,7 @@ class Generations:
 
     @property
     def last_aligned(self) -> AlignedSteps | None:
-        """The generation whose ranks are reported: the last with a ledger, or the last of all."""
+        """Return the generation of the reported ranks: the last with a ledger, or the last of all."""
         pairs = zip(self.aligned, self.ledgers, strict=True)
         with_ledger = [one for one, ledger in pairs if len(ledger)]
         return next(reversed(with_ledger or self.aligned), None)
@@ -102,7 +102,7 @@ def _generations(part: pa.Table) -> set[int]:
 
 
 def first_log(run: Run, aligned: AlignedSteps) -> Log:
-    """Return the log whose clock is that of the aligned times."""
+    """Return a log on the clock of the aligned times."""
     return run.last_logs_of(aligned.generation)[aligned.ranks[0]]
 
 

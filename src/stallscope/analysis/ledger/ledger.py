@@ -4,7 +4,7 @@ Step i lasts from R(i−1) to R(i), the earliest moment at which it is reduced o
 input + compute + other of the reference rank, plus imbalance (how much later the critical rank was
 ready), plus allreduce (from the last rank's gradients ready until reduced). Validation, checkpoints
 and the ends of epochs lie between steps: they are cut out of every rank's arrival, and the wall time
-of each cut has a row of its own.
+of each cut is a separate row.
 
 Where a slow link makes completions late, a rank's work starts at its own completion of step i−1: the
 time that it waits after R(i−1) counts as allreduce of step i, not as work between steps.

@@ -1,4 +1,4 @@
-"""Analyse the step times of runs whose logs only have lines about windows of steps.
+"""Analyse the step times of runs that only have lines about windows of steps.
 
 A line is about one step, or about the steps since the line before: a window. Windows have no stages,
 except for the wait for data if lines have it. Traces of other tools that show when batches arrived, but
@@ -103,7 +103,7 @@ class PrintedSteps:
 
     @cached_property
     def whole(self) -> RankWindows:
-        """Return the mean over the ranks whose windows are the same; else the lowest rank's windows."""
+        """Return the mean over the ranks that have the lowest rank's windows."""
         return over_ranks(self.ranks)
 
 

@@ -158,7 +158,7 @@ def _with_time_between(
 
 
 def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
-    """Return the mean over the ranks whose windows are the same; else the lowest rank's windows."""
+    """Return the mean over the ranks that have the lowest rank's windows."""
     first = ranks[0]
     alike = [
         one for one in ranks if len(one) == len(first) and np.array_equal(one.step, first.step)

@@ -74,7 +74,7 @@ def value_of(run: Run, by: str) -> str:
 
 
 def untimed(analyses: Iterable[Analysis]) -> list[str]:
-    """Return a sentence for every run without a known pace: what is missing, and how to add it."""
+    """Return a sentence for every run without a known pace: the missing fact, and how to add it."""
     return [_untimed(one) for one in analyses if pace_of(one) is None]
 
 

@@ -19,7 +19,7 @@ from .causality import LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
 from .link_delays import corrected_by_links
 
-#: What a job may do between two steps, by kind of interval.
+#: Kinds of intervals between two steps.
 PAUSES = ("validation", "checkpoint")
 
 

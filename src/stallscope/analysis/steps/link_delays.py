@@ -58,7 +58,7 @@ def corrected_by_links(clocks: Clocks, run: Run, logs: Sequence[Log]) -> Clocks:
 
 
 def _delayed(clocks: Clocks, delay: float, *, completes_late: bool = False) -> Clocks:
-    """Return clocks whose error may be as large as a delay."""
+    """Return clocks with an error of up to this delay."""
     own = np.full(len(clocks.names), delay)
     own[0] = 0.0
     return replace(clocks, link_delay=own, completes_late=completes_late)

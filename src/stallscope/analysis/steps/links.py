@@ -9,7 +9,7 @@ from typing import Any
 
 from stallscope.run import Log, Run
 
-# Connections with a smaller share of what the busiest one sends carry messages, not gradients.
+# Connections that send a smaller share of the busiest one's bytes carry messages, not gradients.
 _LEAST_SHARE = 0.1
 _LEAST_KB = 1_000.0
 # A link is slow if its rate is less than this share of the others'.

@@ -22,7 +22,7 @@ _READY = _REACHED.index("ready")
 
 @dataclass(frozen=True)
 class OverduePosition:
-    """The position of one rank whose step is overdue."""
+    """The position of one rank with an overdue step."""
 
     log: Log
     step: int

@@ -198,7 +198,7 @@ def _goes_on(log: Log, seen: Sequence[OverduePosition]) -> bool:
 
 
 def _have_had_time(seen: Sequence[OverduePosition]) -> bool:
-    """Whether the other ranks would have reported by now what they do, such as a checkpoint."""
+    """Whether the other ranks would have reported their work by now, such as a checkpoint."""
     return any(
         rank.usual_ns is not None and rank.seconds >= overdue_ns(rank.usual_ns) / 1e9 + _REPORTED_S
         for rank in seen

@@ -186,7 +186,7 @@ def _moments(block: Block, tested: Ints) -> tuple[Floats, Floats]:
 
 
 def _glaring(cells: Matrix, tested: Ints, means: Floats) -> tuple[int, ...]:
-    """Find ranks whose fast laps are far slower than the others' slow ones: no test is needed."""
+    """Find ranks with fast laps far slower than the others' slow ones: they need no test."""
     candidates = np.flatnonzero(means - np.median(means) > np.log(_GLARING) / 2)
     if not len(candidates):
         return ()
@@ -203,7 +203,7 @@ def _own_and_others(block: Block, tested: Ints, candidates: Ints) -> tuple[Ints,
 
 
 def _tau(some: npt.NDArray[np.float32]) -> float:
-    """Estimate the autocorrelation time of a median rank's laps, without what all ranks share.
+    """Estimate the autocorrelation time of a median rank's laps, without delays that all ranks share.
 
     Args:
         some: logarithms of the laps of some ranks, n × ranks.
@@ -228,7 +228,7 @@ def _detrended(own: npt.NDArray[Any]) -> Floats:
 
 
 def _sigma(sigmas: Floats) -> float:
-    """Return the standard deviation of the median rank's laps, without what all ranks share."""
+    """Return the standard deviation of the median rank's laps, without delays that all ranks share."""
     ranks = len(sigmas)
     return float(np.median(sigmas)) * float(np.sqrt(ranks / (ranks - 1)))
 

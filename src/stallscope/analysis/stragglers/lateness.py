@@ -159,7 +159,7 @@ class _Usual:
     def of_stages(
         cls, ledger: Ledger, ranks: Ints, sample: Ints, peers: Ints, smallest: float
     ) -> list[_Usual]:
-        """Return what is usual in each stage.
+        """Return the usual times of each stage.
 
         Args:
             ledger: steady steps.

@@ -71,7 +71,7 @@ def peer_limit_unknown(ledger: Ledger, slow: Sequence[int]) -> bool:
 
     Args:
         ledger: steady steps.
-        slow: positions of the ranks whose input makes the others wait.
+        slow: positions of the ranks that make the others wait by their input.
     """
     if not slow:
         return False

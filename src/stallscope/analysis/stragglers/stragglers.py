@@ -57,8 +57,8 @@ def find_stragglers(
 
     Args:
         ledger: steady steps.
-        replayed: the same steps with starving ranks at their loaders' pace, to find what fixing a rank
-            gains; the same ledger where that does not matter.
+        replayed: the same steps with starving ranks at their loaders' pace, to find the gain of fixing a
+            rank; the same ledger if that does not matter.
         hosts: per rank, its host.
         blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
     """
@@ -117,7 +117,7 @@ def _slow_ranks(
 def _cost_on_their_own(
     ledger: Ledger, replayed: Ledger, slow: Sequence[Sequence[int]]
 ) -> list[int]:
-    """Find the (groups of) ranks whose fix saves time even if others wait for their own loaders.
+    """Find the (groups of) ranks to fix that save time even if others wait for their own loaders.
 
     With all other groups fixed, such a group still costs something.
     """

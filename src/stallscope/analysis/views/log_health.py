@@ -1,4 +1,4 @@
-"""Summarise a run's logs rank by rank: what they contain and what is missing."""
+"""Summarise a run's logs rank by rank: their content, and the missing parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Analyse one step of all ranks: which rank was last, why, and what that cost the others."""
+"""Analyse one step of all ranks: the last rank, the reason, and the cost to the others."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Progress:
     total: int | None
     #: Seconds left at the pace so far, including time between steps.
     left_s: float | None
-    #: Ranks whose logs end some steps before the others', each with its last step.
+    #: Ranks with logs that end some steps before the others', each with its last step.
     behind: tuple[tuple[int, int], ...]
 
 

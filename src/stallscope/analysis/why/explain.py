@@ -25,7 +25,7 @@ from .words import advice, advice_on_link, sentence, whom
 _MOST_REASONS = 3
 # Fewer seconds are not enough.
 _FEWEST_VALUES = 8
-# Differences between ranks are tested against half of what matters, which is far from zero. So the
+# Differences between ranks are tested against half of the least that matters, far from zero. So the
 # interval need not have its nominal coverage.
 _FEWEST_INDEPENDENT = 4
 # More CPU time explains a slow rank if it is at least this share of the rank's excess.

@@ -19,7 +19,7 @@ _SENTENCES = {
     "waits_for_cores": "{who}: {value} were ready to run and had no core{than}.",
     "more_cpu_time": "{who}: a step takes {value} of CPU time{than}: more work, or slower cores.",
 }
-# The other codes need no advice of their own.
+# The other codes need no separate advice.
 _ADVICE = {
     "throttled": "Raise the CPU limit of {who} (Kubernetes: resources.limits.cpu; Docker: --cpus), "
     "or use fewer threads and loader workers than it has cores.",
