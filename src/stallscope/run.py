@@ -293,7 +293,7 @@ class Event:
     uncertainty_ns: int = 0
     #: The least time that it had lasted by then.
     waited_ns: int = 0
-    #: Process numbers, where the log names processes and not ranks.
+    #: Process numbers, if the log names processes instead of ranks.
     pids: tuple[int, ...] = ()
     #: The exit status of a process that ended; None for other events.
     status: int | None = None

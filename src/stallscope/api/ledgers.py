@@ -91,7 +91,7 @@ def _steps(run: Run, own: GenerationLedger) -> pd.DataFrame:
 
 
 def _slowest(run: Run, ledger: Ledger) -> dict[str, object]:
-    """Return which rank came last in each step and why; missing where one log of many cannot tell."""
+    """Return each step's last rank and the cause; missing if only one of several ranks has a log."""
     if run.one_log_of_many:
         return dict.fromkeys(("imbalance_ms", "slowest_rank", "reference_rank", "cause"))
     ranks = np.asarray(ledger.ranks)

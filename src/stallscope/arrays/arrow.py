@@ -96,7 +96,7 @@ def scalar(value: str | float, kind: pa.DataType) -> pa.Scalar:
 
 
 def equal(column: Column, value: str | float) -> Column:
-    """Compare each value of a column with one; null where the value is."""
+    """Compare each value of a column with one value; nulls stay null."""
     return pc.equal(column, scalar(value, column.type))
 
 

@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 def median(values: npt.ArrayLike) -> Floats:
     """Return the median over the last axis, of at least one value, as ``np.median`` does.
 
-    It is NaN where one of the values is.
+    It is NaN if one of the values is.
     """
     array = np.asarray(values)
     count = array.shape[-1]

@@ -162,9 +162,9 @@ class Setup:
         """Whether ranks are known to leave no CPU core for loading."""
         return self.spare_cores is not None and self.spare_cores < 1
 
-    def has(self, *operations: str) -> bool:
-        """Whether the tf.data pipeline is known to have one of these operations."""
-        return not set(operations).isdisjoint(self.pipeline or ())
+    def has(self, operation: str) -> bool:
+        """Whether the tf.data pipeline is known to have this operation."""
+        return operation in (self.pipeline or ())
 
     def is_on(self, name: str) -> bool:
         """Whether an environment variable is set, and not to 0."""

@@ -41,11 +41,11 @@ class AlignedSteps:
 
     generation: int
     steps: Ints
-    #: Per step, -1 where the recorder did not know.
+    #: Per step, -1 if unknown.
     epochs: Ints
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
-    #: The timestamps; ``samples`` that a rank worked through, NULL where not known; and ``measured``:
+    #: The timestamps; ``samples``, the number that a rank processed, NULL if unknown; and ``measured``:
     #: whether the rank has all five timestamps.
     cells: Matrix
     #: Whether a new training session began with this step (a process, or a further fit).

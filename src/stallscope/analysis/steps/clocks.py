@@ -142,8 +142,8 @@ class ClockSummary:
     """How the hosts' clocks were aligned, and how well that worked."""
 
     method: str
-    #: Completion skew among ranks that share a clock, which offsets between hosts may hide, ms; None
-    #: where every host has one rank and it cannot be seen.
+    #: Completion skew among ranks that share a clock, which offsets between hosts may hide, ms; None if
+    #: every host has a single rank, so that it is unknown.
     skew_ms: float | None
     #: Skew between hosts, which offsets hide, is no larger than this (causality); None on one clock.
     skew_bound_ms: float | None

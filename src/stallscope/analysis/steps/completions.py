@@ -17,13 +17,13 @@ from stallscope.arrays.types import Bools, Floats, Ints
 class ClockCompletions:
     """S steps × C clocks, nanoseconds on each clock."""
 
-    #: The last of a clock's ranks to be ready, ``NULL`` where none was.
+    #: When the last of a clock's ranks was ready, ``NULL`` if none was.
     ready: Ints
-    #: The first of its ranks to be reduced, ``LATEST`` where none was.
+    #: When the first of its ranks was reduced, ``LATEST`` if none was.
     reduced: Ints
-    #: The median of its ranks' completions, ``NULL`` where none was; empty when all ranks share a clock.
+    #: The median of its ranks' completions, ``NULL`` without any; empty if all ranks share a clock.
     completion: Ints
-    #: The spread of its ranks' completions, ``NULL`` where one of them is missing.
+    #: The spread of its ranks' completions, ``NULL`` if one of them is missing.
     apart: Ints
 
     @classmethod

@@ -99,7 +99,7 @@ class LateCells:
     def typical(self) -> tuple[float, float]:
         """Estimate how late late cells are, nanoseconds, and which share of them is above the limit.
 
-        The mean above the limit is too large where noise is not small. So it is fitted as the upper
+        The mean above the limit is too large if noise is large. So the cells are fitted as the upper
         part of a normal distribution.
         """
         mean, limit = float(self.by.mean()), float(np.median(self.limit))
@@ -266,14 +266,14 @@ def _low_spread(values: Floats) -> Floats:
     return np.asarray((quantile(values, _LOW) - quantile(values, _LOWER)) * _LOW_TO_SD)
 
 
-def piled_up(episodes: Ints, looks: int = 1) -> tuple[int, ...]:
+def piled_up(episodes: Ints, tests: int) -> tuple[int, ...]:
     """Find ranks (or hosts) with more late episodes than chance explains.
 
     A healthy rank may be late twice as often as the others.
 
     Args:
         episodes: per rank (or host), how often it was late.
-        looks: the number of such tests in a run, which share the rate of false alarms.
+        tests: the number of such tests in a run, which share the rate of false alarms.
     """
     named: list[int] = []
     left = list(range(len(episodes)))
@@ -282,7 +282,7 @@ def piled_up(episodes: Ints, looks: int = 1) -> tuple[int, ...]:
         total = int(episodes[left].sum())
         share = _HEALTHY_RATIO / (len(left) - 1 + _HEALTHY_RATIO)
         chance = len(left) * binomial_tail(int(episodes[most]) - 1, total, share)
-        if episodes[most] < _FEWEST_EPISODES or chance >= ALPHA / looks:
+        if episodes[most] < _FEWEST_EPISODES or chance >= ALPHA / tests:
             break
         named.append(most)
         left.remove(most)

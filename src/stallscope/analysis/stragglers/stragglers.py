@@ -243,16 +243,16 @@ def _late(
     Test twice: on the largest of the significant cells, because any rank has small ones, and on all
     cells that are probably not chance.
     """
-    looks = (episodes(cells.take(cells.sure).largest(), tau), episodes(cells, tau))
+    tested = (episodes(cells.take(cells.sure).largest(), tau), episodes(cells, tau))
     stragglers: list[Straggler] = []
-    named_hosts = [name for found in looks for name in _bursting_hosts(found, hosts)]
+    named_hosts = [name for found in tested for name in _bursting_hosts(found, hosts, len(tested))]
     for name in dict.fromkeys([*bursting.hosts, *named_hosts]):
         own = [rank for rank in healthy if hosts[rank] == name]
         stragglers += _bursts(ledger, replayed, cells.of_ranks(own), own, (name,))
     left = _not_named(ledger, healthy, stragglers)
     known = [rank for rank in left if rank in bursting.ranks]
     rest = [rank for rank in left if rank not in known]
-    named = [rest[at] for found in looks for at in piled_up(found.per_rank(rest), len(looks))]
+    named = [rest[at] for found in tested for at in piled_up(found.per_rank(rest), len(tested))]
     for rank in dict.fromkeys([*known, *named]):
         stragglers += _bursts(ledger, replayed, cells.of_ranks([rank]), [rank], ())
     left = _not_named(ledger, healthy, stragglers)
@@ -271,13 +271,13 @@ def _not_named(ledger: Ledger, ranks: Sequence[int], stragglers: Sequence[Stragg
     return [rank for rank in ranks if ledger.ranks[rank] not in named]
 
 
-def _bursting_hosts(found: Episodes, hosts: Sequence[str]) -> list[str]:
+def _bursting_hosts(found: Episodes, hosts: Sequence[str], tests: int) -> list[str]:
     """Find hosts where most ranks are late together more often than on other hosts."""
     names = list(dict.fromkeys(hosts))
     if len(names) < 2 or len(names) == len(hosts):
         return []
     together = found.per_host([_of(hosts, name) for name in names])
-    return [names[index] for index in piled_up(together, 2)]
+    return [names[index] for index in piled_up(together, tests)]
 
 
 def _bursts(
@@ -333,5 +333,4 @@ def _late_straggler(
         excess_ms=excess.scaled(1e-6 * typical / float(own.by.mean())),
         late_share=min(1.0, float(late.mean()) / seen),
         cost_ms=mean_saved(saved).scaled(1e-6),
-        work=None,
     )

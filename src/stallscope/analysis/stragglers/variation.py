@@ -21,7 +21,7 @@ from .replay import Replay, without_lateness
 from .straggler import Straggler
 from .stragglers import FoundStragglers
 
-# A smaller part of the step is not reported: two runs of one job differ by as much.
+# A smaller part of the step is not reported, because two runs of one job differ by this much.
 _WORTH = 0.005
 # Without a baseline the usual variation is unknown.
 _WORTH_UNCOMPARED = 0.15
