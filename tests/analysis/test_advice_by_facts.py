@@ -101,7 +101,7 @@ def test_a_queue_counts_if_it_was_sampled_often(
     assert Setup.of(read(str(tmp_path))[0]).pool == pool
 
 
-# -- what moves the bytes ------------------------------------------------------------------------
+# -- transports ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def in_flight(reached: str, seconds: float = 20.0, **changes: Any) -> dict[str, 
 
 
 def run_with(facts: Mapping[int, Any], ended: tuple[int, ...] = (), ranks: int = 3) -> Run:
-    """A run whose ranks have these descriptions of their step in flight."""
+    """Return a run with these reports of the ranks' steps in flight."""
     run = simulate(Job(ranks=ranks, steps=150)).run
     logs = tuple(
         replace(log, ended=log.rank in ended, facts={**log.facts, "in_flight": facts.get(log.rank)})
@@ -452,7 +452,7 @@ def test_a_rank_that_its_launcher_saw_end_has_died() -> None:
     assert analyse(replace(run, logs=logs, events=(exited,))).bottleneck.kind == "stopped"
 
 
-def test_the_rank_whose_process_alone_has_gone_has_died() -> None:
+def test_a_rank_is_dead_if_only_its_process_is_gone() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     run = run_with({}, ranks=2)

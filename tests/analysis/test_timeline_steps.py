@@ -103,7 +103,7 @@ def test_a_job_that_was_started_again_goes_on(generation: Generation, lost: int)
         assert steps.start_us.tolist() == job.starts_us
 
 
-# -- what is no step, and what is one -------------------------------------------------------------
+# -- repetitions that are steps or not -------------------------------------------------------------
 
 
 def metrics(job: Job) -> None:
@@ -256,7 +256,7 @@ def test_unnamed_tensors_may_lack_their_sizes_at_the_end() -> None:
     assert len(found(job, lost=400).steps) == 12
 
 
-# -- what cannot be counted -----------------------------------------------------------------------
+# -- timelines without steps -------------------------------------------------------------------------
 
 
 def unnamed(job: Job, tensors: list[Tensor], steps: int = 20) -> None:
