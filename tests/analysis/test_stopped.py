@@ -17,7 +17,7 @@ import pytest
 from simulator import Job, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.stopped.processes import has_gone
+from stallscope.analysis.stopped.processes import process_has_ended
 from stallscope.analysis.stopped.stopped import Stopped, find_stopped
 from stallscope.batch.anonymous import anonymous
 from stallscope.collector.recorder.identity import process_start_ns
@@ -429,15 +429,15 @@ def test_a_process_of_this_machine_is_looked_for() -> None:
     (log,) = run_with({}, ranks=1).logs
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert has_gone(here(log, os.getpid())) is False
-    assert has_gone(here(log, ended.pid)) is True
-    assert has_gone(log) is None
+    assert process_has_ended(here(log, os.getpid())) is False
+    assert process_has_ended(here(log, ended.pid)) is True
+    assert process_has_ended(log) is None
 
 
 def test_a_number_that_another_process_has_now_is_not_the_process() -> None:
     (log,) = run_with({}, ranks=1).logs
     # The init process started long before this one.
-    assert has_gone(here(log, 1)) is True
+    assert process_has_ended(here(log, 1)) is True
 
 
 def test_a_rank_that_its_launcher_saw_end_has_died() -> None:

@@ -46,6 +46,10 @@ class Mean:
         ci95 = None if self.ci95 is None else (self.ci95[0] - amount, self.ci95[1] + amount)
         return Mean(self.value, ci95)
 
+    def with_error(self, half: float) -> Mean:
+        """Return the mean with an independent error of up to this half width (95 %)."""
+        return self.minus(Mean(0.0, (-half, half)))
+
     def minus(self, other: Mean) -> Mean:
         """Return the difference from the mean of another, independent series."""
         value = self.value - other.value

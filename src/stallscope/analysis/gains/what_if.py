@@ -60,7 +60,7 @@ def with_model_error(gain: WhatIf, step_ms: float) -> WhatIf:
         return gain
     changed = float(np.clip(gain.saved_ms.value / after, 0.0, 1.0))
     half = _MODEL_ERROR * after * changed
-    return saving(gain, gain.saved_ms.minus(Mean(0.0, (-half, half))), step_ms)
+    return saving(gain, gain.saved_ms.with_error(half), step_ms)
 
 
 def saving(gain: WhatIf, saved_ms: Mean, step_ms: float) -> WhatIf:

@@ -173,7 +173,7 @@ class Ledger:
     def widened_by_clocks(self, name: str, mean: Mean) -> Mean:
         """Widen a mean in nanoseconds by the errors of clocks and late timestamps."""
         if name in ("other", "allreduce"):
-            mean = mean.minus(Mean(0.0, (-2 * self.boundary_sd, 2 * self.boundary_sd)))
+            mean = mean.with_error(2 * self.boundary_sd)
         if name in ("compute", "allreduce") and len(self):
             # Timestamps of other steps may be as late as those that causality reveals.
             mean = mean.widened(float(self.late.mean()))

@@ -11,7 +11,7 @@ from stallscope.formatting.lists import capitalised, joined, listed
 from stallscope.run import Event, Log, Run
 
 from .positions import OverduePosition
-from .processes import has_gone
+from .processes import process_has_ended
 
 # The predicate of one rank and of several ranks in a stage.
 _DOING = {
@@ -97,7 +97,7 @@ def has_stopped(log: Log, exits: Mapping[int, str]) -> str:
         None: "",
         True: ": its process has ended",
         False: ", and its process still exists: it is suspended, or its Python does not run",
-    }[has_gone(log)]
+    }[process_has_ended(log)]
     return f"{subject} has stopped without a last line{process}."
 
 

@@ -9,7 +9,7 @@ from stallscope.collector.recorder.identity import process_start_ns
 from stallscope.run import Log
 
 
-def has_gone(log: Log) -> bool | None:
+def process_has_ended(log: Log) -> bool | None:
     """Whether a log's process has ended; None if it ran elsewhere, or if that is unknown."""
     pid = log.facts.get("pid")
     if not isinstance(pid, int) or not _is_of_this_machine(log):

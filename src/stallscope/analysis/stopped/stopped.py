@@ -24,7 +24,7 @@ from stallscope.run import Log, Run
 from ..gains.bottleneck import Bottleneck
 from .evidence import evidence, exits_of, has_stopped, stalled_ranks
 from .positions import OverduePosition, missing_and_waiting
-from .processes import has_gone
+from .processes import process_has_ended
 
 # The first steps are traced and compiled, before the usual time of a step is known.
 _LONGEST_START_S = 300.0
@@ -121,8 +121,8 @@ def _died(run: Run, logs: Sequence[Log]) -> Stopped | None:
     still_open = [log for log in logs if not log.ended]
     exits = exits_of(run)
     by_launcher = [log for log in still_open if log.rank in exits]
-    gone = [log for log in still_open if has_gone(log)]
-    dead = by_launcher or (gone if len(gone) < len(logs) else [])
+    ended = [log for log in still_open if process_has_ended(log)]
+    dead = by_launcher or (ended if len(ended) < len(logs) else [])
     if not dead:
         return None
     ranks = tuple(sorted(map(_of_silent, dead), key=lambda rank: rank.rank))

@@ -62,7 +62,7 @@ def mean_saved(saved: Ints, fixed: Floats | None = None, uncertainty_ns: float =
         return Mean(value, None)
     below, above = scatter.value - scatter.ci95[0], scatter.ci95[1] - scatter.value
     about = Mean(value, (value - below, value + above))
-    return about.minus(Mean(0.0, (-uncertainty_ns, uncertainty_ns))) if uncertainty_ns else about
+    return about.with_error(uncertainty_ns) if uncertainty_ns else about
 
 
 def windows(steps: int) -> list[int]:

@@ -36,7 +36,7 @@ _ADVICE = {
 }
 _LINK = (
     "Look at the network {where}: the speed that its card has negotiated (ethtool), errors and "
-    "drops (ip -s link), the port and the cable, what else sends there, and limits of the machine type."
+    "drops (ip -s link), the port and the cable, other traffic, and limits of the machine type."
 )
 _UNITS = {"cores": "core", "threads": "thread"}
 

@@ -13,11 +13,10 @@ import numpy as np
 from stallscope.arrays.types import Ints
 from stallscope.parsers.horovod_timeline import Activities, BlockRows, Ticks
 
-from .bursts import burst_starts, last_idle
 from .figures import Cycles, Tensors
 from .fusion import FusionTally
 from .lateness import LatenessTally
-from .segment import ActivitySegment
+from .segment import ActivitySegment, burst_starts, last_idle
 from .steps import StepTally
 from .tensor_times import TensorTally
 from .unions import UnionTally
