@@ -1,4 +1,4 @@
-"""The verdict on a run: its bottleneck, and the reasons for it."""
+"""Define the verdict on a run: its bottleneck, and the reasons for it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _TOO_MUCH_ALLREDUCE = 1 / 3
 _COMPUTE_GROWTH = 1.1
 #: Fewer steps do not suffice for a verdict, however similar they are.
 FEWEST_STEPS = 20
-# Profilers trace a few steps. A fault in nearly all of them is no chance.
+# Profilers trace a few steps. A fault in nearly all of them is not due to chance.
 _FEWEST_TRACED = 5
 _NEARLY_ALWAYS = 0.995
 

@@ -126,7 +126,7 @@ def earliest(reduced: Ints) -> Ints:
 
 
 def _origins(aligned: AlignedSteps, ended: Ints) -> Ints:
-    """Return when each step starts: at R(i−1), or a session's first step when its first rank starts."""
+    """Return the start of each step: R(i−1), or the earliest start on any rank for a session's first."""
     origin = np.full(len(aligned.steps), NULL)
     follows = np.diff(aligned.steps) == 1
     origin[1:][follows] = ended[:-1][follows]

@@ -44,7 +44,7 @@ class EpochTimes:
 
 
 def epoch_times(run: Run) -> EpochTimes | None:
-    """Summarise a run's logs of epochs; None for a run with steps, or without both."""
+    """Summarise a run's logs of epochs; None for a run with steps, or without either."""
     precision = run.fact("precision")
     if run.rows or precision is None:
         return None

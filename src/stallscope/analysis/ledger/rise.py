@@ -17,7 +17,7 @@ from stallscope.arrays.types import Floats
 
 #: The rise that is found within 30 steps where steps vary by 5 %.
 RISE = 0.10
-#: The first steady steps, this many, show how long a step usually is.
+#: The number of first steady steps that show how long a step usually is.
 REFERENCE_STEPS = 200
 # A rise that lasts for this many steps is no burst.
 _LASTING_STEPS = 20

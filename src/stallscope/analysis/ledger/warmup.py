@@ -51,7 +51,7 @@ def _settling_length(total: npt.NDArray[Any]) -> int:
 
 
 def settling_length_within(total: npt.NDArray[Any]) -> int:
-    """Return how many of the first times of a series are warm-up, also if it stays slow for long.
+    """Return how many of the first times of a series are warm-up, even if it stays slow for long.
 
     If the first times stay slow for longer than a warm-up, look for the warm-up among them only.
     """

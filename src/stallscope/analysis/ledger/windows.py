@@ -1,4 +1,4 @@
-"""Windows of steps: the steps that one line of a log is about, or a single recorded step."""
+"""Read windows of steps: the steps that one line of a log is about, or single recorded steps."""
 
 from __future__ import annotations
 

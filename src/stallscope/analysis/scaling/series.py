@@ -54,7 +54,7 @@ class ScalingSeries:
     name: str
     kind: ScalingKind
     synthetic: bool
-    #: Whether runs recorded if their data is synthetic.
+    #: Whether any run recorded that its data is synthetic or real.
     data_known: bool
     #: ``samples``; ``steps`` if batch sizes are unknown; ``epochs`` if only these are known.
     unit: Unit

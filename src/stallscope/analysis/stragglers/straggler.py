@@ -38,5 +38,5 @@ class Straggler:
 
     @property
     def counts_as_imbalance(self) -> bool:
-        """Whether it is fixed by itself; loaders that stall in turn are fixed as input."""
+        """Whether it has a separate fix; loaders that stall in turn are fixed as input."""
         return self.pattern != "rotating" or self.stage == "compute"

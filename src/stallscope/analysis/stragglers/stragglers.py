@@ -117,7 +117,7 @@ def _slow_ranks(
 def _cost_on_their_own(
     ledger: Ledger, replayed: Ledger, slow: Sequence[Sequence[int]]
 ) -> list[int]:
-    """Find the (groups of) ranks to fix that save time even if others wait for their own loaders.
+    """Find the (groups of) ranks that are worth fixing even if others wait for their own loaders.
 
     With all other groups fixed, such a group still costs something.
     """

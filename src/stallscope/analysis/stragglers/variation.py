@@ -45,7 +45,7 @@ class Variation:
 def variation(
     ledger: Ledger, baseline: Ledger | None, found: FoundStragglers, fixed: Replay
 ) -> Variation | None:
-    """Estimate the imbalance that neither named ranks nor the baseline's explain; None if it is small.
+    """Estimate the imbalance that neither named ranks nor the baseline explain; None if it is small.
 
     Args:
         ledger: steady steps.
