@@ -412,7 +412,7 @@ def _place(path: str, facts: dict[str, Any], name: str) -> int:
     """Read the rank, generation or part: 0 where an old recorder did not write it."""
     value = facts.get(name, 0)
     most = MOST_RANKS if name == "rank" else 2**31
-    if not isinstance(value, int) or not 0 <= value < most:
+    if type(value) is not int or not 0 <= value < most:
         raise UnreadableError(
             f"{path}: the header has the {name} {value!r}, which is not a valid number"
         )
@@ -420,14 +420,14 @@ def _place(path: str, facts: dict[str, Any], name: str) -> int:
 
 
 def _checked(facts: dict[str, Any]) -> dict[str, Any]:
-    """Drop facts that the analysis computes with and that are no numbers."""
+    """Drop facts that should be numbers and are not."""
     anchor = facts.get("anchor")
     usable = isinstance(anchor, dict) and all(
         isinstance(anchor.get(name), int) and abs(anchor[name]) < 2**62
         for name in ("monotonic_ns", "wall_ns")
     )
     dropped = {"anchor"} if not usable else set()
-    for name in ("size", "batch_size", "process_start_us", "job_start_us", "went_on_us"):
+    for name in ("size", "pid", "batch_size", "process_start_us", "job_start_us", "went_on_us"):
         if not _is_plausible(facts.get(name)):
             dropped.add(name)
     if "size" not in dropped and facts["size"] > MOST_RANKS:

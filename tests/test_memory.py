@@ -98,5 +98,5 @@ def test_files_are_ordered_by_rank_and_removed_afterwards(
 def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    with pytest.raises(UnwritableError, match=r"no room for .* set TMPDIR to a folder with more"):
+    with pytest.raises(UnwritableError, match=r"no space for .* set TMPDIR to a folder with more"):
         on_disk((2**40, 2**10), np.int64)

@@ -44,7 +44,7 @@ class Look:
             tuple(one.rank for one in stopped.ranks),
             tuple(one.stage for one in stopped.ranks),
             stopped.waiting,
-            bool(stopped.ranks) and not stopped.undescribed,
+            bool(stopped.ranks) and not stopped.unreported,
             stopped.evidence,
         )
 

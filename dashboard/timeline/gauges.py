@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.gains.reason import Reason
+from stallscope.analysis.gains.bottleneck import Reason
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.machines import MachineQuantity, over, quantities
 from stallscope.arrays.types import Ints

@@ -29,7 +29,7 @@ def open_runs(
 
     Args:
         show_progress: shows how many files, or runs of a store, were read.
-        repeats: return all runs of a place whose logs only record epochs: one run per file.
+        repeats: if logs only record epochs, return all runs of the place: one per file.
 
     Raises:
         NotFoundError: if nothing is there, or no run has that id.
@@ -117,17 +117,17 @@ def store_of(source: str) -> Path | None:
 
 
 def choose_run(place: str, wanted: str, runs: list[Run]) -> Run:
-    """Return a place's newest run, with a problem that names the others, or the run that is named.
+    """Return the named run, or else a place's newest run with a problem that names the others.
 
     Args:
-        wanted: the run's id, its name, or the start of one; empty for the newest.
+        wanted: the run's id, its name, or the start of either; empty for the newest.
         runs: the newest first.
 
     Raises:
-        NotFoundError: if it is none of them, or may be several.
+        NotFoundError: if none of them matches, or several do.
     """
     if wanted:
-        # A process that goes on from a checkpoint knows its own id, not that of the run it continues.
+        # A process that resumes from a checkpoint records its own id, not that of the run it continues.
         continued = [run for run in runs if wanted in _recorded_ids(run)]
         if len(continued) == 1:
             return continued[0]

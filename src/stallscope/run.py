@@ -36,13 +36,13 @@ STEPS_SCHEMA = pa.schema(
     ]
 )
 
-#: The timestamps of a step, in their order. Each of these columns is one array; the others are alike on
-#: many ranks, whose chunks may share memory.
+#: The timestamps of a step, in their order. Each of these columns is one array. The other columns are
+#: equal on many ranks, so their chunks may share memory.
 TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
 
 #: One row per epoch, validation, checkpoint or end of a log; ``step`` is the next step. A row of the
-#: kind ``skipped`` has ``steps`` steps that were not recorded separately: ``data``, ``ready`` and
-#: ``reduced`` are sums over them from each step's start, null if a step lacks the timestamp.
+#: kind ``skipped`` stands for ``steps`` steps that were not recorded separately: ``data``, ``ready`` and
+#: ``reduced`` are their sums, from each step's start; null if a step lacks the timestamp.
 INTERVALS_SCHEMA = pa.schema(
     [
         ("log", pa.int32()),
@@ -62,7 +62,7 @@ INTERVALS_SCHEMA = pa.schema(
 )
 
 
-# Starts of one process, measured twice, differ by less.
+# Two measurements of one process's start differ by less.
 _SAME_START_NS = 2_000_000_000
 
 
@@ -99,7 +99,7 @@ class Log:
 
     @property
     def recorded_generation(self) -> int:
-        """Return the generation that the process counted itself, which its peers may count otherwise."""
+        """Return the generation that the process itself counted; its peers may count differently."""
         recorded = self.facts.get("generation")
         return recorded if isinstance(recorded, int) else self.generation
 
@@ -136,16 +136,17 @@ class Log:
 
     @property
     def job_start(self) -> int:
-        """Return when the job began in this process, monotonic nanoseconds: with the process itself,
-        unless a launcher keeps processes for later jobs.
+        """Return when the job began in this process, monotonic nanoseconds.
+
+        That is the process's own start, unless a launcher keeps processes for later jobs.
         """
         began = self.facts.get("job_start_us")
         return self.process_start if began is None else self.anchor + int(began) * 1000
 
     def is_of_process_started_at(self, start: int) -> bool:
-        """Whether the log's process started at this time; measured twice, starts differ a little.
+        """Whether the log's process started at this time, within the error of a measurement.
 
-        Process numbers are used again, and containers repeat them, so the number alone does not tell.
+        Process numbers are reused, and containers repeat them, so the number alone is not enough.
         """
         return abs(self.process_start - start) < _SAME_START_NS
 
@@ -213,7 +214,7 @@ class MeasuredInput:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Repetitions of one measurement on the network: of so many bytes in so many messages."""
+    """Repeated reductions of this many bytes, in this many messages."""
 
     bytes: int
     messages: int
@@ -223,7 +224,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class PairRounds:
-    """Exchanges between two hosts, which send each other so many bytes at once."""
+    """Repeated exchanges of this many bytes between two hosts, both ways at once."""
 
     hosts: tuple[str, str]
     bytes: int
@@ -234,17 +235,17 @@ class PairRounds:
 
 @dataclass(frozen=True)
 class NetworkCheck:
-    """What a network gives, as ``stallscope netcheck`` measured it while nothing trained."""
+    """The speed of a network without training, measured by ``stallscope netcheck``."""
 
     path: str
-    #: The run whose gradients were reduced; None if unknown.
+    #: The run that the gradients are from; None if unknown.
     run_id: str | None
     #: Wall time, nanoseconds, and the seconds of all measurements together.
     began: int
     seconds: float
     #: ``torch``, ``tensorflow`` or ``mxnet``.
     framework: str
-    #: ``horovod`` or ``torch.distributed``, and the libraries that they used.
+    #: ``horovod`` or ``torch.distributed``, and the libraries that it used.
     reduced_by: str
     reduces_with: tuple[str, ...]
     device: str
@@ -263,7 +264,7 @@ class NetworkCheck:
     #: One message of a few bytes, and several at once that cannot be fused.
     tiny: tuple[Rounds, ...]
     pairs: tuple[PairRounds, ...]
-    #: What was not measured, and why.
+    #: Measurements that were left out, each with the reason.
     left_out: tuple[str, ...]
 
     @property
@@ -274,7 +275,7 @@ class NetworkCheck:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened while a job ran, reported by another log than the step logs."""
+    """Something that happened while a job ran, reported by a log other than the step logs."""
 
     #: ``stall``, ``host_blacklisted``, …
     kind: str
@@ -290,9 +291,9 @@ class Event:
     local_ns: int | None = None
     #: How much later than its timestamp it may have happened.
     uncertainty_ns: int = 0
-    #: The minimum duration until then.
+    #: The least time that it had lasted by then.
     waited_ns: int = 0
-    #: Process numbers, where the log names processes and not ranks.
+    #: Process numbers, if the log names processes instead of ranks.
     pids: tuple[int, ...] = ()
     #: The exit status of a process that ended; None for other events.
     status: int | None = None
@@ -301,7 +302,7 @@ class Event:
 # Compared by identity, because comparing arrays is ambiguous.
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Measurements of a machine over time, from another log than the step logs."""
+    """Measurements of a machine over time, from a log other than the step logs."""
 
     #: The name in the log, without unit and place: ``gpu_0_utilization``.
     name: str
@@ -429,13 +430,13 @@ class Run:
         return costs
 
     def ranks_of(self, event: Event) -> tuple[int, ...]:
-        """Return the ranks that an event is about, also where it names their processes."""
+        """Return the ranks that an event is about; it may name their processes instead."""
         by_process = {log.rank for log in self.logs if log.facts.get("pid") in event.pids}
         return tuple(sorted({*event.ranks, *by_process}))
 
     @cached_property
-    def _logs_by_rank(self) -> list[Log]:
-        """The logs of the lowest rank first, of each rank the last one first."""
+    def logs_by_rank(self) -> list[Log]:
+        """Return the logs by rank, each rank's last one first."""
         return sorted(self.logs, key=lambda log: (log.rank, -log.generation, -log.part))
 
     def fact(self, name: str) -> Any:
@@ -444,9 +445,9 @@ class Run:
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
-        """Each fact from the lowest rank that recorded it: many are asked for, of thousands of logs."""
+        """Return each fact from the lowest rank that recorded it, looked up once for all logs."""
         found: dict[str, Any] = {}
-        for log in self._logs_by_rank:
+        for log in self.logs_by_rank:
             for name, value in log.facts.items():
                 if value is not None:
                     found.setdefault(name, value)

@@ -79,7 +79,7 @@ BY_LINE: Mapping[str, Follow] = {
         loader_workers=int, persistent_workers=True
     ),
     r'reader_pool_type="process", workers_count=(\d+)': pool(
-        kind="ProcessPool", workers=int, room=None, waiting=None
+        kind="ProcessPool", workers=int, capacity=None, waiting=None
     ),
     r'reader_pool_type="thread"\)$': pool(kind="ThreadPool"),
     r"= BatchedDataLoader\(": pool(loader="BatchedDataLoader"),
@@ -109,8 +109,8 @@ BY_WORDS: Mapping[str, Follow] = {
     "or give it more workers": facts(loader_workers=16),
     "Give the loaders CPU cores": facts(cpu_cores=64),
     "Use fewer workers, or more CPU cores": facts(cpu_cores=64),
-    "Pass a transform_fn of the loader": pool(room=None, waiting=None),
-    "Train for half a minute": pool(room=50, waiting=12.0),
+    "Pass a transform_fn of the loader": pool(capacity=None, waiting=None),
+    "Train for half a minute": pool(capacity=50, waiting=12.0),
     "neither is clearly ahead": pool(waiting=0.0),
     "Move MetricAverageCallback before": facts(averages_first=True),
     "divide the steps of an epoch": facts(distributed_sampler=False, pipeline=("TFRecord",)),
@@ -135,7 +135,7 @@ MEASURED: Mapping[str, str] = {
     r"^Augmentation takes longest": "the stages of the loader that ran alone",
     r"Give every rank its share of the CPU cores": "threads and cores: threads_oversubscribed",
     r"Start no more than \d+ ranks?": "threads and cores: threads_oversubscribed",
-    r"^Measure what the network gives": "only without a measurement of netcheck, or --network-bandwidth",
+    r"^Measure how fast the network": "only without a measurement of netcheck, or --network-bandwidth",
     r"^Check whether traffic between hosts is encrypted": "half of --network-bandwidth is not reached",
     r"^Make each batch cheaper": "input is late although nothing else is left to do",
 }

@@ -195,9 +195,9 @@ def _with_facts() -> Iterator[Setup]:
             yield replace(own, **ON_GPUS, reduces_with=built)
     yield replace(TORCH, hosts={"alpha": 2, "beta": 2}, reduces_with=("gloo",))
     threads = Pool(
-        workers=2, room=50, waiting=0.4, batched=True, kind="ThreadPool", loader="DataLoader"
+        workers=2, capacity=50, waiting=0.4, batched=True, kind="ThreadPool", loader="DataLoader"
     )
-    unseen = replace(threads, room=None, waiting=None)
+    unseen = replace(threads, capacity=None, waiting=None)
     for pool in (
         threads,
         replace(threads, waiting=12.0),

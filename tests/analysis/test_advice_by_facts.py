@@ -34,8 +34,8 @@ def ledger() -> Ledger:
 # -- Petastorm -----------------------------------------------------------------------------------
 
 
-THREADS = Pool(workers=2, room=50, waiting=0.4, batched=True)
-UNSEEN = replace(THREADS, room=None, waiting=None, batched=False)
+THREADS = Pool(workers=2, capacity=50, waiting=0.4, batched=True)
+UNSEEN = replace(THREADS, capacity=None, waiting=None, batched=False)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_queue_counts_if_it_was_sampled_often(
     assert Setup.of(read(str(tmp_path))[0]).pool == pool
 
 
-# -- what moves the bytes ------------------------------------------------------------------------
+# -- transports ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Findings on what ranks must have in common, and on how they get it."""
+"""Findings on state that ranks must share, and on how they share it."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_metrics_must_be_averaged_before_callbacks_use_them(
     "callbacks",
     [
         [AVERAGE, PLATEAU, STOPPING, BEST],
-        # It may average what comes after it.
+        # It may average metrics for the callbacks after it.
         [OWN, PLATEAU],
         [LOGGER, {"name": "keras.ModelCheckpoint"}],
         [],

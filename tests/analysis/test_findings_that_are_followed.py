@@ -1,4 +1,4 @@
-"""No finding advises what is already done by the run's facts; each appears when it is not done."""
+"""Findings give no advice that the run's facts show as followed, and appear otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slow link between hosts is named by what the kernel counted of the ranks' connections."""
+"""The kernel's counters of the ranks' connections name the slow link between hosts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ring(hosts: Sequence[str], **slow: float) -> list[Link]:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_host_all_of_whose_links_are_slow_is_named(host: str) -> None:
+def test_a_host_with_only_slow_links_is_named(host: str) -> None:
     found = slow_links(ring(HOSTS, **{host: 40.0}))
     assert found is not None
     assert found.host == host

@@ -155,8 +155,8 @@ def test_a_rank_that_waits_for_delivery_of_its_batch_does_not_starve() -> None:
 def test_a_rank_that_is_slow_now_that_loaders_starve_gains_what_it_would_without_them() -> None:
     job = replace(STARVING, faults=(Fault("compute", 70, ranks=(1,)),), seed=2)
     (gain,) = [one for one in analysis_of_job(job).what_if if one.fix == "input"]
-    mended = simulate(replace(job, input_ms=2, prefetch=0)).truth.step_ms()
-    assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(mended, rel=0.02)
+    fixed = simulate(replace(job, input_ms=2, prefetch=0)).truth.step_ms()
+    assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(fixed, rel=0.02)
 
 
 def test_the_finding_states_how_much_of_the_imbalance_is_input() -> None:

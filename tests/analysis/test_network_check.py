@@ -1,4 +1,4 @@
-"""What a network gives for a run's gradients, next to what the run exposes."""
+"""Compare the network's speed for a run's gradients with exposed allreduce."""
 
 from __future__ import annotations
 

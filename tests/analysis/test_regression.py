@@ -187,7 +187,7 @@ def test_runs_left_out_of_a_history_are_reported() -> None:
     runs = [analysed(0), analysed(1), analysed(1), analysed(2, steps=0)]
     (history,) = regression(runs)
     assert [run.analysis.run.id for run in history.runs] == ["night-0", "night-1"]
-    assert any("night-1 is left out: it is there twice" in text for text in history.warnings)
+    assert any("night-1 is left out: it was given twice" in text for text in history.warnings)
     assert any("night-2 is left out: it has no measured steps" in text for text in history.warnings)
 
 

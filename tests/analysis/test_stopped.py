@@ -17,7 +17,7 @@ import pytest
 from simulator import Job, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.stopped.processes import has_gone
+from stallscope.analysis.stopped.processes import process_has_ended
 from stallscope.analysis.stopped.stopped import Stopped, find_stopped
 from stallscope.batch.anonymous import anonymous
 from stallscope.collector.recorder.identity import process_start_ns
@@ -45,7 +45,7 @@ def in_flight(reached: str, seconds: float = 20.0, **changes: Any) -> dict[str, 
 
 
 def run_with(facts: Mapping[int, Any], ended: tuple[int, ...] = (), ranks: int = 3) -> Run:
-    """A run whose ranks have these descriptions of their step in flight."""
+    """Return a run with these reports of the ranks' steps in flight."""
     run = simulate(Job(ranks=ranks, steps=150)).run
     logs = tuple(
         replace(log, ended=log.rank in ended, facts={**log.facts, "in_flight": facts.get(log.rank)})
@@ -120,10 +120,10 @@ def test_ranks_that_have_ended_do_not_wait_for_the_last_checkpoint() -> None:
 
 def test_a_rank_without_a_description_is_not_taken_to_wait() -> None:
     found = stopped({0: in_flight("ready", 8.0), 2: in_flight("ready", 8.0)})
-    assert (found.ranks, found.undescribed) == ((), (1,))
+    assert (found.ranks, found.unreported) == ((), (1,))
     assert "Rank 1 on host-0 has not reported where it is." in found.evidence
     assert "All ranks" not in found.evidence
-    assert stopped({0: in_flight("ready"), 2: in_flight("ready")}).undescribed == ()
+    assert stopped({0: in_flight("ready"), 2: in_flight("ready")}).unreported == ()
     alone = stopped({2: in_flight("ready", 8.0)})
     assert "Ranks 0 and 1 have not reported where they are. Rank 2 waits" in alone.evidence
 
@@ -429,15 +429,15 @@ def test_a_process_of_this_machine_is_looked_for() -> None:
     (log,) = run_with({}, ranks=1).logs
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert has_gone(here(log, os.getpid())) is False
-    assert has_gone(here(log, ended.pid)) is True
-    assert has_gone(log) is None
+    assert process_has_ended(here(log, os.getpid())) is False
+    assert process_has_ended(here(log, ended.pid)) is True
+    assert process_has_ended(log) is None
 
 
 def test_a_number_that_another_process_has_now_is_not_the_process() -> None:
     (log,) = run_with({}, ranks=1).logs
     # The init process started long before this one.
-    assert has_gone(here(log, 1)) is True
+    assert process_has_ended(here(log, 1)) is True
 
 
 def test_a_rank_that_its_launcher_saw_end_has_died() -> None:
@@ -452,7 +452,7 @@ def test_a_rank_that_its_launcher_saw_end_has_died() -> None:
     assert analyse(replace(run, logs=logs, events=(exited,))).bottleneck.kind == "stopped"
 
 
-def test_the_rank_whose_process_alone_has_gone_has_died() -> None:
+def test_a_rank_is_dead_if_only_its_process_is_gone() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     run = run_with({}, ranks=2)

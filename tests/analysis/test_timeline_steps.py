@@ -13,7 +13,7 @@ from support.timelines import GENERATIONS, GRADIENTS, METRIC, Generation, Job, T
 
 from stallscope.analysis.network.tensors import Tensors, tensors
 from stallscope.analysis.network.tensors.repetitions import Negotiations, step_positions
-from stallscope.analysis.tuning.timelines import timeline_says
+from stallscope.analysis.tuning.timelines import advise_on_timeline
 from stallscope.parsers.horovod_timeline import TimelineReader
 
 NEW = GENERATIONS["0.28, Gloo"]
@@ -66,7 +66,7 @@ def test_two_tensors_in_every_step(generation: Generation, names: str) -> None:
                 "one name": "HorovodAllreduce",
             }[names]
             (job.reduce if number else job.step)([(name, shape)])
-    says = timeline_says(check(job))
+    says = advise_on_timeline(check(job))
     assert (says.steps, says.no_steps, says.reductions) == (25, "", 50)
 
 
@@ -103,7 +103,7 @@ def test_a_job_that_was_started_again_goes_on(generation: Generation, lost: int)
         assert steps.start_us.tolist() == job.starts_us
 
 
-# -- what is no step, and what is one -------------------------------------------------------------
+# -- repetitions that are steps or not -------------------------------------------------------------
 
 
 def metrics(job: Job) -> None:
@@ -231,7 +231,7 @@ def test_steps_of_other_operations(kind: str) -> None:
     job = Job(NEW, 4)
     start(job)
     train(job, 12, kind=kind)
-    says = timeline_says(check(job))
+    says = advise_on_timeline(check(job))
     assert says.steps == 12
     # Their times are not those of allreduces.
     assert (says.negotiation_ms, says.transfer_ms) == (None, None)
@@ -256,7 +256,7 @@ def test_unnamed_tensors_may_lack_their_sizes_at_the_end() -> None:
     assert len(found(job, lost=400).steps) == 12
 
 
-# -- what cannot be counted -----------------------------------------------------------------------
+# -- timelines without steps -------------------------------------------------------------------------
 
 
 def unnamed(job: Job, tensors: list[Tensor], steps: int = 20) -> None:
@@ -331,7 +331,7 @@ def test_unknown_steps_have_a_reason(
     job = Job(generation, 4)
     start(job)
     case(job)
-    says = timeline_says(found(job))
+    says = advise_on_timeline(found(job))
     assert reason in says.no_steps
     assert (says.steps, says.negotiation_ms, says.wait_ms) == (None, None, None)
 
@@ -357,5 +357,5 @@ def test_any_order_of_tensors_has_steps_or_a_reason(
 def test_unnamed_tensors_are_to_be_named() -> None:
     job = Job(NEW, 4)
     unnamed(job, [("", (64, 64)), ("", (10,))])
-    advice, *_ = timeline_says(found(job)).advice
+    advice, *_ = advise_on_timeline(found(job)).advice
     assert "Name the tensors" in advice.what

@@ -23,7 +23,7 @@ REAL = Path(__file__).parents[1] / "cli" / "tune"
 HEADER = b"hierarchical_allreduce,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score\n"
 LINES = b"0, 1,5,4,10\n0, 1,50,32,6\n1, 1,10,8,12\n0, 1,5,4,9\n"
 SETTLED = parse_autotune("log", HEADER + LINES + b"1,1,10,8,12\n")
-#: What each line adds to a step of about 30 ms.
+#: Milliseconds that each line adds to a step of about 30 ms.
 ADDS_MS = (4.0, 9.0, 1.0, 4.0)
 WARM_UPS = 3
 JOB = Job(
@@ -75,7 +75,7 @@ def slower() -> Analysis:
     return analysed(communication=Fixed(7.0), steps=400, seed=2, run_id="own")
 
 
-# -- which steps are whose -----------------------------------------------------------------------
+# -- steps of each setting -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("period", [50, 51])
@@ -105,7 +105,7 @@ def test_late_lines_have_no_step_surely_their_own() -> None:
     assert begin >= end
 
 
-# -- what to do ----------------------------------------------------------------------------------
+# -- advice --------------------------------------------------------------------------------------
 
 
 def test_settings_that_make_steps_faster_are_recommended(
@@ -138,7 +138,7 @@ def test_another_job_is_not_compared(tuning: Analysis) -> None:
 def test_without_step_logs_only_the_score_is_known() -> None:
     one = tuned([])
     assert (one.verdict, one.run, one.settled_ms) == ("insufficient_data", None, None)
-    assert "no step log of the run" in one.insufficient
+    assert "the step log of the run that wrote it is missing" in one.insufficient
     assert one.setting == SETTLED.settled
     assert all(tried.steps == 0 for tried in one.tried)
 

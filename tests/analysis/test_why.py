@@ -1,4 +1,4 @@
-"""Slow ranks are explained by what the kernel counted there and not on their peers."""
+"""The kernel's counters explain slow ranks if they differ from their peers'."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ S = 1_000_000_000
 RANKS = 4
 HOSTS = ("alpha", "beta")
 UNITS = {"process_cpu": "cores", "host_cpu": "cores", "cgroup_io_pressure": "%"}
-#: What healthy ranks have, per quantity.
+#: Values of healthy ranks, per quantity.
 USUAL = {
     "process_cpu": 0.8,
     "process_waiting_for_cores": 0.05,
@@ -48,13 +48,13 @@ def measured(
     """A job of four ranks on two hosts, with figures of each second.
 
     Args:
-        of_rank: what rank 3 has; 2 is on the same host.
-        of_all: what all ranks have.
-        of_beta: what the second host has.
+        of_rank: values of rank 3; rank 2 is on the same host.
+        of_all: values of all ranks.
+        of_beta: values of the second host.
         faults: of the job.
         spread: the coefficient of variation of all figures.
         steps: how many.
-        while_late: what rank 3 has in seconds with one of its late steps.
+        while_late: values of rank 3 in seconds with one of its late steps.
     """
     job = Job(
         ranks=RANKS,

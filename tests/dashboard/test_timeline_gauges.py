@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 from stallscope.analysis import analyse
-from stallscope.analysis.gains.reason import Reason
+from stallscope.analysis.gains.bottleneck import Reason
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at

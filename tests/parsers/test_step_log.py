@@ -255,6 +255,17 @@ def test_facts_with_impossible_numbers_are_dropped(
     assert analyse(run).stopped is None
 
 
+@pytest.mark.parametrize("pid", [[], {"a": 1}, "x", True])
+def test_a_process_number_of_another_type_does_not_stop_the_analysis(
+    tmp_path: Path, pid: object
+) -> None:
+    for path in write_job(tmp_path, JOB):
+        with path.open("a") as log:
+            log.write(f"#facts {json.dumps({'pid': pid})}\n")
+    (run,) = read(str(tmp_path))
+    assert analyse(run).steps == 20
+
+
 def test_a_parser_can_be_forced_by_name(tmp_path: Path) -> None:
     write_job(tmp_path, JOB)
     assert read(str(tmp_path), read_as="step-log")[0].id == "run-a"
@@ -273,6 +284,8 @@ def test_ranks_that_no_job_has_are_damage() -> None:
     assert run.size == 1
     with pytest.raises(UnreadableError, match="the header has the rank 1000000000"):
         StepLogParser().parse("log", b'#stallscope 1 {"rank": 1000000000}' + rows)
+    with pytest.raises(UnreadableError, match="the header has the rank True"):
+        StepLogParser().parse("log", b'#stallscope 1 {"rank": true}' + rows)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])

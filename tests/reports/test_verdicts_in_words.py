@@ -11,8 +11,7 @@ from support.links import run_with_links
 from support.reports import rendered
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.gains.bottleneck import Bottleneck
-from stallscope.analysis.gains.reason import Reason
+from stallscope.analysis.gains.bottleneck import Bottleneck, Reason
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.arrays.stats import Mean

@@ -1,4 +1,4 @@
-"""A user's own parsers that executors cannot bear."""
+"""Parsers of a user that kill executors."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from stallscope.parsers import Parsed
 from stallscope.parsers.step_log import StepLogParser
 
-#: Where it is noted that it has happened; set for driver and executors.
+#: The variable with a file that marks that it has happened; set for driver and executors.
 NOTE = "STALLSCOPE_TEST_KILLED"
 
 
 class Deadly(StepLogParser):
-    """Its first attempt at one log takes its executor with it."""
+    """Kills its executor at the first attempt to read one log."""
 
     name = "deadly"
 
     def parse(self, path: str, data: bytes) -> Parsed:
         note = Path(os.environ[NOTE])
-        # After the other logs of its task, whose rows are on disk by then.
+        # After the other logs of its task, so that their rows are on disk.
         if path.startswith("rank-00002") and not note.exists():
             note.touch()
             daemon = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
@@ -30,10 +30,10 @@ class Deadly(StepLogParser):
 
 
 class Hungry(StepLogParser):
-    """Its Python is ended whenever it reads, as one is that takes too much memory."""
+    """Kills its Python whenever it reads, as the kernel does if memory runs out."""
 
     name = "hungry"
 
     def parse(self, path: str, data: bytes) -> Parsed:
         os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("it goes on")
+        raise AssertionError("the process survived")

@@ -1,11 +1,10 @@
-"""What tests run on one Spark with two executors, as a user would: one command after the other.
+"""Run commands for tests, one after the other, on one Spark with two executors.
 
     python program.py FOLDER
 
-FOLDER has ``commands.json``: per command its words, whether executors analyse what one of them could
-(``divided``), and where to look for what executors write if one of them is to be killed as soon as there
-is something. What became of them goes to ``outcomes.json``: exit
-status, standard output and standard error of each.
+FOLDER has ``commands.json``: per command its words, whether several executors analyse runs that one
+could (``divided``), and a folder to watch if an executor is to be killed as soon as executors write
+there. Their exit statuses, standard outputs and standard errors go to ``outcomes.json``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def run(folder: Path) -> None:
     outcomes = [
         outcome(**command) for command in json.loads((folder / "commands.json").read_text())
     ]
-    # Whose session it is, its end is; other threads know of none.
+    # A session from another thread must not stop Spark: only its owner does.
     other = threading.Thread(target=use_session)
     other.start()
     other.join()
@@ -79,13 +78,13 @@ def kill_one(store: Path, over: threading.Event, killed: list[int]) -> None:
 
 
 def executors(above: int) -> Iterator[int]:
-    """Executors' processes below this one."""
+    """Yield the executors' processes below this one."""
     for place in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
             command = (place / "cmdline").read_text()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended meanwhile
         if parent == above:
             if "CoarseGrainedExecutorBackend" in command:
                 yield int(place.name)

@@ -1,4 +1,4 @@
-"""Executors date files as one machine does."""
+"""Executors date files like one machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stallscope.spark import parsing
 CHANGED_S = 1_567_316_280
 
 
-def test_a_compressed_log_is_of_the_year_in_its_header(tmp_path: Path) -> None:
+def test_a_compressed_log_has_the_year_of_its_header(tmp_path: Path) -> None:
     lines = "".join(
         f"I0901 00:19:{at:02}.000000 47 keras_utils.py:93] step = {at}, time_taken = 1.000000\n"
         for at in range(9)

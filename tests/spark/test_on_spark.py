@@ -1,4 +1,4 @@
-"""``--engine spark`` on real executors: what comes of it equals what one machine makes of the same."""
+"""``--engine spark`` on real executors gives the same results as one machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KERAS = b"Epoch 1/2\n10/10 - 3s - loss: 0.5 - 3s/epoch - 300ms/step\nEpoch 2/2\n
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command on Spark came to, and the stores of both engines."""
+    """The outcome of a command on Spark, and the stores of both engines."""
 
     status: int
     out: str
@@ -49,12 +49,12 @@ class Outcome:
     killed: int
     spark: Path = Path()
     local: Path = Path()
-    #: What one machine prints, and what the first run is that it was told to read.
+    #: The output on one machine, and the first run to read.
     here: str = ""
     logs: Path = Path()
 
     def runs(self) -> tuple[list[Run], list[Run]]:
-        """What Spark has collected, and one machine."""
+        """Return the runs that Spark has collected, and those of one machine."""
         return tuple([load_run(one) for one in collected_runs(store)] for store in self.stores)  # type: ignore[return-value]
 
     @property
@@ -63,14 +63,14 @@ class Outcome:
 
 
 def plain(folder: Path) -> None:
-    """Beside the logs, what MLflow measured of a machine meanwhile."""
+    """Write logs, and measurements of the machine from MLflow."""
     run = run_of_job(folder, JOB)
     measured = history(began_ms(run), [float(number) for number in range(9)])
     write_metrics(folder, {"system/gpu_0_utilization_percentage": measured})
 
 
 def skewed(folder: Path) -> None:
-    """One rank with a hundred times the steps of the others."""
+    """Write logs of which one rank's has a hundred times the steps of the others."""
     write_job(folder, Job(ranks=4, steps=100))
     long = folder.with_name("long")
     write_job(long, Job(ranks=1, steps=10_000, facts={"size": 4}))
@@ -79,7 +79,7 @@ def skewed(folder: Path) -> None:
 
 
 def damaged(folder: Path) -> None:
-    """Logs that are empty, torn, packed, of nobody, or not to be read; and what lies beside logs."""
+    """Write empty, torn, compressed, anonymous and unreadable logs, and other files."""
     torn, packed, empty, *_ = write_job(folder, JOB)
     torn.write_bytes(torn.read_bytes()[:-7])
     packed.with_name(f"{packed.name}.gz").write_bytes(gzip.compress(packed.read_bytes()))
@@ -90,12 +90,12 @@ def damaged(folder: Path) -> None:
     broken = gzip.compress(empty.read_bytes())[:-5]
     (folder / "rank-00007.0.0.steps.csv.gz").write_bytes(broken)
     (folder / "notes.bin").write_bytes(bytes(range(256)))
-    (folder / "README.md").write_text("what this was")
+    (folder / "README.md").write_text("notes on this job")
     (folder / "train.out").write_bytes(KERAS)
 
 
 def attempts(folder: Path) -> None:
-    """A fit that was begun again from a checkpoint: the steps in between are there twice."""
+    """Write a fit that resumed from a checkpoint: the steps in between occur twice."""
     write_job(folder, replace(JOB, steps=200))
     again = folder.with_name("again")
     write_job(again, replace(JOB, steps=100, first_step=150, seed=2))
@@ -105,12 +105,12 @@ def attempts(folder: Path) -> None:
 
 
 def elastic(folder: Path) -> None:
-    """A host joins and another one is lost; no two processes count their generations alike."""
+    """Write a job that one host joins and another leaves; processes count generations differently."""
     write_generations(folder, GROWN_AND_SHRUNK)
 
 
 def printed(folder: Path) -> None:
-    """Step logs as records in what executors print, of which one is rolled over in a record's middle."""
+    """Write step logs as records in the output of executors; files rotate within a record."""
     logs = write_job(folder.with_name("unprinted"), replace(JOB, ranks=3))
     for number, path in enumerate(sorted(logs)):
         data = path.read_bytes()
@@ -139,9 +139,9 @@ def nothing(folder: Path) -> None:
     (folder / "notes.bin").write_bytes(bytes(range(256)))
 
 
-#: Collected runs that executors analyse for the catalogue; a driver analyses short runs alone.
+#: Collected runs that executors analyse for the catalogue; the driver analyses other short runs.
 DIVIDED = ("elastic",)
-#: All that runs on the lowest versions: one command of each kind, and what Spark itself says.
+#: The cases on the lowest versions: one command of each kind, and an error of Spark.
 FEW = ("plain", "hungry", "resized")
 CASES = (plain, skewed, damaged, attempts, elastic, printed, epochs_only, nothing)
 
@@ -150,14 +150,14 @@ CASES = (plain, skewed, damaged, attempts, elastic, printed, epochs_only, nothin
 def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:
-    """All commands, on one Spark, and what one machine makes of the same logs."""
+    """Run all commands on one Spark, and the same on one machine."""
     need_spark()
     folder = tmp_path_factory.mktemp("spark")
     commands: dict[str, list[str]] = {}
     for case in CASES:
         case(folder / case.__name__ / "logs")
         commands[case.__name__] = collecting(folder, case.__name__)
-    # In two goes: a host first, then all of them, of which one has lost a log meanwhile.
+    # Collect twice: one host first, then all hosts, after a log of one was lost.
     half = folder / "merged" / "logs"
     write_job(half, JOB)
     first = folder / "merged" / "first"
@@ -171,7 +171,7 @@ def outcomes(
     earlier = folder / "later" / "first"
     shutil.copytree(later, earlier)
     for path in earlier.glob("rank*"):
-        # The host that joined is collected later, when a log of the others is lost.
+        # The host that joined is collected later, after a log of the others was lost.
         own = earlier if '"gamma"' in path.read_text().partition("\n")[0] else later
         (own / path.name).unlink()
     commands["earlier"] = collecting(folder, "later", "first")
@@ -196,17 +196,19 @@ def outcomes(
     note = folder / "executor-killed"
     run_on_spark(PROGRAM, folder, STALLSCOPE_TEST_KILLED=str(note))
     assert note.exists() == ("killed" in commands)
-    told = json.loads((folder / "outcomes.json").read_text())
-    assert told["there"]
+    results = json.loads((folder / "outcomes.json").read_text())
+    assert results["there"]
     return {
         name: on_both(words, one)
-        for (name, words), one in zip(commands.items(), told["commands"], strict=True)
+        for (name, words), one in zip(commands.items(), results["commands"], strict=True)
     }
 
 
 def reports(store: Path) -> dict[str, list[str]]:
-    """Reports: on a collected run with a slow rank on hosts of their own clocks; and on logs as they
-    are, of a restart with fewer ranks that validate in between and lack some rows, and of damaged ones.
+    """Return report commands, on a collected run and on logs.
+
+    The collected run has a slow rank, and hosts with different clocks. The logs are those of a restart
+    with fewer ranks, validation and missing rows, and damaged ones.
     """
     slow = Job(**SHAPE, slow={(3, "compute"): 30.0}, clock_offset_ms=(0.0, 70_000.0), run_id="slow")
     folder = store.with_name("reported")
@@ -233,21 +235,21 @@ def collecting(folder: Path, case: str, logs: str = "logs") -> list[str]:
     return ["collect", str(folder / case / logs), "--to", str(folder / case / "spark")]
 
 
-def on_both(words: Sequence[str], told: dict[str, Any]) -> Outcome:
-    """The same on one machine."""
+def on_both(words: Sequence[str], result: dict[str, Any]) -> Outcome:
+    """Run a command on one machine, too."""
     if words[0] == "report":
-        said = io.StringIO()
-        with redirect_stdout(said):
+        out = io.StringIO()
+        with redirect_stdout(out):
             main(list(words))
-        return Outcome(**told, here=said.getvalue(), logs=Path(words[1]))
+        return Outcome(**result, here=out.getvalue(), logs=Path(words[1]))
     store = Path(words[3])
     local = store.with_name("local")
     main(["collect", words[1], "--to", str(local)])
-    return Outcome(**told, spark=store, local=local)
+    return Outcome(**result, spark=store, local=local)
 
 
 def cases(*names: str) -> list[Any]:
-    """Mark those that do not run on the lowest versions."""
+    """Mark the cases that do not run on the lowest versions."""
     marks = pytest.mark.any_versions
     return [name if name in FEW else pytest.param(name, marks=marks) for name in names]
 
@@ -280,7 +282,7 @@ def measured(run: Run) -> list[tuple[str, list[int], list[float]]]:
     return [(one.name, one.wall_ns.tolist(), one.value.tolist()) for one in run.series]
 
 
-def test_what_machines_measured_is_not_left_behind(outcomes: dict[str, Outcome]) -> None:
+def test_measurements_of_machines_are_collected_too(outcomes: dict[str, Outcome]) -> None:
     ((run,), _) = outcomes["plain"].runs()
     assert [one.name for one in run.series] == ["gpu_0_utilization"]
 
@@ -314,25 +316,25 @@ def test_collected_runs_are_in_the_catalogue_with_their_verdict(
 
 
 @pytest.mark.any_versions
-def test_what_was_collected_and_what_was_not_read_is_said(outcomes: dict[str, Outcome]) -> None:
+def test_collected_runs_and_unreadable_logs_are_reported(outcomes: dict[str, Outcome]) -> None:
     assert "4 of 4 ranks, 800 rows, completed" in outcomes["plain"].out
     assert "rank-00009.0.0.steps.csv: the header's facts are torn" in outcomes["damaged"].err
 
 
 @pytest.mark.any_versions
-def test_without_logs_it_is_one_sentence(outcomes: dict[str, Outcome]) -> None:
+def test_without_logs_the_error_is_one_sentence(outcomes: dict[str, Outcome]) -> None:
     outcome = outcomes["nothing"]
     assert (outcome.status, outcome.out) == (2, "")
     assert "no logs in 1 file(s)" in outcome.err
     assert not collected_runs(outcome.spark)
 
 
-def test_where_spark_gives_up_it_is_one_sentence(outcomes: dict[str, Outcome]) -> None:
+def test_a_failure_of_spark_is_one_sentence(outcomes: dict[str, Outcome]) -> None:
     outcome = outcomes["hungry"]
     assert (outcome.status, outcome.out) == (2, "")
-    # Spark's own warnings may go before it.
-    said = outcome.err.splitlines()[-1]
-    assert said.startswith("stallscope: Spark failed: Job aborted due to stage failure")
+    # Spark's own warnings may come first.
+    last = outcome.err.splitlines()[-1]
+    assert last.startswith("stallscope: Spark failed: Job aborted due to stage failure")
     assert "Traceback" not in outcome.err
     assert not list(outcome.spark.iterdir())
 
@@ -345,7 +347,7 @@ def test_spark_reports_what_one_machine_reports(outcomes: dict[str, Outcome], na
 
 
 @pytest.mark.any_versions
-def test_nothing_is_left_beside_logs_that_were_reported_on(outcomes: dict[str, Outcome]) -> None:
+def test_no_temporary_files_remain_beside_reported_logs(outcomes: dict[str, Outcome]) -> None:
     folder = outcomes["restarted"].logs.parent
     assert sorted(path.name for path in folder.iterdir()) == [
         "damaged",
@@ -356,6 +358,6 @@ def test_nothing_is_left_beside_logs_that_were_reported_on(outcomes: dict[str, O
 
 
 @pytest.mark.any_versions
-def test_an_executor_that_is_lost_changes_no_figure(outcomes: dict[str, Outcome]) -> None:
+def test_a_lost_executor_changes_no_figure(outcomes: dict[str, Outcome]) -> None:
     (document,) = json.loads(outcomes["slow"].out)
     assert (outcomes["slow"].killed, document["bottleneck"]["ranks"]) == (1, [3])

@@ -1,4 +1,4 @@
-"""What executors write to is beside the runs, under the store's own path, and goes in time."""
+"""Temporary files of executors are next to the runs, under the user's path, and are removed in time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def left(store: Path) -> list[Path]:
     return list(store.glob(".stallscope-spark-*"))
 
 
-def test_a_runs_scratch_goes_with_the_run(collected: Path) -> None:
+def test_scratch_is_removed_with_its_run(collected: Path) -> None:
     with remote_runs(None) as runs:
         one, other = opened(runs, collected), opened(runs, collected)
         assert len(left(collected.parent)) == 2
@@ -56,7 +56,7 @@ def test_a_runs_scratch_goes_with_the_run(collected: Path) -> None:
     assert not left(collected.parent)
 
 
-def test_what_is_held_for_days_stays(collected: Path) -> None:
+def test_scratch_in_use_for_days_stays(collected: Path) -> None:
     with remote_runs(None) as runs:
         held = opened(runs, collected)
         (folder,) = left(collected.parent)
@@ -65,7 +65,7 @@ def test_what_is_held_for_days_stays(collected: Path) -> None:
         assert left(collected.parent) == [folder]
 
 
-def test_executors_are_told_the_path_that_the_user_named(collected: Path, tmp_path: Path) -> None:
+def test_executors_get_the_path_that_the_user_named(collected: Path, tmp_path: Path) -> None:
     link = tmp_path / "mounted"
     link.symlink_to(collected.parent)
     with remote_runs(None) as runs:
@@ -75,10 +75,10 @@ def test_executors_are_told_the_path_that_the_user_named(collected: Path, tmp_pa
         assert all(Path(file).is_relative_to(link) for file in steps.files)
 
 
-def test_what_dead_drivers_have_left_goes_after_a_day(tmp_path: Path) -> None:
+def test_leftovers_of_dead_drivers_are_removed_after_a_day(tmp_path: Path) -> None:
     old, young = scratch_in(tmp_path), scratch_in(tmp_path)
     (old / "some.cells").touch()
-    # Of Spark itself, and somebody's own.
+    # A folder of Spark itself, and one of a user.
     others = [tmp_path / ".spark-staging-1", tmp_path / ".spark-defaults"]
     for folder in (old, *others):
         folder.mkdir(exist_ok=True)
@@ -88,21 +88,21 @@ def test_what_dead_drivers_have_left_goes_after_a_day(tmp_path: Path) -> None:
     assert all(folder.is_dir() for folder in others)
 
 
-def test_logs_of_which_no_folder_is_here_need_a_place_for_executors() -> None:
+def test_logs_without_a_folder_here_need_a_place_for_executors() -> None:
     with remote_runs(None) as runs, pytest.raises(
         UsageError, match=r"^s3://bucket/logs: .+ --scratch$"
     ):
         runs.read(Unit("s3://bucket/logs"), None)
 
 
-def test_where_nothing_can_be_written_beside_logs_it_says_what_helps() -> None:
-    # Nobody can make files there, root neither.
+def test_the_error_of_an_unwritable_folder_names_the_option() -> None:
+    # Not even root can create files there.
     message = "name another place with --scratch"
     with remote_runs(None) as runs, pytest.raises(UnwritableError, match=message):
         runs.read(Unit("/proc/self/task"), None)
 
 
-def test_executors_write_where_they_are_told_to(collected: Path, tmp_path: Path) -> None:
+def test_executors_write_to_the_named_scratch(collected: Path, tmp_path: Path) -> None:
     with remote_runs(None, str(tmp_path / "there")) as runs:
         one = opened(runs, collected)
         assert len(left(tmp_path / "there")) == 1
@@ -122,14 +122,14 @@ def test_executors_write_where_they_are_told_to(collected: Path, tmp_path: Path)
         (["--engine", "spark", "--scratch", "nosuch://x"], "nosuch://x: cannot be opened"),
     ],
 )
-def test_a_place_that_is_none_is_said_before_spark_starts(
+def test_an_invalid_scratch_is_an_error_before_spark_starts(
     words: list[str], says: str, collected: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(collected), *words]) == 2
     assert says in capsys.readouterr().err
 
 
-def test_scratch_of_others_is_no_log(tmp_path: Path) -> None:
+def test_scratch_of_other_drivers_is_not_read_as_logs(tmp_path: Path) -> None:
     write_job(tmp_path, Job(ranks=2, steps=20))
     (scratch_in(tmp_path) / "some.parquet").write_bytes(b"PAR1")
     (run,) = read(str(tmp_path))
@@ -137,7 +137,7 @@ def test_scratch_of_others_is_no_log(tmp_path: Path) -> None:
 
 
 class Elsewhere(Source):
-    """A place that only the driver can read, as MLflow's runs are."""
+    """A place that only the driver can read, such as MLflow's runs."""
 
     where = "elsewhere:run-a"
 
@@ -148,13 +148,13 @@ class Elsewhere(Source):
         return open_source(str(self._folder)).files()
 
 
-def test_what_executors_cannot_read_is_fetched_to_where_they_can(tmp_path: Path) -> None:
+def test_logs_that_executors_cannot_read_are_fetched_for_them(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", Job(ranks=2, steps=20))
     place = Elsewhere(tmp_path / "logs")
     copies = SparkEngine(None).prepare(place, tmp_path / "store", lambda _new, _total: None)
     for near in (copies, _accessible(place, str(tmp_path / "scratch"))):
         assert near.local
-        # With nothing that opens places, and by paths that all machines have.
+        # Executors need no source packages, only paths that all machines have.
         assert [one.read() for one in pickle.loads(pickle.dumps(near.files()))] == [
             path.read_bytes() for path in sorted((tmp_path / "logs").iterdir())
         ]

@@ -1,4 +1,4 @@
-"""Cells and files below URLs are what they are in folders."""
+"""Cells and files at URLs are the same as in folders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_any_part_of_cells_is_read(place: str, rank_by_rank: bool) -> None:
         assert found.tolist() == cells[steps[0] : steps[1], ranks].tolist()
 
 
-def test_tables_are_read_and_gone_when_they_are_removed(place: str) -> None:
+def test_tables_are_read_until_they_are_removed(place: str) -> None:
     folder = f"{place}/.stallscope-spark-abcdefgh"
     Path(folder).mkdir(parents=True) if "://" not in place else None
     paths = [f"{folder}/{number}.parquet" for number in range(2)]
@@ -38,14 +38,14 @@ def test_tables_are_read_and_gone_when_they_are_removed(place: str) -> None:
             pq.write_table(pa.table({"step": [number, number + 10]}), file)
     assert rows_of(paths)["step"].to_pylist() == [0, 10, 1, 11]
     remove(folder)
-    # At a URL in one sentence.
+    # At a URL the error is one sentence.
     with pytest.raises(UnreadableError if "://" in place else FileNotFoundError):
         rows_of(paths)
     remove(folder)
 
 
 @pytest.mark.extras
-def test_a_url_that_takes_nothing_is_one_sentence_without_its_secret() -> None:
+def test_the_error_of_an_unwritable_url_is_one_sentence_without_its_secret() -> None:
     url = "http://user:secret@127.0.0.1:9/x/y"
     with pytest.raises(UnwritableError) as raised, new_file(url):
         pass

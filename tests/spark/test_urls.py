@@ -1,4 +1,4 @@
-"""Logs in a bucket, read by executors that write into one, too: rows for a report, and stores."""
+"""Executors read logs in a bucket, and write rows and stores into one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DIVIDED = ("reported", "store reported", "nowhere", "refused")
 
 @dataclass(frozen=True)
 class Cluster:
-    """A bucket with logs, and the outcome of every command on one Spark."""
+    """Return a bucket with logs, and the outcome of every command on one Spark."""
 
     bucket: Bucket
     #: The store in a folder.
@@ -50,7 +50,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(s3_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Run all commands on one Spark, whose executors have what opens URLs, and keys."""
+    """Run all commands on one Spark with executors that can open URLs and have keys."""
     need_spark()
     folder = tmp_path_factory.mktemp("urls")
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -107,7 +107,7 @@ def commands_on_stores(bucket: Bucket) -> dict[str, list[str]]:
     }
 
 
-def test_logs_in_a_bucket_are_reported_on_and_collected_as_here(
+def test_logs_in_a_bucket_are_reported_and_collected_like_local_ones(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ("reported", "collected", "nowhere", "refused")
@@ -118,7 +118,7 @@ def test_logs_in_a_bucket_are_reported_on_and_collected_as_here(
     equal(json.loads(reported["out"]), json.loads(capsys.readouterr().out))
     (folder,) = collected_runs(cluster.store)
     assert load_run(folder).rows == JOB.ranks * JOB.steps
-    # Nothing is left there, and nothing was fetched.
+    # No temporary files remain there, and nothing was fetched.
     assert not bucket.store.client().find(f"{bucket.name}/meanwhile")
     assert not list(cluster.store.rglob("index.json"))
     assert (nowhere["status"], refused["status"]) == (2, 2)
@@ -130,7 +130,7 @@ def test_logs_in_a_bucket_are_reported_on_and_collected_as_here(
 def test_a_store_in_a_bucket_is_written_and_read_by_executors(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Collected without its last rank and again with it, then with its baseline; as on one machine."""
+    """Collecting without the last rank, with it, and with the baseline gives the same as one machine."""
     bucket, store = cluster.bucket, cluster.bucket.url("runs")
     client = bucket.store.client()
     names = ("first", "second", "again", "third", "store reported", "no store")
@@ -139,7 +139,7 @@ def test_a_store_in_a_bucket_is_written_and_read_by_executors(
     assert second["out"] == f"{store}/run-a: collected, 3 of 3 ranks, 360 rows, completed\n"
     assert again["out"] == f"{store}/run-a: unchanged, 3 of 3 ranks, 360 rows, completed\n"
     assert (third["status"], reported["status"]) == (0, 0), (third, reported)
-    # Nothing is left of what executors wrote on the way, nor of the run's first state.
+    # Neither temporary files nor the run's first version remain.
     left = {
         path.removeprefix(f"{bucket.name}/runs/") for path in client.find(f"{bucket.name}/runs")
     }
@@ -150,7 +150,7 @@ def test_a_store_in_a_bucket_is_written_and_read_by_executors(
         *manifest["files"],
     }
     assert not [name for name in left if name.startswith(".stallscope-spark-")]
-    # One machine finds the same in what executors have written, and in a folder of its own.
+    # One machine reads the same from the executors' store and from its own.
     here = tmp_path / "store"
     logs = [bucket.url(f"logs/{name}") for name in ("run-a", "synthetic")]
     assert main(["collect", *logs, "--to", str(here)]) == 0

@@ -27,7 +27,7 @@ from .gains.baseline import (
 )
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
-from .gains.verdict import ComparableRuns, decide
+from .gains.verdict import ComparableRuns, decide, insufficient
 from .generation_summary import (
     GenerationSummary,
     ended_by,
@@ -129,9 +129,7 @@ class _Analyser:
         aligned = self.generations.last_aligned
         if aligned is None or self.steady is None:
             return None
-        # Arrivals on one clock need no completions to align, so they hide no lateness.
-        blind_ns = aligned.clocks.blind
-        cores = CoreUse.of(self.run)
+        blind_ns, cores = aligned.clocks.blind, CoreUse.of(self.run)
         return attribute(self.steady, aligned.hosts, self.comparable.baseline, blind_ns, cores)
 
     @cached_property
@@ -151,7 +149,7 @@ class _Analyser:
 
     @cached_property
     def network_use(self) -> NetworkUse | None:
-        """Compare exposed allreduce with what the network gave while nothing trained."""
+        """Compare exposed allreduce with the speed of the network without training."""
         if not self.run.network_checks:
             return None
         known = not self.run.missing_ranks and self.run.size > 1
@@ -190,23 +188,19 @@ class _Analyser:
 
     @cached_property
     def verdict(self) -> Bottleneck:
-        """Return the verdict with its advice."""
+        """Return the verdict, with advice and reasons."""
         if self.stopped is not None:
             return stopped_verdict(self.stopped)
         run, steady, found, rates = self.run, self.steady, self.attribution, self.input_rates
         if steady is None or found is None:
-            return Bottleneck(
-                "insufficient_data",
-                None,
-                f"The stages of the steps were not measured: {_why_not_measured(run)}.",
+            return insufficient(
+                f"the stages of the steps were not measured: {_why_not_measured(run)}"
             )
         if run.one_log_of_many:
-            return Bottleneck(
-                "insufficient_data",
-                None,
-                f"Only rank {run.ranks[0]}'s log is here; {run.size} ranks trained. The other logs were "
+            return insufficient(
+                f"only rank {run.ranks[0]}'s log is here; {run.size} ranks trained. The other logs were "
                 "not recorded or not collected. Waiting for another rank and slow communication look "
-                "the same in one log.",
+                "the same in one log"
             )
         verdict = decide(steady, found, run, self.comparable)
         if verdict.kind == "input" and rates is not None:
@@ -231,16 +225,16 @@ class _Analyser:
         verdict = with_slow_links(verdict, slow_links(self.generations.links))
         aligned = self.generations.last_aligned
         counted = count(run, aligned, steady) if aligned and may_have_reasons(verdict) else None
-        return (
-            verdict if counted is None else with_reasons(verdict, counted, found.stragglers, steady)
-        )
+        if counted is None:
+            return verdict
+        return with_reasons(verdict, counted, found.stragglers, steady)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Run all checks, on the logs and on the results of the analysis."""
         run, steady, setup = self.run, self.steady, Setup.of(self.run)
         single = None if self.single is None else self.single.run
-        found = [*find(run, self.baseline is not None, single=single)]
+        found = list(find(run, self.baseline is not None, single=single))
         if self.clocks is not None:
             found += clock_findings(self.clocks)
         if steady is not None:
@@ -383,20 +377,19 @@ class _Analyser:
         if self.generations.repeats_unknown(0):
             yield (
                 "a later generation counts its steps from 0 again, as optimizers without a count do: "
-                "steps that were trained twice are not known, and count twice. With PyTorch, "
-                "log.watch(…, first_step=…) gives the number of the first step"
+                "steps that were trained twice are unknown, and count twice. With PyTorch, "
+                "log.watch(…, first_step=…) sets the number of the first step"
             )
-        unlike = None if steady is None else sampling_bias_warning(self.run, steady)
-        if unlike is not None:
-            yield unlike
+        bias = None if steady is None else sampling_bias_warning(self.run, steady)
+        if bias is not None:
+            yield bias
         if self.match is not None and self.match.differs:
-            yield "the baseline is another kind of run: " + "; ".join(self.match.differs)
+            yield f"the baseline is another kind of run: {'; '.join(self.match.differs)}"
         if self.baseline is not None and not self.baseline.run.synthetic:
             yield "the baseline was not recorded with synthetic=True"
         if self.single_match is not None and self.single_match.differs:
-            yield "the run on one rank is another kind of run: " + "; ".join(
-                self.single_match.differs
-            )
+            differs = "; ".join(self.single_match.differs)
+            yield f"the run on one rank is another kind of run: {differs}"
 
 
 def _why_not_measured(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""The generations of a run: what each set of ranks did between two changes of membership."""
+"""Summarise the generations of a run: its sets of ranks between two changes of membership."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class GenerationSummary:
     started_at: datetime | None
     ended_at: datetime | None
     steps: int
-    #: Steps that a later generation trained again; None if that is not known.
+    #: The number of steps that a later generation trained again; None if unknown.
     repeated_steps: int | None
     #: ``completed``, ``resized``, ``restarted``, ``killed`` or ``stopped``; None while it may still run.
     ended_by: str | None
@@ -73,25 +73,24 @@ class GenerationLedger:
     number: int
     size: int
     clocks: ClockSummary | None
-    #: Per rank of the ledger, its host, and the uncertainty of its clock.
+    #: The host of each rank in the ledger, and the uncertainty of its clock.
     hosts: tuple[str, ...]
     clock_uncertainty_ms: tuple[float, ...]
-    #: Nanoseconds to add to the ledger's times to get wall time; 0 if that is not known.
+    #: Nanoseconds to add to the ledger's times to get wall time; 0 if unknown.
     to_wall: int
     ledger: Ledger
-    #: Per step of the ledger whether it is warm-up, and the ledger without warm-up; None if nothing is
+    #: Whether each step of the ledger is warm-up, and the ledger without warm-up; None if nothing is
     #: left.
     warm_up: Bools
     steady: Ledger | None
 
     @cached_property
     def late_steps(self) -> Ints:
-        """The positions of steady steps whose last rank is unusually late."""
+        """Return the positions of steady steps in which the last rank is unusually late."""
         if self.steady is None:
             return np.zeros(0, np.int64)
         imbalance = self.steady.imbalance.astype(np.float64)
-        # Compared with nearby steps: a rank that has become slow for good is not unusual in every later
-        # step.
+        # Compare with nearby steps, so that a rank that becomes slow for good is not unusual ever after.
         over = imbalance - running_median(imbalance, _WINDOW)
         smallest = _SMALLEST_SHARE * float(np.median(self.steady.total))
         late = over > max(_LATE_SDS * robust_sd(over), smallest)
@@ -124,7 +123,7 @@ def _ledger_of(run: Run, generations: Generations, index: int) -> GenerationLedg
 
 
 def run_of_generation(run: Run, number: int) -> Run:
-    """Return the part of a run that one generation recorded."""
+    """Return the part of a run that belongs to one generation."""
     kept = [index for index, log in enumerate(run.logs) if log.generation == number]
     log_numbers = np.full(len(run.logs), -1)
     log_numbers[kept] = np.arange(len(kept))
@@ -163,7 +162,7 @@ def lifetime(generations: Generations, index: int) -> tuple[datetime | None, dat
 
 
 def repeated_steps(generations: Generations, index: int) -> int | None:
-    """Count the steps of a generation that a later one trained again; None if that is not known."""
+    """Count the steps of a generation that a later one trained again; None if unknown."""
     if generations.repeats_unknown(index):
         return None
     return int((generations.aligned[index].steps >= generations.again_from[index]).sum())

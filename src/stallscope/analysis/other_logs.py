@@ -1,4 +1,4 @@
-"""Complete the analysis of a run that other tools have logged: epochs, or how long steps took."""
+"""Complete the analysis of runs without stages: logs of epochs, or of how long steps took."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .ledger.printed_steps import PRECISION, PrintedSteps, printed_steps
 from .result import Analysis
 from .settings.setup import Setup
 
-# What has measured a run without a name for that.
+# The source of the times, unless the logs name another one.
 _RECORDER = "the recorder's timestamps"
 
 
 def with_other_logs(analysis: Analysis) -> Analysis:
-    """Return the analysis with what logs without stages of steps tell; as it is where there are none."""
+    """Add the figures of logs without stages; return the analysis unchanged if it has stages."""
     times = epoch_times(analysis.run)
     if times is not None:
         return _of_epochs(analysis, times)
@@ -48,7 +48,7 @@ def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
 
 
 def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Analysis:
-    """Return the analysis with what a series of step times tells."""
+    """Add the figures of a series of step times."""
     run, setup = analysis.run, Setup.of(analysis.run)
     verdict = without_stages(printed, str(run.fact("known_from") or _RECORDER), precision)
     if analysis.stopped is not None:
@@ -56,12 +56,12 @@ def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Ana
     elif verdict.kind == "input":
         reason = (run.fact("stamps") or {}).get("reason")
         evidence = f"{verdict.evidence} {capitalised(reason)}." if reason else verdict.evidence
-        # That to record with StepLogger has been followed where it has recorded.
+        # A run of StepLogger needs no advice to use it.
         more = () if run.fact("known_from") is None else verdict.advice
         advice = (*map(str, for_late_input(setup)), *more)
         verdict = replace(verdict, evidence=evidence, advice=advice)
     elif run.rows:
-        # It says why the stages are missing.
+        # The verdict so far says why the stages are missing.
         known = waits_of_ranks(printed)
         evidence = f"{analysis.bottleneck.evidence} {known}".rstrip()
         verdict = replace(analysis.bottleneck, evidence=evidence)

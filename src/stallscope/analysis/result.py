@@ -1,4 +1,4 @@
-"""The result of an analysis: the object that dashboard, reports and exports show."""
+"""Define the result of an analysis, which dashboard, reports and exports show."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Analysis:
     communication: Communication | None
     #: The links between hosts that carry gradients; empty where they were not recorded.
     links: tuple[Link, ...]
-    #: What the network gives when nothing trains; None if ``netcheck`` has not measured it.
+    #: The speed of the network without training; None if ``netcheck`` has not measured it.
     network_use: NetworkUse | None
     #: All steps in the ledger, including warm-up; None without timestamps.
     ledger: Ledger | None = field(repr=False)
@@ -77,13 +77,13 @@ class Analysis:
     decomposition: Decomposition | None = None
     #: Times of epochs if the logs record no steps; None otherwise.
     epoch_times: EpochTimes | None = None
-    #: The series of step times where lines about steps are all that is known; None otherwise.
+    #: The series of step times if logs only have lines about steps; None otherwise.
     printed: PrintedSteps | None = None
     #: Rates of loaders run alone, and the rate that the run needs; None if no loader was measured.
     input_rates: InputRates | None = None
-    #: How the job hangs; None if it does not.
+    #: How the job hangs; None if it does not hang.
     stopped: Stopped | None = None
-    #: What went into steps that count; None without stages.
+    #: The share of time in steps that count, and the losses; None without stages.
     goodput: Goodput | None = None
     #: The generations with steps, in the order in which they began.
     generations: tuple[GenerationSummary, ...] = ()
@@ -92,7 +92,7 @@ class Analysis:
     def generation_ledgers(self) -> tuple[GenerationLedger, ...]:
         """Return the ledgers of the generations, in the order in which they began.
 
-        Those of several generations are made on demand: ``ledger`` has only those like the last one.
+        With several generations, make them on demand: ``ledger`` only has those like the last one.
         """
         if len(self.generations) > 1:
             return ledgers_of_generations(self.run)

@@ -1,4 +1,4 @@
-"""The Python interface for analysts: runs and their analyses as DataFrames and Plotly figures.
+"""Offer runs and their analyses to analysts as DataFrames and Plotly figures.
 
 ``import stallscope as ss`` has these names, and loads this package when the first of them is used.
 """

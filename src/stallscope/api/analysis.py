@@ -1,4 +1,4 @@
-"""An analysis for analysts: ledgers, ranks, stragglers, gains and findings as DataFrames."""
+"""Offer an analysis to analysts: ledgers, ranks, stragglers, gains and findings as DataFrames."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Analysis:
         """A row per rank: its mean stages per steady step."""
         rows = [fields_of(one, _RANK_FIELDS) for one in self._found.ranks]
         for row in rows:
-            # Without a common completed collective, nothing limits the offset of a clock.
+            # A clock without a common completed collective has an infinite uncertainty.
             row["clock_uncertainty_ms"] = finite(row["clock_uncertainty_ms"])
         return frame(rows, _RANKS, ["rank"])
 
@@ -139,7 +139,7 @@ class Analysis:
 
     @property
     def gains(self) -> pd.DataFrame:
-        """A row per fix: what it saves per step, and the speed-up."""
+        """A row per fix: the time that it saves per step, and the speed-up."""
         titled = [*gains(self._found), *answers(self._found)]
         rows = (_gain(one.title, one.what_if) for one in titled)
         return frame(rows, _GAINS, ["fix"])
@@ -186,7 +186,7 @@ def analyse(run: RunLike, baseline: AnalysisLike | None = None) -> Analysis:
 
 
 def as_analysis(run: AnalysisLike) -> Analysis:
-    """Return the analysis of a run without a baseline, unless it is one already."""
+    """Return an analysis unchanged, or analyse a run without a baseline."""
     return run if isinstance(run, Analysis) else analyse(run)
 
 
@@ -203,7 +203,7 @@ def _gain(title: str, gain: WhatIf) -> dict[str, Any]:
     return {
         **fields_of(gain, "fix speedup bound extrapolated"),
         "title": title,
-        # On other ranks steps take another time, and no step saves any.
+        # On other numbers of ranks, steps take another time: no time is saved per step.
         **interval(None if is_throughput(gain) else gain.saved_ms, "saved", "_ms"),
         "speedup_ci_low": low,
         "speedup_ci_high": high,

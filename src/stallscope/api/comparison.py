@@ -1,4 +1,4 @@
-"""The comparison of two runs for analysts."""
+"""Offer the comparison of two runs to analysts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHANGES: Columns = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """What changed from the first run to the second; ``compare`` makes it."""
+    """The changes from the first run to the second; ``compare`` makes it."""
 
     first: Analysis
     second: Analysis

@@ -1,4 +1,4 @@
-"""The epochs of a run as a DataFrame: a row per epoch and rank."""
+"""Return the epochs of a run as a DataFrame: a row per epoch and rank."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _COLUMNS: Columns = {
     "checkpoint_s": "number",
 }
 _KEYS = ["generation", "epoch", "rank"]
-#: Kinds of intervals, and the column of their seconds.
+# Kinds of intervals, and the column of their seconds.
 _SECONDS = {kind: f"{kind}_s" for kind in ("epoch", "validation", "checkpoint")}
 
 
 def epochs_frame(run: Run) -> pd.DataFrame:
-    """Return how long each epoch took on each rank, by logs of steps or by logs of epochs."""
+    """Return the seconds of each epoch on each rank, from logs of steps or from logs of epochs."""
     times = epoch_times(run)
     if times is not None:
         rows = ({**vars(one), "epoch_s": one.s} for one in times.epochs)

@@ -1,4 +1,4 @@
-"""Charts as Plotly figures that stand alone: with a background, so that they are readable anywhere."""
+"""Draw charts as Plotly figures with a background, so that they are readable anywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def figures_of(charts: Mapping[str, Chart | None], *, dark: bool) -> dict[str, g
     """Draw charts by name.
 
     Args:
-        charts: what to draw; None where there is nothing.
+        charts: the charts; None if there is nothing to draw.
         dark: whether the page is dark.
     """
     background = _BACKGROUND.dark if dark else _BACKGROUND.light

@@ -12,8 +12,8 @@ from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.arrays.stats import Mean
 
-#: What a column holds: numbers, whole numbers that are always known, whole numbers that may be
-#: missing, yes or no, text, a few names, moments in UTC, or tuples.
+#: The content of a column: numbers, whole numbers that are always known (``index``) or may be missing
+#: (``count``), yes or no, text, a few names, moments in UTC, or tuples.
 Kind = Literal["number", "index", "count", "flag", "text", "name", "moment", "tuple"]
 Columns = Mapping[str, Kind | pd.CategoricalDtype]
 
@@ -50,10 +50,10 @@ def frame(
 
 
 def typed(found: pd.DataFrame, columns: Columns, index: Sequence[str] = ()) -> pd.DataFrame:
-    """Give a DataFrame these columns in their order; those that it lacks are missing.
+    """Convert a DataFrame to these columns in their order; values of columns that it lacks are missing.
 
     Args:
-        found: has its values in columns, not in an index.
+        found: a DataFrame with all values in columns, not in an index.
         columns: see ``frame``.
         index: see ``frame``.
     """
@@ -63,8 +63,8 @@ def typed(found: pd.DataFrame, columns: Columns, index: Sequence[str] = ()) -> p
 
 
 def in_order(found: pd.DataFrame) -> pd.DataFrame:
-    """Sort a DataFrame by its index, so that slices of it work; equal rows stay in their order."""
-    # Steps that a restart repeats are the usual reason.
+    """Sort a DataFrame by its index, so that slices of it work; equal rows keep their order."""
+    # It may be unsorted because a restart repeats steps.
     return found if found.index.is_monotonic_increasing else found.sort_index(kind="stable")
 
 
@@ -80,7 +80,7 @@ def column(values: Sequence[Any], kind: Kind | pd.CategoricalDtype) -> pd.Series
         moments = pd.to_datetime(pd.Series(values, dtype="object"), utc=True, format="ISO8601")
         return moments.dt.as_unit("ns")
     if kind == "name":
-        # Text that is missing everywhere must not become a category of numbers.
+        # If all text is missing, pandas would make a category of numbers.
         return pd.Series(values, dtype="string").astype("category")
     return pd.Series(values, dtype=_dtype(kind))
 
@@ -90,7 +90,7 @@ def interval(mean: Mean | None, name: str, unit: str = "") -> dict[str, float | 
 
     Args:
         mean: None if it is not known.
-        name: of the mean, without its unit.
+        name: the name of the mean, without its unit.
         unit: the end of all three names: ``_ms``.
     """
     value, ends = (None, None) if mean is None else (mean.value, mean.ci95)

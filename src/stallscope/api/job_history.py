@@ -1,4 +1,4 @@
-"""The history of jobs that ran many times, for analysts."""
+"""Offer the history of jobs that ran many times to analysts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How jobs scale over numbers of ranks, for analysts."""
+"""Offer the scaling of jobs over numbers of ranks to analysts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS: dict[str, Kind] = {
     "projected": "flag",
     "runs": "count",
 }
-# In the report's table, the interval of throughput has no other name.
+# Columns of the report's table with the interval of throughput.
 _ENDS = ("ci_low", "ci_high")
 _POINTS: Columns = {name: _KINDS.get(name, "number") for name in COLUMNS}
 
@@ -37,7 +37,7 @@ class Scaling:
 
     @property
     def points(self) -> pd.DataFrame:
-        """A row per job and number of ranks: throughput, efficiency, and what is lost to what.
+        """A row per job and number of ranks: throughput, efficiency, and losses by cause.
 
         Projected sizes come after measured ones.
         """

@@ -1,4 +1,4 @@
-"""Both ledgers as DataFrames: their means, and every step, epoch and window."""
+"""Return both ledgers as DataFrames: their means, and every step and epoch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _MEANS: Columns = dict.fromkeys(
     ("ms", "share", "ci_low_ms", "ci_high_ms", "baseline_ms", "excess_ms"), "number"
 )
 _SLOWEST = [f"slowest_{name}_ms" for name in STAGES]
-#: Of every step: the whole, the ledger's entries, and the slowest rank's stages.
-TIMES = ("step_ms", *(f"{name}_ms" for name in ENTRIES), *_SLOWEST)
+# Per step: the whole step, the ledger's entries, and the slowest rank's stages.
+_TIMES = ("step_ms", *(f"{name}_ms" for name in ENTRIES), *_SLOWEST)
 _GAPS = tuple(f"{name}_s" for name in GAPS)
 _STEPS: Columns = {
     "step": "index",
@@ -29,7 +29,7 @@ _STEPS: Columns = {
     "epoch": "count",
     "warm_up": "flag",
     "reduced_at": "moment",
-    **dict.fromkeys(TIMES, "number"),
+    **dict.fromkeys(_TIMES, "number"),
     "slowest_rank": "count",
     "reference_rank": "count",
     "cause": STAGE,
@@ -38,7 +38,7 @@ _STEPS: Columns = {
 _EPOCHS: Columns = {
     "epoch": "index",
     "steps": "index",
-    **dict.fromkeys((*TIMES, *_GAPS), "number"),
+    **dict.fromkeys((*_TIMES, *_GAPS), "number"),
 }
 
 
@@ -91,11 +91,11 @@ def _steps(run: Run, own: GenerationLedger) -> pd.DataFrame:
 
 
 def _slowest(run: Run, ledger: Ledger) -> dict[str, object]:
-    """Return which rank came last in each step and why; missing where one log of many cannot tell."""
+    """Return each step's last rank and the cause; missing if only one of several ranks has a log."""
     if run.one_log_of_many:
         return dict.fromkeys(("imbalance_ms", "slowest_rank", "reference_rank", "cause"))
     ranks = np.asarray(ledger.ranks)
-    # Without imbalance there is no cause of it.
+    # A step without imbalance has no cause.
     causes = np.where(ledger.imbalance > 0, ledger.cause, -1)
     return {
         "slowest_rank": ranks[ledger.critical],
@@ -111,5 +111,9 @@ def epochs_frame(analysis: Analysis) -> pd.DataFrame:
     steady = steps[~steps["warm_up"]].groupby("epoch")
     # Validation before a warm-up step is validation, too.
     between = steps.groupby("epoch")[[*_GAPS]].sum()
-    parts = [steady[["step"]].count().set_axis(["steps"], axis=1), steady[[*TIMES]].mean(), between]
+    parts = [
+        steady[["step"]].count().set_axis(["steps"], axis=1),
+        steady[[*_TIMES]].mean(),
+        between,
+    ]
     return typed(pd.concat(parts, axis=1, join="inner").reset_index(), _EPOCHS, ["epoch"])

@@ -1,4 +1,4 @@
-"""What other logs than step logs report, as DataFrames: events, and measurements of machines."""
+"""Return events and measurements of machines, from logs other than step logs, as DataFrames."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _event(event: Event, run: Run) -> dict[str, object]:
 
 
 def machines_frame(run: Run) -> pd.DataFrame:
-    """Return the measurements in long form, a series after the other."""
+    """Return the measurements in long form, one series after the other."""
     lengths = [len(one.value) for one in run.series]
     if not sum(lengths):
         return frame((), _MACHINES)
@@ -68,8 +68,8 @@ def machines_frame(run: Run) -> pd.DataFrame:
             if name in ("name", "unit", "node", "rank")
         },
     )
-    whose = named.take(np.repeat(np.arange(len(lengths)), lengths)).reset_index(drop=True)
-    found = whose.assign(
+    repeated = named.take(np.repeat(np.arange(len(lengths)), lengths)).reset_index(drop=True)
+    found = repeated.assign(
         at=pd.to_datetime(walls, utc=True).as_unit("ns"),
         since_begin_s=(walls - start_ns) / 1e9,
         value=np.concatenate([one.value for one in run.series]),

@@ -1,4 +1,4 @@
-"""A run for analysts: its recorded steps, epochs, windows, events and machines as DataFrames."""
+"""Offer a run to analysts: its steps, epochs, windows, events and machines as DataFrames."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Run:
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read in the logs, a sentence each."""
+        """Parts of the logs that could not be read, a sentence each."""
         return [str(problem) for problem in self._recorded.problems]
 
     @property
@@ -126,7 +126,7 @@ class Run:
         ranks: Iterable[int] | None = None,
         steps: range | None = None,
     ) -> Iterator[pd.DataFrame]:
-        """Yield ``steps_of`` one rank after the other, so that only one rank's rows are in memory.
+        """Yield ``steps_of`` rank by rank, so that only one rank's rows are in memory.
 
         Raises:
             UsageError: if there is no such column, rank or step.
@@ -156,7 +156,7 @@ class Run:
         return machines_frame(self._recorded)
 
     def _selected(self, ranks: Iterable[int] | None, steps: range | None) -> ExportedRun | None:
-        """Return the run on one time line with what is selected; None if it has no steps."""
+        """Return the run on one time line with a selection; None if it has no steps."""
         if not self.rows:
             return None
         whole = self._time_line
@@ -169,7 +169,7 @@ class Run:
 
     @cached_property
     def _time_line(self) -> ExportedRun:
-        """All generations on one time line; aligning them takes most of the time."""
+        """Align all generations on one time line, once, because this takes most of the time."""
         return exported_run(self._recorded, Selection())
 
     def __repr__(self) -> str:
@@ -197,7 +197,7 @@ def open_run(source: str | PathLike[str], *, read_as: str | None = None) -> Run:
     Args:
         source: a folder with logs, a log file, a collected run, or a URL: a RUN argument of the
             commands.
-        read_as: the name of the log format, if it is not to be detected.
+        read_as: the name of the log format; detected by default.
 
     Raises:
         NotFoundError: if nothing is there, or if it is a store of several runs.
@@ -207,7 +207,7 @@ def open_run(source: str | PathLike[str], *, read_as: str | None = None) -> Run:
 
 
 def as_run(run: RunLike) -> Run:
-    """Return a run that is opened if need be; errors are those of ``open_run``."""
+    """Return a run, and open it if necessary; errors are those of ``open_run``."""
     if isinstance(run, Run):
         return run
     return Run(run) if isinstance(run, recorded.Run) else open_run(run)

@@ -1,4 +1,4 @@
-"""Step time over the run as a DataFrame: a row per window of steps, as charts draw it."""
+"""Return step time over the run as a DataFrame: a row per window of steps, as charts show it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _COLUMNS: Columns = {
 
 
 def series_frame(analysis: Analysis, exported: ExportedRun | None) -> pd.DataFrame:
-    """Return at most 2,000 windows, by stages or by what lines about steps print.
+    """Return at most 2,000 windows, from the ledgers or from printed lines about steps.
 
     Args:
-        analysis: of the run.
+        analysis: the run's analysis.
         exported: the run on one time line; None if no step was recorded.
     """
     if analysis.ledger is not None and exported is not None and len(analysis.ledger):
@@ -58,7 +58,7 @@ def _of_ledgers(exported: ExportedRun) -> pd.DataFrame:
 
 
 def _allreduce(values: Mapping[str, Floats]) -> Floats:
-    """Return exposed allreduce; with one rank's log of many, waiting for the others is in it."""
+    """Return exposed allreduce; if only one of several ranks has a log, it includes waiting."""
     names = (f"{SLOWEST}/allreduce_ms", f"{SLOWEST}/waiting_and_allreduce_ms")
     return next(values[name] for name in names if name in values)
 
@@ -67,6 +67,6 @@ def _of_lines(printed: PrintedSteps) -> pd.DataFrame:
     own = printed.whole.joined(MOST_POINTS)
     columns = {"step": own.step, "step_ms": own.ms}
     if own.input_ms is not None:
-        # Lines say how long the rank that printed waited for data, which is no rank's stage.
+        # The wait for data on the rank that printed is not the slowest rank's stage.
         columns["mean_input_ms"] = own.input_ms
     return typed(pd.DataFrame(columns), _COLUMNS, ["step"])

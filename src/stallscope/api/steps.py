@@ -1,4 +1,4 @@
-"""The table of steps as a DataFrame: a row per rank and recorded step."""
+"""Return the table of steps as a DataFrame: a row per rank and recorded step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .frames import in_order
 MOST_ROWS = 5_000_000
 
 INDEX = ("rank", "step")
-#: By column, the column of the exported table. Names end in the unit that they have here.
+#: Each column's source in the exported table. Names end with the unit of the values here.
 _SOURCES = {
     "generation": "generation",
     "epoch": "epoch",
@@ -73,7 +73,7 @@ def no_steps(columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _converted(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Keep the columns of the frame, in its units."""
+    """Select the columns of the frame, and convert them to its units."""
     own = [table[name] for name in INDEX]
     for name in columns:
         source = table[_SOURCES[name]]

@@ -1,4 +1,4 @@
-"""Windows of steps: what the lines that a program printed are about."""
+"""Return the windows of steps that printed lines are about, as a DataFrame."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Arrays of steps × ranks: in memory or in mapped files, and statistics over them."""
+"""Compute on arrays of steps × ranks, in memory or in mapped files, with their statistics."""

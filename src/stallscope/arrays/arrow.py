@@ -1,7 +1,8 @@
 """Move values between Arrow and numpy without importing pandas.
 
-``pa.array``, ``pa.scalar``, ``to_numpy``, and compute functions with plain values first ask whether
-pandas made their arguments: importing it takes longer than analysing a small run. These use the buffers.
+``pa.array``, ``pa.scalar``, ``to_numpy``, and compute functions with plain values import pandas to check
+whether it made their arguments, which takes longer than analysing a small run. The functions here use
+the buffers.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from .types import Bools
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 Numbers = npt.NDArray[Any]
-# Arrow's names that are not numpy's.
+# Arrow's names of types that differ from numpy's.
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 def numbers(column: Column) -> Numbers:
-    """Return a column of numbers, or of booleans, as an array that is read-only where it is a view.
+    """Return a column of numbers or booleans as an array; views are read-only.
 
-    Nulls become NaN, and whole numbers among them floats, as with ``to_numpy``.
+    Nulls become NaN, and integers in a column with nulls become floats, as with ``to_numpy``.
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     if column.null_count:
@@ -52,7 +53,7 @@ def _values(chunk: pa.Array) -> Numbers:
     values = whole[chunk.offset :]
     values.flags.writeable = False
     if chunk.null_count:
-        # Below a null stands anything.
+        # The value at a null is undefined.
         return np.where(_bits(chunk.buffers()[0], chunk.offset, len(chunk)), values, np.nan)
     return values
 
@@ -65,11 +66,11 @@ def _bits(buffer: pa.Buffer | None, offset: int, count: int) -> Bools:
 
 
 def array(values: npt.ArrayLike, kind: pa.DataType | None = None, *, null: Any = None) -> pa.Array:
-    """Return numbers or booleans as an Arrow array, a view where they lie side by side.
+    """Return numbers or booleans as an Arrow array; a view of contiguous numbers.
 
     Args:
-        kind: the type of numbers; default: the same as of the values.
-        null: which values are null, as an array of booleans.
+        kind: the type of the numbers; by default that of the values.
+        null: an array of booleans that marks the nulls.
     """
     own = np.ascontiguousarray(values, None if kind is None else dtype_of(kind))
     validity = None if null is None else _packed(np.logical_not(null))
@@ -90,12 +91,12 @@ def texts(values: list[str]) -> pa.Array:
 
 
 def scalar(value: str | float, kind: pa.DataType) -> pa.Scalar:
-    """Return one value of a type of Arrow."""
+    """Return a value as an Arrow scalar of this type."""
     return (texts([value]) if isinstance(value, str) else array([value], kind))[0]
 
 
 def equal(column: Column, value: str | float) -> Column:
-    """Compare each value of a column with one; null where the value is."""
+    """Compare each value of a column with one value; nulls stay null."""
     return pc.equal(column, scalar(value, column.type))
 
 
@@ -116,7 +117,7 @@ def numbers_at(column: pa.ChunkedArray, places: Numbers) -> Numbers:
 
 
 def words(column: Column) -> npt.NDArray[np.str_]:
-    """Return a column of texts as an array of numpy; a null is ``None`` in letters."""
+    """Return a column of texts as a numpy array; nulls become the text ``None``."""
     if not len(column):
         return np.zeros(0, str)
     coded = column.dictionary_encode("encode")

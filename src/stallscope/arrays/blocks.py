@@ -2,7 +2,7 @@
 
 A kernel is a module-level function over one block, with further arguments that are the same for all
 blocks. It returns something small: a value per step or per rank of its block, or the few cells that it
-looks for. The caller joins the results, which come in the order of the blocks. So the same analysis
+searches for. The caller joins the results, which are in the order of the blocks. So the same analysis
 runs on arrays in memory, on memory-mapped files, and on the partitions of a cluster.
 """
 
@@ -30,7 +30,7 @@ NULL: int = np.iinfo(np.int64).min
 #: Later than any time.
 LATEST: int = np.iinfo(np.int64).max
 
-#: How integers are stored that fit into half of their bytes.
+#: The type in which integers are stored if they fit into half of their bytes.
 NARROW = np.dtype(np.int32)
 # Just under 32 MiB.
 _LARGEST_MAPPED = 2**25 - 2**16
@@ -96,7 +96,7 @@ class Matrix(ABC):
     """Quantities of n steps × R ranks, by name.
 
     Args:
-        held: where each quantity's rows are; it can ``take`` rows, and be ``followed_by`` others.
+        held: each quantity's rows, with methods ``take`` and ``followed_by``.
         shape: the numbers of steps and ranks, n and R.
     """
 
@@ -110,7 +110,7 @@ class Matrix(ABC):
 
     @abstractmethod
     def _like(self, held: Mapping[str, Any], shape: tuple[int, int]) -> Matrix:
-        """Return a matrix of other rows in the same place."""
+        """Return a matrix of other rows, of the same kind as this one."""
 
     @abstractmethod
     def by_steps(self, kernel: Callable[..., T], *args: Any) -> list[T]:
@@ -207,7 +207,7 @@ class Matrix(ABC):
         return np.concatenate(self.by_steps(_columns, name, np.asarray(ranks, np.int64)))
 
     def gathered(self, kernel: Callable[..., Sequence[Array]], *args: Any) -> list[Array]:
-        """Run a kernel that returns several arrays whose last axis is the steps; join each of them."""
+        """Run a kernel that returns several arrays with steps as the last axis; join each of them."""
         parts = zip(*self.by_steps(kernel, *args), strict=True)
         return [np.concatenate(part, axis=-1) for part in parts]
 
@@ -250,7 +250,7 @@ def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
     if len(parts) < 2:
         return [work(part) for part in parts]
     _keep_freed_memory()
-    # Parts are handed out one by one, which costs less than a task for each.
+    # Threads take parts one by one, which costs less than a task for each.
     left = deque(enumerate(parts))
     results: dict[int, T] = {}
 
@@ -268,16 +268,16 @@ def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
             for task in [pool.submit(work_on) for _ in range(threads)]:
                 task.result()
         finally:
-            # After an error, or Ctrl-C, no thread begins another part.
+            # After an error or Ctrl-C, no thread starts another part.
             left.clear()
     return [results[at] for at in range(len(parts))]
 
 
 @cache
 def _keep_freed_memory() -> None:
-    """Make the C library keep the memory of one block's arrays for the next block's.
+    """Make the C library keep the memory of one block's arrays for the next block.
 
-    glibc returns freed memory beyond twice the size of the largest array that it has mapped and freed,
-    which counts up to 32 MiB. Getting it back, page by page, takes longer than the work on it.
+    glibc returns freed memory beyond twice the size of the largest array, up to 32 MiB, that it has
+    mapped and freed. Getting it back, page by page, takes longer than the work on it.
     """
     bytearray(_LARGEST_MAPPED)

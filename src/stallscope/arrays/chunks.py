@@ -1,4 +1,4 @@
-"""Chunks of columns that share memory: many ranks have the same steps, epochs and samples."""
+"""Share memory between chunks of columns: many ranks have the same steps, epochs and samples."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from . import arrow
 
-#: Many shorter chunks are slow.
+#: Columns of many shorter chunks are slow.
 FEWEST_ROWS = 2**12
-# Of many different values, chunks are so short that one for each of thousands of ranks takes little
-# memory; of a few, there are as few chunks as possible.
+# With many different values, chunks are short, so that one for each of thousands of ranks takes little
+# memory. With only a few values, there are as few chunks as possible.
 _SHORT = 2**14
 _FEW = 8
 
 
 class SharedChunks:
-    """Makes the chunks of one column, of which equal ones share their memory. Thread-safe.
+    """Makes the chunks of one column; equal ones share their memory. Thread-safe.
 
     Args:
         constants: chunks of one value, of the column's type; other columns may share them.
@@ -30,14 +30,14 @@ class SharedChunks:
         self._one_at_a_time = Lock()
 
     def kept(self, chunk: pa.Array) -> list[pa.Array]:
-        """Return chunks with the values of this one: of one value, the one before it, or itself."""
+        """Return chunks with the values of this one, shared with other chunks if possible."""
         values = arrow.numbers(chunk)
         if len(values) and not chunk.null_count and (values == values[0]).all():
             return self.constant(int(values[0]), len(values))
         return [self.of(chunk)]
 
     def of(self, chunk: pa.Array) -> pa.Array:
-        """Return the chunk before this one if both are equal, or else this one."""
+        """Return the previous chunk if both are equal, or else this one."""
         with self._one_at_a_time:
             if self._last is None or not _equal(self._last, chunk):
                 self._last = chunk
@@ -74,17 +74,17 @@ class Constants:
 
 
 def _equal(one: pa.Array, other: pa.Array) -> bool:
-    """Whether two chunks have the same numbers; those with nulls count as different."""
+    """Whether two chunks have the same numbers; chunks with nulls count as different."""
     if len(one) != len(other) or one.null_count or other.null_count:
         return False
     return np.array_equal(arrow.numbers(one), arrow.numbers(other))
 
 
 def joined(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Concatenate the chunks of a column, without a copy where they lie side by side."""
+    """Concatenate the chunks of a column, without a copy if they are contiguous in memory."""
     if not chunks:
         return pa.nulls(0, kind)
-    whole = _side_by_side(chunks) if pa.types.is_integer(kind) else None
+    whole = _contiguous(chunks) if pa.types.is_integer(kind) else None
     return pa.concat_arrays(chunks) if whole is None else whole
 
 
@@ -93,8 +93,8 @@ def are_long(chunks: list[pa.Array]) -> bool:
     return sum(map(len, chunks)) >= FEWEST_ROWS * len(chunks)
 
 
-def _side_by_side(chunks: list[pa.Array]) -> pa.Array | None:
-    """Return numbers that lie side by side as one array, which keeps the memory of all chunks."""
+def _contiguous(chunks: list[pa.Array]) -> pa.Array | None:
+    """Return chunks that are contiguous in memory as one array, which keeps all of them; else None."""
     width = arrow.dtype_of(chunks[0].type).itemsize
     begin = end = _address(chunks[0])
     for chunk in chunks:
@@ -106,6 +106,6 @@ def _side_by_side(chunks: list[pa.Array]) -> pa.Array | None:
 
 
 def _address(chunk: pa.Array) -> int:
-    """Return where the numbers of a chunk are in memory."""
+    """Return the address of a chunk's numbers in memory."""
     width = arrow.dtype_of(chunk.type).itemsize
     return int(chunk.buffers()[1].address + chunk.offset * width)

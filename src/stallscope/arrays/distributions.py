@@ -1,7 +1,7 @@
-"""Probabilities and quantiles of the common distributions.
+"""Compute probabilities and quantiles of common distributions with ``scipy.special``.
 
-They are made from ``scipy.special``: ``scipy.stats`` has the same ones, and takes a third of a second to
-import, which is most of the time that a report on a small run takes.
+``scipy.stats`` has the same functions, but takes a third of a second to import: most of the time of a
+report on a small run.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy.typing as npt
 from .lazy_scipy import special
 from .types import Floats
 
-# Relative to the value: smaller steps of a search change nothing but its last digit.
+# Relative to the value: smaller steps of the search only change its last digit.
 _SMALLEST_STEP = 1e-15
 
 
 def normal_probability(z: npt.ArrayLike) -> Floats:
-    """Return how likely a standard normal value is at most ``z``."""
+    """Return the probability that a standard normal value is at most ``z``."""
     return _floats(special.ndtr(z))
 
 
 def normal_quantile(p: npt.ArrayLike) -> Floats:
-    """Return below which value a standard normal value is with probability ``p``."""
+    """Return the ``p``-quantile of the standard normal distribution."""
     return _floats(special.ndtri(p))
 
 
@@ -33,14 +33,14 @@ def mills_ratio(z: float) -> float:
 
 
 def mean_of_truncated(mean: float, limit: float, sd: float) -> float:
-    """Return the mean of all values of a normal distribution.
+    """Return the mean of a normal distribution, given the mean of its values above a limit.
 
     Args:
-        mean: of the values above the limit; at least 0.3 standard deviations above it.
+        mean: the mean of the values above the limit; at least 0.3 standard deviations above it.
         limit: the limit.
         sd: the standard deviation of all values.
     """
-    # Newton's method from above: the function is convex, so that each step stays above its zero.
+    # Newton's method from above: the function is convex, so each step stays above its zero.
     whole = mean
     while True:
         z = (whole - limit) / sd
@@ -53,22 +53,22 @@ def mean_of_truncated(mean: float, limit: float, sd: float) -> float:
 
 
 def student_quantile(p: npt.ArrayLike, freedom: npt.ArrayLike) -> Floats:
-    """Return below which value Student's t with so many degrees of freedom is with probability ``p``."""
+    """Return the ``p``-quantile of Student's t with this many degrees of freedom."""
     return _floats(special.stdtrit(freedom, p))
 
 
 def student_tail(t: npt.ArrayLike, freedom: npt.ArrayLike) -> Floats:
-    """Return how likely Student's t with so many degrees of freedom is above ``t``."""
+    """Return the probability that Student's t with this many degrees of freedom is above ``t``."""
     return _floats(special.stdtr(freedom, np.negative(t)))
 
 
 def chi_square_quantile(p: npt.ArrayLike, freedom: npt.ArrayLike) -> Floats:
-    """Return below which value χ² with so many degrees of freedom is with probability ``p``."""
+    """Return the ``p``-quantile of χ² with this many degrees of freedom."""
     return 2.0 * _floats(special.gammaincinv(np.divide(freedom, 2.0), p))
 
 
 def binomial_tail(count: int, trials: int, p: float) -> float:
-    """Return how likely more than ``count`` of so many trials succeed."""
+    """Return the probability that more than ``count`` of this many trials succeed."""
     if count < 0:
         return 1.0
     return 0.0 if count >= trials else float(special.bdtrc(count, trials, p))

@@ -1,4 +1,4 @@
-"""Join the values of groups of rows: the ranks of each clock."""
+"""Reduce groups of rows to one row each: the ranks of each clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .types import Ints
 
 
 def of_each(join: np.ufunc, values: Ints, starts: Ints) -> Ints:
-    """Join the values of each group of consecutive rows: groups × columns.
+    """Reduce each group of consecutive rows to one row: groups × columns.
 
     Args:
         join: ``np.minimum`` or ``np.maximum``.

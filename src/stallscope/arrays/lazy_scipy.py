@@ -1,4 +1,4 @@
-"""Import scipy on first use: machines that only run kernels need not have it."""
+"""Import scipy on first use: machines that only run kernels do not need it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrices of steps × ranks on this machine: in memory, or in memory-mapped files."""
+"""Store matrices of steps × ranks on this machine: in memory, or in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LocalMatrix(Matrix):
 
     @property
     def arrays(self) -> list[Array]:
-        """The arrays that the matrix reads from; others may share them, or it may use a part."""
+        """Return the arrays that the matrix reads from; it may use only a part of them."""
         parts = (part for held in self._held.values() for part in held.parts)
         return [part.source.array for part in parts if isinstance(part.source, _Stored)]
 
@@ -103,8 +103,8 @@ class LocalMatrix(Matrix):
     def whole(self, name: str) -> Array:
         if name == "other":
             return with_other(name, self.whole)
-        if not self._held[name].lies_whole:
-            # Keep the joined array: callers that need all of it need it again.
+        if not self._held[name].is_one_array:
+            # Keep the joined array, because callers need it again.
             made = _Made(self._shape, self._allocate, narrow=False)
             self._fill(made, _same, name)
             self._held[name] = _Rows.of(made.arrays[name])
@@ -115,7 +115,7 @@ class LocalMatrix(Matrix):
         steps, ranks = self._shape
         all_ranks = np.arange(ranks)
         at_a_time = max(1, CELLS // max(ranks, 1))
-        # At least one block, so that joined results have their type.
+        # At least one block, so that joined results have a type.
         for begin in range(0, max(steps, 1), at_a_time):
             own = slice(begin, min(begin + at_a_time, steps))
             yield Block(own, all_ranks, partial(self._read, own, None))
@@ -168,7 +168,7 @@ class _Made:
             self.arrays[name][:] = old
 
     def _is_all(self, arrays: Mapping[str, Array]) -> bool:
-        """Whether one block is everything and already in the right order: no copy is needed."""
+        """Whether one block has all cells in the right order, so that no copy is needed."""
         as_made = (
             array.shape == self._shape and array.flags.f_contiguous for array in arrays.values()
         )
@@ -190,7 +190,7 @@ class _Stored:
         return array if ranks is None else ranks_of(array, ranks)
 
     def pick(self, steps: Ints, ranks: Ints | None) -> Array:
-        # In the order of memory.
+        # Take along the contiguous axis.
         array = np.take(self.array.T, steps, axis=1).T
         return array if ranks is None else ranks_of(array, ranks)
 
@@ -254,8 +254,8 @@ class _Rows:
         return cls([_Part(_Stored(array), slice(0, len(array)))])
 
     @property
-    def lies_whole(self) -> bool:
-        """Whether all rows are in one array, so that no copy is needed."""
+    def is_one_array(self) -> bool:
+        """Whether one array has all rows, so that no copy is needed."""
         source = self.parts[0].source
         return len(self.parts) == 1 and isinstance(source, _Stored) and not source.is_narrow
 
@@ -286,7 +286,7 @@ def _same(block: Block, name: str) -> tuple[dict[str, Array], None]:
 
 
 def _is_narrow(array: Array) -> bool:
-    """Whether an array's integers fit into half of their bytes: those of steps below 2 seconds do."""
+    """Whether an array's integers fit into half of their bytes, as nanoseconds below 2 seconds do."""
     if array.dtype != np.int64 or not array.size:
         return False
     limits = np.iinfo(NARROW)

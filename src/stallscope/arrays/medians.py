@@ -1,4 +1,4 @@
-"""Running medians."""
+"""Compute running medians."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from .lazy_scipy import ndimage
 
-# Up to so many values in all windows, numpy is done before scipy is imported.
+# Up to this many values in all windows, numpy is faster than importing scipy.
 _FEW = 1 << 16
 
 
 def running_median(values: npt.NDArray[Any], window: int) -> npt.NDArray[Any]:
-    """Return the median of the values around each one; beyond the ends stand the first and the last.
+    """Return the median of the values around each one; the first and the last repeat beyond the ends.
 
-    Of an even number of values, this is the larger one in the middle.
+    With an even number of values, it is the larger of the two in the middle.
     """
     if not len(values):
         return values

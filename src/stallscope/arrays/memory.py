@@ -1,10 +1,10 @@
-"""Allocate large arrays in memory, or in memory-mapped files where they would not fit.
+"""Allocate large arrays in memory, or in memory-mapped files if they do not fit.
 
-The analysis of a run needs up to 200 bytes per row. Where memory does not suffice, arrays with a number
-per row are files in ``TMPDIR`` (``/var/tmp`` unless it is set), 55 to 180 bytes per row; the system
-caches as much of them as fits. The files have no names, so they disappear with the last process that
-uses them, even if it is killed. ``STALLSCOPE_MEMORY`` limits the memory, as ``3GB`` or ``800MB``; the
-default is half of what is available.
+The analysis of a run needs up to 200 bytes per row. If memory does not suffice, arrays with a number per
+row are files in ``TMPDIR`` (by default ``/var/tmp``), 55 to 180 bytes per row; the system caches as much
+of them as fits. The files have no names, so they disappear with the last process that uses them, even if
+it is killed. ``STALLSCOPE_MEMORY`` limits the memory, as ``3GB`` or ``800MB``; the default is half of
+the available memory.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from stallscope.errors import UnwritableError, UsageError
 Allocator = Callable[[tuple[int, int], npt.DTypeLike], npt.NDArray[Any]]
 
 MEMORY = "STALLSCOPE_MEMORY"
-#: What an analysis needs per row at most: columns, results and intermediate arrays.
+#: The most that an analysis needs per row: columns, results and intermediate arrays.
 BYTES_PER_ROW = 200
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-# This much is available everywhere.
+# Every machine has this much.
 _ALWAYS_THERE = 64 * 10**6
 # Fallback when the limit is unknown.
 _USUAL_MEMORY = 8 * 10**9
@@ -63,8 +63,8 @@ def on_disk(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
             held = mmap.mmap(file.fileno(), size)
     except OSError as error:
         raise UnwritableError(
-            f"{folder}: no room for {size / 1e9:.3g} GB of a run that does not fit into memory "
-            f"({error.strerror}): set TMPDIR to a folder with more, or {MEMORY} to more memory"
+            f"{folder}: no space for {size / 1e9:.3g} GB of a run that does not fit into memory "
+            f"({error.strerror}): set TMPDIR to a folder with more space, or {MEMORY} to more memory"
         ) from error
     return np.ndarray(shape[::-1], dtype, buffer=held).T
 
@@ -76,7 +76,7 @@ def allocator_for(rows: int) -> Allocator:
         UsageError: if ``STALLSCOPE_MEMORY`` is not an amount of memory.
     """
     size = rows * BYTES_PER_ROW
-    # Asking the system takes as long as the ledger of a small run.
+    # Asking the system takes as long as computing the ledger of a small run.
     if size <= _ALWAYS_THERE and not os.environ.get(MEMORY):
         return in_memory
     return in_memory if size <= memory_to_give() else on_disk
@@ -86,7 +86,7 @@ def memory_to_give() -> int:
     """Return how many bytes the arrays of runs may take.
 
     Raises:
-        UsageError: as ``allocator_for``.
+        UsageError: see ``allocator_for``.
     """
     given = os.environ.get(MEMORY)
     if not given:
@@ -118,7 +118,7 @@ def _of_machine() -> int:
 
 
 def _of_container(limit: Path, used: Path) -> int:
-    """Return what a container may still take; a huge number where it has no limit."""
+    """Return the bytes that a container may still allocate; a huge number without a limit."""
     try:
         return max(int(limit.read_text()) - int(used.read_text()), 0)
     except (OSError, ValueError):
@@ -134,7 +134,7 @@ def folder_for_files() -> str:
 
 
 def _reserve(file: int, size: int) -> None:
-    """Reserve the disk space now: a page that cannot be written later kills the process."""
+    """Reserve the disk space now: if a page cannot be written later, the process dies."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, size)
     else:

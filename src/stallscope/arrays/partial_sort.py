@@ -1,4 +1,4 @@
-"""Find the k-th smallest of a few values in very many places at once: ranks of a host, per step."""
+"""Find the k-th smallest of a few values in many places at once: over a host's ranks, per step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .types import Ints
 
-# For more values numpy's partition is faster, although it works place by place.
+# With more values numpy's partition is faster, although it works place by place.
 _FEW = 16
 
 
@@ -44,7 +44,7 @@ def _exchanges(count: int) -> tuple[tuple[int, int], ...]:
 
 
 def _merge_exchange(count: int) -> Iterator[tuple[int, int]]:
-    """Knuth, The Art of Computer Programming, volume 3, algorithm 5.2.2 M."""
+    """Yield the exchanges of Knuth, The Art of Computer Programming, volume 3, algorithm 5.2.2 M."""
     top = 1 << max(0, (count - 1).bit_length() - 1)
     p = top if count > 1 else 0
     while p:

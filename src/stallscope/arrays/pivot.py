@@ -30,13 +30,13 @@ class Pivoted:
 
     steps: Ints
     ranks: tuple[int, ...]
-    #: Per step the epoch that the ranks recorded, the latest where they differ; -1 where none did.
+    #: Per step the epoch that ranks recorded, the latest if they differ; -1 if none recorded it.
     epochs: Ints
-    #: Per step whether it is the first, or some rank's first in another session.
+    #: Per step whether it is the first, or any rank's first in another session.
     session_start: Bools
     #: Columns by name, NULL where missing.
     cells: Matrix
-    #: Whether no value is missing in any column, as far as that is known.
+    #: Whether it is known that no column has missing values.
     complete: bool = False
 
 
@@ -49,7 +49,7 @@ def pivot(
         table: its rows.
         names: the columns.
         allocate: makes arrays that are not views of the table.
-        sessions: per log the training session that it was recorded in; None where each has its own.
+        sessions: per log its training session; None if each log has its own.
     """
     if isinstance(table, RemoteTable):
         return table.pivot(names, sessions)
@@ -80,7 +80,7 @@ def by_parts(
 
     Args:
         table: steps, log by log.
-        columns: what the kernel needs of the table.
+        columns: the columns that the kernel needs.
         kernel: a module-level function of a part and ``args``.
     """
     if isinstance(table, RemoteTable):
@@ -98,7 +98,7 @@ def without_logs(table: pa.Table, logs: Sequence[int]) -> pa.Table:
 
 
 def with_log_numbers(table: pa.Table, numbers: Ints) -> pa.Table:
-    """Return a table whose logs have other numbers: ``numbers`` by the number so far."""
+    """Renumber the logs of a table: ``numbers`` has the new number of each log."""
     log = arrow.array(numbers[arrow.numbers(table["log"])], pa.int32())
     return table.set_column(table.schema.get_field_index("log"), "log", log)
 
@@ -152,7 +152,7 @@ def _alike(column: pa.ChunkedArray, shape: tuple[int, int]) -> Array | None:
 class _Numbers:
     """The distinct numbers of a column, ascending."""
 
-    # Counting is ten times faster than sorting; gaps in the numbers may cost it some memory.
+    # Counting is ten times faster than sorting; gaps in the numbers cost some memory.
     _GAPS = 1000
 
     def __init__(self, numbers: Ints, place: Ints | None) -> None:
@@ -217,7 +217,7 @@ class _RankByRank:
 
     @classmethod
     def of(cls, table: pa.Table) -> _RankByRank | None:
-        """Return the table if it is one of these."""
+        """Return the table if it is of this kind; None otherwise."""
         count = _rows_of_first(table["rank"])
         if not count or table.num_rows % count:
             return None
@@ -239,7 +239,7 @@ class _RankByRank:
         return _Facts.joined(len(self.steps), parts)
 
     def _parts(self) -> list[tuple[slice, slice]]:
-        """Ranks and steps that are processed together: whole ranks, or a part of a long one's steps."""
+        """Return the ranks and steps of each part: whole ranks, or some steps of a long one."""
         ranks, steps = len(self.ranks), len(self.steps)
         many = max(1, ROWS // steps)
         return [
@@ -249,7 +249,7 @@ class _RankByRank:
         ]
 
     def _column(self, name: str, ranks: slice, steps: slice) -> Array:
-        """Ranks × steps."""
+        """Return a column as ranks × steps."""
         first = ranks.start * len(self.steps) + steps.start
         shape = (ranks.stop - ranks.start, steps.stop - steps.start)
         column = self.table[name].slice(first, shape[0] * shape[1])
@@ -299,7 +299,7 @@ class _Rows:
         shape = (len(self.steps), len(self.ranks))
         arrays = {name: allocate(shape, np.int64) for name in names}
         flat = {name: array.T.reshape(-1) for name, array in arrays.items()}
-        # The first touch of memory takes longer than to write to it.
+        # The first write to new memory is slow: let all cores do it.
         on_all_cores(lambda array: array.fill(NULL), list(flat.values()))
 
         def put(begin: int) -> None:
@@ -321,7 +321,7 @@ class _Rows:
         return rank, self.steps.positions(arrow.numbers(part["step"]))
 
     def _read_part(self, sessions: Ints | None, begin: int) -> _PartFacts:
-        # With the row before it, which shows whether the first one starts a session.
+        # Include the previous row, which shows whether the first one starts a session.
         before = min(begin, 1)
         part = self.table.slice(begin - before, ROWS + before)
         rank, row = self._position(part)

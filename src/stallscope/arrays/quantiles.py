@@ -1,7 +1,7 @@
-"""Quantiles of many values, equal to numpy's to the last digit.
+"""Compute quantiles of many values, equal to numpy's to the last digit.
 
-numpy selects four values for each quantile, and every further one costs as much as the first. One
-selection is enough: the next larger value is the smallest of those above.
+numpy selects four values for each quantile, and each costs as much as the first. One selection is
+enough: the next larger value is the minimum of those above.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 def median(values: npt.ArrayLike) -> Floats:
     """Return the median over the last axis, of at least one value, as ``np.median`` does.
 
-    It is NaN where one of the values is.
+    It is NaN if one of the values is.
     """
     array = np.asarray(values)
     count = array.shape[-1]

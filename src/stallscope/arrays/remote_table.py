@@ -1,4 +1,4 @@
-"""Tables of steps that stay where they are, on a cluster: kernels are sent to them."""
+"""Define tables of steps that stay on a cluster, which runs kernels on them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class RemoteTable(ABC):
-    """Takes the place of ``Run.steps`` where no row is to be copied to this process."""
+    """Replaces ``Run.steps`` if no row should be copied to this process."""
 
     @property
     @abstractmethod
     def num_rows(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
 
     @abstractmethod
     def of_generation(self, generation: int) -> RemoteTable:
@@ -27,7 +27,7 @@ class RemoteTable(ABC):
 
     @abstractmethod
     def as_run_of_generation(self, generation: int, numbers: Ints) -> RemoteTable:
-        """Return the rows of one generation, as the table of a run with that generation's logs only.
+        """Return the rows of one generation, as the table of a run with only that generation's logs.
 
         Args:
             generation: the generation.
@@ -43,7 +43,7 @@ class RemoteTable(ABC):
         """Run a kernel on parts of the table, each with at least one row, and return its results.
 
         Args:
-            columns: what the kernel needs of the table.
+            columns: the columns that the kernel needs.
             kernel: a module-level function of a part and ``args``.
         """
 

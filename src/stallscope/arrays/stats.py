@@ -1,8 +1,8 @@
-"""Means of autocorrelated series, with intervals that hold.
+"""Compute means of autocorrelated series, with intervals that have their nominal coverage.
 
-Steps follow each other: formulas for independent values cover the truth in as little as 12 % of runs
-where the nominal coverage is 95 %. Here the variance of the mean is widened by the integrated
-autocorrelation time τ, and Student's t counts n/τ values, not n.
+Steps depend on each other: 95 % intervals for independent values cover the truth in as little as 12 % of
+runs. Here the integrated autocorrelation time τ widens the variance of the mean, and Student's t counts
+n/τ values, not n.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ import numpy.typing as npt
 from .distributions import chi_square_quantile, student_quantile
 from .medians import running_median
 from .quantiles import median
-from .types import Bools, Floats
+from .types import Bools, Floats, Ints
 
 # With fewer independent values, no interval of this kind has its nominal coverage.
 FEWEST_INDEPENDENT = 10
-# With this many bursts, their number is known well enough.
+# With this many bursts, their number is precise enough.
 _ENOUGH_EPISODES = 20
 _ONE_EPISODE = 3
 _FAR_SDS = 6.0
 # Most series of steps are uncorrelated after fewer lags; sums for these take less time than a transform.
 _FEW_LAGS = 32
-_MAD_TO_SD = 1.4826
-# A value is unusual above both of these: so many standard deviations, and such a share of the usual one.
+#: A median absolute deviation of normal values, times this, is their standard deviation.
+MAD_TO_SD = 1.4826
+# A value is unusual if it exceeds the usual one by this many SDs and by this share.
 _SLOW_SDS, _SLOW_SHARE = 6.0, 0.2
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean with its 95 % interval; ``ci95`` is None where the data cannot carry one."""
+    """A mean with its 95 % interval; ``ci95`` is None if the data does not suffice for one."""
 
     value: float
     ci95: tuple[float, float] | None
@@ -46,6 +47,10 @@ class Mean:
         """Return the mean with a systematic error of this amount on either side."""
         ci95 = None if self.ci95 is None else (self.ci95[0] - amount, self.ci95[1] + amount)
         return Mean(self.value, ci95)
+
+    def with_error(self, half: float) -> Mean:
+        """Return the mean with an independent error of up to this half width (95 %)."""
+        return self.minus(Mean(0.0, (-half, half)))
 
     def minus(self, other: Mean) -> Mean:
         """Return the difference from the mean of another, independent series."""
@@ -99,7 +104,7 @@ def mean_with_interval(series: npt.ArrayLike, fewest: float = FEWEST_INDEPENDENT
 
     Args:
         series: consecutive values.
-        fewest: without so many independent values there is no interval.
+        fewest: with fewer independent values there is no interval.
     """
     values = np.asarray(series, np.float64)
     n = len(values)
@@ -115,20 +120,25 @@ def mean_with_interval(series: npt.ArrayLike, fewest: float = FEWEST_INDEPENDENT
     return Mean(mean, (mean - float(np.hypot(half, below)), mean + float(np.hypot(half, above))))
 
 
+def evenly(number: int, most: int) -> Ints:
+    """Return at most this many positions of a series, evenly spread from the first to the last one."""
+    return np.unique(np.linspace(0, number - 1, min(number, most)).astype(np.int64))
+
+
 def robust_sd(values: npt.ArrayLike) -> float:
     """Estimate the standard deviation of normal values from their median absolute deviation."""
     array = np.asarray(values, np.float64)
     if not array.size:
         return 0.0
-    return _MAD_TO_SD * float(median(np.abs(array - median(array))))
+    return MAD_TO_SD * float(median(np.abs(array - median(array))))
 
 
 def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:
-    """Return how far each value is above the median of those around it, and whether that is unusual.
+    """Return how far each value is above the median around it, and whether that is unusual.
 
     Args:
         values: a series.
-        window: how many values the median is of.
+        window: the number of values in a median.
     """
     usual = running_median(values, window)
     over = values - usual
@@ -136,7 +146,7 @@ def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:
 
 
 def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:
-    """Remove bursts from a series where a few of them dominate its variance.
+    """Remove bursts from a series if a few of them dominate its variance.
 
     Returns:
         The series without bursts, their part of the mean, and the number of episodes.
@@ -156,7 +166,7 @@ def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:
 
 
 def _poisson(part: float, episodes: int) -> tuple[float, float]:
-    """Return how much smaller or larger a part of a mean may be that comes from few episodes.
+    """Return how much smaller or larger a part of a mean may be, if it comes from few episodes.
 
     Episodes are random, so their number has Garwood's interval for a Poisson count. Formulas for means
     of many values are far too narrow here.

@@ -1,4 +1,4 @@
-"""Types of arrays."""
+"""Name the types of arrays."""
 
 from __future__ import annotations
 

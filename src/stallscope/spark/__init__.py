@@ -1,1 +1,1 @@
-"""Read and analyse runs on a Spark cluster, with the code of one machine."""
+"""Read and analyse runs on a Spark cluster, with the same code as on one machine."""

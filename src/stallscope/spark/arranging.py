@@ -77,7 +77,7 @@ class RemoteSteps:
         return replace(old, steps=steps.cast(STEPS_SCHEMA))
 
     def completions(self, steps: pa.Table, logs: int) -> Completions:
-        """Return some completions of each log; those of collected logs are read on executors."""
+        """Return some completions of each log; executors read those of collected logs."""
         numbers = _fragment_numbers(steps)
 
         @cache
@@ -108,7 +108,7 @@ class RemoteSteps:
             return WrittenSteps(noted, 0, list_files(folder, "steps/*.parquet"))
         files = {}
         for one in found:
-            # Of a task that ran more than once, one file counts.
+            # A task may have run more than once, but only one of its files counts.
             name = f"steps/{one.name}"
             if url is None:
                 name = f"steps/{_name(one.logs)}.parquet"
@@ -166,7 +166,7 @@ class _Piece:
 
     log: int
     rank: int
-    #: The number of the log's generation; the rows have what the process counted.
+    #: The number of the log's generation; the rows have the number that the process counted.
     generation: int
     fragment: Fragment
     #: Later logs of the same collection, and all later logs.
@@ -192,7 +192,7 @@ class WrittenFile:
     rows: int
     size: int
     sha256: str
-    #: The number of steps that a later log of the same collection has again, by rank.
+    #: The number of steps that a later log of the same collection repeats, by rank.
     repeated: dict[int, int]
 
     @property
@@ -302,7 +302,7 @@ class _HashingFile(io.RawIOBase):
 
 
 def _deduplicated_rows(piece: _Piece) -> tuple[pa.Table, int]:
-    """Return a log's distinct rows, and how many a later log of the same collection has again."""
+    """Return a log's distinct rows, and how many of them a later log of the collection repeats."""
     own = _read(piece.fragment)
     if not piece.later and not _ascends(own):
         distinct = _without(own, ())
@@ -314,7 +314,7 @@ def _deduplicated_rows(piece: _Piece) -> tuple[pa.Table, int]:
 
 
 def _without(own: pa.Table, later: Sequence[Fragment]) -> pa.Table:
-    """Drop the rows of a log that it or later logs, of its rank and generation, have again."""
+    """Drop the rows of a log that the log itself or later logs of its rank and generation repeat."""
     names = ["generation", "rank", "step"]
     stacked = pa.concat_tables([own.select(names), *(_read(one).select(names) for one in later)])
     # Processes of one generation may have counted differently.

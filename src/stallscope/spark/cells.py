@@ -75,7 +75,7 @@ def write_cells(
 
 @dataclass(frozen=True)
 class _Quantity:
-    """Some rows of files."""
+    """A quantity of a matrix: some rows of files."""
 
     dtype: str
     files: tuple[CellFile, ...]
@@ -100,7 +100,7 @@ class _Quantity:
         return replace(self, files=tuple(own))
 
     def read(self, steps: int, ranks: Ints) -> Array:
-        """Read all rows, whose number the caller knows, of some ranks."""
+        """Read all rows of some ranks; the caller gives the number of steps."""
         out = np.empty((len(ranks), steps), self.dtype).T
         at = 0
         for low, high in self.runs.tolist():
@@ -114,7 +114,7 @@ class _Quantity:
         return out
 
     def take(self, chosen: Bools) -> _Quantity:
-        rows = np.concatenate([_NOTHING, *(np.arange(low, high) for low, high in self.runs)])
+        rows = np.concatenate([_NO_ROWS, *(np.arange(low, high) for low, high in self.runs)])
         return replace(self, runs=_runs(rows[chosen]))
 
     def followed_by(self, other: _Quantity) -> _Quantity:
@@ -128,7 +128,7 @@ class _Quantity:
         return replace(self, files=(*self.files, *moved), runs=runs)
 
 
-_NOTHING = np.zeros(0, np.int64)
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 def _runs(rows: Ints) -> Ints:
@@ -186,10 +186,8 @@ class SparkMatrix(Matrix):
     def compute_by_steps(
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
     ) -> tuple[Matrix, list[T]]:
-        found = each(
-            *(self._cluster.spark, _computed_of_steps, list(self._steps())),
-            *(kernel, args, self._cluster.folder),
-        )
+        spark, folder = self._cluster.spark, self._cluster.folder
+        found = each(spark, _computed_of_steps, list(self._steps()), kernel, args, folder)
         return self._of([made for made, _ in found], self._shape), [one for _, one in found]
 
     def compute_by_ranks(
@@ -198,11 +196,9 @@ class SparkMatrix(Matrix):
         *args: Any,
         ranks: Sequence[int] | None = None,
     ) -> Matrix:
+        spark, folder = self._cluster.spark, self._cluster.folder
         blocks = list(self._ranks(ranks))
-        found = each(
-            *(self._cluster.spark, _computed_of_ranks, blocks),
-            *(kernel, args, self._cluster.folder),
-        )
+        found = each(spark, _computed_of_ranks, blocks, kernel, args, folder)
         return self._of(found, (self._shape[0], sum(len(block.ranks) for block in blocks)))
 
     def with_computed(

@@ -1,4 +1,4 @@
-"""Run a function for every task on executors; results return as Arrow batches."""
+"""Run a function for every task on executors; they return results as Arrow batches."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .storage import is_url
 
 R = TypeVar("R")
 
-# The number of modules when those were last taken out of garbage collection.
+# The number of modules that were last taken out of garbage collection.
 _modules = 0
 
 _SCHEMA = "task long, found binary"
 _OWN_ERROR = re.compile(r"stallscope\.errors\.(\w+): (.+)")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-# Errors of an executor's Python about memory, disks or files, unlike defects.
+# Errors of an executor's Python about memory, disks or files; others are defects.
 _TRACEBACK = "Traceback (most recent call last)"
 _RESOURCE_ERROR = re.compile(
     r"^(?:[\w.]+\.)?(\w*MemoryError|OSError|FileNotFoundError|PermissionError)(?:: (.+))?$", re.M
@@ -93,7 +93,7 @@ def run_task(
 def _freeze_imported() -> None:
     """Take imported modules out of garbage collection, in a worker that tasks share.
 
-    After each task Spark collects garbage in the worker. To look through numpy, pyarrow and scipy each
+    After each task Spark collects garbage in the worker. Looking through numpy, pyarrow and scipy each
     time takes 80 ms, more than most tasks.
     """
     global _modules
@@ -111,7 +111,7 @@ def check_shared(folder: str) -> None:
     """
     if not is_url(folder) and not Path(folder).is_dir():
         raise errors.UnwritableError(
-            f"{Path(folder).parent}: an executor of Spark does not see this folder; name one that the "
+            f"{Path(folder).parent}: an executor of Spark does not have this folder; name one that the "
             "driver and all executors share, like a mounted file system, /dbfs or /Volumes"
         )
 

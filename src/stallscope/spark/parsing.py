@@ -1,4 +1,4 @@
-"""Read logs on executors: rows stay on shared storage, and their metadata returns to the driver."""
+"""Read logs on executors: rows stay on shared storage, and the driver gets their metadata."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from stallscope.parsers.unpacking import in_utf8, unpacked_whole
 from .each import check_shared, each
 from .storage import new_file
 
-# A parser takes a second for this; Spark takes some hundredths of a second per task.
+# A parser takes a second for this many bytes; Spark takes some hundredths of a second per task.
 _BYTES_PER_TASK = 64 << 20
 _FILES_PER_TASK = 64
 
@@ -74,7 +74,7 @@ class RemoteLog(Parsed):
 def stand_in(fragments: Sequence[tuple[int, Fragment]]) -> pa.Table:
     """Return a table of steps with one row per fragment; ``step`` is the fragment's number.
 
-    Grouping and merging treat it like the fragment's rows, and it shows the log's new number afterwards.
+    Grouping and merging treat this row like the fragment's rows. Afterwards it has the log's new number.
     """
     with_rows = [(number, one) for number, one in fragments if one.rows]
     columns = {
@@ -114,7 +114,7 @@ class RemoteReader:
         for number in range(len(files)):
             result = found[number]
             reading.merge(self._number_all(result.reading))
-            if result.coarse:
+            if result.searched:
                 self._printed.append(replace(result, file=portable[number]))
 
     def records_logs(self, reading: Reading) -> list[Parsed]:
@@ -154,8 +154,8 @@ class _FileResult:
     """The result of reading one file."""
 
     reading: Reading
-    #: Whether the file is not a step log, so that it was searched for records of step logs.
-    coarse: bool
+    #: Whether the file was searched for records of step logs, because it is no step log.
+    searched: bool
     #: The logs with records in the file.
     records: frozenset[tuple[str, str]]
     file: SourceFile | None = None
@@ -189,7 +189,7 @@ def _tasks(files: Sequence[SourceFile]) -> Iterator[list[int]]:
 
 
 def _groups(printed: Sequence[_FileResult]) -> list[list[SourceFile]]:
-    """Group files with records of the same logs: rotated files of a folder, and files of one log."""
+    """Group files that have records of the same logs: files of a folder, and files of one log."""
     group_of: dict[str, set[str]] = {}
     for log_folders in _folders_of_logs(printed).values():
         # Merge with folders of earlier groups.

@@ -29,7 +29,7 @@ from .scratch import keep, scratch_at
 from .storage import is_url, metadata_of, remove
 from .table import ROWS_OF_A_PART, SparkTable, rows_by_log
 
-#: Steps of shorter runs come to the driver: a single executor would read them, for each question again.
+#: The driver reads the steps of shorter runs: a single executor would read them again for each kernel.
 MOST_ROWS_ON_DRIVER = ROWS_OF_A_PART
 
 
@@ -57,16 +57,16 @@ class RemoteRuns:
     _clusters: weakref.WeakKeyDictionary[Cluster, Callable[[], object]] = field(
         default_factory=weakref.WeakKeyDictionary
     )
-    #: Parsed logs by place, and the folders with their rows.
+    #: The parsed logs by place, and the folders with their rows.
     _parsed: dict[str, _RunFiles] = field(default_factory=dict)
     _row_folders: list[str] = field(default_factory=list)
 
     def identify(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
-        """Return a run with its facts, and its place: executors cannot see local copies."""
+        """Return a run with its facts, and its place; executors cannot read local copies."""
         return (unit.head(read_as) if unit.collected else self._logs(unit, read_as).run), unit
 
     def read(self, unit: Unit, read_as: str | None) -> Run:
-        """Return a run, a long one with a remote table; parse logs once.
+        """Return a run, with a remote table if it is long; parse logs only once.
 
         Raises:
             NotFoundError, UnreadableError: see ``Unit.read``.

@@ -15,9 +15,9 @@ from stallscope.collector.store.fetch import writing
 
 from .storage import is_url
 
-# Older folders are left from killed drivers: a running driver, on any machine, writes at least daily.
+# Older folders are leftovers of killed drivers: a running driver, on any machine, writes at least daily.
 _LEFTOVER_SECONDS = 24 * 3600
-# The names of ``mkdtemp``, so that other folders do not match.
+# The pattern of ``mkdtemp``, so that other folders do not match.
 _SCRATCH_PATTERN = ".stallscope-spark-" + "[a-z0-9_]" * 8
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from stallscope.collector.sources.base import reason
 from stallscope.errors import MissingExtraError, UnreadableError
 
-# The errors of pyspark's versions if Java does not start.
+# Messages of pyspark's versions if Java does not start.
 _NO_JAVA = ("JAVA_GATEWAY_EXITED", "Java gateway process exited")
 
 
@@ -52,5 +52,7 @@ def _start(kind: Any) -> Any:
     except Exception as error:  # the errors of pyspark and py4j differ between versions
         cause = reason(error)
         if any(sign in str(error) for sign in _NO_JAVA):
-            cause = "Java did not; Spark needs Java 17, and JAVA_HOME if Java is not on the path"
+            cause = (
+                "Java did not start; Spark needs Java 17, and JAVA_HOME if Java is not on the path"
+            )
         raise UnreadableError(f"Spark does not start: {cause}") from error

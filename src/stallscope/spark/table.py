@@ -1,4 +1,4 @@
-"""Compute what the analysis needs of a run's steps on executors, without loading rows on the driver."""
+"""Compute on a run's steps on executors, without loading rows on the driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .storage import rows_of
 
 T = TypeVar("T")
 
-#: Rows of a part, 90 MB, unless one rank has more.
+#: Rows of a part, about 90 MB, unless one rank has more.
 ROWS_OF_A_PART = 2**20
 
 
@@ -37,7 +37,7 @@ class SparkTable(RemoteTable):
     #: All ranks that may have rows, ascending, and the number of rows.
     ranks: tuple[int, ...]
     rows: int
-    #: A filter: only rows of this generation, and not of these logs.
+    #: Filters: only rows of this generation, and no rows of these logs.
     generation: int | None = None
     without: tuple[int, ...] = ()
     #: Per log in the files its number in the table; empty if they are the same.
@@ -101,7 +101,7 @@ class SparkTable(RemoteTable):
 
 
 _NO_STEPS = np.zeros(0, np.int64)
-# What tells a row's place in a matrix.
+# The columns that determine a row's place in a matrix.
 _PIVOTED = ("log", "rank", "step", "epoch")
 
 
@@ -118,7 +118,7 @@ class _Part:
     numbers: tuple[int, ...]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Read columns of the rows, and which log each row is of."""
+        """Read columns of the rows, and the log of each row."""
         check_shared(self.folder)
         rank = pc.field("rank")
         chosen = (rank >= self.ranks[0]) & (rank <= self.ranks[-1])
@@ -135,13 +135,13 @@ def rows_by_log(
     numbers: Sequence[int] = (),
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Read rows of files, those of each log together.
+    """Read rows of files, ordered by log.
 
     Args:
         files: Parquet files.
-        chosen: which rows; None for all.
+        chosen: a filter of the rows; None for all.
         numbers: per log in the files its number in the table; empty if they are the same.
-        columns: which columns, with the log; None for all.
+        columns: the columns, including the log; None for all.
     """
     rows = rows_of(files, columns, chosen, STEPS_SCHEMA).combine_chunks()
     if numbers:

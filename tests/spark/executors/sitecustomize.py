@@ -1,4 +1,4 @@
-"""On executors of tests: what Spark itself does not need, and kernels must not, cannot be imported."""
+"""Hide packages from the executors of tests that neither Spark nor kernels may need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.abc import MetaPathFinder
 from typing import Any
 
 MISSING = ("scipy", "plotly", "filelock", "cattrs", "jinja2", "rich", "dash", "tenacity")
-#: Where it is set, executors have what opens URLs.
+#: If this variable is set, executors have the package that opens URLs.
 HAVE_FSSPEC = "STALLSCOPE_TEST_HAVE_FSSPEC"
 
 

@@ -1,1 +1,1 @@
-"""Advice: what to change, with a line to paste for the user's framework, and when not to."""
+"""Give advice, with a line to paste for the user's framework, and the exceptions."""

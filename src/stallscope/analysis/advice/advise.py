@@ -30,7 +30,7 @@ def advise(
     longest_stage: str | None = None,
     proposed: LoaderTrial | None = None,
 ) -> tuple[str, ...]:
-    """Return what to change, the most certain advice first; nothing if there is no bottleneck.
+    """Return advice, the most certain first; nothing if there is no bottleneck.
 
     Args:
         run: the run.
@@ -38,7 +38,7 @@ def advise(
         ledger: steady steps.
         found: the run's stragglers.
         communication: the run's communication, if known.
-        network: what the network gives while nothing trains, if measured.
+        network: the speed of the network without training, if measured.
         longest_stage: the kind of the input's longest stage, if measured.
         proposed: a setting of the loader that keeps up, if one was tried.
     """
@@ -76,7 +76,7 @@ def between_steps(setup: Setup) -> Iterator[Advice]:
 
 
 def fuller_compute(setup: Setup) -> Iterator[Advice]:
-    """Return advice for steps that are compute and nothing else."""
+    """Return advice for steps that consist of compute only."""
     halves = "" if setup.half_precision else "mixed precision, if it is not on yet, "
     yield Advice(
         f"The step consists of forward and backward passes: only a larger batch, {halves}or faster "
@@ -94,7 +94,7 @@ def fuller_compute(setup: Setup) -> Iterator[Advice]:
 def for_crowded_cores(setup: Setup, load: CpuLoad) -> Advice:
     """Advise fewer threads if ranks have more than their share, otherwise fewer ranks or more cores."""
     if load.threads <= load.share * len(load.ranks):
-        # As many ranks as can have a core for each of their threads.
+        # So many ranks have a core for each of their threads.
         most = max(1, load.cores * len(load.ranks) // load.threads)
         return Advice(
             f"Start no more than {counted(most, 'rank')} on a host with {load.cores} CPU "

@@ -50,7 +50,7 @@ def for_allreduce(
         setup: the run's setup.
         ledger: steady steps, on which gains are replayed.
         communication: the run's communication, if known.
-        network: what the network gives while nothing trains, if measured.
+        network: the speed of the network without training, if measured.
     """
     unexplained = network is not None and network.excess_share > _MOSTLY
     if unexplained:
@@ -295,7 +295,7 @@ def _network(setup: Setup, communication: Communication | None) -> Iterator[Advi
     if network is None:
         launcher = "torchrun … -m" if setup.library == "ddp" else "horovodrun …"
         yield Advice(
-            "Measure what the network gives for these gradients, launched like the training",
+            "Measure how fast the network reduces these gradients, launched like the training",
             f"{launcher} stallscope netcheck RUN",
             unless="Or give the network's known bus bandwidth: --network-bandwidth 12.5.",
         )

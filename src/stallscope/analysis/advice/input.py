@@ -14,7 +14,8 @@ from .piece import Advice
 _MOST_WORKERS = 16
 # Enough threads for most loaders, few enough to leave CPU cores to compute.
 _FEW_THREADS = 2
-# Training does not wait for a queue that is fuller than this, and does for an emptier one.
+# Training does not wait for a queue that is fuller than the first share, and waits for one that is
+# emptier than the second.
 _FULL, _EMPTY = 0.5, 0.1
 _SAME_BYTES = "Not if it waits for a disk or a network: more workers wait for the same bytes."
 _AUGMENTATION = (
@@ -225,7 +226,7 @@ def _for_pool(setup: Setup, pool: Pool) -> Iterator[Advice]:
     spare = setup.spare_cores
     workers = max(1, min(spare if spare is not None else 2 * (pool.workers or 1), _MOST_WORKERS))
     processes = f'reader = {make}(url, reader_pool_type="process", workers_count={workers})'
-    if pool.waiting is None or pool.room is None:
+    if pool.waiting is None or pool.capacity is None:
         yield _sampled_queue(pool, make)
         if pool.workers is not None and workers > pool.workers:
             yield Advice(
@@ -235,11 +236,11 @@ def _for_pool(setup: Setup, pool: Pool) -> Iterator[Advice]:
             )
         return
     waited = (
-        f"on average {pool.waiting:.2g} row groups waited in its queue, which holds {pool.room}"
+        f"on average {pool.waiting:.2g} row groups waited in its queue, which holds {pool.capacity}"
     )
-    if pool.waiting > _FULL * pool.room:
+    if pool.waiting > _FULL * pool.capacity:
         yield _faster_batches(setup, pool, waited)
-    elif pool.waiting > _EMPTY * pool.room:
+    elif pool.waiting > _EMPTY * pool.capacity:
         yield Advice(
             "Check the pool that reads and decodes, and the code that makes batches of its rows: "
             f"neither is clearly ahead, because {waited}"

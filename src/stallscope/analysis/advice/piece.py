@@ -16,7 +16,7 @@ class Advice:
 
     what: str
     line: str = ""
-    #: The gain, and when not to do it, as whole sentences.
+    #: The gain, and the exceptions, as whole sentences.
     gain: str = ""
     unless: str = ""
 

@@ -144,7 +144,7 @@ def dense_gradients(setup: Setup, shape: Sequence[int]) -> Advice:
     return Advice(
         "Reduce gradients of embeddings as a whole",
         line,
-        unless="Not for large vocabularies of which a step looks up few rows: reducing all moves more.",
+        unless="Not for large vocabularies if a step looks up few rows: reducing all moves more.",
     )
 
 

@@ -31,7 +31,7 @@ _DECIDE = ("ReduceLROnPlateau", "EarlyStopping")
 
 
 def weights_differ(records: Records) -> Iterator[Finding]:
-    """Find ranks with different weights although gradients are reduced: they differed from the start."""
+    """Find ranks with different weights although gradients are reduced: they started differently."""
     samples = {rank: _sample(log) for rank, log in records.last_log.items()}
     known = {rank: sample for rank, sample in samples.items() if sample is not None}
     if len(known) < 2 or records.run.fact("gradients_reduced") is not True:

@@ -1,4 +1,4 @@
-"""Check validation and checkpoints: which ranks do them, and what they cost the job."""
+"""Check validation and checkpoints: the ranks that do them, and their cost to the job."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def checkpoint_on_all_ranks(records: Records) -> Iterator[Finding]:
 
 
 def rank_0_alone(records: Records) -> Iterator[Finding]:
-    """Find validation and checkpoints on one rank for which the others wait."""
+    """Find validation and checkpoints of one rank that the others wait for."""
     work = _solo_work(records)
     if work is None or not records.seconds:
         return

@@ -36,8 +36,8 @@ def ranks_stalled(records: Records) -> Iterator[Finding]:
         "error" if shut else "warning",
         f"Horovod waited for {who}" + (" and shut the job down" if shut else ""),
         f"{often}{last}{'Horovod shut the job down.' if shut else ''}".strip(),
-        "Check what these ranks did at that time: different steps from the rest, a reduction that only "
-        "some ranks make, a slow loader, or a process that had died.",
+        "Check what these ranks did at that time: other steps than the rest, a reduction that only some "
+        "ranks make, a slow loader, or a dead process.",
     )
 
 
@@ -54,9 +54,8 @@ def collectives_incomplete(records: Records) -> Iterator[Finding]:
         "warning",
         f"PyTorch's ranks waited for {ranks_in_words(ranks)} in a collective",
         f"{capitalised(found[0].what[:_LONGEST])}.{more}",
-        "Look at the code of these ranks before that collective: a loader, a batch less than the others "
-        "have, a branch that only some ranks take, collectives in another order, or a process that had "
-        "died.",
+        "Look at the code of these ranks before that collective: a loader, one batch fewer than on the "
+        "others, a branch that only some ranks take, collectives in another order, or a dead process.",
     )
 
 

@@ -24,7 +24,7 @@ from .records import Records
 
 _SEVERITIES = {"error": 0, "warning": 1, "info": 2}
 
-# Among findings of one severity, those that say most about the others come first.
+# Among findings of one severity, those that explain others come first.
 _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     gradients.gradients_not_reduced,
     events.ranks_exited,

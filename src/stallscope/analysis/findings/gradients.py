@@ -107,7 +107,7 @@ class _Gathered:
         return 2 * (ranks - 1) / ranks * self.dense_bytes
 
     def cost(self, ranks: int) -> str:
-        """Describe what gathering and reducing move, in a clause."""
+        """Describe the bytes that gathering and reducing move, in a clause."""
         size = f"{clipped(self.name)} ({' × '.join(f'{n:,}' for n in self.shape)})"
         reduced = f"{self.reduced_bytes(ranks) / 1e6:,.3g} MB"
         if self.rows is not None:

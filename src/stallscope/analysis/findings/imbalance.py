@@ -34,7 +34,7 @@ def ranks_starve_in_turn(from_input_ms: float, ledger: Ledger) -> Iterator[Findi
 
 
 def rank_0_extra_work(stragglers: Sequence[Straggler]) -> Iterator[Finding]:
-    """Find rank 0 among the stragglers in work between steps, which is rarely a hardware fault."""
+    """Find extra work of rank 0 between steps, which is rarely a hardware fault."""
     for one in stragglers:
         if one.ranks == (0,) and one.stage == "other":
             yield Finding(

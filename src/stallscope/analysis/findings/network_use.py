@@ -1,4 +1,4 @@
-"""Say what the network gives for a run's gradients, next to what is exposed."""
+"""Describe how fast the network reduces a run's gradients, compared with exposed allreduce."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..network.network_check import NetworkUse, Parts
 
 
 def network_sentence(use: NetworkUse) -> str:
-    """Say in one or two sentences what the network gives, and what of the exposed time it explains."""
+    """Describe in one or two sentences the network's speed, and the exposed time that it explains."""
     if use.differs:
         return (
             "stallscope netcheck measured another network, or with other settings: "
@@ -22,7 +22,7 @@ def network_sentence(use: NetworkUse) -> str:
 
 
 def measured_at(use: NetworkUse) -> str:
-    """Say when the network was measured."""
+    """Return the time of the measurement, in words."""
     return f"{use.check.measured_at:%Y-%m-%d %H:%M} UTC"
 
 

@@ -1,4 +1,4 @@
-"""Check where ranks run: on which cores and accelerators, and on a platform that still ships Horovod."""
+"""Check the cores, the accelerators and the platform on which ranks run."""
 
 from __future__ import annotations
 

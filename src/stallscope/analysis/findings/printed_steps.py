@@ -1,4 +1,4 @@
-"""Find changes of step time and slow windows where only printed lines about steps are known."""
+"""Find changes of step time and slow windows in printed lines about steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .slow_steps import WORTH, changed
 
 
 def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Finding]:
-    """Find what the series of step times shows."""
+    """Find changes, slow starts of epochs, and slow windows in the series of step times."""
     yield from map(changed, printed.changes)
     starts, bursts = printed.epoch_starts, printed.bursts
     if starts is not None and starts.cost >= WORTH:
@@ -31,7 +31,7 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
             "Some steps take much longer",
             f"In {bursts.windows:,} of {bursts.of:,} lines, steps take {_longer(bursts)}.",
             "Compare their times with what else ran on the hosts and the storage. A run recorded with "
-            "StepLogger shows which rank and which stage they are.",
+            "StepLogger shows the rank and the stage.",
         )
 
 

@@ -1,7 +1,7 @@
 """Tables that several checks share: the last generation's steps, epochs and intervals.
 
-Only the last generation with steps is checked, as for the ledger: it shows every lasting fault, and
-ranks of different generations are not comparable.
+Checks use the last generation with steps only, like the ledger: it shows every lasting fault, and ranks
+of different generations are not comparable.
 """
 
 from __future__ import annotations

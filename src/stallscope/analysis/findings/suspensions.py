@@ -1,4 +1,4 @@
-"""Report processes that did not run for seconds, as their recorders noticed."""
+"""Report processes that did not run for seconds, as noticed by their recorders."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from stallscope.arrays.blocks import LATEST, NULL, Block
 from stallscope.arrays.groups import of_each
 from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.pivot import by_parts
+from stallscope.arrays.stats import evenly
 from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import ranks_in_words
 
@@ -164,7 +165,7 @@ def _between_hosts(reductions: ReductionTimes, completions: _Completions) -> str
     common = np.flatnonzero((at != LATEST).all(axis=0))
     if len(clocks) < 2 or len(common) <= _SMOOTHED_STEPS:
         return None
-    sampled = common[np.linspace(0, len(common) - 1, min(len(common), _SAMPLED_STEPS)).astype(int)]
+    sampled = common[evenly(len(common), _SAMPLED_STEPS)]
     at = at[:, sampled] - at[:, sampled[:1]]
     apart = ndimage.median_filter(at - at[0], size=(1, _SMOOTHED_STEPS), mode="nearest")
     change = np.diff(apart, axis=1)

@@ -1,1 +1,1 @@
-"""Predict what fixing each fault gains, and reach a verdict."""
+"""Predict the gain of fixing each fault, and reach a verdict."""

@@ -1,4 +1,4 @@
-"""Attribute a run's step time: find the ranks that delay the others, and predict what each fix gains."""
+"""Find the ranks that delay the others, and predict the gain of each fix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .what_if import WhatIf
 
 @dataclass(frozen=True)
 class Attribution:
-    """The stragglers of a run, and what fixing each fault gains."""
+    """The stragglers of a run, and the gain of each fix."""
 
     stragglers: tuple[Straggler, ...]
     gains: tuple[WhatIf, ...]
@@ -51,13 +51,13 @@ def attribute(
     blind_ns: float = 0.0,
     cores: CoreUse | None = None,
 ) -> Attribution:
-    """Test for stragglers of every kind, and predict what each fix gains.
+    """Test for stragglers of every kind, and predict the gain of each fix.
 
     Args:
         ledger: steady steps.
         hosts: per rank, its host.
         baseline: steady steps of a baseline of the same job on the same number of ranks.
-        blind_ns: no rank is named for less; the completion skew if clocks were aligned on completions.
+        blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
         cores: how the ranks use CPU cores, if known.
     """
     cores = cores or CoreUse()
@@ -87,7 +87,7 @@ def attribute(
 def _costliest_first(
     gains: Sequence[WhatIf], stragglers: Sequence[Straggler]
 ) -> tuple[Straggler, ...]:
-    """Set each straggler's cost to what fixing it saves, and sort by cost.
+    """Set each straggler's cost to the saving of its fix, and sort by cost.
 
     Lateness that varies from step to step is left out if it costs nothing.
     """

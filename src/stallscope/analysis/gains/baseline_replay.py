@@ -1,4 +1,4 @@
-"""Split what a run loses against a matching baseline among its faults.
+"""Split the loss of a run against a matching baseline among its faults.
 
 Ranks that wait leave CPU cores and memory bandwidth to the others. So compute looks faster, and exposed
 allreduce slower, than both are once no rank waits. A baseline of the same job shows their real times:
@@ -31,7 +31,7 @@ _BEYOND_CHANCE = 1.5
 # Allreduce takes longer after ranks have waited: by up to this fraction of the waiting.
 _ALLREDUCE_AFTER_WAITING = 0.25
 # A stage that costs less than this fraction of the largest fault is slower because of that fault: a
-# fault with a thread per core takes less than half of its own duration from any other rank.
+# fault with a thread per core takes less than half of its duration from any other rank.
 _OWN_FAULT = 0.5
 # If all ranks are on one machine, the most that such a fault takes is known. This is a margin for noise.
 _BEYOND_MOST_TAKEN = 1.2
@@ -58,7 +58,7 @@ class BaselineReplay:
     #: Step time of the run and of the baseline, nanoseconds.
     step: Mean
     usual_step: Mean
-    #: Nanoseconds by which allreduce exceeds the baseline's and which waiting does not explain.
+    #: Nanoseconds by which allreduce exceeds the baseline's, less the part that waiting explains.
     slower_allreduce: float
     #: The fraction by which a fully fixed step may still differ from the baseline's.
     model_error: float
@@ -73,7 +73,7 @@ class BaselineReplay:
     def of(
         cls, ledger: Ledger, baseline: Ledger, late: Bools, named: Bools, cores: CoreUse
     ) -> BaselineReplay:
-        """Compute what every replay needs from both runs.
+        """Compute the figures of both runs that every replay needs.
 
         Args:
             ledger: steady steps of the run.
@@ -213,7 +213,7 @@ def _own_fault(cores: CoreUse) -> dict[str, float]:
 
 
 def longer_allreduce(ledger: Ledger, baseline: Ledger) -> Mean:
-    """Return the nanoseconds by which allreduce exceeds the baseline's, less what waiting explains."""
+    """Return the excess of allreduce over the baseline's, less the part that waiting explains, in ns."""
     longer = mean_with_interval(ledger.allreduce).minus(mean_with_interval(baseline.allreduce))
     waiting = max(0.0, float(ledger.imbalance.mean() - baseline.imbalance.mean()))
     return longer.minus(Mean(_ALLREDUCE_AFTER_WAITING * waiting, (0.0, 0.0)))

@@ -1,4 +1,4 @@
-"""Predict what each fix gains: from a matching baseline, or else from the run's own steps."""
+"""Predict the gain of each fix: from a matching baseline, or else from the run's own steps."""
 
 from __future__ import annotations
 

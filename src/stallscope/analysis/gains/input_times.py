@@ -14,7 +14,7 @@ from stallscope.run import InputStage, LoaderTrial, MeasuredInput, Run
 
 from .what_if import WhatIf
 
-# Steps that are longer than without waiting by no more than this count as without.
+# Steps up to this many times as long as without waiting count as not waiting.
 _KEEPS_UP = 1.03
 
 
@@ -115,19 +115,19 @@ def _proposed(measured: MeasuredInput, needed: float | None) -> LoaderTrial | No
 def step_with(trial: LoaderTrial, step_ms: float) -> float:
     """Return how long a step takes if batches come as in a trial, milliseconds.
 
-    In the trial each batch was taken as soon as it was ready. In training the workers go on while a step
-    runs, until as many batches are ready as they may prefetch. So a batch that takes long delays the
-    step only if no other one is ready.
+    In the trial each batch was taken as soon as it was ready. In training the workers continue during a
+    step, until they have prefetched as many batches as they may. So a slow batch delays the step only if
+    no other one is ready.
 
     Args:
         trial: the setting; without times of its batches, steps do not wait.
         step_ms: a step without waiting for input.
     """
-    room, count = trial.workers * trial.prefetch, len(trial.batches_ms)
+    capacity, count = trial.workers * trial.prefetch, len(trial.batches_ms)
     ready, taken = 0.0, [0.0]
     # The first time fills the queue.
     for at, ms in enumerate(2 * trial.batches_ms):
-        # A batch is begun when the one that makes room for it is taken.
-        ready = max(ready, taken[max(at + 1 - room, 0)]) + ms
+        # A worker starts a batch when the batch that makes room for it is taken.
+        ready = max(ready, taken[max(at + 1 - capacity, 0)]) + ms
         taken.append(max(taken[-1] + step_ms, ready))
     return (taken[-1] - taken[count]) / count if count else step_ms

@@ -1,4 +1,4 @@
-"""The verdict and the gains where lines about epochs or steps are all that is known."""
+"""Reach a verdict, and predict gains, from logs that only have epochs or lines about steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .bottleneck import Bottleneck
 from .verdict import FEWEST_STEPS, WORTHWHILE, insufficient
 from .what_if import WhatIf, saving
 
-# A wait that is a smaller share of the step is none.
+# A smaller share of the step does not count as waiting.
 _HARDLY = 0.01
 _ADVICE = (
     'Train with StepLogger on every rank: model.fit(data, callbacks=[StepLogger("logs/run-42")]), or '
@@ -25,13 +25,13 @@ _ADVICE = (
 def without_stages(printed: PrintedSteps, known_from: str, precision: str) -> Bottleneck:
     """Return the verdict on a series of step times: whether steps wait for data, and how to record more.
 
-    The wait is a fault where the low end of its interval is worth it. Of several ranks, that of the
-    shortest wait is: a longer one of one rank may be hidden behind another rank's work.
+    The wait is a fault if the low end of its interval is worthwhile. With several ranks, the shortest
+    wait counts: another rank's work may hide a longer one.
 
     Args:
         printed: the series.
-        known_from: who has recorded it, in words.
-        precision: how well, in words.
+        known_from: its source, in words.
+        precision: its precision, in words.
     """
     share, what = printed.input_share, "how long steps took, but not their stages"
     if printed.input_ms is not None and share is not None:
@@ -48,7 +48,7 @@ def without_stages(printed: PrintedSteps, known_from: str, precision: str) -> Bo
 
 
 def without_steps(times: EpochTimes) -> Bottleneck:
-    """Return the verdict on logs of epochs, or of a mean: what they tell, and how to record more."""
+    """Return the verdict on logs of epochs, or of a mean: what they show, and how to record more."""
     if times.epochs:
         what = "how long epochs took, but not the stages of a step"
     elif times.step_ms is not None:
@@ -64,9 +64,9 @@ def _insufficient(what: str, known_from: str, precision: str) -> Bottleneck:
 
 
 def gains_of_lines(bottleneck: Bottleneck, printed: PrintedSteps) -> tuple[WhatIf, ...]:
-    """Return the gain of input that is never late, at most; nothing where the wait is not known.
+    """Return the most that input without delays gains; nothing if the wait is unknown.
 
-    Other ranks may be what a rank without its wait waits for next.
+    It is an upper bound, because a rank may wait for other ranks instead.
     """
     if bottleneck.kind != "input" or printed.input_ms is None:
         return ()
@@ -82,8 +82,8 @@ def _input(printed: PrintedSteps, wait: Mean, share: Mean, known_from: str) -> B
         "input",
         None,
         f"{_who_waits(printed)} {amount(wait.value, 'ms', wait.ci95)} of {step} for their data, "
-        f"{percent(share.value)}{sure}, by {known_from}. These logs do not record what the rest of a "
-        "step is.",
+        f"{percent(share.value)}{sure}, by {known_from}. These logs do not show the other stages of "
+        "a step.",
         advice=_ADVICE,
         fault=True,
     )
@@ -96,9 +96,9 @@ def _who_waits(printed: PrintedSteps) -> str:
 
 
 def waits_of_ranks(printed: PrintedSteps) -> str:
-    """Say how long the ranks wait for data where only that is known; empty where it is not.
+    """Describe how long the ranks wait for data, if only that is known; empty otherwise.
 
-    No rank is to blame by it: the others may compute as long meanwhile.
+    This blames no rank: the others may compute for as long meanwhile.
     """
     means = [(one.mean_input_ms, one.rank) for one in printed.steady_ranks]
     waits = [(ms, rank) for ms, rank in means if ms is not None]

@@ -27,7 +27,7 @@ from .what_if import WhatIf
 
 #: A fault on all ranks that costs a smaller share of the step is not worth a verdict.
 WORTHWHILE = 0.05
-# A rank that is named is slow beyond doubt, so a smaller gain is worth a verdict.
+# A named rank is certainly slow, so a smaller gain is worth a verdict.
 _WORTHWHILE_OF_NAMED = 0.01
 # Without a baseline, exposed allreduce is a fault only from this share of the step: every job has some.
 _TOO_MUCH_ALLREDUCE = 1 / 3
@@ -35,7 +35,7 @@ _TOO_MUCH_ALLREDUCE = 1 / 3
 _COMPUTE_GROWTH = 1.1
 #: Fewer steps do not suffice for a verdict, however similar they are.
 FEWEST_STEPS = 20
-# Profilers trace a few steps. A fault that nearly all of them have is none by chance.
+# Profilers trace a few steps. A fault in nearly all of them is not due to chance.
 _FEWEST_TRACED = 5
 _NEARLY_ALWAYS = 0.995
 
@@ -266,7 +266,7 @@ def _allreduce_unknown(run: Run) -> Bottleneck:
 
 
 def insufficient(reason: str) -> Bottleneck:
-    """Return the verdict on logs that cannot tell, and why."""
+    """Return the verdict on logs that do not suffice, with the reason."""
     return Bottleneck("insufficient_data", None, capitalised(reason) + ".")
 
 

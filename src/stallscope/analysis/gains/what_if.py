@@ -12,10 +12,10 @@ from stallscope.arrays.types import Floats, Ints
 from ..ledger.ledger import Ledger
 from ..stragglers.replay import mean_saved
 
-#: Without a baseline, nine in ten real trainings on CPU cores were within this fraction of the predicted
-#: step, beyond both intervals. Measured on one half of the pairs of benchmarks/scorecard/pairs.py, with
-#: steps of 10 ms; predictions of longer steps are closer.
-MODEL_ERROR = 0.18
+# Without a baseline, nine in ten real trainings on CPU cores were within this fraction of the predicted
+# step, beyond both intervals. Measured on one half of the pairs of benchmarks/scorecard/pairs.py, with
+# steps of 10 ms; predictions of longer steps are closer.
+_MODEL_ERROR = 0.18
 #: Smaller speed-ups round to nothing.
 WORTH_MENTIONING = 1.005
 
@@ -27,8 +27,8 @@ class WhatIf:
     ``fix`` is ``input``, ``compute``, ``other``, ``allreduce``, ``imbalance``, ``rank:3``,
     ``host:NAME``, ``variation`` (half of it), ``all`` (every fault at once), ``bandwidth:2`` or
     ``ranks:64``. ``bound`` marks an upper bound, ``extrapolated`` a gain that the run cannot show.
-    ``mostly_ms`` is the least that nine in ten steps save. It is known even if steps are too much alike
-    for an interval.
+    ``mostly_ms`` is the least that nine in ten steps save. It is known even if there are too few
+    independent steps for an interval.
     """
 
     fix: str
@@ -59,8 +59,8 @@ def with_model_error(gain: WhatIf, step_ms: float) -> WhatIf:
     if gain.saved_ms.ci95 is None or after <= 0:
         return gain
     changed = float(np.clip(gain.saved_ms.value / after, 0.0, 1.0))
-    half = MODEL_ERROR * after * changed
-    return saving(gain, gain.saved_ms.minus(Mean(0.0, (-half, half))), step_ms)
+    half = _MODEL_ERROR * after * changed
+    return saving(gain, gain.saved_ms.with_error(half), step_ms)
 
 
 def saving(gain: WhatIf, saved_ms: Mean, step_ms: float) -> WhatIf:

@@ -1,9 +1,9 @@
 """Compare two runs: what changed in each entry of the ledger, and whether that is more than noise.
 
 A difference of means has the combined interval of both runs' steps. Among the step and the five entries
-of two equal runs, one is often outside its own 95 % interval. So a figure counts as changed only outside
-an interval that holds for all six in 99.8 % of pairs (Bonferroni). Differences between two starts of a
-job (another host, a warm cache) are in no interval: only more runs show them (regression.py).
+of two equal runs, one is often outside its own 95 % interval. So a figure only counts as changed outside
+an interval that holds for all six in 99.8 % of pairs (Bonferroni). No interval covers differences
+between two starts of a job (another host, a warm cache): only more runs show them (regression.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..gains.baseline import COMPARED
 from ..ledger.ledger import CAUSES, ENTRIES, Ledger
 from ..result import Analysis
 
-#: Facts that step times may depend on, in addition to those that baselines are matched on.
+# Further facts that step times may depend on, in addition to those that baselines are matched on.
 _FURTHER = (
     "learning_rate",
     "gradient_bytes",
@@ -148,7 +148,7 @@ def differences(first: Run, second: Run) -> Iterator[Difference]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """Return facts by name, and the parts of facts by part: ``versions.keras``."""
+    """Return facts by name; a fact with parts becomes several: ``versions.keras``."""
     facts: dict[str, Any] = {
         # Logs of epochs may not record the number of ranks.
         "ranks": run.size if run.steps.num_rows else run.fact("size"),

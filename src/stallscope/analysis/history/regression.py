@@ -1,12 +1,11 @@
 """Test a series of runs of one job for lasting changes and trends.
 
-The noise of steps does not show how runs differ; only the spread between runs does. A lasting change
-is the best split of the runs, by Student's t with the spread within both parts, corrected for all
-possible splits (Bonferroni; half of it is reserved for the latest run). Unlike a rank test, it works
-with a single run on one side, which is what a nightly job has the next morning. A trend is tested by
-Kendall's τ, which is exact for few runs and assumes no distribution, with the slope of Theil and
-Sen. Both are tested for several figures, with a false discovery rate of 1 % (Benjamini and
-Hochberg).
+The noise of steps does not show how much runs differ; only the spread between runs does. A lasting
+change is the best split of the runs, by Student's t with the spread within both parts, corrected for all
+possible splits (Bonferroni; half of it is reserved for the latest run). Unlike a rank test, this works
+with a single run on one side, as on the morning after a nightly job. Kendall's τ tests for a trend: it
+is exact for few runs and assumes no distribution. The slope is that of Theil and Sen. Both tests cover
+several figures, with a false discovery rate of 1 % (Benjamini and Hochberg).
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from ..ledger.ledger import ENTRIES
 from ..result import Analysis
 from .comparison import Difference, differences
 
-#: A change needs a known spread within its parts: three differences.
+#: A change needs a known spread within its parts, from at least three differences.
 FEWEST_FOR_A_CHANGE = 5
-#: One order of five runs in 60 rises or falls throughout: too many by chance.
+#: One order of five runs in 60 rises or falls throughout, which is too likely by chance.
 FEWEST_FOR_A_TREND = 6
 _BY_CHANCE = 0.01
 # A smaller part of the step or the rate is not reported, even if it is significant.
@@ -135,7 +134,7 @@ def regression(analyses: Iterable[Analysis]) -> list[History]:
         if analysis.step is None:
             dropped[job].append(f"{analysis.run.name} is left out: it has no measured steps")
         elif any(one.run.id == analysis.run.id for one in jobs[job]):
-            dropped[job].append(f"{analysis.run.name} is left out: it is there twice")
+            dropped[job].append(f"{analysis.run.name} is left out: it was given twice")
         else:
             jobs[job].append(_without_steps(analysis))
     found = sorted((job for job in jobs if jobs[job]), key=lambda job: -len(jobs[job]))
@@ -147,7 +146,7 @@ def _job(run: Run) -> tuple[str, ...]:
 
 
 def _unlike(job: tuple[str, ...], first: tuple[str, ...]) -> list[str]:
-    """Say how a job differs from the one with the most runs."""
+    """Describe how a job differs from the one with the most runs."""
     names = ("number of ranks", "kind of data", *(name.replace("_", " ") for name in _SAME_JOB))
     others = [name for name, own, one in zip(names, job, first, strict=True) if own != one]
     return [f"not the same job as the first one here: another {', '.join(others)}"] * bool(others)
@@ -168,7 +167,7 @@ def _history(runs: Sequence[Analysis], warnings: Sequence[str]) -> History:
         runs = [runs[at] for at in np.argsort(known, kind="stable")]
     else:
         notes.append(
-            "not every run has a start time: they are in the order in which they were given"
+            "not every run has a start time: runs are in the order in which they were given"
         )
     reruns = [
         Rerun(after, tuple(differences(before.run, after.run)))
@@ -272,7 +271,7 @@ def _figure(one: _Tested, changed: bool, drifts: bool) -> Figure:
     rest = _around_levels(one.values, list(found))
     drifts = drifts and line is not None and abs(line.slope) * (n - 1) >= one.worth
     if drifts and line is not None:
-        # A step looks like a drift, and a drift like steps: choose by the information criterion.
+        # A step can look like a drift, and a drift like steps: choose by the information criterion.
         along = one.values - line.intercept - line.slope * np.array(one.runs)
         drifts = not found or _bic(along, 2) < _bic(rest, 2 * len(found) + 1)
         found, rest = ({}, along) if drifts else (found, rest)
@@ -280,7 +279,7 @@ def _figure(one: _Tested, changed: bool, drifts: bool) -> Figure:
     status: Status = "trend" if drifts else "change" if found else "steady"
     if n < FEWEST_FOR_A_CHANGE:
         status, have = "insufficient_data", "1 run has it" if n == 1 else f"{n} runs have it"
-        why = f"{have}, and {FEWEST_FOR_A_CHANGE} are needed to tell a change from chance"
+        why = f"{have}, and {FEWEST_FOR_A_CHANGE} are needed to distinguish a change from chance"
     if line is not None:
         slopes = (float(line.low_slope), float(line.high_slope))
         trend = Trend(float(line.intercept), Mean(float(line.slope), slopes), one.p_trend)

@@ -13,7 +13,7 @@ from ..steps.alignment import PAUSES, AlignedSteps
 from .arrivals import ranks_by_arrival
 from .ledger import GAPS, Ledger
 
-# With one rank in this many missing, the missing one was rarely the last.
+# If one in this many ranks is missing, it was rarely the last one.
 _RANKS_PER_MISSING = 8
 
 
@@ -22,7 +22,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
     ranks = len(aligned.ranks)
     found = aligned.cells.by_steps(_ends)
     first, last_ready, there = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    # Clock errors must not make time negative, or count it twice.
+    # Clock errors must not make times negative, or count time twice.
     ended = np.where(first == NULL, NULL, np.maximum(first, last_ready))
     origin = _origins(aligned, ended)
     missing = ranks - there
@@ -51,7 +51,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
         gaps=_gaps(reduced - start - total, cuts, latest),
         session_start=aligned.session_start[chosen],
         late=aligned.late.per_step(len(aligned.steps))[chosen],
-        # From a rank's own completion to its own start nothing is compared between clocks.
+        # A rank's own completion and start are on one clock.
         boundary_sd=0.0 if completes_late else aligned.clocks.by_chance,
     )
 
@@ -65,11 +65,11 @@ def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
 
 
 def _completions_before(aligned: AlignedSteps, chosen: Bools, start: Ints) -> Matrix:
-    """Return by how much each rank completed the step before a chosen one after R(i−1)."""
+    """Return how long after R(i−1) each rank completed the step before each chosen one."""
     reduced = aligned.cells.only("reduced")
     before = reduced.take(np.append(chosen[1:], False))
     if chosen[:1].any():
-        # No step is before the first one: any row stands for it, as a session starts there.
+        # The first step has no step before it. Any row will do, because a session starts there.
         before = reduced.take(np.arange(len(chosen)) == 0).followed_by([before])
     made, _ = before.compute_by_steps(_delays, start, aligned.session_start[chosen])
     return made
@@ -126,7 +126,7 @@ def earliest(reduced: Ints) -> Ints:
 
 
 def _origins(aligned: AlignedSteps, ended: Ints) -> Ints:
-    """Return when each step starts: at R(i−1), or a session's first step when its first rank starts."""
+    """Return the start of each step: R(i−1), or the earliest start on any rank for a session's first."""
     origin = np.full(len(aligned.steps), NULL)
     follows = np.diff(aligned.steps) == 1
     origin[1:][follows] = ended[:-1][follows]
@@ -155,7 +155,7 @@ class _Cuts:
 def _cuts(aligned: AlignedSteps, ended: Ints) -> _Cuts:
     steps, ranks = aligned.cells.shape
     intervals = aligned.intervals
-    # At the end of an epoch, everything between two steps belongs to the epoch.
+    # At the end of an epoch, all time between two steps belongs to the epoch.
     boundary = np.zeros(steps, bool)
     boundary[1:] = (aligned.epochs[1:] != aligned.epochs[:-1]) & ~aligned.session_start[1:]
     position = np.searchsorted(aligned.steps, intervals.step)
@@ -172,7 +172,7 @@ def _cuts(aligned: AlignedSteps, ended: Ints) -> _Cuts:
     for index, kind in enumerate(PAUSES):
         chosen = there & (intervals.kind == kind)
         where = (position[chosen], intervals.rank_index[chosen])
-        # Only intervals after the previous step's reduction and before this one's start are between.
+        # Count only the part after the previous step's reduction and before this step's start.
         low = np.maximum(intervals.begin[chosen], ended[where[0] - 1])
         high = np.minimum(intervals.end[chosen], begins[chosen])
         entry = (np.searchsorted(at, where[0]), index, where[1])
@@ -191,7 +191,7 @@ def _gaps(gap: Ints, cuts: _Cuts, last: Ints) -> Ints:
 
     Args:
         gap: per step, the time that was cut out.
-        cuts: what lies before some of the steps.
+        cuts: the cuts before some of the steps.
         last: for each of these steps, the position of the rank that came last.
     """
     gaps = np.zeros((len(gap), len(GAPS)), np.int64)

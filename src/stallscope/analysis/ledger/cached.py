@@ -1,4 +1,4 @@
-"""A ledger from the analysis cache: figures per step are stored, those per rank are made on demand."""
+"""Restore ledgers from the analysis cache: figures per step are stored, others are made on demand."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .ledger import CAUSES, ENTRIES, Ledger
 
 #: Fields of a ledger that have a number per step and rank.
 PER_RANK = ("cells",)
-#: Bytes of those fields in a step of one rank.
+#: Bytes of these fields per step and rank.
 BYTES_PER_RANK = 4 * 8 + 1
 
 
 class CachedLedger(Ledger):
-    """A ledger that was stored."""
+    """A ledger with stored figures per step; figures per rank are made when they are first read."""
 
     @classmethod
     def from_cache(
@@ -33,8 +33,8 @@ class CachedLedger(Ledger):
 
         Args:
             per_step: all fields but those per rank.
-            entries: of each entry of the ledger its nanoseconds per step.
-            causes: the same of the ledger by cause.
+            entries: the nanoseconds per step of each entry of the ledger.
+            causes: the same for the ledger by cause.
             make: makes the ledger from the run's steps.
         """
         ledger = cls.__new__(cls)

@@ -1,10 +1,10 @@
-"""Find the steps at which step time changed for good, and what changed.
+"""Find the steps at which step time changed for good, and the entries that changed.
 
-Moving sums (Eichinger and Kirch 2018) find changes that follow one another: the means of as many steps
-before and after a change differ by more than the means of neighbouring steps usually do. Between these,
-binary segmentation finds changes that only long parts show: the step that splits a part into the two
-most different ones is a change point if these differ by more than autocorrelated noise makes them
-differ, and by enough to matter; then each of them is looked at alone.
+Moving sums (Eichinger and Kirch 2018) find changes that follow one another: the means of equally many
+steps before and after a change differ by more than the means of neighbouring steps usually do. Between
+these, binary segmentation finds changes that only long parts show. It takes the step that splits a part
+into the two most different ones. That step is a change point if the two differ by more than
+autocorrelated noise explains, and by enough to matter. Then each of the two is split in the same way.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _WORTH = 0.05
 _MOST = 10
 # Steps of a moving sum, in the shortest part; longer ones show smaller changes.
 _WIDTHS = (1, 2, 4)
-# The quartile of absolute normal values: few of the differences are of changes.
+# The quartile of absolute normal values: most of the differences have nothing to do with changes.
 _QUARTILE, _QUARTILE_OF_NORMAL = 0.25, 0.3186
 _FAR_SDS = 4.0
-# Twice the logarithm of the likelihood ratio that 95 % of changes stay below, with heavy tails as well.
+# Twice the logarithm of the likelihood ratio that 95 % of changes stay below, also with heavy tails.
 _LIKELIHOOD_95 = 9.0
 # Logarithms need more than 0.
 _LEAST = 1e-9
@@ -41,18 +41,18 @@ _LEAST = 1e-9
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """A step at which step time changed for good, and what changed most."""
+    """A step at which step time changed for good, and the entry that changed most."""
 
     step: int
     before_ms: float
     after_ms: float
-    #: The entry of the ledger that changed most, and by how much; None where stages are not known, and
-    #: then the whole step's change.
+    #: The entry of the ledger that changed most, and by how much. Without stages: None, and the change
+    #: of the whole step.
     entry: str | None
     by_ms: float
-    #: The rank that is critical after it where most of it is imbalance; None otherwise.
+    #: The rank that is critical in the slower part, if imbalance changed most; None otherwise.
     rank: int | None
-    #: The first and the last step at which it may have been (95 %).
+    #: The first and the last step at which it may have happened (95 %).
     between: tuple[int, int]
 
 
@@ -61,13 +61,13 @@ def change_points(ledger: Ledger) -> tuple[ChangePoint, ...]:
     total = ledger.total.astype(np.float64)
     edges = [0, *split_points(total, _SHORTEST), len(ledger)]
     return largest(
-        _described(ledger, total, edges[index - 1], edges[index], edges[index + 1])
-        for index in range(1, len(edges) - 1)
+        _described(ledger, total, begin, at, end)
+        for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False)
     )
 
 
 def largest(changes: Iterable[ChangePoint]) -> tuple[ChangePoint, ...]:
-    """Return the largest changes of those that matter, in order of their steps."""
+    """Return the largest changes that matter, in the order of their steps."""
     sizes = {one: _size(one) for one in changes}
     by_size = sorted(
         (one for one in sizes if sizes[one] >= np.log1p(_WORTH)), key=sizes.__getitem__
@@ -101,7 +101,7 @@ def split_points(times: Floats, shortest: int) -> list[int]:
 
 
 def _apart(places: list[int], known: list[int], steps: int) -> list[int]:
-    """Return the places that are more than so many steps from all known ones, which are in order."""
+    """Return the places that are more than this many steps from all known ones, which ascend."""
     at = np.array(places, np.int64)
     around = np.array([-(steps + 1), *known, (places[-1] if places else 0) + steps + 1])
     after = np.searchsorted(around, at)
@@ -112,7 +112,7 @@ def _apart(places: list[int], known: list[int], steps: int) -> list[int]:
 
 
 def _jumps(series: Floats, steps: int) -> list[int]:
-    """Return where the means of so many values before and after differ unusually much."""
+    """Return where the means of this many values before and after differ unusually much."""
     at = np.arange(steps, len(series) - steps + 1)
     if len(at) < 2:
         return []
@@ -123,7 +123,7 @@ def _jumps(series: Floats, steps: int) -> list[int]:
     noise = np.sqrt((variance[at] + variance[at - steps]) / (steps - 1))
     usual = float(np.quantile(difference, _QUARTILE)) / _QUARTILE_OF_NORMAL
     large = difference > np.maximum(_SIGNIFICANT * np.maximum(noise, usual), np.log1p(_WORTH))
-    # Of the differences around a change only the largest one counts.
+    # Around a change, only the largest difference counts.
     return [
         int(at[one])
         for one in np.flatnonzero(large).tolist()
@@ -168,9 +168,9 @@ def _split(series: Floats, begin: int, end: int, found: list[int], shortest: int
 
 
 def possible_places(times: Floats, begin: int, at: int, end: int) -> tuple[int, int]:
-    """Return the first and the last place at which a change may have been, with 95 % confidence.
+    """Return the first and the last place at which a change may have happened, with 95 % confidence.
 
-    Those places at which the change explains the times nearly as well (likelihood ratio; Yao 1987).
+    At these places the change explains the times nearly as well (likelihood ratio; Yao 1987).
 
     Args:
         times: the series.
@@ -187,7 +187,7 @@ def possible_places(times: Floats, begin: int, at: int, end: int) -> tuple[int, 
     difference = (sums[-1] - sums[:-1]) / (n - left) - sums[:-1] / left
     explained = difference**2 * left * (n - left) / n
     near = explained[own - 1] - explained <= _LIKELIHOOD_95 * spread
-    # Only without a gap: outliers far away explain nothing.
+    # Stop at the first gap: outliers far away explain nothing.
     before, after = np.flatnonzero(~near[:own]), np.flatnonzero(~near[own:])
     first = int(before[-1]) + 2 if len(before) else 1
     last = own + int(after[0]) if len(after) else n - 1

@@ -1,4 +1,4 @@
-"""Entries of both ledgers: means over the steady steps, compared with baselines."""
+"""Make the entries of both ledgers: means over the steady steps, compared with baselines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LedgerEntry:
     baseline_ms: float | None = None
     excess_ms: float | None = None
     excess_ci95_ms: tuple[float, float] | None = None
-    #: The same of the run on one rank.
+    #: The same entry of the run on one rank.
     single_ms: float | None = None
 
 
@@ -31,16 +31,16 @@ class LedgerEntry:
 class CauseEntry(LedgerEntry):
     """One entry of the ledger by cause: the critical rank's own stage, or exposed allreduce.
 
-    ``waiting_ms`` of it are what the critical rank's stage takes longer than the reference rank's:
-    the time that the other ranks wait for it. It is negative where the critical rank's is shorter, and
-    None where a single rank's log of many cannot show it.
+    ``waiting_ms`` is how much longer the critical rank's stage takes than the reference rank's: the time
+    that the other ranks wait for it. It is negative if the critical rank's stage is shorter, and None if
+    only one of several ranks has a log.
     """
 
     waiting_ms: float | None = 0.0
 
 
 def waiting_part(entry: CauseEntry) -> float:
-    """Give the milliseconds of a stage that other ranks wait for; never negative."""
+    """Return the milliseconds of a stage that other ranks wait for; never negative."""
     return min(max(entry.waiting_ms or 0.0, 0.0), max(entry.ms, 0.0))
 
 
@@ -48,7 +48,7 @@ def ledger_entries(
     steady: Ledger,
     base: Sequence[LedgerEntry],
     alone: Sequence[LedgerEntry],
-    waiting_seen: bool,
+    waiting_known: bool,
 ) -> tuple[LedgerEntry, ...]:
     """Make the entries of the ledger with imbalance, compared with the baseline and one rank.
 
@@ -56,8 +56,7 @@ def ledger_entries(
         steady: steady steps.
         base: the same entries of the baseline; empty without one.
         alone: the same entries of the run on one rank; empty without one.
-        waiting_seen: False where a single rank's log of many cannot show the imbalance, which is
-            left out then.
+        waiting_known: False if only one of several ranks has a log: then imbalance is left out.
     """
     return tuple(
         LedgerEntry(
@@ -70,7 +69,7 @@ def ledger_entries(
             name=name,
         )
         for name in ENTRIES
-        if waiting_seen or name != "imbalance"
+        if waiting_known or name != "imbalance"
     )
 
 
@@ -78,7 +77,7 @@ def cause_entries(
     steady: Ledger,
     base: Sequence[LedgerEntry],
     alone: Sequence[LedgerEntry],
-    waiting_seen: bool,
+    waiting_known: bool,
 ) -> tuple[CauseEntry, ...]:
     """Make the entries of the ledger by cause; see ``ledger_entries`` for the arguments."""
     return tuple(
@@ -90,7 +89,7 @@ def cause_entries(
                 _named(name, alone),
             ),
             name=name,
-            waiting_ms=_waiting_ms(steady, name) if waiting_seen else None,
+            waiting_ms=_waiting_ms(steady, name) if waiting_known else None,
         )
         for name in CAUSES
     )

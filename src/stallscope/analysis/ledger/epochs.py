@@ -1,4 +1,4 @@
-"""Times of epochs, for runs whose logs have epochs but no stages of steps."""
+"""Compute the times of epochs, for runs without stages of steps."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ class EpochTime:
 
 @dataclass(frozen=True)
 class EpochTimes:
-    """What logs of epochs show; None where they do not. ``*_precision_*`` are half widths."""
+    """Times from logs of epochs; None if these do not show them. ``*_precision_*`` are half widths."""
 
-    #: Its source and precision, in words.
+    #: The source of the logs and their precision, in words.
     known_from: str
     precision: str
     epochs: tuple[EpochTime, ...]
     #: The mean over the epochs of the last fit, without the first, which includes tracing.
     mean_s: float | None
     precision_s: float | None
-    #: The mean time of a step, including what the logs do not separate, mainly validation.
+    #: The mean time of a step; it includes validation if the logs do not separate it.
     step_ms: float | None
     step_precision_ms: float | None
     #: The mean time between steps of a metric that may be epochs or steps.
     metric_step_ms: float | None
-    #: Of one rank, over those epochs.
+    #: The throughput of one rank over the same epochs.
     samples_per_second_per_rank: float | None
 
 
 def epoch_times(run: Run) -> EpochTimes | None:
-    """Summarise a run's logs of epochs; None for a run that has steps, or neither."""
+    """Summarise a run's logs of epochs; None for a run with steps, or without either."""
     precision = run.fact("precision")
     if run.rows or precision is None:
         return None
@@ -59,34 +59,34 @@ def epoch_times(run: Run) -> EpochTimes | None:
         precision_s=precision_s,
         step_ms=step_ms,
         step_precision_ms=step_half,
-        metric_step_ms=_number(run, "metric_step_ms"),
+        metric_step_ms=recorded_number(run, "metric_step_ms"),
         samples_per_second_per_rank=_throughput(run, mean, precision_s, step_ms),
     )
 
 
 def samples_of_all_ranks(run: Run, known: EpochTimes) -> float | None:
-    """Return samples per second of all ranks together; None where their number is unknown."""
+    """Return the samples per second of all ranks together; None if their number is unknown."""
     per_rank, size = known.samples_per_second_per_rank, known_size(run)
     return None if per_rank is None or size is None else per_rank * size
 
 
 def known_size(run: Run) -> int | None:
-    """Return the number of ranks that trained; None where a single log does not record it."""
+    """Return the number of ranks that trained; None if a single log does not record it."""
     return run.size if run.fact("size") is not None or len(run.ranks) > 1 else None
 
 
 def samples_per_epoch(run: Run) -> float | None:
-    """Return the samples of all ranks in an epoch; None where they are not recorded."""
-    size, whole = known_size(run), _number(run, "training_samples")
-    steps, batch = _number(run, "steps_per_epoch"), _number(run, "batch_size")
+    """Return the samples of all ranks in an epoch; None if they are not recorded."""
+    size, whole = known_size(run), recorded_number(run, "training_samples")
+    steps, batch = recorded_number(run, "steps_per_epoch"), recorded_number(run, "batch_size")
     if size is None:
         return None
-    each = _number(run, "samples_per_epoch")
+    each = recorded_number(run, "samples_per_epoch")
     if each is not None:
         return each * size
     if steps is None or batch is None:
         return whole
-    # A data set that is split among ranks fills all steps but the last one.
+    # A data set that is split among ranks fills all steps except the last one.
     shared_out = whole is not None and abs(steps * batch * size - whole) <= batch * size
     return whole if shared_out else steps * batch * size
 
@@ -118,12 +118,15 @@ def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | 
     steady = steady_epochs(epochs, run.fact("first_epoch"))
     if not steady:
         return None, None
-    mean, half = float(np.mean([one.s for one in steady])), _number(run, "epoch_precision_ms")
+    mean, half = (
+        float(np.mean([one.s for one in steady])),
+        recorded_number(run, "epoch_precision_ms"),
+    )
     if half is None:
         return mean, None
     found = _between_timestamps(run, steady)
-    # Where epochs follow each other, the timestamps of their ends give a more precise mean than the
-    # logged durations.
+    # If epochs follow each other, the timestamps of their ends give a more precise mean than the logged
+    # durations.
     if (
         found is not None
         and found[1] < half / 1e3
@@ -136,9 +139,9 @@ def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | 
 def _between_timestamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, float] | None:
     """Return the mean time between the ends of epochs and its half width, seconds.
 
-    None where lines have no timestamps, or an epoch is missing.
+    None if lines have no timestamps, or an epoch is missing.
     """
-    half = _number(run, "stamp_precision_ms")
+    half = recorded_number(run, "stamp_precision_ms")
     table = run.intervals.filter(arrow.equal(run.intervals["kind"], "epoch"))
     columns = [table[name].to_pylist() for name in ("log", "epoch", "end")]
     ends = {
@@ -158,11 +161,11 @@ def _step(
     run: Run, mean_s: float | None, precision_s: float | None
 ) -> tuple[float | None, float | None]:
     """Return the mean step and its half width, ms: as logged, or epoch time over its steps."""
-    logged = _number(run, "step_ms")
-    steps = _number(run, "steps_per_epoch")
+    logged = recorded_number(run, "step_ms")
+    steps = recorded_number(run, "steps_per_epoch")
     if logged is not None:
-        return logged, _number(run, "step_precision_ms")
-    # An epoch shorter than its rounding says nothing about its steps.
+        return logged, recorded_number(run, "step_precision_ms")
+    # An epoch that is shorter than its rounding does not show how long its steps are.
     if not steps or mean_s is None or precision_s is None or mean_s <= precision_s:
         return None, None
     return mean_s * 1e3 / steps, precision_s * 1e3 / steps
@@ -171,7 +174,7 @@ def _step(
 def _throughput(
     run: Run, mean_s: float | None, precision_s: float | None, step_ms: float | None
 ) -> float | None:
-    samples, batch = _number(run, "samples_per_epoch"), _number(run, "batch_size")
+    samples, batch = recorded_number(run, "samples_per_epoch"), recorded_number(run, "batch_size")
     whole = None if run.fact("training_samples") is None else samples_per_epoch(run)
     if whole is not None:
         samples = whole / run.size
@@ -180,6 +183,7 @@ def _throughput(
     return batch * 1e3 / step_ms if batch is not None and step_ms else None
 
 
-def _number(run: Run, name: str) -> float | None:
+def recorded_number(run: Run, name: str) -> float | None:
+    """Return a fact that is a number; None for anything else."""
     value = run.fact(name)
     return float(value) if isinstance(value, (int, float)) else None

@@ -58,7 +58,7 @@ class Coverage:
     """The numbers of recorded steps and of steps in the ledger."""
 
     steps: int
-    #: Steps that every rank measured, and steps that a few of many ranks did not.
+    #: Steps that all ranks measured, and steps that a few of many ranks did not measure.
     complete: int
     partial: int
     #: Steps that were left out on purpose, in a run that records a sample of its steps.
@@ -71,7 +71,7 @@ class Coverage:
 
 
 def step_time(generations: Generations) -> StepTime | None:
-    """Summarise the time of steady steps; without a ledger, that of the hosts' ends of steps."""
+    """Summarise the time of steady steps; without a ledger, the time from one start to the next."""
     if generations.steady is not None:
         total = generations.steady.total
     else:
@@ -136,7 +136,7 @@ def rank_summaries(generations: Generations, waiting_known: bool) -> tuple[RankS
 
     Args:
         generations: the run's steps; the last generation's ranks are summarised.
-        waiting_known: False if a single rank's log of many cannot show waiting.
+        waiting_known: False if only one of several ranks has a log.
     """
     aligned, steady = generations.last_aligned, generations.steady
     if aligned is None:
@@ -174,7 +174,7 @@ def _seconds_in(aligned: AlignedSteps, kind: str) -> list[float]:
 
 
 def _means(steady: Ledger, waiting_known: bool) -> dict[str, list[float | None]]:
-    """Return the milliseconds of each stage, and the critical share, per rank; None if unmeasured."""
+    """Return each rank's milliseconds per stage, and its critical share; None if not measured."""
     means: dict[str, list[float | None]] = {
         name: [None if np.isnan(one) else one / 1e6 for one in values.tolist()]
         for name, values in steady.rank_means.items()

@@ -1,4 +1,4 @@
-"""Split a run's steps into generations, and build the ledger that the report is about."""
+"""Split a run's steps into generations, and build their ledgers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays.blocks import LATEST
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.types import Bools
 from stallscope.run import Log, Run
@@ -46,8 +47,7 @@ class Generations:
         """Align a run's ranks and build the ledgers of its generations."""
         # A log without steps is not a generation.
         numbers = sorted(set().union(*by_parts(run.steps, ("generation",), _generations)))
-        known = links(run)
-        aligned = [align(run, number, known) for number in numbers]
+        aligned = [align(run, number) for number in numbers]
         ledgers = [build_ledger(one) for one in aligned]
         warm = [warm_up_steps(ledger) for ledger in ledgers]
         to_wall = [first_log(run, one).wall_minus_monotonic for one in aligned]
@@ -56,11 +56,11 @@ class Generations:
         warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
         steady = steady_of(ledger, warm_up)
         again = _again_from(aligned)
-        return cls(aligned, ledgers, warm, again, to_wall, ledger, warm_up, steady, known)
+        return cls(aligned, ledgers, warm, again, to_wall, ledger, warm_up, steady, links(run))
 
     @property
     def last_aligned(self) -> AlignedSteps | None:
-        """The generation whose ranks are reported: the last with a ledger, or the last of all."""
+        """Return the generation of the reported ranks: the last with a ledger, or the last of all."""
         pairs = zip(self.aligned, self.ledgers, strict=True)
         with_ledger = [one for one, ledger in pairs if len(ledger)]
         return next(reversed(with_ledger or self.aligned), None)
@@ -77,8 +77,8 @@ class Generations:
     def repeats_unknown(self, index: int) -> bool:
         """Whether a generation after this one counts its steps from 0 again.
 
-        Then it is not known which steps it trained again: some optimizers count no steps, and training
-        may have begun anew.
+        Then it is unknown which steps it trained again: its optimizer may not count steps, or training
+        may have started over.
         """
         return any(int(one.steps[0]) == 0 for one in self.aligned[index + 1 :])
 
@@ -86,7 +86,7 @@ class Generations:
 def same_ranks_as_last(aligned: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
     """Return the indices of the generations with the same ranks on the same hosts as the last one.
 
-    Across other changes, a job has no figures per rank.
+    Figures per rank are only comparable between these.
     """
     filled = _filled(ledgers)
     places = [(one.ranks, one.hosts) for one in aligned]
@@ -102,14 +102,14 @@ def _generations(part: pa.Table) -> set[int]:
 
 
 def first_log(run: Run, aligned: AlignedSteps) -> Log:
-    """Return the log whose clock is that of the aligned times."""
+    """Return a log on the clock of the aligned times."""
     return run.last_logs_of(aligned.generation)[aligned.ranks[0]]
 
 
 def _again_from(aligned: Sequence[AlignedSteps]) -> list[int]:
-    """Return per generation the first step of any later one; of those that count on, not from 0."""
+    """Return per generation the first step of any later one that does not count from 0 again."""
     found: list[int] = []
-    again = int(np.iinfo(np.int64).max)
+    again = LATEST
     for one in reversed(aligned):
         found.append(again)
         if one.steps[0] > 0:

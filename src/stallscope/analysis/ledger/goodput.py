@@ -1,4 +1,4 @@
-"""Goodput: of ranks × wall time, what went into steps that count, and what each cause took."""
+"""Compute goodput: the share of ranks × wall time that went into steps that count, and the losses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .generations import Generations
 from .job_time import PARTS, JobTime, stood_still
 from .ledger import ENTRIES
 
-#: The ledger's entries that a step loses; the rest is compute.
+# Entries of the ledger that are lost; the rest of a step is compute.
 _LOST_IN_STEPS = tuple(name for name in ENTRIES if name != "compute")
-#: What takes time from compute, outside of steps that count and in them.
+#: Losses by name: outside of steps that count, and within them.
 LOST = (*(name for name in PARTS if name != "steps"), *_LOST_IN_STEPS)
 
 
@@ -44,7 +44,7 @@ def goodput(run: Run, generations: Generations, times: Sequence[JobTime]) -> Goo
     Args:
         run: the run.
         generations: its ledgers.
-        times: the time of each generation with a ledger, as of ``generation_times``.
+        times: the time of each generation with a ledger, from ``generation_times``.
     """
     filled = generations.filled
     if not filled:
@@ -80,7 +80,7 @@ def _in_steps(generations: Generations, index: int) -> Mapping[str, float]:
     """Return the entries' shares of the steps that count; all compute without such a step."""
     ledger, warm = generations.ledgers[index], generations.warm[index]
     counted = ~warm & ~generations.repeated(index)
-    # Of a step in which the job hung, the usual time counts.
+    # A step in which the job hung counts with its usual time.
     moving = ledger.total - stood_still(ledger.total, warm)
     weight = (moving / np.maximum(ledger.total, 1))[counted]
     sums = {name: float((ledger.entry(name)[counted] * weight).sum()) for name in ENTRIES}

@@ -36,7 +36,7 @@ class JobTime:
     restart: float
     #: Steps that a later generation trained again.
     repeated: float
-    #: The job hung: a step that took very long, or that never ended.
+    #: Time in which the job hung: in a step that took very long, or that never ended.
     stopped: float
     validation: float
     checkpoint: float
@@ -58,8 +58,8 @@ def sum_of(times: Sequence[JobTime]) -> JobTime:
 def generation_times(run: Run, generations: Generations, stands_still_s: float) -> list[JobTime]:
     """Split the job's time by generation, from the first process's start to the last end of a log.
 
-    The time before a generation's first step belongs to that generation. Start-up is also the time
-    between two sessions of one generation (another fit). Time after the last step is the gap after its
+    The time before a generation's first step belongs to that generation. The time between two sessions
+    of one generation (another fit) counts as start-up. Time after the last step is the gap after its
     epoch, unless it was validation or a checkpoint.
 
     Args:
@@ -146,9 +146,9 @@ def _waited_us(log: Log) -> int:
 
 
 def _span(run: Run, generations: Generations) -> tuple[int, int]:
-    """Return the wall time of the job's start in its first process, and of the last end in a log.
+    """Return the wall times of the job's start in its first process, and of the last end in a log.
 
-    Each on the clock of a generation's lowest rank: of the first generation, and of the last one.
+    The start is by the clock of the first generation's lowest rank, the end by that of the last one's.
     """
     first, last = _reference_log(run, generations, 0), _reference_log(run, generations, -1)
     opened, closed = (
@@ -169,17 +169,17 @@ def _reference_log(run: Run, generations: Generations, index: int) -> Log:
     """Return a log on the clock of the aligned times; without steps, the lowest rank's last."""
     if generations.aligned:
         return first_log(run, generations.aligned[index])
-    return min(run.logs, key=lambda log: (log.rank, -log.generation, -log.part))
+    return run.logs_by_rank[0]
 
 
 def _last_end(part: pa.Table, logs: npt.NDArray[np.bool_]) -> list[int]:
-    """Return when the last row of some logs ended; empty without such logs."""
+    """Kernel: return when the last row of some logs ended; empty without such rows."""
     here = logs[arrow.numbers(part["log"])]
     return [int(arrow.numbers(part["end"])[here].max())] if here.any() else []
 
 
 def _trailing(aligned: AlignedSteps, ledger: Ledger) -> tuple[int, int]:
-    """Return validation and checkpoints after the last step, of the rank that spent most."""
+    """Return the time in validation and in checkpoints after the last step, of the rank with most."""
     intervals = aligned.intervals
     spent = []
     for kind in PAUSES:
@@ -194,9 +194,9 @@ def _trailing(aligned: AlignedSteps, ledger: Ledger) -> tuple[int, int]:
 
 
 def host_step_times(aligned: AlignedSteps) -> npt.NDArray[np.int64]:
-    """Return step times without stages: from one start to the next on the first rank.
+    """Return step times without stages, nanoseconds: from one start to the next on the first rank.
 
-    Nanoseconds; steps that are not consecutive, or start an epoch or a session, are left out.
+    Steps that are not consecutive, or that start an epoch or a session, are left out.
     """
     begin = aligned.cells.columns("begin", [0])[:, 0]
     usable = (np.diff(aligned.steps) == 1) & ~aligned.session_start[1:]

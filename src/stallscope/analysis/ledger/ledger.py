@@ -4,13 +4,13 @@ Step i lasts from R(i−1) to R(i), the earliest moment at which it is reduced o
 input + compute + other of the reference rank, plus imbalance (how much later the critical rank was
 ready), plus allreduce (from the last rank's gradients ready until reduced). Validation, checkpoints
 and the ends of epochs lie between steps: they are cut out of every rank's arrival, and the wall time
-of each cut has a row of its own.
+of each cut is a separate row.
 
-Where a slow link makes completions late, a rank's work starts at its own completion of step i−1: what it
-waits for beyond R(i−1) is allreduce of step i, and no work between steps.
+Where a slow link makes completions late, a rank's work starts at its own completion of step i−1: the
+time that it waits after R(i−1) counts as allreduce of step i, not as work between steps.
 
-A step that a few of many ranks lack is in the ledger, too: a rank without timestamps counts as the
-reference rank there, so that it is never blamed. A step that more ranks lack is left out.
+A step that a few of many ranks did not measure is in the ledger, too. These ranks count like the
+reference rank there, so they are never blamed. If more ranks did not measure it, the step is left out.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Ledger:
     reduced: Ints
     #: The whole step, without cuts.
     total: Ints
-    #: Of every rank in every step, n × R: ``input``; ``compute``; ``arrival``, when its gradients were
-    #: ready, from the step's start; ``measured``, false where a timestamp is missing and the reference
-    #: rank's figures are used; ``samples``, NULL where not known.
+    #: n × R: ``input``; ``compute``; ``arrival``, the time from the step's start until the rank's
+    #: gradients were ready; ``measured``, false if a timestamp is missing and the reference rank's
+    #: figures are used; ``samples``, NULL if unknown.
     cells: Matrix
     allreduce: Ints
-    #: Positions in ``ranks`` of the critical rank, of the second last (the critical rank itself if it
-    #: is alone), and of the reference rank.
+    #: Positions in ``ranks`` of the critical rank, of the second last rank (the critical rank itself if
+    #: it is the only one), and of the reference rank.
     critical: Ints
     second: Ints
     reference: Ints
@@ -67,7 +67,7 @@ class Ledger:
     gaps: Ints
     #: Whether a training session starts with this step.
     session_start: Bools
-    #: Per step, how late a timestamp was at least.
+    #: Per step, the least lateness of its latest timestamp.
     late: Ints
     #: The error of R(i) that all steps share, from the clocks, nanoseconds (SD).
     boundary_sd: float
@@ -121,7 +121,7 @@ class Ledger:
         return self.last - self._of_role("arrival", "reference")
 
     def of(self, name: str, rank: Ints) -> Ints:
-        """Return, per step, a quantity of ``cells`` or a stage of the rank at this position."""
+        """Return, per step, a quantity of ``cells`` or a stage, of the rank at this position."""
         return self.cells.at(name, np.arange(len(self)), rank)
 
     def excess(self, name: str) -> Ints:
@@ -173,7 +173,7 @@ class Ledger:
     def widened_by_clocks(self, name: str, mean: Mean) -> Mean:
         """Widen a mean in nanoseconds by the errors of clocks and late timestamps."""
         if name in ("other", "allreduce"):
-            mean = mean.minus(Mean(0.0, (-2 * self.boundary_sd, 2 * self.boundary_sd)))
+            mean = mean.with_error(2 * self.boundary_sd)
         if name in ("compute", "allreduce") and len(self):
             # Timestamps of other steps may be as late as those that causality reveals.
             mean = mean.widened(float(self.late.mean()))

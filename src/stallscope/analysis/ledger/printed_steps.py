@@ -1,9 +1,9 @@
-"""Step times over a run, for runs of which only lines about windows of steps are known.
+"""Analyse the step times of runs that only have lines about windows of steps.
 
-A window is what a line is about: one step, or the steps since the line before. The series of windows has
-no stages, except for the wait for data where lines have it. Traces of other tools that know when batches
-arrived, and nothing of gradients, are series of single steps. So are runs of the recorder where compute,
-waiting and allreduce are one time.
+A line is about one step, or about the steps since the line before: a window. Windows have no stages,
+except for the wait for data if lines have it. Traces of other tools that show when batches arrived, but
+no gradients, are series of single steps. So are recorded runs in which compute, waiting and allreduce
+are one time.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from .figures import StepTime
 from .warmup import settling_length_within
 from .windows import RankWindows, over_ranks, printed_windows, single_steps
 
-#: That of steps which another tool has recorded.
+#: The precision of steps that another tool has recorded.
 PRECISION = "single steps, to the microsecond"
-# Windows over which a usual value is taken.
+# The usual value is taken over this many windows.
 _AROUND = 25
 _FEWEST_EPOCHS = 3
-# Parts of a run whose spread tells how precise its mean is, where windows are samples.
+# If windows are samples, the spread of this many parts of the run gives the precision of its mean.
 _SAMPLED_PARTS = 40
 _MOST = 2 / 3
 
 
 @dataclass(frozen=True)
 class SlowWindows:
-    """Windows that take longer than those around them: by how much, and how much time that costs."""
+    """Windows that take longer than those around them, and the time that this costs."""
 
     windows: int
     of: int
-    #: Milliseconds per step that they take longer, on average.
+    #: How much longer they take, milliseconds per step on average.
     longer_ms: float
-    #: The share of all steps' time that this is.
+    #: The same as a share of all steps' time.
     cost: float
 
 
 @dataclass(frozen=True, eq=False)
 class PrintedSteps:
-    """What printed lines tell of steps over the run."""
+    """The steps of a run according to printed lines."""
 
-    #: The windows of each rank that printed, by rank.
+    #: The windows of each rank that printed lines, by rank.
     ranks: tuple[RankWindows, ...]
     #: How times were found: of each ``step``, the ``last`` step, ``mean`` or ``median`` of a window,
     #: ``differences`` of means so far, one of these ``scaled`` to the sums of means so far, or between
     #: ``stamps``.
     found: str
-    #: Half of what a typical window's time per step is rounded to, milliseconds.
+    #: Half of the unit to which a typical window's time per step is rounded, milliseconds.
     precision_ms: float
-    #: The steps of the first windows that are warm-up, and whether each window is.
+    #: The number of warm-up steps, and whether each window is warm-up.
     warm_up_steps: int
     is_warm_up: Bools
     #: Over steps without warm-up: the mean, its interval by the spread of windows, and percentiles.
@@ -68,10 +68,10 @@ class PrintedSteps:
     changes: tuple[ChangePoint, ...]
     epoch_starts: SlowWindows | None
     bursts: SlowWindows | None
-    #: How the log counts its steps, as in ``from 1 in each epoch``; None if that is not known.
+    #: How the log counts its steps, as in ``from 1 in each epoch``; None if unknown.
     numbers: str | None = None
-    #: Mean over single steps of the shortest and the longest wait of any rank, milliseconds; None where
-    #: ranks have not recorded the same steps. What no wait at all saves is between the two.
+    #: Means over single steps of the shortest and the longest wait of any rank, milliseconds; None if
+    #: ranks have not recorded the same steps. Without any wait, steps save between these two.
     least_input_ms: Mean | None = None
     most_input_ms: Mean | None = None
     #: Whether the recorder or another tool timed the steps; False for printed lines.
@@ -79,13 +79,13 @@ class PrintedSteps:
 
     @property
     def epochs(self) -> int:
-        """Count the epochs of which there are lines; 0 if lines do not name epochs."""
+        """Count the epochs that have lines; 0 if lines do not name epochs."""
         epoch = self.whole.epoch
         return 0 if epoch is None else len(np.unique(epoch))
 
     @property
     def steps(self) -> int:
-        """Return the number of steps from the first to the last one that lines are about."""
+        """Return the number of steps from the first line's to the last line's."""
         whole = self.whole
         return int(whole.step[-1] + whole.steps[-1] - whole.step[0])
 
@@ -103,12 +103,12 @@ class PrintedSteps:
 
     @cached_property
     def whole(self) -> RankWindows:
-        """Return the mean over the ranks whose windows are the same; else the lowest rank's windows."""
+        """Return the mean over the ranks that have the lowest rank's windows."""
         return over_ranks(self.ranks)
 
 
 def printed_steps(run: Run) -> PrintedSteps | None:
-    """Analyse the windows of a run, or steps with one time besides input; None without either."""
+    """Analyse the windows of a run, or its steps if only input was measured; None without either."""
     recorded = bool(run.rows)
     if recorded and run.fact("known_from") is None and not _input_exposed(run):
         return None
@@ -120,7 +120,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     is_warm_up = np.arange(len(whole)) < warm_up
     steady = ~is_warm_up if warm_up < len(whole) else is_warm_up
     starts, bursts = _slow(whole, steady)
-    # Lines may say more of all steps than of the steady ones.
+    # Lines may have figures of all steps that they do not have of the steady ones.
     input_ms, share = _input(run, whole.chosen(steady) if recorded else whole)
     least, most = _extreme_waits(ranks, whole.step[steady]) if recorded else (None, None)
     return PrintedSteps(
@@ -143,7 +143,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
 
 
 def _input_exposed(run: Run) -> bool:
-    """Tell whether the recorder knows that nothing computes while a step waits for its batch."""
+    """Whether the recorder knows that nothing computes while a step waits for its batch."""
     return (run.fact("stamps") or {}).get("input_exposed") is True
 
 
@@ -160,10 +160,10 @@ def _extreme_waits(ranks: Sequence[RankWindows], steps: Ints) -> tuple[Mean | No
 
 
 def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
-    """Return the mean over steps; its interval is that of windows, which are of nearly equal length.
+    """Return the mean over steps, with the interval of windows, which have nearly equal lengths.
 
-    Where windows have medians, or the times of a few steps, the mean is that of all steps, if lines say
-    it: its interval is its rounding, and warm-up is in it.
+    If windows have medians, or the times of a few steps, the mean of all steps is used if lines have it.
+    Its interval is its rounding, and it includes warm-up.
 
     Args:
         run: the run.
@@ -189,8 +189,8 @@ def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
 def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
     """Return the mean wait for data and its share, over all steps that lines are about.
 
-    What lines say of all steps so far is more precise than the windows. Their spread gives the interval;
-    where windows have the times of a few steps only, it is the rounding of the means of all steps.
+    Means of all steps so far are more precise than windows. The spread of windows gives the interval; if
+    windows only have the times of a few steps, the rounding of the means gives it.
     """
     if whole.input_ms is None:
         return None, None
@@ -214,7 +214,7 @@ def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
 
 
 def _with_known_sums(run: Run, windows: RankWindows) -> RankWindows:
-    """Join windows that are samples of a few steps, whose sums are known over many of them only."""
+    """Join windows of a few sampled steps: their sums are only known over many windows."""
     return windows.joined(_SAMPLED_PARTS) if run.fact("windows") == "scaled" else windows
 
 
@@ -226,7 +226,8 @@ def _changes(whole: RankWindows, steady: Bools) -> tuple[ChangePoint, ...]:
     own = whole.chosen(steady)
     edges = [0, *split_points(own.ms, _AROUND // 2), len(own)]
     return largest(
-        _change(own, *edges[index - 1 : index + 2]) for index in range(1, len(edges) - 1)
+        _change(own, begin, at, end)
+        for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False)
     )
 
 
@@ -239,13 +240,13 @@ def _change(own: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
         if abs(waited) > abs(by) / 2:
             entry, by = "input", waited
     first, last = possible_places(own.ms, begin, at, end)
-    # It was within the window before or at its start.
+    # The change may have happened within the window before, or at its start.
     between = int(own.step[max(first - 1, 0)]), int(own.step[last])
     return ChangePoint(int(own.step[at]), was, became, entry, by, None, between)
 
 
 def _slow(whole: RankWindows, steady: Bools) -> tuple[SlowWindows | None, SlowWindows | None]:
-    """Return the windows that begin epochs if most of these are slow, and other slow windows."""
+    """Return the windows at the start of epochs if most of them are slow, and other slow windows."""
     ms, steps = whole.ms[steady], whole.steps[steady]
     if len(ms) < _AROUND:
         return None, None

@@ -1,9 +1,9 @@
-"""Find out while a job trains whether its steps have become longer for good.
+"""Detect during training that steps have become longer for good.
 
 ``change_points`` looks back on a whole run. This is a cumulative sum (Page 1954): steps are compared
-with the first ones, and what they exceed half of the rise by adds up. The sum ends in an alarm when it
-is larger than chance makes it in ten million steps, and when the steps since it began to grow, and the
-last ones, are longer by at least half of the rise: a burst adds up as well, and passes.
+with the first ones, and their excess over half of the rise adds up. It is an alarm if the sum is larger
+than chance makes it in ten million steps, and if the steps since the sum began to grow, and the last
+ones, are longer by at least half of the rise: a burst also adds up, but passes.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from stallscope.arrays.types import Floats
 
 #: The rise that is found within 30 steps where steps vary by 5 %.
 RISE = 0.10
-#: So many steps, the first steady ones, tell how long a step usually is.
+#: The number of first steady steps that show how long a step usually is.
 REFERENCE_STEPS = 200
-# So many steps after the rise tell that it is no burst.
+# A rise that lasts for this many steps is no burst.
 _LASTING_STEPS = 20
-# On average so many steps lie between two false alarms (Siegmund's approximation).
+# The average number of steps between two false alarms (Siegmund's approximation).
 _STEPS_BETWEEN_FALSE_ALARMS = 1e7
-# Steps do not vary by less: clocks have a resolution.
+# Steps vary by at least this much: clocks have a resolution.
 _LEAST_SD = 1e-3
-# The usual time may be too low by two standard errors of a median of so many steps, in SDs.
+# The usual time may be too low by two standard errors of the median of the first steps, in SDs.
 _REFERENCE_ERROR = 0.18
-# A single slow step counts no more than this many standard deviations above the rise.
+# A single slow step counts at most this many standard deviations above the rise.
 _MOST_ABOVE = 3.0
 # Logarithms need more than 0.
 _LEAST = 1e-9
@@ -39,12 +39,12 @@ class Rise(NamedTuple):
     #: The position of the step with which it began, and of the one with which it was found.
     began: int
     found: int
-    #: 0.1 is 10 %: the median since it began over the usual one.
+    #: The relative rise of the median since it began over the usual one: 0.1 is 10 %.
     by: float
 
 
 def find_rise(times: Floats) -> Rise | None:
-    """Return the rise that lasts at the end of a series of steps; None if none, or too few steps.
+    """Return the rise that lasts until the end of a series; None without one, or with too few steps.
 
     Args:
         times: of steady steps, in their order.
@@ -54,7 +54,7 @@ def find_rise(times: Floats) -> Rise | None:
     series = np.log(np.maximum(times, _LEAST))
     reference = series[:REFERENCE_STEPS]
     usual = float(np.median(reference))
-    # What follows a slow step is slow, too: noise adds up faster then.
+    # Steps after a slow one are slow, too, so noise adds up faster.
     sd = max(robust_sd(reference) * np.sqrt(autocorrelation_time(reference)), _LEAST_SD)
     half = np.log1p(RISE) / 2 / sd
     above = np.minimum((series[REFERENCE_STEPS:] - usual) / sd, 2 * half + _MOST_ABOVE) - half
@@ -78,7 +78,7 @@ def find_rise(times: Floats) -> Rise | None:
 
 
 def _limit(half: float) -> float:
-    """Return the sum that chance exceeds once in so many steps, in standard deviations.
+    """Return the sum that chance exceeds once between two false alarms, in standard deviations.
 
     Siegmund (1985): exp(2kb) / 2k² steps for a drift of k against the sum, with b 1.166 above the limit.
     """

@@ -1,4 +1,4 @@
-"""Runs of which some steps were recorded in full, and the others as sums (docs/step-log.md)."""
+"""Handle runs that recorded some steps in full, and the others as sums (docs/step-log.md)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .ledger import Ledger, mean_over_ranks
 
 #: The kind of rows that hold sums over steps.
 SKIPPED = "skipped"
-# The sample is representative if its mean is within this many half intervals of the others', or within
-# this share of it.
+# The sample is representative if its mean differs from the others' by no more than this many half
+# intervals, or by no more than this share.
 _INTERVALS = 2.0
 _NEGLIGIBLE = 0.02
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which steps were recorded in full: the first ones, and from then on one block in so many."""
+    """The steps that were recorded in full: the first ones, then one block in ``one_in``."""
 
     full_steps: int
     one_in: int
@@ -49,7 +49,7 @@ class Sampling:
 
 
 def sampling_of(run: Run) -> Sampling | None:
-    """Return how the run was sampled; None where every step was recorded."""
+    """Return how the run was sampled; None if every step was recorded."""
     fact = run.fact("sampling")
     if not isinstance(fact, Mapping):
         return None
@@ -61,7 +61,7 @@ def sampling_of(run: Run) -> Sampling | None:
 
 
 def skipped_steps(run: Run) -> int:
-    """Count steps that are in the logs as sums only: the most of any rank, per generation."""
+    """Count the steps that are in the logs as sums only: per generation, the most of any rank."""
     table = run.intervals.filter(arrow.equal(run.intervals["kind"], SKIPPED))
     if not table.num_rows:
         return 0
@@ -71,7 +71,7 @@ def skipped_steps(run: Run) -> int:
 
 
 def count_sampled_out(run: Run, aligned: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> int:
-    """Mark steps that are recorded only to time the next one, and are in no ledger."""
+    """Count the steps that are only recorded to time the next one, and are in no ledger."""
     sampling = sampling_of(run)
     if sampling is None:
         return 0
@@ -83,9 +83,11 @@ def count_sampled_out(run: Run, aligned: Sequence[AlignedSteps], ledgers: Sequen
 
 
 def skipped_time(run: Run, aligned: AlignedSteps) -> tuple[int, int, int]:
-    """Return what sampling leaves out of a generation's ledger, nanoseconds.
+    """Return the nanoseconds that sampling leaves out of a generation's ledger.
 
-    Steps that are not in the ledger, and validation and checkpoints before the last one that is."""
+    These are the time in steps that are not in the ledger, and the time in validation and in checkpoints
+    before the last step that is.
+    """
     if sampling_of(run) is None or not len(aligned.steps):
         return 0, 0, 0
     ended = aligned.cells.per_step(_reduced_first)
@@ -102,7 +104,7 @@ def _reduced_first(block: Block) -> Ints:
 
 
 def _after_last_step(run: Run, aligned: AlignedSteps, last: int) -> int:
-    """Return the nanoseconds of steps after the last recorded one, on the first rank's clock."""
+    """Return the nanoseconds in steps after the last recorded one, on the first rank's clock."""
     table = run.intervals
     own = pc.and_(arrow.equal(table["kind"], SKIPPED), arrow.equal(table["rank"], aligned.ranks[0]))
     own = pc.and_(own, arrow.equal(table["generation"], aligned.generation))
@@ -116,7 +118,7 @@ def _after_last_step(run: Run, aligned: AlignedSteps, last: int) -> int:
 
 
 def _within(aligned: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:
-    """Return the time in intervals of a kind within some periods, of the rank that spent most."""
+    """Return the time in intervals of a kind within some periods, of the rank with most."""
     own = aligned.intervals.kind == kind
     low, high = aligned.intervals.begin[own], aligned.intervals.end[own]
     at = np.searchsorted(begin, low, side="right") - 1
@@ -128,9 +130,9 @@ def _within(aligned: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:
 
 
 def sampling_bias_warning(run: Run, steady: Ledger) -> str | None:
-    """Return the stage in which the sampled steps differ from the others by more than chance.
+    """Describe a stage in which the sampled steps differ from the others by more than chance.
 
-    The sums of the others are in the logs, so the mean over all steps is known exactly.
+    The logs have the sums of the others, so their mean is known exactly.
     """
     sampling = sampling_of(run)
     table = run.intervals.filter(arrow.equal(run.intervals["kind"], SKIPPED))
@@ -150,7 +152,7 @@ def sampling_bias_warning(run: Run, steady: Ledger) -> str | None:
         if abs(mean.value - rest) > max(far, _NEGLIGIBLE * rest):
             return (
                 f"{name} took {mean.value / 1e6:.3g} ms on average in the steps that were recorded in "
-                f"full and {rest / 1e6:.3g} ms in the others: their figures may not hold "
-                "of all"
+                f"full and {rest / 1e6:.3g} ms in the others: the figures of the first may not hold for "
+                "all steps"
             )
     return None

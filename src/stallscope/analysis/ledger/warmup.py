@@ -1,4 +1,4 @@
-"""Warm-up: the first steps of a session, which trace, allocate and connect."""
+"""Find the warm-up: the first steps of a session, which trace, allocate and connect."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stallscope.arrays.stats import robust_sd
+
 from .ledger import Ledger
 
-_MAD_TO_SD = 1.4826
 # Steps are warm-up while they are slower than nearly all steps of the second half.
 _SLOW_SDS = 6.0
 _SLOW_RATIO = 1.5
 # This many settled steps in a row end the warm-up.
 _SETTLED = 5
-# A run that is slow for longer is not warming up: that is a finding.
+# If a run is slow for longer, that is no warm-up but a finding.
 _LONGEST = 100
 _LONGEST_SHARE = 0.2
 
@@ -30,19 +31,18 @@ def warm_up_steps(ledger: Ledger) -> npt.NDArray[np.bool_]:
     warm = np.zeros(len(ledger), bool)
     edges = [*np.flatnonzero(ledger.session_start), len(ledger)]
     for begin, end in pairwise(edges):
-        warm[begin : begin + settling_length(ledger.total[begin:end])] = True
+        warm[begin : begin + _settling_length(ledger.total[begin:end])] = True
     return warm
 
 
-def settling_length(total: npt.NDArray[Any]) -> int:
+def _settling_length(total: npt.NDArray[Any]) -> int:
     """Return how many of the first times of a series are warm-up."""
     n = len(total)
     if n < 2:
         return n
     settled_half = total[n // 2 :]
     median = float(np.median(settled_half))
-    spread = _MAD_TO_SD * float(np.median(np.abs(settled_half - median)))
-    slow = total > max(median + _SLOW_SDS * spread, _SLOW_RATIO * median)
+    slow = total > max(median + _SLOW_SDS * robust_sd(settled_half), _SLOW_RATIO * median)
     longest = _longest(n)
     for length in range(1, longest):
         if not slow[length : length + _SETTLED].any():
@@ -51,11 +51,11 @@ def settling_length(total: npt.NDArray[Any]) -> int:
 
 
 def settling_length_within(total: npt.NDArray[Any]) -> int:
-    """Return how many of the first times of a series are warm-up, which is not slow for long.
+    """Return how many of the first times of a series are warm-up, even if it stays slow for long.
 
-    Where the first times are slow for longer, their own first ones are compared with the others.
+    If the first times stay slow for longer than a warm-up, look for the warm-up among them only.
     """
-    length = settling_length(total)
+    length = _settling_length(total)
     longest = _longest(len(total))
     if length < longest or longest <= 2 * _SETTLED:
         return length

@@ -1,4 +1,4 @@
-"""Windows of steps: the steps that one line of a log is about, or a single recorded step."""
+"""Read windows of steps: the steps that one line of a log is about, or single recorded steps."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _WINDOW = "window"
 
 @dataclass(frozen=True, eq=False)
 class RankWindows:
-    """The windows of one rank, in their order; the arrays have an entry each."""
+    """The windows of one rank, in their order; arrays have one entry per window."""
 
     rank: int
     #: The first step of each window, counted from 0 over the job, and its number of steps.
     step: Ints
     steps: Ints
-    #: Milliseconds per step, and of these the wait for data; None if lines do not have it.
+    #: Milliseconds per step, and the wait for data in them; None if lines do not have it.
     ms: Floats
     input_ms: Floats | None
-    #: As printed, counted from 0; None if lines do not have it.
+    #: The epoch as printed, counted from 0; None if lines do not have it.
     epoch: Ints | None
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class RankWindows:
         return float(np.average(self.input_ms, weights=self.steps))
 
     def chosen(self, these: Bools | Ints) -> RankWindows:
-        """Return some of the windows: those that are marked, or at these positions."""
+        """Return the windows that are marked, or those at these positions."""
         waits, epoch = self.input_ms, self.epoch
         return RankWindows(
             self.rank,
@@ -59,7 +59,7 @@ class RankWindows:
         )
 
     def joined(self, most: int) -> RankWindows:
-        """Return at most so many windows, with neighbours joined."""
+        """Return at most this many windows, with neighbours joined."""
         n = len(self)
         if n <= most:
             return self
@@ -81,7 +81,7 @@ class RankWindows:
 
     @property
     def begins_epoch(self) -> Bools:
-        """Mark the first window of each epoch but the first."""
+        """Mark the first window of each epoch except the first."""
         if self.epoch is None:
             return np.zeros(len(self), bool)
         return np.append(False, self.epoch[1:] != self.epoch[:-1])[: len(self)]
@@ -110,7 +110,7 @@ def printed_windows(run: Run) -> tuple[RankWindows, ...]:
 
 
 def single_steps(run: Run) -> tuple[RankWindows, ...]:
-    """Return a window for each step of the last generation whose start and end are known."""
+    """Return a window for each step of the last generation with a known start and end."""
     table = run.steps.filter(
         pc.and_(pc.is_valid(run.steps["begin"]), pc.is_valid(run.steps["end"]))
     )
@@ -148,7 +148,7 @@ def _steps_of_rank(run: Run, rank: int, own: pa.Table, recorder: bool) -> RankWi
 def _with_time_between(
     run: Run, rank: int, step: Ints, begin: Ints, end: Ints, epoch: Ints
 ) -> Ints:
-    """Return when steps end, with the time until the next one where nothing but training is between."""
+    """Return the ends of steps, extended to the next step if no pause is between them."""
     pauses = run.intervals.filter(arrow.equal(run.intervals["rank"], rank))
     follows = (np.diff(step) == 1) & (np.diff(epoch) == 0)
     follows &= ~np.isin(step[1:], arrow.numbers(pauses["step"]))
@@ -158,7 +158,7 @@ def _with_time_between(
 
 
 def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
-    """Return the mean over the ranks whose windows are the same; else the lowest rank's windows."""
+    """Return the mean over the ranks that have the lowest rank's windows."""
     first = ranks[0]
     alike = [
         one for one in ranks if len(one) == len(first) and np.array_equal(one.step, first.step)

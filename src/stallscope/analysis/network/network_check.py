@@ -1,9 +1,9 @@
-"""Compare a run's exposed allreduce with what its network gives, as ``stallscope netcheck`` measured it.
+"""Compare a run's exposed allreduce with its network's speed, as ``stallscope netcheck`` measured it.
 
 A message of n bytes takes negotiation + latency + n / bandwidth. One message of a few bytes gives the
-first two together. Several of them at once, which are not fused, separate the two, and one message with
-all bytes of the gradients gives the third. What the gradients take beyond that, reduced as the run does
-it, is the cost of fusion: of copies, and of more messages than one.
+sum of the first two. Several such messages at once, which are not fused, separate the two. One message
+with all bytes of the gradients gives the third. If the gradients take longer when they are reduced as in
+the run, the rest is the cost of fusion: of copies, and of several messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stallscope.run import NetworkCheck, PairRounds, Rounds, Run
 
 from ..settings.setup import Setup
 
-# Settings that change what an allreduce takes.
+# Settings that change how long an allreduce takes.
 _SETTINGS = (
     *("HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME", "HOROVOD_HIERARCHICAL_ALLREDUCE"),
     *("HOROVOD_CACHE_CAPACITY", "HOROVOD_TORUS_ALLREDUCE", "HOROVOD_NUM_NCCL_STREAMS"),
@@ -31,17 +31,17 @@ _SETTINGS = (
     *("HOROVOD_CPU_OPERATIONS", "HOROVOD_CONTROLLER", "NCCL_ALGO", "NCCL_PROTO"),
 )
 _REDUCERS = {"ddp": "torch.distributed"}
-# A pair of hosts is slow if its rate is less than this share of the faster pairs' (the upper quartile):
-# all pairs of a slow host are slow, which may be most of them.
+# A pair of hosts is slow if its rate is less than this share of the faster pairs' (the upper quartile).
+# Not of the median: all pairs of a slow host are slow, and these may be most of them.
 _SLOW_SHARE, _FASTER = 0.5, 0.75
-# Gradients of another run are these if their bytes differ by no more than this share.
+# Gradients of two runs are the same if their bytes differ by no more than this share.
 _SAME_BYTES = 0.05
 _FEWEST_PAIRS = 3
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What the milliseconds of a step's gradients consist of; they add up."""
+    """The parts of the milliseconds that a step's gradients take; they add up."""
 
     bandwidth: Mean
     latency: Mean
@@ -52,7 +52,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class MessageTime:
-    """One message of so many bytes, reduced by all ranks."""
+    """One message of this many bytes, reduced by all ranks."""
 
     bytes: int
     ms: Mean
@@ -62,7 +62,7 @@ class MessageTime:
 
 @dataclass(frozen=True)
 class PairRate:
-    """The rate at which two hosts send to each other at once, each way."""
+    """The rate at which two hosts send to each other at the same time, each way."""
 
     hosts: tuple[str, str]
     mbit_s: Mean
@@ -73,12 +73,12 @@ class PairRate:
 
 @dataclass(frozen=True)
 class NetworkUse:
-    """A run next to a measurement of its network, when nothing trained."""
+    """A run, and a measurement of its network without training."""
 
     check: NetworkCheck
-    #: Why the figures are those of another network; empty if they are of this run's.
+    #: Why the figures are those of another network; empty if they are this network's.
     differs: tuple[str, ...]
-    #: All gradients of a step, reduced as the run does it; None if they were not measured.
+    #: The time of all gradients of a step, reduced as in the run; None if not measured.
     gradients_ms: Mean | None
     parts: Parts | None
     #: The run's exposed allreduce; None if it is unknown.
@@ -91,8 +91,8 @@ class NetworkUse:
     def excess_ms(self) -> Mean | None:
         """Return how much longer exposed allreduce is than the network takes for all gradients.
 
-        Below zero backward hides a part; above it, the network alone does not explain what is exposed.
-        None for another network, or where one of both is unknown.
+        If it is negative, backward hides a part; if positive, the network alone does not explain the
+        exposed time. None for another network, or if either time is unknown.
         """
         if self.differs or self.gradients_ms is None or self.exposed_ms is None:
             return None
@@ -108,7 +108,7 @@ class NetworkUse:
 
 
 def network_use(run: Run, exposed_ms: Mean | None) -> NetworkUse | None:
-    """Compare a run with the newest measurement of its network, otherwise of any; None without one.
+    """Compare a run with the newest measurement of its network, or else of any; None without one.
 
     Args:
         run: the run.
@@ -133,15 +133,15 @@ def network_use(run: Run, exposed_ms: Mean | None) -> NetworkUse | None:
 
 
 def median_ms(us: Sequence[float]) -> Mean:
-    """Return the median of consecutive microseconds, in milliseconds, with its interval for any law.
+    """Return the median of consecutive microseconds, in milliseconds, with an interval.
 
-    The interval is that of the binomial test, of so many of the values as are independent; None below
-    six of them.
+    The interval is that of the binomial test on the independent values, for any distribution; None with
+    fewer than six of them.
     """
     values = np.asarray(us, np.float64) / 1e3
     apart = math.ceil(autocorrelation_time(values))
     independent = np.sort(values[::apart])
-    # That many values or fewer lie below the median in less than 2.5 % of cases.
+    # This many values or fewer are below the median in less than 2.5 % of cases.
     first = int(scipy_stats.binom.ppf(0.025, len(independent), 0.5)) - 1
     if first < 0:
         return Mean(float(np.median(values)), None)
@@ -170,10 +170,10 @@ def _differences(run: Run, setup: Setup, check: NetworkCheck) -> Iterator[str]:
 
 
 def _libraries(setup: Setup) -> tuple[str, ...]:
-    """Return the libraries that carry the run's gradients; nothing if they are not known.
+    """Return the libraries that reduce the run's gradients; nothing if they are unknown.
 
-    Horovod that was built with NCCL reduces without it on CPUs. PyTorch names libraries by device, as in
-    ``cpu:gloo,cuda:nccl``, or ``undefined`` where it chooses one itself.
+    On CPUs, Horovod does not use NCCL even if it was built with it. PyTorch names libraries by device,
+    as in ``cpu:gloo,cuda:nccl``, or ``undefined`` if it chooses one itself.
     """
     found = []
     for name in ",".join(setup.reduces_with or ()).split(","):
@@ -187,7 +187,7 @@ def _libraries(setup: Setup) -> tuple[str, ...]:
 
 
 def _of_other_gradients(run: Run, setup: Setup, check: NetworkCheck) -> Iterator[str]:
-    """Yield that the measurement was made for another run, with more or fewer bytes."""
+    """Yield a difference if another run was measured, with more or fewer bytes."""
     total = setup.gradient_bytes
     if check.run_id in (None, run.id) or check.as_run is None or not total:
         return
@@ -225,7 +225,7 @@ def _parts(check: NetworkCheck, as_run: Mean | None) -> Parts | None:
 
 
 def _around(value: float, found: Mean) -> Mean:
-    """Return a part with the interval that was found, which noise may let begin below zero."""
+    """Return a part with its interval; noise must not make it begin below zero."""
     if found.ci95 is None:
         return Mean(value, None)
     return Mean(value, (max(0.0, min(found.ci95[0], value)), max(found.ci95[1], value)))
@@ -250,7 +250,7 @@ def _pairs(check: NetworkCheck) -> tuple[PairRate, ...]:
 
 
 def _rate(pair: PairRounds) -> Mean:
-    """Return Mbit/s each way, without what starting an exchange takes."""
+    """Return Mbit/s each way, without the time to start an exchange."""
     ms = median_ms(pair.us)
     times = (ms.value, *(ms.ci95 or ())[::-1])
     rates = [mbit_s(pair.bytes, 1e3 * value, pair.small_us) for value in times]

@@ -1,7 +1,7 @@
 """Measure the errors of projections on published curves: fit smaller sizes, predict larger ones.
 
 A published curve has no ledger, so everything that a rank loses against a single one counts as
-communication. The projection and its interval are the product's own.
+communication. The projections and their intervals are those of reports.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..network.communication import MeasuredAllreduce, fit_communication
 from .projection import model_of_interval
 from .published import CURVES, PublishedCurve
 
-# Curves have ratios only: one rank's step is the unit.
+# Curves only have ratios: one rank's step is the unit.
 _ALONE_MS = 1_000.0
-#: Projections go no further.
+# Projections go up to this many times the largest size.
 _FURTHEST = 8.0
 
 
@@ -55,7 +55,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """The errors of projections from a number of sizes on several ranks."""
+    """The errors of projections from one size on several ranks, or from more."""
 
     projections: tuple[HeldOut, ...]
 

@@ -22,13 +22,13 @@ _SAME_JOB = (
     "backward_passes_per_step",
     "placement",
 )
-# Samples per step are counted; smaller differences come from uneven last batches.
+# Smaller differences in samples per step come from uneven last batches.
 _SAME_WORK = 0.02
 # Keras output does not show the backend.
 _KERAS = ("keras", "tensorflow")
 
-#: Facts to group runs by, in the order of the menu: a key for addresses, a title, and the value of a
-#: run.
+#: Facts to group runs by, in the order of the menu: a key for addresses, a title, and a function that
+#: returns a run's value.
 FACTS: Mapping[str, tuple[str, Callable[[Run], object]]] = {
     "run": ("Run name", lambda run: run.name),
     "model": ("Model", lambda run: run.fact("model")),
@@ -49,7 +49,7 @@ def jobs_of(runs: Iterable[Pace], by: str | None) -> list[list[Pace]]:
         return list(groups.values())
     stepped: list[list[Pace]] = []
     others: list[list[Pace]] = []
-    # Logs of epochs have fewer facts: those with the most come first, to be distinguished.
+    # Logs of epochs have fewer facts. Start with those with the most, to distinguish jobs.
     for run in sorted(runs, key=_unknown_facts):
         jobs = stepped if run.from_steps else others
         fitting = [job for job in jobs if _fits(run, job)]
@@ -74,7 +74,7 @@ def value_of(run: Run, by: str) -> str:
 
 
 def untimed(analyses: Iterable[Analysis]) -> list[str]:
-    """Return a sentence for every run without a known pace: what is missing, and how to add it."""
+    """Return a sentence for every run without a known pace: the missing fact, and how to add it."""
     return [_untimed(one) for one in analyses if pace_of(one) is None]
 
 
@@ -99,7 +99,7 @@ def _fits(run: Pace, job: Sequence[Pace]) -> bool:
 def _completes(job: Sequence[Pace], known: Sequence[Pace]) -> bool:
     """Whether logs of epochs belong to the job of these step logs.
 
-    Without a model they join it only on sizes that it lacks.
+    If their model is unknown, they only join it with sizes that it lacks.
     """
     if not all(_fits(run, known) for run in job):
         return False

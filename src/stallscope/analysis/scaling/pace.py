@@ -1,4 +1,4 @@
-"""Compute the pace of a run from its logs: of every step, of means of steps, or of epochs only."""
+"""Compute the pace of a run from logs of every step, of means of steps, or of epochs only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
-from ..ledger.epochs import EpochTime, EpochTimes, known_size, samples_per_epoch, steady_epochs
+from ..ledger.epochs import (
+    EpochTime,
+    EpochTimes,
+    known_size,
+    recorded_number,
+    samples_per_epoch,
+    steady_epochs,
+)
 from ..result import Analysis
 
 #: The unit of work. ``epochs`` are passes of all ranks together over one data set.
@@ -27,7 +34,7 @@ FEWEST_REPEATS = 2
 class Pace:
     """A run, its times and the work done in them; None if the logs do not show them.
 
-    Times are milliseconds, and work is counted per rank.
+    Times are in milliseconds, and work is per rank.
     """
 
     analysis: Analysis
@@ -60,7 +67,7 @@ class Pace:
         return of_steps or of_epochs if self.from_steps else of_epochs or of_steps
 
     def epochs_ms(self, unit: Unit) -> Mean | None:
-        """Return the time per unit over steady epochs, to compare with runs that only have these."""
+        """Return the time per unit over steady epochs, to compare with runs that only have epochs."""
         return _each(self.epoch_ms, self._work_of_epoch(unit))
 
     def job_unit_ms(self, unit: Unit) -> Mean | None:
@@ -129,13 +136,13 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
     run, size = analysis.run, known_size(analysis.run)
     if size is None:
         return None
-    # The series of step times is without warm-up.
+    # The series of step times excludes warm-up.
     step_ms = analysis.step_ms or _around(known.step_ms, known.step_precision_ms)
     epoch_ms = _epoch_ms(run, known)
     if step_ms is None and epoch_ms is None:
         return None
-    all_samples, all_of_step = samples_per_epoch(run), _number(run, "samples_per_step")
-    of_step = _number(run, "batch_size") if all_of_step is None else all_of_step / size
+    all_samples, all_of_step = samples_per_epoch(run), recorded_number(run, "samples_per_step")
+    of_step = recorded_number(run, "batch_size") if all_of_step is None else all_of_step / size
     return Pace(
         analysis,
         size=size,
@@ -143,10 +150,10 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
         step_ms=step_ms,
         epoch_ms=epoch_ms,
         job_ms=_job_ms(analysis, known),
-        steps_per_epoch=_number(run, "steps_per_epoch"),
+        steps_per_epoch=recorded_number(run, "steps_per_epoch"),
         samples_per_step=of_step,
         samples_per_epoch=None if all_samples is None else all_samples / size,
-        steps=_number(run, "steps_timed"),
+        steps=recorded_number(run, "steps_timed"),
         epochs=_done(run, known.epochs) or None,
     )
 
@@ -174,10 +181,10 @@ def _done(run: Run, epochs: Sequence[EpochTime]) -> int:
 
 def _job_ms(analysis: Analysis, known: EpochTimes) -> Mean | None:
     run = analysis.run
-    logged = _number(run, "time_logged_ms")
+    logged = recorded_number(run, "time_logged_ms")
     if logged is not None:
         return Mean(logged, None)
-    total, stamped = analysis.job.total * 1e3, _number(run, "stamp_precision_ms")
+    total, stamped = analysis.job.total * 1e3, recorded_number(run, "stamp_precision_ms")
     if not known.epochs or total <= 0:
         return None
     # Rounding errors of consecutive durations add up.
@@ -208,8 +215,3 @@ def _each(ms: Mean | None, work: float | None) -> Mean | None:
 
 def _product(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one * other
-
-
-def _number(run: Run, name: str) -> float | None:
-    value = run.fact(name)
-    return float(value) if isinstance(value, (int, float)) else None

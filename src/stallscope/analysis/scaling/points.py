@@ -22,7 +22,7 @@ class Point:
 
     ranks: int
     runs: tuple[Analysis, ...]
-    #: Samples of one rank per step; 1 if unknown, and all rates are of steps.
+    #: Samples of one rank per step; 1 if unknown: then all rates are of steps.
     work: float
     #: Whether every step of every run was recorded.
     from_steps: bool
@@ -170,7 +170,7 @@ def _lost(point: Point, single: Point) -> dict[str, Mean] | None:
         return None
     if point is single:
         return {name: Mean(0.0, (0.0, 0.0)) for name in ENTRIES}
-    # For the samples of a rank here.
+    # Scale the single rank's entries to the samples of a rank here.
     share = 1 / point.step_ms.value
     work = point.work / single.work
     return {

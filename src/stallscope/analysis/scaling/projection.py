@@ -21,9 +21,9 @@ from .points import Point
 # Projections go to these multiples of the largest size.
 _DOUBLINGS = 3
 # Losses may grow faster than a ring's messages, by this factor per doubling, because ranks share
-# switches: on published curves up to 1.15 (VGG-16 with HorovodRunner, from 8 to 16).
+# switches. On published curves the factor is up to 1.15 (VGG-16 with HorovodRunner, from 8 to 16).
 _BEYOND_MESSAGES = 1.25
-#: Compute that takes longer by this fraction on more ranks is mentioned.
+#: Reports mention compute that takes longer by this fraction on more ranks.
 CONTENTION = 0.1
 # More ranks on the same cores do not get more work done: four ranks on two cores were up to 9 % slower
 # together than two (Keras, Horovod).
@@ -89,8 +89,8 @@ def model_of_interval(
 ) -> CommunicationModel:
     """Return the model that gives the interval.
 
-    The fit itself if there are enough sizes to test it; otherwise everything between pure bandwidth
-    and pure latency, and beyond, from the largest size on.
+    With enough sizes to test the fit, that is the fit itself. Otherwise the interval covers everything
+    between pure bandwidth and pure latency, and more, from the largest size on.
     """
     if model.covariance is not None:
         return model
@@ -105,7 +105,7 @@ def model_of_interval(
 
 
 def slower_compute(point: Point, single: Point) -> float:
-    """Return the fraction by which compute of a sample takes longer than on the smaller size."""
+    """Return the fraction by which a sample's compute takes longer than on the smaller size."""
     if not point.entries_ms or not single.entries_ms:
         return 0.0
     own, alone = point.entries_ms["compute"].value, single.entries_ms["compute"].value

@@ -36,7 +36,7 @@ ScalingKind = Literal["weak", "strong"]
 class SizeTest:
     """A test of whether throughput per rank differs more between sizes than between runs of one size."""
 
-    #: p of the test of Alexander and Govern (1994), which allows unequal variances.
+    #: The p of Alexander and Govern's test (1994), which allows unequal variances.
     p: float
 
     @property
@@ -54,7 +54,7 @@ class ScalingSeries:
     name: str
     kind: ScalingKind
     synthetic: bool
-    #: Whether the data is synthetic, as far as runs recorded it; runs of one job agree.
+    #: Whether any run recorded that its data is synthetic or real.
     data_known: bool
     #: ``samples``; ``steps`` if batch sizes are unknown; ``epochs`` if only these are known.
     unit: Unit
@@ -77,7 +77,7 @@ def scaling(
     Runs without times or without a known number of processes are left out; ``untimed`` lists them.
 
     Args:
-        by: one of ``FACTS``, to group runs by that one only.
+        by: group runs by this one of ``FACTS`` only.
         one_per_size: use the newest clean run of each size (the newest if none is clean) instead of
             the mean of all.
     """
@@ -93,10 +93,10 @@ def _one_per_size(job: Sequence[Pace]) -> list[Pace]:
     by_size: dict[tuple[int, bool], list[Pace]] = defaultdict(list)
     for run in job:
         by_size[run.size, _without_launcher(run)].append(run)
-    return [max(own, key=_rank_as_stand_in) for own in by_size.values()]
+    return [max(own, key=_preference) for own in by_size.values()]
 
 
-def _rank_as_stand_in(pace: Pace) -> tuple[bool, str]:
+def _preference(pace: Pace) -> tuple[bool, str]:
     began = pace.run.started_at
     when = pace.fact("began_local") if began is None else began.isoformat(" ")
     return fault_of(pace.analysis) is None, str(when or "")
@@ -164,7 +164,7 @@ def _series(runs: Sequence[Pace], unit: Unit, by: str | None) -> ScalingSeries:
 
 
 def _kind(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> ScalingKind:
-    """Return ``weak`` or ``strong`` scaling, by the work of a rank per step."""
+    """Return whether scaling is ``weak`` or ``strong``, by the work of a rank per step."""
     if unit == "samples" and all(run.samples_per_step for run in runs):
         return "weak" if alike(points[0].work, points[-1].work) else "strong"
     return "weak" if unit == "steps" else "strong"
@@ -204,6 +204,6 @@ def _difference(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> Si
         for point in points
     ]
     if any(np.ptp(values) == 0 for values in per_rank):
-        # Copies of one run do not show how runs differ.
+        # Copies of one run do not show how much runs differ.
         return None
     return SizeTest(float(scipy_stats.alexandergovern(*per_rank).pvalue))

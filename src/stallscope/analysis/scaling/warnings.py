@@ -1,4 +1,4 @@
-"""Warn about limits of a series."""
+"""Warn about the limits of a series."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def warnings_of(
     if single is not None and slower_compute(points[-1], single) > CONTENTION:
         yield (
             f"compute takes {slower_compute(points[-1], single):.0%} longer on "
-            f"{counted(points[-1].ranks, 'rank')} than on one: ranks share cores, memory or buses; the "
-            "projection takes it as it is on the largest size, and its interval begins where more "
-            "ranks on the same machines get less done"
+            f"{counted(points[-1].ranks, 'rank')} than on one: ranks share cores, memory or buses. The "
+            "projection assumes compute as on the largest size; its interval also covers more ranks on "
+            "the same machines that get less done"
         )
     yield from _of_epochs(runs)
     faulty = [point for point in points if all(fault_of(run) for run in point.runs)]
@@ -59,36 +59,36 @@ def warnings_of(
 
 def _of_the_unit(unit: Unit) -> Iterator[str]:
     if unit == "steps":
-        yield "batch sizes are not known: every rank's step is taken for the same work"
+        yield "batch sizes are unknown: every rank's step is assumed to be the same work"
     if unit == "epochs":
         yield (
-            "samples per epoch are not known: an epoch is taken for one pass of all ranks together "
-            "over the same data, so that efficiency is time on one rank / (N × time on N ranks)"
+            "samples per epoch are unknown: an epoch is assumed to be one pass of all ranks together "
+            "over the same data, so efficiency is time on one rank / (N × time on N ranks)"
         )
 
 
 def _of_epochs(runs: Sequence[Pace]) -> Iterator[str]:
-    """Say what figures are based on if steps were not recorded."""
+    """Describe the sources of figures if steps were not recorded."""
     others = [run for run in runs if not run.from_steps]
     if not others:
         return
     yield (
         "where steps were not recorded, steady figures are means of epochs without the first one, or "
-        f"of steps, validation included: {'; '.join(_sources(others))}"
+        f"of steps, including validation: {'; '.join(_sources(others))}"
     )
     if any(run.fact("samples_per_step") is not None for run in others):
-        yield "examples per second that TimeHistory logged are taken for those of all ranks together"
+        yield "examples per second that TimeHistory logged are assumed to be those of all ranks together"
     partly = [run for run in others if not run.fact("whole_job")]
     if partly:
         sizes = sorted({run.size for run in partly})
         yield (
-            f"it is not known when the job started on {', '.join(map(str, sizes))} "
-            f"{'rank' if sizes == [1] else 'ranks'}: the whole job counts from its first epoch or step"
+            f"the start of the job on {', '.join(map(str, sizes))} "
+            f"{'rank' if sizes == [1] else 'ranks'} is unknown: it counts from its first epoch or step"
         )
     if len(others) < len(runs):
         yield (
-            "some runs recorded their steps, others their epochs: efficiency holds epochs against "
-            "epochs where both runs know them"
+            "some runs recorded their steps, others their epochs: efficiency compares epochs with "
+            "epochs if both runs have them"
         )
 
 
@@ -105,7 +105,7 @@ def _sources(runs: Sequence[Pace]) -> list[str]:
 
 
 def _of_faults(point: Point, *, compare: bool) -> Iterator[str]:
-    """Warn about repeats of which some have a fault, and sizes without a clean run."""
+    """Warn about sizes at which only some runs have a fault, and about sizes without a clean run."""
     faults = [(run.run.name, fault_of(run)) for run in point.runs]
     found = [f"{name} ({fault})" for name, fault in faults if fault is not None]
     if found and len(found) < len(faults):

@@ -9,7 +9,7 @@ from stallscope.run import Log, Run
 
 from .setup import GPUS, Setup, cpu_cores_of, machines, number
 
-# Cores may be hyperthreads, and all share memory: ranks are slower if every core is busy.
+# Cores may be hyperthreads, and all share memory, so ranks are slower if every core is busy.
 _TAKEN_ON_ANOTHER_CORE = 0.3
 
 
@@ -29,12 +29,12 @@ class CpuLoad:
 
     @property
     def share(self) -> int:
-        """Return the threads that each rank can use without taking cores from others, at least one."""
+        """Return the number of threads per rank that take no cores from other ranks, at least one."""
         return max(1, self.cores // len(self.ranks))
 
     @property
     def most_taken(self) -> float:
-        """Return the share of their speed that ranks lose to one that keeps a thread per core busy."""
+        """Return the share of their speed that ranks lose to a rank with a busy thread per core."""
         own = self.threads / len(self.ranks)
         needed = max(self.threads, self.cores)
         return 1.0 - needed / max(needed, self.threads - own + self.cores)

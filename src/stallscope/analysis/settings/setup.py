@@ -30,8 +30,8 @@ class Pool:
     """Petastorm's pool of readers, and the average length of its queue; None if not recorded."""
 
     workers: int | None
-    #: Row groups that the queue holds, and the average number that waited in it.
-    room: int | None
+    #: The number of row groups that the queue can hold, and the average number in it.
+    capacity: int | None
     waiting: float | None
     #: Whether ``make_batch_reader`` made it, and not ``make_reader``.
     batched: bool
@@ -44,13 +44,13 @@ class Pool:
         """Parse the recorded fact; the queue is unknown if it was sampled too rarely."""
         if not isinstance(fact, dict):
             return None
-        room, waiting = number(fact.get("room")), fact.get("waiting")
+        capacity, waiting = number(fact.get("room")), fact.get("waiting")
         sampled = (number(fact.get("looks")) or 0) >= _FEWEST_SAMPLES
-        if not sampled or not room or not isinstance(waiting, (int, float)):
-            room = waiting = None
+        if not sampled or not capacity or not isinstance(waiting, (int, float)):
+            capacity = waiting = None
         return cls(
             number(fact.get("workers")),
-            room,
+            capacity,
             waiting,
             fact.get("batched") is True,
             text(fact.get("pool")),
@@ -108,7 +108,7 @@ class Setup:
     bucket_bytes: int | None = None
     #: Whether each rank holds a part of the parameters (FSDP).
     sharded: bool = False
-    #: Whether shards are gathered once more for the backward pass.
+    #: Whether shards are gathered again for the backward pass.
     gathers_for_backward: bool = False
     #: Callbacks that every rank has, and whether metrics are averaged before any callback uses them.
     callbacks: frozenset[str] = frozenset()
@@ -154,7 +154,7 @@ class Setup:
 
     @property
     def spare_cores(self) -> int | None:
-        """Return the CPU cores per rank besides the one that training keeps busy."""
+        """Return the CPU cores per rank, without the one that training keeps busy."""
         return None if self.cpu_cores is None else self.cpu_cores // self.ranks_on_machine - 1
 
     @property
@@ -162,9 +162,9 @@ class Setup:
         """Whether ranks are known to leave no CPU core for loading."""
         return self.spare_cores is not None and self.spare_cores < 1
 
-    def has(self, *operations: str) -> bool:
-        """Whether the tf.data pipeline is known to have one of these operations."""
-        return not set(operations).isdisjoint(self.pipeline or ())
+    def has(self, operation: str) -> bool:
+        """Whether the tf.data pipeline is known to have this operation."""
+        return operation in (self.pipeline or ())
 
     def is_on(self, name: str) -> bool:
         """Whether an environment variable is set, and not to 0."""
@@ -258,7 +258,7 @@ def _gathers_for_backward(run: Run) -> bool:
 
 
 def _samplers(run: Run) -> list[Mapping[str, Any]]:
-    """Return the records of the epochs' DistributedSamplers; empty if other samplers were used, too."""
+    """Return the records of the epochs' DistributedSamplers; empty if there were other samplers."""
     orders = run.fact("orders")
     if not isinstance(orders, list) or not all(isinstance(one, dict) for one in orders):
         return []

@@ -1,4 +1,4 @@
-"""Align the ranks: the table of steps as arrays of steps × ranks, on one clock."""
+"""Pivot the table of steps into arrays of steps × ranks, on one clock."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from stallscope.run import TIMESTAMPS, Run
 from .causality import LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
 from .link_delays import corrected_by_links
-from .links import Link, links
 
-#: What a job may do between two steps, by kind of interval.
+#: Kinds of intervals between two steps.
 PAUSES = ("validation", "checkpoint")
 
 
@@ -42,18 +41,18 @@ class AlignedSteps:
 
     generation: int
     steps: Ints
-    #: Per step, -1 where the recorder did not know.
+    #: Per step, -1 if unknown.
     epochs: Ints
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
-    #: The timestamps; ``samples`` that a rank worked through, NULL where not known; and ``measured``:
+    #: The timestamps; ``samples``, the number that a rank processed, NULL if unknown; and ``measured``:
     #: whether the rank has all five timestamps.
     cells: Matrix
     #: Whether a new training session began with this step (a process, or a further fit).
     session_start: Bools
     intervals: Intervals
     clocks: Clocks
-    #: Where *ready* was moved to the latest moment that causality allows.
+    #: The timestamps that were moved to the latest moment that causality allows.
     late: LateTimestamps
 
     @property
@@ -85,25 +84,19 @@ class AlignedSteps:
         return self.cells.whole("measured")
 
 
-def align(run: Run, generation: int, known: Sequence[Link] | None = None) -> AlignedSteps:
-    """Pivot one generation's steps and align the hosts' clocks.
-
-    Args:
-        run: the run.
-        generation: its number.
-        known: the run's links; None to find them.
-    """
+def align(run: Run, generation: int) -> AlignedSteps:
+    """Pivot the steps of the generation with this number, and align the hosts' clocks."""
     table = of_generation(run.steps, generation)
     sessions = np.array(run.sessions) if any(log.continues for log in run.logs) else None
     dense = pivot(table, (*TIMESTAMPS, "samples"), run.allocate, sessions)
     last_log = run.last_logs_of(generation)
     logs = [last_log[rank] for rank in dense.ranks]
-    corrected = corrected_by_links(run, links(run) if known is None else known, logs)
-    clocks = align_clocks(dense.cells, [log.clock_domain for log in logs], corrected)
+    domains = [log.clock_domain for log in logs]
+    clocks = align_clocks(dense.cells, domains, lambda one: corrected_by_links(one, run, logs))
     intervals = _intervals(run, generation, np.array(dense.ranks))
     if len(clocks.names) > 1:
         intervals = _intervals_shifted(intervals, clocks, dense.steps)
-    cells = on_one_clock(dense.cells, clocks, dense.complete)
+    cells = _on_one_clock(dense.cells, clocks, dense.complete)
     cells, late = bounded(cells, clocks.causality, clocks.of_rank)
     return AlignedSteps(
         generation=generation,
@@ -119,7 +112,7 @@ def align(run: Run, generation: int, known: Sequence[Link] | None = None) -> Ali
     )
 
 
-def on_one_clock(cells: Matrix, clocks: Clocks, complete: bool = False) -> Matrix:
+def _on_one_clock(cells: Matrix, clocks: Clocks, complete: bool) -> Matrix:
     """Shift timestamps to one clock, and mark the rows in which all of them were measured.
 
     Args:
@@ -134,10 +127,12 @@ def on_one_clock(cells: Matrix, clocks: Clocks, complete: bool = False) -> Matri
     return cells.with_computed(TIMESTAMPS, _shifted, clocks, complete)
 
 
-def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict[str, Array], None]:
+def _measured(
+    block: Block, clocks: Clocks, timestamps: Sequence[str]
+) -> tuple[dict[str, Array], None]:
     """Mark the cells that have all of these timestamps and in which the clock was not set."""
     measured = np.ones(block.shape[::-1], bool).T
-    for name in stamps:
+    for name in timestamps:
         measured &= block[name] != NULL
     for jump in clocks.jumps:
         # The clock was set within this step: its stages contain the jump.
@@ -148,17 +143,17 @@ def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict
 
 def _shifted(block: Block, name: str, clocks: Clocks, complete: bool) -> Ints:
     """Subtract the offsets of the clocks from a timestamp."""
-    stamp = block[name]
+    timestamp = block[name]
     shifted = clocks.offset[block.steps].T[clocks.of_rank[block.ranks]].T
-    np.subtract(stamp, shifted, out=shifted)
-    if not complete and stamp.size and stamp.min() == NULL:
-        shifted[stamp == NULL] = NULL
+    np.subtract(timestamp, shifted, out=shifted)
+    if not complete and timestamp.size and timestamp.min() == NULL:
+        shifted[timestamp == NULL] = NULL
     return shifted
 
 
 def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
     table = run.intervals.select(["generation", "kind", "rank", "step", "begin", "end"])
-    # Most rows are of other kinds.
+    # Filter by kind first: most rows are of other kinds.
     table = table.filter(pc.is_in(table["kind"], arrow.texts([*PAUSES])))
     table = table.filter(arrow.equal(table["generation"], generation))
     rank = arrow.numbers(table["rank"]).astype(np.int64)
@@ -173,7 +168,7 @@ def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
 
 
 def _intervals_shifted(intervals: Intervals, clocks: Clocks, steps: Ints) -> Intervals:
-    """Shift the intervals to one clock."""
+    """Shift validation and checkpoints to one clock."""
     at = np.clip(np.searchsorted(steps, intervals.step), 0, max(0, len(steps) - 1))
     known = len(steps) > 0
     shift = clocks.offset[at, clocks.of_rank[intervals.rank_index]] if known else 0

@@ -1,4 +1,4 @@
-"""Bound timestamps that come late, by causality.
+"""Bound late timestamps by causality.
 
 No rank is reduced before every rank is ready. A timestamp is taken by a thread that may wait for a CPU
 core, so *ready* can be recorded after another rank's *reduced*. The true moment was no later than the
@@ -62,19 +62,19 @@ UNBROKEN = Bounds(np.zeros(0, np.int64), np.zeros((0, 1), np.int64))
 class LateTimestamps:
     """Every *ready* that came late, one entry each."""
 
-    #: Positions of the step and of the rank, and by how many nanoseconds at least it was late.
+    #: Positions of the step and of the rank, and the least number of nanoseconds that it was late by.
     steps: Ints
     ranks: Ints
     ns: Ints
 
     def per_step(self, steps: int) -> Ints:
-        """Return nanoseconds per step, of the rank that was latest."""
+        """Return the nanoseconds of the latest rank, per step."""
         found = np.zeros(steps, np.int64)
         np.maximum.at(found, self.steps, self.ns)
         return found
 
     def per_rank(self, ranks: int) -> Ints:
-        """Return per rank the number of steps in which it was late."""
+        """Return the number of steps in which each rank was late."""
         return np.asarray(np.bincount(self.ranks, minlength=ranks))
 
 

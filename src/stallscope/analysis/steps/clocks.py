@@ -20,6 +20,7 @@ import numpy as np
 from stallscope.arrays.blocks import LATEST, NULL, Matrix, on_all_cores
 from stallscope.arrays.medians import running_median
 from stallscope.arrays.quantiles import median, quantile
+from stallscope.arrays.stats import MAD_TO_SD
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from .causality import UNBROKEN, Bounds
@@ -29,7 +30,6 @@ from .completions import ClockCompletions
 _WINDOW = 51
 # The median of n normal values scatters √(π/2) more than their mean.
 _MEDIAN_LOSS = np.sqrt(np.pi / 2)
-_MAD_TO_SD = 1.4826
 # A clock that moves by this many SDs of the usual change between two steps, and stays there, was set.
 # Drift is far smaller: a fast clock gains 0.1 ms in a second.
 _JUMP_SDS = 10.0
@@ -37,7 +37,7 @@ _SMALLEST_JUMP = 500_000
 _BEFORE_AND_AFTER = 12
 # Timestamps are in microseconds, and both sides are rounded.
 _ROUNDING = 5_000
-# With more broken causality than this, offsets from completions are worse than none.
+# If causality is broken in more steps than this, offsets from completions are worse than none.
 _BROKEN = 0.05
 
 
@@ -53,7 +53,7 @@ class ClockJump:
 
 @dataclass(frozen=True)
 class Clocks:
-    """C clocks and what must be subtracted from their times to get the reference's, the first's.
+    """C clocks, and the offsets to subtract from their times to get the reference's, which is the first.
 
     ``method`` is ``one clock``, ``completions`` (a running median of the differences between the
     completions of collectives), ``wall clocks`` (where a slow link makes completions late), or ``every
@@ -71,17 +71,17 @@ class Clocks:
     #: does not shrink with more steps; infinite where a clock could not be compared.
     statistical: Floats
     systematic: Floats
-    #: Whether skew could be seen: it shows only among ranks that share a clock.
+    #: Whether skew is known: it shows only among ranks that share a clock.
     skew_seen: bool
-    #: Per clock, nanoseconds: by how much links between hosts may delay completions; None if unknown.
+    #: Per clock, nanoseconds: how long links between hosts may delay completions; None if unknown.
     link_delay: Floats | None = None
-    #: Whether a slow link delays completions, on each rank by a different time.
+    #: Whether a slow link delays completions, each rank's by a different time.
     completes_late: bool = False
     #: The most by which any clock could be shifted before a rank would be reduced before the last one
     #: is ready (in 99 of 100 steps), nanoseconds: skew between hosts cannot be larger than that.
     bound: float | None = None
     jumps: tuple[ClockJump, ...] = ()
-    #: Per step: whether a rank was reduced before the last rank was ready, beyond the uncertainty.
+    #: Per step: whether a rank was reduced before the last rank was ready by more than the uncertainty.
     violated: Bools | None = None
     #: Where a timestamp came late, and its latest possible moment.
     causality: Bounds = UNBROKEN
@@ -102,7 +102,7 @@ class Clocks:
 
     @property
     def blind(self) -> float:
-        """The smallest difference between hosts that is no error of their clocks, nanoseconds."""
+        """The largest difference between hosts that clock errors explain, nanoseconds."""
         finite = self.bias[np.isfinite(self.bias)]
         return float(finite.max(initial=0.0)) if len(self.names) > 1 else 0.0
 
@@ -142,8 +142,8 @@ class ClockSummary:
     """How the hosts' clocks were aligned, and how well that worked."""
 
     method: str
-    #: Completion skew among ranks that share a clock, which offsets between hosts may hide, ms; None
-    #: where every host has one rank and it cannot be seen.
+    #: Completion skew among ranks that share a clock, which offsets between hosts may hide, ms; None if
+    #: every host has a single rank, so that it is unknown.
     skew_ms: float | None
     #: Skew between hosts, which offsets hide, is no larger than this (causality); None on one clock.
     skew_bound_ms: float | None
@@ -159,27 +159,27 @@ class ClockSummary:
 
 
 def align_clocks(
-    stamps: Matrix, domains: Sequence[str], corrected: Callable[[Clocks], Clocks] | None = None
+    timestamps: Matrix, domains: Sequence[str], corrected: Callable[[Clocks], Clocks] | None = None
 ) -> Clocks:
     """Align the clocks of a job's ranks.
 
     Args:
-        stamps: ``ready`` and ``reduced``, nanoseconds, each rank on its own clock, ``NULL`` where not
+        timestamps: ``ready`` and ``reduced``, nanoseconds on each rank's own clock, ``NULL`` where not
             measured.
         domains: per rank, the name of its clock.
-        corrected: returns better clocks than those from completions, where something else is known.
+        corrected: improves the clocks from completions, if more is known; not called with one clock.
     """
     names = tuple(dict.fromkeys(domains))
     index = {name: at for at, name in enumerate(names)}
     of_rank = np.array([index[name] for name in domains])
-    seen = ClockCompletions.of(stamps, of_rank, len(names))
+    seen = ClockCompletions.of(timestamps, of_rank, len(names))
     skew = seen.skew(of_rank)
     if len(names) == 1:
         clocks = Clocks(
             "one clock",
             names,
             of_rank,
-            np.zeros((stamps.shape[0], 1), np.int64),
+            np.zeros((timestamps.shape[0], 1), np.int64),
             np.zeros(1),
             np.zeros(1),
             bool(np.isfinite(skew).any()),
@@ -190,7 +190,7 @@ def align_clocks(
     clocks = replace(_checked(clocks, seen.ready, seen.reduced), domains=tuple(domains))
     if clocks.method != "one clock" and clocks.violations > _BROKEN:
         # Every rank is a clock here, and all completions are needed at once.
-        ready, reduced = (stamps.whole(name) for name in ("ready", "reduced"))
+        ready, reduced = (timestamps.whole(name) for name in ("ready", "reduced"))
         earliest = np.where(reduced == NULL, LATEST, reduced)
         return _checked(_every_step(clocks, reduced), ready, earliest)
     return clocks
@@ -216,7 +216,7 @@ def _from_completions(
         if not everywhere:
             nearest = np.clip(np.searchsorted(known, np.arange(steps)), 0, len(known) - 1)
         offset[:, c] = smooth if everywhere else smooth[nearest]
-        scatter = _MAD_TO_SD * float(median(np.abs(difference - smooth)))
+        scatter = MAD_TO_SD * float(median(np.abs(difference - smooth)))
         statistical[c] = scatter * _MEDIAN_LOSS / np.sqrt(min(_WINDOW, len(difference)))
         return [
             ClockJump(names[c], int(known[at]), float(difference[at] - difference[at - 1]) / 1e6)
@@ -237,7 +237,7 @@ def _from_completions(
         statistical,
         systematic,
         bool(np.isfinite(skew).any()),
-        jumps=_whose(jumps, completion, names),
+        jumps=_attributed(jumps, completion, names),
     )
 
 
@@ -247,7 +247,7 @@ def _jumps(difference: Ints) -> list[int]:
     if len(change) < 2 * _BEFORE_AND_AFTER:
         return []
     usual = median(change)
-    spread = _MAD_TO_SD * float(median(np.abs(change - usual)))
+    spread = MAD_TO_SD * float(median(np.abs(change - usual)))
     limit = max(_JUMP_SDS * spread, _SMALLEST_JUMP)
     found: list[int] = []
     for at in np.flatnonzero(np.abs(change - usual) > limit) + 1:
@@ -274,10 +274,10 @@ def _running_median(difference: Ints, jumps: Sequence[int]) -> Ints:
     return smooth
 
 
-def _whose(
+def _attributed(
     jumps: list[ClockJump], completion: Ints, names: tuple[str, ...]
 ) -> tuple[ClockJump, ...]:
-    """Attribute a jump to the reference clock where that clock's own time moved."""
+    """Attribute jumps to the reference clock where its own time moved."""
     found: dict[tuple[str, int], ClockJump] = {}
     for jump in jumps:
         if jump.at == 0:
@@ -291,7 +291,7 @@ def _whose(
 
 
 def _own_change(completion: Ints, at: int) -> float | None:
-    """Return by how much a step on a clock was longer or shorter than its neighbours."""
+    """Return by how much a step was longer on a clock than the steps around it."""
     near = completion[max(0, at - _BEFORE_AND_AFTER) : at + _BEFORE_AND_AFTER]
     if (near == NULL).any() or completion[at - 1] == NULL or completion[at] == NULL:
         return None
@@ -324,7 +324,7 @@ def _every_step(clocks: Clocks, reduced: Ints) -> Clocks:
 
 def _step_scatter(offset: Ints) -> float:
     change = np.diff(offset)
-    return _MAD_TO_SD * float(np.median(np.abs(change))) if len(change) else 0.0
+    return MAD_TO_SD * float(np.median(np.abs(change))) if len(change) else 0.0
 
 
 def _checked(clocks: Clocks, ready: Ints, reduced: Ints) -> Clocks:

@@ -1,4 +1,4 @@
-"""Summarise when the ranks of each clock were ready and reduced, as input to clock alignment."""
+"""Summarise per clock when its ranks were ready and reduced, to align the clocks."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from stallscope.arrays.types import Bools, Floats, Ints
 class ClockCompletions:
     """S steps × C clocks, nanoseconds on each clock."""
 
-    #: The last of a clock's ranks to be ready, ``NULL`` where none was.
+    #: When the last of a clock's ranks was ready, ``NULL`` if none was.
     ready: Ints
-    #: The first of its ranks to be reduced, ``LATEST`` where none was.
+    #: When the first of its ranks was reduced, ``LATEST`` if none was.
     reduced: Ints
-    #: The median of its ranks' completions, ``NULL`` where none was; empty when all ranks share a clock.
+    #: The median of its ranks' completions, ``NULL`` without any; empty if all ranks share a clock.
     completion: Ints
-    #: The spread of its ranks' completions, ``NULL`` where one of them is missing.
+    #: The spread of its ranks' completions, ``NULL`` if one of them is missing.
     apart: Ints
 
     @classmethod
-    def of(cls, stamps: Matrix, of_rank: Ints, clocks: int) -> ClockCompletions:
+    def of(cls, timestamps: Matrix, of_rank: Ints, clocks: int) -> ClockCompletions:
         """Summarise ``ready`` and ``reduced`` of all ranks.
 
         Args:
-            stamps: S × R nanoseconds, each rank on its own clock, ``NULL`` where not measured.
+            timestamps: S × R nanoseconds, each rank on its own clock, ``NULL`` where not measured.
             of_rank: per rank, the index of its clock.
             clocks: how many there are.
         """
-        found = stamps.by_steps(_clock_completions, of_rank, clocks)
+        found = timestamps.by_steps(_clock_completions, of_rank, clocks)
         return cls(*(np.concatenate(parts, axis=1).T for parts in zip(*found, strict=True)))
 
     def skew(self, of_rank: Ints) -> Floats:

@@ -1,17 +1,16 @@
 """Bound the errors of clocks by how far links between hosts may delay completions.
 
-Completions of one allreduce differ by no more than about a round trip: that is part of a clock's error,
-and cannot be told from an offset. Behind a slow link the last piece of every allreduce arrives late, by
-the same time in every step: on completions alone that looks like a wrong clock. Wall clocks do not know
-of links. They are used where they lie within what the slow link explains; how wrong they are is the
-kernel's own bound, where something synchronises them, and the link's delay otherwise.
+Completions of one allreduce differ by about a round trip at most. That looks like an offset, so it is
+part of a clock's error. Over a slow link the last piece of every allreduce arrives late, by the same
+time in every step: on completions alone that looks like a wrong clock. Links do not affect wall clocks,
+so these are used where they lie within what the slow link explains. Their error is the kernel's own
+bound if something synchronises them, and the link's delay otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -19,9 +18,9 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.run import Log, Run
 
 from .clocks import Clocks
-from .links import Link, SlowLinks, slow_links
+from .links import SlowLinks, links, slow_links
 
-# More steps than this outside of what the link explains: then the wall clocks are wrong.
+# If more steps than this are outside of what the link explains, the wall clocks are wrong.
 _MOST_OUTSIDE = 0.05
 _CLOCK_ERROR = "host_clock_error"
 
@@ -30,44 +29,43 @@ _CLOCK_ERROR = "host_clock_error"
 class _WallClocks:
     """The wall clocks of a job's hosts, C of them, in the order of ``Clocks.names``."""
 
-    #: What must be subtracted from a clock's times to get the reference's, by wall time.
+    #: Nanoseconds to subtract from a clock's times to get the reference's, by wall time.
     offset: Ints
     #: The kernel's bound on the error of each offset; infinite where nothing synchronises a clock.
     error: Floats
 
 
-def corrected_by_links(
-    run: Run, found: Sequence[Link], logs: Sequence[Log]
-) -> Callable[[Clocks], Clocks] | None:
-    """Return what corrects clocks from completions; None if nothing is known of the links.
+def corrected_by_links(clocks: Clocks, run: Run, logs: Sequence[Log]) -> Clocks:
+    """Correct clocks from completions; leave them unchanged if nothing is known of the links.
 
     Args:
+        clocks: the clocks.
         run: the run.
-        found: its links.
         logs: the last log of each of the generation's ranks.
     """
+    found = links(run)
     if not found:
-        return None
-    slow, walls = slow_links(found), _wall_clocks(run, logs)
+        return clocks
+    slow = slow_links(found)
     if slow is None:
-        # In most of the time.
+        # Three in four round trips are shorter.
         trip = max(link.round_trip_ms[2] for link in found)
-        return partial(_delayed, delay=trip * 1e6)
-    delay = _delay_of_link(slow, run)
+        return _delayed(clocks, trip * 1e6)
+    delay, walls = _delay_of_link(slow, run), _wall_clocks(run, logs)
     if walls is None:
-        return partial(_delayed, delay=delay, completes_late=True)
-    return partial(_on_wall_clocks, delay=delay, walls=walls)
+        return _delayed(clocks, delay, completes_late=True)
+    return _on_wall_clocks(clocks, delay, walls)
 
 
 def _delayed(clocks: Clocks, delay: float, *, completes_late: bool = False) -> Clocks:
-    """Return clocks whose error may be as large as a delay."""
+    """Return clocks with an error of up to this delay."""
     own = np.full(len(clocks.names), delay)
     own[0] = 0.0
     return replace(clocks, link_delay=own, completes_late=completes_late)
 
 
 def _on_wall_clocks(clocks: Clocks, delay: float, walls: _WallClocks) -> Clocks:
-    """Return clocks on wall time where that lies within a delay of the completions."""
+    """Return clocks on wall time where it is within a delay of the completions."""
     delayed = _delayed(clocks, delay, completes_late=True)
     assert delayed.link_delay is not None
     own, offset = delayed.link_delay.copy(), clocks.offset.copy(order="F")
@@ -81,7 +79,7 @@ def _on_wall_clocks(clocks: Clocks, delay: float, walls: _WallClocks) -> Clocks:
 
 
 def _delay_of_link(slow: SlowLinks, run: Run) -> float:
-    """Return how late a piece of an allreduce is behind slow links, nanoseconds."""
+    """Return how late a piece of an allreduce arrives over slow links, nanoseconds."""
     gradients = run.fact("gradient_bytes")
     # In a ring each rank has one piece per rank.
     piece = gradients / run.size if isinstance(gradients, (int, float)) else 0.0

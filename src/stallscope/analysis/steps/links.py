@@ -1,4 +1,4 @@
-"""Find slow links, from what the kernel counted of the ranks' own connections."""
+"""Find slow links by the kernel's counters of the ranks' connections."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from stallscope.run import Log, Run
 
-# Connections with a smaller share of what the busiest one sends carry messages, not gradients.
+# Connections that send a smaller share of the busiest one's bytes carry messages, not gradients.
 _LEAST_SHARE = 0.1
 _LEAST_KB = 1_000.0
 # A link is slow if its rate is less than this share of the others'.
 _SLOW_SHARE = 0.5
-# The least queue, and the least share of lost segments, of a link that is in the way.
+# The shortest queue, and the smallest share of lost segments, of a congested link.
 _LONGER_TRIPS = 3.0
 _LEAST_QUEUE_MS = 1.0
 _LEAST_LOST = 0.01
@@ -23,16 +23,16 @@ _SEGMENT_KB = 1.448
 
 @dataclass(frozen=True)
 class Link:
-    """What one rank sends to another host."""
+    """The traffic of one rank to another host."""
 
     rank: int
-    #: The hosts, or the address of one that no log names.
+    #: The hosts; an address if no log names its host.
     sender: str
     receiver: str
     sent_mb: float
-    #: While there was something to send, and the receiver took it: the quartiles over pieces of time.
+    #: Quartiles over pieces of time in which there was something to send and the receiver took it.
     mbit_s: tuple[float, float, float]
-    #: The quartiles likewise.
+    #: Quartiles likewise.
     round_trip_ms: tuple[float, float, float]
     #: The share of segments that were sent again.
     retransmitted: float
@@ -43,7 +43,7 @@ class SlowLinks:
     """Links that are slower than the others."""
 
     links: tuple[Link, ...]
-    #: The host that all of them have in common; None if that is not one host.
+    #: The host at one end of all of them; None if there is none, or either may be meant.
     host: str | None
     #: The median rate of the slow ones, and of the others.
     mbit_s: float
@@ -63,15 +63,15 @@ def links(run: Run) -> tuple[Link, ...]:
 
 
 def slow_links(found: Sequence[Link]) -> SlowLinks | None:
-    """Return the links that are slower than the others beyond doubt; None if there are none.
+    """Return the links that are certainly slower than the others; None if there are none.
 
-    Bytes queue before a slow link, or are lost there. A rank that is late acknowledges the last bytes
-    late, which makes the rate small as well, but no queue.
+    Bytes queue before a slow link, or are lost there. A late rank acknowledges the last bytes late:
+    that also makes the rate small, but causes no queue.
     """
     rates = sorted(found, key=lambda link: link.mbit_s[1])
     for count in range(1, len(rates)):
         slow, others = rates[:count], rates[count:]
-        # The quartiles must not overlap.
+        # The ranges between the quartiles must not overlap.
         apart = max(link.mbit_s[2] for link in slow) < min(link.mbit_s[0] for link in others)
         much = slow[-1].mbit_s[1] < _SLOW_SHARE * others[0].mbit_s[1]
         if apart and much and all(_is_congested(link, others) for link in slow):
@@ -84,14 +84,17 @@ def slow_links(found: Sequence[Link]) -> SlowLinks | None:
 def _is_congested(link: Link, others: Sequence[Link]) -> bool:
     """Whether bytes queue before a link, or are lost there, more than on others."""
     usual = median(other.round_trip_ms[1] for other in others)
-    # Between allreduces the queue is empty: the lower quartile may be of such moments.
+    # Not the lower quartile: the queue is empty between allreduces.
     queues = link.round_trip_ms[1] > max(_LONGER_TRIPS * usual, _LEAST_QUEUE_MS)
     lost = median(other.retransmitted for other in others)
     return queues or link.retransmitted > max(_LONGER_TRIPS * lost, _LEAST_LOST)
 
 
 def _common_host(slow: Sequence[Link], others: Sequence[Link]) -> str | None:
-    """Return the host that all slow links have in common and no other link has in the same direction."""
+    """Return the host at one end of all slow links; None without one.
+
+    Of two such hosts, return the one that slow links lead to and from, and no other link touches.
+    """
     common = set.intersection(*({link.sender, link.receiver} for link in slow))
     for host in sorted(common):
         sends = any(link.sender == host for link in slow)

@@ -1,4 +1,4 @@
-"""Recognise on a stack the collective in which a rank waits."""
+"""Recognise the collective in which a rank waits by its stack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = re.compile(
     r"(?:grouped_|sparse_)?(?:all_?reduce|all_?gather|broadcast|reduce_?scatter|all_?to_?all)"
     r"(?:_\w*)?|(?:monitored_)?barrier|join|reduce|gather|scatter|send|recv|synchronize"
 )
-# Where Horovod reduces a step's gradients: PyTorch's optimizer, and functions for the others.
+# Horovod's reduction of a step's gradients: PyTorch's optimizer, and functions for other frameworks.
 _OPTIMIZER = "-packages/horovod/torch/optimizer.py"
 _OF_GRADIENTS = ("allreduce_grads", "aggregate_gradients", "gradient")
 
@@ -36,14 +36,14 @@ class Collective:
 
     @property
     def place(self) -> Place:
-        """Return what is the same on ranks that wait in one collective."""
+        """Return the place, which is the same on all ranks that wait in one collective."""
         if self.of_step:
             return OF_STEP
         return self.name if self.caller is None else self.caller[:2]
 
 
 def collective_of(stack: Sequence[Frame]) -> Collective | None:
-    """Find the collective that a thread has called and that has not returned.
+    """Find the collective that a thread has called and that has not returned yet.
 
     Args:
         stack: the thread's frames, the innermost first.

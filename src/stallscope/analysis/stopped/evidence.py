@@ -1,4 +1,4 @@
-"""Say how a job hangs: which ranks are missing, where they are, and who waits."""
+"""Describe how a job hangs: the missing ranks, where they are, and the ranks that wait."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from stallscope.formatting.lists import capitalised, joined, listed
 from stallscope.run import Event, Log, Run
 
 from .positions import OverduePosition
-from .processes import has_gone
+from .processes import process_has_ended
 
-# What one rank and several ranks do in a stage.
+# The predicate of one rank and of several ranks in a stage.
 _DOING = {
     "input": ("waits for its batch", "wait for their batches"),
     "compute": (
@@ -36,7 +36,7 @@ def evidence(
     step: int,
     missing: Sequence[OverduePosition],
     silent: Sequence[Log],
-    undescribed: Sequence[Log],
+    unreported: Sequence[Log],
     waiting: Sequence[OverduePosition],
     seen: Sequence[OverduePosition],
 ) -> Iterator[str]:
@@ -45,26 +45,26 @@ def evidence(
     Args:
         seconds: for how long no step has finished.
         step: the step of the rank that made progress last.
-        missing: the ranks that have not arrived and have described where they are.
-        silent: the logs of those whose logs have stopped.
-        undescribed: the logs of ranks that may still describe where they are.
+        missing: the ranks that have not arrived and have reported where they are.
+        silent: the logs that have stopped.
+        unreported: the logs of ranks that may still report where they are.
         waiting: the ranks that wait for these.
-        seen: all ranks that have described where they are.
+        seen: all ranks that have reported where they are.
     """
     yield f"No step has finished for {seconds:,.0f} s, since step {step}."
     yield from _positions(missing, bool(waiting))
     exits = exits_of(run) if silent else {}
     for log in silent:
         yield has_stopped(log, exits)
-    if undescribed:
-        yield _have_not_reported(undescribed)
+    if unreported:
+        yield _have_not_reported(unreported)
     stalls, stalled = _collective_stalls(run), stalled_ranks(run)
-    if waiting and (missing or silent or undescribed or stalled):
+    if waiting and (missing or silent or unreported or stalled):
         named = stalled if not missing and not silent else set()
         yield from _waiting([rank for rank in waiting if rank.log.rank not in named])
     elif waiting and not stalls:
         yield _all_wait(run, waiting)
-    elif not missing and not silent and not undescribed and not waiting:
+    elif not missing and not silent and not unreported and not waiting:
         yield from _positions(seen, False)
         yield "The logs do not show which rank the others wait for."
     yield from _stall_reports(run)
@@ -73,7 +73,7 @@ def evidence(
 
 
 def exits_of(run: Run) -> dict[int, str]:
-    """Return what the launcher says of the ranks that failed, by rank."""
+    """Return the launcher's messages about ranks that failed, by rank."""
     return {
         rank: event.what
         for event in run.events
@@ -83,10 +83,10 @@ def exits_of(run: Run) -> dict[int, str]:
 
 
 def has_stopped(log: Log, exits: Mapping[int, str]) -> str:
-    """Say of a log that shows nothing new how it ends, and what is known of its process.
+    """Describe the end of a log that has stopped, and the state of its process.
 
     Args:
-        exits: what the launcher says of the ranks that failed.
+        exits: the launcher's messages about ranks that failed.
     """
     subject = f"The log of rank {log.rank} on {log.host}"
     if log.ended:
@@ -97,12 +97,12 @@ def has_stopped(log: Log, exits: Mapping[int, str]) -> str:
         None: "",
         True: ": its process has ended",
         False: ", and its process still exists: it is suspended, or its Python does not run",
-    }[has_gone(log)]
+    }[process_has_ended(log)]
     return f"{subject} has stopped without a last line{process}."
 
 
 def stalled_ranks(run: Run) -> set[int]:
-    """Return the ranks that are missing in a collective, by PyTorch's Flight Recorder."""
+    """Return the ranks that are missing in a collective according to PyTorch's Flight Recorder."""
     # The first collective is the cause of the others.
     return {rank for event in _collective_stalls(run)[:1] for rank in event.ranks}
 
@@ -112,7 +112,7 @@ def _collective_stalls(run: Run) -> list[Event]:
 
 
 def _positions(ranks: Sequence[OverduePosition], others_wait: bool) -> Iterator[str]:
-    """Yield a sentence for all ranks that are at the same place."""
+    """Yield one sentence per place, with all ranks that are there."""
     groups: dict[tuple[object, ...], list[OverduePosition]] = {}
     for rank in sorted(ranks, key=lambda rank: rank.log.rank):
         place = (rank.pause or rank.stage, rank.waits_in, rank.users_frame, _debugged(rank.stack))
@@ -163,7 +163,7 @@ def _waiting(ranks: Sequence[OverduePosition]) -> Iterator[str]:
 
 
 def _all_wait(run: Run, waiting: Sequence[OverduePosition]) -> str:
-    """Say that all ranks with a log wait at one place, and what that means."""
+    """Describe ranks that all wait at one place, and the likely cause."""
     first = waiting[0]
     if run.missing_ranks:
         cause = f"{listed('rank', run.missing_ranks)} left no log here and may be missing there."
@@ -175,7 +175,7 @@ def _all_wait(run: Run, waiting: Sequence[OverduePosition]) -> str:
 
 
 def _stall_reports(run: Run) -> Iterator[str]:
-    """Yield what Horovod's stall inspector reports, if its output is at hand."""
+    """Yield the report of Horovod's stall inspector, if its output was collected."""
     named = sorted({rank for event in run.events if event.kind == "stall" for rank in event.ranks})
     if named:
         yield f"Horovod's stall inspector names {listed('rank', named)} as well."

@@ -1,4 +1,4 @@
-"""Read from a log where its rank is in a step that takes too long."""
+"""Read the position of a rank within an overdue step from its log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stallscope.run import Log
 from ..steps.alignment import PAUSES
 from .collectives import OF_STEP, Collective, Place, collective_of
 
-# The timestamps of a step in order, and what a rank is doing once it has reached each of them.
+# The timestamps of a step in order, and the stage that follows each of them.
 _REACHED = ("end", "begin", "data", "ready", "reduced")
 _STAGES = ("other", "input", "compute", "allreduce", "other")
 _READY = _REACHED.index("ready")
@@ -22,19 +22,19 @@ _READY = _REACHED.index("ready")
 
 @dataclass(frozen=True)
 class OverduePosition:
-    """The position of one rank whose step is overdue."""
+    """The position of one rank with an overdue step."""
 
     log: Log
     step: int
-    #: An index of the timestamps of a step, in their order.
+    #: The index of the last timestamp that it has reached.
     reached: int
     #: Wall time of the last progress, nanoseconds.
     since_ns: int
-    #: How long that was ago when the rank was last seen.
+    #: The seconds from then until the rank was last seen.
     seconds: float
-    #: For how long the stack has been the same at every look; None if no stack is recorded.
+    #: For how long all samples of the stack have been equal; None if no stack is recorded.
     still_seconds: float | None
-    #: How long a step usually takes; None before that is known.
+    #: The usual time of a step; None if not yet known.
     usual_ns: float | None
     #: ``validation`` or ``checkpoint`` if the rank runs one.
     pause: str | None
@@ -68,8 +68,8 @@ class OverduePosition:
 
     @property
     def arrived(self) -> tuple[int, int]:
-        """Return what orders ranks by how far they have come."""
-        # A rank that has reduced its gradients comes no further before the next step.
+        """Return a key that orders ranks by their progress."""
+        # A rank with reduced gradients is as far as it can be before the next step.
         return (self.step + 1, 0) if self.reached > _READY else (self.step, self.reached)
 
     @property
@@ -83,9 +83,9 @@ class OverduePosition:
 
     @cached_property
     def collective(self) -> Collective | None:
-        """The collective in which the rank waits, where its stack shows one.
+        """Return the collective in which the rank waits; None if its stack shows none.
 
-        Validation and checkpoints may call many of them.
+        Validation and checkpoints may call many collectives, so they have none here.
         """
         return None if self.pause else collective_of(self.stack)
 
@@ -104,7 +104,7 @@ class OverduePosition:
 
     @property
     def users_frame(self) -> Frame | None:
-        """Return the user's frame that is closest to the end of its stack, of all stacks.
+        """Return the user's frame that is innermost, over all stacks.
 
         TensorFlow runs the generator of a loader in another thread, while the training thread is
         deep inside the library.
@@ -123,9 +123,9 @@ def missing_and_waiting(
 ) -> tuple[list[OverduePosition], list[OverduePosition]]:
     """Return the ranks that have not arrived, and those that wait for them.
 
-    A collective needs all ranks: those that wait in the one with the most ranks wait for those that
-    have come less far, and for those that wait in another one. Where no rank waits, ranks without
-    their batch are missing, as loaders need no other rank; of others that is not known.
+    A collective needs all ranks. The ranks in the collective with most of them wait for the ranks that
+    are further behind, and for those that wait in another collective. If no rank waits, ranks without
+    their batch are missing, because loaders need no other rank; about other ranks nothing is known.
     """
     waiting = [rank for rank in seen if rank.waits_in is not None]
     if not waiting:
@@ -139,7 +139,7 @@ def missing_and_waiting(
 
 
 def _largest_group(waiting: Sequence[OverduePosition]) -> Place | None:
-    """Return the place where most ranks wait; of as many, the reduction, which comes later."""
+    """Return the place where most ranks wait; in a tie the reduction, which comes later."""
     groups = Counter(rank.waits_in for rank in waiting)
     return max(groups, key=lambda place: (groups[place], place == OF_STEP))
 

@@ -1,4 +1,4 @@
-"""Find out whether the process that wrote a log still exists, where it ran on this machine."""
+"""Check whether the process that wrote a log still exists, if it ran on this machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from stallscope.collector.recorder.identity import process_start_ns
 from stallscope.run import Log
 
 
-def has_gone(log: Log) -> bool | None:
-    """Return whether a log's process has ended; None if it ran elsewhere, or if that is unknown."""
+def process_has_ended(log: Log) -> bool | None:
+    """Whether a log's process has ended; None if it ran elsewhere, or if that is unknown."""
     pid = log.facts.get("pid")
     if not isinstance(pid, int) or not _is_of_this_machine(log):
         return None
@@ -18,5 +18,5 @@ def has_gone(log: Log) -> bool | None:
 
 
 def _is_of_this_machine(log: Log) -> bool:
-    """Whether a log is of this boot and host name: containers of one machine share the former only."""
+    """Whether a log has this host name and boot: containers of one machine share only the boot."""
     return log.host == socket.gethostname() and log.clock_domain == clock_domain()

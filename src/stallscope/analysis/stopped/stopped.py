@@ -1,8 +1,8 @@
-"""Find out whether a job hangs, which ranks the others wait for, and where those are.
+"""Detect that a job hangs, and find the ranks that the others wait for.
 
-A collective needs all ranks. So ranks whose gradients are ready wait, as do those whose stack shows
-another collective, and those that have come less far are missing. Where all ranks wait in the same
-reduction, the logs name none of them; dumps of PyTorch's Flight Recorder may.
+A collective needs all ranks. So ranks with ready gradients wait, as do ranks with another collective on
+their stack; ranks that are further behind are missing. If all ranks wait in the same reduction, the logs
+name none of them; dumps of PyTorch's Flight Recorder may.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from stallscope.run import Log, Run
 from ..gains.bottleneck import Bottleneck
 from .evidence import evidence, exits_of, has_stopped, stalled_ranks
 from .positions import OverduePosition, missing_and_waiting
-from .processes import has_gone
+from .processes import process_has_ended
 
-# Before the usual time of a step is known, steps are traced and compiled.
+# The first steps are traced and compiled, before the usual time of a step is known.
 _LONGEST_START_S = 300.0
 # Validation and checkpoints may take long.
 _LONGEST_PAUSE_S = 600.0
-# What a program does between steps may be a validation that it does not announce. It moves.
+# Work between steps may be a validation that the program does not announce. Its stack changes.
 _STILL_S = 30.0
-# A rank that lives describes its step by then.
+# A rank that is alive reports its step by then.
 _SILENT_S = 10.0
-# Ranks describe their steps at most so long after each other: recorders write once a second.
-_DESCRIBED_S = 2.0
+# Ranks report their steps at most this long after each other: recorders write once a second.
+_REPORTED_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class StoppedRank:
 
     rank: int
     host: str
-    #: ``input``, ``compute``, ``other``; ``allreduce`` or ``collective`` if it waits where the others do
-    #: not; None if its log shows no more than its last step.
+    #: ``input``, ``compute``, ``other``; ``allreduce`` or ``collective`` if it waits elsewhere than the
+    #: others; None if its log only shows its last step.
     stage: str | None
     #: ``validation`` or ``checkpoint`` if it runs one.
     pause: str | None
@@ -61,15 +61,15 @@ class Stopped:
 
     #: When the last rank made progress, in UTC; None if unknown.
     since: datetime | None
-    #: How long it had been hanging when a rank was last seen.
+    #: How long it had hung when a rank was last seen.
     seconds: float
     step: int
     #: The ranks that have not arrived; empty if all ranks wait.
     ranks: tuple[StoppedRank, ...]
     waiting: tuple[int, ...]
     evidence: str
-    #: The ranks that have not described their step yet; they may within seconds.
-    undescribed: tuple[int, ...] = ()
+    #: The ranks that have not reported their step yet; they may within seconds.
+    unreported: tuple[int, ...] = ()
 
 
 def find_stopped(run: Run) -> Stopped | None:
@@ -79,7 +79,7 @@ def find_stopped(run: Run) -> Stopped | None:
     if not seen:
         return _died(run, logs)
     missing, waiting = missing_and_waiting(seen)
-    others = _undescribed(logs, seen)
+    others = _unreported(logs, seen)
     going_on = [log for log in others if _goes_on(log, seen)]
     lasting = max(rank.seconds for rank in seen) >= _SILENT_S
     # Ranks that have ended their training are missing only where others wait for them.
@@ -87,8 +87,8 @@ def find_stopped(run: Run) -> Stopped | None:
     silent = absent if lasting else []
     if going_on and not missing and not silent:
         return None
-    undescribed = [] if lasting else [log for log in others if not log.ended]
-    if undescribed and not _have_had_time(seen):
+    unreported = [] if lasting else [log for log in others if not log.ended]
+    if unreported and not _have_had_time(seen):
         return None
     if not _is_a_stop(seen, missing, silent):
         return None
@@ -99,7 +99,7 @@ def find_stopped(run: Run) -> Stopped | None:
         ranks = tuple(_of_named(rank) for rank in seen if rank.log.rank in named)
     missing_there = {rank.rank for rank in ranks}
     sentences = evidence(
-        run, latest.seconds, latest.step, missing, silent, undescribed, waiting, seen
+        run, latest.seconds, latest.step, missing, silent, unreported, waiting, seen
     )
     return Stopped(
         since=datetime.fromtimestamp(latest.since_ns / 1e9, tz=UTC),
@@ -108,21 +108,21 @@ def find_stopped(run: Run) -> Stopped | None:
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
         waiting=tuple(sorted({rank.log.rank for rank in waiting} - missing_there)),
         evidence=" ".join(sentences),
-        undescribed=tuple(sorted(log.rank for log in undescribed)),
+        unreported=tuple(sorted(log.rank for log in unreported)),
     )
 
 
 def _died(run: Run, logs: Sequence[Log]) -> Stopped | None:
-    """Return how a job ended whose rank ended too early; None if no rank is known to have.
+    """Describe a job that ended because a rank died; None if no rank is known to have died.
 
-    A rank is known to have by its launcher's word; or by its process, where that of another rank goes
-    on or closed its log. Where all processes ended at once, as when a user ends the job, none is named.
+    Either the launcher reports the rank, or its process is gone while another rank's process runs or has
+    closed its log. If all processes ended at once, as when a user stops the job, none is named.
     """
     still_open = [log for log in logs if not log.ended]
     exits = exits_of(run)
     by_launcher = [log for log in still_open if log.rank in exits]
-    gone = [log for log in still_open if has_gone(log)]
-    dead = by_launcher or (gone if len(gone) < len(logs) else [])
+    ended = [log for log in still_open if process_has_ended(log)]
+    dead = by_launcher or (ended if len(ended) < len(logs) else [])
     if not dead:
         return None
     ranks = tuple(sorted(map(_of_silent, dead), key=lambda rank: rank.rank))
@@ -177,14 +177,14 @@ def _advice(stopped: Stopped) -> str:
     )
 
 
-def _undescribed(logs: Sequence[Log], seen: Sequence[OverduePosition]) -> list[Log]:
-    """Return the logs that describe no step while other ranks wait."""
+def _unreported(logs: Sequence[Log], seen: Sequence[OverduePosition]) -> list[Log]:
+    """Return the logs without a report of their step."""
     described = {rank.log.rank for rank in seen}
     return [log for log in logs if log.rank not in described]
 
 
 def _goes_on(log: Log, seen: Sequence[OverduePosition]) -> bool:
-    """Whether a rank has just gone on, so that the others are about to: they write at other moments.
+    """Whether a rank has just continued, so that the others are about to: they write at other times.
 
     The rank may have ended since.
     """
@@ -198,9 +198,9 @@ def _goes_on(log: Log, seen: Sequence[OverduePosition]) -> bool:
 
 
 def _have_had_time(seen: Sequence[OverduePosition]) -> bool:
-    """Whether the other ranks would have described their step by now, such as a checkpoint."""
+    """Whether the other ranks would have reported their work by now, such as a checkpoint."""
     return any(
-        rank.usual_ns is not None and rank.seconds >= overdue_ns(rank.usual_ns) / 1e9 + _DESCRIBED_S
+        rank.usual_ns is not None and rank.seconds >= overdue_ns(rank.usual_ns) / 1e9 + _REPORTED_S
         for rank in seen
     )
 
@@ -208,7 +208,7 @@ def _have_had_time(seen: Sequence[OverduePosition]) -> bool:
 def _is_a_stop(
     seen: Sequence[OverduePosition], missing: Sequence[OverduePosition], silent: Sequence[Log]
 ) -> bool:
-    """Whether it is more than the start of training, a validation or a checkpoint."""
+    """Whether the job hangs, and is not just starting, validating or writing a checkpoint."""
     seconds = max(rank.seconds for rank in seen)
     if all(rank.usual_ns is None for rank in seen) and seconds < _LONGEST_START_S:
         return False
@@ -221,7 +221,7 @@ def _is_a_stop(
 
 
 def _stands_still(rank: OverduePosition) -> bool:
-    """Whether a rank is within a step, or has stayed long at one place between two steps."""
+    """Whether a rank is within a step, or has been at one place between two steps for long."""
     return not rank.is_between_steps or (rank.still_seconds or 0.0) >= _STILL_S
 
 
@@ -235,7 +235,7 @@ def _of_position(rank: OverduePosition) -> StoppedRank:
 
 
 def _of_named(rank: OverduePosition) -> StoppedRank:
-    # The log's stage is that of a rank that waits, which this one only seems to do.
+    # By its log the rank waits like the others, but the Flight Recorder names it as missing.
     return replace(_of_position(rank), stage=None, pause=None)
 
 

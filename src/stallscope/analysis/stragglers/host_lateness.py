@@ -20,13 +20,13 @@ class HostLateness:
     ranks: tuple[int, ...]
     #: Delay against the reference rank, ms: the mean of its ranks; negative where they are earlier.
     late_ms: Mean
-    #: The share of steps in which the critical rank is on it, and the share expected by chance.
+    #: The share of steps in which it has the critical rank, and the share expected by chance.
     critical_share: float
     chance_share: float
 
 
 def host_lateness(ledger: Ledger, hosts: Sequence[str]) -> tuple[HostLateness, ...]:
-    """Summarise every host, in the order of its lowest rank.
+    """Summarise every host, in the order of their lowest ranks.
 
     Args:
         ledger: steady steps.

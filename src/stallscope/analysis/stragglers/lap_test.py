@@ -20,22 +20,21 @@ from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.local_matrix import LocalMatrix
 from stallscope.arrays.partial_sort import smallest_of_few
 from stallscope.arrays.quantiles import median
-from stallscope.arrays.stats import autocorrelation_time, robust_sd
+from stallscope.arrays.stats import autocorrelation_time, evenly, robust_sd
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import Ledger
 
 #: Rank, host and burst tests share a false-alarm rate of 2 %.
 ALPHA = 0.02 / 3
-#: Excesses below 2 % are the speed differences of any healthy fleet; of a few ranks, whose own spread
-#: carries no information, those below 4 %.
-INDIFFERENCE = 0.02
+# Healthy ranks differ in speed by up to 2 %, and by up to 4 % if they are too few to show their spread.
+_INDIFFERENCE = 0.02
 _INDIFFERENCE_OF_FEW = 0.04
-#: With fewer independent steps τ itself is uncertain. Then a rank is named only if its fast laps are
-#: this many times the others' slow ones.
-FEWEST_INDEPENDENT = 20
+# With fewer independent steps τ itself is uncertain. Then a rank is named only if its fast laps are this
+# many times the others' slow ones.
+_FEWEST_INDEPENDENT = 20
 _GLARING = 1.5
-# The spread of this many ranks is known; of the second number, robustly.
+# This many ranks show their spread; from the second number on, robust estimates work.
 _SPREAD_RANKS = 8
 _ROBUST_RANKS = 32
 # A host is slow if this share of its ranks is.
@@ -46,7 +45,7 @@ _RANKS_FOR_TAU = 64
 
 @dataclass(frozen=True)
 class LapTestResult:
-    """Positions of the slow ones; ``too_few_steps`` if there are too few steps to name any."""
+    """The positions of slow ranks or hosts; ``too_few_steps`` if there are too few to name any."""
 
     named: tuple[int, ...]
     #: The autocorrelation time of laps, in steps.
@@ -56,7 +55,7 @@ class LapTestResult:
 
 def indifference(ranks: int) -> float:
     """Return the fraction by which this many healthy ranks differ in speed."""
-    return INDIFFERENCE if ranks >= _SPREAD_RANKS else _INDIFFERENCE_OF_FEW
+    return _INDIFFERENCE if ranks >= _SPREAD_RANKS else _INDIFFERENCE_OF_FEW
 
 
 def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> LapTestResult:
@@ -140,7 +139,7 @@ def _without_slowest(ranks: Ints, means: Floats) -> Ints:
 def _most_are_slow(means: Floats, own: Bools) -> bool:
     """Whether most of a host's ranks are slow: two slow ranks of eight also raise its median."""
     over = means[own] - np.median(means[~own])
-    return bool((over > np.log1p(INDIFFERENCE)).mean() >= _MOST_OF_A_HOST)
+    return bool((over > np.log1p(_INDIFFERENCE)).mean() >= _MOST_OF_A_HOST)
 
 
 def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> LapTestResult:
@@ -149,22 +148,21 @@ def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> LapTe
     Args:
         cells: ``arrival`` are the laps, nanoseconds.
         tested: positions of the ranks to test.
-        shares: per rank the share of steps that it measured; the others hold a peer's figures.
+        shares: per rank the share of steps that it measured; the others have a peer's figures.
     """
     n, ranks = cells.shape[0], len(tested)
-    if ranks < 2 or n < FEWEST_INDEPENDENT:
+    if ranks < 2 or n < _FEWEST_INDEPENDENT:
         return LapTestResult((), 1.0, too_few_steps=True)
     of_steps, of_ranks = zip(*cells.by_steps(_moments, tested), strict=True)
     step_mean, (sums, squares) = np.concatenate(of_steps), added(of_ranks)
     means = sums / n / shares
-    chosen = np.unique(np.linspace(0, ranks - 1, min(ranks, _RANKS_FOR_TAU)).astype(int))
-    some = _log(cells.columns("arrival", tested[chosen]))
+    some = _log(cells.columns("arrival", tested[evenly(ranks, _RANKS_FOR_TAU)].tolist()))
     tau = _tau(some)
     sigma = _sigma(np.sqrt((squares - sums**2 / n) / (n - 1)))
     if ranks == 2:
         sigma = _sigma(_detrended(some - step_mean.astype(np.float32)[:, None]).std(axis=0, ddof=1))
     independent = n / tau
-    if independent < FEWEST_INDEPENDENT:
+    if independent < _FEWEST_INDEPENDENT:
         glaring = _glaring(cells, tested, means)
         return LapTestResult(glaring, tau, too_few_steps=not glaring)
     excess = means - _median_of_others(means)
@@ -188,7 +186,7 @@ def _moments(block: Block, tested: Ints) -> tuple[Floats, Floats]:
 
 
 def _glaring(cells: Matrix, tested: Ints, means: Floats) -> tuple[int, ...]:
-    """Find ranks whose fast laps are far slower than the others' slow ones: no test is needed."""
+    """Find ranks with fast laps far slower than the others' slow ones: they need no test."""
     candidates = np.flatnonzero(means - np.median(means) > np.log(_GLARING) / 2)
     if not len(candidates):
         return ()
@@ -205,15 +203,15 @@ def _own_and_others(block: Block, tested: Ints, candidates: Ints) -> tuple[Ints,
 
 
 def _tau(some: npt.NDArray[np.float32]) -> float:
-    """Estimate the autocorrelation time of a median rank's laps, without what all ranks share.
+    """Estimate the autocorrelation time of a median rank's laps, without delays that all ranks share.
 
     Args:
         some: logarithms of the laps of some ranks, n × ranks.
     """
     x = some.astype(np.float64)
     ranks = x.shape[1]
-    # A rank that becomes ever slower moves the mean of a few ranks, and would look like everyone's
-    # long memory; their median it does not move.
+    # A rank that becomes ever slower moves the mean of a few ranks, which would look like a long
+    # autocorrelation of all of them. It does not move their median.
     shared = median(x) if ranks > 2 else x.mean(axis=1)
     own = x - shared[:, None]
     own -= own.mean(axis=0)
@@ -230,7 +228,7 @@ def _detrended(own: npt.NDArray[Any]) -> Floats:
 
 
 def _sigma(sigmas: Floats) -> float:
-    """Return the standard deviation of the median rank's laps, without what all ranks share."""
+    """Return the standard deviation of the median rank's laps, without delays that all ranks share."""
     ranks = len(sigmas)
     return float(np.median(sigmas)) * float(np.sqrt(ranks / (ranks - 1)))
 
@@ -262,7 +260,7 @@ def _stand_out(means: Floats) -> Bools:
     if ranks < _SPREAD_RANKS:
         return np.ones(ranks, bool)
     if ranks >= _ROBUST_RANKS:
-        # A median deviation knows the spread as well as a standard deviation of 0.37 times as many.
+        # A median deviation is as precise as a standard deviation of 0.37 times as many ranks.
         limit = student_quantile(1 - ALPHA / ranks, 0.37 * (ranks - 1))
         return np.asarray(means - np.median(means) > limit * robust_sd(means))
     return _outliers(means)

@@ -23,6 +23,7 @@ from stallscope.arrays.distributions import (
     normal_quantile,
 )
 from stallscope.arrays.quantiles import quantile
+from stallscope.arrays.stats import evenly
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
@@ -41,7 +42,7 @@ _RANKS_FOR_PEERS = 8
 _FEWEST_EPISODES = 2
 # On healthy machines, too, one rank is late twice as often as another: cores have other work.
 _HEALTHY_RATIO = 2.0
-# A smaller part does not determine the distribution.
+# A smaller share above the limit does not determine the distribution.
 _LEAST_SEEN = 0.3
 # If a stage varies without limit, nothing is late: use a century.
 _FOREVER_NS = 3e18
@@ -62,7 +63,7 @@ class LateCells:
     step: Ints
     rank: Ints
     stage: Ints
-    #: How much longer than its peers' in that step, and than usual, the stage took, nanoseconds.
+    #: How much longer the stage took than its peers' in that step, and than usual, nanoseconds.
     by: Ints
     sure: Bools
     #: The limit above which the cell is late, nanoseconds, and the standard deviation of its noise.
@@ -85,9 +86,9 @@ class LateCells:
         return self.take(self.stage == STAGES.index(stage))
 
     def certain(self, blind_ns: float) -> LateCells:
-        """Leave out work between steps that is late by less than the clocks or completions may be.
+        """Leave out work between steps that is late by less than the error of clocks and completions.
 
-        It begins when the first rank has completed the step before; the other stages are on one clock.
+        It starts when the first rank completes the step before; the other stages are on one clock.
         """
         return self.take((self.stage != STAGES.index("other")) | (self.by >= blind_ns))
 
@@ -98,7 +99,7 @@ class LateCells:
     def typical(self) -> tuple[float, float]:
         """Estimate how late late cells are, nanoseconds, and which share of them is above the limit.
 
-        The mean above the limit is too large where noise is not small. So it is fitted as the upper
+        The mean above the limit is too large if noise is large. So the cells are fitted as the upper
         part of a normal distribution.
         """
         mean, limit = float(self.by.mean()), float(np.median(self.limit))
@@ -112,7 +113,7 @@ class LateCells:
 
     @property
     def worst_stage(self) -> str:
-        """The stage with the most lateness."""
+        """Return the stage with the most lateness."""
         lost = np.bincount(self.stage, self.by, minlength=len(STAGES))
         return STAGES[int(lost.argmax())]
 
@@ -120,10 +121,10 @@ class LateCells:
 def late_cells(ledger: Ledger, tested: Sequence[int]) -> LateCells:
     """Find cells in which a stage of a tested rank took far longer than its peers' and than usual."""
     smallest = _SMALLEST_SHARE * float(ledger.total.mean())
-    ranks, n = np.array(tested, np.int64), len(ledger)
-    some = ranks[np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _PEERS)).astype(int))]
+    ranks = np.array(tested, np.int64)
+    some = ranks[evenly(len(ranks), _PEERS)]
     (peers,) = ledger.cells.gathered(_lower_medians, some)
-    sample = np.unique(np.linspace(0, n - 1, min(n, _STEPS_FOR_USUAL)).astype(int))
+    sample = evenly(len(ledger), _STEPS_FOR_USUAL)
     usual = _Usual.of_stages(ledger, ranks, sample, peers[:, sample], smallest)
     limits = np.array([own.limit(peer) for own, peer in zip(usual, peers, strict=True)])
     late = ledger.cells.by_steps(_late, ranks, peers, [own.usual for own in usual], limits)
@@ -158,7 +159,7 @@ class _Usual:
     def of_stages(
         cls, ledger: Ledger, ranks: Ints, sample: Ints, peers: Ints, smallest: float
     ) -> list[_Usual]:
-        """Return what is usual in each stage.
+        """Return the usual times of each stage.
 
         Args:
             ledger: steady steps.
@@ -213,7 +214,7 @@ def _late(
         as_usual[ranks] = own
         over = block[stage] - as_usual
         late = (over > (peer + limit)[block.steps, None]).T
-        # Much faster than to look for places in two dimensions.
+        # Much faster than np.nonzero in two dimensions.
         rank, step = np.divmod(np.flatnonzero(late.reshape(-1)), late.shape[1] or 1)
         counts = tested[rank] & measured[step, rank]
         rank, step = rank[counts], step[counts]
@@ -225,8 +226,9 @@ def _late(
 def _usual_of_ranks(
     block: Block, sample: Ints, peers: Ints, at: float, smallest: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Kernel: compute per stage and rank what it usually takes more than its peers, and the spread of
-    its logarithm: by itself, and relative to the peers.
+    """Kernel: compute per stage and rank its usual excess over the peers, and its spread.
+
+    The spread is that of the logarithm: by itself, and relative to the peers.
     """
 
     def size(nanoseconds: Ints) -> Floats:
@@ -254,7 +256,7 @@ def _spread(own: Floats, relative: Floats) -> float:
     # The median of a few peers scatters itself.
     spread = float(np.median(own)) * float(np.sqrt(1 + 1 / (ranks - 1)))
     if ranks >= _RANKS_FOR_PEERS:
-        # What all ranks have in common is not lateness; with few ranks the peer may be late itself.
+        # Delays that all ranks share are not lateness; with few ranks the peer itself may be late.
         spread = min(spread, float(np.median(relative)))
     return spread
 
@@ -264,14 +266,14 @@ def _low_spread(values: Floats) -> Floats:
     return np.asarray((quantile(values, _LOW) - quantile(values, _LOWER)) * _LOW_TO_SD)
 
 
-def piled_up(episodes: Ints, looks: int = 1) -> tuple[int, ...]:
+def piled_up(episodes: Ints, tests: int) -> tuple[int, ...]:
     """Find ranks (or hosts) with more late episodes than chance explains.
 
     A healthy rank may be late twice as often as the others.
 
     Args:
         episodes: per rank (or host), how often it was late.
-        looks: the number of such tests in a run, which share the rate of false alarms.
+        tests: the number of such tests in a run, which share the rate of false alarms.
     """
     named: list[int] = []
     left = list(range(len(episodes)))
@@ -280,7 +282,7 @@ def piled_up(episodes: Ints, looks: int = 1) -> tuple[int, ...]:
         total = int(episodes[left].sum())
         share = _HEALTHY_RATIO / (len(left) - 1 + _HEALTHY_RATIO)
         chance = len(left) * binomial_tail(int(episodes[most]) - 1, total, share)
-        if episodes[most] < _FEWEST_EPISODES or chance >= ALPHA / looks:
+        if episodes[most] < _FEWEST_EPISODES or chance >= ALPHA / tests:
             break
         named.append(most)
         left.remove(most)
@@ -315,7 +317,7 @@ class Episodes:
 
 
 def episodes(cells: LateCells, tau: float) -> Episodes:
-    """Count the cells in episodes."""
+    """Group the cells into episodes."""
     length = max(1, int(np.ceil(2 * tau)))
     pairs = np.stack([cells.step // length, cells.rank])
     block, rank = np.unique(pairs, axis=1)

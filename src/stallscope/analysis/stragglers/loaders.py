@@ -1,9 +1,9 @@
 """Correct for prefetching loaders: a rank that waits for another rank's batch may have a loader as slow.
 
 A prefetching loader makes the next batch while its rank computes and waits. If the loaders of several
-ranks are too slow, their batches come at one pace, and which rank's batch arrives first is random. Or
-one loader is one percent faster: it gets ahead until its rank never waits for a batch. All waiting then
-seems to be caused by the slowest loader. Yet if that one were fixed, the other ranks would wait for
+ranks are too slow, their batches come at one pace, and which rank's batch arrives first is random. If
+one loader is one percent faster, it gets ahead until its rank never waits for a batch. All waiting then
+seems to be caused by the slowest loader. But if that one were fixed, the other ranks would wait for
 their own loaders.
 
 So where loaders prefetch, a rank that has starved is assumed to go at its own loader's pace in steps in
@@ -28,7 +28,7 @@ from .replay import ASSUMED_MS, some_of
 
 # A rank starves in a step if its input is this share of a step, and longer than a dispatch.
 _STARVING = 0.05
-# With fewer such steps, or pairs of them, the loader's pace is unknown.
+# With fewer such steps, or fewer pairs of them, the loader's pace is unknown.
 _FEWEST_SHARE = 0.02
 _FEWEST_PAIRS = 8
 # A loader prefetches if a millisecond elsewhere shortens the input by more than this; 0 is on demand.
@@ -67,11 +67,11 @@ def with_loaders_at_work(ledger: Ledger) -> Ledger:
 def peer_limit_unknown(ledger: Ledger, slow: Sequence[int]) -> bool:
     """Whether these ranks' loaders prefetch and no other rank ever waits for its loader.
 
-    The other loaders' limit is unknown then, because their queues are always full.
+    Then the other loaders' limit is unknown, because their queues are always full.
 
     Args:
         ledger: steady steps.
-        slow: positions of the ranks whose input makes the others wait.
+        slow: positions of the ranks that make the others wait by their input.
     """
     if not slow:
         return False
@@ -80,7 +80,7 @@ def peer_limit_unknown(ledger: Ledger, slow: Sequence[int]) -> bool:
 
 
 def late_batches(ledger: Ledger) -> Bools:
-    """Mark the steps in which the critical rank waits for its batch, so its loader is always busy."""
+    """Mark the steps in which the critical rank waits for its batch: its loader is always busy then."""
     return np.asarray(ledger.by_cause("input") > _Steps.of(ledger).least)
 
 
@@ -182,7 +182,7 @@ def _loaders_too_slow(ledger: Ledger) -> tuple[Ints, bool | None]:
     if len(starving) > 1:
         slope, error = _slopes(ledger, starving)
         too_slow = starving[~(slope - _SURE_STANDARD_ERRORS * error > -_RUNS_AHEAD)]
-        # If no loader prefetches, all ranks wait for batches that are made on demand.
+        # If no loader prefetches, all ranks wait for batches made on demand.
         if 0 < len(too_slow) < len(starving) and _run_ahead(ledger, too_slow):
             return too_slow, True
     return starving, _run_ahead(ledger, starving) if len(starving) else None

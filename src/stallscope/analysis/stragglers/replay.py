@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from stallscope.arrays.blocks import NULL, Array, Block
-from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.stats import Mean, evenly, mean_with_interval
 from stallscope.arrays.types import Floats, Ints
 
 from ..ledger.ledger import Ledger
@@ -35,8 +35,8 @@ class Replay:
     """n steps without a fault.
 
     ``last`` is when the last rank would be ready, nanoseconds. Quantile mapping fixes the mean of the
-    mapped sample, although other steps would have had another mean by chance. ``fixed`` restores that
-    error: per step the values put in minus the mean they come from, weighted by how often they decide
+    mapped sample, although other steps would have another mean by chance. ``fixed`` restores that error:
+    per step, the values put in minus the mean that they come from, weighted by how often they decide
     which rank is last.
     """
 
@@ -62,7 +62,7 @@ def mean_saved(saved: Ints, fixed: Floats | None = None, uncertainty_ns: float =
         return Mean(value, None)
     below, above = scatter.value - scatter.ci95[0], scatter.ci95[1] - scatter.value
     about = Mean(value, (value - below, value + above))
-    return about.minus(Mean(0.0, (-uncertainty_ns, uncertainty_ns))) if uncertainty_ns else about
+    return about.with_error(uncertainty_ns) if uncertainty_ns else about
 
 
 def windows(steps: int) -> list[int]:
@@ -102,8 +102,8 @@ def _quantiles(of: Ints, count: int) -> Ints:
 def _mapped(values: Ints, quantiles: Ints, edges: Sequence[int]) -> Ints:
     """Replace each column's k-th smallest value by the k-th quantile, part by part.
 
-    Values keep their steps, so that what all ranks have in common in a step stays. Subtracting the mean
-    excess instead fails on bursts.
+    Values keep their steps, so delays that all ranks share in a step stay. Subtracting the mean excess
+    instead fails on bursts.
     """
     result = np.empty(values.shape[::-1], np.int64).T
     for begin, end in pairwise(edges):
@@ -114,8 +114,7 @@ def _mapped(values: Ints, quantiles: Ints, edges: Sequence[int]) -> Ints:
 
 def some_of(ranks: Sequence[int]) -> list[int]:
     """Choose enough of these ranks for a distribution or a mean, evenly spread."""
-    at = np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _PEERS)).astype(int))
-    return [ranks[index] for index in at]
+    return [ranks[index] for index in evenly(len(ranks), _PEERS)]
 
 
 def without_faulty(ledger: Ledger, faulty: Sequence[int]) -> Replay:
@@ -150,7 +149,7 @@ def _latest(block: Block, name: str) -> tuple[Ints, Ints]:
 
 
 def _put_in(block: Block, name: str, decides: Floats, instead_of: Floats) -> Floats:
-    """Kernel: the values put in minus the mean they come from, weighted by how often they decide."""
+    """Kernel: return the values put in minus their mean, weighted by how often they decide."""
     return np.asarray((block[name] - instead_of[block.steps, None]) @ decides)
 
 
@@ -198,7 +197,7 @@ def with_usual_stage(ledger: Ledger, stage: str, fixed_last: Ints, healthy: Sequ
 
 
 def _without_excess(block: Block, stage: str, ranks: Ints) -> Ints:
-    """Kernel: when the last of these ranks would be ready if the stage took the assumed time."""
+    """Kernel: return when the last of these ranks would be ready if the stage took the assumed time."""
     arrival = block.of("arrival", ranks)
     if stage == "other":
         better = block.of("input", ranks) + block.of("compute", ranks)

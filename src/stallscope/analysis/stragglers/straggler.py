@@ -26,17 +26,17 @@ class Straggler:
     late_share: float
     #: The mean time per step that would be saved without it.
     cost_ms: Mean
-    #: How many times its peers' samples a rank processes per step, if it is more: then it has more
-    #: work, and is not slower.
+    #: The ratio of the rank's samples per step to its peers', if it has more: then it has more work, and
+    #: is not slower.
     work: float | None = None
 
     @property
     def fixes(self) -> tuple[str, ...]:
-        """The names of its fixes: ``host:NAME`` or ``rank:3``; none if it varies from step to step."""
+        """Return the names of its fixes: ``host:NAME`` or ``rank:3``; none if it varies."""
         of_hosts = tuple(f"host:{host}" for host in self.hosts)
         return of_hosts or tuple(f"rank:{rank}" for rank in self.ranks)
 
     @property
     def counts_as_imbalance(self) -> bool:
-        """Whether it has a fix of its own; loaders that stall in turn are fixed as input."""
+        """Whether it has a separate fix; loaders that stall in turn are fixed as input."""
         return self.pattern != "rotating" or self.stage == "compute"

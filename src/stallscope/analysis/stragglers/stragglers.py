@@ -57,8 +57,8 @@ def find_stragglers(
 
     Args:
         ledger: steady steps.
-        replayed: the same steps with starving ranks at their loaders' pace, to find what fixing a rank
-            gains; the same ledger where that does not matter.
+        replayed: the same steps with starving ranks at their loaders' pace, to find the gain of fixing a
+            rank; the same ledger if that does not matter.
         hosts: per rank, its host.
         blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
     """
@@ -117,7 +117,7 @@ def _slow_ranks(
 def _cost_on_their_own(
     ledger: Ledger, replayed: Ledger, slow: Sequence[Sequence[int]]
 ) -> list[int]:
-    """Find the (groups of) ranks whose fix saves time even if others wait for their own loaders.
+    """Find the (groups of) ranks that are worth fixing even if others wait for their own loaders.
 
     With all other groups fixed, such a group still costs something.
     """
@@ -166,9 +166,9 @@ def _persistent(
 def _excess(
     ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]
 ) -> tuple[Bools, dict[str, Floats]]:
-    """Return per step whether these ranks measured it, and how much longer each stage of theirs takes.
+    """Return per step whether these ranks measured it, and the excess of their stages over their peers'.
 
-    The excess over their peers' stages is given for the measured steps.
+    The excess is that of the measured steps.
     """
     own = np.array(ranks, np.int64), np.array(peers, np.int64)
     there, excess = ledger.cells.gathered(_excess_over_peers, *own)
@@ -205,7 +205,7 @@ def _ramps(excess: Floats) -> bool:
 
 
 def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float | None:
-    """Return how many times its peers' samples a rank processes per step, if it is more."""
+    """Return the ratio of these ranks' samples per step to their peers'; None if it is not larger."""
     samples = [np.array(own, np.int64) for own in (ranks, peers)]
     missing, *sums = ledger.cells.summed(_samples, *samples)
     if missing or not sums[1]:
@@ -240,30 +240,30 @@ def _late(
 ) -> tuple[list[Straggler], LateCells, LateCells]:
     """Attribute late cells to ranks and hosts; also return the cells that fixing ranks would remove.
 
-    Two tests: on the largest of the significant cells, as any rank has small ones, and on all cells that
-    are probably not chance.
+    Test twice: on the largest of the significant cells, because any rank has small ones, and on all
+    cells that are probably not chance.
     """
-    looks = (episodes(cells.take(cells.sure).largest(), tau), episodes(cells, tau))
+    tested = (episodes(cells.take(cells.sure).largest(), tau), episodes(cells, tau))
     stragglers: list[Straggler] = []
-    named_hosts = [name for found in looks for name in _bursting_hosts(found, hosts)]
+    named_hosts = [name for found in tested for name in _bursting_hosts(found, hosts, len(tested))]
     for name in dict.fromkeys([*bursting.hosts, *named_hosts]):
         own = [rank for rank in healthy if hosts[rank] == name]
         stragglers += _bursts(ledger, replayed, cells.of_ranks(own), own, (name,))
     left = _not_named(ledger, healthy, stragglers)
     known = [rank for rank in left if rank in bursting.ranks]
     rest = [rank for rank in left if rank not in known]
-    named = [rest[at] for found in looks for at in piled_up(found.per_rank(rest), len(looks))]
+    named = [rest[at] for found in tested for at in piled_up(found.per_rank(rest), len(tested))]
     for rank in dict.fromkeys([*known, *named]):
         stragglers += _bursts(ledger, replayed, cells.of_ranks([rank]), [rank], ())
     left = _not_named(ledger, healthy, stragglers)
     moves = np.isin(cells.rank, left)
-    mended = [cells.take(~moves)]
+    fixed = [cells.take(~moves)]
     for one in _rotating(ledger, replayed, cells.take(moves)):
         stragglers.append(one)
-        # Late input and other on any rank are saved by the fixes of those stages.
+        # Input and other that are late on any rank are saved by fixing those stages.
         if one.counts_as_imbalance:
-            mended.append(cells.take(moves).of_stage(one.stage))
-    return stragglers, joined(mended), mended[0]
+            fixed.append(cells.take(moves).of_stage(one.stage))
+    return stragglers, joined(fixed), fixed[0]
 
 
 def _not_named(ledger: Ledger, ranks: Sequence[int], stragglers: Sequence[Straggler]) -> list[int]:
@@ -271,13 +271,13 @@ def _not_named(ledger: Ledger, ranks: Sequence[int], stragglers: Sequence[Stragg
     return [rank for rank in ranks if ledger.ranks[rank] not in named]
 
 
-def _bursting_hosts(found: Episodes, hosts: Sequence[str]) -> list[str]:
-    """Find hosts of which most ranks are late together, more often than on other hosts."""
+def _bursting_hosts(found: Episodes, hosts: Sequence[str], tests: int) -> list[str]:
+    """Find hosts where most ranks are late together more often than on other hosts."""
     names = list(dict.fromkeys(hosts))
     if len(names) < 2 or len(names) == len(hosts):
         return []
     together = found.per_host([_of(hosts, name) for name in names])
-    return [names[index] for index in piled_up(together, 2)]
+    return [names[index] for index in piled_up(together, tests)]
 
 
 def _bursts(
@@ -333,5 +333,4 @@ def _late_straggler(
         excess_ms=excess.scaled(1e-6 * typical / float(own.by.mean())),
         late_share=min(1.0, float(late.mean()) / seen),
         cost_ms=mean_saved(saved).scaled(1e-6),
-        work=None,
     )

@@ -21,7 +21,7 @@ from .replay import Replay, without_lateness
 from .straggler import Straggler
 from .stragglers import FoundStragglers
 
-# A smaller part of the step is not reported: two runs of one job differ by as much.
+# A smaller part of the step is not reported, because two runs of one job differ by this much.
 _WORTH = 0.005
 # Without a baseline the usual variation is unknown.
 _WORTH_UNCOMPARED = 0.15
@@ -45,7 +45,7 @@ class Variation:
 def variation(
     ledger: Ledger, baseline: Ledger | None, found: FoundStragglers, fixed: Replay
 ) -> Variation | None:
-    """Estimate the imbalance beyond the baseline's that named ranks do not explain; None if it is small.
+    """Estimate the imbalance that neither named ranks nor the baseline explain; None if it is small.
 
     Args:
         ledger: steady steps.

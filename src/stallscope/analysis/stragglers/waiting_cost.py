@@ -1,10 +1,8 @@
-"""The cost of waiting over the run, and whether the steps suffice to name a rank for it."""
+"""Compute the cost of waiting over the run, and whether the steps suffice to name a rank."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from stallscope.arrays.stats import Mean
+from stallscope.arrays.stats import Mean, evenly
 
 from ..ledger.ledger import Ledger
 from .lap_test import slow_ranks
@@ -20,7 +18,6 @@ def rank_hours(cost_ms: Mean, steps: int, ranks: int) -> Mean:
 
 
 def enough_to_name(ledger: Ledger) -> bool:
-    """Whether there are enough steps to tell a slow rank from chance."""
-    ranks = len(ledger.ranks)
-    some = np.unique(np.linspace(0, ranks - 1, min(ranks, _SOME_RANKS)).astype(int))
+    """Whether there are enough steps to distinguish a slow rank from chance."""
+    some = evenly(len(ledger.ranks), _SOME_RANKS)
     return not slow_ranks(ledger, some.tolist()).too_few_steps

@@ -54,7 +54,7 @@ class TuningRounds:
         return cls(_SAMPLES * max(1, per_sample), warm_ups)
 
     def surely(self, number: int) -> tuple[int, int]:
-        """Return the range of steps that certainly ran with the setting of this line, from 1."""
+        """Return the steps that certainly ran with the setting of this line, which counts from 1."""
         before = self.warm_ups + number - 1
         return (self.steps + 1) * before, self.steps * (before + 1)
 
@@ -68,7 +68,7 @@ def steps_of(
 ) -> tuple[tuple[Tried, ...], Mean | None]:
     """Return every line of the log with its steps, and milliseconds per step with the final setting.
 
-    The analysis is of the run that wrote the log; the final setting is None without steps.
+    The analysis is that of the run that wrote the log. The second result is None without such steps.
     """
     number, total = _steady(analysis)
     found = []

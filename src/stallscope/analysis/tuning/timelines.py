@@ -12,22 +12,22 @@ from stallscope.arrays.types import Floats
 from ..advice.piece import Advice
 from ..network.tensors import Tensors
 
-# After this many negotiations of each tensor, the cache would answer nearly all of them.
+# With a cache, few tensors would be negotiated in full after this many negotiations of each.
 _FEWEST_ROUNDS = 5
 _MOSTLY = 0.5
 # Smaller reductions cost mainly latency.
 _SMALL_BYTES = 1e5
-_OWN_CAPACITY = 1024
+_DEFAULT_CAPACITY = 1024
 
 
 @dataclass(frozen=True)
 class TimelineAdvice:
-    """Figures of a Timeline, and recommendations; None for what it does not show."""
+    """Figures of a Timeline, and recommendations; None if it does not show them."""
 
     #: Allreduces, where fused tensors count once, and the mean number of tensors in each.
     reductions: int
     tensors_each: float | None
-    #: None if steps are unknown, and the reason why.
+    #: The number of steps; None if unknown, with the reason.
     steps: int | None
     no_steps: str
     #: The share of reductions below 100 kB, among those with known bytes.
@@ -42,12 +42,12 @@ class TimelineAdvice:
     wait_ms: float | None
     copy_ms: float | None
     transfer_ms: float | None
-    #: Why it does not show late ranks, and what would; empty if it does.
+    #: Why it does not show late ranks, and how to record them; empty if it shows them.
     cannot_name: str
     advice: tuple[Advice, ...]
 
 
-def timeline_says(found: Tensors) -> TimelineAdvice:
+def advise_on_timeline(found: Tensors) -> TimelineAdvice:
     """Evaluate fusion, cycles and the response cache of a Timeline."""
     steps = len(found.steps) or None
     fused = found.fusion.tensors
@@ -72,7 +72,7 @@ def timeline_says(found: Tensors) -> TimelineAdvice:
 
 
 def _median(found: Tensors, values: Floats) -> float | None:
-    # Steps of other operations have no times of allreduces.
+    # Steps without allreduces have no such times.
     return float(np.median(values)) if len(values) and len(found.fusion.tensors) else None
 
 
@@ -89,17 +89,17 @@ def _advice(
             "hvd.allreduce(gradient, name='layer1')",
         )
     elif in_full:
-        capacity = max(_OWN_CAPACITY, 1 << (2 * len(found.tensors) - 1).bit_length())
+        capacity = max(_DEFAULT_CAPACITY, 1 << (2 * len(found.tensors) - 1).bit_length())
         yield Advice(
-            f"Have Horovod remember its {len(found.tensors):,} tensors: {found.ticked:,} of "
+            f"Let Horovod cache its {len(found.tensors):,} tensors: {found.ticked:,} of "
             f"{found.negotiations:,} negotiations went through rank 0 in full",
             f"HOROVOD_CACHE_CAPACITY={capacity}",
-            unless="Not where it was off for this Timeline only, to see which rank was late.",
+            unless="Not if it was off for this Timeline only, to see which rank was late.",
         )
     if small is not None and small >= _MOSTLY and reductions >= 2 * steps:
         yield Advice(
-            f"Have the autotuner look for a longer cycle: {reductions / steps:.1f} reductions in every "
-            f"step, {small:.0%} of them below 100 kB, each with a latency of its own",
+            f"Let the autotuner look for a longer cycle: {reductions / steps:.1f} reductions in every "
+            f"step, {small:.0%} of them below 100 kB, each with its own latency",
             "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv",
-            unless="Not where backward hides them: the step logs show what is exposed.",
+            unless="Not if backward hides them: the step logs show what is exposed.",
         )

@@ -16,7 +16,7 @@ from ..network.tensors import Tensors
 from ..result import Analysis
 from ..settings.setup import Setup
 from .during import Tried, TuningRounds, steps_of
-from .timelines import TimelineAdvice, timeline_says
+from .timelines import TimelineAdvice, advise_on_timeline
 
 _ON = "HOROVOD_AUTOTUNE"
 # Switches without effect on one host; those of allreduce also need accelerators.
@@ -26,12 +26,16 @@ _BETWEEN_ACCELERATORS = ("hierarchical_allreduce", "torus_allreduce")
 
 @dataclass(frozen=True)
 class AutotuneFile:
+    """A log of the autotuner, by its name."""
+
     name: str
     log: AutotuneLog
 
 
 @dataclass(frozen=True)
 class TimelineFile:
+    """An analysed Timeline, by its name."""
+
     name: str
     tensors: Tensors
 
@@ -68,7 +72,7 @@ class Tuned:
     tried: tuple[Tried, ...]
     settled_ms: Mean | None
     compared: tuple[UntunedRun, ...]
-    #: Why its gain in steps is unknown; empty if it is known.
+    #: Why the gain per step is unknown; empty if it is known.
     insufficient: str
 
     @property
@@ -108,7 +112,7 @@ def tune(
     torn = [one for one in autotunes if one.log.torn]
     return Tuning(
         tuple(_tuned(one, analyses, alone=len(autotunes) == 1) for one in autotunes),
-        tuple((one.name, timeline_says(one.tensors)) for one in timelines),
+        tuple((one.name, advise_on_timeline(one.tensors)) for one in timelines),
         tuple(f"{one.name}: {one.log.torn} line(s) could not be read" for one in torn),
     )
 
@@ -173,7 +177,7 @@ def _alike(log: AutotuneLog, noise: float | None) -> int:
 
 
 def _plain(one: Sample) -> tuple[object, ...]:
-    """Return a setting without its score, rounded: the tuner returns to 10 ms as 9.99993 ms."""
+    """Return a setting without its score, rounded: the tuner may repeat 10 ms as 9.99993 ms."""
     numbers = (f"{one.cycle_time_ms:.2g}", f"{one.fusion_mib:.2g}")
     return (tuple(sorted(one.switches.items())), *numbers)
 
@@ -185,7 +189,7 @@ def _idle(setup: Setup) -> tuple[str, ...]:
 
 
 def _compared(run: Analysis, settled: Mean, analyses: Sequence[Analysis]) -> tuple[UntunedRun, ...]:
-    """Find a run of the same job without the autotuner."""
+    """Find the runs of the same job without the autotuner."""
     found = []
     for other in analyses:
         if other is run or other.steady is None or other.run.synthetic != run.run.synthetic:
@@ -212,13 +216,15 @@ def _why_not(
     compared: Sequence[UntunedRun],
 ) -> str:
     if log.best is None:
-        return "nothing was scored yet: its first score comes after some two hundred steps"
+        return "nothing was scored yet: the first score comes after about two hundred steps"
     if log.settled is None:
-        return "it was still trying settings where its log ends"
+        return "it was still trying settings when its log ended"
     if run is None:
-        return "no step log of the run that wrote it is here: record one, and name its folder, too"
+        return (
+            "the step log of the run that wrote it is missing: record one, and name its folder, too"
+        )
     if log.torn:
-        return "lines of the log are torn, so that its steps cannot be counted"
+        return "lines of the log are torn, so its steps cannot be counted"
     if run.steady is None:
         return "the run's steps have no stages on every rank, or there are none"
     if settled is None:
@@ -227,8 +233,8 @@ def _why_not(
         return "too few independent steps ran with the final setting; train a few hundred more"
     if not compared:
         return (
-            "no run of the same job without the autotuner is here to compare with, and the tuner itself "
-            "never tries Horovod's own settings"
+            "there is no run of the same job without the autotuner to compare with, and the tuner "
+            "itself never tries Horovod's own settings"
         )
     if all(one.saved_ms.ci95 is None for one in compared):
         return "the runs without the autotuner have too few steps"

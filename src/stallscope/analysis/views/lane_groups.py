@@ -1,4 +1,4 @@
-"""Which ranks share a lane, and how late a cell must be to stand out."""
+"""Choose which ranks share a lane, and how late a cell must be to stand out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stallscope.arrays.stats import robust_sd
+from stallscope.arrays.stats import evenly, robust_sd
 from stallscope.arrays.types import Ints
 
 from ..generation_summary import GenerationLedger
@@ -22,7 +22,7 @@ _STEPS_FOR_USUAL = 2000
 
 
 def groupings(hosts: Sequence[str]) -> list[Ints]:
-    """Return where lanes start: with 1, 2, 4, … neighbours of a host each, then 1, 2, 4, … hosts."""
+    """Return where lanes start: each has 1, 2, 4, … neighbours on a host, then 1, 2, 4, … hosts."""
     count = len(hosts)
     host_starts = np.array([row for row in range(count) if not row or hosts[row] != hosts[row - 1]])
     sizes = np.diff(host_starts, append=count)
@@ -39,8 +39,8 @@ def groupings(hosts: Sequence[str]) -> list[Ints]:
 
 
 def late_from(generations: Sequence[GenerationLedger]) -> float:
-    """Return the lateness from which on a cell is unusual, ms."""
-    # Ranks trace and connect at different times: warm-up would hide what is late later.
+    """Return the lateness above which a cell is unusual, ms."""
+    # Without warm-up: ranks trace and connect at different times, which would hide later lateness.
     ledgers = [one.ledger if one.steady is None else one.steady for one in generations]
     others = np.concatenate([_lateness(ledger) for ledger in ledgers])
     scatter = robust_sd(np.concatenate([others, -others]))
@@ -50,15 +50,11 @@ def late_from(generations: Sequence[GenerationLedger]) -> float:
 
 def _lateness(ledger: Ledger) -> Ints:
     """Return how much later than usual some ranks are in some steps."""
-    steps = _evenly(len(ledger), _STEPS_FOR_USUAL)
-    ranks = _evenly(len(ledger.ranks), _RANKS_FOR_USUAL)
+    steps = evenly(len(ledger), _STEPS_FOR_USUAL)
+    ranks = evenly(len(ledger.ranks), _RANKS_FOR_USUAL)
     reference = ledger.arrival[steps, ledger.reference[steps]]
     late = ledger.arrival[np.ix_(steps, ranks)] - reference[:, None]
-    # Of two ranks, the slow one would be half of all values.
+    # With two ranks, the slow one would be half of all values.
     unusual = late - np.median(late, axis=0)
-    # Around zero, the lateness of the reference rank itself.
+    # Leave out the reference rank: its lateness is 0.
     return np.asarray(unusual[ranks != ledger.reference[steps][:, None]])
-
-
-def _evenly(number: int, most: int) -> Ints:
-    return np.unique(np.linspace(0, number - 1, min(number, most)).astype(np.int64))

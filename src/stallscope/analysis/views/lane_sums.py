@@ -24,11 +24,11 @@ LANE_STAGES = ("other", "input", "compute", "wait")
 
 _MS = 1e-6
 _FAN = 4
-# So few blocks are summed faster than another level is looked up.
+# Summing this few blocks is faster than a further level.
 _FEWEST_BLOCKS = 64
 # Cells that are processed together: they fit into the CPU's cache.
 _AT_A_TIME = 2**18
-# Sums of smaller groups would not save enough to be worth their memory.
+# Sums of smaller groups would save too little for their memory.
 _RANKS_PER_GROUP = 8
 
 
@@ -40,13 +40,13 @@ class Sums:
     values: Floats32
     #: The greatest lateness; -inf where nothing was measured.
     latest: Floats32
-    #: Steps that were measured, summed over ranks; a single line, that of one rank, where it is
-    #: ``alike`` for all: every rank has measured every step.
+    #: Measured steps, summed over ranks. If all are ``alike``, because every rank measured every step, a
+    #: single line stands for each rank.
     count: Floats32
     alike: bool
 
     def by(self, fan: int) -> Sums:
-        """Join ``fan`` blocks to one; the last may have fewer."""
+        """Join every ``fan`` blocks; the last group may have fewer."""
         if fan == 1:
             return self
         return Sums(
@@ -113,7 +113,7 @@ class LaneSums:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """Return the bytes of memory."""
         return sum(
             array.nbytes
             for level in (*self._of_ranks, *self._of_groups)
@@ -148,7 +148,7 @@ class LaneSums:
         for own, _ in _parts(np.append(starts, rows.stop), steps.stop - steps.start):
             at = np.searchsorted(starts, (own.start, own.stop))
             parts.append(self._exact(own, steps).grouped(sizes[slice(*at)]).by(fan))
-        return _below_each_other(parts)
+        return _stacked(parts)
 
     def _read(self) -> None:
         """Read the ledger once: blocks of steps of every rank, single steps of groups."""
@@ -188,7 +188,7 @@ class LaneSums:
 
 
 def _parts(edges: Ints, steps: int) -> Iterator[tuple[slice, slice]]:
-    """Split rows and steps into parts that fit into the cache; edges are kept together."""
+    """Split rows and steps into parts that fit into the cache; rows between two edges stay together."""
     wide = min(steps, _AT_A_TIME)
     low = 0
     while low < len(edges) - 1:
@@ -216,7 +216,7 @@ def _lines(array: npt.NDArray[Any], chosen: Ints, steps: slice) -> npt.NDArray[A
     return np.asarray(array.T[chosen, steps])
 
 
-def _below_each_other(parts: Sequence[Sums]) -> Sums:
+def _stacked(parts: Sequence[Sums]) -> Sums:
     if len(parts) == 1:
         return parts[0]
     return Sums(

@@ -29,13 +29,13 @@ from .lane_sums import LANE_STAGES, Floats32, LaneSums
 
 __all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "LanesView"]
 
-#: Time between steps: time without records, then as in the ledger.
+#: Time between steps: time without records, then the gaps of the ledger.
 BETWEEN = ("pause", *GAPS)
 
 T = TypeVar("T", bound=np.generic)
 
 _MS = 1e-6
-# The most gaps that one chart can show; of more, the longest are shown.
+# The most gaps that one chart can show; if there are more, it shows the longest.
 _MOST_GAPS = 500
 
 
@@ -68,7 +68,7 @@ class LanesView:
     #: Per cell: means of the whole step and of exposed allreduce.
     total: Floats32
     allreduce: Floats32
-    #: Per cell, the row that came last most often, and in how many of its steps.
+    #: Per cell, the row that was last most often, and the number of its steps in which it was.
     last: Ints
     last_count: Ints
 
@@ -112,12 +112,12 @@ class Lanes:
 
     @property
     def span(self) -> int:
-        """Nanoseconds from the first step's start to the last one's end."""
+        """Return the nanoseconds from the first step's start to the last one's end."""
         return int(self.end[-1])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, without the ledgers'."""
+        """Return the bytes of memory, without the ledgers'."""
         return sum(part.sums.nbytes for part in self._parts)
 
     def of_steps(self, values: Callable[[Ledger], Ints]) -> Ints:
@@ -249,7 +249,7 @@ class Lanes:
         ], per_cell
 
     def _picked(self, positions: Ints, values: Callable[[_Part, Ints], Ints]) -> Ints:
-        """Return values of some steps from their generations, which get the steps' positions in them."""
+        """Look up values of some steps by generation, with their positions in it."""
         found = np.zeros(len(positions), np.int64)
         generations = self.generation_at(positions)
         for generation in np.unique(generations):
@@ -271,7 +271,7 @@ class _Cells:
 
 
 class _Part:
-    """One generation of the lanes: it has some of the rows."""
+    """One generation in the lanes; it has some of the rows."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ MOST_COLUMNS = 400
 MOST_ROWS = 200
 # Many rows get fewer columns, so that a map stays below a megabyte.
 _MOST_CELLS = 36_000
-# Exceeding the number of rows by this factor is better than hosts that share a row.
+# Up to this many times the desired number of rows, hosts do not share a row.
 _TOLERATED = 1.5
 # More ranks with their own rows would leave no space for the others.
 _MOST_ALONE = 40
@@ -35,9 +35,9 @@ class LatenessMap:
     #: Positions of the steps at which columns start, and one after the last step.
     edges: Ints
     mean: Floats
-    #: The same for the latest rank of the row only.
+    #: The mean of the row's latest rank.
     latest: Floats
-    #: The lateness of a cell's latest step, its position, and the position of its rank.
+    #: The lateness of each cell's latest step, the position of that step, and that of its rank.
     most: Floats
     most_step: Ints
     most_rank: Ints

@@ -1,4 +1,4 @@
-"""Summarise a run's logs rank by rank: what they contain and what is missing."""
+"""Summarise a run's logs rank by rank: their content, and the missing parts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..settings.setup import number
 
 #: Timestamps within a step, in order.
 TIMESTAMPS = ("data", "ready", "reduced")
-# A damaged log with numbers further apart must not cost memory.
+# Numbers that are further apart come from a damaged log, and must not cost memory.
 _FURTHEST_APART = 10_000_000
 
 
 @dataclass(frozen=True)
 class RankLogs:
-    """The logs of one rank; there are none if ``files`` is 0."""
+    """The logs of one rank; it has none if ``files`` is 0."""
 
     rank: int
     #: The host on which it ran last; None if it left no log.
@@ -92,7 +92,7 @@ def missing_timestamps(run: Run) -> tuple[MissingTimestamps, ...]:
 
 
 def _amount(value: object) -> float | None:
-    """Return a number from a log, if it is one."""
+    """Return a value from a log if it is a plausible number; None otherwise."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
         return None
     return float(value)
@@ -127,10 +127,10 @@ def _of_rank(
 def _steps_by_generation(run: Run) -> dict[int, int]:
     """Count the distinct steps of each generation over all ranks."""
     numbers = pc.unique(run.steps["generation"]).to_pylist()
-    return {one: _different(of_generation(run.steps, one)["step"]) for one in sorted(numbers)}
+    return {one: _count_distinct(of_generation(run.steps, one)["step"]) for one in sorted(numbers)}
 
 
-def _different(step: pa.ChunkedArray) -> int:
+def _count_distinct(step: pa.ChunkedArray) -> int:
     span = pc.min_max(step).as_py()
     if span["max"] - span["min"] > _FURTHEST_APART:
         return int(pc.count_distinct(step).as_py())

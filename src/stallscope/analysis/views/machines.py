@@ -1,4 +1,4 @@
-"""Sort what machines measured for people: quantities, and their values over time."""
+"""Sort the measurements of machines by usefulness, and summarise their values over time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _FIRST = (
     ("process_waiting_for_cores", "threads"),
     ("host_cpu", "cores"),
 )
-# A value covers the time since the previous one, unless that is this many times the usual distance ago.
+# A value covers the time since the previous one, unless that is this many times the usual interval.
 _LONGEST_DISTANCES = 2.0
 
 
 @dataclass(frozen=True)
 class MachineQuantity:
-    """One kind of measurement, of all machines and devices together or of one of them."""
+    """One kind of measurement, of all machines and devices or of one of them."""
 
     #: Its name in the log; without the device's number if it covers several.
     name: str
@@ -40,7 +40,7 @@ class MachineQuantity:
 
     @property
     def key(self) -> str:
-        """A unique key among the quantities of a run, for addresses."""
+        """Return a key for addresses that is unique among the quantities of a run."""
         one = self.series[0]
         rank = "" if one.rank is None else f"rank {one.rank}"
         place = () if self.whole else (one.node or "", rank)
@@ -48,18 +48,18 @@ class MachineQuantity:
 
     @property
     def top(self) -> float:
-        """The end of an axis that starts at zero."""
+        """Return the end of an axis that starts at zero."""
         highest = max(float(series.value.max()) for series in self.series)
         return max(highest, 100.0) if self.unit == "%" else max(highest, 0.0) or 1.0
 
     @property
     def devices(self) -> int:
-        """The number of GPUs that it covers."""
+        """Return the number of GPUs that it covers."""
         return sum(_DEVICE.match(series.name) is not None for series in self.series)
 
     @property
     def ranks(self) -> int:
-        """The number of ranks that it covers."""
+        """Return the number of ranks that it covers."""
         return len({series.rank for series in self.series} - {None})
 
     @property

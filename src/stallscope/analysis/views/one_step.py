@@ -1,4 +1,4 @@
-"""Analyse one step of all ranks: which rank was last, why, and what that cost the others."""
+"""Analyse one step of all ranks: the last rank, the reason, and the cost to the others."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class OneStep:
     generation: int
     epoch: int
     warm_up: bool
-    #: The generations that trained the step: a restarted job may have repeated it.
+    #: The generations that trained the step: a restarted job may repeat it.
     generations: tuple[int, ...]
     total: float
     allreduce: float
-    #: Milliseconds by kind of GAPS; empty without any.
+    #: Milliseconds by kind of GAPS; empty without gaps.
     gaps: tuple[tuple[str, float], ...]
     #: The measured ranks, the last one first.
     ranks: tuple[RankInStep, ...]
     unmeasured: tuple[int, ...]
-    #: Ranks; both are the same if there is only one.
+    #: The last and the reference rank; the same if there is only one rank.
     last: int
     reference: int
     #: The stage that explains most of the last rank's delay against the reference rank, and its
@@ -86,7 +86,7 @@ def find_step(analysis: Analysis, step: int, number: int | None = None) -> OneSt
     Args:
         analysis: of the run.
         step: its number.
-        number: that of a generation that trained it, by default the last one.
+        number: the number of its generation, by default the last one that trained it.
     """
     generations = analysis.generation_ledgers
     having = [at for at, one in enumerate(generations) if (one.ledger.steps == step).any()]

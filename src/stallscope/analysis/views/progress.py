@@ -1,4 +1,4 @@
-"""Estimate how far a running job is, and how long it will take at its pace."""
+"""Estimate how far a running job is, and how long the rest will take."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from stallscope.arrays import arrow
 from stallscope.run import Run
 
 from ..result import Analysis
+from ..settings.setup import number
 
-# A rank that is this many steps, and this many writes of its log, behind the others has stopped.
+# A rank has stopped if it is this many steps, and this many writes of its log, behind the others.
 _BEHIND_STEPS = 3
 _BEHIND_WRITES = 2
 
@@ -23,13 +24,13 @@ class Progress:
     #: The last step that was reduced on any rank, and its epoch.
     last_step: int
     epoch: int | None
-    #: Steps of the whole training, and how many of them are done, without those before a checkpoint
-    #: from which the job resumed.
+    #: Finished steps and all steps of the training, without those before the checkpoint from which the
+    #: job resumed.
     done: int | None
     total: int | None
     #: Seconds left at the pace so far, including time between steps.
     left_s: float | None
-    #: Ranks whose logs end some steps before the others', each with its last step.
+    #: Ranks with logs that end some steps before the others', each with its last step.
     behind: tuple[tuple[int, int], ...]
 
 
@@ -41,11 +42,11 @@ def progress(analysis: Analysis) -> Progress | None:
     step = arrow.numbers(run.steps["step"])
     last = int(step.max())
     epoch = arrow.numbers(arrow.filled(run.steps["epoch"], -1))[step == last].max()
-    per_epoch, epochs = _per_epoch(run), _number(run, "epochs")
+    per_epoch, epochs = _per_epoch(run), number(run.fact("epochs"))
     pace = _pace_s(analysis)
     done = total = left = None
     if per_epoch is not None and epochs is not None and epoch >= 0:
-        first = _number(run, "first_step") or 0
+        first = number(run.fact("first_step")) or 0
         in_epoch = (last - first) % per_epoch + 1
         steps_left = per_epoch - in_epoch + max(epochs - 1 - int(epoch), 0) * per_epoch
         done = last + 1 - first
@@ -57,14 +58,9 @@ def progress(analysis: Analysis) -> Progress | None:
 
 def _per_epoch(run: Run) -> int | None:
     """Return the steps of an epoch: several batches may be one step."""
-    batches = _number(run, "batches_per_epoch")
-    passes = _number(run, "backward_passes_per_step") or 1
+    batches = number(run.fact("batches_per_epoch"))
+    passes = number(run.fact("backward_passes_per_step")) or 1
     return None if batches is None or batches < passes else batches // passes
-
-
-def _number(run: Run, name: str) -> int | None:
-    value = run.fact(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _pace_s(analysis: Analysis) -> float | None:

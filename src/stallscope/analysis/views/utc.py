@@ -1,4 +1,4 @@
-"""Return the wall time of the steps of a ledger, by the clock of its reference rank."""
+"""Compute the wall times of a ledger's steps, by the clock of its first rank."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from stallscope.arrays.types import Ints
 from stallscope.run import Run
 
-from .. import Analysis
 from ..ledger.ledger import Ledger
+from ..result import Analysis
 
 
 def reduced_at(run: Run, ledger: Ledger, generation: int | None = None) -> Ints | None:
     """Return the wall time at which each step was reduced, nanoseconds since 1970 in UTC.
 
-    None if no wall clock ties the ledger to UTC, or several unrelated ones do.
+    None without a wall clock, or with several unrelated ones.
 
     Args:
         run: the run.
@@ -38,7 +38,7 @@ def reduced_at(run: Run, ledger: Ledger, generation: int | None = None) -> Ints 
 
 
 def steady_wall(analysis: Analysis) -> tuple[int, int] | None:
-    """Return start and end of the steady steps, nanoseconds since 1970; None if unknown."""
+    """Return the start and the end of the steady steps, nanoseconds since 1970; None if unknown."""
     ledger = analysis.steady
     if ledger is None or not ledger.ranks or not len(ledger):
         return None

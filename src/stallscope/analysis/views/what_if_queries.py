@@ -1,8 +1,8 @@
 """Answer what-if questions: more bandwidth, other numbers of ranks.
 
-``bandwidth:4`` is answered from the run alone. ``ranks:64`` needs a model of the communication,
-fitted to the run and to runs of the same job on other numbers of ranks. Beyond these it is
-extrapolated; from one size, the interval covers everything between pure bandwidth and pure latency.
+The run alone answers ``bandwidth:4``. ``ranks:64`` needs a model of the communication, fitted to the run
+and to runs of the same job on other numbers of ranks. Beyond these numbers it extrapolates; with a
+single size, the interval covers everything between pure bandwidth and pure latency.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def ask(fix: str, analysis: Analysis, others: Sequence[Analysis] = ()) -> WhatIf
     if ledger is None:
         return None
     if kind == "bandwidth":
-        # A network with more bandwidth was not measured, whatever the run shows.
+        # The run does not show a network with more bandwidth.
         return replace(with_bandwidth(ledger, number), extrapolated=True)
     return _on_ranks(int(number), analysis, ledger, others)
 

@@ -1,6 +1,6 @@
-"""Map the step time of every rank over the run, by the windows that each rank has printed.
+"""Map the step time of every rank over the run, by the windows of its lines.
 
-Ranks may print at different steps: a cell is the mean over its steps, whichever windows they are in.
+Ranks may print at different steps. A cell is the mean over its steps, which may be in several windows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WindowMap(NamedTuple):
     edges: Ints
     #: The mean of each row's slowest rank.
     mean: Floats
-    #: The longest window of each cell, its first step, and the position of its rank.
+    #: The time of each cell's longest window, the first step of that, and the position of its rank.
     most: Floats
     most_step: Ints
     most_rank: Ints
@@ -66,7 +66,7 @@ def _from(windows: RankWindows, first_step: int) -> RankWindows:
 
 
 def _edges(ranks: Sequence[RankWindows], most: int) -> Ints:
-    """Return steps at which windows of the rank with the most windows begin, and the last step's end."""
+    """Choose edges among the starts of windows on the rank with most windows; end with the last step."""
     starts = np.unique(max(ranks, key=len).step)
     chosen = np.unique(np.linspace(0, len(starts), min(most, len(starts)) + 1).astype(np.int64))
     known = [one for one in ranks if len(one)]
@@ -76,7 +76,7 @@ def _edges(ranks: Sequence[RankWindows], most: int) -> Ints:
 
 
 def _cells(windows: RankWindows, edges: Ints) -> tuple[Floats, Floats, Ints]:
-    """Return the mean of each cell, its longest window, and the first step of that."""
+    """Return the mean of each cell, its longest window, and the first step of that window."""
     columns = len(edges) - 1
     if not len(windows):
         return np.full(columns, np.nan), np.full(columns, np.nan), np.zeros(columns, np.int64)
@@ -93,7 +93,7 @@ def _cells(windows: RankWindows, edges: Ints) -> tuple[Floats, Floats, Ints]:
 
 
 def _up_to(begin: Ints, end: Ints, per_step: Floats, edges: Ints) -> Floats:
-    """Add up what windows have per step, in each column."""
+    """Add up a figure per step of the windows over the steps of each column."""
     at, change = np.append(begin, end), np.append(per_step, -per_step)
     order = np.argsort(at, kind="stable")
     level = np.cumsum(change[order])[:-1]
@@ -102,6 +102,6 @@ def _up_to(begin: Ints, end: Ints, per_step: Floats, edges: Ints) -> Floats:
 
 
 def _longest(most: Floats, row: Sequence[int]) -> Ints:
-    """Return which rank of a row has each cell's longest window."""
+    """Return the rank of a row that has each cell's longest window."""
     own = np.asarray(row)
     return np.asarray(own[np.nan_to_num(most[own], nan=-np.inf).argmax(axis=0)])

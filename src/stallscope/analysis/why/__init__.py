@@ -1,1 +1,1 @@
-"""Why a rank or a stage is slow: what the kernel counted there, compared with the others."""
+"""Explain why a rank or a stage is slow: compare the kernel's counters between ranks."""

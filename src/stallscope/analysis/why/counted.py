@@ -1,4 +1,4 @@
-"""Average what machines counted during the steady steps, per rank and piece of time."""
+"""Average the machines' counters over the steady steps, per rank and piece of time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from stallscope.run import Run, Series
 from ..ledger.ledger import Ledger
 from ..steps.alignment import AlignedSteps
 
-# Pieces are as long as the time between two values, and not more than this many.
+# Pieces are as long as the time between two values; there are at most this many.
 _MOST_PIECES = 600
 _SECOND = 1_000_000_000
 _SOME = 64
 # Every recorder that counts anything counts this.
 _ALWAYS_COUNTED = "process_cpu"
-#: What tells why a rank is slow.
-QUANTITIES = frozenset(
+# Quantities that show why a rank is slow.
+_QUANTITIES = frozenset(
     {
         "process_cpu",
         "process_waiting_for_cores",
@@ -41,7 +41,7 @@ QUANTITIES = frozenset(
 
 
 def was_counted(run: Run) -> bool:
-    """Whether a run's logs have what its machines counted."""
+    """Whether a run's logs have its machines' counters."""
     return any(one.name == _ALWAYS_COUNTED for one in run.series)
 
 
@@ -52,12 +52,12 @@ class Counted:
     ranks: tuple[int, ...]
     #: Of each rank.
     hosts: tuple[str, ...]
-    #: By name of the quantity: R × P, NaN where nothing was counted. What a host counted stands for all
-    #: of its ranks.
+    #: By name of the quantity: R × P, NaN where nothing was counted. A host's counters stand for all of
+    #: its ranks.
     of: Mapping[str, Floats]
     #: The mean step, seconds.
     step_s: float
-    #: The number of pieces, and per steady step those in which it began and ended.
+    #: The number of pieces, and the pieces in which each steady step began and ended.
     pieces: int
     began: Ints
     ended: Ints
@@ -68,13 +68,13 @@ class Counted:
 
 
 def count(run: Run, aligned: AlignedSteps, steady: Ledger) -> Counted | None:
-    """Place what the recorders read from the kernel on the time of the steady steps.
+    """Average the kernel's counters, as recorders read them, over pieces of the steady steps.
 
     Returns:
         None if nothing was counted, or there are no steady steps.
     """
     logs = {log.path: log for log in run.logs if log.generation == aligned.generation}
-    own = [one for one in run.series if one.where in logs and one.name in QUANTITIES]
+    own = [one for one in run.series if one.where in logs and one.name in _QUANTITIES]
     if not own or not len(steady):
         return None
     span = int(steady.reduced[0] - steady.total[0]), int(steady.reduced[-1])
@@ -111,7 +111,7 @@ def _interval(walls: Ints) -> float:
 
 
 class _Pieces:
-    """Equal pieces of a time on the clock of the reference rank, nanoseconds."""
+    """Equal pieces of a period on the clock of the reference rank, nanoseconds."""
 
     def __init__(self, begin: int, end: int, length: int) -> None:
         self._begin, self._end = begin, max(end, begin + 1)
@@ -120,7 +120,9 @@ class _Pieces:
         self._last: tuple[Ints, int, Bools, Ints] | None = None
 
     def of(self, series: Series, ahead: int) -> tuple[Bools, Ints]:
-        """Return which values lie in the time, by the middle of what each is about, and their pieces.
+        """Mark the values within the period, and return their pieces.
+
+        The middle of the time that a value covers decides.
 
         Args:
             series: values with wall times.
@@ -137,7 +139,7 @@ class _Pieces:
         return inside, piece
 
     def at(self, times: Ints | Floats) -> Ints:
-        """Return the pieces of some times that lie within."""
+        """Return the pieces of times within the period."""
         share = (times - self._begin) / (self._end - self._begin)
         return np.minimum((share * self.count).astype(np.int64), self.count - 1)
 

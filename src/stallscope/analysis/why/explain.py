@@ -1,4 +1,4 @@
-"""Explain stragglers and verdicts by what machines counted meanwhile."""
+"""Explain stragglers and verdicts by the machines' counters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import joined, listed
 from stallscope.formatting.numbers import amount, significant
 
-from ..gains.bottleneck import Bottleneck
-from ..gains.reason import Reason
-from ..ledger.ledger import Ledger
+from ..gains.bottleneck import Bottleneck, Reason
+from ..ledger.ledger import STAGES, Ledger
 from ..steps.links import Link, SlowLinks
 from ..stragglers.straggler import Straggler
 from .counted import Counted
@@ -24,24 +23,23 @@ from .symptoms import CPU_TIME, SYMPTOMS, Symptom
 from .words import advice, advice_on_link, sentence, whom
 
 _MOST_REASONS = 3
-# Fewer seconds tell nothing.
+# Fewer seconds are not enough.
 _FEWEST_VALUES = 8
-# Differences between ranks are tested against half of what matters, far from zero: the interval need not
-# have its nominal coverage.
+# Differences between ranks are tested against half of the least that matters, far from zero. So the
+# interval need not have its nominal coverage.
 _FEWEST_INDEPENDENT = 4
-# More CPU time explains a slow rank if it is at least this share of what the rank is slower by.
+# More CPU time explains a slow rank if it is at least this share of the rank's excess.
 _SHARE_OF_EXCESS = 0.5
 # A step is late if it is longer than usual by at least this share of the excess of late steps.
 _LATE = 0.5
-# So many peers tell what a step took elsewhere.
+# This many peers show how long a step took elsewhere.
 _SOME_PEERS = 16
-# What slows down all ranks is seen on so many of them.
+# A cause that slows down all ranks shows on at least this share of them.
 _NEARLY_ALL = 0.9
-_STAGES = ("input", "compute", "other")
-# What makes a stage slow more directly than other reasons do.
+# Reasons that make a stage slow more directly than others do.
 _OF_STAGE = {"input": frozenset({"disk", "major_faults", "memory_pressure"})}
 
-# A reason, and by how many times what matters it is exceeded.
+# A reason, with the ratio of its difference to the least difference that matters.
 _Weighed = tuple[float, Reason]
 
 
@@ -81,18 +79,18 @@ def _between(links: Sequence[Link]) -> str:
 
 
 def may_have_reasons(verdict: Bottleneck) -> bool:
-    """Whether what machines counted may explain a verdict: slow ranks, or a stage slow on all."""
-    return bool(verdict.ranks) or (verdict.fault and verdict.cause in _STAGES)
+    """Whether counters may explain a verdict: on slow ranks, or on a stage that is slow on all."""
+    return bool(verdict.ranks) or (verdict.fault and verdict.cause in STAGES)
 
 
 def with_reasons(
     verdict: Bottleneck, counted: Counted, stragglers: Sequence[Straggler], steady: Ledger
 ) -> Bottleneck:
-    """Return a verdict with what explains it, and with what to do about that first.
+    """Return a verdict with its reasons, and with advice on these first.
 
     Args:
         verdict: the verdict; its ranks are stragglers, if it names any.
-        counted: what machines counted.
+        counted: the machines' counters.
         stragglers: the run's stragglers.
         steady: the steady steps.
     """
@@ -130,7 +128,7 @@ def _of_stragglers(
 
 
 def _of_all(counted: Counted, verdict: Bottleneck) -> Iterator[Reason]:
-    """Yield what is too much on all ranks together."""
+    """Yield the symptoms that are too large on all ranks."""
     found = []
     for symptom in SYMPTOMS:
         values = symptom.of(counted)
@@ -146,10 +144,10 @@ def _of_all(counted: Counted, verdict: Bottleneck) -> Iterator[Reason]:
 
 
 def _without_consequences(found: Sequence[_Weighed], stage: str | None) -> list[_Weighed]:
-    """Sort reasons, those of the stage first and then the largest; leave out what follows from others.
+    """Sort reasons, those of the stage first and then the largest; leave out consequences of others.
 
-    A throttled process waits for cores. Other processes are only in the way of one that waits for cores.
-    Clocks that are held down are low.
+    A throttled process waits for cores. Other processes only disturb one that waits for cores. A power
+    cap or heat lowers the clock.
     """
     codes = {reason.code for _, reason in found}
     dropped = {"waits_for_cores", "other_processes"} if "throttled" in codes else set()
@@ -179,7 +177,7 @@ def _compared(
     if not _matters(difference, least):
         return
     value, usual = _mean(of_own), float(np.nanmean(of_peers))
-    reason = _reason(symptom, *_whose(counted, symptom, own), value, usual, difference)
+    reason = _reason(symptom, *_ranks_or_hosts(counted, symptom, own), value, usual, difference)
     yield difference.value / max(least, 1e-9), reason
 
 
@@ -188,7 +186,7 @@ def _while_late(
 ) -> Iterator[_Weighed]:
     """Yield a reason, with its weight, if a symptom is larger on some ranks while they are late.
 
-    What also changes on their peers is no reason: the differences from them are compared.
+    Compare the differences from the peers: a symptom that also changes on these is no reason.
     """
     both = _own_and_peers(counted, symptom, own, peers)
     if both is None:
@@ -197,14 +195,14 @@ def _while_late(
     then, otherwise = _mean(excess[late]), _mean(excess[~late])
     if then.ci95 is None or otherwise.ci95 is None:
         return
-    # Both intervals may not overlap.
+    # The intervals must not overlap.
     ends = (then.ci95[0] - otherwise.ci95[1], then.ci95[1] - otherwise.ci95[0])
     difference = Mean(then.value - otherwise.value, ends)
     if not _matters(difference, symptom.least):
         return
     value, usual = _mean(of_own[late]), float(np.nanmean(of_own[~late]))
-    whose = _whose(counted, symptom, own)
-    reason = _reason(symptom, *whose, value, usual, difference, while_late=True)
+    about = _ranks_or_hosts(counted, symptom, own)
+    reason = _reason(symptom, *about, value, usual, difference, while_late=True)
     yield difference.value / symptom.least, reason
 
 
@@ -216,14 +214,14 @@ def _matters(difference: Mean, least: float) -> bool:
 
 
 def _late_pieces(counted: Counted, straggler: Straggler, steady: Ledger) -> Bools:
-    """Return the pieces with a part of a step in which one of the straggler's ranks is late."""
+    """Mark the pieces that contain a part of a step in which one of the straggler's ranks is late."""
     own = [steady.ranks.index(rank) for rank in straggler.ranks]
     others = [at for at in range(len(steady.ranks)) if at not in own]
     some = others[:: max(1, len(others) // _SOME_PEERS)]
     peers = np.median([_stage_of(steady, straggler.stage, at) for at in some], axis=0)
     pieces = np.zeros(counted.pieces, bool)
     for at in own:
-        # What all ranks are slow at in a step is not this rank's lateness.
+        # A delay that all ranks share in a step is not this rank's lateness.
         excess = _stage_of(steady, straggler.stage, at) - peers
         late = excess - np.median(excess) > _LATE * straggler.excess_ms.value * 1e6
         for first, last in zip(counted.began[late], counted.ended[late], strict=True):
@@ -239,10 +237,10 @@ def _stage_of(steady: Ledger, stage: str, at: int) -> Ints:
 def _own_and_peers(
     counted: Counted, symptom: Symptom, own: Sequence[int], peers: Sequence[int]
 ) -> tuple[Floats, Floats] | None:
-    """Return a symptom of some ranks and of their peers, NaN where one of both is unknown.
+    """Return a symptom on some ranks and on their peers, NaN where either is unknown.
 
-    None where nothing was counted, or it is of hosts on which other ranks are not slow: what is counted
-    of a host explains nothing then.
+    None if nothing was counted. None also if it was counted on hosts where other ranks are not slow:
+    then it explains nothing.
     """
     values = symptom.of(counted)
     if values is None:
@@ -261,10 +259,10 @@ def _own_and_peers(
     return np.where(unknown, np.nan, of_own), np.where(unknown, np.nan, of_peers)
 
 
-def _whose(
+def _ranks_or_hosts(
     counted: Counted, symptom: Symptom, own: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the ranks that a symptom is about, or the hosts."""
+    """Return the ranks that a symptom is about, or their hosts."""
     return ((), _hosts(counted, own)) if symptom.of_host else (tuple(own), ())
 
 
@@ -273,14 +271,14 @@ def _hosts(counted: Counted, ranks: Sequence[int]) -> tuple[str, ...]:
 
 
 def _middle(values: Floats, share: float = 0.5) -> Floats:
-    """Return what this share of ranks is above of, per piece of time; NaN where none has a value."""
+    """Return the value that this share of ranks exceeds, per piece of time; NaN without values."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.asarray(np.nanquantile(values, 1.0 - share, axis=0))
 
 
 def _mean(values: Floats) -> Mean:
-    """Return the mean over time with an interval; none of too few values."""
+    """Return the mean over time, with an interval unless there are too few values."""
     known = values[~np.isnan(values)]
     mean = mean_with_interval(known, _FEWEST_INDEPENDENT)
     return mean if len(known) >= _FEWEST_VALUES else Mean(mean.value, None)

@@ -1,4 +1,4 @@
-"""Symptoms of slow ranks in what the kernel counts."""
+"""Define symptoms of slow ranks in the kernel's counters."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .counted import Counted
 
 @dataclass(frozen=True)
 class Symptom:
-    """A quantity that tells why ranks are slow.
+    """A quantity that shows why ranks are slow.
 
-    ``least`` is the smallest difference from the peers that matters, ``most`` the largest value that
-    needs no explanation where there are no peers; None if it says nothing then.
+    ``least`` is the smallest difference from the peers that matters. ``most`` is the largest value that
+    is normal without peers to compare with; None if the value alone says nothing.
     """
 
     code: str
@@ -27,9 +27,9 @@ class Symptom:
     unit: str
     least: float
     most: float | None
-    #: Return it per rank and piece; None where it was not counted.
+    #: Returns it per rank and piece; None if it was not counted.
     of: Callable[[Counted], Floats | None]
-    #: Whether it is about the host: then hosts are compared.
+    #: Whether it is counted per host: then hosts are compared.
     of_host: bool = False
 
 
@@ -38,7 +38,7 @@ def _named(name: str) -> Callable[[Counted], Floats | None]:
 
 
 def _pressure(what: str) -> Callable[[Counted], Floats | None]:
-    """Return the pressure in each rank's cgroup, or on its host where that is unknown."""
+    """Return the pressure in each rank's cgroup, or on its host if that is unknown."""
 
     def of(counted: Counted) -> Floats | None:
         own, whole = (counted.of.get(f"{place}_{what}_pressure") for place in ("cgroup", "host"))
@@ -61,7 +61,7 @@ def _throttled_share(counted: Counted) -> Floats | None:
 
 
 def _other_processes(counted: Counted) -> Floats | None:
-    """Return the cores of each rank's host that are busy with other processes than the ranks."""
+    """Return the cores of each rank's host that processes other than the ranks keep busy."""
     whole, own = counted.of.get("host_cpu"), counted.of.get("process_cpu")
     if whole is None or own is None:
         return None
@@ -69,12 +69,12 @@ def _other_processes(counted: Counted) -> Floats | None:
     for host in set(counted.hosts):
         on_host = np.array([name == host for name in counted.hosts])
         rest[on_host] -= own[on_host].sum(axis=0)
-    # Both are read a moment apart.
+    # The two are read at slightly different times.
     return np.maximum(rest, 0.0)
 
 
 def _slower_clock(counted: Counted) -> Floats | None:
-    """Return by how much each rank's GPU is clocked lower than the fastest one."""
+    """Return by how many per cent each rank's GPU clock is below the fastest one."""
     clocks = counted.of.get("gpu_clock")
     if clocks is None:
         return None
@@ -174,7 +174,7 @@ SYMPTOMS = (
         _named("process_waiting_for_cores"),
     ),
 )
-#: More of it says that a rank works more, or on slower cores.
+#: If a rank needs more of it, it has more work, or slower cores.
 CPU_TIME = Symptom(
     "more_cpu_time", "CPU time per step", "process_cpu", "ms", 0.0, None, _cpu_time_per_step
 )

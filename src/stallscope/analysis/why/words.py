@@ -1,11 +1,11 @@
-"""Sentences on reasons, and what to do about them."""
+"""Write sentences and advice on the reasons for slow ranks."""
 
 from __future__ import annotations
 
 from stallscope.formatting.lists import capitalised, ranks_in_words
 from stallscope.formatting.numbers import amount, significant
 
-# What each code says of ranks or hosts, with the value.
+# A sentence for each code.
 _SENTENCES = {
     "throttled": "{who}: the cgroup was throttled in {value} of its periods{than}.",
     "gpu_power_cap": "{who}: the power cap held the GPU's clocks down {value} of the time{than}.",
@@ -19,7 +19,7 @@ _SENTENCES = {
     "waits_for_cores": "{who}: {value} were ready to run and had no core{than}.",
     "more_cpu_time": "{who}: a step takes {value} of CPU time{than}: more work, or slower cores.",
 }
-# The other codes follow from something else.
+# The other codes need no separate advice.
 _ADVICE = {
     "throttled": "Raise the CPU limit of {who} (Kubernetes: resources.limits.cpu; Docker: --cpus), "
     "or use fewer threads and loader workers than it has cores.",
@@ -27,16 +27,16 @@ _ADVICE = {
     "of {who}.",
     "gpu_heat": "Look at the cooling of {who}: fans, airflow, and nvidia-smi -q -d TEMPERATURE.",
     "other_processes": "Find what else runs on {who} (top, or the scheduler's list of jobs), and "
-    "move it, or give the ranks cores of their own.",
+    "move it, or reserve cores for the ranks.",
     "stolen_cores": "The virtual machine of {who} shares its cores with others: use a machine type "
-    "with cores of its own.",
+    "with dedicated cores.",
     "major_faults": "Give {who} more memory: pages that were dropped from memory are read again.",
     "memory_pressure": "Give {who} more memory, or lower the loader's workers and prefetch.",
     "disk": "Put the data of {who} on a faster disk, or into memory: cache it, or read larger pieces.",
 }
 _LINK = (
     "Look at the network {where}: the speed that its card has negotiated (ethtool), errors and "
-    "drops (ip -s link), the port and the cable, what else sends there, and limits of the machine type."
+    "drops (ip -s link), the port and the cable, other traffic, and limits of the machine type."
 )
 _UNITS = {"cores": "core", "threads": "thread"}
 
@@ -44,7 +44,7 @@ _UNITS = {"cores": "core", "threads": "thread"}
 def sentence(
     code: str, who: str, value: float, usual: float | None, unit: str, while_late: bool
 ) -> str:
-    """Say what was counted on slow ranks, and on their peers or at other times."""
+    """Describe a count on slow ranks, and the same on their peers or at other times."""
     than = ""
     if usual is not None:
         otherwise = "otherwise" if while_late else "peers"
@@ -53,12 +53,12 @@ def sentence(
 
 
 def advice(code: str, who: str) -> str | None:
-    """Say what to do about a reason; None if it follows from something else."""
+    """Return advice on a reason; None if the other advice on the verdict suffices."""
     return _ADVICE[code].format(who=who) if code in _ADVICE else None
 
 
 def advice_on_link(where: str) -> str:
-    """Say where to look for the cause of a slow link.
+    """Return advice on the cause of a slow link.
 
     Args:
         where: ``of host h3``, or ``between h2 and h3``.

@@ -1,7 +1,7 @@
 """Analyse the tensors in a Horovod Timeline: negotiation, fusion, bandwidth, steps, and late ranks.
 
-Fused tensors go through the same operation, and the timeline repeats it for each of them. So times of
-several tensors are unions of intervals, never sums. Tensors are fused if their operations start one
+Fused tensors share one operation, and the timeline repeats it for each of them. So times of several
+tensors are unions of intervals, never sums. Tensors are fused if their operations start one
 after the other before the first of them does anything.
 
 A timeline does not mark steps. A step starts when gradients are negotiated that were negotiated in the

@@ -1,4 +1,4 @@
-"""Figures of a Horovod Timeline."""
+"""Define the figures of a Horovod Timeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from stallscope.arrays.types import Floats, Ints
 from stallscope.collector.netcheck.parts import bus_bytes
 
-# Upper ends of the size classes of operations, bytes.
+#: Upper ends of the size classes of operations, bytes.
 SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, np.inf)
 
 

@@ -21,17 +21,9 @@ class FusionTally:
             self._found.append(_fusion(segment))
 
     def found(self) -> Fusion:
-        none = np.zeros(0, np.int64)
-        nothing = Fusion(none, *([np.zeros(0)] * 5))
-        all_of_them = [nothing, *self._found]
-        return Fusion(
-            np.concatenate([one.tensors for one in all_of_them]),
-            np.concatenate([one.bytes for one in all_of_them]),
-            np.concatenate([one.transfer_ms for one in all_of_them]),
-            np.concatenate([one.negotiation_ms for one in all_of_them]),
-            np.concatenate([one.wait_ms for one in all_of_them]),
-            np.concatenate([one.copy_ms for one in all_of_them]),
-        )
+        nothing = Fusion(np.zeros(0, np.int64), *([np.zeros(0)] * 5))
+        parts = [vars(one) for one in (nothing, *self._found)]
+        return Fusion(**{name: np.concatenate([one[name] for one in parts]) for name in parts[0]})
 
 
 def _fusion(segment: ActivitySegment) -> Fusion:

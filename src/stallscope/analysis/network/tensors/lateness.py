@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from stallscope.arrays.blocks import LATEST
 from stallscope.arrays.types import Ints
 from stallscope.parsers.horovod_timeline import Activities
 
 from .figures import Cycles, Lateness, LateRank
 from .segment import ActivitySegment, within
 
-_NEVER = np.iinfo(np.int64).max
 # Horovod's default cycle time, used if cycles were not marked.
 _CYCLE_US = 1000.0
 
@@ -46,7 +46,7 @@ class LatenessTally:
         self._ranks |= set(ranks.tolist())
         self._arrived.append((arrived >= 0).sum(axis=1))
         self._last.append(ranks[arrived.argmax(axis=1)])
-        self._delay.append(arrived.max(axis=1) - np.where(arrived < 0, _NEVER, arrived).min(axis=1))
+        self._delay.append(arrived.max(axis=1) - np.where(arrived < 0, LATEST, arrived).min(axis=1))
 
     def found(self, cycles: Cycles | None) -> Lateness | None:
         """Summarise the rounds in which all ranks were ticked; None without any."""

@@ -1,4 +1,4 @@
-"""Keep which tensors were negotiated, in order, to find steps once all of them are known."""
+"""Record the negotiated tensors in order, to find steps once all of them are known."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _UNKNOWN = -1
 _LONGEST_IDLE_US = (1 << 31) - 1
 
 #: A tensor's number, the bytes of its reduction, and whether it is reduced. Custom loops may give one
-#: name to tensors of several sizes. Operations that are no reductions may change their size.
+#: name to tensors of several sizes. Other operations than reductions may change their sizes.
 _Key = tuple[int, int, bool]
 
 
 class NegotiationLog:
-    """Collects the negotiations that steps may consist of."""
+    """Collects the negotiations of operations that steps may consist of."""
 
     def __init__(self) -> None:
         self._codes: dict[_Key, int] = {}
@@ -86,7 +86,7 @@ class NegotiationLog:
         keys = list(self._codes)
         known = _known(keys, np.bincount(tensor, minlength=len(keys)))
         reduced = np.array([key[2] for key in keys], bool)
-        # Where nothing is reduced, steps may consist of other operations, as with embeddings only.
+        # If nothing is reduced, steps may consist of other operations, as with embeddings only.
         chosen = np.flatnonzero(reduced[tensor]) if reduced.any() else np.arange(len(tensor))
         found = Negotiations(
             known[tensor[chosen]],
@@ -100,7 +100,7 @@ class NegotiationLog:
 
 
 def _known(keys: list[_Key], count: Ints) -> Ints:
-    """Return the code of each key; a tensor of unknown size is the one of its most frequent size."""
+    """Return the code of each key; unknown sizes count as the tensor's most frequent size."""
     codes = {key: code for code, key in enumerate(keys)}
     usual: dict[tuple[int, bool], int] = {}
     for (number, size, is_reduced), code in codes.items():

@@ -1,8 +1,8 @@
 """Find a timeline's steps by the repetitions of its tensors.
 
-A step starts where tensors with more than half of the bytes of the step before begin to repeat. So
-tensors of few bytes make no steps, such as metrics that are averaged over an evaluation. Tensors that
-repeat within steps make none either. Tensors without names are recognised by their sizes.
+A step starts where tensors with more than half of the bytes of the previous step begin to repeat. So
+tensors of few bytes start no steps, such as metrics that are averaged over an evaluation. Neither do
+tensors that repeat within steps. Tensors without names are recognised by their sizes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 
 from .segment import by_tensor
 
-# Names that PyTorch's and MXNet's ranks make up: they differ in every step. TensorFlow's eager mode
+# Names that PyTorch's and MXNet's ranks generate: they differ in every step. TensorFlow's eager mode
 # gives all tensors one name.
 _UNNAMED = re.compile(r"\.noname\.\d+")
 _FEWEST_PERIODS = 3
@@ -27,11 +27,11 @@ _FEWEST_PERIODS = 3
 _METRIC_BYTES = 16
 _NEGLIGIBLE = 1e-4
 _LAST_STEPS = 5
-# Where a step consists of several periods, the gap before every second (third, …) one is longer by this.
+# If a step consists of several periods, the gap before every second (third, …) one is longer by this.
 _LONGER = 4.0
 _FEWEST_GAPS = 5
 _MOST_PERIODS, _MOST_WHOLE, _EARLY = 4096, 64, 4096
-# The share of a tensor's repetitions that may lie within steps: damaged ones.
+# At most this share of a tensor's repetitions may lie within steps, in damaged timelines.
 _WITHIN = 0.01
 # Tensors with this share of a step's bytes, or most of all tensors, make steps ambiguous if they repeat
 # at another rate.
@@ -98,7 +98,7 @@ def step_positions(found: Negotiations, size: Floats, names: Sequence[str]) -> t
 
 
 def _weights(size: Floats, count: Ints) -> Floats:
-    """Return the tensors' bytes: of metrics 0, of tensors of unknown size those of usual ones."""
+    """Return the tensors' bytes: 0 for metrics, the usual size for tensors of unknown size."""
     known = np.isfinite(size) & (count > 0)
     usual = float(np.median(size[known])) if known.any() else 0.0
     weight = np.where(known, size, usual)
@@ -145,7 +145,7 @@ def _greedy(before: Ints) -> Ints:
 
 
 def _repeat_most(tensor: Ints, before: Ints, starts: Ints, weight: Floats) -> bool:
-    """Whether each step repeats most bytes of the step before; the last one, which may be cut, some."""
+    """Whether each step repeats most bytes of the previous one; the last step may be cut short."""
     step = _step_of(starts, len(tensor))
     own = weight[tensor]
     repeats = (before >= 0) & (step[before] == step - 1)
@@ -231,7 +231,7 @@ def _several_sets(tensor: Ints, before: Ints, starts: Ints, weight: Floats) -> b
 
 
 def _unnamed(names: Sequence[str], count: Ints) -> Bools:
-    """Mark tensors whose name occurs once, or is that of tensors of other sizes, too."""
+    """Mark tensors with a name that occurs once, or that tensors of other sizes share."""
     sizes = Counter(name for name, often in zip(names, count.tolist(), strict=True) if often)
     own = [
         sizes[name] > 1 or (often == 1 and _UNNAMED.search(name) is not None)

@@ -1,21 +1,26 @@
-"""A segment of a timeline: whole bursts of negotiations, with all activities that start in them."""
+"""Split a timeline into segments: whole bursts of negotiations, with the activities that start in them.
+
+In a burst, negotiations follow each other without an operation between them. A step never starts within
+a burst: its gradients are negotiated after the operations of the step before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from stallscope.arrays.blocks import LATEST
 from stallscope.arrays.types import Bools, Ints
 from stallscope.parsers.horovod_timeline import Activities, Ticks
 
-ALLREDUCE = "ALLREDUCE"
-#: Operations that reduce gradients, and others that a step may consist of.
-REDUCTIONS = (ALLREDUCE, "ADASUM", "REDUCESCATTER")
-EXCHANGES = ("ALLGATHER", "ALLTOALL")
-_OPERATIONS = (*REDUCTIONS, *EXCHANGES, "BROADCAST", "ERROR")
+_ALLREDUCE = "ALLREDUCE"
+# Operations that reduce gradients, all that a step may consist of, and all that there are.
+_REDUCTIONS = (_ALLREDUCE, "ADASUM", "REDUCESCATTER")
+_COUNTED = (*_REDUCTIONS, "ALLGATHER", "ALLTOALL")
+_OPERATIONS = (*_COUNTED, "BROADCAST", "ERROR")
 _NEGOTIATION = "NEGOTIATE_"
 # Prefixes of the parts in which data is transferred, copied, or awaited.
 _TRANSFERS = ("NCCL_", "MPI_", "GLOO_", "CCL_", "DDL_")
@@ -53,18 +58,18 @@ class ActivitySegment:
     @cached_property
     def negotiated_allreduces(self) -> Activities:
         """Select negotiations of allreduces."""
-        return self.negotiated.only(self.of(self.negotiated, (_NEGOTIATION + ALLREDUCE).__eq__))
+        return self.negotiated.only(self.of(self.negotiated, (_NEGOTIATION + _ALLREDUCE).__eq__))
 
     @cached_property
     def allreduces(self) -> Activities:
         """Select allreduces, sorted by their start and then by tensor."""
-        found = self.operations.only(self.of(self.operations, ALLREDUCE.__eq__))
+        found = self.operations.only(self.of(self.operations, _ALLREDUCE.__eq__))
         return found.take(np.lexsort((found.tensor, found.begin)))
 
     @cached_property
     def counted(self) -> tuple[Activities, Ints]:
         """Return negotiations that steps may consist of, and the bytes of each one's operation."""
-        rows = self.rows.only(self.of(self.rows, is_counted_negotiation))
+        rows = self.rows.only(self.of(self.rows, _is_counted_negotiation))
         operations = self.operations.only(self.of(self.operations, _COUNTED.__contains__))
         size = _size_by_tensor(operations, rows.tensor)
         if size is None:
@@ -92,7 +97,7 @@ class ActivitySegment:
 
     def of(self, rows: Activities, chosen: Callable[[str], bool]) -> Bools:
         """Mark the rows with a chosen name."""
-        return np.array([chosen(name) for name in self.names], bool)[rows.name]
+        return _named(rows, self.names, chosen)
 
     def kinds(self, rows: Activities) -> dict[str, Bools]:
         """Mark the parts that wait, copy and transfer."""
@@ -107,29 +112,74 @@ class ActivitySegment:
         return self.of(self.rows, lambda name: name.startswith(_NEGOTIATION))
 
 
-_COUNTED = frozenset((*REDUCTIONS, *EXCHANGES))
 # Tensors are numbered consecutively, unless the timeline is damaged.
 _MOST_IN_A_TABLE = 1 << 16
 
 
-def is_counted_negotiation(name: str) -> bool:
+def _is_counted_negotiation(name: str) -> bool:
     """Whether an activity negotiates an operation that steps may consist of."""
-    return name.removeprefix(_NEGOTIATION) in _COUNTED and name.startswith(_NEGOTIATION)
+    return _negotiates(name, _COUNTED)
 
 
 def is_reductions_negotiation(name: str) -> bool:
     """Whether an activity negotiates a reduction."""
-    return name.removeprefix(_NEGOTIATION) in REDUCTIONS and name.startswith(_NEGOTIATION)
+    return _negotiates(name, _REDUCTIONS)
 
 
-def is_negotiated(name: str) -> bool:
+def _negotiates_an_operation(name: str) -> bool:
     """Whether an activity is a negotiation that an operation follows."""
-    return name.removeprefix(_NEGOTIATION) in _OPERATIONS and name.startswith(_NEGOTIATION)
+    return _negotiates(name, _OPERATIONS)
 
 
-def is_operation(name: str) -> bool:
-    """Whether an activity is an operation, not a part of one."""
-    return name in _OPERATIONS
+def _negotiates(name: str, operations: Collection[str]) -> bool:
+    return name.startswith(_NEGOTIATION) and name.removeprefix(_NEGOTIATION) in operations
+
+
+def _named(rows: Activities, names: Sequence[str], chosen: Callable[[str], bool]) -> Bools:
+    """Mark the rows with a chosen name."""
+    return np.array([chosen(name) for name in names], bool)[rows.name]
+
+
+def burst_starts(rows: Activities, names: Sequence[str]) -> Ints:
+    """Find the rows at which bursts start.
+
+    Args:
+        rows: activities, sorted by their start.
+        names: the names of activities.
+    """
+    counted = _named(rows, names, _is_counted_negotiation)
+    operations = np.cumsum(_named(rows, names, _OPERATIONS.__contains__))
+    negotiations = np.flatnonzero(counted)
+    done = operations[negotiations]
+    starts: Ints = negotiations[np.append(True, done[1:] > done[:-1])[: len(done)]]
+    return starts
+
+
+def last_idle(rows: Activities, starts: Ints, names: Sequence[str]) -> int:
+    """Find the last of these rows that starts when nothing is under way; 0 if there is none.
+
+    A tensor is under way from the start of its negotiation to the end of its operation.
+
+    Args:
+        rows: activities, sorted by their start.
+        starts: positions of rows, ascending.
+        names: the names of activities.
+    """
+    is_negotiation = _named(rows, names, _negotiates_an_operation)
+    is_own = is_negotiation | _named(rows, names, _OPERATIONS.__contains__)
+    own = np.flatnonzero(is_own)
+    own = own[by_tensor(rows.tensor[own])]
+    tensor, negotiation = rows.tensor[own], is_negotiation[own]
+    until = rows.end.copy()
+    # The latest row of a tensor is under way if it is a negotiation.
+    last = np.append(tensor[1:] != tensor[:-1], True)[: len(own)]
+    until[own[last & negotiation]] = LATEST
+    operated = np.flatnonzero(negotiation[:-1] & ~negotiation[1:] & ~last[:-1])
+    until[own[operated]] = np.maximum(until[own[operated]], rows.begin[own[operated + 1]])
+    reached = np.maximum.accumulate(until)
+    starts = starts[starts > 0]
+    idle = starts[reached[starts - 1] <= rows.begin[starts]]
+    return int(idle[-1]) if len(idle) else 0
 
 
 def _size_by_tensor(operations: Activities, tensor: Ints) -> Ints | None:
@@ -165,12 +215,9 @@ def within(outer: Activities, tensor: Ints, begin: Ints, end: Ints) -> Ints:
 def latest_before(outer: Activities, tensor: Ints, begin: Ints) -> Ints:
     """Find the tensor's latest outer interval that started before each moment; -1 if there is none."""
     endless = Activities(
-        outer.tensor, outer.name, outer.level, outer.begin, np.full(len(outer), _NEVER), outer.size
+        outer.tensor, outer.name, outer.level, outer.begin, np.full(len(outer), LATEST), outer.size
     )
     return within(endless, tensor, begin, begin)
-
-
-_NEVER = np.iinfo(np.int64).max
 
 
 def by_tensor(tensor: Ints) -> Ints:
@@ -181,7 +228,7 @@ def by_tensor(tensor: Ints) -> Ints:
 
 
 def distinct(numbers: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct numbers, ascending, and the index of each one's."""
+    """Return the distinct numbers, ascending, and the index of each number among them."""
     # Tensors are numbered consecutively, so counting is faster than sorting.
     if int(numbers.max(initial=0)) < _MOST_IN_A_TABLE:
         used = np.bincount(numbers) > 0

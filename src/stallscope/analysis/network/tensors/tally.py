@@ -1,6 +1,6 @@
 """Analyse a timeline block by block; memory grows with its reductions and not with its events.
 
-Only the numbers of negotiated tensors are kept as well: about 1% of the file's size.
+The numbers of negotiated tensors are also kept: about 1% of the file's size.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import numpy as np
 from stallscope.arrays.types import Ints
 from stallscope.parsers.horovod_timeline import Activities, BlockRows, Ticks
 
-from .bursts import burst_starts, last_idle
 from .figures import Cycles, Tensors
 from .fusion import FusionTally
 from .lateness import LatenessTally
-from .segment import ActivitySegment
+from .segment import ActivitySegment, burst_starts, last_idle
 from .steps import StepTally
 from .tensor_times import TensorTally
 from .unions import UnionTally

@@ -90,12 +90,8 @@ class _Sums:
 
     @classmethod
     def joined(cls, tables: Sequence[_Sums]) -> _Sums:
-        return cls(
-            np.concatenate([one.tensor for one in tables]),
-            np.concatenate([one.kind for one in tables]),
-            np.concatenate([one.count for one in tables]),
-            np.concatenate([one.took for one in tables]),
-        )
+        names = ("tensor", "kind", "count", "took")
+        return cls(*(np.concatenate([getattr(one, name) for one in tables]) for name in names))
 
     def of_kind(self, keys: Ints, kind: int) -> tuple[Ints, Floats]:
         """Return counts and microseconds of one kind, by tensor."""

@@ -1,4 +1,4 @@
-"""Measure how much of a timeline's time its activities cover together."""
+"""Measure how much of a timeline's time its activities cover."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .segment import ActivitySegment, added_us
 
 
 class UnionTally:
-    """Collects unions of intervals, microseconds; of earlier segments only the ends are kept."""
+    """Collects unions of intervals, microseconds; keeps only the ends of earlier segments."""
 
     def __init__(self) -> None:
         self._reached: dict[str, int] = {}

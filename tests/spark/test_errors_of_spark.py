@@ -1,4 +1,4 @@
-"""What users read where a job of Spark's fails: a sentence, unless it is a defect."""
+"""A failed Spark job is an error of one sentence, unless it is a defect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPARK = "org.apache.spark.SparkException: "
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("text", "reason"),
     [
         (
             IN_JAVA.format(
@@ -55,29 +55,29 @@ SPARK = "org.apache.spark.SparkException: "
         ("", "Exception"),
     ],
 )
-def test_where_spark_gives_up_it_says_why(said: str, reason: str) -> None:
-    error = translate_error(Exception(said))
+def test_the_error_has_the_reason_from_spark(text: str, reason: str) -> None:
+    error = translate_error(Exception(text))
     assert isinstance(error, UnreadableError)
     assert str(error).startswith(f"Spark failed: {reason}; read its log")
     assert "\n" not in str(error)
 
 
-def test_what_an_executor_says_is_said() -> None:
+def test_errors_of_executors_are_kept() -> None:
     error = translate_error(
         Exception(f"{IN_PYTHON}stallscope.errors.UnwritableError: /runs: it is full\n")
     )
     assert (type(error), str(error)) == (UnwritableError, "/runs: it is full")
 
 
-def test_a_defect_stays_one() -> None:
+def test_a_defect_stays_a_defect() -> None:
     error = Exception(f"{IN_PYTHON}KeyError: 1")
     assert translate_error(error) is error
 
 
-def test_an_executor_that_does_not_see_the_store_says_so(tmp_path: Path) -> None:
+def test_an_executor_without_the_store_is_an_error(tmp_path: Path) -> None:
     store = tmp_path / "not-mounted"
     cluster = Cluster(None, str(store / ".stallscope-spark-abcdefgh"))
     table = SparkTable(cluster, (str(store / "run/steps/logs-000000-000001.parquet"),), (0, 1), 40)
     (part,) = table._parts()
-    with pytest.raises(UnwritableError, match=f"^{store}: an executor of Spark does not see this"):
+    with pytest.raises(UnwritableError, match=f"^{store}: an executor of Spark does not have this"):
         run_task(0, _in_part, pickle.dumps(part), pickle.dumps(((), len, ())), __version__)

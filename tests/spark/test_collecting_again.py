@@ -1,4 +1,4 @@
-"""What is arranged again of runs that were collected before."""
+"""Arrange the rows of runs that were collected before."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from stallscope.run import STEPS_SCHEMA
 from stallscope.spark.arranging import RemoteSteps, _rows_of_logs
 
 
-def test_logs_that_were_collected_before_count_as_many_rows_as_they_have(tmp_path: Path) -> None:
+def test_collected_logs_count_with_their_rows(tmp_path: Path) -> None:
     run = run_of_job(tmp_path / "logs", Job(ranks=3, steps=200, epochs=2))
     steps = RemoteSteps(None, str(tmp_path), [])
     steps.load(save_run(run, tmp_path / "store"))
     assert [one.rows for one in steps.fragments] == [200, 200, 200]
 
 
-def test_a_large_log_counts_as_it_is_and_small_ones_share(tmp_path: Path) -> None:
+def test_a_large_log_counts_alone_and_small_ones_share_a_row_group(tmp_path: Path) -> None:
     logs = np.repeat([0, 1, 2, 3], [70_000, 0, 10, 30])
     columns = {
         name: pa.nulls(len(logs), STEPS_SCHEMA.field(name).type) for name in STEPS_SCHEMA.names

@@ -1,4 +1,4 @@
-"""Executors need stallscope, numpy and pyarrow, and nothing of the app."""
+"""Executors need stallscope, numpy and pyarrow, and no other package of the app."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.step_logs import Job, write_job
 
-# In an interpreter in which nothing else can be imported that is no part of Python.
+# A program in an interpreter that can import these and the standard library only.
 ALONE = """
 import importlib.abc, pickle, sys
 
