@@ -1,13 +1,15 @@
 """A pattern of lines, matched against whole files at once.
 
 A pattern describes the start of a line. Letters stand for themselves, blanks for any blanks, ``{name}``
-for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it.
+for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it, or up to the number
+before that text (``{}{step} images/sec``).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +31,7 @@ from .pattern_columns import (
     longest_text,
 )
 from .timestamp_columns import in_assumed_years, is_blank, line_starts
-from .timestamps import MOMENT, Timestamp, latest_ns, read_moment, read_timestamp
+from .timestamps import MOMENT, Timestamp, latest_ns, read_dated, read_moment
 
 #: The start of a pattern's name.
 PREFIX = "pattern:"
@@ -51,6 +53,7 @@ _BEFORE_TEXT = rf"(?:[^\S\n]|\x1b\[[\d;]{{0,{_MOST_COLOUR_BYTES}}}m){{0,{_MOST_B
 _ESCAPE = 0x1B
 _IN_COLOURS = np.isin(np.arange(256), list(b"0123456789;"))
 _PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in FIELDS}
+_WHOLE_NUMBERS = MOST_DIGITS.keys() - FLOATS
 _FIELD = re.compile(r"\{(\w*)\}")
 # Columns with whether there is a ``Timestamp``, and its value.
 _TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
@@ -68,11 +71,11 @@ class Pattern:
     """
 
     def __init__(self, text: str, known: Sequence[str] = tuple(FIELDS)) -> None:
-        texts, names = _split(text, known)
+        start, pieces = _split(text, known)
         self.text = text
-        self.names = frozenset(name for name in names if name)
-        self._line = _compiled(texts, names)
-        self._parts = _parts(texts, names)
+        self.names = frozenset(piece.name for piece in pieces if piece.name)
+        self._line = _compiled(start, pieces)
+        self._parts = _parts(start, pieces)
         #: A text that every matching line contains, without blanks; empty if there is none.
         self.longest_text = longest_text(self._parts)
 
@@ -251,7 +254,7 @@ def _stamps(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
         end = np.minimum(end, start + LONGEST_PREFIX)
         places = zip(start[unclear].tolist(), end[unclear].tolist(), strict=True)
         texts = [block.bytes[first:last].tobytes() for first, last in places]
-        _put(columns, unclear, [read_timestamp(text) for text in texts])
+        _put(columns, unclear, [read_dated(text) for text in texts])
     return columns
 
 
@@ -266,11 +269,23 @@ def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Timestamp | N
         column[at] = values
 
 
-def _split(pattern: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a pattern into its texts and the names of the fields between them, empty for anything."""
-    *parts, last = _FIELD.split(pattern)
-    texts, between = [*parts[0::2], last], parts[1::2]
-    names = [name for name in between if name]
+class _Piece(NamedTuple):
+    """A field or ``{}``, and the text after it."""
+
+    #: Empty for ``{}`` alone.
+    name: str
+    text: str
+    #: Whether anything may precede it.
+    skips: bool
+
+
+_ANYTHING = _Piece("", "", True)
+
+
+def _split(pattern: str, known: Sequence[str]) -> tuple[str, list[_Piece]]:
+    """Split a pattern into the text at its start and the pieces after it."""
+    start, *rest = _FIELD.split(pattern)
+    names = [name for name in rest[0::2] if name]
     unknown = [name for name in names if name not in known]
     if unknown or len(set(names)) < len(names):
         what = f"{{{unknown[0]}}} is not a field" if unknown else "a field occurs twice"
@@ -278,20 +293,28 @@ def _split(pattern: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
         raise UsageError(f"{PREFIX}{pattern}: {what}; there are {fields} and {{}} for anything")
     if not {"epoch", "step"} & set(names):
         raise UsageError(f"{PREFIX}{pattern}: a pattern needs {{epoch}} or {{step}}")
-    for name, text in zip(between, texts[1:], strict=True):
-        if not name and not text and (between[-1] or between.count(name) > 1):
-            raise UsageError(f"{PREFIX}{pattern}: text has to follow {{}}, to know where it ends")
-    return texts, between
+    pieces: list[_Piece] = []
+    for name, text in zip(rest[0::2], rest[1::2], strict=True):
+        # ``{}{step} images``: the text tells where the number is.
+        skips = pieces[-1:] == [_ANYTHING] and name in _WHOLE_NUMBERS and bool(text.strip())
+        if skips:
+            pieces.pop()
+        pieces.append(_Piece(name, text, skips or not name))
+    if _ANYTHING in pieces[:-1]:
+        raise UsageError(f"{PREFIX}{pattern}: text has to follow {{}}, to know where it ends")
+    return start, pieces
 
 
-def _compiled(texts: Sequence[str], names: Sequence[str]) -> re.Pattern[bytes]:
-    made = _BEFORE_TEXT + _literal(texts[0])
-    for name, text in zip(names, texts[1:], strict=True):
-        if name:
-            made += _PADDING[name] + f"(?P<{name}>{FIELDS[name]})" + _literal(text)
+def _compiled(start: str, pieces: Sequence[_Piece]) -> re.Pattern[bytes]:
+    made = _BEFORE_TEXT + _literal(start)
+    for name, text, skips in pieces:
+        field = f"(?P<{name}>{FIELDS[name]})" if name else ""
+        if not skips:
+            made += _PADDING[name] + field + _literal(text)
         elif text:
-            # What was skipped is not tried again: any line takes one pass.
-            made += f"(?>.*?{_literal(text)})"
+            # The search for a skipped text is not repeated: matching a line takes one pass.
+            skipped = r"(?:.*?(?<![\w.]))??" if name else ".*?"
+            made += f"(?>{skipped}{field}{_literal(text)})"
     return re.compile(made.encode(), re.DOTALL)
 
 
@@ -330,21 +353,22 @@ def _literal(text: str) -> str:
     return re.sub(r"(?:\\\s|\s)+", r"\\s+", re.escape(text))
 
 
-def _parts(texts: Sequence[str], names: Sequence[str]) -> list[PatternPart]:
+def _parts(start: str, pieces: Sequence[_Piece]) -> list[PatternPart]:
     """Convert a pattern to the parts that ``Walk`` follows."""
-    parts = _parts_of(texts[0])
-    for name, text in zip(names, texts[1:], strict=True):
+    parts = _parts_of(start)
+    for name, text, skips in pieces:
         parts_of_text = _parts_of(text)
-        if name:
+        if not skips:
             parts.append(PatternPart(name))
         elif text:
-            blank, *rest = parts_of_text
-            if blank.kind == "text":
-                parts_of_text = [PatternPart("skip", blank.text), *rest]
+            first, *rest = parts_of_text
+            if first.kind == "text":
+                parts_of_text = [PatternPart("skip", first.text, number=name), *rest]
             elif rest:
-                parts_of_text = [PatternPart("skip", rest[0].text, blank_before=True), *rest[1:]]
+                found = PatternPart("skip", rest[0].text, blank_before=True, number=name)
+                parts_of_text = [found, *rest[1:]]
             else:
-                parts_of_text = [PatternPart("skip"), blank]
+                parts_of_text = [PatternPart("skip"), first]
         parts += parts_of_text
     return parts
 

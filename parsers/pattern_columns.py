@@ -6,6 +6,7 @@ that way; the expression itself checks the others.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -47,19 +48,22 @@ _MOST_BLANKS = 64
 # How often a text occurs is estimated from so many bytes.
 _SAMPLE_BYTES = 16 << 10
 _LOWER_CASE = np.uint8(0x20)
+_OF_WORDS = np.isin(np.arange(256), list((string.ascii_letters + string.digits + "_.").encode()))
 
 
 class PatternPart(NamedTuple):
     """A part of a pattern.
 
-    ``text`` is without blanks; ``blanks`` are any of them; ``skip`` goes on to where its text first is,
-    or to the first blank; all else are the names of fields.
+    ``text`` is without blanks; ``blanks`` are any of them; ``skip`` goes on to the first place of its
+    text, or to the first blank; all other kinds are names of fields.
     """
 
     kind: str
     text: bytes = b""
     #: Whether the text after a skip has a blank before it.
     blank_before: bool = False
+    #: The field of the number before the text after a skip; empty without one.
+    number: str = ""
 
 
 def longest_text(parts: Sequence[PatternPart]) -> bytes:
@@ -162,11 +166,30 @@ class Walk:
                 places = places[is_blank(block.bytes[np.maximum(places - 1, 0)])]
         else:
             places = np.flatnonzero(is_blank(block.bytes[: block.size]))
-        first = self._at + (part.blank_before and bool(part.text))
-        there = np.searchsorted(places, first)
+        before = self._at
+        there = np.searchsorted(places, before + (part.blank_before and bool(part.text)))
         self._at = np.append(places, block.size + 1)[there]
-        self._keep(self._at < self._end)
+        inside = self._at < self._end
+        self._keep(inside)
+        if part.number:
+            self._number_before(part, before[inside])
         self._at = self._at + len(part.text)
+
+    def _number_before(self, part: PatternPart, first: Ints) -> None:
+        """Read the numbers right before the texts that were skipped to from these places."""
+        block, start = self._block, self._at
+        for _ in range(_MOST_BLANKS if part.blank_before else 0):
+            blank = is_blank(block.bytes[start - 1])
+            if not blank.any():
+                break
+            start = start - blank
+        end = start
+        for _ in range(MOST_DIGITS[part.number]):
+            start = start - block.is_digit(start - 1)
+        value, count = block.numbers(start, MOST_DIGITS[part.number])
+        self._fields[part.number] = value
+        begins = (start == first) | ((start > first) & ~_OF_WORDS[block.bytes[start - 1]])
+        self._keep((count > 0) & (start + count == end) & begins)
 
     def _time(self) -> None:
         found = moments(self._block, self._at)

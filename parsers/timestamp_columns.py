@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import string
 from calendar import isleap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -74,6 +73,10 @@ _IN_WORDS = _Form(((3, b" "), (7, b" ")), 11, 24)
 _GLOG = _Form(((5, b" "),), 6, 14, has_fraction=True, has_year=False)
 _MONTH_DAY = _GLOG._replace(known_by=((2, b"/"), (5, b" ")))
 _SYSLOG = _Form(((3, b" "), (6, b" ")), 7, 15, has_fraction=True, has_year=False)
+_FORMS = (_ISO, _SLASHES, _MONTH_FIRST, _LOG4J, _IN_WORDS, _GLOG, _MONTH_DAY, _SYSLOG)
+# Glog's levels, the end of its date with a year, and where a bar follows Kubeflow's levels.
+_LEVELS = np.isin(np.arange(256), list(b"IWEFCVD"))
+_GLOG_YEAR_END, _BARS = 9, range(4, 9)
 # More years than any log has.
 _MOST_YEARS = 50
 _HALF_A_YEAR_NS = 183 * _DAY_NS
@@ -99,16 +102,14 @@ class Moments:
 def moments(block: LineBlock, at: Ints) -> Moments:
     """Read the timestamps at these places, as ``MOMENT`` finds and ``read_moment`` reads them."""
     at = at + (block.bytes[at] == ord("["))
-    found = _read(
-        block, at, (_ISO, _SLASHES, _MONTH_FIRST, _LOG4J, _IN_WORDS, _GLOG, _MONTH_DAY, _SYSLOG)
-    )
+    found = _read(block, at)
     _read_seconds(block, at, found)
     found.end += block.bytes[found.end] == ord("]")
     return found
 
 
 def line_starts(block: LineBlock, at: Ints) -> Moments:
-    """Read the timestamps at the starts of lines, as ``read_timestamp`` reads them."""
+    """Read the timestamps at the starts of lines, as ``read_dated`` reads them."""
     at = at.copy()
     for _ in range(_MOST_BEFORE):
         byte = block.bytes[at]
@@ -116,7 +117,13 @@ def line_starts(block: LineBlock, at: Ints) -> Moments:
         if not more.any():
             break
         at += more
-    return _read(block, at, (_ISO, _SLASHES, _LOG4J, _IN_WORDS), padded=True)
+    found = _read(block, at, padded=True)
+    # Rare forms: glog's with a year, and those after a level and a bar.
+    rare = _LEVELS[block.bytes[at]] & (block.bytes[at + _GLOG_YEAR_END] == ord(" "))
+    for place in _BARS:
+        rare |= block.bytes[at + place] == ord("|")
+    found.unclear |= rare & ~found.there
+    return found
 
 
 def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
@@ -156,11 +163,11 @@ def is_blank(byte: Bytes) -> Bools:
     return np.asarray((byte == ord(" ")) | ((byte - np.uint8(9) < 5) & (byte != ord("\n"))))
 
 
-def _read(block: LineBlock, at: Ints, forms: Sequence[_Form], *, padded: bool = False) -> Moments:
-    """Read timestamps of these forms.
+def _read(block: LineBlock, at: Ints, *, padded: bool = False) -> Moments:
+    """Read timestamps with a date.
 
     Args:
-        padded: whether there may be blanks among the digits of fractions.
+        padded: whether ISO timestamps may have blanks among the digits of their fractions.
     """
     count = len(at)
     found = Moments(
@@ -173,21 +180,20 @@ def _read(block: LineBlock, at: Ints, forms: Sequence[_Form], *, padded: bool = 
         year_known=np.ones(count, bool),
     )
     first = block.words[at]
-    for form in forms:
+    for form in _FORMS:
         own = np.flatnonzero(_known(first, form) & ~found.there)
         if not len(own):
             continue
         second, fits = _clock(block.words_at(at[own] + form.clock_at))
-        found.unclear[own] = True
         own, second = own[fits], second[fits]
         day, fits = _days(block, at[own], form)
         own = own[fits]
-        found.there[own], found.unclear[own] = True, False
+        found.there[own] = True
         found.ns[own] = day[fits] + second[fits] * _SECOND_NS
         found.end[own] += form.length
         found.year_known[own] = form.has_year
         if form.has_fraction:
-            _read_fractions(block, found, own, padded=padded)
+            _read_fractions(block, found, own, padded=padded and form.has_zone)
         if form.has_zone:
             _read_zones(block, found, own)
         if form is _LOG4J:

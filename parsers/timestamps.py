@@ -21,16 +21,18 @@ CTIME = (
     rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) "
     rb"(?P<day>[ \d]\d) (?P<time>\d\d:\d\d:\d\d) (?P<year>\d{4})"
 )
+# What may stand before a line's timestamp: brackets, or a level as Kubeflow's launcher writes it.
+_BEFORE = rb"(?:[A-Z]{4,8}\|)?[\s\[]{0,8}"
 _STAMPS = (
-    re.compile(rb"[\s\[]{0,8}" + CTIME),
+    re.compile(_BEFORE + CTIME),
     re.compile(
-        rb"[\s\[]{0,8}(?P<year>\d{4})(?P<dash>[-/])(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
+        _BEFORE + rb"(?P<year>\d{4})(?P<dash>[-/])(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
         rb"[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>[ \d]{0,8}\d))?"
         rb"(?: ?(?P<zone>Z|[+-]\d\d:?\d\d))?"
     ),
     # Spark's log4j.
     re.compile(
-        rb"[\s\[]{0,8}(?P<year>\d\d)/(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)\b"
+        _BEFORE + rb"(?P<year>\d\d)/(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)\b"
     ),
 )
 
@@ -46,22 +48,23 @@ SINCE_1970 = r"\d{13}(?!\d)|\d{9,10}(?:\.\d{1,12})?"
 DATED_MOMENT = rf"\[?(?:{_DATED})\]?"
 #: The same, or seconds or milliseconds since 1970.
 MOMENT = rf"\[?(?:{_DATED}|{SINCE_1970})\]?"
-# As Hugging Face's examples log; no launcher puts it before lines.
+# As Hugging Face's examples log.
 _MONTH_FIRST = re.compile(
-    rb"\[?(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)\b"
+    _BEFORE + rb"(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)"
 )
 # As glog and absl log, the year from glog 0.5 on.
 _GLOG = re.compile(
-    rb"\[?[IWEFCVD](?P<year>\d{4})?(?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)"
+    _BEFORE + rb"[IWEFCVD](?P<year>\d{4})?(?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)"
     rb"(?:[.,](?P<fraction>\d{1,9}))?"
 )
 _SYSLOG = re.compile(
-    rb"\[?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<day>[ \d]\d) "
+    _BEFORE + rb"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<day>[ \d]\d) "
     rb"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 )
 # As detectron2 logs.
 _MONTH_DAY = re.compile(
-    rb"\[?(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+    _BEFORE + rb"(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)"
+    rb"(?:[.,](?P<fraction>\d{1,9}))?"
 )
 _WITHOUT_YEAR = (_GLOG, _SYSLOG, _MONTH_DAY)
 _SECONDS = re.compile(rb"(\d{9,10})(?:\.(\d{1,12}))?")
@@ -90,7 +93,11 @@ class Timestamp:
 
 
 def read_timestamp(text: bytes) -> Timestamp | None:
-    """Read the timestamp at the start of a text, None if there is none."""
+    """Read the timestamp with a year that a launcher or a logger puts at the start of a line.
+
+    Returns:
+        None if there is none.
+    """
     for form in _STAMPS:
         found = form.match(text)
         if found is not None:
@@ -98,18 +105,21 @@ def read_timestamp(text: bytes) -> Timestamp | None:
     return None
 
 
-def read_moment(text: bytes) -> Timestamp | None:
-    """Read a text that is a timestamp: as in ``read_timestamp``, month first, without a year, or
-    seconds or milliseconds since 1970.
-    """
-    digits = text.strip(b" []")
-    since_1970 = _SECONDS.fullmatch(digits) or _MILLISECONDS.fullmatch(digits)
-    if since_1970 is not None:
-        return _since_1970(int(since_1970[1]), since_1970[2] or b"")
+def read_dated(text: bytes) -> Timestamp | None:
+    """Read the timestamp at the start of a line, also one with the month first or without a year."""
     month_first = _MONTH_FIRST.match(text)
     if month_first is not None:
         return _stamp(month_first.groupdict())
     return read_without_year(text) or read_timestamp(text)
+
+
+def read_moment(text: bytes) -> Timestamp | None:
+    """Read a text that is a timestamp: as ``read_dated``, or seconds or milliseconds since 1970."""
+    digits = text.strip(b" []")
+    since_1970 = _SECONDS.fullmatch(digits) or _MILLISECONDS.fullmatch(digits)
+    if since_1970 is not None:
+        return _since_1970(int(since_1970[1]), since_1970[2] or b"")
+    return read_dated(text)
 
 
 def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:

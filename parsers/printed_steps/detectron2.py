@@ -14,18 +14,14 @@ from typing import ClassVar
 
 from .parser import Meaning, PrintedStepsParser
 
-# In terminals the timestamp is green.
-_STARTS = ("[{time} {}]: ", "{}m[{time} {}]: ", "")
-_TIMES = (
-    "{} iter: {step} {} time: {mean_seconds} last_time: {seconds} data_time: {data} last_data_time: ",
-    "{} iter: {step} {} time: {mean_seconds} data_time: {data} lr: ",
-)
+_MEAN = "{} iter: {step} {} time: {mean_seconds}"
 
 
 class Detectron2Parser(PrintedStepsParser):
     name: ClassVar[str] = "detectron2"
     title: ClassVar[str] = "what detectron2 logs"
-    patterns: ClassVar[Sequence[str]] = tuple(
-        start + times for start in _STARTS for times in _TIMES
+    patterns: ClassVar[Sequence[str]] = (
+        f"{_MEAN} last_time: {{seconds}} data_time: {{data}} last_data_time: ",
+        f"{_MEAN} data_time: {{data}} lr: ",
     )
     meaning: ClassVar[Meaning] = Meaning("what detectron2 logged", "last", first_step=0, untimed=2)

@@ -148,7 +148,7 @@ def step_lines(
         first_step: the number of the first step, as printed; None if lines tell.
         untimed: the first steps that means so far leave out.
     """
-    columns, repeated = _without_repeated(columns)
+    columns, repeated = without_repeated(columns, "step", "epoch")
     step = columns["step"]
     first = first_step
     if first is None:
@@ -173,20 +173,26 @@ def step_lines(
     )
 
 
-def _without_repeated(columns: Mapping[str, Column]) -> tuple[Mapping[str, Column], int]:
-    """Keep one of lines about the same step that follow one another, with a timestamp if there is one.
+def without_repeated(
+    columns: Mapping[str, Column], *names: str
+) -> tuple[Mapping[str, Column], int]:
+    """Keep one of consecutive lines about the same step or epoch, with a timestamp if one has it.
+
+    Args:
+        columns: fields of the lines.
+        names: the fields that tell what a line is about.
 
     Returns:
         The lines, and how many were left out that do not say the same: those of other ranks that print
         into the same file, and no copies of a second logger.
     """
-    step = columns["step"]
-    same = _as_before(columns, "step", "epoch")
+    same = _as_before(columns, *names)
     if not same.any():
         return columns, 0
     starts, timed = np.flatnonzero(~same), columns["timed"]
-    chosen = np.minimum.reduceat(np.where(timed, np.arange(len(step)), len(step)), starts)
-    chosen = np.where(chosen < len(step), chosen, starts)
+    lines = len(same)
+    chosen = np.minimum.reduceat(np.where(timed, np.arange(lines), lines), starts)
+    chosen = np.where(chosen < lines, chosen, starts)
     copies = _as_before(columns, *(set(columns) - set(_OF_TIMESTAMPS)))
     return {name: column[chosen] for name, column in columns.items()}, int((same & ~copies).sum())
 

@@ -13,8 +13,6 @@ from typing import ClassVar
 
 from .parser import Meaning, PrintedStepsParser
 
-# mmengine's timestamps have no year.
-_STARTS = ("{time} {}", "{}")
 _PLACES = (
     "Epoch [{epoch}][{step}/{steps}] ",
     "Epoch(train) [{epoch}][{step}/{steps}] ",
@@ -28,6 +26,6 @@ class OpenmmlabParser(PrintedStepsParser):
     name: ClassVar[str] = "openmmlab"
     title: ClassVar[str] = "what mmcv and mmengine log"
     patterns: ClassVar[Sequence[str]] = tuple(
-        f"{start}{place}{times}" for start in _STARTS for place in _PLACES for times in _TIMES
+        f"{{}}{place}{times}" for place in _PLACES for times in _TIMES
     )
     meaning: ClassVar[Meaning] = Meaning("what mmcv or mmengine logged", "mean")

@@ -29,7 +29,7 @@ from ..rank_names import rank_in
 from ..world_size import FROM_WORDS, in_words, labelled_ranks, size_facts
 from .durations import Durations, Value, durations
 from .epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
-from .lines import StepLines, step_lines
+from .lines import StepLines, step_lines, without_repeated
 from .printed_settings import PrintedSettings, printed_settings
 from .rates import RateOf, RateSamples, rate_samples
 
@@ -142,7 +142,8 @@ def logs_of(
     if ranks.size is None and settings.ranks is not None:
         known |= size_facts(settings.ranks)
     facts = {name: value for name, value in known.items() if value is not None}
-    took = {} if epochs is None else ranks.split(epochs)
+    of_epochs = {} if epochs is None else ranks.split(epochs)
+    took = {rank: without_repeated(own, "epoch")[0] for rank, own in of_epochs.items()}
     first, *others = (
         _log(path, rank, own, took.get(rank), meaning, settings, zero, facts)
         for rank, own in lines.items()

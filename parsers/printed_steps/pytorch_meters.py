@@ -34,7 +34,7 @@ class PytorchMetersParser(PrintedStepsParser):
         f"{_IMAGENET}{_TIME}{_DATA}",
         f"{_IMAGENET}{_TIME_S}{_DATA_S}",
         f"{{rank}}: {_GNMT}{_TIME}{_DATA}",
-        f"{{time}} - INFO - {{rank}} - {_GNMT}{_TIME}{_DATA}",
+        f"{{}} - INFO - {{rank}} - {_GNMT}{_TIME}{_DATA}",
         f"{{}}{_GNMT}{_TIME}{_DATA}",
         _TIMM,
         # Apex's example does not measure the wait for data.

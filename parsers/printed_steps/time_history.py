@@ -20,10 +20,7 @@ _LINES = (
     "{}BenchmarkMetric: {}'num_batches':{step}, 'time_taken': {seconds},{}'examples_per_second': {rate}",
 )
 #: What some versions log of each epoch.
-EPOCH_LINES = tuple(
-    f"{start}{{}}BenchmarkMetric: {{}}'epoch':{{epoch}}, 'time_taken': {{seconds}}"
-    for start in ("{time} ", "")
-)
+EPOCH_LINES = ("{}BenchmarkMetric: {}'epoch':{epoch}, 'time_taken': {seconds}",)
 
 
 def _settings(_: bytes, ranks: int | None) -> PrintedSettings:
@@ -35,8 +32,7 @@ class TimeHistoryParser(PrintedStepsParser):
     name: ClassVar[str] = "time-history"
     title: ClassVar[str] = "what TimeHistory logs"
     certain: ClassVar[bool] = True
-    # Versions that log a line twice have a timestamp in one of both.
-    patterns: ClassVar[Sequence[str]] = (*(f"{{time}} {one}" for one in _LINES), *_LINES)
+    patterns: ClassVar[Sequence[str]] = _LINES
     epoch_patterns: ClassVar[Sequence[str]] = EPOCH_LINES
     meaning: ClassVar[Meaning] = Meaning(
         "what TimeHistory logged",
