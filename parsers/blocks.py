@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from stallscope.arrays.types import Bools, Floats, Ints
+
 Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
 
 _DIGIT = rb"\d"
 _DIGITS = re.compile(rb"\d{1,17}")
@@ -65,13 +65,13 @@ class LineBlock:
         return {}
 
     @cached_property
-    def _counts(self) -> npt.NDArray[np.float64]:
+    def _counts(self) -> Floats:
         """Estimate how often each byte occurs."""
         counts = np.bincount(self.bytes[:_SAMPLE_BYTES], minlength=256)
         return np.asarray(counts * (max(self.size, 1) / min(max(self.size, 1), _SAMPLE_BYTES)))
 
     @cached_property
-    def _costs(self) -> npt.NDArray[np.float64]:
+    def _costs(self) -> Floats:
         """Estimate what it costs to find all texts that have each byte."""
         return self._counts * _BYTES_PER_PLACE + self.size
 

@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from stallscope.arrays import arrow
+from stallscope.arrays.types import Ints
 from stallscope.collector.safe_names import safe_name
 from stallscope.errors import NotFoundError
 from stallscope.run import Log, Problem
 
 from .base import Parsed
-from .blocks import Ints
 from .rank_names import rank_in, ranks_in
 from .streams import one_of_streams
 from .tables import INTERVAL_ROWS, STEP_ROWS, table_of

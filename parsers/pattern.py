@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stallscope.arrays.types import Ints
 from stallscope.errors import UsageError
 
-from .blocks import Ints, LineBlock
+from .blocks import LineBlock
 from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Labels, Lines, labels_of, line_blocks
 from .pattern_columns import (
     FLOATS,

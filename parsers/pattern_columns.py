@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import Bools, Ints, LineBlock, Needle
+from stallscope.arrays.types import Bools, Ints
+
+from .blocks import LineBlock, Needle
 from .timestamp_columns import is_blank, moments
 
 Column = npt.NDArray[Any]

@@ -16,8 +16,9 @@ from contextlib import suppress
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from stallscope.arrays.types import Ints
 
 LZ4 = b"LZ4Block"
 SNAPPY = b"\x82SNAPPY\0"
@@ -196,7 +197,7 @@ def _lzf(codec: pa.Codec, data: bytes, whole: int) -> bytes:
     return bytes(codec.decompress(_varint(whole) + made.tobytes(), whole, asbytes=True))
 
 
-def _lzf_instructions(data: bytes) -> npt.NDArray[np.int64]:
+def _lzf_instructions(data: bytes) -> Ints:
     """Find the starts of instructions, each of which depends on the one before."""
     sizes, begins = data.translate(_LZF_SIZES), bytearray(len(data))
     at = 0

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from stallscope.arrays.types import Floats, Ints
 from stallscope.run import Problem, Series
 
 _NAME = re.compile(r"system/(?:(.+)/)?([^/]+)", re.DOTALL)
@@ -28,9 +28,7 @@ _MOST_RESTARTS = 1 / 4
 _LATEST_MS = 2**42
 _LARGEST = 2.0**52
 
-Times = npt.NDArray[np.int64]
-Values = npt.NDArray[np.float64]
-Arrays = tuple[Times, Values]
+Arrays = tuple[Ints, Floats]
 
 
 def system_series(
@@ -91,7 +89,7 @@ def _series(path: str, name: str, history: object) -> Series | None:
     )
 
 
-def _per_second(wall_ns: Times, count: Values) -> Arrays | None:
+def _per_second(wall_ns: Ints, count: Floats) -> Arrays | None:
     """Return how much a counter grew per second before each value but the first, except where it
     restarted.
 

@@ -16,18 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .blocks import (
-    Bools,
-    Bytes,
-    Ints,
-    LineBlock,
-    Words,
-    digits_of,
-    eight,
-    mask,
-    others_among,
-    word,
-)
+from stallscope.arrays.types import Bools, Ints
+
+from .blocks import Bytes, LineBlock, Words, digits_of, eight, mask, others_among, word
 from .timestamps import LATEST_SECOND, LEAP_YEAR, Timestamp, assumed_year, read_moment
 
 _SECOND_NS = 10**9

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from stallscope.arrays import arrow
+from stallscope.arrays.types import Ints
 from stallscope.errors import UnreadableError
 from stallscope.run import Log, Problem
 
 from ..base import Contents, Parsed, Parser
-from ..blocks import Ints
 from ..rank_names import rank_in
 from ..tables import INTERVAL_ROWS, STEP_ROWS, table_of
 from .spans import SPAN, StepSpans, trace_in

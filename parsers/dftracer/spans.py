@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..blocks import Ints
+from stallscope.arrays.types import Ints
 
 # Numbers are texts in version 0; a span is "X", and 1 from version 2 on.
 SPAN = re.compile(

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
+
 from .spans import COMPUTE, EPOCH, EVALUATION, FETCH, LOOP, Spans, StepSpans, Stream
 
 # Spans of two kinds alternate if so many of them do.

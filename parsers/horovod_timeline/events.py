@@ -8,7 +8,9 @@ from threading import Lock
 
 import numpy as np
 
-from ..blocks import Bytes, Ints, LineBlock, Words, distinct
+from stallscope.arrays.types import Ints
+
+from ..blocks import Bytes, LineBlock, Words, distinct
 from .rows import Columns
 
 #: The start of an event.

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
+
 from .events import Events
 from .rows import Activities, Columns
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
 
 
 class Columns:

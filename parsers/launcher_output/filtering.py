@@ -8,7 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ..blocks import Bools, Ints, LineBlock, Needle
+from stallscope.arrays.types import Bools, Ints
+
+from ..blocks import LineBlock, Needle
 from .splitting import Fragments
 
 # Where lines are that long on average, as bars that are overwritten are, all of them are made.

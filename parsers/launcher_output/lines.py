@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..blocks import Bools, Ints, LineBlock
+from stallscope.arrays.types import Bools, Ints
+
+from ..blocks import LineBlock
 from ..timestamps import Timestamp, read_timestamp
 from .filtering import LineFilter
 from .labels import LONGEST_PREFIX, Stream, labels_of

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..blocks import Bools, Ints, LineBlock, Needle, Words
+from stallscope.arrays.types import Bools, Ints
+
+from ..blocks import LineBlock, Needle, Words
 from .labels import LONGEST_LABEL, LONGEST_PREFIX, UNLABELLED, Labels, Stream
 from .srun import LONGEST_CUT_LINE
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
+
 from ..epochs_only import windows_table
 from ..printed_steps.durations import Durations, durations
 from ..printed_steps.lines import StepLines

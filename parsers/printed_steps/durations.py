@@ -14,13 +14,11 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
+
 from ..epochs_only import rounded_to
 from .lines import StepLines
-
-Floats = npt.NDArray[np.float64]
 
 #: What a printed time is of: the one step that the line is about, the last step of its window, the mean
 #: over the window, its median, or their sum.

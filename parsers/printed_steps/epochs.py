@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..blocks import Ints
+from stallscope.arrays.types import Ints
+
 from ..pattern_columns import Column
 from .durations import half_unit
 

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
+
 from ..pattern_columns import Column
 
 # Columns of the timestamps of lines.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..blocks import Bools
+from stallscope.arrays.types import Bools, Floats
+
 from ..pattern_columns import DURATIONS
 from .fields import WHOSE_TIMES, Fields
-from .kinds import FEWEST_LINES, Column, Floats, LineKind
+from .kinds import FEWEST_LINES, Column, LineKind
 from .roles import Unit
 
 # Stamps of whole seconds say something about durations only over a longer time.

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..blocks import Ints
+from stallscope.arrays.types import Ints
+
 from ..pattern_columns import DURATIONS
 from .kinds import FEWEST_LINES, Column
 

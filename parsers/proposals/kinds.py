@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from ..blocks import Ints
+from stallscope.arrays.types import Floats, Ints
+
 from ..pattern_columns import MOST_DIGITS, MOST_FRACTION_DIGITS
 from ..timestamps import SINCE_1970, read_moment
 from .lines import FieldPlace, SampleLine, Template, places_in, template_of
@@ -31,7 +31,6 @@ _TRAINS = re.compile(
 
 # The texts up to the last field, and what that may be: the text after it may name it.
 _Words = tuple[tuple[str, ...], tuple[bool, ...], Role]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
