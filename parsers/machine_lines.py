@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Log, Problem, Series
+
+from .csv_cells import read_cells
 
 #: The start of such a line.
 MARK = b"#machine "
@@ -178,23 +179,9 @@ def _table(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int]
 
 
 def _parsed(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int]:
-    skipped = 0
-
-    def skip(_row: pa.csv.InvalidRow) -> str:
-        nonlocal skipped
-        skipped += 1
-        return "skip"
-
     if not text.strip():
         return {name: np.zeros(0) for name in columns}, text.count(b"\n")
-    cells = pa.csv.read_csv(
-        pa.BufferReader(text),
-        read_options=pa.csv.ReadOptions(column_names=list(columns), use_threads=False),
-        parse_options=pa.csv.ParseOptions(invalid_row_handler=skip, quote_char=False),
-        convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.int64()), null_values=[""]
-        ),
-    )
+    cells, skipped = read_cells(text, columns, dict.fromkeys(columns, pa.int64()))
     table = {name: arrow.numbers(cells[name]) for name in columns}
     # The first line may have been made a moment before its file was.
     times = np.where(table[_TIME] >= -_EARLIEST, table[_TIME], np.inf)

@@ -1,9 +1,9 @@
 """Find the times of epochs and steps in metrics that were logged with their steps and times.
 
 A metric that is logged once per epoch marks the ends of epochs. A metric that is logged every step or
-every few steps only gives a mean step time: the values do not show pauses between steps. A metric's name,
-the planned number of epochs, or a validation metric with values at the same steps shows that its steps are
-epochs; otherwise their meaning is unknown.
+every few steps only gives a mean step time: the values do not show pauses between steps. A metric's
+name, the planned number of epochs, or a validation metric with values at the same steps shows that its
+steps are epochs; otherwise their meaning is unknown.
 """
 
 from __future__ import annotations
