@@ -27,6 +27,7 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .epochs_only import (
+    LATEST_NS,
     Epoch,
     clock_facts,
     epochs_log,
@@ -40,8 +41,6 @@ from .world_size import FROM_LABELS
 
 KNOWN_FROM = "what Keras printed"
 
-# Later times after the first epoch are damage.
-_LATEST_NS = 2**62
 # The clocks of timestamped lines have whole seconds.
 _STAMP_NS = 1_500_000_000
 _NOT_ANNOUNCED = (
@@ -94,7 +93,6 @@ def _logs(
                 rank=(rank_in(path)[0] or 0) if rank is None else rank,
                 part=fit,
                 facts=facts,
-                epochs=(),
                 ended=_all_there(epochs[-1][0]),
                 problems=problems,
             )
@@ -143,7 +141,7 @@ def _step_facts(epochs: Sequence[PrintedEpoch]) -> dict[str, object]:
 
 def _rows(path: str, epochs: Sequence[tuple[PrintedEpoch, int]]) -> list[Epoch]:
     rows = [Epoch(epoch.epoch, begin, begin + _ns(epoch)) for epoch, begin in epochs]
-    if max(row.end for row in rows) > _LATEST_NS:
+    if max(row.end for row in rows) > LATEST_NS:
         raise UnreadableError(f"{path}: these epochs take a century: not what Keras prints")
     return rows
 

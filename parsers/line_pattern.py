@@ -24,7 +24,6 @@ line to the first line of the next one, unless ``{seconds}`` says it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,7 +32,7 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import clock_facts, epochs_log, epochs_table, in_one_file, rounded_to
+from .epochs_only import clock_facts, epochs_log, in_one_file, rounded_to
 from .pattern import Pattern, by_rank, timestamp_at
 from .pattern_columns import Column
 from .printed_steps import UNLABELLED, Meaning, logs_of, with_year_note
@@ -50,8 +49,6 @@ _FIELDS = (
     *("time", "rank", "epoch", "step", "steps", "seconds", "ms", "data", "rate"),
     *("mean_seconds", "mean_data"),
 )
-# Later times after the first epoch are damage.
-_LATEST_NS = 2**62
 
 
 class LinePatternParser(Parser):
@@ -97,21 +94,16 @@ def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Pa
             epochs = epochs_as_printed(own, zero, first)
         else:
             epochs = epochs_between_lines(own, zero, first)
-        if epochs.end.max(initial=0) > _LATEST_NS:
-            raise UnreadableError(
-                f"{path}: epochs that take a century: {{seconds}} in the pattern matches something else"
-            )
         log = epochs_log(
             path,
             rank=rank,
             facts=_facts(own, epochs, zero, len(ranks)),
-            epochs=(),
             # Whether the job was complete is unknown.
             ended=False,
+            tables=[epochs.table(path, rank)],
             problems=[] if len(epochs.number) else [Problem(path, _NO_TIMES)],
         )
-        table = epochs_table(rank, epochs.number, epochs.begin, epochs.end)
-        logs.append(replace(log, intervals=table))
+        logs.append(log)
     return logs
 
 
@@ -121,11 +113,7 @@ _NO_TIMES = "the pattern's lines have no times: they have no timestamps, or ther
 def _facts(columns: Mapping[str, Column], epochs: Epochs, zero: int, ranks: int) -> dict[str, Any]:
     facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": "nothing of times"}
     if len(epochs.number):
-        facts |= {
-            "precision": f"epochs, to {rounded_to(epochs.half_ms)}",
-            "epoch_precision_ms": epochs.half_ms,
-            "first_epoch": int(epochs.number.min()),
-        }
+        facts |= {"precision": f"epochs, to {rounded_to(epochs.half_ms)}", **epochs.facts}
     if ranks > 1:
         facts |= {"size": ranks, "size_from": FROM_LABELS}
     timed = np.flatnonzero(columns["timed"])

@@ -109,7 +109,7 @@ class Reading:
         for one in self._formats_in(own):
             own_contents = contents or one.read(name, data)
             if own_contents.logs and not (one.has_steps or one.reads_words):
-                from .epochs_only import with_words
+                from .epoch_runs import with_words
 
                 logs_in_words = tuple(with_words(name, own_contents.logs, data))
                 own_contents = replace(own_contents, logs=logs_in_words)
@@ -197,7 +197,7 @@ class Reading:
             parsed = self._traced()
             self.problems += self._unused_epoch_logs()
         elif self.epochs_only:
-            from .epochs_only import as_runs
+            from .epoch_runs import as_runs
 
             try:
                 parsed = as_runs(self.epochs_only)
@@ -227,13 +227,13 @@ class Reading:
     def _unused_epoch_logs(self) -> list[Problem]:
         if not self.epochs_only:
             return []
-        from .epochs_only import unused_epoch_logs
+        from .epoch_runs import unused_epoch_logs
 
         return unused_epoch_logs(self.epochs_only)
 
     def _traced(self) -> list[Parsed]:
         """Return the logs of traces: those in one folder are one run."""
-        from .epochs_only import named_by_place
+        from .epoch_runs import named_by_place
         from .kineto import of_one_run
 
         runs: dict[str, list[Parsed]] = defaultdict(list)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
-
-import pyarrow as pa
 
 from stallscope.errors import UnreadableError
 from stallscope.run import Problem
@@ -109,7 +106,8 @@ def _log(
         known.pop("training_samples", None)
     if fit.single_epochs:
         known["first_epoch"] = min(fit.single_epochs).number - fit.first
-    log = epochs_log(
+    tables = [] if windows is None else [steps.table_of(rank, *windows, zero)]
+    return epochs_log(
         path,
         rank=rank,
         part=part,
@@ -118,12 +116,9 @@ def _log(
         ended=fit.stop is not None,
         end=None if fit.stop is None else max(fit.stop - zero, 0),
         validations=fit.validations_since(zero),
+        tables=tables,
         problems=[Problem(path, what) for what in _problems(fit, timed)],
     )
-    if windows is None:
-        return log
-    table = steps.table_of(rank, *windows, zero)
-    return replace(log, intervals=pa.concat_tables([log.intervals, table]))
 
 
 def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""Epochs from their lines: between timestamps, or as printed."""
+"""Epochs in lines: between timestamps, or as printed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from stallscope.arrays.types import Ints
+from stallscope.errors import UnreadableError
 
+from ..epochs_only import LATEST_NS, epochs_table
 from ..pattern_columns import Column
 from .durations import half_unit
 
@@ -23,8 +26,27 @@ class Epochs(NamedTuple):
     number: Ints
     begin: Ints
     end: Ints
-    #: Half of what their durations are rounded to, milliseconds.
+    #: Half of the unit that their durations are rounded to, milliseconds.
     half_ms: float
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return what is known of the epochs, as facts of their log; nothing without epochs."""
+        if not len(self.number):
+            return {}
+        return {"epoch_precision_ms": self.half_ms, "first_epoch": int(self.number.min())}
+
+    def table(self, path: str, rank: int) -> pa.Table:
+        """Make the intervals of a rank's epochs.
+
+        Raises:
+            UnreadableError: if they take longer than any epochs do.
+        """
+        if self.end.max(initial=0) > LATEST_NS:
+            raise UnreadableError(
+                f"{path}: its epochs take a century: these are no times of epochs"
+            )
+        return epochs_table(rank, self.number, self.begin, self.end)
 
 
 def first_epoch(columns: Iterable[Mapping[str, Column]]) -> int:
@@ -54,7 +76,7 @@ def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -
 
 
 def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
-    """Return epochs whose durations lines say: each ends when its line was printed.
+    """Return epochs with printed durations: each ends when its line was printed.
 
     Args:
         columns: fields of a rank's lines, ``epoch`` and ``seconds`` among them.
@@ -63,7 +85,7 @@ def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> E
     """
     seconds, timed = columns["seconds"], columns["timed"]
     took = np.rint(seconds * 1e9).astype(np.int64)
-    # Without a timestamp of its end, it follows the one before it.
+    # An epoch without a timestamp follows the one before it.
     since = np.cumsum(took)
     timed_at = np.maximum.accumulate(np.where(timed, np.arange(len(timed)), -1))
     end = since.copy()

@@ -15,9 +15,9 @@ from stallscope.run import Problem
 
 from ..base import Parsed, Parser
 from ..epochs_only import (
+    LATEST_NS,
     clock_facts,
     epochs_log,
-    epochs_table,
     in_one_file,
     windows_table,
 )
@@ -33,8 +33,6 @@ from .lines import StepLines, step_lines, without_repeated
 from .printed_settings import PrintedSettings, printed_settings
 from .rates import RateOf, RateSamples, rate_samples
 
-# Later times after the first step are damage.
-_LATEST_NS = 2**62
 #: The rank of lines that no launcher has labelled.
 UNLABELLED = -1
 # More of a rank's lines are repeated only where several ranks print.
@@ -181,15 +179,10 @@ def _log(
         tables.append(_windows(path, rank, lines, found, zero, first))
     epochs = _epochs(lines, epoch_lines, zero, first)
     if epochs is not None and len(epochs.number):
-        if epochs.end.max() > _LATEST_NS:
-            raise UnreadableError(
-                f"{path}: its epochs take a century: these are no times of epochs"
-            )
-        facts |= {"epoch_precision_ms": epochs.half_ms, "first_epoch": int(epochs.number.min())}
-        tables.append(epochs_table(rank, epochs.number, epochs.begin, epochs.end))
+        facts |= epochs.facts
+        tables.append(epochs.table(path, rank))
     problems = [Problem(path, what) for what in _problems(rank, lines, samples, bool(tables))]
-    log = epochs_log(path, rank=rank, facts=facts, epochs=(), ended=False, problems=problems)
-    return replace(log, intervals=pa.concat_tables(tables)) if tables else log
+    return epochs_log(path, rank=rank, facts=facts, ended=False, tables=tables, problems=problems)
 
 
 def _epoch_seconds(epoch_lines: Mapping[str, Column] | None) -> dict[int, float]:
@@ -298,7 +291,7 @@ def _windows(
     if ns is not None and lines.stamp_unit_ns <= np.median(took):
         ends = (ns[found.at] - zero).astype(np.float64)
     furthest = np.abs(ends).max(initial=0) + took.max(initial=0)
-    if not np.isfinite(furthest) or furthest > _LATEST_NS:
+    if not np.isfinite(furthest) or furthest > LATEST_NS:
         raise UnreadableError(f"{path}: its steps take a century: these are no times of steps")
     end = ends.astype(np.int64)
     epoch, data = lines.epochs, found.data_s

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.parsers import epochs_only, read
+from stallscope.parsers import epoch_runs, read
 from stallscope.parsers.line_pattern import LinePatternParser
 from stallscope.parsers.printed_steps import parser
 from stallscope.parsers.reading import Reading
@@ -139,7 +139,7 @@ def test_a_labelled_log_of_steps_is_searched_for_words_once(
         searched.append(data)
         return in_words(data)
 
-    for module in (epochs_only, parser):
+    for module in (epoch_runs, parser):
         monkeypatch.setattr(module, "in_words", counting)
     lines = [f"[1,{n % 2}]<stdout>:2026-11-21 02:28:{n:02} step {n // 2}\n" for n in range(40)]
     reading = Reading(LinePatternParser("{time} step {step}"))
