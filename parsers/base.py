@@ -108,8 +108,8 @@ class Format(ABC):
     #: Whether it is more precise than a log of epochs in the same file, which is then not read.
     replaces_epochs: ClassVar[bool] = False
 
-    #: Whether it has searched its files for the number of ranks in words.
-    reads_words: bool = False
+    #: Whether it searches the text of its files for the number of ranks itself.
+    reads_stated_ranks: bool = False
 
     #: Whether its lines may come late in a file: more of its start is searched if no format is found.
     looks_further: ClassVar[bool] = False

@@ -1,7 +1,7 @@
 """Make runs of logs with the durations of epochs and without steps.
 
-Such logs do not name their run: files of one place are one run, each file of the rank that its name or
-its text says.
+Such logs do not name their run. The files of one folder are one run, with the ranks in their names or in
+their text.
 """
 
 from __future__ import annotations
@@ -24,9 +24,16 @@ from stallscope.run import Problem
 from .base import Parsed
 from .rank_names import rank_in, ranks_in
 from .streams import one_of_streams
-from .world_size import FROM_NAME, FROM_WORDS, in_words, labelled_ranks, size_facts, size_of_files
+from .world_size import (
+    FROM_NAME,
+    FROM_TEXT,
+    labelled_ranks,
+    size_facts,
+    size_of_files,
+    stated_ranks,
+)
 
-# Facts about a run that MLflow has for printed logs, too.
+# Facts in MLflow that also describe the run's printed logs.
 _OF_THE_RUN = (
     "run_name",
     "model",
@@ -48,23 +55,23 @@ _NUMBER = re.compile(r"\d+")
 _GAP = re.compile(r"^[._-]+(?:log|txt|out|err)$|[._-]+(?=\.(?:log|txt|out|err)$)")
 
 
-def with_words(path: str, logs: Sequence[Parsed], data: bytes) -> list[Parsed]:
-    """Add the number of ranks to a file's logs, and their rank, if the file says them in words.
+def with_stated_ranks(path: str, logs: Sequence[Parsed], data: bytes) -> list[Parsed]:
+    """Add the number of ranks, and the rank, that a file states to its logs.
 
-    What a program says of itself is trusted more than labels, names and numbers of files.
+    The program's own statement is trusted more than labels and the names and numbers of files.
     """
-    if all(one.log.facts.get("size_from") == FROM_WORDS for one in logs):
+    if all(one.log.facts.get("size_from") == FROM_TEXT for one in logs):
         return [*logs]
-    said = in_words(data)
-    if said.size is None:
+    stated = stated_ranks(data)
+    if stated.size is None:
         labelled = size_facts(None, labelled_ranks(data))
         return [one if "size" in one.log.facts else _with_facts(one, labelled) for one in logs]
-    facts = size_facts(said.size)
+    facts = size_facts(stated.size)
     ranks = {one.log.rank for one in logs}
-    if said.rank is None or ranks != {0} or rank_in(path)[0] is not None:
+    if stated.rank is None or ranks != {0} or rank_in(path)[0] is not None:
         return [_with_facts(one, facts) for one in logs]
-    facts["rank_from"] = FROM_WORDS
-    return [_of_rank(_with_facts(one, facts), said.rank) for one in logs]
+    facts["rank_from"] = FROM_TEXT
+    return [_of_rank(_with_facts(one, facts), stated.rank) for one in logs]
 
 
 def _with_facts(one: Parsed, facts: Mapping[str, Any]) -> Parsed:
@@ -72,7 +79,7 @@ def _with_facts(one: Parsed, facts: Mapping[str, Any]) -> Parsed:
 
 
 def _of_rank(one: Parsed, rank: int) -> Parsed:
-    """Return the log as that of another rank."""
+    """Assign a log to another rank."""
     column = arrow.array(np.full(one.intervals.num_rows, rank, np.int32))
     at = one.intervals.schema.get_field_index("rank")
     intervals = one.intervals.set_column(at, "rank", column)
@@ -80,8 +87,8 @@ def _of_rank(one: Parsed, rank: int) -> Parsed:
 
 
 def unused_epoch_logs(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
-    """Report logs of epochs that are not used because logs of steps are there."""
-    # MLflow's metrics of a run always lie beside its artifacts: no reason to report them.
+    """Report logs of epochs that are not used because there are logs of steps."""
+    # MLflow's metrics always come with a run's artifacts: no reason to report them.
     paths = dict.fromkeys(log.log.path for _, log in found if not log.run_id)
     return [
         Problem(path, "knows how long epochs took; left alone, as logs of steps are here")
@@ -92,13 +99,13 @@ def unused_epoch_logs(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
 def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     """Give logs of epochs the ids of their runs.
 
-    What was printed is finer than MLflow's metrics: beside it MLflow only describes the run.
+    Printed lines are more precise than MLflow's metrics, which then only describe the run.
 
     Args:
         found: logs with the places of their files.
 
     Raises:
-        NotFoundError: if all there is are MLflow's metrics, and they have no times.
+        NotFoundError: if there are only MLflow's metrics, and they have no times.
     """
     by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
     by_run: dict[str, list[Parsed]] = defaultdict(list)
@@ -118,7 +125,7 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
             by_run[log.run_id].append(log)
             continue
         rank, place = places[where].rank, jobs[where]
-        # Only the files next to a file may tell its rank.
+        # The rank may follow only from the names of all files of a folder.
         if rank is not None and ranks[where] == {0} and "rank_from" not in log.log.facts:
             log = _of_rank(log, rank)
         log = _with_facts(log, size_of_files(files[place], log.log.facts))
@@ -127,7 +134,7 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     if len(by_run) == 1 and by_place:
         ((mlflow, *_),) = by_run.values()
         most = max(by_place, key=lambda place: sum(_epochs(log) for log in by_place[place]))
-        runs = [_as_mlflow_knows_it(log, mlflow) for log in by_place.pop(most)]
+        runs = [_described_by(log, mlflow) for log in by_place.pop(most)]
     named = [
         named_by_place(log, place, again="" if repeat is None else f"-repeat-{repeat}")
         for (place, repeat), logs in by_place.items()
@@ -139,14 +146,14 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
 
 
 def _families(found: Iterable[tuple[str, Parsed]]) -> dict[str, str]:
-    """Return the common place of files that say in words which rank of one job they are.
+    """Return the common place of files that state their rank in one job.
 
-    Their names differ in one number only, and each is another rank of as many.
+    Their names differ in one number only, their ranks differ, and their numbers of ranks are equal.
     """
     members: dict[tuple[str, object], dict[int, str]] = defaultdict(dict)
     shared: set[tuple[str, object]] = set()
     for where, log in found:
-        if log.log.facts.get("rank_from") != FROM_WORDS:
+        if log.log.facts.get("rank_from") != FROM_TEXT:
             continue
         for place in _without_a_number(where):
             family = place, log.log.facts.get("size")
@@ -161,7 +168,7 @@ def _families(found: Iterable[tuple[str, Parsed]]) -> dict[str, str]:
 
 
 def _without_a_number(where: str) -> Iterator[str]:
-    """Yield a path without each of the numbers in its last part."""
+    """Yield a path without one of the numbers in its last part, for each of them."""
     first = where.rfind("/") + 1
     for number in _NUMBER.finditer(where, first):
         yield f"{where[: number.start()]}#{where[number.end() :]}"
@@ -184,11 +191,11 @@ def _sized(place: str, log: Parsed) -> Parsed:
 
 
 def named_by_place(log: Parsed, place: str, otherwise: str = "output", again: str = "") -> Parsed:
-    """Give a log an id and a name made of its place: the log names no run.
+    """Give a log that names no run an id and a name made of its place.
 
     Args:
-        otherwise: the start of the id where the place has no name.
-        again: the end of the id, which tells runs at one place apart.
+        otherwise: the start of the id if the place has no name.
+        again: the end of the id, which distinguishes runs at one place.
     """
     parts = [part for part in place.split("/") if part]
     key = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]
@@ -198,11 +205,12 @@ def named_by_place(log: Parsed, place: str, otherwise: str = "output", again: st
 
 
 def _without_gaps(name: str) -> str:
-    """Close the gap that a rank leaves in a file's name: ``train-.log`` and ``.log``."""
+    """Close the gap in a file's name without its rank: ``train-.log`` and ``.log``."""
     return _GAP.sub("", name)
 
 
-def _as_mlflow_knows_it(log: Parsed, mlflow: Parsed) -> Parsed:
+def _described_by(log: Parsed, mlflow: Parsed) -> Parsed:
+    """Add MLflow's facts and the end of the job to a log."""
     known = {name: mlflow.log.facts[name] for name in _OF_THE_RUN if name in mlflow.log.facts}
     ends = mlflow.intervals.filter(arrow.equal(mlflow.intervals["kind"], "end"))
     rank = arrow.array(np.full(ends.num_rows, log.log.rank, np.int32))

@@ -67,7 +67,7 @@ class LinePatternParser(Parser):
     def __init__(self, pattern: str) -> None:
         self.pattern = Pattern(pattern, _FIELDS)
         # Where lines are about steps, their number of ranks is searched for with them.
-        self.reads_words = "step" in self.pattern.names
+        self.reads_stated_ranks = "step" in self.pattern.names
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         return self.pattern.matches_any(head)

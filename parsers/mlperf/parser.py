@@ -17,7 +17,7 @@ from ..epochs_only import (
 )
 from ..rank_names import rank_in
 from ..timestamps import Timestamp
-from ..world_size import FROM_WORDS, in_words, labelled_ranks, size_facts
+from ..world_size import FROM_TEXT, labelled_ranks, size_facts, stated_ranks
 from . import steps
 from .lines import LINE
 from .marks import Fit, JobSettings, Logged, disagree, epochs_per_ns, logged
@@ -40,7 +40,7 @@ class MlperfParser(Parser):
     title: ClassVar[str] = "logs of MLPerf"
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
-    reads_words = True
+    reads_stated_ranks = True
     looks_further: ClassVar[bool] = True
     # Programs on many nodes print megabytes before their first step.
     gives_way: ClassVar[bool] = True
@@ -54,13 +54,13 @@ class MlperfParser(Parser):
         zero = min((ns for ns in starts if ns is not None), default=None)
         if zero is None:
             raise UnreadableError(f"{path}: MLPerf's lines have no start and end of anything")
-        by_path, said = rank_in(path)[0], in_words(data)
+        by_path, stated = rank_in(path)[0], stated_ranks(data)
         own_lines = {rank for rank in found.ranks if rank is not None}
         launched = own_lines.union(labelled_ranks(data))
-        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, said.size, launched)}
-        if None in found.ranks and by_path is None and said.rank is not None:
-            facts["rank_from"] = FROM_WORDS
-        own = by_path if by_path is not None else said.rank or 0
+        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, stated.size, launched)}
+        if None in found.ranks and by_path is None and stated.rank is not None:
+            facts["rank_from"] = FROM_TEXT
+        own = by_path if by_path is not None else stated.rank or 0
         logs = [
             _log(path, own if rank is None else rank, part, fit, zero, facts, found)
             for rank, marks in sorted(found.ranks.items(), key=lambda one: one[0] or 0)
@@ -69,15 +69,15 @@ class MlperfParser(Parser):
         return in_one_file(logs, len(data))
 
 
-def _job_facts(settings: JobSettings, said: int | None, ranks: Collection[int]) -> dict[str, Any]:
+def _job_facts(settings: JobSettings, stated: int | None, ranks: Collection[int]) -> dict[str, Any]:
     """Return what the events say of the job, as facts of its logs.
 
     Args:
         settings: what they say.
-        said: the number of ranks that the log says in words.
+        stated: the number of ranks that the log says in words.
         ranks: those that launchers have labelled.
     """
-    facts = size_facts(said, ranks, settings.size)
+    facts = size_facts(stated, ranks, settings.size)
     batch = settings.global_batch
     if batch is not None and "size" in facts and batch % facts["size"] == 0:
         facts["batch_size"] = batch // facts["size"]

@@ -26,7 +26,7 @@ from ..mlperf.marks import logged
 from ..pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
 from ..pattern_columns import Column
 from ..rank_names import rank_in
-from ..world_size import FROM_WORDS, in_words, labelled_ranks, size_facts
+from ..world_size import FROM_TEXT, labelled_ranks, size_facts, stated_ranks
 from .durations import Durations, Value, durations
 from .epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
 from .lines import StepLines, step_lines, without_repeated
@@ -63,7 +63,7 @@ class PrintedStepsParser(Parser):
 
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
-    reads_words = True
+    reads_stated_ranks = True
     certain: ClassVar[bool] = False
     looks_further: ClassVar[bool] = True
     #: Patterns of the lines about steps; the first one that a file has counts.
@@ -230,19 +230,19 @@ class _Ranks:
             columns: fields of its lines.
             in_mlperf: the number of ranks in MLPerf's metadata.
         """
-        said, by_path = in_words(data), rank_in(path)[0]
+        stated, by_path = stated_ranks(data), rank_in(path)[0]
         labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != UNLABELLED]
         launched = {*labelled, *labelled_ranks(data)}
-        facts, only = size_facts(said.size, launched, in_mlperf), None
-        if said.varies:
+        facts, only = size_facts(stated.size, launched, in_mlperf), None
+        if stated.varies:
             facts["size_varies"] = True
         if by_path is not None and len(labelled) < 2:
             # Programs that do not know of the other ranks print 0.
             only = by_path
         elif not labelled:
-            only = said.rank or 0
-            if said.rank is not None:
-                facts["rank_from"] = FROM_WORDS
+            only = stated.rank or 0
+            if stated.rank is not None:
+                facts["rank_from"] = FROM_TEXT
         return cls(only, facts.get("size"), facts)
 
 
