@@ -15,7 +15,7 @@ from ..epochs_only import LATEST_NS, epochs_table
 from ..pattern_columns import Column
 from .durations import half_unit
 
-# Durations of epochs are not known to less than a millisecond.
+# No program prints durations of epochs more precisely than this.
 _LEAST_HALF_MS = 0.5
 
 
@@ -50,13 +50,13 @@ class Epochs(NamedTuple):
 
 
 def first_epoch(columns: Iterable[Mapping[str, Column]]) -> int:
-    """Return the number of the first epoch in lines: programs count from 0 or from 1."""
+    """Return the printed number of the first epoch, 0 or 1."""
     lowest = min((int(own["epoch"].min()) for own in columns if "epoch" in own), default=0)
     return 1 if lowest == 1 else 0
 
 
 def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
-    """Measure epochs from their first line to the next one's; the last epoch's end is unknown.
+    """Measure epochs from their first line to that of the next epoch; the end of the last is unknown.
 
     Args:
         columns: fields of a rank's lines, ``epoch`` among them.
@@ -69,7 +69,7 @@ def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -
     begin, end = at[:-1], at[1:]
     fits = (number[end] > number[begin]) & (ns[end] >= ns[begin])
     begin, end = begin[fits], end[fits]
-    # Both timestamps are rounded down: the difference is wrong by less than one of them either way.
+    # Both timestamps are rounded down: their difference is wrong by less than one unit either way.
     rounded = columns["resolution_ns"][timed][np.append(begin, end)]
     half_ms = int(rounded.max(initial=0)) / 1e6
     return Epochs(number[begin] - first, ns[begin] - zero, ns[end] - zero, half_ms)
