@@ -1,4 +1,4 @@
-"""Lines that a user describes by a pattern:
+"""Read lines that a user describes by a pattern:
 
     --read-as 'pattern:{time} epoch {epoch} step {step}'
 
@@ -6,19 +6,19 @@ A pattern describes the start of a line. Letters stand for themselves, blanks fo
 
     {time}       a timestamp of any known form, or seconds since 1970
     {rank}       the rank, if no launcher has labelled the line
-    {epoch}      the epoch that the line is of
+    {epoch}      the epoch
     {step}       the step, counted over the job or over the epoch
-    {steps}      how many steps an epoch has
-    {seconds}    how long the step took; the epoch, where there is no {step}
+    {steps}      the number of steps of an epoch
+    {seconds}    the duration of the step; of the epoch, without {step}
     {ms}         the same in milliseconds
-    {data}       for how many seconds of that the step waited for its data
+    {data}       the seconds of it in which the step waited for its data
     {rate}       samples per second
     {mean_seconds}, {mean_data}    means over all steps of the epoch so far
     {}           anything
 
 With ``{step}``, lines become a series of step times: as printed, else by rates and batch sizes, else
-between timestamps, which are no more precise than they look. Without it, an epoch lasts from its first
-line to the first line of the next one, unless ``{seconds}`` says it.
+between timestamps. Without it, an epoch lasts ``{seconds}``, or else from its first line to that of the
+next epoch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KNOWN_FROM = "lines of the given pattern"
 
 _MEANING = Meaning(KNOWN_FROM, "step")
 
-#: What a user's pattern may have.
+# The fields of a user's pattern.
 _FIELDS = (
     *("time", "rank", "epoch", "step", "steps", "seconds", "ms", "data", "rate"),
     *("mean_seconds", "mean_data"),
@@ -55,7 +55,7 @@ class LinePatternParser(Parser):
     """Reads lines of one pattern.
 
     Raises:
-        UsageError: if it is none.
+        UsageError: if the text is not a pattern.
     """
 
     name: ClassVar[str] = "pattern"
@@ -66,7 +66,7 @@ class LinePatternParser(Parser):
 
     def __init__(self, pattern: str) -> None:
         self.pattern = Pattern(pattern, _FIELDS)
-        # Where lines are about steps, their number of ranks is searched for with them.
+        # ``logs_of`` searches the text for the number of ranks.
         self.reads_stated_ranks = "step" in self.pattern.names
 
     def recognises(self, file_name: str, head: bytes) -> bool:
@@ -111,7 +111,7 @@ _NO_TIMES = "the pattern's lines have no times: they have no timestamps, or ther
 
 
 def _facts(columns: Mapping[str, Column], epochs: Epochs, zero: int, ranks: int) -> dict[str, Any]:
-    facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": "nothing of times"}
+    facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": "no times"}
     if len(epochs.number):
         facts |= {"precision": f"epochs, to {rounded_to(epochs.half_ms)}", **epochs.facts}
     if ranks > 1:

@@ -1,4 +1,4 @@
-"""A pattern of lines, matched against whole files at once.
+"""Match a pattern of lines against whole files at once.
 
 A pattern describes the start of a line. Letters stand for themselves, blanks for any blanks, ``{name}``
 for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it, or up to the number
@@ -56,7 +56,7 @@ _IN_COLOURS = np.isin(np.arange(256), list(b"0123456789;"))
 _PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in FIELDS}
 _WHOLE_NUMBERS = MOST_DIGITS.keys() - FLOATS
 _FIELD = re.compile(r"\{(\w*)\}")
-# Columns with whether there is a ``Timestamp``, and its value.
+# Columns of timestamps: whether a line has one, and the values of a ``Timestamp``.
 _TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
 
 
@@ -68,7 +68,7 @@ class Pattern:
         known: the fields that it may have.
 
     Raises:
-        UsageError: if it is none.
+        UsageError: if the text is not a pattern.
     """
 
     def __init__(self, text: str, known: Sequence[str] = tuple(FIELDS)) -> None:
@@ -89,13 +89,16 @@ class Pattern:
         return len(self._lines(lines)[0]) > 0
 
     def all_columns(self, data: bytes, of_the_file: int = 0) -> Mapping[str, Column] | None:
-        """Return the values of all matching lines, as ``columns_of`` does; None if no line matches."""
+        """Return the values of all matching lines as ``columns_of`` does; None if no line matches."""
         return columns_of([self], data, of_the_file)[0]
 
     def columns_in(
         self, lines: Lines, labels: Labels | None, of_the_file: int
     ) -> Mapping[str, Column]:
-        """Return the values of matching lines; a launcher's labels tell ranks unless they are local."""
+        """Return the values of matching lines.
+
+        The ranks of a launcher's labels replace those in lines, unless they are local.
+        """
         line, fields = self._lines(lines)
         rank = lines.rank[line]
         if "rank" not in fields:
@@ -138,7 +141,7 @@ class Pattern:
         }
 
     def one(self, text: bytes) -> Mapping[str, float] | None:
-        """Return the values of one line, None if it does not match: the reference for other ways."""
+        """Return the values of one line; None if it does not match. The reference for ``columns_in``."""
         found = self._line.match(text)
         if found is None:
             return None
@@ -162,8 +165,11 @@ class Pattern:
 
 
 def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
-    """Return the pattern that matches first in a file; of several in the same part of it, the first."""
-    # Labels may cut some of the lines, and not all of them.
+    """Return the pattern that matches in the first block of a file with any match.
+
+    If several match in it, the first one.
+    """
+    # Labels may cut the text in some of the lines, but not in all of them.
     there = {text: text in data for text in {one.longest_text for one in patterns}}
     possible = [one for one in patterns if there[one.longest_text]]
     for lines in line_blocks(data) if possible else ():
@@ -176,7 +182,7 @@ def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
 def columns_of(
     patterns: Sequence[Pattern], data: bytes, of_the_file: int = 0
 ) -> list[Mapping[str, Column] | None]:
-    """Return the values of the lines that match each pattern, None if none does, in one pass.
+    """Return the values of the lines that match each pattern (None if no line does), in one pass.
 
     Args:
         patterns: the patterns.
@@ -184,8 +190,8 @@ def columns_of(
         of_the_file: the rank of unlabelled lines.
 
     Returns:
-        columns of equal length: ``rank``, what the pattern has, and ``timed``; where a line is that,
-        also what a ``Timestamp`` has. A launcher knows ranks better than the lines do, unless its
+        columns of equal length: ``rank``, the fields of the pattern, ``timed``, and for timed lines the
+        values of a ``Timestamp``. The ranks of a launcher's labels replace those in lines, unless its
         numbers are those within a host.
     """
     have_ranks = any("rank" in one.names for one in patterns)
@@ -219,7 +225,7 @@ def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
 
 
 def year_note(columns: Mapping[str, Column]) -> str | None:
-    """Say which year is assumed for timestamps that have none; None if all have one."""
+    """Return a note on the year that is assumed for timestamps without one; None if all have one."""
     without = np.flatnonzero(columns["timed"] & ~columns["year_known"])
     if not len(without):
         return None
@@ -228,24 +234,24 @@ def year_note(columns: Mapping[str, Column]) -> str | None:
 
 
 def timestamp_at(columns: Mapping[str, Column], at: int) -> Timestamp:
-    """Return the timestamp of one line, which has one."""
+    """Return the timestamp of a timed line."""
     known = (columns[name][at].item() for name in _TIMESTAMP[1:])
     return Timestamp(*known)
 
 
 def _assume_years(columns: Mapping[str, Column]) -> None:
-    """Move timestamps without a year into the latest years in which they are not in the future."""
+    """Move timestamps without a year to the latest years in which they are not in the future."""
     without = ~columns["year_known"]
     if without.any():
         columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
 
 
 def _stamps(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
-    """Read the timestamps of lines when the pattern has none.
+    """Read the timestamps before lines, as ``read_dated`` does.
 
     Args:
-        start: where what may hold their timestamps begins.
-        end: where that ends.
+        start: where the text that may contain a timestamp starts.
+        end: where it ends.
     """
     found = line_starts(block, start)
     known = (found.there, found.ns, found.zone_known, found.resolution_ns, found.year_known)
@@ -320,7 +326,7 @@ def _compiled(start: str, pieces: Sequence[_Piece]) -> re.Pattern[bytes]:
 
 
 def text_starts(block: LineBlock, start: Ints) -> Ints:
-    """Return where the texts of lines begin, without blanks and colours before them."""
+    """Return where the texts of lines start, after blanks and colours."""
     byte = block.bytes[np.minimum(start, block.size - 1)]
     rest = np.flatnonzero(is_blank(byte) | (byte == _ESCAPE))
     start = start.copy() if len(rest) else start
@@ -338,7 +344,7 @@ def text_starts(block: LineBlock, start: Ints) -> Ints:
 
 
 def _colour_lengths(block: LineBlock, at: Ints) -> Ints:
-    """Return how long the colours at these places are, 0 where there is none."""
+    """Return the lengths of the colours at these places, 0 if there is none."""
     length = np.zeros(len(at), np.int64)
     goes_on = block.bytes[np.minimum(at + 1, block.size - 1)] == ord("[")
     for place in range(2, _MOST_COLOUR_BYTES + 3):

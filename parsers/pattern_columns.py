@@ -1,7 +1,7 @@
 """Match a pattern against all lines of a block at once, as a regular expression does one by one.
 
-All lines advance together, along the first way that the expression would try. Most matching lines match
-that way; the expression itself checks the others.
+All lines advance together, along the first path that the expression would try. Most matching lines match
+on it; the expression itself checks the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Column = npt.NDArray[Any]
 
 #: Numbers are printed as wide as the largest one: ``[  0/500]``.
 MOST_PADDING = 12
-#: How many digits fields have that are whole numbers, and how many before the point those that are not.
+#: The most digits of whole numbers, and before the point of others.
 MOST_DIGITS: Mapping[str, int] = {
     "rank": 6,
     "epoch": 9,
@@ -36,18 +36,18 @@ MOST_DIGITS: Mapping[str, int] = {
     "rate": 12,
     "mean_rate": 12,
 }
-#: The fields of durations, with how many of their units a second has.
+#: The fields of durations, with the number of their units in a second.
 DURATIONS: Mapping[str, int] = {"seconds": 1, "ms": 1000}
 #: Fields with a fraction or an exponent.
 FLOATS = frozenset({"seconds", "mean_seconds", "ms", "data", "mean_data", "rate", "mean_rate"})
 MOST_FRACTION_DIGITS, MOST_EXPONENT_DIGITS = 20, 2
 # Numbers with more digits after the point are left to the expression.
 _MOST_READ_DIGITS = 12
-# Up to so many digits and such powers of ten, quotients and products of them are exact.
+# Up to these limits, quotients and products of a number and a power of ten are exact.
 _MOST_EXACT_DIGITS, _MOST_EXACT_POWER = 15, 22
 # Lines with more blanks are left to the expression.
 _MOST_BLANKS = 64
-# How often a text occurs is estimated from so many bytes.
+# The bytes from which the frequency of a text is estimated.
 _SAMPLE_BYTES = 16 << 10
 _LOWER_CASE = np.uint8(0x20)
 _OF_WORDS = np.isin(np.arange(256), list((string.ascii_letters + string.digits + "_.").encode()))
@@ -93,9 +93,7 @@ def having_all(block: LineBlock, parts: Sequence[PatternPart], line: Ints) -> In
 
 
 def _places(block: LineBlock, text: bytes) -> Ints:
-    r"""Find all places of a text. At a needle's ends ``\d`` would be any digit: compare it
-    afterwards.
-    """
+    r"""Find all places of a text, including one with ``\d``, which would be any digit in a needle."""
     first = 1 if text.startswith(rb"\d") else 0
     inner = text[first:-1] if text[first:].endswith(rb"\d") else text[first:]
     at = block.places(Needle(inner)) - first
@@ -103,12 +101,12 @@ def _places(block: LineBlock, text: bytes) -> Ints:
 
 
 class Walk:
-    """Lines of a block, as far as they match a pattern.
+    """Follows a pattern along lines of a block, and drops those that stop matching.
 
     Args:
-        line: their numbers.
-        start: where they begin.
-        end: where what counts of them ends, at most where they do.
+        line: the numbers of the lines.
+        start: where they start.
+        end: where the part of them that counts ends.
     """
 
     def __init__(self, block: LineBlock, line: Ints, start: Ints, end: Ints) -> None:
@@ -121,8 +119,8 @@ class Walk:
     def along(self, parts: Sequence[PatternPart]) -> tuple[Ints, dict[str, Column]]:
         """Follow a pattern; return the lines known to match, and their values.
 
-        Fields are columns of whole numbers or of floats (``FLOATS``); of the time, it is those that a
-        ``Timestamp`` has.
+        Fields are columns of whole numbers or of floats (``FLOATS``); the time is four columns, as in a
+        ``Timestamp``.
         """
         for part in parts:
             if part.kind == "text":
@@ -178,7 +176,12 @@ class Walk:
         self._at = self._at + len(part.text)
 
     def _number_before(self, part: PatternPart, first: Ints) -> None:
-        """Read the numbers right before the texts that were skipped to from these places."""
+        """Read the numbers right before texts.
+
+        Args:
+            part: the skipped part.
+            first: where the search for the texts started.
+        """
         block, start = self._block, self._at
         for _ in range(_MOST_BLANKS if part.blank_before else 0):
             blank = is_blank(block.bytes[start - 1])
@@ -219,7 +222,7 @@ class Walk:
             self._fraction(name, count[count > 0])
 
     def _fraction(self, name: str, before: Ints) -> None:
-        """Read the fraction and the exponent of a number whose integer part has so many digits."""
+        """Read the fraction and the exponent of a number with ``before`` digits in its integer part."""
         value, count = self._block.numbers(self._at + 1, _MOST_READ_DIGITS)
         count = np.where(self._block.bytes[self._at] == ord("."), count, 0)
         whole = self._fields[name] * 10**count + np.where(count > 0, value, 0)
@@ -236,7 +239,7 @@ class Walk:
         self._keep(exact)
 
     def _exponent(self) -> Ints:
-        """Read the exponents that follow numbers, 0 where there is none."""
+        """Read the exponents after numbers, 0 if there is none."""
         byte = self._block.bytes
         there = (byte[self._at] | _LOWER_CASE) == ord("e")
         if not there.any():

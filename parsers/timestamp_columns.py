@@ -1,6 +1,6 @@
-"""Read the timestamps of many lines at once, as ``timestamps`` reads each.
+"""Read the timestamps of many lines at once, as ``timestamps`` reads single ones.
 
-Dates repeat from line to line: ``timestamps`` itself reads each of them once. All else in a timestamp is
+Dates repeat from line to line: ``timestamps`` reads each of them once. The rest of a timestamp is
 digits. Rare forms are marked as unclear, and the caller reads them one by one.
 """
 
@@ -24,9 +24,9 @@ from .timestamps import LATEST_SECOND, LEAP_YEAR, Timestamp, assumed_year, read_
 _SECOND_NS = 10**9
 _CLOCK = b"00:00:00"
 _COLONS = word(b"\0\0\xff\0\0\xff")
-# The seconds of a one in each byte of a clock.
+# The seconds that a digit 1 stands for, by its byte in a clock.
 _CLOCK_S = {0: 36_000, 1: 3_600, 3: 600, 4: 60, 6: 10, 7: 1}
-# More digits of a second do not count.
+# Further digits of a fraction are ignored.
 _MOST_DIGITS = 9
 _POWERS = 10 ** np.arange(_MOST_DIGITS + 1)
 _MOST_SECOND_DIGITS, _MOST_FRACTION_DIGITS = 10, 12
@@ -46,10 +46,10 @@ def _start_of(year: int, month: int = 1) -> int:
 class _Form(NamedTuple):
     """A form of timestamps: a date, a clock, and sometimes a fraction or a year after it."""
 
-    #: Bytes among the first eight.
+    #: Bytes among the first eight that identify it.
     known_by: tuple[tuple[int, bytes], ...]
     clock_at: int
-    #: Without what may follow.
+    #: Without a fraction and a zone.
     length: int
     has_fraction: bool = False
     has_zone: bool = False
@@ -78,12 +78,12 @@ _MARCH_NS = _start_of(LEAP_YEAR, 3)
 class Moments:
     """The timestamps at several places."""
 
-    #: Where a timestamp ends, if there is one.
+    #: Where the timestamp ends, if there is one.
     end: Ints
     there: Bools
-    #: Where it is unclear whether there is one, and which.
+    #: Whether the text has to be read by ``timestamps``.
     unclear: Bools
-    #: As a ``Timestamp`` has them.
+    #: As in a ``Timestamp``.
     ns: Ints
     zone_known: Bools
     resolution_ns: Ints
@@ -118,13 +118,13 @@ def line_starts(block: LineBlock, at: Ints) -> Moments:
 
 
 def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
-    """Move timestamps without a year into the years in which they are assumed to be.
+    """Move timestamps without a year to the years that are assumed.
 
-    The last one is in its latest year that is not in the future. Where others before it go back by
-    more than half a year, a year has begun.
+    The last one is in the latest year in which it is not in the future. A new year begins where
+    timestamps go back by more than half a year.
 
     Args:
-        ns: as read in ``LEAP_YEAR``, in the order of their lines.
+        ns: timestamps in ``LEAP_YEAR``, in the order of their lines.
         now_ns: as ``latest_ns`` returns it.
     """
     years = _years_begun(ns)
@@ -132,7 +132,7 @@ def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
     latest = Timestamp(int(ns[years == last].max(initial=0)), False)
     leap = years[(ns >= _MARCH_NS - _DAY_NS) & (ns < _MARCH_NS)]
     first = assumed_year(latest, now_ns) - int(last)
-    # No file has 29 February of two years that are not four years apart.
+    # Every 29 February has to be in a leap year.
     first -= next((back for back in range(8) if all(map(isleap, leap[:1] + first - back))), 0)
     starts = np.array([_start_of(first + year) for year in range(int(last) + 1)])
     short = np.array([not isleap(first + year) for year in range(int(last) + 1)])
@@ -141,7 +141,7 @@ def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
 
 
 def _years_begun(ns: Ints) -> Ints:
-    """Return for each timestamp without a year how many years have begun before it."""
+    """Return for each timestamp how many years have begun since the first one."""
     change = np.diff(ns, prepend=ns[:1])
     # Ranks' lines may be out of order: a year that has begun may also end.
     walked = np.cumsum((change < -_HALF_A_YEAR_NS).astype(int) - (change > _HALF_A_YEAR_NS))
@@ -188,7 +188,7 @@ def _read(block: LineBlock, at: Ints, *, padded: bool = False) -> Moments:
         if form.has_zone:
             _read_zones(block, found, own)
         if form is _LOG4J:
-            # With anything after it, it is another timestamp or none.
+            # If anything follows, it is another timestamp, or none.
             after = found.end[own]
             found.unclear[own] = _GOES_ON[block.bytes[after]] | (_zones(block, after)[0] > 0)
     return found
@@ -203,7 +203,7 @@ def _known(first: Words, form: _Form) -> Bools:
 
 
 def _clock(words: Words) -> tuple[Ints, Bools]:
-    """Return the seconds of the day, and which are valid."""
+    """Return the seconds of the day, and whether they are valid."""
     digits = digits_of(words)
     fits = (words & _COLONS) == (word(_CLOCK) & _COLONS)
     fits &= others_among(digits & ~_COLONS) == 0
@@ -216,7 +216,7 @@ def _clock(words: Words) -> tuple[Ints, Bools]:
 
 
 def _days(block: LineBlock, at: Ints, form: _Form) -> tuple[Ints, Bools]:
-    """Return when days start, in nanoseconds since 1970, and which days exist."""
+    """Return the starts of days, in nanoseconds since 1970, and whether the days exist."""
     after = form.clock_at + len(_CLOCK)
     keys = [block.words_at(at) & mask(min(form.clock_at, 8))]
     if form.clock_at > 8:
@@ -239,7 +239,7 @@ def _days(block: LineBlock, at: Ints, form: _Form) -> tuple[Ints, Bools]:
 
 @lru_cache(maxsize=1024)
 def _day(midnight: bytes) -> int | None:
-    # What is before a timestamp would make another form of it.
+    # Text before the timestamp would belong to another form.
     timestamp = None if _BEFORE.match(midnight) else read_moment(midnight)
     return None if timestamp is None else timestamp.ns
 
@@ -274,7 +274,7 @@ def _read_zones(block: LineBlock, found: Moments, own: Ints) -> None:
 
 
 def _zones(block: LineBlock, at: Ints) -> tuple[Ints, Ints]:
-    """Return the lengths of zones, 0 where there is none, and their offsets in minutes."""
+    """Return the lengths of zones, 0 if there is none, and their offsets in minutes."""
     words = block.words[at]
     blank = words & np.uint64(0xFF) == ord(" ")
     words = np.where(blank, words >> np.uint64(8), words)

@@ -1,4 +1,4 @@
-"""The timestamps that launchers, loggers and log services put before lines."""
+"""Read the timestamps that launchers, loggers and log services put before lines."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 # Other years are damage.
 _YEARS = range(1970, 2200)
-#: Seconds since 1970 from which on times are damage, too.
+#: The number of seconds since 1970 from which times are damage, too.
 LATEST_SECOND = 7_258_118_400
 _MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
-#: As launchers write it, in words.
+#: A time in words, as launchers write it.
 CTIME = (
     rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) "
     rb"(?P<day>[ \d]\d) (?P<time>\d\d:\d\d:\d\d) (?P<year>\d{4})"
@@ -69,7 +69,7 @@ _MONTH_DAY = re.compile(
 _WITHOUT_YEAR = (_GLOG, _SYSLOG, _MONTH_DAY)
 _SECONDS = re.compile(rb"(\d{9,10})(?:\.(\d{1,12}))?")
 _MILLISECONDS = re.compile(rb"(\d{10})(\d{3})")
-#: The year of timestamps without one, as long as none is assumed: it has a 29 February.
+#: The year of timestamps without one until one is assumed; it has a 29 February.
 LEAP_YEAR = 1972
 _DAY_NS = 86_400 * 10**9
 _WRITTEN_NS: ContextVar[int | None] = ContextVar("written_ns", default=None)
@@ -81,7 +81,7 @@ class Timestamp:
 
     ns: int
     zone_known: bool
-    #: What it is rounded down to: whole seconds, or as many digits as it has.
+    #: The unit that it is rounded down to: a second, or that of its last digit.
     resolution_ns: int = 10**9
     #: False if the text has no year.
     year_known: bool = True
@@ -127,7 +127,7 @@ def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
 
     Args:
         text: ``I0906 02:52:05.102637 4758 main.cc:93]``, ``Nov 21 02:28:01``, ``11/21 02:28:01``.
-        year: the year to read it in, if it has none, as with ``assumed_year``.
+        year: the year if it has none.
 
     Returns:
         None if there is no timestamp, or the year does not have its day.
@@ -144,7 +144,11 @@ def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
 
 @contextmanager
 def written_at(ns: int | None) -> Iterator[None]:
-    """Read a file that was last changed then, where that is known: later years are in its future."""
+    """Set when the file that is being read was last changed: its timestamps are not later.
+
+    Args:
+        ns: nanoseconds since 1970; None if unknown.
+    """
     token = _WRITTEN_NS.set(ns)
     try:
         yield
