@@ -129,7 +129,7 @@ def test_values_of_another_time_are_reported(logs: Path, began: int) -> None:
     assert [series.name for series in run.series] == ["x"]
     (problem,) = run.problems
     assert problem.where == NAME
-    assert "1 series of what machines measured from " in problem.what
+    assert "1 series of machine metrics from " in problem.what
     assert "this run was not under way then" in problem.what
 
 
