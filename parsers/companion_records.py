@@ -228,7 +228,8 @@ def _left_out(lost: Sequence[Series], run: Run) -> str:
         if _span_of(run) is None
         else "by its ranks' clocks this run was not under way then"
     )
-    return f"{len(lost):,} series of machine metrics from {_utc(first)} to {_utc(last)} UTC left out: {why}"
+    span = f"from {_utc(first)} to {_utc(last)} UTC"
+    return f"{len(lost):,} series of machine metrics {span} left out: {why}"
 
 
 def _utc(wall: int) -> str:

@@ -1,4 +1,4 @@
-"""Make a log of each rank from what its events mark."""
+"""Make a log of each rank from its events."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .marks import Fit, JobSettings, Logged, disagree, epochs_per_ns, logged
 
 KNOWN_FROM = "what MLPerf's logger printed"
 
-# Of so few steps an epoch tells too little.
+# Shorter epochs give no precise step time.
 _FEWEST_STEPS = 5
 _DISAGREE = (
     "the samples of an epoch and the throughput that are logged disagree; step times are left out"
 )
 _MIXED = (
-    "several ranks print into this file without labels: spans are from the first to the last rank"
+    "several ranks print into this file without labels: spans last from the first to the last rank"
 )
 _NO_STEPS = "a throughput is logged without numbers of steps or samples; its unit is unknown"
 
@@ -70,12 +70,12 @@ class MlperfParser(Parser):
 
 
 def _job_facts(settings: JobSettings, stated: int | None, ranks: Collection[int]) -> dict[str, Any]:
-    """Return what the events say of the job, as facts of its logs.
+    """Return the facts of the job.
 
     Args:
-        settings: what they say.
-        stated: the number of ranks that the log says in words.
-        ranks: those that launchers have labelled.
+        settings: the settings in events.
+        stated: the number of ranks in the log's text.
+        ranks: the ranks that launchers have labelled.
     """
     facts = size_facts(stated, ranks, settings.size)
     batch = settings.global_batch
@@ -122,7 +122,7 @@ def _log(
 
 
 def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:
-    """Return how precise times are where no events say numbers of steps."""
+    """Return the precision of times without numbers of steps, as facts."""
     to = rounded_to(resolution_ns / 1e6)
     if fit.single_epochs:
         return {"precision": f"epochs, to {to}", "epoch_precision_ms": resolution_ns / 1e6}
@@ -130,7 +130,7 @@ def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:
 
 
 def _sample_facts(fit: Fit, settings: JobSettings) -> dict[str, Any] | None:
-    """Return the time of a step by the samples of steps and epochs; None if these cannot be right."""
+    """Return the step time by the samples of steps and epochs, as facts; None if these are wrong."""
     epochs = epochs_per_ns(fit, settings)
     if epochs is None or settings.samples is None:
         return {}
@@ -139,17 +139,17 @@ def _sample_facts(fit: Fit, settings: JobSettings) -> dict[str, Any] | None:
     count = settings.samples / settings.global_batch if settings.global_batch else 0
     if count < _FEWEST_STEPS:
         return {}
-    # The last batch of an epoch is left out or smaller: an epoch has up to one step more or less.
+    # The last batch may be smaller or missing: an epoch may have one step more or less.
     step_ms = 1 / (epochs * count * 1e6)
     return {"step_ms": step_ms, "step_precision_ms": step_ms / count}
 
 
 def _problems(fit: Fit, timed: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield what is not known.
+    """Yield notes on what is unknown.
 
     Args:
         fit: the training.
-        timed: what is known of its steps; None if samples and throughput disagree.
+        timed: the facts about its steps; None if samples and throughput disagree.
     """
     if fit.mixed:
         yield _MIXED
