@@ -198,6 +198,18 @@ class LineBlock:
         return np.searchsorted(self.ends, at, "right")
 
 
+def sample_parts(data: bytes, part_bytes: int) -> list[bytes]:
+    """Return whole lines from the start, the middle and the end of a file, or all of a short one."""
+    if len(data) <= 3 * part_bytes:
+        return [data]
+    middle, last = (data[at : at + part_bytes] for at in (len(data) // 2, len(data) - part_bytes))
+    return [
+        data[:part_bytes].rpartition(b"\n")[0],
+        middle.partition(b"\n")[2].rpartition(b"\n")[0],
+        last.partition(b"\n")[2],
+    ]
+
+
 def contains_any(data: bytes, needles: Sequence[Needle]) -> bool:
     """Whether a text contains any of these."""
     overlap = max(len(needle.text) for needle in needles) + 2

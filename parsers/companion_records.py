@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from stallscope.run import Event, MeasuredInput, NetworkCheck, Problem, Run, Series
 
-# Zones are a quarter of an hour apart, from UTC-12 to UTC+14.
-_QUARTER_NS = 900 * 10**9
-_ZONES = range(-48, 57)
+from .timestamps import zones_between
+
+_HOUR_NS = 3_600 * 10**9
 # Events also happen while a job starts and ends.
 _MARGIN_NS = 600 * 10**9
 
@@ -172,14 +172,13 @@ def _in_utc(events: Sequence[Event], span: _Span) -> list[Event]:
     local = [event.local_ns for event in events if event.local_ns is not None]
     if span is None or not local:
         return list(events)
-    zones = [zone for zone in _ZONES if _holds(span, [ns - zone * _QUARTER_NS for ns in local])]
+    zones = zones_between(min(local), max(local), span[0] - _MARGIN_NS, span[1] + _MARGIN_NS)
     # The margin also admits neighbouring zones: prefer whole hours.
-    likely = [zone for zone in zones if zone % 4 == 0] or zones
+    likely = [zone for zone in zones if zone % _HOUR_NS == 0] or zones
     if len(likely) != 1:
         return list(events)
-    shift = likely[0] * _QUARTER_NS
     return [
-        event if event.local_ns is None else replace(event, wall_ns=event.local_ns - shift)
+        event if event.local_ns is None else replace(event, wall_ns=event.local_ns - likely[0])
         for event in events
     ]
 

@@ -35,7 +35,7 @@ from .base import Parsed, Parser
 from .epochs_only import clock_facts, epochs_log, in_one_file, rounded_to
 from .pattern import Pattern, by_rank, timestamp_at
 from .pattern_columns import Column
-from .printed_steps import UNLABELLED, Meaning, logs_of, with_year_note
+from .printed_steps import NO_RANK, Meaning, logs_of, with_year_note
 from .printed_steps.epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
 from .rank_names import rank_in
 from .world_size import FROM_LABELS
@@ -74,7 +74,7 @@ class LinePatternParser(Parser):
 
     def parse(self, path: str, data: bytes) -> Parsed:
         has_steps = "step" in self.pattern.names
-        own_rank = UNLABELLED if has_steps else rank_in(path)[0] or 0
+        own_rank = NO_RANK if has_steps else rank_in(path)[0] or 0
         columns = self.pattern.all_columns(data, own_rank)
         if columns is None:
             raise UnreadableError(f"{path}: no line matches the pattern: {self.pattern.text!r}")

@@ -72,6 +72,9 @@ _MILLISECONDS = re.compile(rb"(\d{10})(\d{3})")
 #: The year of timestamps without one until one is assumed; it has a 29 February.
 LEAP_YEAR = 1972
 _DAY_NS = 86_400 * 10**9
+# Zones are a quarter of an hour apart, from UTC-12 to UTC+14.
+_QUARTER_NS = 900 * 10**9
+_ZONES = range(-48, 57)
 _WRITTEN_NS: ContextVar[int | None] = ContextVar("written_ns", default=None)
 
 
@@ -180,6 +183,19 @@ def assumed_year(last: Timestamp, now_ns: int) -> int:
 
 def _has_day(year: int, moment: datetime) -> bool:
     return isleap(year) or (moment.month, moment.day) != (2, 29)
+
+
+def zones_between(first: int, last: int, start: int, stop: int) -> list[int]:
+    """Return the zones in which local times lie between two moments in UTC, as offsets in nanoseconds.
+
+    Args:
+        first: the first local time, nanoseconds.
+        last: the last one.
+        start: the first moment in UTC.
+        stop: the last one.
+    """
+    offsets = (quarter * _QUARTER_NS for quarter in _ZONES)
+    return [one for one in offsets if start <= first - one and last - one <= stop]
 
 
 def _since_1970(seconds: int, fraction: bytes) -> Timestamp | None:

@@ -7,7 +7,7 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..blocks import Needle, contains_any
+from ..blocks import Needle, contains_any, sample_parts
 from ..timestamps import CTIME, read_timestamp
 
 #: Timestamps with names of loggers are far shorter.
@@ -143,7 +143,7 @@ def labels_of(data: bytes) -> Labels | None:
     """Recognise the labels of a file; None if it has none."""
     if contains_any(data, [Needle(_TAG_LITERAL)]):
         return _tags_of(data)
-    sampled = _sampled(data)
+    sampled = b"\n".join(sample_parts(data, _SAMPLE_BYTES))
     if _RAY.search(sampled):
         return Labels(_RAY, "Ray", ranks=_ranks_of_ray(data))
     sample = [
@@ -200,13 +200,3 @@ def _ranks_of_ray(data: bytes) -> Mapping[bytes, int]:
     # Hosts may have processes with the same number.
     alone = {pid: min(found)[1] for pid, found in without_address.items() if len(found) == 1}
     return {**alone, **ranks}
-
-
-def _sampled(data: bytes) -> bytes:
-    """Return whole lines from a file's start, middle and end."""
-    if len(data) <= 3 * _SAMPLE_BYTES:
-        return data
-    middle = len(data) // 2
-    inner = [data[at : at + _SAMPLE_BYTES] for at in (middle, len(data) - _SAMPLE_BYTES)]
-    first = data[:_SAMPLE_BYTES].rpartition(b"\n")[0]
-    return b"\n".join([first, *(part.partition(b"\n")[2].rpartition(b"\n")[0] for part in inner)])

@@ -15,11 +15,9 @@ from stallscope.run import Log
 
 from ..base import Parsed
 from ..epochs_only import epochs_log
+from ..timestamps import zones_between
 from .marks import Fit, Logged, disagree
 
-# Zones are whole quarters of an hour, and at most 14 hours, from UTC.
-_QUARTER_NS = 15 * 60 * 10**9
-_MOST_QUARTERS = 14 * 4
 # A launcher stamps lines when it receives them.
 _LATER_NS = 5 * 10**9
 _CLOCK = "MLPerf's times of epochs, and durations of steps one after another in each of them"
@@ -109,16 +107,11 @@ def _on_known_clock(log: Parsed, fit: Fit, zero: int) -> dict[str, Any] | None:
         return None
     begin = zero + int(pc.min(log.intervals["begin"]).as_py())
     end = zero + int(pc.max(log.intervals["end"]).as_py())
-    quarters = [
-        quarter
-        for quarter in range(-_MOST_QUARTERS, _MOST_QUARTERS + 1)
-        if fit.start - _LATER_NS <= begin - quarter * _QUARTER_NS
-        and end - quarter * _QUARTER_NS <= fit.stop + _LATER_NS
-    ]
-    if len(quarters) != 1:
+    zones = zones_between(begin, end, fit.start - _LATER_NS, fit.stop + _LATER_NS)
+    if len(zones) != 1:
         return None
     known = {name: value for name, value in facts.items() if name != "began_local"}
     return known | {
         "clock": "stamps of the lines, in the zone that MLPerf's times tell",
-        "anchor": {"monotonic_ns": 0, "wall_ns": zero - quarters[0] * _QUARTER_NS},
+        "anchor": {"monotonic_ns": 0, "wall_ns": zero - zones[0]},
     }

@@ -11,6 +11,6 @@ for data, if it is printed.
 - ``rates`` decides whether a rate is that of one rank or of all ranks.
 """
 
-from .parser import UNLABELLED, Meaning, PrintedStepsParser, logs_of, with_year_note
+from .parser import NO_RANK, Meaning, PrintedStepsParser, logs_of, with_year_note
 
-__all__ = ["UNLABELLED", "Meaning", "PrintedStepsParser", "logs_of", "with_year_note"]
+__all__ = ["NO_RANK", "Meaning", "PrintedStepsParser", "logs_of", "with_year_note"]

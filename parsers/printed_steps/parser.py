@@ -34,7 +34,7 @@ from .printed_settings import PrintedSettings, printed_settings
 from .rates import RateOf, RateSamples, rate_samples
 
 #: The rank of lines without a launcher's label.
-UNLABELLED = -1
+NO_RANK = -1
 # If more of a rank's lines are repeated, several ranks print them.
 _MOST_REPEATED = 0.5
 
@@ -90,7 +90,7 @@ class PrintedStepsParser(Parser):
         logs = []
         if of_steps is not None:
             patterns = [of_steps, *([] if of_epochs is None else [of_epochs])]
-            columns, *epochs = columns_of(patterns, data, UNLABELLED)
+            columns, *epochs = columns_of(patterns, data, NO_RANK)
             assert columns is not None
             logs = logs_of(path, data, columns, self.meaning, *epochs)
         if not any(log.intervals.num_rows for log in logs):
@@ -215,7 +215,7 @@ class _Ranks:
         if self.only is not None:
             columns = {**columns, "rank": np.full(len(columns["rank"]), self.only)}
         # Among labelled lines, those without a label are the launcher's own.
-        return {rank: own for rank, own in by_rank(columns).items() if rank != UNLABELLED}
+        return {rank: own for rank, own in by_rank(columns).items() if rank != NO_RANK}
 
     @classmethod
     def of(
@@ -230,7 +230,7 @@ class _Ranks:
             in_mlperf: the number of ranks in MLPerf's metadata.
         """
         stated, by_path = stated_ranks(data), rank_in(path)[0]
-        labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != UNLABELLED]
+        labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != NO_RANK]
         launched = {*labelled, *labelled_ranks(data)}
         facts, only = size_facts(stated.size, launched, in_mlperf), None
         if stated.varies:
