@@ -82,8 +82,12 @@ class Contents:
     @classmethod
     def of_logs(cls, first: Parsed) -> Contents:
         """Return the contents of a file that a parser has read."""
-        series = tuple((first.run_id, one) for one in first.series)
-        return cls((first, *first.more), series=series, problems=first.series_problems)
+        logs = (first, *first.more)
+        return cls(
+            logs,
+            series=tuple((log.run_id, one) for log in logs for one in log.series),
+            problems=tuple(problem for log in logs for problem in log.series_problems),
+        )
 
     @property
     def is_empty(self) -> bool:

@@ -231,7 +231,7 @@ class _Inspector:
             precision=str(precision) if precision is not None else PRECISION if has_steps else None,
             torn_lines=sum(one.log.torn for one in own),
             # For machine metrics, the problem that there are no times does not matter.
-            notes=_of_series(found.logs[0].series)
+            notes=_of_series([series for one in found.logs for series in one.series])
             or _without_place(problem for one in found.logs for problem in one.problems),
         )
 

@@ -33,7 +33,7 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .epochs_only import clock_facts, epochs_log, in_one_file, rounded_to
-from .pattern import Pattern, by_rank, timestamp_at
+from .pattern import Pattern, by_rank, first_in, timestamp_at
 from .pattern_columns import Column
 from .printed_steps import NO_RANK, Meaning, logs_of, with_year_note
 from .printed_steps.epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
@@ -70,7 +70,7 @@ class LinePatternParser(Parser):
         self.reads_stated_ranks = "step" in self.pattern.names
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return self.pattern.matches_any(head)
+        return first_in([self.pattern], head) is not None
 
     def parse(self, path: str, data: bytes) -> Parsed:
         has_steps = "step" in self.pattern.names

@@ -80,10 +80,6 @@ class Pattern:
         #: A text that every matching line contains, without blanks; empty if there is none.
         self.longest_text = longest_text(self._parts)
 
-    def matches_any(self, data: bytes) -> bool:
-        """Whether any line matches."""
-        return first_in([self], data) is not None
-
     def matches(self, lines: Lines) -> bool:
         """Whether any of these lines matches."""
         return len(self._lines(lines)[0]) > 0

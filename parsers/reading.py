@@ -84,9 +84,7 @@ class Reading:
             UnreadableError: if it cannot be read.
         """
         found = self.forced or recognise(name, data[:HEAD_BYTES])
-        if not isinstance(found, StepLogParser):
-            return None
-        return Contents.of_logs(found.parse_each(name, data))
+        return found.read(name, data) if isinstance(found, StepLogParser) else None
 
     def add_file(
         self, name: str, where: str, data: bytes, contents: Contents | None = None

@@ -82,10 +82,7 @@ class StepLogParser(Parser):
         )
 
     def read(self, path: str, data: bytes) -> Contents:
-        return Contents.of_logs(self.parse_each(path, data))
-
-    def parse_each(self, path: str, data: bytes) -> Parsed:
-        """Parse all step logs in a file, as ``cat rank-*.csv`` joins them, the others as ``more``.
+        """Read all step logs in a file, as ``cat rank-*.csv`` joins them.
 
         Raises:
             UnreadableError: if none of them can be read.
@@ -100,8 +97,8 @@ class StepLogParser(Parser):
         if not logs:
             raise failures[0]
         problems = [Problem(path, str(error).removeprefix(f"{path}: ")) for error in failures]
-        first = replace(logs[0], problems=(*logs[0].problems, *problems))
-        return replace(first, more=tuple(logs[1:])) if len(logs) > 1 else first
+        first = replace(logs[0], problems=(*logs[0].problems, *problems), more=tuple(logs[1:]))
+        return Contents.of_logs(first)
 
 
 def is_joined(data: bytes) -> bool:

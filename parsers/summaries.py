@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
@@ -45,7 +44,9 @@ def summary_of(one: Parsed, *, whole: bool) -> Summary:
     windows = intervals.filter(arrow.equal(intervals["kind"], "window"))
     extremes = pc.min_max(steps["step"]).as_py()
     first, last = extremes["min"] or 0, extremes["max"] or 0
-    count = pc.count_distinct(steps["step"]).as_py() if whole else _between(first, last, steps)
+    count = pc.count_distinct(steps["step"]).as_py()
+    if count and not whole:
+        count = last - first + 1
     if windows.num_rows:
         # Windows have the step after their last one, and a number of steps.
         last = pc.max(windows["step"]).as_py() - 1
@@ -66,10 +67,6 @@ def summary_of(one: Parsed, *, whole: bool) -> Summary:
         begin=min((one for one in begins if one is not None), default=None),
         end=max((one for one in ends if one is not None), default=None),
     )
-
-
-def _between(first: int, last: int, steps: pa.Table) -> int:
-    return last - first + 1 if steps.num_rows else 0
 
 
 def steps_of(own: Iterable[Summary]) -> int:

@@ -20,7 +20,7 @@ _OPTION = re.compile(
     rb"(?<=-)batch[_-]size(?P<per>[_-]per[_-](?:gpu|device|rank|replica|worker))?[ \t]{1,4}"
     rb"(?P<size>\d{1,8})\b(?!\.\d)(?P<all>(?!))?"
 )
-_PER_DEVICE = re.compile(rb"(?<![\d.])(\d{1,8}) per device\b")
+PER_DEVICE = re.compile(rb"(?<![\d.])(\d{1,8}) per device\b")
 # The words before a batch size tell whose it is.
 _BEFORE_BYTES = 24
 _WHOLE = re.compile(rb"(?:global|total|effective)[_ -]?(?:train[_ -]?)?$")
@@ -70,7 +70,7 @@ def _batch_sizes(head: bytes) -> dict[str, int]:
         size = int(found["size"])
         if size and not _OTHER.search(before):
             sizes.setdefault(_whose(found, before), size)
-    of_a_device = _PER_DEVICE.search(head) if b" per device" in head else None
+    of_a_device = PER_DEVICE.search(head) if b" per device" in head else None
     if of_a_device is not None:
         sizes.setdefault("rank", int(of_a_device[1]))
     return sizes

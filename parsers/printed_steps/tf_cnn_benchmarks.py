@@ -17,11 +17,10 @@ from dataclasses import replace
 from typing import ClassVar
 
 from .parser import Meaning, PrintedStepsParser
-from .printed_settings import PrintedSettings, printed_settings
+from .printed_settings import PER_DEVICE, PrintedSettings, printed_settings
 
 # It prints its settings before the first step, after warnings of TensorFlow.
 _HEAD_BYTES = 1 << 20
-_PER_DEVICE = re.compile(rb"\b(\d{1,8}) per device\b")
 _DEVICES = re.compile(rb"\bDevices:\s{1,40}\[([^\]\n]{1,65536})\]")
 # Each process of Horovod has one of the devices that it lists.
 _HOROVOD = b"horovod/"
@@ -30,7 +29,7 @@ _HOROVOD = b"horovod/"
 def _settings(data: bytes, ranks: int | None) -> PrintedSettings:
     """Read the batch size of a process: that of a device, for each of the process's devices."""
     settings = printed_settings(data, ranks)
-    per_device, devices = (form.search(data[:_HEAD_BYTES]) for form in (_PER_DEVICE, _DEVICES))
+    per_device, devices = (form.search(data[:_HEAD_BYTES]) for form in (PER_DEVICE, _DEVICES))
     if per_device is None or devices is None:
         return replace(settings, rank_batch=None)
     count = 1 if _HOROVOD in devices[1] else devices[1].count(b",") + 1
