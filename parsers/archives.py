@@ -242,7 +242,7 @@ class _Forward:
         return self._at
 
     def read(self, size: int, /) -> bytes:
-        """Read bytes: fewer where there are no more."""
+        """Read bytes, fewer only at the end."""
         data = self._unpacked.read(size)
         self._at += len(data)
         return data

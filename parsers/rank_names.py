@@ -15,7 +15,7 @@ from typing import NamedTuple
 _NAMED = re.compile(
     # LoRA has ranks, too, and a date may follow.
     r"(?<![a-z0-9])(?<!lora[._-])(?<!low[._-])rank[._-]?(\d{1,6})(?![a-z0-9]|-\d\d-\d\d)"
-    # Workers of loaders are no ranks.
+    # Workers of loaders are not ranks.
     r"|(?:^|(?<=[/._-]))(?<!loader[._-])(?:worker|process|proc)[._-]?(\d{1,6})"
     r"(?=/|$|\.(?:log|txt|out|err|stdout|stderr)\b)"
     r"|(?<=@1\.)(\d{1,6})(?=\.)"

@@ -168,7 +168,7 @@ class Reading:
         self.problems.append(Problem(name, str(error).removeprefix(f"{name}: ")))
 
     def records_logs(self) -> list[Parsed]:
-        """Parse the step logs whose records were found."""
+        """Parse the step logs in the records that were found."""
         found = []
         for name, data in self.records.logs():
             try:

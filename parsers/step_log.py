@@ -19,7 +19,7 @@ from .world_size import MOST_RANKS
 
 #: The start of the first line.
 MAGIC = b"#stallscope "
-# The quote would be escaped where a name contains such words.
+# Within a name the quote would be escaped.
 _HEADER = re.compile(rb'#stallscope \d{1,9} \{"')
 _LINE_END = ord("\n")
 _KNOWN_VERSION = 1
@@ -102,13 +102,13 @@ class StepLogParser(Parser):
 
 
 def is_joined(data: bytes) -> bool:
-    """Whether there is more than one step log in bytes."""
+    """Whether data contains more than one step log."""
     return len(list(islice(_headers(data), 2))) > 1
 
 
 def _headers(data: bytes) -> Iterator[int]:
-    """Find where step logs start, also after a torn line."""
-    # Looking for a byte is much faster than for a word.
+    """Find the starts of step logs, also after a torn line."""
+    # Searching for a byte is much faster than for a word.
     at = data.find(b"#")
     while at >= 0:
         if _HEADER.match(data, at):
@@ -184,7 +184,7 @@ def _place(path: str, facts: dict[str, Any], name: str) -> int:
 
 
 def _checked(facts: dict[str, Any]) -> dict[str, Any]:
-    """Drop facts that the analysis computes with and that are no numbers."""
+    """Drop facts that the analysis needs as numbers and that are not valid ones."""
     anchor = facts.get("anchor")
     usable = isinstance(anchor, dict) and all(
         isinstance(anchor.get(name), int) and abs(anchor[name]) < 2**62
@@ -209,7 +209,7 @@ def _is_plausible(value: Any) -> bool:
 
 
 def _numbers_of(fact: Any) -> Iterator[Any]:
-    """Yield the times and steps of a fact that is an object or a list of objects."""
+    """Yield the times and steps in a fact, which is an object or a list of objects."""
     for one in fact if isinstance(fact, list) else [fact]:
         for name, value in one.items() if isinstance(one, dict) else ():
             if name == "step" or (name.endswith("_us") and value is not None):

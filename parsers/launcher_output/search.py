@@ -49,7 +49,7 @@ def _with_ends(before: Iterable[bytes], text: bytes) -> Iterator[bytes]:
 
 
 def _places_after(data: bytes, last: int, texts: Iterable[bytes]) -> Iterator[int]:
-    """Yield the place after each byte whose two predecessors fit the end of one of these texts."""
+    """Yield the places after a byte that may end one of these texts, by the two bytes before it."""
     likely = np.zeros((256, 256), bool)
     for text in texts:
         likely[text[-3] if len(text) > 2 else slice(None), text[-2]] = True

@@ -1,9 +1,9 @@
-"""Times that detectron2 logs.
+"""Read times that detectron2 logs.
 
     [11/21 02:28:07 d2.utils.events]:  iter: 19  loss: 1.9  time: 0.2153  data_time: 0.0131  lr: 0.0001
 
-``time`` is the mean over all steps so far but the first two, ``data_time`` the mean over the last 20
-steps, each with the longest wait of any rank. Newer versions add both of the last step. Steps are
+``time`` is the mean over all steps so far except the first two, ``data_time`` the mean over the last 20
+steps, each with the longest wait of any rank. Newer versions add the values of the last step. Steps are
 counted from 0.
 """
 

@@ -31,7 +31,7 @@ class Epochs(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what is known of the epochs, as facts of their log; nothing without epochs."""
+        """Return the facts about the epochs for a log; nothing without epochs."""
         if not len(self.number):
             return {}
         return {"epoch_precision_ms": self.half_ms, "first_epoch": int(self.number.min())}

@@ -1,4 +1,4 @@
-"""Times that mmcv and mmengine log.
+"""Read times that mmcv and mmengine log.
 
     Epoch [1][50/7330]  lr: 1.978e-03, eta: 14:12:38, time: 0.532, data_time: 0.054, memory: 3820
     11/21 02:28:01 - mmengine - INFO - Epoch(train)  [1][  50/7330]  time: 0.5320  data_time: 0.0540

@@ -1,4 +1,4 @@
-"""Times of single steps that TensorFlow models log.
+"""Read times of single steps that TensorFlow models log.
 
 I1121 02:28:01.250000 47580 keras_utils.py:93] step = 35, time_taken = 3.276137, loss = 6.9
 """

@@ -1,4 +1,4 @@
-"""Rates that tf_cnn_benchmarks prints.
+"""Read rates that tf_cnn_benchmarks prints.
 
     Batch size:  512 global
                  64 per device
@@ -27,7 +27,7 @@ _HOROVOD = b"horovod/"
 
 
 def _settings(data: bytes, ranks: int | None) -> PrintedSettings:
-    """Read the batch size of a process: that of a device, for each of the process's devices."""
+    """Read the batch size of a process: that of a device times the process's devices."""
     settings = printed_settings(data, ranks)
     per_device, devices = (form.search(data[:_HEAD_BYTES]) for form in (PER_DEVICE, _DEVICES))
     if per_device is None or devices is None:

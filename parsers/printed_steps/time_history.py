@@ -1,9 +1,9 @@
-"""Durations of so many steps, as TimeHistory of TensorFlow's official models logs them.
+"""Read durations of several steps, as TimeHistory of TensorFlow's official models logs them.
 
     TimeHistory: 12.34 seconds, 829.82 examples/second between steps 0 and 100
     BenchmarkMetric: {'global step':100, 'time_taken': 12.340000,'examples_per_second': 829.821717}
 
-Steps are counted over the job, examples over all ranks: the models' batch size is that of all ranks.
+Steps are counted over the job, and examples over all ranks, as the models' batch size is.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _LINES = (
     "{}BenchmarkMetric: {}'global step':{step}, 'time_taken': {seconds},{}'examples_per_second': {rate}",
     "{}BenchmarkMetric: {}'num_batches':{step}, 'time_taken': {seconds},{}'examples_per_second': {rate}",
 )
-#: What some versions log of each epoch.
+#: Lines of some versions about each epoch.
 EPOCH_LINES = ("{}BenchmarkMetric: {}'epoch':{epoch}, 'time_taken': {seconds}",)
 
 
 def _settings(_: bytes, ranks: int | None) -> PrintedSettings:
-    """Return the number of ranks only: whose batch size a log says is not known."""
+    """Return only the number of ranks, as printed batch sizes may be of one rank or of all."""
     return PrintedSettings(ranks=ranks)
 
 

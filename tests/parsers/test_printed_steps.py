@@ -1,4 +1,4 @@
-"""Step times that programs print, behind the labels of every launcher, against the true ones."""
+"""Printed step times equal the true ones, alone and with the labels of every launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TimeHistory of TensorFlow's official models: a series of windows, alone and behind launchers."""
+"""Logs of TimeHistory become series of windows, alone and with launchers' labels."""
 
 from __future__ import annotations
 

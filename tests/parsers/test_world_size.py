@@ -1,4 +1,4 @@
-"""The number of ranks: from what logs say in words, and from the ranks that have lines or files."""
+"""The number of ranks follows from the text of logs, or from the ranks with lines or files."""
 
 from __future__ import annotations
 
