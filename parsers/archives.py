@@ -1,8 +1,8 @@
-"""Read the files in archives of logs (tar, also compressed, and zip) where they are, as in a folder.
+"""Read the files in archives of logs (tar, compressed tar and zip) as if these were folders.
 
 A member of ``logs.tar.gz`` is the file ``logs.tar.gz/rank.0/stdout``. Nothing is written to disk, and
-names of members never become paths. Of a compressed tar only what lies before a member is unpacked to
-reach it; members are read in the archive's order, so that one pass is enough.
+names of members never become paths. A compressed tar is unpacked from its start to a member; as members
+are read in the archive's order, one pass is enough.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from .unpacking import TRUNCATED, is_packed, most_unpacked, readable_within_limi
 
 _TAR = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz|zst|lz4))?|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
 _ZIP = re.compile(r"\.zip$", re.IGNORECASE)
-# More files are no logs of a job, and take long to list.
+# No job has more logs, and listing more takes long.
 _MOST_MEMBERS = 100_000
 # Descriptions of a member are short.
 _MOST_HEADER_BYTES = 1 << 20
 _PIECE = 1 << 20
-# Archives that are to be the same each time have files of 1970 or 1980.
+# Reproducible archives have files of 1970 or 1980.
 _EARLIEST_S = 631_152_000
-# Members of compressed archives that are held while others are read.
+# Members of compressed archives that are kept while others are read.
 _MOST_HELD_BYTES = 64 << 20
 # A larger archive at another place is fetched first.
 _MOST_REMOTE_BYTES = 1 << 30
@@ -49,14 +49,14 @@ _HEAD_BYTES = 16
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SLASHES = re.compile(r"[/\\]")
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError)
-# Python's readers raise these at the start of a file that is no archive.
+# Python's readers raise these at the start of a file that is not an archive.
 _NO_ARCHIVE = (tarfile.ReadError, zipfile.BadZipFile)
-# zipfile raises these for compression that it does not know, and for encrypted members.
+# zipfile raises these for unknown compression, and for encrypted members.
 _UNSUPPORTED = (NotImplementedError, RuntimeError)
 
 
 def with_members(files: Iterable[SourceFile], *, local: bool) -> list[SourceFile]:
-    """Replace archives by the files in them; one that cannot be read stays, and says so when it is read.
+    """Replace archives by their files; an unreadable archive stays, and raises when it is read.
 
     Args:
         files: the files of a place.
@@ -76,14 +76,14 @@ def is_archive(name: str) -> bool:
 class Member(NamedTuple):
     """A file in an archive."""
 
-    #: Without what leads out of the archive.
+    #: A relative path that stays within the archive.
     name: str
     size: int
     #: Where its bytes are in an unpacked tar; its place in the list of a zip.
     at: int
     #: Why it cannot be read; None if it can.
     problem: str | None = None
-    #: When it was last changed, nanoseconds since 1970; None if the archive does not say.
+    #: When it was last changed, nanoseconds since 1970; None if unknown.
     modified_ns: int | None = None
 
 
@@ -106,7 +106,7 @@ class _Archive(ABC):
         """List its files.
 
         Raises:
-            UnreadableError: if it is damaged; the files before that were listed.
+            UnreadableError: if it is damaged, after the files before the damage.
         """
 
     def read(self, member: Member, start: int, end: int | None) -> bytes:
@@ -132,7 +132,7 @@ class _Archive(ABC):
 
 
 class _Tar(_Archive):
-    """A tar that is not compressed: its members are parts of it."""
+    """An uncompressed tar: its members are parts of its bytes."""
 
     def members(self) -> Iterator[Member]:
         yield from _in_tar(opened(self.file, _PIECE))
@@ -171,7 +171,7 @@ class _PackedTar(_Archive):
     def _unpack(self, member: Member) -> None:
         if self._stream is None or self._stream.tell() > member.at:
             self._stream = _Forward(self.file)
-        # Threads ask for neighbours in any order.
+        # Threads request adjacent members in any order: keep those on the way.
         first = bisect_left(self._members, self._stream.tell(), key=attrgetter("at"))
         for other in self._members[first:]:
             if other.at >= member.at:
@@ -227,7 +227,7 @@ class _Zip(_Archive):
 
 
 class _Forward:
-    """What a compressed file unpacks to, as a file that is read from its start to its end."""
+    """The contents of a compressed file, which can only be read forwards."""
 
     def __init__(self, file: SourceFile) -> None:
         self._unpacked = readable_within_limits(file.where, opened(file, _PIECE), file.size)
@@ -235,14 +235,14 @@ class _Forward:
 
     @property
     def truncated(self) -> bool:
-        """Whether damage was met."""
+        """Whether it is damaged so far."""
         return self._unpacked.truncated
 
     def tell(self) -> int:
         return self._at
 
     def read(self, size: int, /) -> bytes:
-        """Read bytes: fewer where there are no more."""
+        """Read bytes, fewer only at the end."""
         data = self._unpacked.read(size)
         self._at += len(data)
         return data
@@ -256,7 +256,7 @@ class _Forward:
 
 @dataclass
 class _Headers:
-    """A tar as ``tarfile`` reads it: only the descriptions of members."""
+    """A tar for ``tarfile``, which only reads the descriptions of members."""
 
     file: Any
     last: bytes = b""
@@ -278,13 +278,13 @@ def _in_tar(file: Any) -> Iterator[Member]:
     """List the regular files in a tar: neither links nor devices.
 
     Raises:
-        TarError: if it is damaged; it is, too, if it ends with anything but zeros.
+        TarError: if it is damaged, or does not end with zeros.
     """
     headers = _Headers(file)
-    # Its types ask for a whole file object; it calls these three methods only.
+    # The type is a whole file object, but only these three methods are called.
     with tarfile.open(fileobj=headers, mode="r:") as tar:  # type: ignore[call-overload]
         while (info := tar.next()) is not None:
-            # It would keep the descriptions of all members.
+            # Otherwise it would keep the descriptions of all members.
             tar.members = []
             if info.isreg():
                 problem = "it has holes; unpack the archive" if info.issparse() else None
@@ -295,7 +295,7 @@ def _in_tar(file: Any) -> Iterator[Member]:
 
 
 def _zip_time(info: zipfile.ZipInfo) -> int | None:
-    """Return when a file was last changed: local time, of a zone that the archive does not say."""
+    """Return when a file was last changed: local time of an unknown zone, as if it were UTC."""
     try:
         return _plausible(datetime(*info.date_time, tzinfo=UTC).timestamp())
     except (ValueError, OverflowError):
@@ -303,7 +303,7 @@ def _zip_time(info: zipfile.ZipInfo) -> int | None:
 
 
 def _plausible(seconds: float) -> int | None:
-    """Return a time as nanoseconds; None for those that stand for an unknown one."""
+    """Return a time as nanoseconds; None for times that stand for an unknown one."""
     return int(seconds) * 10**9 if _EARLIEST_S <= seconds < LATEST_SECOND else None
 
 
@@ -343,7 +343,7 @@ def _kind(name: str) -> str:
 
 
 def _named_safely(member: Member) -> Member:
-    """Return a member without what in its name leads out of the archive or is no text."""
+    """Return a member with a printable name that does not lead out of the archive."""
     text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", member.name)
     parts = [part for part in _SLASHES.split(text) if part not in ("", ".", "..")]
     name = "/".join(parts) or "unnamed"
@@ -359,7 +359,7 @@ def _opened(file: SourceFile) -> _Archive:
 
 
 def _fetched(file: SourceFile) -> SourceFile:
-    """Return a file of another place in memory, whose parts are read one by one."""
+    """Return a remote file that is held in memory from its first use."""
     if file.size > _MOST_REMOTE_BYTES:
         raise UnreadableError("a large archive at another place; collect it first")
     return replace(file, read_range=_Whole(file))
@@ -367,7 +367,7 @@ def _fetched(file: SourceFile) -> SourceFile:
 
 @dataclass
 class _Whole:
-    """A file of another place in memory; another machine reads it again."""
+    """The bytes of a remote file, in memory; another machine reads them again."""
 
     file: SourceFile
     data: bytes | None = None

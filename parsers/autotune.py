@@ -1,6 +1,6 @@
-"""Autotune logs, which Horovod writes on rank 0 under HOROVOD_AUTOTUNE_LOG.
+"""Read autotune logs, which Horovod writes on rank 0 under HOROVOD_AUTOTUNE_LOG.
 
-A line for every setting that was tried, and the best of them once more when tuning has ended:
+They have a line for every setting that was tried, and after the end of tuning a line of the best one:
 
     hierarchical_allreduce,…,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score
     0,0,0, 1,5,4,1234.56
@@ -8,9 +8,9 @@ A line for every setting that was tried, and the best of them once more when tun
     0,0,0, 1,5,4,1234.56
 
 Versions differ in the switches before ``cycle_time_ms``; columns are read by name. The threshold is in
-MiB, and the score in bytes per microsecond. The last line repeats the best setting with its score; the
-tuner itself sometimes tries a setting again, and measures another score. If all other lines have a
-space in the middle, a last line without one is the best setting, too.
+MiB, and the score in bytes per microsecond. The last line repeats the best setting with its score; if
+the tuner itself tries a setting again, it measures another score. A last line without a space in the
+middle is also the best setting, if all other lines have one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CYCLE, _FUSION, _SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
 _MIB = 1 << 20
 #: Tuning ends after some hundred lines.
 MOST_BYTES = 1 << 20
-# What a switch is called in the environment, with its values when off and on.
+# The environment variables of switches, with their values for off and on.
 _SWITCHES = {
     "hierarchical_allreduce": ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0", "1"),
     "hierarchical_allgather": ("HOROVOD_HIERARCHICAL_ALLGATHER", "0", "1"),
@@ -44,7 +44,7 @@ _SWITCHES = {
 class Sample:
     """A setting that was tried."""
 
-    #: By the name of their column.
+    #: Switches by the name of their column.
     switches: Mapping[str, bool]
     cycle_time_ms: float
     fusion_mib: float
@@ -71,14 +71,14 @@ class AutotuneLog:
     """The settings that an autotuner has tried, in order."""
 
     samples: tuple[Sample, ...]
-    #: What it settled on; None while it was still trying.
+    #: The final setting; None before the end of tuning.
     settled: Sample | None
     #: Lines that could not be read.
     torn: int
 
     @property
     def best(self) -> Sample | None:
-        """Return the settled setting, or the best so far; None before the first sample."""
+        """Return the final setting, or the best so far; None before the first sample."""
         return self.settled or max(self.samples, key=lambda one: one.score, default=None)
 
 
@@ -102,7 +102,7 @@ def read_autotune(path: str | Path) -> AutotuneLog:
 
     Raises:
         NotFoundError: if there is no such file.
-        UnreadableError: if it is no autotune log.
+        UnreadableError: if it is not an autotune log.
     """
     try:
         with Path(path).open("rb") as file:
@@ -120,12 +120,14 @@ def parse_autotune(name: str, data: bytes) -> AutotuneLog:
     """Parse an autotune log; ``name`` stands for the file in messages.
 
     Raises:
-        UnreadableError: if it is no autotune log.
+        UnreadableError: if it is not an autotune log.
     """
     if not is_autotune_log(data):
-        raise UnreadableError(f"{name}: no autotune log: its first line does not name its columns")
+        raise UnreadableError(
+            f"{name}: not an autotune log: its first line does not name its columns"
+        )
     header, *lines = in_utf8(data).split(b"\n")
-    # Every line is written with its end: one without was cut, perhaps in the middle of its score.
+    # A line without its end was cut, perhaps in the middle of its score.
     cut = lines.pop() if lines else b""
     columns = _columns(header)
     read = [(line, _sample(columns, line)) for line in lines if line.strip()]

@@ -1,4 +1,4 @@
-"""The contract of a format: how a file is recognised, and what reading it returns."""
+"""The contract of formats: they recognise a file, and return its contents."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Parsed:
     """One log: its description, steps, intervals (without the ``log`` column) and problems.
 
     ``more`` are further logs in the same file: of other ranks, or of a further fit. ``series`` are
-    machine metrics in the file, ``series_problems`` name missing ones. Both are used even where
-    the log itself is not.
+    machine metrics in the file, ``series_problems`` name missing ones. Both are used even if the log
+    itself is not.
     """
 
     log: Log
@@ -57,37 +57,41 @@ class Parsed:
         return None if end is None else int(end)
 
     def completions(self) -> tuple[Ints, Ints]:
-        """Return the numbers of some or all steps, ascending, and when each was completed."""
+        """Return step numbers, ascending, and when each step was completed; some may be missing."""
         return completions_of(self.steps)
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything that one file contains, by kind."""
+    """The contents of a file, by kind."""
 
     logs: tuple[Parsed, ...] = ()
     events: tuple[Event, ...] = ()
-    #: Whether it is a profiler's trace: beside logs of steps its events count, else its log.
+    #: Whether it is a profiler's trace: its log is used without logs of steps, otherwise its events.
     is_trace: bool = False
     #: Records of step logs, which may continue in other files.
     records: LogRecords | None = None
     measured_input: MeasuredInput | None = None
     network_check: NetworkCheck | None = None
-    #: One rank's dump of PyTorch's Flight Recorder, which is compared with those of other ranks.
+    #: One rank's dump of PyTorch's Flight Recorder, to compare with those of other ranks.
     dump: Dump | None = None
-    #: Machine metrics, with the id of the run that they were logged for.
+    #: Machine metrics, with the id of their run.
     series: tuple[tuple[str, Series], ...] = ()
     problems: tuple[Problem, ...] = ()
 
     @classmethod
     def of_logs(cls, first: Parsed) -> Contents:
         """Return the contents of a file that a parser has read."""
-        series = tuple((first.run_id, one) for one in first.series)
-        return cls((first, *first.more), series=series, problems=first.series_problems)
+        logs = (first, *first.more)
+        return cls(
+            logs,
+            series=tuple((log.run_id, one) for log in logs for one in log.series),
+            problems=tuple(problem for log in logs for problem in log.series_problems),
+        )
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file contains nothing of the format, apart from what continues elsewhere."""
+        """Whether the file contains nothing of the format, except pieces that continue elsewhere."""
         records = self.records is not None and self.records.found
         measured = self.measured_input or self.network_check
         return not (self.logs or self.events or measured or self.dump or records)
@@ -103,18 +107,18 @@ class Format(ABC):
     #: A note for ``stallscope inspect``.
     note: ClassVar[str | None] = None
 
-    #: Whether files record each step: then they are not searched for other formats.
+    #: Whether files record each step, and contain no other formats.
     has_steps: ClassVar[bool] = False
-    #: Whether it is more precise than a log of epochs in the same file, which is then not read.
+    #: Whether it replaces a log of epochs in the same file, which is less precise.
     replaces_epochs: ClassVar[bool] = False
 
-    #: Whether it has searched its files for the number of ranks in words.
-    reads_words: bool = False
+    #: Whether it searches the text of its files for the number of ranks itself.
+    reads_stated_ranks: bool = False
 
-    #: Whether its lines may come late in a file: more of its start is searched if no format is found.
+    #: Whether its lines may start late: more of a file is searched if no other format is found.
     looks_further: ClassVar[bool] = False
 
-    #: Whether a format that is only found further on in a file reads it instead.
+    #: Whether a format that is found later in the file takes precedence.
     gives_way: ClassVar[bool] = False
 
     @abstractmethod
@@ -131,13 +135,13 @@ class Format(ABC):
 
 
 class Parser(Format):
-    """A format whose files are logs. ``--read-as mypackage.module:Class`` imports a user's own."""
+    """A format of logs. ``--read-as mypackage.module:Class`` imports a user's own."""
 
-    #: How names of its files end, for messages.
+    #: The usual end of file names, for messages.
     suffix: ClassVar[str]
-    #: Logs without steps know epochs only, and count where no log has steps.
+    #: Logs without steps only have epochs, and are used if no log has steps.
     has_steps: ClassVar[bool] = True
-    #: Whether the first bytes identify the format, and are not merely similar to it.
+    #: Whether the first bytes identify the format beyond doubt.
     certain: ClassVar[bool] = True
 
     @abstractmethod
@@ -153,11 +157,11 @@ class Parser(Format):
 
 
 class ReadsBlocks(ABC):
-    """A format of files that may be too large for memory: they are read block by block."""
+    """A format of files that are read block by block, as they may be larger than memory."""
 
     @abstractmethod
     def read_blocks(self, path: str, file: Readable) -> Contents:
-        """Read one file, which is open at its start.
+        """Read one file, opened at its start.
 
         Raises:
             UnreadableError: as ``Format.read`` does.
@@ -165,14 +169,14 @@ class ReadsBlocks(ABC):
 
 
 class EmbeddedFormat(Format):
-    """A format whose lines occur anywhere among other output."""
+    """A format with lines anywhere among other output."""
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         return True
 
 
 class CompanionFormat(Format):
-    """A format of files beside logs that adds nothing to a run: ``stallscope inspect`` names it."""
+    """A format of files next to logs that add nothing to a run; ``stallscope inspect`` names it."""
 
     def read(self, path: str, data: bytes) -> Contents:
         return Contents()

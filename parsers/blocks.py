@@ -13,28 +13,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from stallscope.arrays.types import Bools, Floats, Ints
+
 Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
 
 _DIGIT = rb"\d"
 _DIGITS = re.compile(rb"\d{1,17}")
 _WORD = 8
-# Places near the end need no check.
+# Reading near the end needs no check.
 _PADDING = 256
-# The rarest byte of a needle is chosen from so many bytes.
+# The sample by which the rarest byte of a needle is chosen.
 _SAMPLE_BYTES = 1 << 14
-# Looking for a byte costs as much as looking at so many places that have it.
+# Checking a place that has a byte costs as much as searching this many bytes for it.
 _BYTES_PER_PLACE = 16
-# Finding places one by one is faster than looking at so many bytes for each at once.
+# ``bytes.find`` is faster for bytes that are rarer than one in this many.
 _BYTES_PER_FIND = 1 << 10
 # Larger pieces leave the CPU's caches.
 _PIECE_BYTES = 1 << 20
 
 
 class Needle:
-    r"""A short text by which lines are found; ``\d`` before or after it is any digit."""
+    r"""A short text that identifies lines; ``\d`` before or after it is any digit."""
 
     def __init__(self, needle: bytes) -> None:
         self.digit_before = needle.startswith(_DIGIT)
@@ -65,13 +65,13 @@ class LineBlock:
         return {}
 
     @cached_property
-    def _counts(self) -> npt.NDArray[np.float64]:
+    def _counts(self) -> Floats:
         """Estimate how often each byte occurs."""
         counts = np.bincount(self.bytes[:_SAMPLE_BYTES], minlength=256)
         return np.asarray(counts * (max(self.size, 1) / min(max(self.size, 1), _SAMPLE_BYTES)))
 
     @cached_property
-    def _costs(self) -> npt.NDArray[np.float64]:
+    def _costs(self) -> Floats:
         """Estimate what it costs to find all texts that have each byte."""
         return self._counts * _BYTES_PER_PLACE + self.size
 
@@ -86,7 +86,7 @@ class LineBlock:
         return self._having[byte]
 
     def _few(self, byte: int) -> Ints | None:
-        """Find the places of a rare byte; None if it is not rare, and looking at all is faster."""
+        """Find the places of a rare byte one by one; None if it is not rare."""
         most = self.size // _BYTES_PER_FIND
         places: list[int] = []
         at = self.text.find(byte) if self._counts[byte] <= most else self.size
@@ -115,14 +115,14 @@ class LineBlock:
         return self.words[np.minimum(at, self.size) if beyond else at]
 
     def has(self, at: Ints, text: bytes) -> Bools:
-        """Return which of these places have a text."""
+        """Return whether these places have a text."""
         found = (self.words_at(at) & mask(len(text[:_WORD]))) == word(text[:_WORD])
         for first in range(_WORD, len(text), _WORD):
             found &= self.has(at + first, text[first : first + _WORD])
         return np.asarray(found)
 
     def numbers(self, at: Ints, most: int) -> tuple[Ints, Ints]:
-        """Read numbers of at most so many digits (16), and return how many digits they have."""
+        """Read numbers of at most ``most`` digits (up to 16), and return their numbers of digits."""
         alike = self._alike_numbers(at, most)
         if alike is not None:
             return alike
@@ -137,8 +137,9 @@ class LineBlock:
         return value * _POWERS[beyond] + rest, length + beyond
 
     def _alike_numbers(self, at: Ints, most: int) -> tuple[Ints, Ints] | None:
-        """Read numbers that all have as many digits as the first one, more than eight, and differ in
-        the last eight only, as times in a block do; None if they are not like that.
+        """Read numbers with equal numbers of digits that differ in the last eight only, as times do.
+
+        None if they are not like that, or have at most eight digits.
         """
         first = _DIGITS.match(self.text, int(at[0])) if len(at) else None
         count = 0 if first is None else len(first[0])
@@ -177,7 +178,7 @@ class LineBlock:
         return words, length.view(np.int64)
 
     def distinct(self, start: Ints, length: Ints) -> tuple[npt.NDArray[np.int32], list[bytes]]:
-        """Return for each place the index of its text, and every distinct text once."""
+        """Return the index of each place's text among the distinct texts, and these."""
         count = max(-(-int(length.max(initial=0)) // _WORD), 1)
         masks = np.where(
             np.arange(count * _WORD) < np.arange(count * _WORD + 1)[:, None],
@@ -189,12 +190,24 @@ class LineBlock:
         return _distinct_rows(words)
 
     def is_digit(self, at: Ints) -> Bools:
-        """Whether there are digits at these places."""
+        """Return whether there are digits at these places."""
         return np.asarray(self.bytes[at] - np.uint8(ord("0")) < 10)
 
     def lines_of(self, at: Ints) -> Ints:
         """Return the numbers of the lines that contain these places."""
         return np.searchsorted(self.ends, at, "right")
+
+
+def sample_parts(data: bytes, part_bytes: int) -> list[bytes]:
+    """Return whole lines from the start, the middle and the end of a file, or all of a short one."""
+    if len(data) <= 3 * part_bytes:
+        return [data]
+    middle, last = (data[at : at + part_bytes] for at in (len(data) // 2, len(data) - part_bytes))
+    return [
+        data[:part_bytes].rpartition(b"\n")[0],
+        middle.partition(b"\n")[2].rpartition(b"\n")[0],
+        last.partition(b"\n")[2],
+    ]
 
 
 def contains_any(data: bytes, needles: Sequence[Needle]) -> bool:
@@ -208,7 +221,7 @@ def contains_any(data: bytes, needles: Sequence[Needle]) -> bool:
 
 
 def distinct(words: list[Words]) -> tuple[Ints, list[bytes]]:
-    """Return for each text its index, and every distinct text once.
+    """Return the index of each text among the distinct texts, and these.
 
     Args:
         words: the texts as numbers of eight bytes each.
@@ -228,8 +241,8 @@ def distinct(words: list[Words]) -> tuple[Ints, list[bytes]]:
 def _distinct_rows(words: Words) -> tuple[npt.NDArray[np.int32], list[bytes]]:
     if not len(words):
         return np.zeros(0, np.int32), []
-    # Made of and into buffers: what asks Arrow for arrays of numpy loads pandas, which takes longer
-    # than most timelines do.
+    # From and to buffers: converting numpy's arrays would import pandas, which takes longer than
+    # reading most timelines.
     buffers = [None, pa.py_buffer(words)]
     width = pa.binary(words.shape[1] * _WORD)
     coded = pa.Array.from_buffers(width, len(words), buffers).dictionary_encode()
@@ -255,17 +268,17 @@ _POWERS = 10 ** np.arange(_WORD + 1)
 
 
 def digits_of(words: Words) -> Words:
-    """Return words whose bytes are the values of digits, where they were digits."""
+    """Convert digits in words to their values; other bytes become values above 9."""
     return np.asarray(words ^ _ZEROS)
 
 
 def others_among(digits: Words) -> Words:
-    """Return the top bits of the bytes that are no digits, up to the first byte beyond ASCII."""
+    """Set the top bits of bytes that are not digits, up to the first byte beyond ASCII."""
     return np.asarray(((digits + _ABOVE_9) | digits) & _TOP_BITS)
 
 
 def leading(words: Words) -> tuple[Words, Words]:
-    """Return the digits at the start of words, all other bytes 0, and how many these are."""
+    """Return the digits at the start of words, with all other bytes 0, and their number."""
     digits = digits_of(words)
     others = others_among(digits)
     before = _before_lowest(others)
@@ -274,13 +287,13 @@ def leading(words: Words) -> tuple[Words, Words]:
 
 
 def _before_lowest(top_bits: Words) -> Words:
-    """Return masks of the bytes before the lowest one whose top bit is set; all bytes if none is."""
+    """Return masks of the bytes before the lowest one with its top bit set; of all if none has it."""
     return np.asarray(((top_bits & (~top_bits + np.uint64(1))) >> np.uint64(7)) - np.uint64(1))
 
 
 def number(digits: Words, count: Words) -> Ints:
     """Return the numbers of the first digits of words."""
-    # Without any, all bytes are 0 already; no CPU shifts by 64.
+    # Without digits all bytes are 0 already; no CPU shifts by 64.
     return eight(digits << ((np.uint64(8) - count) * np.uint64(8) & np.uint64(63)))
 
 

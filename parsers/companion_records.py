@@ -1,4 +1,4 @@
-"""Assign what other files than logs record to the runs during which it happened.
+"""Assign events, machine metrics and measurements in files next to logs to their runs.
 
 Formats read events (``stallscope.run.Event``), machine metrics (``Series``) and measurements of loaders
 (``MeasuredInput``) and of networks (``NetworkCheck``). ``Reading`` collects those of all files.
@@ -15,21 +15,21 @@ import pyarrow as pa
 
 from stallscope.run import Event, MeasuredInput, NetworkCheck, Problem, Run, Series
 
-# Zones are a quarter of an hour apart, from UTC-12 to UTC+14.
-_QUARTER_NS = 900 * 10**9
-_ZONES = range(-48, 57)
+from .timestamps import zones_between
+
+_HOUR_NS = 3_600 * 10**9
 # Events also happen while a job starts and ends.
 _MARGIN_NS = 600 * 10**9
 
-#: The wall times, in nanoseconds, of a run's first and last moment; None if no log has UTC.
+#: The wall times of a run's first and last moment, nanoseconds; None if no log has UTC.
 _Span = tuple[int, int] | None
 
 
 def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
     """Add to each run the events that belong to it.
 
-    An event belongs to the run with logs in its folder; of several, to the one during which it happened.
-    Events with UTC times long before or after the run belong to none.
+    An event belongs to the run with logs in its folder; if there are several, to the one during which it
+    happened. Events long before or after a run (in UTC) belong to no run.
     """
     runs = list(runs)
     if not events or not runs:
@@ -48,12 +48,12 @@ def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
 def with_series(runs: Iterable[Run], found: Sequence[tuple[str, Series]]) -> list[Run]:
     """Add machine metrics to each run, from its first to its last moment.
 
-    A series goes to the run whose id its log knows, as a whole; otherwise to those runs in its folder
-    that were under way meanwhile, and where none lies there, to any of the runs that were.
+    A series with the id of a run goes to it as a whole. Others go to the runs in their folder during
+    which they were measured, or, if no run is there, to any such run.
 
     Args:
-        runs: that were read.
-        found: series with the id of the run that they were logged for.
+        runs: all runs.
+        found: series with the ids of their runs.
     """
     runs = list(runs)
     for where in dict.fromkeys(series.where for _, series in found):
@@ -74,10 +74,10 @@ def with_series(runs: Iterable[Run], found: Sequence[tuple[str, Series]]) -> lis
 
 
 def with_input_times(runs: Iterable[Run], measured: Sequence[MeasuredInput]) -> list[Run]:
-    """Add to each run the measurements that were made for it.
+    """Add measured loaders to their runs.
 
-    A measurement is for the run of its id, or of its launch, or otherwise for the newest run in its
-    folder that as many ranks trained on real data.
+    A measurement belongs to the run with its id or its launch, or otherwise to the newest run in its
+    folder with as many ranks and real data.
     """
     runs = list(runs)
     for one in measured:
@@ -86,17 +86,17 @@ def with_input_times(runs: Iterable[Run], measured: Sequence[MeasuredInput]) -> 
             runs[at] = replace(runs[at], input_times=(*runs[at].input_times, one))
             continue
         what = (
-            f"measured on {one.size} rank(s), and no run of as many ranks is beside it; left alone"
+            f"measured on {one.size} rank(s), and no run of as many ranks is next to it; left alone"
         )
         runs = [_with_problem(run, one.path, what) for run in runs]
     return runs
 
 
 def with_network_checks(runs: Iterable[Run], checks: Sequence[NetworkCheck]) -> list[Run]:
-    """Add to each run the measurements of its network.
+    """Add measured networks to their runs.
 
-    A measurement is for the run of its id, or otherwise for the newest run in its folder. Where there is
-    none, all runs get a problem.
+    A measurement belongs to the run with its id, or otherwise to the newest run in its folder. Without
+    any, all runs get a problem.
     """
     all_runs = list(runs)
     for one in checks:
@@ -127,7 +127,7 @@ def _in_same_folder(path: str, runs: Sequence[Run]) -> list[int]:
 
 
 def _with_own(run: Run, path: str, events: Sequence[Event], span: _Span) -> Run:
-    """Add the events within a run's time: Spark's applications do other work, too."""
+    """Add the events within a run's time, as Spark's applications also do other work."""
     kept = [
         event
         for event in events
@@ -140,9 +140,9 @@ def _with_own(run: Run, path: str, events: Sequence[Event], span: _Span) -> Run:
 
 
 def _each_to_its_own(events: Sequence[Event], runs: list[Run], spans: Sequence[_Span]) -> bool:
-    """Put each event to the one run that was under way; whether any run got one.
+    """Assign each event to the only run during which it happened; return whether there is any.
 
-    An application of Spark may train several models one after another, with one event log.
+    A Spark application may train several models one after another, with one event log.
     """
     found = False
     for event in events:
@@ -158,7 +158,7 @@ def _each_to_its_own(events: Sequence[Event], runs: list[Run], spans: Sequence[_
 def _run_of_events(
     path: str, events: Sequence[Event], runs: Sequence[Run], spans: Sequence[_Span]
 ) -> int | None:
-    # Launchers' output often lies a folder above or below.
+    # Launchers' output is often a folder above or below.
     candidates = _in_same_folder(path, runs) or list(range(len(runs)))
     if len(candidates) == 1:
         return candidates[0]
@@ -172,14 +172,13 @@ def _in_utc(events: Sequence[Event], span: _Span) -> list[Event]:
     local = [event.local_ns for event in events if event.local_ns is not None]
     if span is None or not local:
         return list(events)
-    zones = [zone for zone in _ZONES if _holds(span, [ns - zone * _QUARTER_NS for ns in local])]
+    zones = zones_between(min(local), max(local), span[0] - _MARGIN_NS, span[1] + _MARGIN_NS)
     # The margin also admits neighbouring zones: prefer whole hours.
-    likely = [zone for zone in zones if zone % 4 == 0] or zones
+    likely = [zone for zone in zones if zone % _HOUR_NS == 0] or zones
     if len(likely) != 1:
         return list(events)
-    shift = likely[0] * _QUARTER_NS
     return [
-        event if event.local_ns is None else replace(event, wall_ns=event.local_ns - shift)
+        event if event.local_ns is None else replace(event, wall_ns=event.local_ns - likely[0])
         for event in events
     ]
 
@@ -200,7 +199,7 @@ def _span_of(run: Run) -> _Span:
 
 
 def _last_by_log(table: pa.Table) -> dict[int, int]:
-    """Return for each log with rows when the last of them ended."""
+    """Return when the last row of each log ended."""
     last = table.group_by("log").aggregate([("end", "max")])
     pairs = zip(last["log"].to_pylist(), last["end_max"].to_pylist(), strict=True)
     return {log: end for log, end in pairs if end is not None}
@@ -228,10 +227,8 @@ def _left_out(lost: Sequence[Series], run: Run) -> str:
         if _span_of(run) is None
         else "by its ranks' clocks this run was not under way then"
     )
-    return (
-        f"{len(lost):,} series of what machines measured from {_utc(first)} to {_utc(last)} UTC left "
-        f"out: {why}"
-    )
+    span = f"from {_utc(first)} to {_utc(last)} UTC"
+    return f"{len(lost):,} series of machine metrics {span} left out: {why}"
 
 
 def _utc(wall: int) -> str:

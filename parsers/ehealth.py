@@ -1,15 +1,15 @@
-"""Logs of the eHealth benchmarks of HorovodRunner: a driver that timestamps what its ranks print.
+"""Read logs of the eHealth benchmarks of HorovodRunner: ranks' output with the driver's timestamps.
 
     2019-11-06 00:00:01 - STDOUT - INFO - HOROVOD_CLUSTER - REPEAT 1
     2019-11-06 00:06:52 - STDOUT - INFO - [1,0]<stdout>:Epoch 3/5
     2019-11-06 00:07:09 - STDOUT - INFO - [1,0]<stdout>: - 17s - loss: 1.0160
 
-A file repeats the same training, and each repeat is a run. What it was stands in the file's name:
+A file repeats the same training, and each repeat is a run. The file's name describes it:
 
     benchmark|PROD|CALTECH101|VGG16|6982|1695|HOROVOD_CLUSTER|p2.8xlarge|p2.8xlarge|2|16|1|40|0.001|32.log
 
-Timestamps are whole seconds of an unknown zone. Keras's own seconds are as coarse; where it has printed
-none, an epoch lasts from one line ``Epoch 3/5`` to the next, and may be wrong by a second either way.
+Timestamps are whole seconds of an unknown zone. Keras's own seconds are as coarse; without them an epoch
+lasts from one line ``Epoch 3/5`` to the next, and may be wrong by a second either way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STAMP = _MOMENT + rb" - STD(?:OUT|ERR) - INFO - "
 _STAMPED = re.compile(rb"^(" + _MOMENT + rb") - STD", re.MULTILINE)
 _REPEAT = re.compile(rb"^" + _STAMP + rb"(?:\w{1,40} - )?REPEAT (\d{1,6})\s*?$", re.MULTILINE)
 _NAME = re.compile(r"(?:^|/)benchmark((?:\|[^|/]*){14})\.log(?:\.\w+)?$")
-# In the order of the name; what cannot be read as it should be is left out.
+# In the order of the name; unreadable values are left out.
 _FACTS: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("environment", str),
     ("dataset", str),
@@ -44,7 +44,7 @@ _FACTS: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("driver_instance", str),
     ("worker_instance", str),
     ("workers", int),
-    # Below zero they are processes on the driver.
+    # Negative numbers are processes on the driver.
     ("size", lambda text: abs(int(text)) or None),
     ("repeats", int),
     ("epochs", int),
@@ -52,7 +52,7 @@ _FACTS: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("batch_size", int),
 )
 _NP = 1 + [name for name, _ in _FACTS].index("size")
-# Other clusters run the program by itself.
+# Other clusters run the program without a launcher.
 _LAUNCHED = "HOROVOD"
 _ANNOUNCED = LinePatternParser("Epoch {epoch}/")
 
@@ -82,13 +82,13 @@ class EhealthParser(Parser):
                 own = replace(one.log, facts={**one.log.facts, **facts}, size=0)
                 logs.append(_whole_job(replace(one, log=own, more=()), began, part))
         if not logs:
-            raise UnreadableError(f"{path}: a log of benchmarks in which no epoch has ended")
+            raise UnreadableError(f"{path}: a log of benchmarks without a completed epoch")
         whole = in_one_file(logs, len(data))
         return replace(whole, problems=(*problems, *whole.problems))
 
 
 def _repeats(data: bytes) -> Iterator[tuple[int, Timestamp | None, bytes]]:
-    """Return the number, start and output of each repeat; a file without repeats is one."""
+    """Yield the number, start and output of each repeat; a file without repeats is one."""
     found = list(_REPEAT.finditer(data))
     if not found:
         yield 1, None, data
@@ -99,7 +99,7 @@ def _repeats(data: bytes) -> Iterator[tuple[int, Timestamp | None, bytes]]:
 
 
 def _whole_job(log: Parsed, began: Timestamp | None, data: bytes) -> Parsed:
-    """Add the start of its repeat to a log, and the end if the end of the last epoch is known."""
+    """Add the start of a repeat to its log, and its end if the last epoch has ended."""
     first = read_timestamp(str(log.log.facts.get("began_local", "")).encode())
     if began is None or first is None or first.ns < began.ns:
         return log

@@ -1,10 +1,11 @@
-"""Spark's event logs, of any length: one file, or rolled into several, compressed or not.
+"""Read Spark's event logs of any length: one file, or rolled into several, compressed or not.
 
     app-20261121230239-0000[.lz4|.snappy|.lzf|.zstd][.inprogress]
     eventlog_v2_app-20261121230239-0000/{appstatus_app-…, events_1_app-…, events_2_app-…[.compact]}
 
-Applications that run for weeks leave gigabytes, of which training is a few lines: files are streamed,
-and only training is kept. The state of an application carries over from one of its files to the next.
+Applications that run for weeks leave gigabytes with a few lines about training: files are streamed, and
+only events of training are kept. The state of an application carries over from one of its files to the
+next.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from .ranges import opened
 from .spark_events import BEGINNING, ApplicationEvents
 from .unpacking import TRUNCATED, Unpacking, readable
 
-#: Bytes of one application that are read, unpacked: some ten seconds.
+#: The most bytes of an application to read, uncompressed: about ten seconds.
 MOST_BYTES = 4 << 30
-# Where every byte is sent here.
-_MOST_FAR_BYTES = 256 << 20
+# The same for a remote log.
+_MOST_REMOTE_BYTES = 256 << 20
 
 # More cannot be shown, and each takes half a kilobyte.
 _MOST_EVENTS = 200_000
 _PIECE = 1 << 20
-# Of a far file: a request each.
-_ASKED = 8 << 20
-# A line has a stage's whole plan, at most; longer ones are left out.
+# The size of requests for a remote file.
+_REQUEST_BYTES = 8 << 20
+# The longest lines have a stage's whole plan; longer ones are skipped.
 _LONGEST_LINE = 32 << 20
 _PART = re.compile(r"events_(\d{1,9})_.+?(\.compact)?")
 _STATUS = re.compile(r"appstatus_.+")
@@ -43,17 +44,17 @@ class EventLog(NamedTuple):
     """The events of one application's log."""
 
     events: list[Event]
-    #: Parts that were not read, and why.
+    #: Parts that were not read, with the reasons.
     problems: list[Problem]
-    #: The files that are event logs, as their names claim.
+    #: The files that are event logs by their contents, too.
     files: list[str]
 
 
 def applications(files: Sequence[SourceFile]) -> list[list[SourceFile]]:
-    """Return the event logs among files, each as its files in the order in which they were written.
+    """Group files by event log, in the order in which they were written.
 
     Args:
-        files: that are named as event logs are.
+        files: files with names of event logs.
     """
     rolled: dict[str, list[tuple[int, bool, SourceFile]]] = {}
     found: list[list[SourceFile]] = []
@@ -68,7 +69,7 @@ def applications(files: Sequence[SourceFile]) -> list[list[SourceFile]]:
 
 
 def _in_order(parts: list[tuple[int, bool, SourceFile]]) -> list[SourceFile]:
-    """Sort parts, without those that a compacted part replaces; Spark deletes them some time later."""
+    """Sort parts, and drop those that a compacted part replaces; Spark deletes them later."""
     stands_for = max((number for number, compacted, _ in parts if compacted), default=0)
     kept = [
         (number, file)
@@ -79,20 +80,20 @@ def _in_order(parts: list[tuple[int, bool, SourceFile]]) -> list[SourceFile]:
 
 
 def most_bytes(local: bool) -> int:
-    """Return how much of an application's log is read.
+    """Return how many bytes of an application's log to read.
 
     Args:
-        local: whether that is as cheap as reading a copy.
+        local: whether reading it is as cheap as reading a copy.
     """
-    return MOST_BYTES if local else _MOST_FAR_BYTES
+    return MOST_BYTES if local else _MOST_REMOTE_BYTES
 
 
 def read_event_log(parts: Sequence[SourceFile], most: int = MOST_BYTES) -> EventLog:
-    """Return the events of training in one application's log; none if it is not one.
+    """Return the events of training in an application's log; none if it is not an event log.
 
     Args:
         parts: its files, in their order.
-        most: bytes of it that are read.
+        most: the most bytes to read.
     """
     application, found, left = ApplicationEvents(), EventLog([], [], []), most
     for part in parts:
@@ -121,8 +122,8 @@ class _Lines:
     """Iterates over the whole lines of one file of an event log, and counts the bytes read.
 
     Args:
-        file: it may be compressed, and anything else than an event log.
-        most: bytes that are read; one more where there are more.
+        file: a file, also compressed or no event log.
+        most: the most bytes to read, and one more if there are more.
     """
 
     def __init__(self, file: SourceFile, most: int) -> None:
@@ -145,7 +146,7 @@ class _Lines:
         yield rest
 
     def _pieces(self) -> Iterator[bytes]:
-        stream = readable(self._file.where, opened(self._file, _ASKED))
+        stream = readable(self._file.where, opened(self._file, _REQUEST_BYTES))
         packed = stream if isinstance(stream, Unpacking) else None
         piece = stream.read(min(_PIECE, self._most + 1))
         if packed is not None and not piece:

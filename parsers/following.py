@@ -22,23 +22,23 @@ from .grouping import group
 from .growing import ReadLog, facts_in, head_of
 from .step_log import StepLogParser, is_joined
 
-#: The most rows of all ranks together, and steps, to keep: a user watches the present.
+#: The most rows of all ranks together to keep; the same for steps of a rank.
 MOST_ROWS = 200_000
 _MOST_STEPS = 2_000
 _FEWEST_STEPS = 60
-# The header and the facts of a log's first steps are in here; a row has at most 200 bytes.
+# Contains the header and the facts of a log's first steps; a row has at most 200 bytes.
 _HEAD_BYTES = 256 * 1024
 _ROW_BYTES = 200
 _PARSER = StepLogParser()
 
 
 class Follower:
-    """Follows the logs of one run in a folder on this machine's disks. For one thread at a time.
+    """Follows the logs of one run in a local folder. For one thread at a time.
 
     Args:
-        folder: where the logs are.
-        run_id: of the run; other runs' logs in the folder are left alone.
-        most_rows: rows of all ranks together that are kept.
+        folder: the folder of the logs.
+        run_id: the id of the run; logs of other runs in the folder are ignored.
+        most_rows: the most rows of all ranks together to keep.
     """
 
     def __init__(self, folder: Path, run_id: str, most_rows: int = MOST_ROWS) -> None:
@@ -49,7 +49,7 @@ class Follower:
         self._others: set[str] = set()
 
     def look(self) -> bool:
-        """Read what is new; whether there was anything.
+        """Read new rows, and return whether there were any.
 
         Raises:
             NotFoundError: if the folder has gone.
@@ -105,7 +105,7 @@ class Follower:
         head = head_of(whole)
         last = self._most_steps() * _ROW_BYTES
         if file.size - len(whole) > last:
-            # A long log: of the rows between its head and its end only facts are of use.
+            # Between the head and the end of a long log, only facts are needed.
             head += facts_in(whole[len(head) :])
             rows = file.read(file.size - last)
             rows = rows[rows.find(b"\n") + 1 :]
@@ -115,7 +115,7 @@ class Follower:
         rows = rows[: rows.rfind(b"\n") + 1]
         data, end = head + rows, offset + len(rows)
         parsed = _PARSER.parse(file.name, data)
-        # Logs that were joined into one are read when all of them are, and grow no more.
+        # Joined logs no longer grow.
         if parsed.run_id != self._run_id or is_joined(data):
             return None
         parsed = replace(parsed, log=replace(parsed.log, size=end))

@@ -1,4 +1,4 @@
-"""Group logs into runs: by run id, and by the launcher's name of the job where ids differ."""
+"""Group logs into runs: by run id, or by the launcher's name of the job if ids differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS, Problem, 
 from .base import Parsed
 from .tables import cast
 
-# Ranks of one launch start together; a launcher that reuses a port does so much later.
+# Ranks of one launch start together; a launcher reuses a port only much later.
 _ONE_LAUNCH_NS = 3_600 * 1_000_000_000
 
 
@@ -31,12 +31,12 @@ def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) ->
     shared = tuple(problems)
     runs = _merged(files)
     files.clear()
-    # The logs of a run are given away, so that their memory is free as soon as it is copied.
+    # Popping a run's logs frees their memory as soon as it is copied.
     return [_run(source, run_id, runs.pop(run_id), shared) for run_id in list(runs)]
 
 
 def _merged(files: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
-    """Join the logs of one launch: ranks that do not share a folder each found a run of their own."""
+    """Join the logs of one launch: without a shared folder, each rank's log has another run id."""
     merged: dict[str, list[Parsed]] = {}
     for run_id, group in sorted(files.items()):
         partner = next((name for name, other in merged.items() if _one_launch(other, group)), None)
@@ -48,7 +48,7 @@ def _merged(files: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
 
 
 def _with_resumed(runs: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
-    """Join later jobs that went on from a checkpoint of an earlier one, in the same folder."""
+    """Join later jobs that resumed from a checkpoint of an earlier one in the same folder."""
     if len(runs) == 1:
         return runs
     joined: dict[str, list[Parsed]] = {}
@@ -66,9 +66,9 @@ def _with_resumed(runs: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
 
 @dataclass(frozen=True)
 class _Job:
-    """What tells whether a job went on from a checkpoint of another one."""
+    """The properties by which a job is recognised as resuming another one."""
 
-    #: The folders of its logs, and what names its training.
+    #: The folders of its logs, and the facts that identify its training.
     names: tuple[object, ...]
     #: Wall times of its start and of the end of its last step, nanoseconds.
     began: int
@@ -93,7 +93,7 @@ class _Job:
         )
 
     def resumes(self, earlier: _Job) -> bool:
-        """Whether it goes on from a step that an earlier job with the same names had reached."""
+        """Whether it continues at a step that an earlier job with the same names had reached."""
         if self.names != earlier.names or earlier.ended > self.began:
             return False
         if self.first_step is None or earlier.last_step is None:
@@ -160,7 +160,7 @@ def _numbered(one: Parsed, number: int) -> Parsed:
 
 
 def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Stack the tables of logs, and number them; the list is empty then."""
+    """Stack the tables of logs and number them; empties the list."""
     chunks: dict[str, list[pa.Array]] = {name: [] for name in schema.names}
     numbers = Constants(schema.field("log").type)
     for index, table in enumerate(tables):
@@ -175,10 +175,10 @@ def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
             return pa.chunked_array(parts, field.type)
         one = joined(parts, field.type)
         del parts
-        # Small pieces are not used again for large arrays: give their memory back.
+        # The memory of small pieces is not reused for large arrays: release it.
         pa.default_memory_pool().release_unused()
         return one
 
-    # Copying waits for memory, and does so without Python.
+    # Copying releases the GIL, and is limited by memory bandwidth.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return pa.table(list(pool.map(whole, schema)), schema=schema)

@@ -1,4 +1,4 @@
-"""Read the step logs of a place repeatedly: of a log that has grown, read the new rows only."""
+"""Read the step logs of a place repeatedly, and only the new rows of logs that have grown."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .reading import Reading
 from .step_log import MAGIC, StepLogParser, torn_lines
 from .unpacking import Unpacked, unpacked_whole
 
-# Lines of a step log that are no rows.
+# Lines of a step log that are not rows.
 _COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
-# So many lines of machine figures are read again: a figure that is read rarely counts from its last one.
+# The last lines of machine figures are read again: growth of a rare figure counts from its last line.
 _FIGURES_AGAIN = 16
-# So many old bytes are compared: a log that was started again is read from its start.
+# The last old bytes are compared: if they differ, the log was started again.
 _OVERLAP = 4096
-# Of problems other than torn lines the last ones are kept.
+# The most problems to keep, the last ones, besides torn lines.
 _MOST_PROBLEMS = 10
 _PARSER = StepLogParser()
 
@@ -36,31 +36,34 @@ _PARSER = StepLogParser()
 class ReadLog:
     """A step log up to its last whole line, with all rows or the last ones."""
 
-    #: Of the file when it was listed.
+    #: The file's when it was listed.
     size: int
     version: str
     #: Lines that describe the rows: header, facts, columns.
     head: bytes
     #: The last lines of machine figures.
     figures: tuple[bytes, ...]
-    #: How many of those lines are torn.
+    #: The number of torn lines in the head.
     torn: int
     #: Where the first incomplete line starts, and the bytes before it.
     offset: int
     end: bytes
     parsed: Parsed
-    #: The same with the incomplete line counted.
+    #: The same log with the incomplete line counted as torn.
     shown: Parsed
 
     @classmethod
     def of(
         cls, file: SourceFile, head: bytes, rows: bytes, offset: int, parsed: Parsed, shown: Parsed
     ) -> ReadLog:
-        """Return the state after reading a log whose whole lines end with these rows.
+        """Return the state after reading a log.
 
         Args:
-            head: the lines before the rows that describe them.
+            head: the lines that describe the rows.
+            rows: the last rows.
             offset: where the rows end in the file.
+            parsed: the log of whole lines.
+            shown: the log with an incomplete line counted.
         """
         figures = _figures_in(head + rows)
         head = b"".join(line for line in head.splitlines(True) if not line.startswith(MARK))
@@ -70,7 +73,7 @@ class ReadLog:
         return cls(file.size, file.version, head, figures, torn, offset, end, parsed, shown)
 
     def read_on(self, file: SourceFile) -> ReadLog | None:
-        """Read what the log has gained; None if it must be read from its start."""
+        """Read the new lines; None if the log must be read from its start."""
         if file.version and (file.size, file.version) == (self.size, self.version):
             return self
         if file.size < self.offset:
@@ -81,12 +84,12 @@ class ReadLog:
         new = data[len(self.end) :]
         whole = new[: new.rfind(b"\n") + 1]
         if MAGIC in new:
-            return None  # another log has been put after it
+            return None  # another log was appended
         offset = self.offset + len(whole)
         try:
             rows = _PARSER.parse(file.name, self.head + b"".join(self.figures) + whole)
         except UnreadableError:
-            return None  # the sentence is that of the whole log
+            return None  # reading the whole log reports the error
         parsed = self._joined(rows, offset)
         if parsed is None:
             return None
@@ -106,7 +109,7 @@ class ReadLog:
         )
 
     def last(self, steps: int) -> ReadLog:
-        """Return the state without all steps but the last ones."""
+        """Return the state with only the last steps."""
         rows = self.parsed.steps
         if rows.num_rows <= steps:
             return self
@@ -120,7 +123,7 @@ class ReadLog:
         )
 
     def _joined(self, new: Parsed, size: int) -> Parsed | None:
-        """Add new rows; None if new facts change the meaning of the old rows."""
+        """Add new rows; None if new facts change what the old rows mean."""
         old = self.parsed
         if _place(new) != _place(old):
             return None
@@ -132,16 +135,15 @@ class ReadLog:
             problems=(*other_problems(old), *other_problems(new))[-_MOST_PROBLEMS:],
             series=continued(old.series, new.series),
         )
-        # What is torn in the head was counted when it came.
+        # Torn lines of the head are already counted.
         return _with_torn(both, old.log.torn + new.log.torn - self.torn, size)
 
 
 class Growing(Reads):
-    """Reads files as this process does, and holds what it has read of step logs. For one place.
+    """Reads the files of one place in this process, and keeps the contents of step logs.
 
     Args:
-        most_steps: the steps of each log to hold from one reading to the next, the last ones; None
-            holds all.
+        most_steps: the number of last steps of each log to keep; None keeps all.
     """
 
     def __init__(self, most_steps: int | None = None) -> None:
@@ -158,7 +160,7 @@ class Growing(Reads):
         }
 
     def _ahead(self, reading: Reading, file: SourceFile) -> tuple[Unpacked, Contents | None]:
-        """Return the part of a file that shows its kind and its step log, or else all of it."""
+        """Return the head of a step log with its contents, or all bytes of another file."""
         known = self._logs.pop(file.name, None)
         grown = None if known is None or reading.forced is not None else known.read_on(file)
         if grown is None or other_problems(grown.parsed):
@@ -168,7 +170,7 @@ class Growing(Reads):
             data = file.read()
             whole = unpacked_whole(file.where, data)
             contents = reading.read_ahead(file.name, whole.data)
-            # A compressed file cannot be continued from its end, and a user's parser reads whole files.
+            # Compressed files, and those of a user's parser, are always read as a whole.
             plain = whole.data is data and reading.forced is None
             grown = _first_read(contents.logs[0], file, data) if plain and contents else None
             if grown is None:
@@ -178,8 +180,9 @@ class Growing(Reads):
 
 
 def _first_read(parsed: Parsed, file: SourceFile, data: bytes) -> ReadLog | None:
-    """Return the state of a log that was read as a whole; None if it has no columns yet, or shares
-    its file with others.
+    """Return the state of a log that was read as a whole.
+
+    None if it has no columns yet, or shares its file with other logs.
     """
     if parsed.more or other_problems(parsed):
         return None
@@ -192,7 +195,7 @@ def _first_read(parsed: Parsed, file: SourceFile, data: bytes) -> ReadLog | None
 
 
 def facts_in(text: bytes) -> bytes:
-    """Return the lines that describe rows: all comments but machine figures."""
+    """Return the lines that describe rows: all comments except machine figures."""
     return b"".join(line for line in _COMMENT.findall(text) if not line.startswith(MARK))
 
 

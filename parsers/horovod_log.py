@@ -1,4 +1,4 @@
-"""Messages of Horovod, its launchers and torchrun: stalls, evictions, ranks that died, resets.
+"""Read messages of Horovod, its launchers and torchrun: stalls, evictions, dead ranks, resets.
 
     [2026-11-21 02:28:41.236416: W /build/horovod/common/stall_inspector.cc:107] One or more tensors
     were submitted … and are waiting for remainder of ranks for more than 60 seconds. …
@@ -28,7 +28,7 @@ from .blocks import Needle, contains_any
 from .launcher_output import Line, LineFilter, rank_lines
 from .timestamps import Timestamp, read_timestamp
 
-# Each of these lines contains one of these, and no other log does.
+# Each message contains one of these, and no other log does.
 _NEEDLES = (
     b"waiting for remainder of ranks",
     b"Missing ranks:",
@@ -68,7 +68,7 @@ _ONE_LINERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         "rank {rank} exited with status {n}",
     ),
     (
-        # torchrun, which restarts the other processes, or ends them.
+        # torchrun, which then restarts or ends the other processes.
         re.compile(
             rb"failed \(exitcode: (?P<n>-?[1-9]\d{0,5})\) local_rank: \d{1,6} \(pid: (?P<pid>\d{1,9})\)"
         ),
@@ -83,7 +83,7 @@ _ONE_LINERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (
         re.compile(rb"\breset workers: (?P<n>\d{1,6})\b"),
         "workers_reset",
-        "the job goes on anew with {n} worker(s)",
+        "the job restarts with {n} worker(s)",
     ),
     (
         re.compile(rb"\bwait for available slots: (?P<n>\d{1,6})\b"),
@@ -96,7 +96,6 @@ _ONE_LINERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         "the job ends: it was reset {n} times",
     ),
 )
-# Lines of a stall that follow its first one.
 _MOST_TENSORS = 6
 
 
@@ -135,7 +134,7 @@ class _Stall:
     path: str
     seconds: int
     timestamp: Timestamp | None
-    #: By rank, the first tensors that wait for it.
+    #: By missing rank, the first tensors that wait for it.
     missing: dict[int, list[str]] = field(default_factory=dict)
 
     def continues(self, line: bytes) -> bool:
@@ -214,7 +213,7 @@ def _event(
 
 
 def _split_message(line: Line) -> tuple[Timestamp | None, bytes]:
-    """Return when a line was written, and its text after Horovod's prefix."""
+    """Return the time of a line, and its text after Horovod's prefix."""
     head = _MESSAGE.search(line.text)
     if head is None:
         return line.timestamp, line.text

@@ -1,11 +1,11 @@
-"""The times of epochs and batches that HorovodRunner's LogCallback sends to the driver.
+"""Read the times of epochs and batches that HorovodRunner's LogCallback sends to the driver.
 
     1574985600.123456: begin epoch: 3 begin, logs: None
     1574985600.523456: epoch: 3, batch: 17, logs: {'loss': 1.9, …}        with per_batch_log
     1574985617.123456: end epoch: 3, logs: {…}
 
-Epochs and batches count from 0. Lines do not name their rank: with ``log_callback_only`` the lines of
-all ranks with the callback are mixed, with ``all`` mpirun has labelled them.
+Epochs and batches count from 0. Lines have no rank: with ``log_callback_only`` the lines of all ranks
+with the callback are mixed, with ``all`` mpirun labels them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ _LINE = re.compile(
     rb"(?: begin|, batch: (\d{1,9}))?, logs: "
 )
 _FILTER = LineFilter((b"epoch: ",), _LINE.search)
-# Times as Python prints them have microseconds, some of them less.
+# Python prints times with microseconds, some of them with fewer digits.
 _HALF_MS = 0.0005
 
 
 @dataclass
 class _Rank:
-    #: By their numbers, when epochs that are not over began, and when their first and last batch ended.
+    #: The starts of running epochs by their numbers.
     running: dict[int, int] = field(default_factory=dict)
     epochs: list[Epoch] = field(default_factory=list)
+    #: The numbers and ends of batches by epoch.
     batches: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    #: Epochs that began while they had not ended.
+    #: The number of epochs that started again before their end.
     mixed: int = 0
 
 
@@ -86,7 +87,7 @@ class HorovodRunnerParser(Parser):
         return in_one_file(logs, len(data))
 
 
-_MIXED = "epochs start again before they have ended: these are lines of several ranks, mixed"
+_MIXED = "epochs start again before they have ended: the lines of several ranks are mixed"
 
 
 def _add(own: _Rank, found: re.Match[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Measurements of loaders alone, which ``measure_input`` writes beside step logs (docs/input.md)."""
+"""Read measurements of loaders alone, which ``measure_input`` writes (docs/input.md)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse_input_times(path: str, data: bytes) -> MeasuredInput:
     """Read one file.
 
     Raises:
-        UnreadableError: if it is none, or not whole.
+        UnreadableError: if it is not such a file, or incomplete.
         UnknownVersionError: if it was written by a newer Stallscope.
     """
     return parse_measurement(path, data, "stallscope_input", "a loader", _measured)

@@ -19,26 +19,24 @@ class TimeSpan:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A pattern for the lines of a file that no parser knows, with what it would read. Unknown values
-    are None.
-    """
+    """A pattern for a file that no parser knows, with its results. Unknown values are None."""
 
     #: For ``--read-as``.
     read_as: str
-    #: How many lines of the file match, and which share of the lines that the pattern was made of.
+    #: The number of matching lines, and the share of the lines for which the pattern was made.
     lines: int
     share: float
     ranks: tuple[int, ...]
     #: The first and the last one.
     epochs: tuple[int, int] | None
     steps: tuple[int, int] | None
-    #: A step's mean time over the ranks, and by how much each rank's may be wrong.
+    #: The mean step time over the ranks, and the possible error of each rank's.
     step_ms: float | None
     step_precision_ms: float | None
-    #: The mean of the epochs whose end is known.
+    #: The mean of all epochs with a known end.
     epoch_s: float | None
     span: TimeSpan | None
-    #: What it leaves out or takes for granted.
+    #: What it leaves out or assumes.
     notes: tuple[str, ...] = ()
 
 
@@ -62,9 +60,9 @@ class InspectedFile:
     torn_lines: int = 0
     #: Whether its times are used in a run.
     used: bool = False
-    #: What was skipped and why, and other remarks.
+    #: Skipped parts, with the reasons, and other remarks.
     notes: tuple[str, ...] = ()
-    #: How a pattern could read it, if no parser does.
+    #: A pattern that could read it, if no parser does.
     proposal: Proposal | None = None
 
 
@@ -75,10 +73,10 @@ class InspectedRun:
     id: str
     name: str
     source: str
-    #: Ranks that trained, and those that left a log.
+    #: The number of ranks that trained, and of those with a log.
     size: int
     ranks: int
-    #: Whether logs say how many trained, and where from; None for the recorder's logs.
+    #: Whether logs have the number of ranks, and its source; None for the recorder's logs.
     size_known: bool
     size_from: str | None
     #: None if unknown.
@@ -97,5 +95,5 @@ class Inspection:
 
     files: tuple[InspectedFile, ...]
     runs: tuple[InspectedRun, ...]
-    #: What is wrong with all of it together.
+    #: Problems of all files together.
     warnings: tuple[str, ...]

@@ -41,9 +41,9 @@ from .unpacking import TRUNCATED, in_utf8, is_packed, unpacked_up_to
 MOST_BYTES = 64 << 20
 
 _NO_TRAINING = "contains no training; ignored"
-# Places of Spark's own outputs; other programs write stdout and stderr, too.
+# Paths of Spark's own outputs; other programs also write stdout and stderr.
 _OF_SPARK = re.compile(r"(^|/)(app-\d|application_\d|driver/|executor/|init_scripts/|log4j)")
-# Kinds of events that are listed for one file.
+# The most kinds of events to list for a file.
 _MOST_KINDS = 6
 
 
@@ -58,8 +58,8 @@ def inspect(
 
     Args:
         place: a folder, a file, or anything else that logs are read from.
-        read_as: the parser that is to read every file.
-        most_bytes: most bytes of one file to read.
+        read_as: the parser for all files.
+        most_bytes: the most bytes of a file to read.
         show_progress: shows progress.
 
     Raises:
@@ -92,14 +92,14 @@ class _Inspector:
         self._files: list[InspectedFile] = []
         self._summaries: dict[tuple[object, ...], Summary] = {}
         self._cut: set[str] = set()
-        #: Problems of files that runs report, too.
+        #: Problems that runs report about files.
         self._reported: list[Problem] = []
         #: Files of Spark's event logs, each with its problems.
         self._event_logs: dict[str, list[Problem]] = {}
         self._proposer = Proposer()
 
     def read_event_logs(self, files: Sequence[SourceFile]) -> None:
-        """Read what applications of Spark have left, each of them as a whole."""
+        """Read the event logs of Spark applications, each as a whole."""
         for parts in applications(files) if self._reading.forced is None else ():
             event_log = read_event_log(parts, self._most)
             self._reading.events += event_log.events
@@ -113,7 +113,7 @@ class _Inspector:
             self._files.append(self._event_log(file))
         elif is_companion_file(file.name) or is_event_log(file.name):
             wrong = (one for one in self._reading.problems if one.where == file.name)
-            self._files.append(_named(file, "beside logs", _without_place(wrong)))
+            self._files.append(_named(file, "next to logs", _without_place(wrong)))
         elif self._reading.forced is None and is_long_timeline(file):
             self._files.append(_certain(file, HorovodTimelineFormat()))
         else:
@@ -126,12 +126,12 @@ class _Inspector:
                 self._files.append(_named(file, "cannot be read", (what,)))
 
     def runs(self, where: str) -> list[Run]:
-        """Return the runs, without their rows."""
+        """Return the runs without their rows."""
         records = [self._slim(one) for one in self._reading.records_logs()]
         return self._reading.runs(where, records)
 
     def files(self, runs: Sequence[Run]) -> list[InspectedFile]:
-        """Return the files, with what only all of them together show."""
+        """Return the files, completed with what all of them show together."""
         names = {seen.path for seen in self._files}
         logs = [log for run in runs for log in run.logs]
         used = {log.path for log in logs} | {event.where for run in runs for event in run.events}
@@ -184,7 +184,7 @@ class _Inspector:
         return replace(seen, notes=(*notes, *seen.notes))
 
     def _with_proposal(self, seen: InspectedFile, data: bytes) -> InspectedFile:
-        """Add a pattern that could read the text of a file, or why there is none."""
+        """Add a pattern that could read the text of a file, or the reason if there is none."""
         if self._reading.forced is not None or seen.title != TEXT:
             return seen
         found = self._proposer.propose(seen.path, data)
@@ -195,7 +195,7 @@ class _Inspector:
     def _with_steps_proposed(
         self, seen: InspectedFile, found: Identified, data: bytes
     ) -> InspectedFile:
-        """Add a pattern for steps that a program prints besides events that say nothing of them."""
+        """Add a pattern for steps that a program prints in addition to events without steps."""
         says_no_steps = found.format is not None and found.format.gives_way and seen.steps is None
         if self._reading.forced is not None or not says_no_steps:
             return seen
@@ -230,8 +230,8 @@ class _Inspector:
             span=span_of(own),
             precision=str(precision) if precision is not None else PRECISION if has_steps else None,
             torn_lines=sum(one.log.torn for one in own),
-            # A file with machine metrics needs no note that it has no times.
-            notes=_of_series(found.logs[0].series)
+            # For machine metrics, the problem that there are no times does not matter.
+            notes=_of_series([series for one in found.logs for series in one.series])
             or _without_place(problem for one in found.logs for problem in one.problems),
         )
 
@@ -255,7 +255,7 @@ class _Inspector:
             return data, ()
         self._cut.add(file.name)
         if is_joined(data):
-            # Several logs: the end of the file belongs to a log whose header is in between.
+            # The header of the last of several logs is not in the bytes that are read.
             return _whole_lines(data), (f"only its first {_size(self._most // 2)} were looked at",)
         end = file.read(file.size - self._most // 2, None)
         half = _size(self._most // 2)
@@ -263,15 +263,15 @@ class _Inspector:
         return _whole_lines(data) + end[end.find(b"\n") + 1 :], (note,)
 
     def _slim(self, one: Parsed) -> Parsed:
-        """Drop the steps of a log, and keep a summary."""
+        """Replace the steps of a log by a summary."""
         self._summaries[key_of(one.log)] = summary_of(one, whole=one.log.path not in self._cut)
-        # A slice would keep the whole table; further logs of the file are handled separately.
+        # A slice would keep the whole table. Further logs of the file are handled separately.
         return replace(one, steps=arrow.empty_table(one.steps.schema), more=())
 
     def _finished(
         self, seen: InspectedFile, used: set[str], printed: Sequence[Log]
     ) -> InspectedFile:
-        """Add whether a file is used; for records of step logs that is not known per file."""
+        """Add whether a file is used; for records of step logs that is known for all files only."""
         if seen.title == LogRecordsFormat.title:
             own = [
                 self._summaries[key_of(log)] for log in printed if key_of(log) in self._summaries
@@ -313,13 +313,13 @@ def _certain(file: SourceFile, found: Format) -> InspectedFile:
 
 
 def _is_unknown(file: SourceFile, found: Format | None) -> bool:
-    """Whether a file is none of Spark's, although it has a name like one of Spark's, or no format."""
+    """Whether a file has no format, or only a name like those of Spark's own output."""
     named_like_sparks = isinstance(found, SparkOutputFormat)
     return found is None or (named_like_sparks and not _OF_SPARK.search(file.name))
 
 
 def _with_events(seen: InspectedFile, events: Sequence[Event]) -> InspectedFile:
-    """Add a file's events, and their times if they are not known otherwise."""
+    """Add a file's events, and their times if it has no others."""
     if not events:
         return seen
     kinds = Counter(event.kind.replace("_", " ") for event in events)
@@ -334,7 +334,7 @@ def _with_events(seen: InspectedFile, events: Sequence[Event]) -> InspectedFile:
 
 
 def _of_series(series: Sequence[Series]) -> tuple[str, ...]:
-    """Return a file's machine metrics, and their times."""
+    """Describe a file's machine metrics and their times."""
     if not series:
         return ()
     nodes = {one.node for one in series if one.node is not None}
@@ -351,7 +351,7 @@ def _of_series(series: Sequence[Series]) -> tuple[str, ...]:
 def _of_labels(local: bool) -> tuple[str, ...]:
     if not local:
         return ()
-    return ("its labels are ranks within a host: of several hosts, name each one's file by itself",)
+    return ("its labels are ranks within a host: name the files of several hosts one by one",)
 
 
 def _without_place(problems: Iterable[Problem]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Lines that a user describes by a pattern:
+"""Read lines that a user describes by a pattern:
 
     --read-as 'pattern:{time} epoch {epoch} step {step}'
 
@@ -6,25 +6,24 @@ A pattern describes the start of a line. Letters stand for themselves, blanks fo
 
     {time}       a timestamp of any known form, or seconds since 1970
     {rank}       the rank, if no launcher has labelled the line
-    {epoch}      the epoch that the line is of
+    {epoch}      the epoch
     {step}       the step, counted over the job or over the epoch
-    {steps}      how many steps an epoch has
-    {seconds}    how long the step took; the epoch, where there is no {step}
+    {steps}      the number of steps of an epoch
+    {seconds}    the duration of the step; of the epoch, without {step}
     {ms}         the same in milliseconds
-    {data}       for how many seconds of that the step waited for its data
+    {data}       the seconds of it in which the step waited for its data
     {rate}       samples per second
     {mean_seconds}, {mean_data}    means over all steps of the epoch so far
     {}           anything
 
 With ``{step}``, lines become a series of step times: as printed, else by rates and batch sizes, else
-between timestamps, which are no more precise than they look. Without it, an epoch lasts from its first
-line to the first line of the next one, unless ``{seconds}`` says it.
+between timestamps. Without it, an epoch lasts ``{seconds}``, or else from its first line to that of the
+next epoch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,10 +32,10 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import clock_facts, epochs_log, epochs_table, in_one_file, rounded_to
-from .pattern import Pattern, by_rank, timestamp_at
+from .epochs_only import clock_facts, epochs_log, in_one_file, rounded_to
+from .pattern import Pattern, by_rank, first_in, timestamp_at
 from .pattern_columns import Column
-from .printed_steps import UNLABELLED, Meaning, logs_of, with_year_note
+from .printed_steps import NO_RANK, Meaning, logs_of, with_year_note
 from .printed_steps.epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
 from .rank_names import rank_in
 from .world_size import FROM_LABELS
@@ -45,20 +44,18 @@ KNOWN_FROM = "lines of the given pattern"
 
 _MEANING = Meaning(KNOWN_FROM, "step")
 
-#: What a user's pattern may have.
+# The fields of a user's pattern.
 _FIELDS = (
     *("time", "rank", "epoch", "step", "steps", "seconds", "ms", "data", "rate"),
     *("mean_seconds", "mean_data"),
 )
-# Later times after the first epoch are damage.
-_LATEST_NS = 2**62
 
 
 class LinePatternParser(Parser):
     """Reads lines of one pattern.
 
     Raises:
-        UsageError: if it is none.
+        UsageError: if the text is not a pattern.
     """
 
     name: ClassVar[str] = "pattern"
@@ -69,15 +66,15 @@ class LinePatternParser(Parser):
 
     def __init__(self, pattern: str) -> None:
         self.pattern = Pattern(pattern, _FIELDS)
-        # Where lines are about steps, their number of ranks is searched for with them.
-        self.reads_words = "step" in self.pattern.names
+        # ``logs_of`` searches the text for the number of ranks.
+        self.reads_stated_ranks = "step" in self.pattern.names
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return self.pattern.matches_any(head)
+        return first_in([self.pattern], head) is not None
 
     def parse(self, path: str, data: bytes) -> Parsed:
         has_steps = "step" in self.pattern.names
-        own_rank = UNLABELLED if has_steps else rank_in(path)[0] or 0
+        own_rank = NO_RANK if has_steps else rank_in(path)[0] or 0
         columns = self.pattern.all_columns(data, own_rank)
         if columns is None:
             raise UnreadableError(f"{path}: no line matches the pattern: {self.pattern.text!r}")
@@ -97,21 +94,16 @@ def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Pa
             epochs = epochs_as_printed(own, zero, first)
         else:
             epochs = epochs_between_lines(own, zero, first)
-        if epochs.end.max(initial=0) > _LATEST_NS:
-            raise UnreadableError(
-                f"{path}: epochs that take a century: {{seconds}} in the pattern matches something else"
-            )
         log = epochs_log(
             path,
             rank=rank,
             facts=_facts(own, epochs, zero, len(ranks)),
-            epochs=(),
             # Whether the job was complete is unknown.
             ended=False,
+            tables=[epochs.table(path, rank)],
             problems=[] if len(epochs.number) else [Problem(path, _NO_TIMES)],
         )
-        table = epochs_table(rank, epochs.number, epochs.begin, epochs.end)
-        logs.append(replace(log, intervals=table))
+        logs.append(log)
     return logs
 
 
@@ -119,13 +111,9 @@ _NO_TIMES = "the pattern's lines have no times: they have no timestamps, or ther
 
 
 def _facts(columns: Mapping[str, Column], epochs: Epochs, zero: int, ranks: int) -> dict[str, Any]:
-    facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": "nothing of times"}
+    facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": "no times"}
     if len(epochs.number):
-        facts |= {
-            "precision": f"epochs, to {rounded_to(epochs.half_ms)}",
-            "epoch_precision_ms": epochs.half_ms,
-            "first_epoch": int(epochs.number.min()),
-        }
+        facts |= {"precision": f"epochs, to {rounded_to(epochs.half_ms)}", **epochs.facts}
     if ranks > 1:
         facts |= {"size": ranks, "size_from": FROM_LABELS}
     timed = np.flatnonzero(columns["timed"])

@@ -1,9 +1,9 @@
-"""Step logs as records in other logs: executors' stderr, a driver's output, a log service.
+"""Collect step logs from records in other logs: executors' stderr, a driver's output, a log service.
 
-The records of one log may be in several files (rolled ones), and those of many ranks in one file. Their
-offsets give the order; missing records are reported. Rolled files are cut wherever a buffer was full,
-so a record may start at the end of one file and continue at the start of another. Launchers cut records
-anywhere, to insert labels and other ranks' output.
+The records of one log may be in several rolled files, and those of many ranks in one file. Their offsets
+give the order; missing records are reported. Rolled files are cut when a buffer is full, so a record may
+start at the end of one file and continue at the start of another. Launchers cut records anywhere to
+insert labels and other ranks' output.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .base import Contents, EmbeddedFormat
 _MARK = b"stallscope:1:"
 # A line is no longer than a pipe's buffer.
 _LONGEST_LINE = 8192
-# A recorder packs at most a quarter of that into a record; a larger one was made by another program.
+# The recorder packs at most a quarter of that into a record.
 _MOST_BYTES = 64 << 10
 
 
 class LogRecordsFormat(EmbeddedFormat):
     name: ClassVar[str] = "step-log"
-    title: ClassVar[str] = "records of step logs in what was printed"
+    title: ClassVar[str] = "records of step logs in printed output"
     replaces_epochs: ClassVar[bool] = True
 
     def read(self, path: str, data: bytes) -> Contents:
@@ -40,11 +40,11 @@ class LogRecordsFormat(EmbeddedFormat):
 
 @dataclass
 class LogRecords:
-    """The records of step logs in some files: per log (process and name), its pieces by offset."""
+    """The records of step logs in files: the pieces of each log (process and name) by offset."""
 
     pieces: dict[tuple[str, str], dict[int, bytes]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    #: First lines of files by folder, and records that break off at the ends of files.
+    #: First lines of files by folder, and incomplete records at the ends of files.
     _starts: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     _broken_off: list[tuple[str, bytes]] = field(default_factory=list)
 
@@ -69,12 +69,12 @@ class LogRecords:
     def add(self, path: str, data: bytes) -> bool:
         """Collect the records of a file, and return whether there were any."""
         self._starts[_folder(path)].append(data[:_LONGEST_LINE].partition(b"\n")[0])
-        # Most places have files only, and no output of programs.
+        # Most places have step logs only, and no printed output.
         from .launcher_output import may_contain, output_by_rank
 
         has_records = may_contain(data, _MARK)
         if has_records:
-            # A launcher may have cut a record: the output of all ranks, one after another.
+            # A launcher may have cut a record: search the output rank by rank.
             data = b"\n".join(output_by_rank(data).values())
         end = _broken_record(data)
         if end:
@@ -87,7 +87,7 @@ class LogRecords:
         return any_here
 
     def _take(self, data: bytes) -> tuple[int, int]:
-        """Take the records out of bytes; how many there were, and how many of them are damaged."""
+        """Collect the records in bytes; return their number, and that of damaged ones."""
         if _MARK not in data:
             return 0, 0
         found = damaged = 0
@@ -101,15 +101,13 @@ class LogRecords:
             log[int(offset)] = piece
         return found, damaged
 
-    def _mend(self) -> None:
-        """Try to complete records at the ends of files with the start of every file; checksums
-        decide.
-        """
+    def _complete_records(self) -> None:
+        """Complete records at the ends of files with the starts of all files, if checksums agree."""
         for path, end in self._broken_off:
-            # Most files are cut elsewhere: do not look at all of them for one that ends with an "s".
+            # A file that merely ends with an "s" has no record: skip most starts.
             rest = b"" if _MARK in end else _MARK[len(end) :]
             starts = self._starts[_folder(path)]
-            # All of them: records that break off early look alike, and several may be mended.
+            # Try all: short starts of records look alike, and several may be completed.
             tried = [self._take(end + one) for one in starts if one.startswith(rest)]
             whole = any(found > damaged for found, damaged in tried)
             if not whole and RECORD.search(end):
@@ -121,7 +119,7 @@ class LogRecords:
 
     def logs(self) -> list[tuple[str, bytes]]:
         """Return every log with its bytes up to the first gap, named as its file would be."""
-        self._mend()
+        self._complete_records()
         found = []
         for (key, name), pieces in sorted(self.pieces.items()):
             whole, lost = _joined(pieces)
@@ -144,7 +142,7 @@ def _folder(path: str) -> str:
 
 
 def _broken_record(data: bytes) -> bytes:
-    """Return the start of a record at the end of a file, empty if the last record is whole."""
+    """Return the start of a record at the end of a file; empty if the last record is whole."""
     line = data[data.rfind(b"\n") + 1 :][-_LONGEST_LINE:]
     at = line.rfind(_MARK)
     if at < 0:

@@ -1,7 +1,7 @@
-"""Lines of a step log with the kernel's figures of a process and its host, as series.
+"""Make series of the lines of a step log with the kernel's figures of a process and its host.
 
-A line has how much each count has grown since the line before that has it, so that a value is about that
-time. The first line of a log only has when growth starts to count.
+A line has the growth of each count since the last line with it; its value is the rate over that time.
+The first line of a log only marks the start.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Log, Problem, Series
+
+from .csv_cells import read_cells
 
 #: The start of such a line.
 MARK = b"#machine "
@@ -24,7 +25,7 @@ _TIME = "time_us"
 _LINE = re.compile(rb"-?\d{1,15}(?:,-?\d{0,15})*")
 _INTERFACE = re.compile(r"([\w.@-]{1,32})_(received_kb|sent_kb|errors)")
 _MOST_COLUMNS = 64
-# A log of days has seconds enough for any picture with this many.
+# Enough points for any chart, however long the log.
 _MOST_LINES = 1000
 # The largest plausible values: 142 years of microseconds.
 _FURTHEST = 2.0**52
@@ -33,15 +34,15 @@ _EARLIEST = 60e6
 
 @dataclass(frozen=True)
 class _Column:
-    """How a column of the lines becomes a series."""
+    """The series of a column of the lines."""
 
     name: str
     unit: str
-    #: What one of the log's units is in the series' unit, of counts per second.
+    #: Converts the log's unit, of counts per second, to the series' unit.
     factor: float
-    #: Whether it is about the process, or about the whole host.
+    #: Whether it is about the process, not the whole host.
     of_process: bool = True
-    #: Whether its values stand for themselves.
+    #: Whether its values are levels, not growth.
     is_level: bool = False
 
 
@@ -83,8 +84,8 @@ def machine_series(
     """Return the series in a log's lines of figures, and problems with them.
 
     Args:
-        log: whose facts name the lines' columns.
-        lines: those that start with ``MARK``.
+        log: the log; its facts name the columns.
+        lines: the lines that start with ``MARK``.
     """
     columns = _columns(log)
     if not lines or not columns:
@@ -110,11 +111,11 @@ def machine_series(
 
 
 def continued(old: Sequence[Series], new: Sequence[Series]) -> tuple[Series, ...]:
-    """Return series of a log that has grown.
+    """Return the series of a log that has grown.
 
     Args:
-        old: those read before.
-        new: those of the last lines before and of all lines since then.
+        old: the series before.
+        new: the series of the last old lines and of all new lines.
     """
     before = {one.name: one for one in old}
     found = [_continued(before.pop(one.name, None), one) for one in new]
@@ -142,7 +143,7 @@ def _halved(walls: Ints, values: Floats) -> tuple[Ints, Floats]:
 
 
 def _columns(log: Log) -> list[str]:
-    """Return the names of a log's columns; empty if they cannot be used."""
+    """Return the names of a log's columns; empty if they are unusable."""
     columns = log.facts.get("machine_columns")
     if not isinstance(columns, list) or columns[:1] != [_TIME]:
         return []
@@ -163,14 +164,14 @@ def _known(columns: Sequence[str]) -> Iterator[tuple[str, _Column]]:
 
 
 def _table(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int]:
-    """Return the cells by column, NaN where one is empty, and the number of lines that are unreadable.
+    """Return the cells by column, NaN for empty ones, and the number of unreadable lines.
 
     Lines are in order of time.
     """
     try:
         return _parsed(columns, text)
     except pa.ArrowInvalid:
-        # A cell is no number: rare enough to check every line.
+        # A cell is not a number, which is rare enough to check every line.
         lines = text.splitlines()
         good = [line for line in lines if _LINE.fullmatch(line)]
         table, bad = _parsed(columns, b"".join(line + b"\n" for line in good))
@@ -178,25 +179,11 @@ def _table(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int]
 
 
 def _parsed(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int]:
-    skipped = 0
-
-    def skip(_row: pa.csv.InvalidRow) -> str:
-        nonlocal skipped
-        skipped += 1
-        return "skip"
-
     if not text.strip():
         return {name: np.zeros(0) for name in columns}, text.count(b"\n")
-    cells = pa.csv.read_csv(
-        pa.BufferReader(text),
-        read_options=pa.csv.ReadOptions(column_names=list(columns), use_threads=False),
-        parse_options=pa.csv.ParseOptions(invalid_row_handler=skip, quote_char=False),
-        convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.int64()), null_values=[""]
-        ),
-    )
+    cells, skipped = read_cells(text, columns, dict.fromkeys(columns, pa.int64()))
     table = {name: arrow.numbers(cells[name]) for name in columns}
-    # The first line may have been made a moment before its file was.
+    # The first line may be older than its file by a moment.
     times = np.where(table[_TIME] >= -_EARLIEST, table[_TIME], np.inf)
     known = times <= _FURTHEST
     possible = known & (times >= np.fmax.accumulate(np.where(known, times, -_EARLIEST)))
@@ -208,7 +195,7 @@ def _parsed(columns: Sequence[str], text: bytes) -> tuple[dict[str, Floats], int
 def _thinned(table: dict[str, Floats], levels: Set[str]) -> dict[str, Floats]:
     """Merge consecutive lines of a long log, so that thousands of ranks fit into memory.
 
-    The merged line has the last one's time, all growth, and the means of levels.
+    A merged line has the time of its last line, the sum of growth, and the means of levels.
     """
     lines = len(table[_TIME])
     together = -(-(lines - 1) // _MOST_LINES)
@@ -229,9 +216,9 @@ def _thinned(table: dict[str, Floats], levels: Set[str]) -> dict[str, Floats]:
 
 
 class _Times:
-    """When a log's lines were written, and since when growth counts.
+    """The times of a log's lines, and the seconds since the values before.
 
-    Nearly all columns have a value in the same lines, and share these arrays.
+    Nearly all columns have values in the same lines, and share these arrays.
     """
 
     def __init__(self, walls: Ints) -> None:
@@ -244,16 +231,16 @@ class _Times:
         if key not in self._known:
             lines = np.flatnonzero(there)
             walls = self._walls[lines]
-            # From the value before, or from the first line.
+            # Since the value before, or since the first line.
             seconds = np.diff(walls, prepend=self._walls[:1]) / 1e9
-            # Without a line before it is unknown how long growth took.
+            # Growth in the first line has no known duration.
             usable = (seconds > 0) | is_level
             self._known[key] = lines[usable], walls[usable], seconds[usable]
         return self._known[key]
 
 
 def _values(column: _Column, times: _Times, cells: Floats) -> tuple[Ints, Floats] | None:
-    """Return the times and values of a series; None where nothing was measured."""
+    """Return the times and values of a series; None without values."""
     lines, walls, seconds = times.of(~np.isnan(cells), column.is_level)
     if not len(lines):
         return None

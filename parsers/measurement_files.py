@@ -1,4 +1,4 @@
-"""Read the JSON files in which ``measure_input`` and ``netcheck`` store what they have measured."""
+"""Read the JSON files of ``measure_input`` and ``netcheck``."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def parse_measurement(
     Args:
         path: the file.
         data: its content.
-        kind: the key that has the version.
-        of: what was measured, for messages.
+        kind: the key of the version.
+        of: the measured thing, for messages.
         parse: makes the result of the path and the content.
 
     Raises:
-        UnreadableError: if it is none, or not whole.
+        UnreadableError: if it is not such a file, or incomplete.
         UnknownVersionError: if it was written by a newer Stallscope.
     """
     try:
@@ -57,7 +57,7 @@ def parse_measurement(
         RecursionError,
     ) as error:
         raise UnreadableError(
-            f"{path}: no measurement of {of}, or not whole; measure it again"
+            f"{path}: not a measurement of {of}, or incomplete; measure it again"
         ) from error
 
 

@@ -15,11 +15,10 @@ from .registry import parsers
 
 
 def by_name(name: str) -> Parser:
-    """Return the parser with a name; ``pattern:…`` makes one, ``mypackage.module:Class`` imports
-    one.
+    """Return the parser with a name, ``pattern:…``, or ``mypackage.module:Class``.
 
     Raises:
-        UsageError: if there is none; the message lists what there is, or names the error.
+        UsageError: if there is none; the message lists the known names, or has the error.
     """
     for parser in parsers():
         if parser.name == name:
@@ -36,7 +35,7 @@ def by_name(name: str) -> Parser:
 
 def _imported(name: str) -> Parser:
     module_name, _, class_name = name.partition(":")
-    # A script's folder is on the path; this command's is that of its environment.
+    # The path of this command has the environment's folder, not the current one.
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -57,17 +56,17 @@ def _imported(name: str) -> Parser:
         return found()
     except Exception as error:
         raise UsageError(
-            f"--read-as {name}: {class_name}() cannot be made: {type(error).__name__}: {error}"
+            f"--read-as {name}: {class_name}() failed: {type(error).__name__}: {error}"
         ) from error
 
 
 class _Guarded(Parser):
-    """A user's parser: its errors are reported for the file, and the other files are read."""
+    """A user's parser, with its errors as errors of the file, so that other files are still read."""
 
     def __init__(self, own: Parser) -> None:
         self._own = own
         kind = type(own)
-        # Attributes that it does not define have defaults.
+        # These attributes may be missing.
         self.name = getattr(own, "name", kind.__name__)  # type: ignore[misc]
         self.title = getattr(own, "title", kind.__name__)  # type: ignore[misc]
         self.suffix = getattr(own, "suffix", "")  # type: ignore[misc]
@@ -86,5 +85,5 @@ class _Guarded(Parser):
                 f"{path}: the parser {self.name} failed: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(parsed, Parsed):
-            raise UnreadableError(f"{path}: the parser {self.name} gave no Parsed back")
+            raise UnreadableError(f"{path}: the parser {self.name} did not return a Parsed")
         return parsed

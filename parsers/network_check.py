@@ -1,4 +1,4 @@
-"""Measurements of a network, which ``stallscope netcheck`` writes next to logs (docs/netcheck.md)."""
+"""Read measurements of networks, which ``stallscope netcheck`` writes (docs/netcheck.md)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parse_network_check(path: str, data: bytes) -> NetworkCheck:
     """Read one file.
 
     Raises:
-        UnreadableError: if it is none, or not whole.
+        UnreadableError: if it is not such a file, or incomplete.
         UnknownVersionError: if it was written by a newer Stallscope.
     """
     return parse_measurement(path, data, "stallscope_netcheck", "a network", _check)
@@ -108,7 +108,7 @@ def _count(value: Any) -> int:
 
 
 def _wall(value: Any) -> int:
-    """Return nanoseconds since 1970; refuse moments that no date has."""
+    """Return nanoseconds since 1970, if they fit 64 bits."""
     if not 0 <= int(value) <= np.iinfo(np.int64).max:
         raise ValueError("no time")
     return int(value)

@@ -1,19 +1,22 @@
-"""A pattern of lines, matched against whole files at once.
+"""Match a pattern of lines against whole files at once.
 
 A pattern describes the start of a line. Letters stand for themselves, blanks for any blanks, ``{name}``
-for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it.
+for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it, or up to the number
+before that text (``{}{step} images/sec``).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from stallscope.arrays.types import Ints
 from stallscope.errors import UsageError
 
-from .blocks import Ints, LineBlock
+from .blocks import LineBlock
 from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Labels, Lines, labels_of, line_blocks
 from .pattern_columns import (
     FLOATS,
@@ -29,7 +32,7 @@ from .pattern_columns import (
     longest_text,
 )
 from .timestamp_columns import in_assumed_years, is_blank, line_starts
-from .timestamps import MOMENT, Timestamp, latest_ns, read_moment, read_timestamp
+from .timestamps import MOMENT, Timestamp, latest_ns, read_dated, read_moment
 
 #: The start of a pattern's name.
 PREFIX = "pattern:"
@@ -51,8 +54,9 @@ _BEFORE_TEXT = rf"(?:[^\S\n]|\x1b\[[\d;]{{0,{_MOST_COLOUR_BYTES}}}m){{0,{_MOST_B
 _ESCAPE = 0x1B
 _IN_COLOURS = np.isin(np.arange(256), list(b"0123456789;"))
 _PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in FIELDS}
+_WHOLE_NUMBERS = MOST_DIGITS.keys() - FLOATS
 _FIELD = re.compile(r"\{(\w*)\}")
-# Columns with whether there is a ``Timestamp``, and its value.
+# Columns of timestamps: whether a line has one, and the values of a ``Timestamp``.
 _TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
 
 
@@ -64,34 +68,33 @@ class Pattern:
         known: the fields that it may have.
 
     Raises:
-        UsageError: if it is none.
+        UsageError: if the text is not a pattern.
     """
 
     def __init__(self, text: str, known: Sequence[str] = tuple(FIELDS)) -> None:
-        texts, names = _split(text, known)
+        start, pieces = _split(text, known)
         self.text = text
-        self.names = frozenset(name for name in names if name)
-        self._line = _compiled(texts, names)
-        self._parts = _parts(texts, names)
+        self.names = frozenset(piece.name for piece in pieces if piece.name)
+        self._line = _compiled(start, pieces)
+        self._parts = _parts(start, pieces)
         #: A text that every matching line contains, without blanks; empty if there is none.
         self.longest_text = longest_text(self._parts)
-
-    def matches_any(self, data: bytes) -> bool:
-        """Whether any line matches."""
-        return first_in([self], data) is not None
 
     def matches(self, lines: Lines) -> bool:
         """Whether any of these lines matches."""
         return len(self._lines(lines)[0]) > 0
 
     def all_columns(self, data: bytes, of_the_file: int = 0) -> Mapping[str, Column] | None:
-        """Return the values of all matching lines, as ``columns_of`` does; None if no line matches."""
+        """Return the values of all matching lines as ``columns_of`` does; None if no line matches."""
         return columns_of([self], data, of_the_file)[0]
 
     def columns_in(
         self, lines: Lines, labels: Labels | None, of_the_file: int
     ) -> Mapping[str, Column]:
-        """Return the values of matching lines; a launcher's labels tell ranks unless they are local."""
+        """Return the values of matching lines.
+
+        The ranks of a launcher's labels replace those in lines, unless they are local.
+        """
         line, fields = self._lines(lines)
         rank = lines.rank[line]
         if "rank" not in fields:
@@ -134,7 +137,7 @@ class Pattern:
         }
 
     def one(self, text: bytes) -> Mapping[str, float] | None:
-        """Return the values of one line, None if it does not match: the reference for other ways."""
+        """Return the values of one line; None if it does not match. The reference for ``columns_in``."""
         found = self._line.match(text)
         if found is None:
             return None
@@ -158,8 +161,11 @@ class Pattern:
 
 
 def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
-    """Return the pattern that matches first in a file; of several in the same part of it, the first."""
-    # Labels may cut some of the lines, and not all of them.
+    """Return the pattern that matches in the first block of a file with any match.
+
+    If several match in it, the first one.
+    """
+    # Labels may cut the text in some of the lines, but not in all of them.
     there = {text: text in data for text in {one.longest_text for one in patterns}}
     possible = [one for one in patterns if there[one.longest_text]]
     for lines in line_blocks(data) if possible else ():
@@ -172,7 +178,7 @@ def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
 def columns_of(
     patterns: Sequence[Pattern], data: bytes, of_the_file: int = 0
 ) -> list[Mapping[str, Column] | None]:
-    """Return the values of the lines that match each pattern, None if none does, in one pass.
+    """Return the values of the lines that match each pattern (None if no line does), in one pass.
 
     Args:
         patterns: the patterns.
@@ -180,8 +186,8 @@ def columns_of(
         of_the_file: the rank of unlabelled lines.
 
     Returns:
-        columns of equal length: ``rank``, what the pattern has, and ``timed``; where a line is that,
-        also what a ``Timestamp`` has. A launcher knows ranks better than the lines do, unless its
+        columns of equal length: ``rank``, the fields of the pattern, ``timed``, and for timed lines the
+        values of a ``Timestamp``. The ranks of a launcher's labels replace those in lines, unless its
         numbers are those within a host.
     """
     have_ranks = any("rank" in one.names for one in patterns)
@@ -215,7 +221,7 @@ def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
 
 
 def year_note(columns: Mapping[str, Column]) -> str | None:
-    """Say which year is assumed for timestamps that have none; None if all have one."""
+    """Return a note on the year that is assumed for timestamps without one; None if all have one."""
     without = np.flatnonzero(columns["timed"] & ~columns["year_known"])
     if not len(without):
         return None
@@ -224,24 +230,24 @@ def year_note(columns: Mapping[str, Column]) -> str | None:
 
 
 def timestamp_at(columns: Mapping[str, Column], at: int) -> Timestamp:
-    """Return the timestamp of one line, which has one."""
+    """Return the timestamp of a timed line."""
     known = (columns[name][at].item() for name in _TIMESTAMP[1:])
     return Timestamp(*known)
 
 
 def _assume_years(columns: Mapping[str, Column]) -> None:
-    """Move timestamps without a year into the latest years in which they are not in the future."""
+    """Move timestamps without a year to the latest years in which they are not in the future."""
     without = ~columns["year_known"]
     if without.any():
         columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
 
 
 def _stamps(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
-    """Read the timestamps of lines when the pattern has none.
+    """Read the timestamps before lines, as ``read_dated`` does.
 
     Args:
-        start: where what may hold their timestamps begins.
-        end: where that ends.
+        start: where the text that may contain a timestamp starts.
+        end: where it ends.
     """
     found = line_starts(block, start)
     known = (found.there, found.ns, found.zone_known, found.resolution_ns, found.year_known)
@@ -251,7 +257,7 @@ def _stamps(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
         end = np.minimum(end, start + LONGEST_PREFIX)
         places = zip(start[unclear].tolist(), end[unclear].tolist(), strict=True)
         texts = [block.bytes[first:last].tobytes() for first, last in places]
-        _put(columns, unclear, [read_timestamp(text) for text in texts])
+        _put(columns, unclear, [read_dated(text) for text in texts])
     return columns
 
 
@@ -266,11 +272,23 @@ def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Timestamp | N
         column[at] = values
 
 
-def _split(pattern: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a pattern into its texts and the names of the fields between them, empty for anything."""
-    *parts, last = _FIELD.split(pattern)
-    texts, between = [*parts[0::2], last], parts[1::2]
-    names = [name for name in between if name]
+class _Piece(NamedTuple):
+    """A field or ``{}``, and the text after it."""
+
+    #: Empty for ``{}`` alone.
+    name: str
+    text: str
+    #: Whether anything may precede it.
+    skips: bool
+
+
+_ANYTHING = _Piece("", "", True)
+
+
+def _split(pattern: str, known: Sequence[str]) -> tuple[str, list[_Piece]]:
+    """Split a pattern into the text at its start and the pieces after it."""
+    start, *rest = _FIELD.split(pattern)
+    names = [name for name in rest[0::2] if name]
     unknown = [name for name in names if name not in known]
     if unknown or len(set(names)) < len(names):
         what = f"{{{unknown[0]}}} is not a field" if unknown else "a field occurs twice"
@@ -278,25 +296,33 @@ def _split(pattern: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
         raise UsageError(f"{PREFIX}{pattern}: {what}; there are {fields} and {{}} for anything")
     if not {"epoch", "step"} & set(names):
         raise UsageError(f"{PREFIX}{pattern}: a pattern needs {{epoch}} or {{step}}")
-    for name, text in zip(between, texts[1:], strict=True):
-        if not name and not text and (between[-1] or between.count(name) > 1):
-            raise UsageError(f"{PREFIX}{pattern}: text has to follow {{}}, to know where it ends")
-    return texts, between
+    pieces: list[_Piece] = []
+    for name, text in zip(rest[0::2], rest[1::2], strict=True):
+        # ``{}{step} images``: the text tells where the number is.
+        skips = pieces[-1:] == [_ANYTHING] and name in _WHOLE_NUMBERS and bool(text.strip())
+        if skips:
+            pieces.pop()
+        pieces.append(_Piece(name, text, skips or not name))
+    if _ANYTHING in pieces[:-1]:
+        raise UsageError(f"{PREFIX}{pattern}: text has to follow {{}}, to know where it ends")
+    return start, pieces
 
 
-def _compiled(texts: Sequence[str], names: Sequence[str]) -> re.Pattern[bytes]:
-    made = _BEFORE_TEXT + _literal(texts[0])
-    for name, text in zip(names, texts[1:], strict=True):
-        if name:
-            made += _PADDING[name] + f"(?P<{name}>{FIELDS[name]})" + _literal(text)
+def _compiled(start: str, pieces: Sequence[_Piece]) -> re.Pattern[bytes]:
+    made = _BEFORE_TEXT + _literal(start)
+    for name, text, skips in pieces:
+        field = f"(?P<{name}>{FIELDS[name]})" if name else ""
+        if not skips:
+            made += _PADDING[name] + field + _literal(text)
         elif text:
-            # What was skipped is not tried again: any line takes one pass.
-            made += f"(?>.*?{_literal(text)})"
+            # The search for a skipped text is not repeated: matching a line takes one pass.
+            skipped = r"(?:.*?(?<![\w.]))??" if name else ".*?"
+            made += f"(?>{skipped}{field}{_literal(text)})"
     return re.compile(made.encode(), re.DOTALL)
 
 
 def text_starts(block: LineBlock, start: Ints) -> Ints:
-    """Return where the texts of lines begin, without blanks and colours before them."""
+    """Return where the texts of lines start, after blanks and colours."""
     byte = block.bytes[np.minimum(start, block.size - 1)]
     rest = np.flatnonzero(is_blank(byte) | (byte == _ESCAPE))
     start = start.copy() if len(rest) else start
@@ -314,7 +340,7 @@ def text_starts(block: LineBlock, start: Ints) -> Ints:
 
 
 def _colour_lengths(block: LineBlock, at: Ints) -> Ints:
-    """Return how long the colours at these places are, 0 where there is none."""
+    """Return the lengths of the colours at these places, 0 if there is none."""
     length = np.zeros(len(at), np.int64)
     goes_on = block.bytes[np.minimum(at + 1, block.size - 1)] == ord("[")
     for place in range(2, _MOST_COLOUR_BYTES + 3):
@@ -330,21 +356,22 @@ def _literal(text: str) -> str:
     return re.sub(r"(?:\\\s|\s)+", r"\\s+", re.escape(text))
 
 
-def _parts(texts: Sequence[str], names: Sequence[str]) -> list[PatternPart]:
+def _parts(start: str, pieces: Sequence[_Piece]) -> list[PatternPart]:
     """Convert a pattern to the parts that ``Walk`` follows."""
-    parts = _parts_of(texts[0])
-    for name, text in zip(names, texts[1:], strict=True):
+    parts = _parts_of(start)
+    for name, text, skips in pieces:
         parts_of_text = _parts_of(text)
-        if name:
+        if not skips:
             parts.append(PatternPart(name))
         elif text:
-            blank, *rest = parts_of_text
-            if blank.kind == "text":
-                parts_of_text = [PatternPart("skip", blank.text), *rest]
+            first, *rest = parts_of_text
+            if first.kind == "text":
+                parts_of_text = [PatternPart("skip", first.text, number=name), *rest]
             elif rest:
-                parts_of_text = [PatternPart("skip", rest[0].text, blank_before=True), *rest[1:]]
+                found = PatternPart("skip", rest[0].text, blank_before=True, number=name)
+                parts_of_text = [found, *rest[1:]]
             else:
-                parts_of_text = [PatternPart("skip"), blank]
+                parts_of_text = [PatternPart("skip"), first]
         parts += parts_of_text
     return parts
 

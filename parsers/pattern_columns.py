@@ -1,25 +1,28 @@
 """Match a pattern against all lines of a block at once, as a regular expression does one by one.
 
-All lines advance together, along the first way that the expression would try. Most matching lines match
-that way; the expression itself checks the others.
+All lines advance together, along the first path that the expression would try. Most matching lines match
+on it; the expression itself checks the others.
 """
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import Bools, Ints, LineBlock, Needle
+from stallscope.arrays.types import Bools, Ints
+
+from .blocks import LineBlock, Needle
 from .timestamp_columns import is_blank, moments
 
 Column = npt.NDArray[Any]
 
 #: Numbers are printed as wide as the largest one: ``[  0/500]``.
 MOST_PADDING = 12
-#: How many digits fields have that are whole numbers, and how many before the point those that are not.
+#: The most digits of whole numbers, and before the point of others.
 MOST_DIGITS: Mapping[str, int] = {
     "rank": 6,
     "epoch": 9,
@@ -33,33 +36,36 @@ MOST_DIGITS: Mapping[str, int] = {
     "rate": 12,
     "mean_rate": 12,
 }
-#: The fields of durations, with how many of their units a second has.
+#: The fields of durations, with the number of their units in a second.
 DURATIONS: Mapping[str, int] = {"seconds": 1, "ms": 1000}
 #: Fields with a fraction or an exponent.
 FLOATS = frozenset({"seconds", "mean_seconds", "ms", "data", "mean_data", "rate", "mean_rate"})
 MOST_FRACTION_DIGITS, MOST_EXPONENT_DIGITS = 20, 2
 # Numbers with more digits after the point are left to the expression.
 _MOST_READ_DIGITS = 12
-# Up to so many digits and such powers of ten, quotients and products of them are exact.
+# Up to these limits, quotients and products of a number and a power of ten are exact.
 _MOST_EXACT_DIGITS, _MOST_EXACT_POWER = 15, 22
 # Lines with more blanks are left to the expression.
 _MOST_BLANKS = 64
-# How often a text occurs is estimated from so many bytes.
+# The bytes from which the frequency of a text is estimated.
 _SAMPLE_BYTES = 16 << 10
 _LOWER_CASE = np.uint8(0x20)
+_OF_WORDS = np.isin(np.arange(256), list((string.ascii_letters + string.digits + "_.").encode()))
 
 
 class PatternPart(NamedTuple):
     """A part of a pattern.
 
-    ``text`` is without blanks; ``blanks`` are any of them; ``skip`` goes on to where its text first is,
-    or to the first blank; all else are the names of fields.
+    ``text`` is without blanks; ``blanks`` are any of them; ``skip`` goes on to the first place of its
+    text, or to the first blank; all other kinds are names of fields.
     """
 
     kind: str
     text: bytes = b""
     #: Whether the text after a skip has a blank before it.
     blank_before: bool = False
+    #: The field of the number before the text after a skip; empty without one.
+    number: str = ""
 
 
 def longest_text(parts: Sequence[PatternPart]) -> bytes:
@@ -87,9 +93,7 @@ def having_all(block: LineBlock, parts: Sequence[PatternPart], line: Ints) -> In
 
 
 def _places(block: LineBlock, text: bytes) -> Ints:
-    r"""Find all places of a text. At a needle's ends ``\d`` would be any digit: compare it
-    afterwards.
-    """
+    r"""Find all places of a text, including one with ``\d``, which would be any digit in a needle."""
     first = 1 if text.startswith(rb"\d") else 0
     inner = text[first:-1] if text[first:].endswith(rb"\d") else text[first:]
     at = block.places(Needle(inner)) - first
@@ -97,12 +101,12 @@ def _places(block: LineBlock, text: bytes) -> Ints:
 
 
 class Walk:
-    """Lines of a block, as far as they match a pattern.
+    """Follows a pattern along lines of a block, and drops those that stop matching.
 
     Args:
-        line: their numbers.
-        start: where they begin.
-        end: where what counts of them ends, at most where they do.
+        line: the numbers of the lines.
+        start: where they start.
+        end: where the part of them that counts ends.
     """
 
     def __init__(self, block: LineBlock, line: Ints, start: Ints, end: Ints) -> None:
@@ -115,8 +119,8 @@ class Walk:
     def along(self, parts: Sequence[PatternPart]) -> tuple[Ints, dict[str, Column]]:
         """Follow a pattern; return the lines known to match, and their values.
 
-        Fields are columns of whole numbers or of floats (``FLOATS``); of the time, it is those that a
-        ``Timestamp`` has.
+        Fields are columns of whole numbers or of floats (``FLOATS``); the time is four columns, as in a
+        ``Timestamp``.
         """
         for part in parts:
             if part.kind == "text":
@@ -162,11 +166,35 @@ class Walk:
                 places = places[is_blank(block.bytes[np.maximum(places - 1, 0)])]
         else:
             places = np.flatnonzero(is_blank(block.bytes[: block.size]))
-        first = self._at + (part.blank_before and bool(part.text))
-        there = np.searchsorted(places, first)
+        before = self._at
+        there = np.searchsorted(places, before + (part.blank_before and bool(part.text)))
         self._at = np.append(places, block.size + 1)[there]
-        self._keep(self._at < self._end)
+        inside = self._at < self._end
+        self._keep(inside)
+        if part.number:
+            self._number_before(part, before[inside])
         self._at = self._at + len(part.text)
+
+    def _number_before(self, part: PatternPart, first: Ints) -> None:
+        """Read the numbers right before texts.
+
+        Args:
+            part: the skipped part.
+            first: where the search for the texts started.
+        """
+        block, start = self._block, self._at
+        for _ in range(_MOST_BLANKS if part.blank_before else 0):
+            blank = is_blank(block.bytes[start - 1])
+            if not blank.any():
+                break
+            start = start - blank
+        end = start
+        for _ in range(MOST_DIGITS[part.number]):
+            start = start - block.is_digit(start - 1)
+        value, count = block.numbers(start, MOST_DIGITS[part.number])
+        self._fields[part.number] = value
+        begins = (start == first) | ((start > first) & ~_OF_WORDS[block.bytes[start - 1]])
+        self._keep((count > 0) & (start + count == end) & begins)
 
     def _time(self) -> None:
         found = moments(self._block, self._at)
@@ -194,7 +222,7 @@ class Walk:
             self._fraction(name, count[count > 0])
 
     def _fraction(self, name: str, before: Ints) -> None:
-        """Read the fraction and the exponent of a number whose integer part has so many digits."""
+        """Read the fraction and the exponent of a number with ``before`` digits in its integer part."""
         value, count = self._block.numbers(self._at + 1, _MOST_READ_DIGITS)
         count = np.where(self._block.bytes[self._at] == ord("."), count, 0)
         whole = self._fields[name] * 10**count + np.where(count > 0, value, 0)
@@ -211,7 +239,7 @@ class Walk:
         self._keep(exact)
 
     def _exponent(self) -> Ints:
-        """Read the exponents that follow numbers, 0 where there is none."""
+        """Read the exponents after numbers, 0 if there is none."""
         byte = self._block.bytes
         there = (byte[self._at] | _LOWER_CASE) == ord("e")
         if not there.any():

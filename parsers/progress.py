@@ -1,4 +1,4 @@
-"""Report the progress of long work to a display that the worker does not know."""
+"""Report the progress of long work to any display."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 #: Called from time to time with the number of finished items.
 UpdateProgress = Callable[[int], None]
 
-#: Starts a display: given what is being done, and the number of items.
+#: Starts a display, given the name of the work and the number of items.
 ShowProgress = Callable[[str, int], AbstractContextManager[UpdateProgress]]
 
 

@@ -1,4 +1,4 @@
-"""Open files at sources as Python's own readers need them: piece by piece, not all in memory."""
+"""Open files at sources as Python file objects, which read piece by piece."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stallscope.collector.sources.base import SourceFile
 
 from .unpacking import readable
 
-# Some ways of compressing give nothing before they have had as much.
+# Some codecs return nothing before they have read this much.
 _AHEAD = 256 << 10
 
 
@@ -27,7 +27,7 @@ def beginning(file: SourceFile, most: int) -> bytes:
 
     Raises:
         NotFoundError: if it has gone.
-        UnreadableError: if the place does not give them, or it cannot be unpacked.
+        UnreadableError: if they cannot be read or unpacked.
     """
     return readable(file.where, opened(file, _AHEAD)).read(most)
 

@@ -1,6 +1,6 @@
-"""The rank whose file it is, from the names of files and folders.
+"""Find the rank of a file in the names of files and folders.
 
-1/rank.07/stdout  rank_3.log  log_rank3.txt  worker-3.log     the name says it
+1/rank.07/stdout  rank_3.log  log_rank3.txt  worker-3.log     the name has it
 attempt_0/3/stdout.log  F.prterun-host-17@1.3.out             torchrun, Open MPI 5
 slurm-123-3.out  stdout.3                                     if the files of ranks 0, 1, … are there
 """
@@ -13,22 +13,22 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 _NAMED = re.compile(
-    # LoRA's rank is none of a process, and a date is no number.
+    # LoRA has ranks, too, and a date may follow.
     r"(?<![a-z0-9])(?<!lora[._-])(?<!low[._-])rank[._-]?(\d{1,6})(?![a-z0-9]|-\d\d-\d\d)"
-    # Workers of loaders are no ranks.
+    # Workers of loaders are not ranks.
     r"|(?:^|(?<=[/._-]))(?<!loader[._-])(?:worker|process|proc)[._-]?(\d{1,6})"
     r"(?=/|$|\.(?:log|txt|out|err|stdout|stderr)\b)"
     r"|(?<=@1\.)(\d{1,6})(?=\.)"
     r"|(?:(?<=/attempt_\d/)|(?<=^attempt_\d/))(\d{1,6})(?=/std(?:out|err)\.log)",
     re.IGNORECASE,
 )
-# One number alone may be anything: that of a restart, of a rotated file.
+# A single number may be anything, such as a restart or a rotated file.
 _NUMBERED = re.compile(
     r"(?:^|(?<=/))(?P<kept>slurm-\d{1,12}-|(?:stdout|stderr|output)\.)(\d{1,6})"
     r"(?=$|\.out$|(?:\.out)?\.(?:gz|bz2|xz|zst|lz4)$)",
     re.IGNORECASE,
 )
-# The folders of hosts, with those of their ranks in them.
+# Folders of hosts, which contain those of their ranks.
 _HOST = re.compile(r"(?:^|(?<=/))(?:node|host)[._-]?\d{1,6}/", re.IGNORECASE)
 
 
@@ -40,22 +40,21 @@ class RankInPath(NamedTuple):
 
 
 def rank_in(path: str) -> RankInPath:
-    """Return the rank in a path whose name says it."""
+    """Return the rank that a name in a path states."""
     return _without(_NAMED, path) or RankInPath(None, path)
 
 
 def ranks_in(paths: Iterable[str]) -> Mapping[str, RankInPath]:
-    """Return the ranks in paths that are looked at together.
+    """Return the ranks in the paths of one place.
 
-    Numbers are ranks if all from 0 on are there; the ranks of several hosts are of one job unless hosts
-    have the same ones.
+    Numbers are ranks if all from 0 on are there. Hosts with different ranks belong to one job.
     """
     found = {path: rank_in(path) for path in paths}
     return {**found, **_numbered(found), **_of_hosts(found)}
 
 
 def _without(form: re.Pattern[str], path: str) -> RankInPath | None:
-    """Return the first number that a form finds, and the path without all that name the same one."""
+    """Return the first number that a form finds, and the path without all of its places."""
     first = form.search(path)
     if first is None:
         return None

@@ -35,7 +35,7 @@ from .unpacking import (
 
 _TIMELINE_HEAD = 4096
 _TRACE_NAME = re.compile(rf"\.json({ENDING})?$")
-# Of a file that is read in blocks.
+# The size of requests for a file that is read in blocks.
 _REQUEST_BYTES = 4 << 20
 # Remote files to prefetch while one is read, and local ones to read at a time.
 _AT_ONCE = 8
@@ -48,14 +48,16 @@ class Reads(Protocol):
     """A way of opening files and reading them."""
 
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
-        """Read the runs at a place, the newest first.
+        """Read files into a reading.
 
         Args:
+            reading: collects the contents.
+            files: the files.
             local: whether reading them is as cheap as reading a copy.
         """
 
     def records_logs(self, reading: Reading) -> list[Parsed]:
-        """Return the step logs whose records were found."""
+        """Return the step logs in records among printed lines."""
         return reading.records_logs()
 
 
@@ -80,15 +82,15 @@ def read(
     """Read the runs at a place, the newest first.
 
     Args:
-        source: a folder, a file, a URL that fsspec can open, an MLflow run, or a place that is open.
-        read_as: the name of a parser that is to read every file, whatever it looks like, or where
-            to import it from.
-        reads: who opens the files, where this process does not.
-        show_progress: shows how many of so many files this process has read.
+        source: a folder, a file, a URL that fsspec can open, an MLflow run, or an open place.
+        read_as: the name or the import path of the parser for all files; by default each file's format
+            is recognised.
+        reads: opens and reads the files; by default in this process.
+        show_progress: shows how many files were read.
 
     Raises:
-        NotFoundError: if nothing is there, or no file of a kind that a parser knows.
-        UnreadableError: if something is there and none of it can be read.
+        NotFoundError: if there are no files, or none of a known format.
+        UnreadableError: if no file can be read.
     """
     place = _opened(source)
     files = with_members(place.files(), local=place.local)
@@ -115,13 +117,13 @@ def _read_logs(
     *,
     local: bool,
 ) -> list[Parsed]:
-    """Read all files into a reading; the step logs whose records were found."""
+    """Read all files into a reading; return the step logs in records among printed lines."""
     others = [file for file in files if not is_event_log(file.name)]
     reads.read(reading, others, local=local)
     records = reads.records_logs(reading)
     made = bool(reading.parsed or reading.traces or reading.epochs_only or records)
     if made and reading.forced is None:
-        # Event logs make no run: without one they are not even opened.
+        # Event logs alone make no run, and are not even opened then.
         event_logs = [file for file in files if is_event_log(file.name)]
         if event_logs:
             _read_event_logs(reading, event_logs, update, len(others), local=local)
@@ -139,7 +141,7 @@ def _read_event_logs(
     """Read Spark's event logs into a reading.
 
     Args:
-        done: the number of files that were read before them.
+        done: the number of files that were read before.
     """
     from .event_logs import applications, most_bytes, read_event_log
 
@@ -158,7 +160,7 @@ def _named(name: str) -> Parser:
 
 
 def last_changed_ns(file: SourceFile, *, local: bool) -> int | None:
-    """Return when a file was last changed, by what gzip noted of it where looking costs no request.
+    """Return when a file was last changed, by gzip's header if reading it is cheap.
 
     Args:
         file: the file.
@@ -176,12 +178,12 @@ def read_in_order(
     local: bool,
     update: UpdateProgress = ignore_progress,
 ) -> None:
-    """Read files into a reading, of which the next few are already being opened.
+    """Read files into a reading; threads open the next few meanwhile.
 
     Args:
-        ahead: gives what ``read_file`` does; called by several threads.
+        ahead: reads one file, as ``read_file`` does; several threads call it.
         local: whether reading them is as cheap as reading a copy.
-        update: called with how many are done.
+        update: called with the number of files that were read.
     """
     prefetched = _prefetched(files, ahead, _CPU_CORES if local else _AT_ONCE)
     for done, (file, found) in enumerate(prefetched):
@@ -197,7 +199,7 @@ def read_in_order(
 
 
 def read_file(reading: Reading, file: SourceFile) -> tuple[Unpacked, Contents | None]:
-    """Return the bytes of a file, and its contents where they are read ahead. Thread-safe.
+    """Return the bytes of a file, and its contents if they are read ahead. Thread-safe.
 
     Raises:
         NotFoundError: if it has gone.
@@ -231,7 +233,7 @@ def read_in_blocks(reading: Reading, file: SourceFile) -> tuple[Unpacked, Conten
 def _opened(source: str | Source) -> Source:
     if isinstance(source, Source):
         return source
-    # Executors read files that the driver has listed: they need no code that opens places.
+    # Executors read files that the driver has listed, and import no code that opens places.
     from stallscope.collector.registry import open_source
 
     return open_source(source)
@@ -251,7 +253,7 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
 
 
 def is_long_timeline(file: SourceFile) -> bool:
-    """Whether it is a Horovod Timeline; those have gigabytes, and are not read to be left alone."""
+    """Whether a file is a Horovod Timeline: they have gigabytes, and are not read here."""
     if not _TRACE_NAME.search(file.name) or file.size <= START_BYTES:
         return False
     from .horovod_timeline import is_timeline
@@ -268,9 +270,7 @@ def is_long_timeline(file: SourceFile) -> bool:
 def _prefetched(
     files: Sequence[SourceFile], read_one: Callable[[SourceFile], T], at_once: int
 ) -> Iterator[tuple[SourceFile, Callable[[], T]]]:
-    """Yield files with functions that return what was read of them; the next few are read
-    meanwhile.
-    """
+    """Yield files with functions that return their results; threads read the next few meanwhile."""
     with ThreadPoolExecutor(at_once) as pool:
         waiting: deque[tuple[SourceFile, Future[T]]] = deque()
         for file in files:

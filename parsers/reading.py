@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Collectives that are named where dumps have no logs next to them.
 _MOST_STALLS = 3
-#: What is said of a file that is no log.
+#: The message about a file that is not a log.
 NO_LOG = "no log that Stallscope knows; left alone"
 
 
@@ -61,7 +61,7 @@ class Reading:
     #: Logs of epochs, with the places of their files.
     epochs_only: list[tuple[str, Parsed]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    #: The files that are no logs.
+    #: Files that are not logs.
     no_logs: list[str] = field(default_factory=list)
     failures: list[StallscopeError] = field(default_factory=list)
     records: LogRecords = field(default_factory=LogRecords)
@@ -69,7 +69,7 @@ class Reading:
     network_checks: list[NetworkCheck] = field(default_factory=list)
     #: Dumps of PyTorch's Flight Recorder.
     dumps: list[Dump] = field(default_factory=list)
-    #: What files show that belong next to logs, where there are none, in a sentence.
+    #: A sentence on files that belong next to logs, if there are no logs.
     without_logs: str | None = None
     #: Profilers' traces, with the places of their files.
     traces: list[tuple[str, Contents]] = field(default_factory=list)
@@ -78,15 +78,13 @@ class Reading:
     series: list[tuple[str, Series]] = field(default_factory=list)
 
     def read_ahead(self, name: str, data: bytes) -> Contents | None:
-        """Read a file that is a step log, None for any other file. Thread-safe.
+        """Read a file that is a step log; None for any other file. Thread-safe.
 
         Raises:
             UnreadableError: if it cannot be read.
         """
         found = self.forced or recognise(name, data[:HEAD_BYTES])
-        if not isinstance(found, StepLogParser):
-            return None
-        return Contents.of_logs(found.parse_each(name, data))
+        return found.read(name, data) if isinstance(found, StepLogParser) else None
 
     def add_file(
         self, name: str, where: str, data: bytes, contents: Contents | None = None
@@ -96,8 +94,8 @@ class Reading:
         Args:
             name: of the file, relative to the place that the user named.
             where: the full path or URL, from which runs without an id get one.
-            data: the file's bytes; its first ones where the contents are known.
-            contents: what was read of it ahead, if it was.
+            data: the file's bytes; only its first ones if its contents are given.
+            contents: the contents, if they were read ahead.
 
         Raises:
             UnreadableError: if the file looks like a log and cannot be read.
@@ -108,11 +106,11 @@ class Reading:
         logs: tuple[Parsed, ...] = ()
         for one in self._formats_in(own):
             own_contents = contents or one.read(name, data)
-            if own_contents.logs and not (one.has_steps or one.reads_words):
-                from .epochs_only import with_words
+            if own_contents.logs and not (one.has_steps or one.reads_stated_ranks):
+                from .epoch_runs import with_stated_ranks
 
-                logs_in_words = tuple(with_words(name, own_contents.logs, data))
-                own_contents = replace(own_contents, logs=logs_in_words)
+                with_sizes = tuple(with_stated_ranks(name, own_contents.logs, data))
+                own_contents = replace(own_contents, logs=with_sizes)
             self._add(where, own_contents, has_steps=one.has_steps)
             logs += own_contents.logs
             if not own_contents.is_empty:
@@ -128,7 +126,7 @@ class Reading:
         return Identified(found[-1] if found else own, logs)
 
     def _formats_in(self, own: Format | None) -> list[Format]:
-        """List the formats to read in a file of a format, the one that names the file last."""
+        """Return the formats to look for in a file, that of the whole file last."""
         if own is not None and own.has_steps:
             return [own]
         anywhere = [one for one in embedded() if not (self.forced and one.replaces_epochs)]
@@ -170,7 +168,7 @@ class Reading:
         self.problems.append(Problem(name, str(error).removeprefix(f"{name}: ")))
 
     def records_logs(self) -> list[Parsed]:
-        """Parse the step logs whose records were found."""
+        """Parse the step logs in the records that were found."""
         found = []
         for name, data in self.records.logs():
             try:
@@ -191,13 +189,15 @@ class Reading:
         self.problems += _no_log_problems(self.no_logs)
         compared = self._compared_dumps()
         if parsed:
-            self.problems += self._unused_epoch_logs()
             self.events += [event for _, trace in self.traces for event in trace.events]
         elif self.traces:
             parsed = self._traced()
-            self.problems += self._unused_epoch_logs()
+        if parsed and self.epochs_only:
+            from .epoch_runs import unused_epoch_logs
+
+            self.problems += unused_epoch_logs(self.epochs_only)
         elif self.epochs_only:
-            from .epochs_only import as_runs
+            from .epoch_runs import as_runs
 
             try:
                 parsed = as_runs(self.epochs_only)
@@ -215,7 +215,7 @@ class Reading:
         return with_series(with_network_checks(runs, self.network_checks), self.series)
 
     def _compared_dumps(self) -> DumpComparison | None:
-        """Compare the dumps and add the problems with them; return None without any."""
+        """Compare the dumps, if there are any, and add the problems with them."""
         if not self.dumps:
             return None
         from .flight_recorder import compare
@@ -224,16 +224,9 @@ class Reading:
         self.problems += compared.problems
         return compared
 
-    def _unused_epoch_logs(self) -> list[Problem]:
-        if not self.epochs_only:
-            return []
-        from .epochs_only import unused_epoch_logs
-
-        return unused_epoch_logs(self.epochs_only)
-
     def _traced(self) -> list[Parsed]:
-        """Return the logs of traces: those in one folder are one run."""
-        from .epochs_only import named_by_place
+        """Return the logs of traces; the traces of a folder are one run."""
+        from .epoch_runs import named_by_place
         from .kineto import of_one_run
 
         runs: dict[str, list[Parsed]] = defaultdict(list)
@@ -244,7 +237,7 @@ class Reading:
         return [log for logs in runs.values() for log in of_one_run(logs)]
 
     def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
-        """Return the logs that were only printed: ``sink="both"`` also writes them into files."""
+        """Return the logs that were only printed; ``sink="both"`` also writes them into files."""
         files = {_key(one): one.rows for one in self.parsed}
         return [one for one in records if one.rows > files.get(_key(one), -1)]
 
@@ -264,14 +257,14 @@ def _measured_alone(where: str, network: bool) -> str:
 
 
 def _taken(logs: list[Parsed]) -> Iterator[Parsed]:
-    """Take the logs out of a list, so that it does not keep their memory."""
+    """Yield the logs of a list and remove them from it, to free their memory."""
     logs.reverse()
     while logs:
         yield logs.pop()
 
 
 def _no_log_problems(names: Sequence[str]) -> list[Problem]:
-    """Return one problem for all files that are no logs: a folder may have thousands."""
+    """Return one problem for all files that are not logs: a folder may have thousands."""
     if len(names) < 2:
         return [Problem(name, NO_LOG) for name in names]
     # Folders may have names that an anonymous report must not show.
@@ -280,9 +273,9 @@ def _no_log_problems(names: Sequence[str]) -> list[Problem]:
 
 
 def unknown_file_notes(name: str, data: bytes) -> tuple[str, ...]:
-    """Return the message about a file of no known format, if there is one.
+    """Return the message about a file of an unknown format; none about an empty one.
 
-    Programs without errors leave an empty stderr for each rank: no message.
+    Programs without errors leave an empty stderr for each rank.
     """
     if data:
         return (NO_LOG,)

@@ -1,7 +1,6 @@
 """All formats; the first one that recognises a file reads it.
 
-Where all files are the recorder's, their formats are enough. The others are imported when a file is none
-of these.
+The formats of the recorder's files are always imported, the others only for other files.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from .input_times import InputTimesFormat
 from .network_check import NetworkCheckFormat
 from .step_log import StepLogParser
 
-#: The formats of the recorder's files. No other format recognises one of these.
+#: The formats of the recorder's files, which no other format recognises.
 STEP_LOG = StepLogParser()
 _RECORDED: tuple[Format, ...] = (InputTimesFormat(), NetworkCheckFormat(), STEP_LOG)
 
@@ -41,14 +40,14 @@ _PARSERS = (
     "mlperf.parser:MlperfParser",
     "keras_output:KerasOutputParser",
 )
-# Formats whose lines occur in any output, and in logs without steps. They are read in this order, and
-# the last one with contents names the file.
+# Formats with lines in any output, and in logs without steps. They are read in this order, and the last
+# one with contents names the file.
 _EMBEDDED = (
     "horovod_log:HorovodLogFormat",
     "spark_events:SparkEventsFormat",
     "log_records:LogRecordsFormat",
 )
-# Files next to logs: those that come before the logs' formats, and those that come after all.
+# Formats of files next to logs: some are tried before the logs' formats, the others after all.
 _COMPANIONS_FIRST = ("flight_recorder:FlightRecorderFormat",)
 _COMPANIONS_LAST = (
     "horovod_timeline:HorovodTimelineFormat",
@@ -56,10 +55,10 @@ _COMPANIONS_LAST = (
     "spark_output:SparkOutputFormat",
 )
 
-#: How much of a file's start formats may look at to recognise it. Before the first epoch, programs
-#: print what they have found, and the summary of a model has hundreds of lines.
+#: The start of a file by which it is recognised. Before the first epoch, programs print their settings,
+#: and the summary of a model has hundreds of lines.
 START_BYTES = 256 << 10
-#: The same for formats that look further: each of a thousand ranks may have printed its settings.
+#: The same for formats that look further: each of a thousand ranks may print its settings.
 HEAD_BYTES = 4 << 20
 
 
@@ -71,7 +70,7 @@ def parsers() -> tuple[Parser, ...]:
 
 @cache
 def embedded() -> tuple[EmbeddedFormat, ...]:
-    """Return the formats whose lines occur anywhere."""
+    """Return the formats with lines anywhere."""
     return tuple(map(_made, _EMBEDDED))
 
 
@@ -83,18 +82,19 @@ def formats() -> tuple[Format, ...]:
 
 @cache
 def _others() -> tuple[Format, ...]:
-    """Return the formats of whole files that the recorder did not write, in the order to ask them."""
+    """Return the formats of whole files other than the recorder's, in the order to try them."""
     before, after = (map(_made, one) for one in (_COMPANIONS_FIRST, _COMPANIONS_LAST))
     return *before, *parsers()[1:], *after
 
 
 def _made(name: str) -> Any:
+    """Import a format, ``module:Class``, and make it."""
     module, _, kind = name.partition(":")
     return getattr(import_module(f".{module}", __package__), kind)()
 
 
 def recognise(file_name: str, head: bytes) -> Format | None:
-    """Find the format of a whole file by its name and first bytes, None if it is unknown."""
+    """Find the format of a whole file by its name and first bytes; None if it is unknown."""
     recorded = _first_of(_RECORDED, file_name, head[:START_BYTES])
     if recorded is not None:
         return recorded

@@ -1,11 +1,11 @@
-"""Blocks as Spark's own codecs frame them: lz4 (lz4-java), snappy (snappy-java) and lzf (Ning's).
+"""Read the blocks of Spark's own codecs: lz4 (lz4-java), snappy (snappy-java) and lzf (Ning's).
 
     LZ4Block  token  compressed and original length, checksum (little endian)  bytes …   until length 0
     \\x82SNAPPY\\0  version, oldest compatible one  {length (big endian)  a raw snappy block} …
     ZV 0  length  bytes                            ZV 1  compressed and original length  bytes …
 
-Each block starts with its length and none is longer than its codec allows, so that a few
-bytes never fill the memory. Checksums are ignored: data after damage is dropped anyway.
+Each block starts with its length, which its codec limits, so that a few bytes never fill the memory.
+Checksums are ignored: data after damage is dropped anyway.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from contextlib import suppress
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from stallscope.arrays.types import Ints
 
 LZ4 = b"LZ4Block"
 SNAPPY = b"\x82SNAPPY\0"
 #: Followed by a 0 or a 1, which no text has there.
 LZF = (b"ZV\0", b"ZV\1")
 
-#: What damaged blocks raise.
+#: The errors of damaged blocks.
 DAMAGE = (OSError, EOFError, ValueError, IndexError)
 
 _LZ4_HEAD = struct.Struct("<Biii")
@@ -37,9 +38,9 @@ _SNAPPY_LONGEST = 64 << 20
 _SNAPPY_BEGINS = int.from_bytes(SNAPPY[:4], "big")
 _SNAPPY_VERSIONS = 8
 
-# From this code on an instruction repeats; from that one on one more byte has the number.
+# The first codes of repetitions, and of those with one more byte for the length.
 _LZF_REPEATS, _LZF_LONG = 32, 224
-# How long instructions are, by their codes.
+# The lengths of instructions by their codes.
 _LZF_SIZES = bytes(
     code + 2 if code < _LZF_REPEATS else 3 if code >= _LZF_LONG else 2 for code in range(256)
 )
@@ -52,8 +53,8 @@ class Blocks:
     """Reads the contents of blocks, one after the other.
 
     Args:
-        file: where they are read from.
-        block: unpacks the next one; None after the last one, and one of ``DAMAGE`` where it is damaged.
+        file: the compressed file.
+        block: unpacks the next block; returns None after the last one, and raises ``DAMAGE``.
     """
 
     def __init__(self, file: BinaryIO, block: BlockDecoder) -> None:
@@ -62,7 +63,7 @@ class Blocks:
         self._rest = memoryview(b"")
 
     def read1(self, size: int, /) -> bytes:
-        """Return at most so many bytes, of one block; none after the last one."""
+        """Return at most ``size`` bytes of a block; none after the last one."""
         while not self._rest:
             block = self._block(self._file)
             if block is None:
@@ -82,7 +83,7 @@ def lz4_blocks(file: BinaryIO) -> Blocks:
             return None
         token, packed, whole, _ = _LZ4_HEAD.unpack(_exactly(file, _LZ4_HEAD.size))
         longest = 1 << (_LZ4_SHORTEST + (token & ~_LZ4_METHOD))
-        # Blocks that would grow are stored as they are.
+        # Incompressible blocks are stored as they are.
         if magic != LZ4 or not 0 <= packed <= whole <= longest:
             raise ValueError("no block of lz4-java")
         data = _exactly(file, packed)
@@ -142,7 +143,7 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
 
 
 def _unpacked_lz4(codec: pa.Codec, data: bytes, whole: int) -> bytes:
-    """Return a block of the length that it names; Arrow does not notice shorter ones."""
+    """Unpack a block of a given length; Arrow does not notice shorter ones."""
     with suppress(OSError):
         codec.decompress(data, whole - 1)
         raise ValueError("not as long as it says")
@@ -150,7 +151,7 @@ def _unpacked_lz4(codec: pa.Codec, data: bytes, whole: int) -> bytes:
 
 
 def _snappy_length(data: bytes) -> int:
-    """Return a block's own unpacked length: seven bits a byte, the lowest first."""
+    """Read a block's unpacked length: seven bits a byte, the lowest first."""
     length = 0
     for at, byte in enumerate(data[:5]):
         length |= (byte & 0x7F) << (7 * at)
@@ -196,8 +197,8 @@ def _lzf(codec: pa.Codec, data: bytes, whole: int) -> bytes:
     return bytes(codec.decompress(_varint(whole) + made.tobytes(), whole, asbytes=True))
 
 
-def _lzf_instructions(data: bytes) -> npt.NDArray[np.int64]:
-    """Find the starts of instructions, each of which depends on the one before."""
+def _lzf_instructions(data: bytes) -> Ints:
+    """Find the starts of instructions, one after the other."""
     sizes, begins = data.translate(_LZF_SIZES), bytearray(len(data))
     at = 0
     while at < len(begins):

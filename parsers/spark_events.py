@@ -1,13 +1,13 @@
-"""Spark's event logs: starts and ends of tasks that train, and executors that were lost.
+"""Read starts and ends of training tasks, and lost executors, from Spark's event logs.
 
     {"Event":"SparkListenerExecutorAdded","Timestamp":1795301429100,"Executor ID":"1","Executor Info":…}
     {"Event":"SparkListenerStageSubmitted","Stage Info":{"Stage ID":1,…,"RDD Info":[{…"Barrier":true…}]}}
     {"Event":"SparkListenerTaskStart","Stage ID":1,"Stage Attempt ID":0,"Task Info":{"Index":1,…}}
     {"Event":"SparkListenerExecutorRemoved","Timestamp":…,"Executor ID":"1","Removed Reason":"…"}
 
-One event per line, times in milliseconds since 1970. Barrier stages (TorchDistributor and others) train,
-and stages whose job has Horovod's job group; all others are ignored, and most of their lines are not
-even parsed. A partition is not a rank: Horovod numbers ranks itself.
+One event per line, times in milliseconds since 1970. Training stages are barrier stages
+(TorchDistributor and others) and those of jobs in Horovod's job group; all others are ignored, and most
+of their lines are not even parsed. A partition is not a rank: Horovod numbers ranks itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SparkEventsFormat(EmbeddedFormat):
 
 
 def spark_events(path: str, data: bytes) -> list[Event]:
-    """Return the events of training in an event log, in its order; none if the file is not one."""
+    """Return the events of training in an event log, in order; none in another file."""
     if not data.startswith(BEGINNING):
         return []
     return list(ApplicationEvents().events(path, data.split(b"\n")))
@@ -52,19 +52,20 @@ def spark_events(path: str, data: bytes) -> list[Event]:
 
 @dataclass
 class ApplicationEvents:
-    """Extracts the events of one application, whose log may be in several files."""
+    """Extracts the events of one application from the files of its log."""
 
     path: str = ""
     #: Stages that train.
     stages: set[int] = field(default_factory=set)
-    #: By executor, its host.
+    #: Hosts by executor.
     hosts: dict[str, str] = field(default_factory=dict)
 
     def events(self, path: str, lines: Iterable[bytes]) -> Iterator[Event]:
-        """Return the events of training in the next lines, in their order.
+        """Yield the events of training in the next lines, in order.
 
         Args:
-            path: of the file that they are in.
+            path: the file.
+            lines: its lines.
         """
         self.path = path
         handlers: Mapping[bytes, Callable[[dict[str, Any]], Iterator[Event]]] = {

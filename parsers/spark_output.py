@@ -1,4 +1,4 @@
-"""Spark's own logs beside the logs of a job."""
+"""Recognise Spark's own logs next to the logs of a job."""
 
 from __future__ import annotations
 

@@ -14,29 +14,29 @@ from stallscope.run import TIMESTAMPS
 from .base import Parsed
 from .tables import STEP_ROWS
 
-# Logs with this many bytes together are joined in no time.
+# Logs with fewer bytes together are joined quickly.
 _FEWEST_BYTES = 2**25
 # Logs have lines of different lengths.
 _MORE_ROWS = 1.1
 
 
 class StepMemory:
-    """The memory of the steps of logs, in the order in which they are read.
+    """Memory for the steps of logs, in the order of reading.
 
-    Timestamps lie side by side; steps, epochs and samples that are equal in consecutive logs are in
-    memory once.
+    Timestamps of all logs are contiguous; steps, epochs and samples that are equal in consecutive logs
+    are stored once.
 
     Args:
-        size: about how many bytes all logs have together.
+        size: the approximate size of all logs, bytes.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._timestamps: dict[str, _SideBySide] = {}
+        self._timestamps: dict[str, _Contiguous] = {}
         self._shared: dict[str, SharedChunks] = {}
 
     def kept(self, one: Parsed) -> Parsed:
-        """Return a log whose steps are in this memory; the same one if that is not worth it."""
+        """Return a log with its steps in this memory; the same one if moving them is not worth it."""
         steps = one.steps
         if self._size < _FEWEST_BYTES or steps.num_rows < FEWEST_ROWS or steps.schema != STEP_ROWS:
             return one
@@ -47,7 +47,7 @@ class StepMemory:
 
     def _begin(self, rows: int) -> None:
         rows = int(rows * _MORE_ROWS)
-        self._timestamps = {name: _SideBySide(rows) for name in TIMESTAMPS}
+        self._timestamps = {name: _Contiguous(rows) for name in TIMESTAMPS}
         constants = {kind: Constants(kind) for kind in STEP_ROWS.types}
         self._shared = {field.name: SharedChunks(constants[field.type]) for field in STEP_ROWS}
 
@@ -62,20 +62,20 @@ class StepMemory:
         return pa.chunked_array(found, column.type)
 
 
-class _SideBySide:
-    """One array that is filled from its start. Memory that is never written to is not taken.
+class _Contiguous:
+    """An array that is filled from its start; untouched memory is not allocated.
 
     Args:
-        rows: about how many rows come.
+        rows: the approximate number of rows.
     """
 
     def __init__(self, rows: int) -> None:
         self._values, self._filled = np.empty(rows, np.int64), 0
 
     def add(self, chunk: pa.Array) -> pa.Array:
-        """Return a copy of a chunk, beside the one before it."""
+        """Return a copy of a chunk, right after the one before it in memory."""
         if self._filled + len(chunk) > len(self._values):
-            # More rows than expected: joining them will copy.
+            # There are more rows than expected: joining them will copy.
             self._values, self._filled = np.empty(max(len(self._values), len(chunk)), np.int64), 0
         own = self._values[self._filled : self._filled + len(chunk)]
         own[:] = arrow.numbers(chunk)

@@ -1,4 +1,4 @@
-"""The standard output and error of one job, where a launcher writes each of them to a file.
+"""Choose between the standard output and error of a rank, if a launcher has written both to files.
 
 1/rank.0/stdout  1/rank.0/stderr     job-7.out  job-7.err
 """
@@ -21,23 +21,23 @@ _ENDING = r"(?=$|(?:\.(?:log|txt))?(?:\.(?:gz|bz2|xz|zst|lz4))?$)"
 _STREAM = re.compile(
     rf"(?:^|(?<=[/._-]))(?:std)?(?:out|err){_ENDING}|(?<=\.)[oe](?=\d{{1,12}}$)", re.IGNORECASE
 )
-# A rank's folder leaves its slash in the place of its files; Open MPI's have one for the job above.
+# Without the rank's folder its slash remains; Open MPI has a folder of the job above it.
 _IN_RANK_FOLDER = re.compile(rf"(?:^|(?<=/))(?:1/)?/std(?:out|err){_ENDING}.*$")
-_LEFT_ALONE = "the same ranks' other stream says more; left alone"
+_LEFT_ALONE = "the same ranks' other stream has more; left alone"
 
 
 class OneStream(NamedTuple):
-    """Logs of which no two are of the same rank's streams."""
+    """Logs of one stream of each rank."""
 
     found: list[tuple[str, Parsed]]
-    #: The place of the job that each file is of.
+    #: By file, the place of its job.
     places: Mapping[str, str]
 
 
 def one_of_streams(
     found: Sequence[tuple[str, Parsed]], places: Mapping[str, RankInPath]
 ) -> OneStream:
-    """Keep the stream of each rank that says more, and give both streams' files one place.
+    """Keep the stream of each rank that tells more, and give both streams' files one place.
 
     Args:
         found: logs with the places of their files.
@@ -59,7 +59,7 @@ def one_of_streams(
     kept: list[tuple[str, Parsed]] = []
     left: dict[str, list[str]] = defaultdict(list)
     for (job, _), of_rank in streams.items():
-        where = max(of_rank, key=lambda one: _says(of_rank[one]))
+        where = max(of_rank, key=lambda one: _content(of_rank[one]))
         own = of_rank.pop(where)
         others = [log for logs in of_rank.values() for log in logs]
         left[job] += dict.fromkeys(log.log.path for log in others)
@@ -69,7 +69,7 @@ def one_of_streams(
 
 
 def _with_facts_of(log: Parsed, others: Sequence[Parsed]) -> Parsed:
-    """Add what only a rank's other stream says of the job."""
+    """Add facts of the job that only a rank's other stream has."""
     facts = dict(log.log.facts)
     for other in others:
         known = other.log.facts
@@ -83,16 +83,16 @@ def _with_facts_of(log: Parsed, others: Sequence[Parsed]) -> Parsed:
 def _with_problems(
     kept: Sequence[tuple[str, Parsed]], jobs: Mapping[str, str], left: Mapping[str, list[str]]
 ) -> list[tuple[str, Parsed]]:
-    """Say once in each job which files are left alone."""
+    """Report the files that are left alone, once in each job."""
     waiting = {job: paths for job, paths in left.items() if paths}
-    said = []
+    reported = []
     for where, log in kept:
         paths = waiting.pop(jobs[where], None)
         if paths is not None:
             problem = Problem(joined(paths), _LEFT_ALONE)
             log = replace(log, problems=(*log.problems, problem))
-        said.append((where, log))
-    return said
+        reported.append((where, log))
+    return reported
 
 
 def _job_folder(place: str) -> str:
@@ -103,8 +103,8 @@ def _of_errors(place: str) -> tuple[bool, str]:
     return re.search("err|e\\d+$", place.lower()) is not None, place
 
 
-def _says(logs: Sequence[Parsed]) -> tuple[bool, bool, int]:
-    """Return how much logs say: whether of steps, whether with times of day, and in how many rows."""
+def _content(logs: Sequence[Parsed]) -> tuple[bool, bool, int]:
+    """Return how much logs tell: whether they have steps, times of day, and the number of rows."""
     kinds = {kind for log in logs for kind in log.intervals["kind"].unique().to_pylist()}
     timed = any("began_local" in log.log.facts or "anchor" in log.log.facts for log in logs)
     return "window" in kinds, timed, sum(log.intervals.num_rows for log in logs)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
@@ -15,7 +14,7 @@ from stallscope.run import Log
 from .base import Parsed
 from .inspected import TimeSpan
 
-#: As step logs are written, and everything else that has steps.
+#: The precision of step logs, and of all other logs with steps.
 PRECISION = "steps, to the microsecond"
 
 
@@ -24,11 +23,11 @@ class Summary:
     """A log without its rows."""
 
     log: Log
-    #: Distinct steps; if the middle was not read, all steps between the first and the last one.
+    #: The number of distinct steps; all from the first to the last one if the middle was not read.
     steps: int
     first_step: int
     last_step: int
-    #: With the fit that they are of, where logs of several fits are distinguished.
+    #: The fit and the number of each epoch; the fit is 0 if fits are not distinguished.
     epochs: frozenset[tuple[int, int]]
     #: Nanoseconds on the log's clock.
     begin: int | None
@@ -45,9 +44,11 @@ def summary_of(one: Parsed, *, whole: bool) -> Summary:
     windows = intervals.filter(arrow.equal(intervals["kind"], "window"))
     extremes = pc.min_max(steps["step"]).as_py()
     first, last = extremes["min"] or 0, extremes["max"] or 0
-    count = pc.count_distinct(steps["step"]).as_py() if whole else _between(first, last, steps)
+    count = pc.count_distinct(steps["step"]).as_py()
+    if count and not whole:
+        count = last - first + 1
     if windows.num_rows:
-        # The step after each window, and how many it has.
+        # Windows have the step after their last one, and a number of steps.
         last = pc.max(windows["step"]).as_py() - 1
         first = windows["step"][0].as_py() - windows["steps"][0].as_py()
         count = pc.sum(windows["steps"]).as_py() if whole else last - first + 1
@@ -68,12 +69,8 @@ def summary_of(one: Parsed, *, whole: bool) -> Summary:
     )
 
 
-def _between(first: int, last: int, steps: pa.Table) -> int:
-    return last - first + 1 if steps.num_rows else 0
-
-
 def steps_of(own: Iterable[Summary]) -> int:
-    """Count the steps of several logs; each has all steps between its first and its last one."""
+    """Count the distinct steps of several logs, each without gaps."""
     logs = [one for one in own if one.steps]
     if len(logs) == 1:
         return logs[0].steps
@@ -86,7 +83,7 @@ def steps_of(own: Iterable[Summary]) -> int:
 
 
 def span_of(own: Sequence[Summary]) -> TimeSpan | None:
-    """Return the first and last moment, if wall clocks or timestamps of lines are known."""
+    """Return the first and last moment by wall clocks or timestamps of lines; None without them."""
     anchored = [one for one in own if one.begin is not None and one.log.has_wall_clock]
     if anchored:
         begins = [(one.begin or 0) + one.log.wall_minus_monotonic for one in anchored]
@@ -95,7 +92,7 @@ def span_of(own: Sequence[Summary]) -> TimeSpan | None:
     local = [one for one in own if one.begin is not None and one.log.facts.get("began_local")]
     if not local:
         return None
-    # Times of lines count from the first of them.
+    # Times of lines count from the first line.
     zero = datetime.fromisoformat(f"{local[0].log.facts['began_local']}+00:00")
     zero_ns = int(zero.timestamp()) * 10**9
     begin, end = min(one.begin or 0 for one in local), max(one.end or 0 for one in local)

@@ -1,6 +1,6 @@
-"""MLflow's machine metrics as series: ``system/NODE/gpu_0_utilization_percentage``.
+"""Make series of MLflow's machine metrics: ``system/NODE/gpu_0_utilization_percentage``.
 
-``network_receive_megabytes`` and ``network_transmit_megabytes`` count since the process started to log.
+``network_receive_megabytes`` and ``network_transmit_megabytes`` count from the first log of the process.
 They become rates, in MB/s from each value to the next one.
 """
 
@@ -11,26 +11,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from stallscope.arrays.types import Floats, Ints
 from stallscope.run import Problem, Series
 
 _NAME = re.compile(r"system/(?:(.+)/)?([^/]+)", re.DOTALL)
 # Names of nodes that stand for ranks and not for machines.
 _RANK = re.compile(r"rank[ ._-]?([0-9]{1,6})", re.IGNORECASE)
 _UNITS = {"percentage": "%", "megabytes": "MB", "gigabytes": "GB", "watts": "W"}
-# Counters, whatever else is in their names, and the unit of their differences per second.
+# Counters, and the unit of their growth per second.
 _COUNTERS = {"network_receive": "MB/s", "network_transmit": "MB/s"}
-# A process that restarts counts from 0 again. If more than every fourth value does so, several processes
-# count under one name, and their values cannot be distinguished.
+# A process that restarts counts from 0 again. If more than a quarter of the values fall, several
+# processes count under one name.
 _MOST_RESTARTS = 1 / 4
 # No run is later, and nanoseconds since 1970 are int64.
 _LATEST_MS = 2**42
 _LARGEST = 2.0**52
 
-Times = npt.NDArray[np.int64]
-Values = npt.NDArray[np.float64]
-Arrays = tuple[Times, Values]
+Arrays = tuple[Ints, Floats]
 
 
 def system_series(
@@ -39,7 +37,7 @@ def system_series(
     """Return the machine metrics that MLflow has logged, and problems with them.
 
     Args:
-        path: of the file.
+        path: the file.
         content: its content.
     """
     metrics = content.get("system_metrics")
@@ -59,8 +57,8 @@ def system_series(
     left_out = content.get("system_metrics_left_out")
     if isinstance(left_out, int) and left_out > 0:
         what = (
-            f"MLflow has {left_out:,} more metric(s) of machines: only those that tell most were "
-            "asked for"
+            f"MLflow has {left_out:,} more metric(s) of machines: only the most useful ones were "
+            "requested"
         )
         problems.append(Problem(path, what))
     return tuple(found), tuple(problems)
@@ -91,13 +89,12 @@ def _series(path: str, name: str, history: object) -> Series | None:
     )
 
 
-def _per_second(wall_ns: Times, count: Values) -> Arrays | None:
-    """Return how much a counter grew per second before each value but the first, except where it
-    restarted.
+def _per_second(wall_ns: Ints, count: Floats) -> Arrays | None:
+    """Return the growth per second of a counter at each value after the first, except at restarts.
 
-    None where several count at once.
+    None if several processes count at once.
     """
-    # Of several values of one moment the last one counts.
+    # Of several values at one time the last one counts.
     last = np.append(np.diff(wall_ns) > 0, True)[: len(wall_ns)]
     wall_ns, count = wall_ns[last], count[last]
     grown = np.diff(count)
@@ -117,7 +114,7 @@ def _arrays(history: object) -> Arrays | None:
         return None
     if ms.ndim != 1 or ms.shape != value.shape:
         return None
-    # What is no number compares as false.
+    # NaN compares as false.
     usable = (ms >= 0) & (ms < _LATEST_MS) & (np.abs(value) < _LARGEST)
     order = np.argsort(ms[usable], kind="stable")
     return ms[usable][order].astype(np.int64) * 10**6, value[usable][order]

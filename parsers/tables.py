@@ -1,4 +1,4 @@
-"""Make the tables of a log: its steps and intervals, without the number that it gets in its run."""
+"""Make the tables of a log: steps and intervals, without the log's number in its run."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pyarrow as pa
 from stallscope.arrays import arrow
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA
 
-#: The rows of a log.
+#: The schemas of a log's tables.
 STEP_ROWS, INTERVAL_ROWS = (
     pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA)
 )
 
 
 def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column as one of a type; to cast thousands that have it takes a while, too."""
+    """Cast a column, unless it has the type: thousands of needless casts take a while."""
     return column if column.type == kind else column.cast(kind)
 
 
 def table_of(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
-    """Make a table of columns of equal length, ``rank`` among them; the others are null."""
+    """Make a table of columns of equal length, ``rank`` among them; missing columns are null."""
     count = len(columns["rank"])
     nulls = {one.name: pa.nulls(count, one.type) for one in schema if one.name not in columns}
     made = {

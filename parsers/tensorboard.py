@@ -1,13 +1,13 @@
-"""TensorBoard's event files: scalars with their times, from which epochs follow.
+"""TensorBoard's event files: scalars with the times of epochs.
 
-Records of TFRecord, one after the other, each with an ``Event`` of protobuf in it:
+A file is a sequence of TFRecords, each with an ``Event`` of protobuf:
 
     length (8 bytes), checksum of it (4), the event, checksum of it (4)
 
-Of an event its wall time, its step and the scalars of its summary are read. Keras' callback writes
-``epoch_loss`` and others at the ends of epochs, validation in them, ``epoch_steps_per_second``, and
-``batch_steps_per_second``, which leaves out the wait for the batch. What else was logged is understood
-as MLflow's metrics are: by names, and by how steps run.
+The reader takes an event's wall time, its step and the scalars of its summary. Keras' callback writes
+``epoch_loss`` and others at the ends of epochs including validation, ``epoch_steps_per_second``, and
+``batch_steps_per_second``, which leaves out the wait for the batch. ``metric_times`` finds epochs and
+steps in all other scalars.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .epochs_only import epochs_log, in_one_file
-from .mlflow_metrics import Value, epochs_of, first_epoch, times_in
+from .metric_times import Value, times_in
 from .rank_names import rank_in
 from .tfrecord import records
 
@@ -34,7 +34,7 @@ _HEAD = re.compile(rb"(?s).{12}\x09.{8}(?:\x10.)?\x1a.brain\.Event:\d")
 _VALIDATION = re.compile(r"(?:^|/)(?:validation|val|eval)/[^/]*$")
 _OF_TRAINING = re.compile(r"(?:/|^)train$")
 _EPOCH_RATE, _BATCH_RATE = "epoch_steps_per_second", "batch_steps_per_second"
-# Graphs and pictures are longer than any scalar.
+# Graphs and images are longer than any scalar.
 _LONGEST = 64 << 10
 _LATEST_S = 2**42 / 1e3
 _MOST_STEPS = 2**52
@@ -63,16 +63,18 @@ class TensorboardParser(Parser):
             for tag, values in scalars.items()
             if len({one.step for one in values}) > 1
         }
-        facts: dict[str, Any] = {"run_name": _run_name(path)}
-        found = times_in(histories, facts)
+        found = times_in(histories)
         rates = _rates(histories)
         if found.facts is None and not rates:
             raise UnreadableError(
                 f"{path}: TensorBoard's events without scalars of epochs or steps: {_named(scalars)}"
             )
-        known = {**facts, **(found.facts or {}), **rates, "known_from": KNOWN_FROM}
         zero = min((own[0].ms for own in histories.values()), default=0)
-        known["anchor"] = {"monotonic_ns": 0, "wall_ns": zero * 10**6}
+        anchor = {"monotonic_ns": 0, "wall_ns": zero * 10**6}
+        own_facts = {**rates, "known_from": KNOWN_FROM, "anchor": anchor}
+        run_name = _run_name(path)
+        if run_name is not None:
+            own_facts["run_name"] = run_name
         cut = len(data) - read
         problem = Problem(path, f"its last {cut} bytes are torn or damaged, and were left out")
         logs = [
@@ -80,16 +82,12 @@ class TensorboardParser(Parser):
                 path,
                 rank=rank_in(path)[0] or 0,
                 part=part,
-                facts={
-                    name: value
-                    for name, value in {**known, **first_epoch(fit, found.base)}.items()
-                    if value is not None
-                },
-                epochs=epochs_of(fit, found.base, zero),
+                facts={**known, **own_facts},
+                epochs=epochs,
                 ended=False,
                 problems=(problem,) if cut and not part else (),
             )
-            for part, fit in enumerate(found.fits or ((),))
+            for part, (known, epochs) in enumerate(found.by_fit(zero))
         ]
         return in_one_file(logs, len(data))
 

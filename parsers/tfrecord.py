@@ -1,4 +1,4 @@
-"""TFRecord, the frame of TensorBoard's events."""
+"""Read TFRecords, the frame of TensorBoard's events."""
 
 from __future__ import annotations
 

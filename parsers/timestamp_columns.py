@@ -1,6 +1,6 @@
-"""Read the timestamps of many lines at once, as ``timestamps`` reads each.
+"""Read the timestamps of many lines at once, as ``timestamps`` reads single ones.
 
-Dates repeat from line to line: ``timestamps`` itself reads each of them once. All else in a timestamp is
+Dates repeat from line to line: ``timestamps`` reads each of them once. The rest of a timestamp is
 digits. Rare forms are marked as unclear, and the caller reads them one by one.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import string
 from calendar import isleap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,26 +16,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .blocks import (
-    Bools,
-    Bytes,
-    Ints,
-    LineBlock,
-    Words,
-    digits_of,
-    eight,
-    mask,
-    others_among,
-    word,
-)
+from stallscope.arrays.types import Bools, Ints
+
+from .blocks import Bytes, LineBlock, Words, digits_of, eight, mask, others_among, word
 from .timestamps import LATEST_SECOND, LEAP_YEAR, Timestamp, assumed_year, read_moment
 
 _SECOND_NS = 10**9
 _CLOCK = b"00:00:00"
 _COLONS = word(b"\0\0\xff\0\0\xff")
-# The seconds of a one in each byte of a clock.
+# The seconds that a digit 1 stands for, by its byte in a clock.
 _CLOCK_S = {0: 36_000, 1: 3_600, 3: 600, 4: 60, 6: 10, 7: 1}
-# More digits of a second do not count.
+# Further digits of a fraction are ignored.
 _MOST_DIGITS = 9
 _POWERS = 10 ** np.arange(_MOST_DIGITS + 1)
 _MOST_SECOND_DIGITS, _MOST_FRACTION_DIGITS = 10, 12
@@ -56,10 +46,10 @@ def _start_of(year: int, month: int = 1) -> int:
 class _Form(NamedTuple):
     """A form of timestamps: a date, a clock, and sometimes a fraction or a year after it."""
 
-    #: Bytes among the first eight.
+    #: Bytes among the first eight that identify it.
     known_by: tuple[tuple[int, bytes], ...]
     clock_at: int
-    #: Without what may follow.
+    #: Without a fraction and a zone.
     length: int
     has_fraction: bool = False
     has_zone: bool = False
@@ -74,6 +64,10 @@ _IN_WORDS = _Form(((3, b" "), (7, b" ")), 11, 24)
 _GLOG = _Form(((5, b" "),), 6, 14, has_fraction=True, has_year=False)
 _MONTH_DAY = _GLOG._replace(known_by=((2, b"/"), (5, b" ")))
 _SYSLOG = _Form(((3, b" "), (6, b" ")), 7, 15, has_fraction=True, has_year=False)
+_FORMS = (_ISO, _SLASHES, _MONTH_FIRST, _LOG4J, _IN_WORDS, _GLOG, _MONTH_DAY, _SYSLOG)
+# Glog's levels, the end of its date with a year, and where a bar follows Kubeflow's levels.
+_LEVELS = np.isin(np.arange(256), list(b"IWEFCVD"))
+_GLOG_YEAR_END, _BARS = 9, range(4, 9)
 # More years than any log has.
 _MOST_YEARS = 50
 _HALF_A_YEAR_NS = 183 * _DAY_NS
@@ -84,12 +78,12 @@ _MARCH_NS = _start_of(LEAP_YEAR, 3)
 class Moments:
     """The timestamps at several places."""
 
-    #: Where a timestamp ends, if there is one.
+    #: Where the timestamp ends, if there is one.
     end: Ints
     there: Bools
-    #: Where it is unclear whether there is one, and which.
+    #: Whether the text has to be read by ``timestamps``.
     unclear: Bools
-    #: As a ``Timestamp`` has them.
+    #: As in a ``Timestamp``.
     ns: Ints
     zone_known: Bools
     resolution_ns: Ints
@@ -99,16 +93,14 @@ class Moments:
 def moments(block: LineBlock, at: Ints) -> Moments:
     """Read the timestamps at these places, as ``MOMENT`` finds and ``read_moment`` reads them."""
     at = at + (block.bytes[at] == ord("["))
-    found = _read(
-        block, at, (_ISO, _SLASHES, _MONTH_FIRST, _LOG4J, _IN_WORDS, _GLOG, _MONTH_DAY, _SYSLOG)
-    )
+    found = _read(block, at)
     _read_seconds(block, at, found)
     found.end += block.bytes[found.end] == ord("]")
     return found
 
 
 def line_starts(block: LineBlock, at: Ints) -> Moments:
-    """Read the timestamps at the starts of lines, as ``read_timestamp`` reads them."""
+    """Read the timestamps at the starts of lines, as ``read_dated`` reads them."""
     at = at.copy()
     for _ in range(_MOST_BEFORE):
         byte = block.bytes[at]
@@ -116,17 +108,23 @@ def line_starts(block: LineBlock, at: Ints) -> Moments:
         if not more.any():
             break
         at += more
-    return _read(block, at, (_ISO, _SLASHES, _LOG4J, _IN_WORDS), padded=True)
+    found = _read(block, at, padded=True)
+    # Rare forms: glog's with a year, and those after a level and a bar.
+    rare = _LEVELS[block.bytes[at]] & (block.bytes[at + _GLOG_YEAR_END] == ord(" "))
+    for place in _BARS:
+        rare |= block.bytes[at + place] == ord("|")
+    found.unclear |= rare & ~found.there
+    return found
 
 
 def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
-    """Move timestamps without a year into the years in which they are assumed to be.
+    """Move timestamps without a year to the years that are assumed.
 
-    The last one is in its latest year that is not in the future. Where others before it go back by
-    more than half a year, a year has begun.
+    The last one is in the latest year in which it is not in the future. A new year begins where
+    timestamps go back by more than half a year.
 
     Args:
-        ns: as read in ``LEAP_YEAR``, in the order of their lines.
+        ns: timestamps in ``LEAP_YEAR``, in the order of their lines.
         now_ns: as ``latest_ns`` returns it.
     """
     years = _years_begun(ns)
@@ -134,7 +132,7 @@ def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
     latest = Timestamp(int(ns[years == last].max(initial=0)), False)
     leap = years[(ns >= _MARCH_NS - _DAY_NS) & (ns < _MARCH_NS)]
     first = assumed_year(latest, now_ns) - int(last)
-    # No file has 29 February of two years that are not four years apart.
+    # Every 29 February has to be in a leap year.
     first -= next((back for back in range(8) if all(map(isleap, leap[:1] + first - back))), 0)
     starts = np.array([_start_of(first + year) for year in range(int(last) + 1)])
     short = np.array([not isleap(first + year) for year in range(int(last) + 1)])
@@ -143,7 +141,7 @@ def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
 
 
 def _years_begun(ns: Ints) -> Ints:
-    """Return for each timestamp without a year how many years have begun before it."""
+    """Return for each timestamp how many years have begun since the first one."""
     change = np.diff(ns, prepend=ns[:1])
     # Ranks' lines may be out of order: a year that has begun may also end.
     walked = np.cumsum((change < -_HALF_A_YEAR_NS).astype(int) - (change > _HALF_A_YEAR_NS))
@@ -156,11 +154,11 @@ def is_blank(byte: Bytes) -> Bools:
     return np.asarray((byte == ord(" ")) | ((byte - np.uint8(9) < 5) & (byte != ord("\n"))))
 
 
-def _read(block: LineBlock, at: Ints, forms: Sequence[_Form], *, padded: bool = False) -> Moments:
-    """Read timestamps of these forms.
+def _read(block: LineBlock, at: Ints, *, padded: bool = False) -> Moments:
+    """Read timestamps with a date.
 
     Args:
-        padded: whether there may be blanks among the digits of fractions.
+        padded: whether ISO timestamps may have blanks among the digits of their fractions.
     """
     count = len(at)
     found = Moments(
@@ -173,25 +171,24 @@ def _read(block: LineBlock, at: Ints, forms: Sequence[_Form], *, padded: bool = 
         year_known=np.ones(count, bool),
     )
     first = block.words[at]
-    for form in forms:
+    for form in _FORMS:
         own = np.flatnonzero(_known(first, form) & ~found.there)
         if not len(own):
             continue
         second, fits = _clock(block.words_at(at[own] + form.clock_at))
-        found.unclear[own] = True
         own, second = own[fits], second[fits]
         day, fits = _days(block, at[own], form)
         own = own[fits]
-        found.there[own], found.unclear[own] = True, False
+        found.there[own] = True
         found.ns[own] = day[fits] + second[fits] * _SECOND_NS
         found.end[own] += form.length
         found.year_known[own] = form.has_year
         if form.has_fraction:
-            _read_fractions(block, found, own, padded=padded)
+            _read_fractions(block, found, own, padded=padded and form.has_zone)
         if form.has_zone:
             _read_zones(block, found, own)
         if form is _LOG4J:
-            # With anything after it, it is another timestamp or none.
+            # If anything follows, it is another timestamp, or none.
             after = found.end[own]
             found.unclear[own] = _GOES_ON[block.bytes[after]] | (_zones(block, after)[0] > 0)
     return found
@@ -206,7 +203,7 @@ def _known(first: Words, form: _Form) -> Bools:
 
 
 def _clock(words: Words) -> tuple[Ints, Bools]:
-    """Return the seconds of the day, and which are valid."""
+    """Return the seconds of the day, and whether they are valid."""
     digits = digits_of(words)
     fits = (words & _COLONS) == (word(_CLOCK) & _COLONS)
     fits &= others_among(digits & ~_COLONS) == 0
@@ -219,7 +216,7 @@ def _clock(words: Words) -> tuple[Ints, Bools]:
 
 
 def _days(block: LineBlock, at: Ints, form: _Form) -> tuple[Ints, Bools]:
-    """Return when days start, in nanoseconds since 1970, and which days exist."""
+    """Return the starts of days, in nanoseconds since 1970, and whether the days exist."""
     after = form.clock_at + len(_CLOCK)
     keys = [block.words_at(at) & mask(min(form.clock_at, 8))]
     if form.clock_at > 8:
@@ -242,7 +239,7 @@ def _days(block: LineBlock, at: Ints, form: _Form) -> tuple[Ints, Bools]:
 
 @lru_cache(maxsize=1024)
 def _day(midnight: bytes) -> int | None:
-    # What is before a timestamp would make another form of it.
+    # Text before the timestamp would belong to another form.
     timestamp = None if _BEFORE.match(midnight) else read_moment(midnight)
     return None if timestamp is None else timestamp.ns
 
@@ -277,7 +274,7 @@ def _read_zones(block: LineBlock, found: Moments, own: Ints) -> None:
 
 
 def _zones(block: LineBlock, at: Ints) -> tuple[Ints, Ints]:
-    """Return the lengths of zones, 0 where there is none, and their offsets in minutes."""
+    """Return the lengths of zones, 0 if there is none, and their offsets in minutes."""
     words = block.words[at]
     blank = words & np.uint64(0xFF) == ord(" ")
     words = np.where(blank, words >> np.uint64(8), words)

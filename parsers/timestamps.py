@@ -1,4 +1,4 @@
-"""The timestamps that launchers, loggers and log services put before lines."""
+"""Read the timestamps that launchers, loggers and log services put before lines."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from datetime import UTC, datetime, timedelta, timezone
 
 # Other years are damage.
 _YEARS = range(1970, 2200)
-#: Seconds since 1970 from which on times are damage, too.
+#: The number of seconds since 1970 from which times are damage, too.
 LATEST_SECOND = 7_258_118_400
 _MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
-#: As launchers write it, in words.
+#: A time in words, as launchers write it.
 CTIME = (
     rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) "
     rb"(?P<day>[ \d]\d) (?P<time>\d\d:\d\d:\d\d) (?P<year>\d{4})"
 )
+# What may stand before a line's timestamp: brackets, or a level as Kubeflow's launcher writes it.
+_BEFORE = rb"(?:[A-Z]{4,8}\|)?[\s\[]{0,8}"
 _STAMPS = (
-    re.compile(rb"[\s\[]{0,8}" + CTIME),
+    re.compile(_BEFORE + CTIME),
     re.compile(
-        rb"[\s\[]{0,8}(?P<year>\d{4})(?P<dash>[-/])(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
+        _BEFORE + rb"(?P<year>\d{4})(?P<dash>[-/])(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
         rb"[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>[ \d]{0,8}\d))?"
         rb"(?: ?(?P<zone>Z|[+-]\d\d:?\d\d))?"
     ),
     # Spark's log4j.
     re.compile(
-        rb"[\s\[]{0,8}(?P<year>\d\d)/(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)\b"
+        _BEFORE + rb"(?P<year>\d\d)/(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)\b"
     ),
 )
 
@@ -46,29 +48,33 @@ SINCE_1970 = r"\d{13}(?!\d)|\d{9,10}(?:\.\d{1,12})?"
 DATED_MOMENT = rf"\[?(?:{_DATED})\]?"
 #: The same, or seconds or milliseconds since 1970.
 MOMENT = rf"\[?(?:{_DATED}|{SINCE_1970})\]?"
-# As Hugging Face's examples log; no launcher puts it before lines.
+# As Hugging Face's examples log.
 _MONTH_FIRST = re.compile(
-    rb"\[?(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)\b"
+    _BEFORE + rb"(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)"
 )
 # As glog and absl log, the year from glog 0.5 on.
 _GLOG = re.compile(
-    rb"\[?[IWEFCVD](?P<year>\d{4})?(?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)"
+    _BEFORE + rb"[IWEFCVD](?P<year>\d{4})?(?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)"
     rb"(?:[.,](?P<fraction>\d{1,9}))?"
 )
 _SYSLOG = re.compile(
-    rb"\[?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<day>[ \d]\d) "
+    _BEFORE + rb"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<day>[ \d]\d) "
     rb"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 )
 # As detectron2 logs.
 _MONTH_DAY = re.compile(
-    rb"\[?(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+    _BEFORE + rb"(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)"
+    rb"(?:[.,](?P<fraction>\d{1,9}))?"
 )
 _WITHOUT_YEAR = (_GLOG, _SYSLOG, _MONTH_DAY)
 _SECONDS = re.compile(rb"(\d{9,10})(?:\.(\d{1,12}))?")
 _MILLISECONDS = re.compile(rb"(\d{10})(\d{3})")
-#: The year of timestamps without one, as long as none is assumed: it has a 29 February.
+#: The year of timestamps without one until one is assumed; it has a 29 February.
 LEAP_YEAR = 1972
 _DAY_NS = 86_400 * 10**9
+# Zones are a quarter of an hour apart, from UTC-12 to UTC+14.
+_QUARTER_NS = 900 * 10**9
+_ZONES = range(-48, 57)
 _WRITTEN_NS: ContextVar[int | None] = ContextVar("written_ns", default=None)
 
 
@@ -78,7 +84,7 @@ class Timestamp:
 
     ns: int
     zone_known: bool
-    #: What it is rounded down to: whole seconds, or as many digits as it has.
+    #: The unit that it is rounded down to: a second, or that of its last digit.
     resolution_ns: int = 10**9
     #: False if the text has no year.
     year_known: bool = True
@@ -90,7 +96,11 @@ class Timestamp:
 
 
 def read_timestamp(text: bytes) -> Timestamp | None:
-    """Read the timestamp at the start of a text, None if there is none."""
+    """Read the timestamp with a year that a launcher or a logger puts at the start of a line.
+
+    Returns:
+        None if there is none.
+    """
     for form in _STAMPS:
         found = form.match(text)
         if found is not None:
@@ -98,18 +108,21 @@ def read_timestamp(text: bytes) -> Timestamp | None:
     return None
 
 
-def read_moment(text: bytes) -> Timestamp | None:
-    """Read a text that is a timestamp: as in ``read_timestamp``, month first, without a year, or
-    seconds or milliseconds since 1970.
-    """
-    digits = text.strip(b" []")
-    since_1970 = _SECONDS.fullmatch(digits) or _MILLISECONDS.fullmatch(digits)
-    if since_1970 is not None:
-        return _since_1970(int(since_1970[1]), since_1970[2] or b"")
+def read_dated(text: bytes) -> Timestamp | None:
+    """Read the timestamp at the start of a line, also one with the month first or without a year."""
     month_first = _MONTH_FIRST.match(text)
     if month_first is not None:
         return _stamp(month_first.groupdict())
     return read_without_year(text) or read_timestamp(text)
+
+
+def read_moment(text: bytes) -> Timestamp | None:
+    """Read a text that is a timestamp: as ``read_dated``, or seconds or milliseconds since 1970."""
+    digits = text.strip(b" []")
+    since_1970 = _SECONDS.fullmatch(digits) or _MILLISECONDS.fullmatch(digits)
+    if since_1970 is not None:
+        return _since_1970(int(since_1970[1]), since_1970[2] or b"")
+    return read_dated(text)
 
 
 def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
@@ -117,7 +130,7 @@ def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
 
     Args:
         text: ``I0906 02:52:05.102637 4758 main.cc:93]``, ``Nov 21 02:28:01``, ``11/21 02:28:01``.
-        year: the year to read it in, if it has none, as with ``assumed_year``.
+        year: the year if it has none.
 
     Returns:
         None if there is no timestamp, or the year does not have its day.
@@ -134,7 +147,11 @@ def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
 
 @contextmanager
 def written_at(ns: int | None) -> Iterator[None]:
-    """Read a file that was last changed then, where that is known: later years are in its future."""
+    """Set when the file that is being read was last changed: its timestamps are not later.
+
+    Args:
+        ns: nanoseconds since 1970; None if unknown.
+    """
     token = _WRITTEN_NS.set(ns)
     try:
         yield
@@ -166,6 +183,19 @@ def assumed_year(last: Timestamp, now_ns: int) -> int:
 
 def _has_day(year: int, moment: datetime) -> bool:
     return isleap(year) or (moment.month, moment.day) != (2, 29)
+
+
+def zones_between(first: int, last: int, start: int, stop: int) -> list[int]:
+    """Return the zones in which local times lie between two moments in UTC, as offsets in nanoseconds.
+
+    Args:
+        first: the first local time, nanoseconds.
+        last: the last one.
+        start: the first moment in UTC.
+        stop: the last one.
+    """
+    offsets = (quarter * _QUARTER_NS for quarter in _ZONES)
+    return [one for one in offsets if start <= first - one and last - one <= stop]
 
 
 def _since_1970(seconds: int, fraction: bytes) -> Timestamp | None:

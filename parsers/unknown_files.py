@@ -1,4 +1,4 @@
-"""Names for files beside logs that no parser knows."""
+"""Name the likely content of files that no parser knows."""
 
 from __future__ import annotations
 

@@ -28,26 +28,26 @@ _KINDS: dict[bytes, Callable[[BinaryIO], Any]] = {
     SNAPPY: snappy_blocks,
     **dict.fromkeys(LZF, lzf_blocks),
 }
-#: How names of compressed files end, as a regular expression has it.
+#: A regular expression for the ends of names of compressed files.
 ENDING = r"\.(?:gz|bz2|xz|zst|lz4)"
 #: The message about a truncated file.
 TRUNCATED = "the compressed file is truncated or damaged; the rest is missing"
 
-# Python allocates as much as is requested, however little there is.
+# Python allocates all requested memory, however short the file is.
 _PIECE = 1 << 20
 _DAMAGE = (*DAMAGE, zlib.error, lzma.LZMAError)
-# If a stream breaks off, Arrow returns nothing of a piece.
+# Arrow loses the last piece before damage.
 _ARROWS_PIECE = 512
 _HEAD_BYTES = 16
-# A file that unpacks to more is not a log. Bars that are redrawn again and again compress to a
-# hundredth; files that compress better are made to fill memory.
+# A file that unpacks to more is not a log. Redrawn bars compress to a hundredth; files that compress
+# better are made to fill memory.
 _MOST_BYTES = 8 << 30
 _MOST_TIMES = 100
 _FEWEST_BYTES = 1 << 30
 
 
 class Readable(Protocol):
-    """A source of bytes: fewer than were requested are the last ones."""
+    """A source of bytes, which only returns fewer than requested at its end."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -56,27 +56,27 @@ class Unpacked(NamedTuple):
     """The contents of a file."""
 
     data: bytes
-    #: Whether there was more, which damage has cost.
+    #: Whether the rest is lost to damage.
     truncated: bool
 
 
 def packed_ns(head: bytes) -> int | None:
-    """Return when the file in gzip's output was last changed, by its header; None if it does not say."""
+    """Return when a file was last changed by gzip's header; None if unknown."""
     seconds = int.from_bytes(head[4:8], "little") if head.startswith(_GZIP) else 0
     return seconds * 10**9 or None
 
 
 class Unpacking:
-    """A compressed file: ``read`` gives what comes before its end or the first damage."""
+    """A compressed file; ``read`` returns the contents up to the first damage."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self._over = False
-        #: Whether damage was met, so that there is less than was put in.
+        #: Whether the rest is lost to damage.
         self.truncated = False
 
     def read(self, size: int, /) -> bytes:
-        # Gives its bytes away without a copy of them.
+        # ``getvalue`` does not copy.
         whole = io.BytesIO()
         while whole.tell() < size and not self._over:
             try:
@@ -107,12 +107,12 @@ def unpacking(where: str, file: BinaryIO, head: bytes) -> Unpacking:
     joined ones.
 
     Args:
-        where: what messages call the file.
-        file: returns as many bytes as requested, unless it has no more.
-        head: its first bytes, which are still to be read from ``file``.
+        where: the file's name in messages.
+        file: the file at its start.
+        head: its first bytes.
 
     Raises:
-        UnreadableError: if pyarrow was built without what it is compressed with.
+        UnreadableError: if pyarrow was built without the codec.
     """
     kind = next(kind for magic, kind in _KINDS.items() if head.startswith(magic))
     try:
@@ -124,14 +124,14 @@ def unpacking(where: str, file: BinaryIO, head: bytes) -> Unpacking:
 
 
 def readable(where: str, file: BinaryIO) -> Readable:
-    """Return a file at its start, as ``unpacking`` does if it is compressed."""
+    """Return the contents of a file, uncompressed if it is compressed."""
     head = file.read(_HEAD_BYTES)
     file.seek(0)
     return unpacking(where, file, head) if is_packed(head) else file
 
 
 def most_unpacked(size: int) -> int:
-    """Return how many bytes a log or an archive of this compressed size unpacks to at most."""
+    """Return the most bytes to which a log or an archive of this compressed size unpacks."""
     return min(_MOST_BYTES, max(_FEWEST_BYTES, _MOST_TIMES * size))
 
 
@@ -151,17 +151,17 @@ def unpacked_whole(where: str, data: bytes) -> Unpacked:
 
 
 def readable_within_limits(where: str, file: BinaryIO, size: int) -> Limited:
-    """Return a file at its start, as ``readable`` does; reading too much of it raises.
+    """Return the contents of a file as ``readable`` does, but raise if they are too long for a log.
 
     Args:
-        size: the bytes that the file has as it is.
+        size: the size of the file, compressed if it is.
     """
     stream = readable(where, file)
     return Limited(where, stream, most_unpacked(size) if isinstance(stream, Unpacking) else size)
 
 
 class Limited:
-    """A file that raises ``UnreadableError`` where it unpacks to more than logs do."""
+    """The contents of a file, which raise ``UnreadableError`` if they are too long for a log."""
 
     def __init__(self, where: str, file: Readable, most: int) -> None:
         self._where = where
@@ -177,12 +177,12 @@ class Limited:
 
     @property
     def truncated(self) -> bool:
-        """Whether damage was met, so that there is less than was put in."""
+        """Whether the rest is lost to damage."""
         return isinstance(self._file, Unpacking) and self._file.truncated
 
 
 def too_much(most: int) -> str:
-    """Say why a file is not unpacked any further."""
+    """Return the message about a file that unpacks to too much."""
     return f"unpacks to more than {most >> 20:,} MiB: this is not a log"
 
 
@@ -200,9 +200,7 @@ def unpacked_up_to(where: str, data: bytes, most: int) -> Unpacked:
 
 
 def in_utf8(data: bytes) -> bytes:
-    """Convert text to UTF-8 if it starts with a UTF-16 mark, as editors and shells write it, and drop
-    the mark.
-    """
+    """Convert UTF-16 text with a byte order mark, as from editors and shells, and drop the mark."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", "replace").encode()
     return data.removeprefix(codecs.BOM_UTF8)

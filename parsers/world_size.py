@@ -1,4 +1,4 @@
-"""The number of ranks, and a file's own rank, from what logs say in words."""
+"""Find the number of ranks, and a file's own rank, in the text of logs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from .launcher_output import labels_of
 
-#: Programs say it when they start; libraries do so after long summaries.
+#: Programs print it when they start, libraries after long summaries.
 HEAD_BYTES = 1 << 20
-#: No job has more: a larger number is damage, and every rank of it would take memory.
+#: No job has more ranks: a larger number is damage, and would take memory for each of them.
 MOST_RANKS = 1 << 20
 _IS = rb"[\"']?\]?\s{0,10}(?:[:=]|is)\s{0,10}(\d{1,6})\b(?!\.\d)"
-# Searched in lower case, each from the word that it begins with.
+# In lower case; each begins with a letter (``_whole_words``).
 _RANK_OF = re.compile(
     rb"rank[ :=#]{0,3}(?P<rank>\d{1,6})[ ,]{0,2}(?: ?(?:of|out of)|/) ?(?P<size>\d{1,6})\b(?!\.\d)"
 )
@@ -27,13 +27,13 @@ _SIZES = tuple(
         rb"number[_ ]of[_ ](?:devices|gpus|replicas)" + _IS,
     )
 )
-_BEGINS_ANEW = re.compile(rb"communicator \(size ?= ?(\d{1,6})\)")
+_NEW_COMMUNICATOR = re.compile(rb"communicator \(size ?= ?(\d{1,6})\)")
 _RANK = re.compile(rb"distributed init \(rank (\d{1,6})\)")
 _LETTER = re.compile(rb"[a-z0-9]")
 
 
-#: Where the number of ranks, or a file's rank, is known from.
-FROM_WORDS, FROM_NAME, FROM_FILES, FROM_LABELS, FROM_MLPERF = (
+#: Sources of the number of ranks, and of a file's rank.
+FROM_TEXT, FROM_NAME, FROM_FILES, FROM_LABELS, FROM_MLPERF = (
     "what the log says",
     "the log's name",
     "files of the ranks",
@@ -42,37 +42,39 @@ FROM_WORDS, FROM_NAME, FROM_FILES, FROM_LABELS, FROM_MLPERF = (
 )
 
 
-# Launchers label the first lines of all ranks long before.
+# By then, launchers have labelled lines of all ranks.
 _LABELLED_BYTES = 4 << 20
 
 
-class InWords(NamedTuple):
-    """What a log says; None for what it does not say, or says differently in different places."""
+class StatedRanks(NamedTuple):
+    """The rank and the number of ranks that a log states; None if it states none, or several."""
 
     rank: int | None
     size: int | None
-    #: Whether it says different numbers of ranks, as where ranks come and go.
+    #: Whether it states different numbers of ranks, as elastic jobs do.
     varies: bool = False
 
 
-def in_words(data: bytes) -> InWords:
-    """Read the number of ranks that a log says, and the rank whose log it is."""
+def stated_ranks(data: bytes) -> StatedRanks:
+    """Read the number of ranks, and its own rank, from the text of a log."""
     head = data[:HEAD_BYTES].lower()
-    both = {(int(one["rank"]), int(one["size"])) for one in words(_RANK_OF, head)}
+    both = {(int(one["rank"]), int(one["size"])) for one in _whole_words(_RANK_OF, head)}
     both = {(rank, size) for rank, size in both if rank < size <= MOST_RANKS}
     sizes = {size for _, size in both}
     for form in _SIZES:
         if not sizes:
-            sizes = {size for one in words(form, head) if 0 < (size := int(one[1])) <= MOST_RANKS}
-    if len(data) > HEAD_BYTES and _BEGINS_ANEW.search(head):
-        # Ranks that come and go begin anew.
-        sizes |= {int(size) for size in _BEGINS_ANEW.findall(data)}
-    ranks = {rank for rank, _ in both} or {int(one[1]) for one in words(_RANK, head)}
-    return InWords(_only(ranks), _only(sizes), len(sizes) > 1)
+            sizes = {
+                size for one in _whole_words(form, head) if 0 < (size := int(one[1])) <= MOST_RANKS
+            }
+    if len(data) > HEAD_BYTES and _NEW_COMMUNICATOR.search(head):
+        # Elastic jobs make a new communicator after each resize.
+        sizes |= {int(size) for size in _NEW_COMMUNICATOR.findall(data)}
+    ranks = {rank for rank, _ in both} or {int(one[1]) for one in _whole_words(_RANK, head)}
+    return StatedRanks(_only(ranks), _only(sizes), len(sizes) > 1)
 
 
 def labelled_ranks(data: bytes) -> Collection[int]:
-    """Return the ranks that a launcher has labelled, also of lines that no format knows.
+    """Return the ranks that a launcher has labelled, including those of lines of no format.
 
     Empty unless all ranks from 0 on are there: a number before a colon may be anything.
     """
@@ -84,30 +86,30 @@ def labelled_ranks(data: bytes) -> Collection[int]:
 
 
 def size_facts(
-    said: int | None, labelled: Collection[int] = (), in_mlperf: int | None = None
+    stated: int | None, labelled: Collection[int] = (), in_mlperf: int | None = None
 ) -> dict[str, Any]:
-    """Return the number of ranks as a fact, with where it is known from; nothing where it is unknown.
+    """Return the number of ranks and its source as facts; nothing if it is unknown.
 
-    What a program says of itself is trusted most, and MLPerf's metadata least.
+    The program's own statement is trusted most, and MLPerf's metadata least.
 
     Args:
-        said: the number that a log says in words.
+        stated: the number in the text of the log.
         labelled: the ranks that have lines.
         in_mlperf: the number in MLPerf's metadata.
     """
     by_labels = max(labelled) + 1 if len(labelled) > 1 else None
-    for size, source in ((said, FROM_WORDS), (by_labels, FROM_LABELS), (in_mlperf, FROM_MLPERF)):
+    for size, source in ((stated, FROM_TEXT), (by_labels, FROM_LABELS), (in_mlperf, FROM_MLPERF)):
         if size is not None:
             return {"size": size, "size_from": source}
     return {}
 
 
 def size_of_files(ranks: Collection[int], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the number of ranks that each have a file as a fact; nothing unless all from 0 on have one.
+    """Return the number of ranks by their files as a fact; nothing unless all from 0 on have a file.
 
     Args:
-        ranks: the ranks that have files of their own.
-        facts: what is known of the job from one of these files.
+        ranks: the ranks with a file each.
+        facts: the facts of the job in one of these files.
     """
     complete = len(ranks) > 1 and max(ranks) + 1 == len(set(ranks))
     trusted_more = "size" in facts and facts.get("size_from") not in (FROM_LABELS, FROM_MLPERF)
@@ -116,11 +118,10 @@ def size_of_files(ranks: Collection[int], facts: Mapping[str, Any]) -> dict[str,
     )
 
 
-def words(form: re.Pattern[bytes], head: bytes) -> Iterator[re.Match[bytes]]:
-    """Find all places of a form that begins with a word, which is no end of a longer one.
+def _whole_words(form: re.Pattern[bytes], head: bytes) -> Iterator[re.Match[bytes]]:
+    """Find the places of a form that do not begin within a word.
 
-    The form itself begins with letters, for which regular expressions search much faster than for the
-    start of a word.
+    Regular expressions search much faster for letters than for ``\\b`` before them.
     """
     for found in form.finditer(head):
         if not found.start() or not _LETTER.match(head, found.start() - 1):

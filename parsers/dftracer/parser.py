@@ -1,4 +1,4 @@
-"""Make a log of each process that has steps."""
+"""Make a log of each process with steps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from stallscope.arrays import arrow
+from stallscope.arrays.types import Ints
 from stallscope.errors import UnreadableError
 from stallscope.run import Log, Problem
 
 from ..base import Contents, Parsed, Parser
-from ..blocks import Ints
 from ..rank_names import rank_in
 from ..tables import INTERVAL_ROWS, STEP_ROWS, table_of
 from .spans import SPAN, StepSpans, trace_in
@@ -27,12 +27,10 @@ _START = re.compile(rb'[\s\[]{0,16}\{"(?:id|name)":')
 _RANK = re.compile(
     rb'"name":"PR"[^\n]{0,80}?"pid":"?(\d{1,10})\b[^\n]{0,200}?"name":"rank","value":"?(\d{1,6})\b'
 )
-# Its own names for files of ranks: trace-3-of-8.pfw.
+# DFTracer's names for files of ranks: trace-3-of-8.pfw.
 _IN_NAME = re.compile(r"(?:^|[/._-])(\d{1,6})-of-(\d{1,6})(?![0-9])")
 _SINCE_1970_NS = 10**18
-_NUMBERED = (
-    "the trace does not say the ranks of its processes; they are numbered in the order of their ids"
-)
+_NUMBERED = "the trace has no ranks of its processes; they are numbered in the order of their ids"
 
 
 class DftracerParser(Parser):
@@ -70,10 +68,10 @@ class DftracerParser(Parser):
 def _ranks(
     path: str, data: bytes, processes: Sequence[int]
 ) -> tuple[Mapping[int, int], tuple[Problem, ...]]:
-    """Return the rank of each process, with what is not known of them."""
-    said = {int(one[1]): int(one[2]) for one in _RANK.finditer(data)}
-    if all(pid in said for pid in processes):
-        return {pid: said[pid] for pid in processes}, ()
+    """Return the rank of each process, and a problem if ranks are unknown."""
+    stated = {int(one[1]): int(one[2]) for one in _RANK.finditer(data)}
+    if all(pid in stated for pid in processes):
+        return {pid: stated[pid] for pid in processes}, ()
     if len(processes) == 1:
         in_name = _IN_NAME.search(path)
         rank = int(in_name[1]) if in_name else rank_in(path).rank
@@ -125,7 +123,7 @@ def _steps_table(rank: int, steps: Steps, epochs: Between) -> pa.Table:
 
 
 def _epochs(steps: Steps, epochs: Between) -> Ints:
-    """Return the epochs of steps, counted from 0: as spans say, else those in whose spans they are."""
+    """Return the epochs of steps, counted from 0: those in their arguments, or those around them."""
     if len(steps.epoch) and (steps.epoch >= 0).all():
         return steps.epoch - int(steps.epoch.min() == 1)
     at = np.searchsorted(epochs.begin, steps.begin, side="right") - 1
@@ -139,7 +137,7 @@ def _intervals_table(rank: int, steps: Steps, epochs: Between, evaluations: Betw
     begin = np.concatenate([epochs.begin, evaluations.begin])
     kinds = ["epoch"] * len(epochs.begin) + ["validation"] * len(evaluations.begin)
     number = np.append(np.arange(len(epochs.begin)), np.full(len(evaluations.begin), -1))
-    # An epoch is listed after its steps, and an evaluation with the step after it.
+    # An epoch follows its steps, and an evaluation precedes the step after it.
     after = np.concatenate([epochs.end, evaluations.begin])
     columns = {
         "generation": np.zeros(len(begin), np.int32),

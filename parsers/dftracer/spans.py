@@ -1,7 +1,7 @@
 """Read the spans of a trace: a regular expression finds all, and those that may make steps are kept.
 
-A trace may have gigabytes, mostly of single reads. Times are microseconds since 1970, or what
-``time_metric`` says.
+A trace may have gigabytes, mostly of single reads. Times are microseconds since 1970, or in the unit of
+``time_metric``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..blocks import Ints
+from stallscope.arrays.types import Ints
 
-# Numbers are texts in version 0; a span is "X", and 1 from version 2 on.
+# Numbers are strings in version 0; the phase of a span is "X", and 1 from version 2 on.
 SPAN = re.compile(
     rb'"name":"(?P<name>[^"\\\n]{1,200})","cat":"[^"\\\n]{0,100}",(?:"type":\d{1,3},)?'
     rb'"pid":"?(?P<pid>\d{1,10})"?,"tid":"?(?P<tid>\d{1,12})"?,'
@@ -60,7 +60,7 @@ class Stream(NamedTuple):
 
 @dataclass
 class Spans:
-    """Spans in the order of their starts, in nanoseconds on the trace's clock."""
+    """Spans of one stream, nanoseconds on the trace's clock; as arrays in the order of their starts."""
 
     starts: array[int] = field(default_factory=lambda: array("q"))
     lengths: array[int] = field(default_factory=lambda: array("q"))
@@ -95,14 +95,14 @@ class Spans:
 
 @dataclass
 class StepSpans:
-    """The spans of a file that may make steps, and how much there is of all."""
+    """The spans of a file that may make steps, and the totals of all spans."""
 
-    #: Nanoseconds of the trace's unit.
+    #: The trace's unit, nanoseconds.
     unit_ns: int
     spans: dict[Stream, Spans] = field(default_factory=lambda: defaultdict(Spans))
-    #: The host of each process, where spans name it.
+    #: Hosts by process, if spans name them.
     hosts: dict[int, str] = field(default_factory=dict)
-    #: How long spans of each name take, in the trace's unit, and how many there are.
+    #: The total time of spans by name, in the trace's unit, and their number.
     totals: Counter[bytes] = field(default_factory=Counter)
     counts: Counter[bytes] = field(default_factory=Counter)
 
@@ -112,7 +112,7 @@ class StepSpans:
         return sorted({stream.pid for stream in self.spans})
 
     def named(self, pid: int, form: re.Pattern[str]) -> dict[Stream, Spans]:
-        """Return the spans of a process whose names match."""
+        """Return the spans of a process with matching names."""
         return {
             stream: spans
             for stream, spans in self.spans.items()
@@ -121,7 +121,7 @@ class StepSpans:
 
     @property
     def summary(self) -> str:
-        """Describe what the trace contains: the names with the most time."""
+        """Describe the trace by the names with the most time."""
         names = [
             f"{name.decode('utf-8', 'replace')} ({self.counts[name]:,} in "
             f"{total * self.unit_ns / 1e9:.3g} s)"
@@ -131,12 +131,12 @@ class StepSpans:
         return ", ".join(names) + (f" and {rest:,} more" if rest else "")
 
     def add(self, found: re.Match[bytes]) -> None:
-        """Add a span; what follows it in its line are its arguments."""
+        """Add a span; its arguments follow in its line."""
         name, length = found["name"], int(found["dur"])
         self.totals[name] += length
         self.counts[name] += 1
         start = int(found["ts"])
-        if not _matters(name) or (start + length) * self.unit_ns > _LATEST_NS:
+        if not _may_make_steps(name) or (start + length) * self.unit_ns > _LATEST_NS:
             return
         pid = int(found["pid"])
         args = found.string[found.end() : found.end() + _MOST_ARGUMENTS].partition(b"\n")[0]
@@ -163,6 +163,6 @@ def trace_in(data: bytes) -> StepSpans:
 
 
 @lru_cache(maxsize=10_000)
-def _matters(name: bytes) -> bool:
+def _may_make_steps(name: bytes) -> bool:
     text = name.decode("utf-8", "replace")
     return any(form.fullmatch(text) for form in (LOOP, EPOCH, EVALUATION, FETCH, COMPUTE))

@@ -1,4 +1,4 @@
-"""Pair spans of waiting for a batch with those of working on it."""
+"""Pair spans of waiting for a batch with spans of working on it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
+
 from .spans import COMPUTE, EPOCH, EVALUATION, FETCH, LOOP, Spans, StepSpans, Stream
 
-# Spans of two kinds alternate if so many of them do.
+# Spans of two kinds alternate if this share of them does.
 _ALTERNATING = 0.95
 _FEWEST = 2
 # Times are rounded to the trace's unit.
 _ROUNDED = 2
-# Of more names the most frequent ones are looked at.
+# If there are more names, the most frequent ones are tried.
 _MOST_STREAMS = 20
 
 
 class Steps(NamedTuple):
-    """Steps of one process as columns: when they begin, have their batch, and end; nanoseconds."""
+    """Steps of one process as columns: their begin, the arrival of the batch, their end; nanoseconds."""
 
     begin: Ints
     data: Ints
@@ -56,7 +57,7 @@ def steps_of(trace: StepSpans, pid: int) -> Steps | None:
 
 
 def epochs_of(trace: StepSpans, pid: int) -> Between:
-    """Return the epochs of a process in their order; none where they have no spans."""
+    """Return the epochs of a process in order; none without spans of epochs."""
     spans = max(trace.named(pid, EPOCH).values(), key=len, default=Spans())
     return Between(spans.begin, spans.end)
 
@@ -72,14 +73,14 @@ def without_evaluations(trace: StepSpans, pid: int, steps: Steps) -> tuple[Steps
     end = np.concatenate([np.zeros(0, np.int64), *(spans.end for spans in named)])
     order = np.argsort(begin, kind="stable")
     begin, end = begin[order], end[order]
-    # Evaluations in evaluations are a part of these.
+    # Drop evaluations within evaluations.
     outer = np.append(True, end[1:] > np.maximum.accumulate(end)[:-1])[: len(end)]
     begin, end = begin[outer], end[outer]
     at = np.searchsorted(begin, steps.begin, side="right") - 1
     inside = (at >= 0) & (steps.begin < end[np.maximum(at, 0)] if len(end) else False)
     training = steps.chosen(~inside)
     if len(training.begin) < _FEWEST:
-        # What is named like an evaluation is the whole program.
+        # The whole program has a name like an evaluation.
         return steps, Between(begin[:0], end[:0])
     return training, Between(begin, end)
 
@@ -108,7 +109,7 @@ def _most(streams: Mapping[Stream, Spans]) -> dict[Stream, Spans]:
 
 
 def _paired(waits: Spans, works: Spans) -> Steps:
-    """Pair each wait with the work after it and before the next wait; the last one may have none."""
+    """Pair each wait with the work between it and the next wait; waits without work are dropped."""
     at = np.searchsorted(works.begin, waits.end - _ROUNDED * 1_000, side="left")
     until = np.append(waits.begin[1:], np.iinfo(np.int64).max)[: len(waits)]
     there = at < len(works)

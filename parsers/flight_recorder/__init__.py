@@ -1,4 +1,4 @@
-"""Dumps of PyTorch's Flight Recorder: the collectives of each rank, and what they show together."""
+"""Read dumps of PyTorch's Flight Recorder: the collectives of each rank, and stalls among all ranks."""
 
 from .comparing import KIND, DumpComparison, compare
 from .dump import CollectiveEntry, Dump, Group

@@ -1,8 +1,8 @@
-"""Compare the dumps of all ranks: which ranks are missing in which collective.
+"""Compare the dumps of all ranks to find the ranks that are missing in a collective.
 
 Collectives of a process group have the same numbers on all ranks. A rank waits in the first one that it
-has entered and not completed. There, ranks are missing that have not entered it, or that call another
-collective under that number.
+has entered and not completed. Missing ranks have not entered it, or call another collective with that
+number.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _ALL_ENTER = (
     "barrier",
     "reduce_scatter",
 )
-# Their inputs have as many values on all ranks.
+# Collectives with inputs of equal size on all ranks.
 _EQUAL_SIZES = ("all_reduce", "allreduce", "broadcast")
-# Of hosts whose clocks differ, dumps in several folders are of one job within this.
+# Dumps in several folders are of one job if their times overlap within this; clocks of hosts differ.
 _SAME_TIME_NS = 600 * 10**9
 
 
 @dataclass(frozen=True)
 class DumpComparison:
-    """What dumps show together."""
+    """Stalls that dumps show together, and problems with dumps."""
 
     events: tuple[Event, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -46,7 +46,7 @@ class DumpComparison:
 
 @dataclass
 class _Position:
-    """How far a rank has come in one group."""
+    """The progress of a rank in one group."""
 
     dump: Dump
     entries: dict[int, CollectiveEntry] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class _Position:
 
     @cached_property
     def passed(self) -> int:
-        """Return the last collective that all ranks must have entered."""
+        """Return the number of the last collective that all ranks must have entered."""
         passed = (
             number
             for number, entry in self.entries.items()
@@ -82,7 +82,7 @@ class _Stall:
     #: The ranks that the others wait for.
     named: tuple[int, ...]
     what: str
-    #: How many of the missing ranks wait in another group.
+    #: The number of missing ranks that wait in another group.
     elsewhere: int
 
     def event(self) -> Event:
@@ -98,7 +98,7 @@ class _Team:
     absent: tuple[int, ...]
 
     def older(self) -> dict[int, Problem]:
-        """Return the ranks that have not entered what cannot be over without them."""
+        """Return problems of ranks that have not entered a collective that needs them and is over."""
         passed = max((one.passed for one in self.positions.values()), default=-1)
         over = [rank for rank, one in self.positions.items() if one.passed == passed]
         older = [rank for rank, one in self.positions.items() if one.last < passed]
@@ -113,7 +113,7 @@ class _Team:
         )
 
     def without(self, ranks: Container[int]) -> _Team:
-        """Return the team without the dumps of some ranks, whose position is not known."""
+        """Return the team without some ranks, as their position is unknown."""
         known = {rank: one for rank, one in self.positions.items() if rank not in ranks}
         return replace(self, positions=known)
 
@@ -125,7 +125,7 @@ class _Team:
         """Return the first collective in which ranks wait for others.
 
         Args:
-            open_of: the collectives of each rank that are not completed, the first one of each group.
+            open_of: by rank, the first collective of each group that is not completed.
         """
         opened = self.opened()
         for number in sorted({entry.number for entry in opened.values()}):
@@ -159,7 +159,7 @@ class _Team:
         here = [entry for entry in waiting.values() if entry.number == number]
         if not here:
             return None
-        # What a missing rank has not completed is of another group.
+        # A missing rank may wait in another group.
         elsewhere = {
             rank: others[0]
             for rank in missing
@@ -191,7 +191,7 @@ class _Job:
             for rank, entry in team.opened().items():
                 open_of.setdefault(rank, []).append(entry)
         stalls = [stall for team in teams if (stall := team.stall(open_of)) is not None]
-        # Where ranks wait in another group, the stall follows from the one there.
+        # If missing ranks wait in another group, the stall there is the cause: sort it first.
         stalls.sort(key=lambda stall: stall.elsewhere)
         return DumpComparison(tuple(stall.event() for stall in stalls), tuple(older.values()))
 
@@ -205,11 +205,11 @@ class _Job:
                 group = entry.group
                 ranks = everyone if is_default(group) else dump.ranks.get(group[0], frozenset())
                 own = found.setdefault((group, ranks), {})
-                # Of several entries with one number, the last one is the whole.
+                # Of several entries with one number, the last one is complete.
                 own.setdefault(rank, _Position(dump)).entries[entry.number] = entry
         for (_, ranks), own in found.items():
             for rank in ranks & (self.dumps.keys() - own.keys()):
-                # The entries of a group that is rarely used may all be overwritten.
+                # All entries of a rarely used group may be overwritten.
                 if not self.dumps[rank].overwritten:
                     own[rank] = _Position(self.dumps[rank])
         return [
@@ -248,7 +248,7 @@ def _jobs(dumps: Iterable[Dump]) -> list[dict[int, Dump]]:
 
 
 def _quality(dump: Dump) -> tuple[int, bool]:
-    """Return what orders dumps of one rank: the newest, and JSON has no stacks."""
+    """Return a sort key for dumps of one rank: the newest wins, then one with stacks."""
     return dump.last_ns, any(entry.where for entry in dump.entries)
 
 
@@ -259,14 +259,14 @@ def _at_one_time(dumps: Iterable[Dump]) -> bool:
 
 
 def _not_started(called: Mapping[int, CollectiveEntry]) -> list[int]:
-    """Return the ranks whose accelerator has not started what it has started on others."""
+    """Return the ranks on which the device has not started a collective that others have started."""
     if not any(entry.state == "started" for entry in called.values()):
         return []
     return [rank for rank, entry in called.items() if entry.state == "scheduled"]
 
 
 def _variants(called: Mapping[int, CollectiveEntry]) -> list[list[int]]:
-    """Group ranks by what they call under one number, the most frequent first."""
+    """Group ranks by the collective that they call with one number, the most frequent first."""
     found: dict[object, list[int]] = {}
     for rank, entry in called.items():
         values = entry.values if entry.name.startswith(_EQUAL_SIZES) else None
@@ -279,7 +279,7 @@ def _mismatch(
     variants: Sequence[Sequence[int]],
     positions: Mapping[int, _Position],
 ) -> _Stall:
-    """Describe ranks that call different collectives; the fewer ones are named."""
+    """Describe ranks that call different collectives; the minority is named."""
     usual, *others = variants
     is_usual = len(usual) > len(others[0])
     named = sorted(rank for ranks in others for rank in ranks)

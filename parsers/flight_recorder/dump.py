@@ -1,4 +1,4 @@
-"""The dump of one rank: its process groups, and the last collectives that it entered."""
+"""Read the dump of one rank: its process groups, and the last collectives that it entered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallscope.formatting.plain import plain
 Group = tuple[str, str]
 
 _MOST = 2**63
-# The newest entries are read, and the start of each of their lists: a pickle's entries may share values,
+# Only the newest entries and the starts of their lists are read: entries of a pickle may share values,
 # so that a small file describes endless ones.
 _MOST_ENTRIES = 200_000
 _MOST_TENSORS = 16
@@ -67,7 +67,7 @@ class Dump:
 
     path: str
     rank: int
-    #: What the names of the dumps of all ranks have in common.
+    #: The common start of the file names of all ranks' dumps.
     prefix: str
     #: The ranks of each process group that the dump describes, by the group's name.
     ranks: Mapping[str, frozenset[int]]
@@ -88,10 +88,10 @@ def dump_of(path: str, rank: int, prefix: str, content: Any) -> Dump:
     """Read the content of a dump.
 
     Raises:
-        ValueError, LookupError, TypeError or AttributeError: if it is none.
+        ValueError, LookupError, TypeError or AttributeError: if it is not a dump.
     """
     groups = _groups(content["pg_config"])
-    # JSON leaves an empty list out.
+    # JSON omits an empty list.
     entries = content.get("entries", [])
     if not isinstance(entries, (list, tuple)):
         raise TypeError("no list of entries")
@@ -119,7 +119,7 @@ def is_default(group: Group) -> bool:
 
 
 def _groups(config: Any) -> dict[str, frozenset[int]]:
-    # With Gloo there is one group without a name, which may have no ranks.
+    # Gloo has one group without a name, which may have no ranks.
     ranks = {str(name): _text(group["ranks"]) for name, group in config.items()}
     if sum(map(len, ranks.values())) > _MOST_CHARACTERS:
         raise ValueError("too many ranks")
@@ -152,7 +152,7 @@ def _entries(entries: Sequence[Any]) -> Iterator[CollectiveEntry]:
 
 
 def _state(entry: Any) -> str:
-    # Gloo leaves the state as it was. NCCL also retires collectives that have failed.
+    # Gloo does not update the state. NCCL also retires failed collectives.
     is_over = entry.get("retired") is True and _text(entry["profiling_name"]).startswith("gloo:")
     return "completed" if is_over else _line(entry["state"])
 

@@ -1,4 +1,4 @@
-"""Dumps of PyTorch's Flight Recorder, one file for each rank, which the end of its name tells.
+"""Read dumps of PyTorch's Flight Recorder: a file for each rank, with the rank at the end of its name.
 
 A dump is a pickle, or JSON without stacks:
 
@@ -25,7 +25,7 @@ from .plain_pickle import MOST_BYTES, load_plain
 
 _PICKLE = b"\x80"
 _OF_A_DUMP = re.compile(rb"pg_config|pg_status|collective_seq_id")
-# Traces of torch.profiler have pg_config, too, and none of these. Without entries there is no list.
+# Unlike traces of torch.profiler, which also have pg_config. Dumps without entries have no list.
 _OF_A_JSON = re.compile(rb'"(?:entries"\s*:\s*\[|pg_status"\s*:\s*\{)')
 _ENDING = re.compile(rf"({ENDING})?$")
 _RANK = re.compile(r"^(.*?)(\d{1,9})(?:\.(?:json|pkl|pickle|bin|pt|dump|trace))?$", re.DOTALL)
@@ -59,18 +59,18 @@ def parse_dump(path: str, data: bytes, *, prefix: str, rank: int) -> Dump:
     Args:
         path: the file's name in messages.
         data: the file.
-        prefix: what the names of the dumps of all ranks have in common.
+        prefix: the common start of the file names of all ranks' dumps.
         rank: the rank.
 
     Raises:
-        UnreadableError: if it is none, or not whole.
+        UnreadableError: if it is not a dump, or incomplete.
     """
     content = load_plain(path, data) if data.startswith(_PICKLE) else _json(path, data)
     try:
         return dump_of(path, rank, prefix, content)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise UnreadableError(
-            f"{path}: no dump of PyTorch's Flight Recorder, or one of an unknown version"
+            f"{path}: not a dump of PyTorch's Flight Recorder, or one of an unknown version"
         ) from error
 
 
@@ -80,4 +80,4 @@ def _json(path: str, data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path}: the dump is damaged or not whole") from error
+        raise UnreadableError(f"{path}: the dump is damaged or incomplete") from error

@@ -1,7 +1,7 @@
 """Read a pickle of plain data: dictionaries, lists, tuples, sets, texts, bytes and numbers.
 
-``pickle`` runs code that a file names. Here a pickle is read operation by operation, and those that
-could name code do not exist, so that nothing in a file is ever imported or called.
+``pickle`` runs code that a file names. Here a pickle is read operation by operation, without those that
+name code, so that nothing in a file is ever imported or called.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ def load_plain(path: str, data: bytes) -> Any:
         for operation, argument, _ in pickletools.genops(data):
             if operation.name in _CODE:
                 raise UnreadableError(
-                    f"{path}: a pickle that names code, which a dump does not: nothing of it was run"
+                    f"{path}: a pickle that names code, unlike a dump: none of it was run"
                 )
             if operation.name == "STOP":
                 return stack.pop()
             stack.apply(operation.name, argument)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise UnreadableError(f"{path}: the pickle is damaged or not whole") from error
-    raise UnreadableError(f"{path}: the pickle is not whole")
+        raise UnreadableError(f"{path}: the pickle is damaged or incomplete") from error
+    raise UnreadableError(f"{path}: the pickle is incomplete")
 
 
 class _Stack:
-    """The values that are being put together."""
+    """The stack of values of a pickle."""
 
     def __init__(self) -> None:
         self._values: list[Any] = []
@@ -86,7 +86,7 @@ class _Stack:
         """Apply one operation.
 
         Raises:
-            ValueError: if it is none of plain data, or another exception if values are missing.
+            ValueError: if it is not an operation of plain data; other exceptions if values are missing.
         """
         if name in _VALUES:
             self._values.append(argument)

@@ -8,12 +8,14 @@ from threading import Lock
 
 import numpy as np
 
-from ..blocks import Bytes, Ints, LineBlock, Words, distinct
+from stallscope.arrays.types import Ints
+
+from ..blocks import Bytes, LineBlock, Words, distinct
 from .rows import Columns
 
 #: The start of an event.
 EVENT = b'{"ph": "'
-# Names of activities have less than 30 letters, and a shape a few numbers.
+# Names of activities have fewer than 30 letters, and a shape a few numbers.
 _LONGEST_TEXT = 256
 _NAME, _TIME, _TENSOR = b'name": "', b', "ts": ', b' "pid": '
 _FIRST_TEXT = len(b'{"ph": "B", "name": "')
@@ -42,7 +44,7 @@ class Texts:
         self._codes: dict[bytes, int] = {}
 
     def codes(self, words: list[Words]) -> Ints:
-        """Return the numbers of texts, which are numbers of eight bytes each."""
+        """Return the numbers of texts, given as words of eight bytes."""
         index, texts = distinct(words)
         return np.array([*map(self._code, texts)], np.int64)[index]
 
@@ -72,7 +74,7 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
     """Find the events in a block that starts with one, or with the text before the first one.
 
     Returns:
-        the events, and how many could not be read.
+        the events, and the number of unreadable ones.
     """
     block = LineBlock(text)
     data = block.bytes
@@ -90,7 +92,7 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
     tensor_end = time_end + 1 + len(_TENSOR) + tensor_digits
     after = data[tensor_end]
 
-    # A number that the end of the file cuts is followed by nothing.
+    # Nothing follows a number that the end of the file cuts.
     placed = (after == ord("}")) | (after == ord(","))
     placed &= (tensor_digits > 0) & (tensor_digits <= _MOST_TENSOR_DIGITS)
     placed &= block.has(time_end + 1, _TENSOR)
@@ -112,7 +114,7 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
 
 
 def _sizes(block: LineBlock, start: Ints, until: Ints) -> Ints:
-    """Return bytes of the tensors whose types and shapes are there."""
+    """Return the sizes of tensors by their types and shapes, bytes."""
     index, texts = block.distinct(start, np.minimum(until - start, _LONGEST_TEXT))
     return np.array([*map(_size, texts)], np.int64)[index]
 

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
+
 from .events import Events
 from .rows import Activities, Columns
 
-# Two for each tensor at most in a whole timeline; a damaged one must not make every block slower.
+# A timeline has at most two for each tensor; a damaged one must not slow every block down.
 _MOST_OPEN = 1 << 17
 
 
 @dataclass(frozen=True)
 class Opened(Columns):
-    """Activities that have started and not ended, in the order of their starts."""
+    """Activities that have not ended, in the order of their starts."""
 
     tensor: Ints
     at: Ints
@@ -29,7 +30,7 @@ class Matched:
 
     activities: Activities
     opened: Opened
-    #: Ends without a start or before it, and starts that are given up.
+    #: The number of ends without a start or before it, and of starts that are given up.
     unmatched: int
     given_up: int
 
@@ -61,9 +62,9 @@ def matched(before: Opened, events: Events) -> Matched:
 def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
     """Match starts and ends: return positions of both, in the order of the ends, and the level.
 
-    An end closes its tensor's latest activity that is open. The number of those is a walk that goes
-    up with begins and down with ends and cannot go below 0: ends that would are left out and counted.
-    Among begins and ends of one tensor that lead to and from one height, each end follows its begin.
+    An end closes its tensor's latest open activity. The number of open activities is a walk that goes up
+    with starts and down with ends; ends that would lead below 0 are dropped and counted. Among the
+    starts and ends of a tensor at one height, each end follows its start.
     """
     if not len(tensor):
         return tensor, tensor, tensor, 0
@@ -77,7 +78,7 @@ def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
     height, unmatched = walk + ~up, 0
     if int(walk.min()) < 0:
         lowest = _lowest(walk, group)
-        # Where the walk reaches a new low, an end has no start.
+        # An end without a start leads the walk to a new low.
         before = np.append(0, lowest[:-1])
         before[first] = 0
         kept = lowest == before
@@ -86,7 +87,7 @@ def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
 
     by_height = _in_order(group * (int(height.max(initial=0)) + 1) + height)
     position, up = order[by_height], up[by_height]
-    # A start is followed by its own end, unless the walk never returns to that height.
+    # A start is followed by its end, unless the walk never returns to that height.
     closed = np.flatnonzero(up[:-1] & ~up[1:])
     begin_of, level_of = np.full(len(tensor), -1), np.zeros(len(tensor), np.int64)
     end = position[closed + 1]
@@ -97,13 +98,13 @@ def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
 
 def _lowest(walk: Ints, group: Ints) -> Ints:
     """Return the lowest point so far of each group's own walk, at most 0."""
-    # Every group is shifted below the one before it, so that one sweep does for all.
+    # Shift each group below the one before it, so that one sweep works for all.
     shift = group * (2 * len(walk) + 2)
     return np.minimum(np.minimum.accumulate(walk - shift) + shift, 0)
 
 
 def _in_order(key: Ints) -> Ints:
-    """Return the places in the order of their keys; equal keys keep their order."""
-    # Numbers of 16 bits are sorted far quicker.
+    """Return the stable order of keys."""
+    # Sorting numbers of 16 bits is much faster.
     short = int(key.max(initial=0)) < 1 << 16
     return np.argsort(key.astype(np.uint16) if short else key, kind="stable")

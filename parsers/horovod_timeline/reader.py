@@ -23,16 +23,16 @@ from .events import EVENT, Events, Texts, events
 from .matching import Opened, matched
 from .rows import BlockRows, Ticks
 
-# Fast enough, and the arrays of one block stay below 30 MB.
+# Larger blocks are no faster, and the arrays of one block stay below 30 MB.
 _BLOCK_BYTES = 2 << 20
-# No event is longer: where twice as many bytes hold none, they are none of a timeline.
+# No event is longer: twice as many bytes without one do not belong to a timeline.
 _LONGEST_EVENT = 1 << 16
 HEAD_BYTES = 4096
-# Blocks to search at the same time; the next stage keeps no more than a few threads busy.
+# Blocks to search at the same time; the next stage keeps only a few threads busy.
 _AT_ONCE = min(os.cpu_count() or 1, 4)
 _HEAD = re.compile(rb'\s*\[\s*\{"(name": "process_name", "ph": "M"|ph": "[BEXi]")')
 _META = b'{"name": "process_name", "ph": "M", "pid": '
-# A name can hold anything, quotes and braces as well: it ends where what must follow it begins.
+# A name may contain quotes and braces: it ends before the text that must follow it.
 _META_REST = re.compile(
     rb'(\d{1,7}), "args": \{'
     rb'(?:"start_time_since_epoch_in_micros":(\d{1,18})|"name": "(.*?)")'
@@ -51,7 +51,7 @@ def is_timeline(head: bytes) -> bool:
 
 
 class HorovodTimelineFormat(CompanionFormat):
-    """Horovod Timelines among other logs: too large to read there."""
+    """Horovod Timelines among other logs, which are too large to read there."""
 
     name: ClassVar[str] = "horovod-timeline"
     title: ClassVar[str] = "a Horovod Timeline"
@@ -63,9 +63,9 @@ class HorovodTimelineFormat(CompanionFormat):
 
 @dataclass
 class _Array:
-    """One of the arrays in a file: a job writes one each time that it is started."""
+    """One of the arrays in a file: a job writes one at each start."""
 
-    #: By its own numbers of tensors, those of the whole file.
+    #: The file's numbers of tensors by the array's own numbers.
     numbers: dict[int, int] = field(default_factory=dict)
     start_us: int | None = None
 
@@ -73,9 +73,9 @@ class _Array:
 class TimelineReader:
     """Reads a timeline block by block, in memory that does not grow with the file.
 
-    ``name`` is what messages call the file. The attributes are complete once all blocks are read.
-    Where a job was started again into the same file, its times go on from the first start, and its
-    tensors are those of the same names.
+    ``name`` is the file's name in messages. The attributes are complete after all blocks. If a job was
+    restarted into the same file, its times continue those from the first start, and its tensors are
+    those of the same names.
     """
 
     def __init__(self, name: str, file: Readable, block_bytes: int = _BLOCK_BYTES) -> None:
@@ -87,16 +87,16 @@ class TimelineReader:
         self._at_the_top = True
         self._open = _NONE_OPEN
         self._latest = 0
-        # What to add to the present array's times.
+        # The offset of the current array's times.
         self._shift = 0
         self._given_up = 0
         #: Names of tensors by number.
         self.tensors: dict[int, str] = {}
-        #: Wall clock, microseconds since 1970, at time 0 of the timeline; None before Horovod 0.20.1.
+        #: The wall time at time 0 of the timeline, microseconds since 1970; None before Horovod 0.20.1.
         self.start_us: int | None = None
-        #: How often the job was started again into the file.
+        #: How often the job was restarted into the file.
         self.restarts = 0
-        #: Events that could not be read, and ends without a start or before it.
+        #: The number of unreadable events, and of ends without a start or before it.
         self.unreadable = 0
         self.unmatched = 0
 
@@ -116,8 +116,7 @@ class TimelineReader:
         Raises:
             UnreadableError: if the file does not begin as a Horovod Timeline does.
         """
-        # What is in a block is found while the ones before it are put together: numpy lets go of
-        # Python's lock for most of the time.
+        # Threads search the next blocks while the one before is matched: numpy mostly releases the GIL.
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             waiting: deque[tuple[_Array, Future[tuple[Events, int]]]] = deque()
             for array, block in self._blocks():
@@ -136,7 +135,7 @@ class TimelineReader:
             )
         rest, more = b"", block
         while more:
-            # The last event may go on in the next block.
+            # The last event may continue in the next block.
             last = more.rfind(EVENT)
             if last >= 0:
                 block, rest = b"".join((rest, memoryview(more)[:last])), more[last:]
@@ -156,7 +155,7 @@ class TimelineReader:
         first = 0
         places = [*_places(block, _META), len(block)]
         for at, until in pairwise(places):
-            # Not further: a name without an end would be searched up to the block's end each time.
+            # Only up to the next tensor: a name without an end would be searched to the block's end.
             declared = _META_REST.match(block, at + len(_META), until)
             if self._begins_again(block, at, declared):
                 if at > first:
@@ -169,11 +168,11 @@ class TimelineReader:
         self._at_the_top = False
 
     def _begins_again(self, block: bytes, at: int, declared: re.Match[bytes] | None) -> bool:
-        """Whether a further array begins there. Within one, each tensor is declared once."""
+        """Whether a new array begins there. Within an array, each tensor is declared once."""
         if declared is not None and int(declared[1]) in self._declared_in.numbers:
             return True
-        behind_bracket = block[max(at - _BRACKET_BYTES, 0) : at].rstrip().endswith(b"[")
-        return behind_bracket and not (self._at_the_top and block[:at].strip() == b"[")
+        after_bracket = block[max(at - _BRACKET_BYTES, 0) : at].rstrip().endswith(b"[")
+        return after_bracket and not (self._at_the_top and block[:at].strip() == b"[")
 
     def _declare(self, declared: re.Match[bytes]) -> None:
         number, array = int(declared[1]), self._declared_in
@@ -216,7 +215,7 @@ class TimelineReader:
         self._matched_in = array
         self._given_up += len(self._open)
         self._open = _NONE_OPEN
-        # Unless both have start times, it continues at the last event of the one before.
+        # Without start times of both, it continues at the last event of the array before.
         self._shift = self._latest
         if array.start_us is not None and self.start_us is not None:
             self._shift = max(array.start_us - self.start_us, 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
 
 
 class Columns:
@@ -50,7 +50,7 @@ class Activities(Columns):
     level: Ints
     begin: Ints
     end: Ints
-    #: Bytes that an operation put out; -1 for all that is no successful operation.
+    #: The output of a successful operation, bytes; -1 for all other activities.
     size: Ints
 
 
@@ -72,11 +72,11 @@ class BlockRows:
     ticks: Ticks
     #: Starts of cycles, if HOROVOD_TIMELINE_MARK_CYCLES was set.
     cycles: Ints
-    #: The first moment of the block; and the one from which later blockes may have activities, where
-    #: clocks ran on and nothing is damaged.
+    #: The first moment of the block, and the earliest one of activities in later blocks, unless the file
+    #: is damaged.
     first: int
     settled: int
-    #: Whether a job that was started again begins with this block.
+    #: Whether a restarted job begins with this block.
     restarted: bool = False
 
     @classmethod

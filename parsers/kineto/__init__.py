@@ -1,12 +1,12 @@
-"""Traces of torch.profiler (Kineto): where the time of each step goes, from spans.
+"""Read traces of torch.profiler (Kineto): the ledger of each step, from spans.
 
     {"schemaVersion": 1, "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": 2, …},
      "host_name": "node-1", "baseTimeNanoseconds": 1790857026000000000, "traceEvents": [
      {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#2", "pid": 8, "tid": 8,
       "ts": 444437816.571, "dur": 2357.380, …
 
-Microseconds since the base time, or since 1970 before PyTorch 2.3. A trace may have gigabytes, and ends
-anywhere if its process was killed: blocks of bytes are searched for the spans that matter.
+Times are microseconds since the base time, or since 1970 before PyTorch 2.3. A trace may have gigabytes,
+and ends anywhere if its process was killed: blocks of bytes are searched for the needed spans.
 """
 
 from __future__ import annotations

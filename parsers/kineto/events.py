@@ -1,9 +1,8 @@
-"""Find the spans that matter in a block of a trace, all at once.
+"""Find the needed spans in a block of a trace, all at once.
 
-The keys of an event follow each other in one order, whatever is between them: ``ph``, ``cat``,
-``name``, ``pid``, ``tid``, ``ts``, ``dur``. So the block is searched for colons after quotes, and an
-event is where seven of them have these names before them. Others are left out: they have other keys,
-are damaged, or have quotes in their names.
+The keys of an event have a fixed order: ``ph``, ``cat``, ``name``, ``pid``, ``tid``, ``ts``, ``dur``.
+The block is searched for colons after quotes; seven colons in a row after these keys are an event.
+Events with other keys, damage, or quotes in their names are skipped.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ _CAT, _NAME, _PID, _TS, _DUR = 1, 2, 3, 5, 6
 STEP, DEVICE_STEP, LOADER, OPTIMIZER, DEVICE_OPTIMIZER = 1, 2, 3, 4, 5
 OPERATOR, LAUNCH, HOST_COLLECTIVE = 6, 7, 8
 KERNEL, DEVICE_COLLECTIVE = 9, 10
-#: Of these kinds the thread is known.
+#: The kinds of spans that have a thread.
 OF_THREADS = (STEP, LOADER, OPTIMIZER, OPERATOR, LAUNCH)
 
-# Categories, also as they were called before PyTorch 1.10.
+# Categories, with their names before PyTorch 1.10.
 _OPERATORS = (b'cpu_op"', b'Operator"')
 _KERNELS = (b'kernel"', b'Kernel"')
 _ON_DEVICE = b'gpu_user_annotation"'
 _STEP_NAME, _OPTIMIZER_NAME = b"ProfilerStep#", b"Optimizer.step#"
 _LOADER_NAME, _WITH_WORKERS = b"enumerate(DataLoader)#", b"_MultiProcessingDataLoaderIter"
-# Spans of these last until the collective has ended; those named nccl: on the host only launch it.
+# These spans last until the end of the collective; those named nccl: on the host only launch it.
 _COLLECTIVES = (b"gloo:", b"mpi:", b"ucc:")
 _LAUNCHES = (b"c10d::", b"_c10d_functional::", b"record_param_comms", b"nccl:")
 _NCCL = b"nccl"
@@ -42,7 +41,7 @@ _WAIT = b"_c10d_functional::wait_tensor"
 # Microseconds: the sum of two is still a number of nanoseconds.
 _LATEST_US = 1 << 52
 _MOST_DIGITS, _PART_DIGITS, _STEP_DIGITS = 16, 9, 9
-# How much of a collective's name is looked at, and how long the text of a process and a thread may be.
+# The start of a collective's name that counts, and the longest text of a process and a thread.
 _NAME_BYTES, _THREAD_BYTES = 48, 160
 _ENDS_NUMBERS = np.isin(np.arange(256), list(b",} \r\n"))
 _NS = np.array([10**places for places in range(4)])
@@ -55,12 +54,12 @@ class BlockSpans:
     kind: Ints
     begin: Ints
     end: Ints
-    #: The number of a step; whether a collective ends on all ranks at once, and whether a loader has
-    #: workers; else 0.
+    #: The number of a step, whether a collective ends on all ranks at once, or whether a loader has
+    #: workers; 0 for other spans.
     number: Ints
-    #: An index into ``threads``; -1 where it does not matter.
+    #: An index into ``threads``; -1 for spans without a thread.
     thread: Ints
-    #: The texts that name a process and a thread.
+    #: The texts that identify a process and a thread.
     threads: list[bytes]
 
     def take(self, chosen: Bools) -> BlockSpans:
@@ -108,7 +107,7 @@ def _places(block: LineBlock) -> Ints:
 
 
 def _kinds(block: LineBlock, keys: Ints) -> Ints:
-    """Return the kinds of the spans; 0 for those that do not matter."""
+    """Return the kinds of the spans; 0 for those that are not needed."""
     cat, name = (_Texts(block, _value(block, keys[key]) + 1) for key in (_CAT, _NAME))
     kind = np.zeros(keys.shape[1], np.int64)
     kernel, on_device = cat.start_with(*_KERNELS), cat.start_with(_ON_DEVICE)
@@ -134,7 +133,7 @@ def _kinds(block: LineBlock, keys: Ints) -> Ints:
 
 
 class _Texts:
-    """Texts in a block, whose first eight bytes are looked at once."""
+    """Texts in a block; their first eight bytes are read once."""
 
     def __init__(self, block: LineBlock, at: Ints) -> None:
         self._block = block
@@ -142,7 +141,7 @@ class _Texts:
         self._first = block.words_at(at)
 
     def start_with(self, *texts: bytes) -> Bools:
-        """Return which of them start with any of these."""
+        """Return whether they start with any of these."""
         found = np.zeros(len(self._at), bool)
         for text in texts:
             own = (self._first & mask(len(text[:8]))) == word(text[:8])
@@ -159,7 +158,7 @@ def _value(block: LineBlock, colon: Ints) -> Ints:
 
 
 def _nanoseconds(block: LineBlock, colon: Ints) -> tuple[Ints, Bools]:
-    """Read microseconds with up to nine places, and whether there was such a number."""
+    """Read microseconds with up to nine decimals, and return whether there is such a number."""
     at = _value(block, colon)
     us, digits = block.numbers(at, _MOST_DIGITS)
     after = at + digits
@@ -167,14 +166,14 @@ def _nanoseconds(block: LineBlock, colon: Ints) -> tuple[Ints, Bools]:
     part = np.zeros(len(at), np.int64)
     with_part = np.flatnonzero(block.bytes[after] == ord("."))
     value, places = block.numbers(after[with_part] + 1, _PART_DIGITS)
-    # Of more than three places the first three count.
+    # Only the first three decimals count.
     part[with_part] = np.where(
         places <= 3,
         value * _NS[3 - np.minimum(places, 3)],
         value // 10 ** np.maximum(places - 3, 0),
     )
     after[with_part] += 1 + places
-    # A number that the end of the file cuts is followed by nothing.
+    # Nothing follows a number that the end of the file cuts.
     good &= _ENDS_NUMBERS[block.bytes[after]]
     return np.where(good, us, 0) * 1000 + part, good
 
@@ -191,7 +190,7 @@ def _threads(block: LineBlock, keys: Ints, chosen: Bools) -> tuple[Ints, list[by
 
 
 def _joint(block: LineBlock, name: Ints) -> Ints:
-    """Whether each collective ends on all ranks at once, as a broadcast does not."""
+    """Return whether each collective ends on all ranks at once, unlike a broadcast."""
     index, names = block.distinct(name, np.full(len(name), _NAME_BYTES))
     joint = [_is_joint(one.split(b'"')[0].lower()) for one in names]
     return np.array(joint, np.int64)[index] if joint else np.zeros(0, np.int64)

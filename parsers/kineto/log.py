@@ -1,4 +1,4 @@
-"""Make a log, and events, of the steps of a trace."""
+"""Make a log and events of the steps of a trace."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .steps import NO_COLLECTIVES, TracedSteps, steps_of
 
 KNOWN_FROM = "traces of torch.profiler"
 
-# Earlier times count from the start of a host: traces without a base time.
+# Earlier times count from the boot of a host, in traces without a base time.
 _EARLIEST_NS = 946_684_800 * 10**9
 _LATEST_NS = 2**62
-# Steps of one trace that become events; profilers usually trace a few.
+# The most steps of a trace that become events; profilers usually trace a few.
 _MOST_EVENTS = 200
-# Waiting for collectives in the middle of steps is reported from this part of a step on.
+# Waiting for collectives in the middle of steps is reported from this share of a step on.
 _WORTH_REPORTING = 0.05
 _TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
 
@@ -46,7 +46,7 @@ class RankTrace:
 
     @property
     def base_ns(self) -> int:
-        """Return the nanoseconds to add to the trace's times to get wall time; 0 if that is no time."""
+        """Return the nanoseconds to add to the trace's times to get wall time; 0 if invalid."""
         last = int(max(self.steps.end.max(), self.steps.host_end.max()))
         return self.spans.base_ns if last + self.spans.base_ns < _LATEST_NS else 0
 
@@ -68,7 +68,7 @@ def read_trace(path: str, file: Readable) -> RankTrace:
 
 
 def as_log(trace: RankTrace) -> Parsed:
-    """Make a log of a trace, without the id of its run, which needs all traces together."""
+    """Make a log of a trace, without the id of its run, which depends on all traces."""
     steps, count = trace.steps, len(trace.steps)
     columns = {
         "generation": np.zeros(count, np.int64),
@@ -79,7 +79,7 @@ def as_log(trace: RankTrace) -> Parsed:
     }
     whole, size = trace.spans.whole, trace.spans.bytes
     return Parsed(
-        # A profiler that traces again, later, writes a further file.
+        # A profiler that traces again later writes another file.
         log=Log(trace.path, trace.rank, 0, int(steps.number[0]), _facts(trace), whole, size),
         run_id="",
         steps=table_of(STEP_ROWS, columns),
@@ -88,9 +88,9 @@ def as_log(trace: RankTrace) -> Parsed:
 
 
 def of_one_run(logs: Sequence[Parsed]) -> list[Parsed]:
-    """Complete the logs of traces that are one run with what only all of them show.
+    """Complete the logs of one run's traces with what all of them show together.
 
-    Those of other tools are left as they are.
+    The logs of other tools stay as they are.
     """
     others = [log for log in logs if log.log.facts["known_from"] != KNOWN_FROM]
     if others:
@@ -115,7 +115,10 @@ def of_one_run(logs: Sequence[Parsed]) -> list[Parsed]:
 
 
 def _without_reductions(log: Parsed) -> Parsed:
-    """Return the log of one of several processes that nothing joins: when they wait is not known."""
+    """Remove the reductions from the log of one of several processes without collectives.
+
+    It is unknown when they wait for each other.
+    """
     steps, facts = log.steps, dict(log.log.facts)
     for name in ("ready", "reduced"):
         field = STEP_ROWS.field(name)
@@ -126,7 +129,7 @@ def _without_reductions(log: Parsed) -> Parsed:
 
 
 def events_of(trace: RankTrace) -> tuple[Event, ...]:
-    """Describe the first steps of a trace, for traces beside step logs."""
+    """Describe the first steps of a trace, for traces next to step logs."""
     return tuple(_event(trace, at) for at in range(min(len(trace.steps), _MOST_EVENTS)))
 
 
@@ -142,11 +145,11 @@ def _facts(trace: RankTrace) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "framework": "pytorch",
         "host": spans.host,
-        # Without a host it is not known which ranks share a clock.
+        # Without a host it is unknown which ranks share a clock.
         "clock_domain": None if spans.host else f"rank {trace.rank}",
         "size": spans.size,
         "known_from": KNOWN_FROM,
-        # Of workers it is not known how many there are.
+        # The number of workers is unknown.
         "loader_has_workers": spans.loader_has_workers if len(spans.loaders) else None,
         "loader_workers": 0 if len(spans.loaders) and not spans.loader_has_workers else None,
         "stamps": {"placed": placed, "reason": steps.reason},

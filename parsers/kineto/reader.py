@@ -1,4 +1,4 @@
-"""Read the spans of a trace block by block, in memory that does not grow with what it does not need."""
+"""Read the spans of a trace block by block, and keep only what the steps need."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from .events import (
 )
 from .spans import NO_TIMES, DisjointSpans
 
-# Fast enough, and the arrays of one block stay below 20 MB.
+# Larger blocks are no faster, and the arrays of one block stay below 20 MB.
 _BLOCK_BYTES = 2 << 20
-# No event is longer: a block without the start of one is none of a trace.
+# No event is longer: a block without the start of one does not belong to a trace.
 _LONGEST_EVENT = 1 << 20
 #: The description of the trace comes before its events.
 HEAD_BYTES = 256 << 10
-# Operators that may still start a collective in the next block; damaged traces have more.
+# The most operators that may still start a collective in the next block; damaged traces have more.
 _MOST_OPEN = 1 << 12
-# Unions are joined when there are so many of them.
+# The most parts of a union before they are joined.
 _MOST_PARTS = 64
 # Programs have fewer; damaged traces name more.
 _MOST_THREADS = 1 << 10
@@ -61,7 +61,7 @@ class Collectives:
 
     begin: Ints
     end: Ints
-    #: Whether it ends on all ranks at once, as a broadcast does not.
+    #: Whether it ends on all ranks at once, unlike a broadcast.
     joint: Ints
 
     @property
@@ -74,7 +74,7 @@ class Collectives:
 
 @dataclass(frozen=True)
 class TraceSpans:
-    """What one trace has, nanoseconds on its clock."""
+    """The spans of one trace, nanoseconds on its clock."""
 
     rank: int | None
     size: int | None
@@ -88,7 +88,7 @@ class TraceSpans:
     loaders: DisjointSpans
     #: Whether any of these loaders has workers.
     loader_has_workers: bool
-    #: When the optimizer started to update, on the host and on the device.
+    #: The starts of updates by the optimizer, on the host and on the device.
     optimizers: Ints
     device_optimizers: Ints
     #: Operators of the training thread: those that start no collective, and the others.
@@ -144,7 +144,7 @@ def _blocks(file: Readable, block_bytes: int) -> Iterator[bytes]:
     """Yield blocks of whole events."""
     rest = b""
     while more := file.read(block_bytes):
-        # The last event may go on in the next block.
+        # The last event may continue in the next block.
         last = more.rfind(EVENT)
         if last >= 0:
             block, rest = b"".join((rest, memoryview(more)[:last])), more[last:]
@@ -176,16 +176,16 @@ class _Union:
 
 
 class _Operators:
-    """Operators of one thread; those in which a collective is started apart, as they may wait for it."""
+    """Operators of one thread, apart from those that start a collective and may wait for it."""
 
     def __init__(self) -> None:
         self._settled = _Union()
         self._starting = _Union()
-        # Start and end of operators in which a collective may still be started, and starts of those.
+        # Operators that may still start a collective, and the starts of collectives.
         self._begin = self._end = self._launched = NO_TIMES
 
     def launch(self, begin: Ints, end: Ints) -> None:
-        """Add operators that do nothing but start a collective."""
+        """Add operators that only start a collective."""
         self._settled.add(begin, end)
         self._launched = np.sort(np.concatenate([self._launched, begin]))
 
@@ -262,7 +262,7 @@ class _Collected:
         self.device_optimizers += found.begin[found.kind == DEVICE_OPTIMIZER].tolist()
         for number, span in _numbered(found, np.flatnonzero(found.kind == DEVICE_STEP)):
             known = self.device_steps.get(number, span)
-            # Each stream has one.
+            # Each stream has its own span.
             self.device_steps[number] = Span(min(known.begin, span.begin), max(known.end, span.end))
         order = np.argsort(found.thread, kind="stable")
         edges = np.searchsorted(found.thread[order], np.arange(len(found.threads) + 1)).tolist()
@@ -271,7 +271,7 @@ class _Collected:
                 thread = self._threads.setdefault(text, _Thread())
                 thread.add(found, order[low:high])
                 if self.on_device:
-                    # Operators only launch kernels.
+                    # With a device, operators only launch kernels.
                     thread.operators = _Operators()
 
     @property

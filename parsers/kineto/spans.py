@@ -14,7 +14,7 @@ NO_TIMES: Ints = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class DisjointSpans:
-    """Spans that do not overlap, in order, nanoseconds. ``union_of`` makes them of any spans."""
+    """Ordered spans that do not overlap, nanoseconds. ``union_of`` makes them of any spans."""
 
     begin: Ints
     end: Ints
@@ -24,7 +24,7 @@ class DisjointSpans:
 
     @classmethod
     def union_of(cls, begin: Ints, end: Ints) -> DisjointSpans:
-        """Join spans that overlap or touch; spans without length are left out."""
+        """Join spans that overlap or touch; drop spans without length."""
         if (end <= begin).any():
             kept = end > begin
             begin, end = begin[kept], end[kept]
@@ -69,11 +69,11 @@ class DisjointSpans:
 
     @cached_property
     def _before(self) -> Ints:
-        """Per span, how long all spans before it are together."""
+        """Return the total length of all spans before each one."""
         return np.append(0, np.cumsum(self.end - self.begin))
 
     def _near(self, other: DisjointSpans) -> DisjointSpans:
-        """Return the spans that overlap any of the other spans: often a few of very many."""
+        """Return the spans that overlap any of the other spans, often a few of many."""
         change = np.zeros(len(self) + 1, np.int32)
         np.add.at(change, np.searchsorted(self.end, other.begin, "right"), 1)
         np.add.at(change, np.searchsorted(self.begin, other.end), -1)

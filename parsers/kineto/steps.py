@@ -1,8 +1,8 @@
-"""Find where the time of each step goes, and the timestamps of the ledger.
+"""Compute the timestamps of each step for the ledger.
 
-The timestamps of a step are made of sums: *data* is the start plus all waiting in DataLoaders, *ready*
-is *reduced* minus all exposed communication, wherever in the step that was. With one loader at the
-start and one reduction at the end, these are the moments themselves.
+The timestamps are sums: *data* is the start plus all waiting in DataLoaders, *ready* is *reduced* minus
+all exposed communication, anywhere in the step. With one loader at the start and one reduction at the
+end, they are the moments themselves.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ NO_COLLECTIVES = (
     "are not in traces"
 )
 
-# Work before the first batch belongs to the step if operators fill more than this part of it.
+# Work before the first batch belongs to the step if operators fill more than this share of it.
 _MOSTLY = 0.5
-# A rank waits in the middle of a step if such a part of the step is work after that.
+# A wait is in the middle of a step if at least this share of the step is work after it.
 _MUCH = 0.1
 
 
@@ -41,16 +41,17 @@ class TracedSteps:
     ready: Ints
     reduced: Ints
     end: Ints
-    #: In how many calls of ``prof.step()`` the step was recorded: micro-batches.
+    #: The number of calls of ``prof.step()`` in the step: micro-batches.
     micro: int
-    #: In DataLoaders, and in collectives, within the step on the host.
+    #: The time in DataLoaders, and in collectives, within the step on the host.
     loading: Ints
     communicating: Ints
-    #: Of collectives: what nothing else overlapped, and waiting for them in the middle of the step.
+    #: The time of collectives that nothing overlapped, and of waiting for them in the middle of the
+    #: step.
     exposed: Ints
     exposed_early: Ints
     has_collectives: bool
-    #: Why timestamps are missing; None where none is.
+    #: Why timestamps are missing; None if none is.
     reason: str | None
 
     def __len__(self) -> int:
@@ -59,7 +60,7 @@ class TracedSteps:
 
 @dataclass(frozen=True)
 class _Marks:
-    """Where steps begin and end: on the host, and where their kernels run."""
+    """The starts and ends of steps, on the host and where their kernels run."""
 
     number: Ints
     host_begin: Ints
@@ -68,7 +69,7 @@ class _Marks:
     end: Ints
 
     def grouped(self, last: Ints, count: int) -> _Marks:
-        """Join so many steps each, of which these are the last ones."""
+        """Join groups of ``count`` steps with these last ones."""
         first = last - count + 1
         return _Marks(
             self.number[last] // count,
@@ -80,7 +81,7 @@ class _Marks:
 
 
 def steps_of(trace: TraceSpans) -> TracedSteps:
-    """Take the steps of a trace apart."""
+    """Compute the steps of a trace."""
     marks = _marks_of(trace)
     collectives = trace.device_collectives
     if not len(collectives):
@@ -99,9 +100,9 @@ def steps_of(trace: TraceSpans) -> TracedSteps:
         busy = _work(trace, collectives)
     else:
         busy = (trace.kernels,)
-        # What the device does not wait for costs nothing.
+        # Loading costs nothing while the device works.
         loading = loading - trace.kernels - collectives.spans
-    made = _taken_apart(marks, reduced, loading, busy, collectives)
+    made = _traced_steps(marks, reduced, loading, busy, collectives)
     made = replace(made, micro=micro, loading=trace.loaders.within(made.host_begin, made.host_end))
     reason = _why_not_measured(trace, collectives, made)
     if not len(trace.loaders):
@@ -110,7 +111,7 @@ def steps_of(trace: TraceSpans) -> TracedSteps:
 
 
 def _marks_of(trace: TraceSpans) -> _Marks:
-    """Return where the steps begin and end. On a device they begin with their first kernel."""
+    """Return the starts and ends of steps. On a device they begin with their first kernel."""
     rows = sorted((*span, number) for number, span in trace.steps.items())
     begin, end, number = np.array(rows, np.int64).reshape(-1, 3).T
     # Only damaged traces have steps that overlap.
@@ -128,8 +129,8 @@ def _marks_of(trace: TraceSpans) -> _Marks:
 def _last_kernels(kernels: DisjointSpans, begin: Ints) -> Ints:
     """Return when the last kernel before the next step ended.
 
-    On the device, a span of the profiler has no kernels of spans within it, and none of backward, which
-    another thread launches: that of a step ends too early.
+    On the device, the span of a step ends too early: it lacks the kernels of spans within it, and those
+    of backward, which another thread launches.
     """
     if not len(kernels):
         return begin
@@ -138,10 +139,10 @@ def _last_kernels(kernels: DisjointSpans, begin: Ints) -> Ints:
 
 
 def _ended(collectives: Collectives, marks: _Marks, trace: TraceSpans) -> Collectives:
-    """Return a host's collectives, none of which lasts longer than the training waits for it.
+    """Limit a host's collectives to the time until the next update or the end of the step.
 
-    The thread that runs a collective may lose its core before it notes the end. By the last update of a
-    step, and by its end, the training has waited.
+    By then the training has waited for them, while the thread that runs a collective may lose its core
+    before it records the end.
     """
     limits = np.sort(np.concatenate([_updates(marks, trace), marks.end]))
     after = np.searchsorted(limits, collectives.begin, "right")
@@ -163,7 +164,7 @@ def _last_ends(marks: _Marks, collectives: Collectives) -> Ints:
 def _without_accumulation(marks: _Marks, reduced: Ints) -> tuple[_Marks, Ints, int]:
     """Join steps that only accumulate gradients with the step that reduces them.
 
-    Where steps do not alternate regularly, those without a collective stay as they are.
+    If steps do not alternate regularly, those without a collective stay separate.
     """
     reduces = np.flatnonzero(reduced != NULL)
     apart = np.diff(reduces)
@@ -175,7 +176,7 @@ def _without_accumulation(marks: _Marks, reduced: Ints) -> tuple[_Marks, Ints, i
 
 
 def _updates(marks: _Marks, trace: TraceSpans) -> Ints:
-    """Return when one process had its gradients: when its optimizer began, or at the step's end."""
+    """Return when a single process had its gradients: at its optimizer's start, or the step's end."""
     updates = trace.optimizers if trace.kernels is None else trace.device_optimizers
     at = np.searchsorted(updates, marks.end) - 1
     found = np.append(updates, 0)[at]
@@ -183,10 +184,10 @@ def _updates(marks: _Marks, trace: TraceSpans) -> Ints:
 
 
 def _work(trace: TraceSpans, collectives: Collectives) -> tuple[DisjointSpans, DisjointSpans]:
-    """Return when the training thread worked: in operators, without waiting for a collective.
+    """Return when the training thread worked: in operators that do not wait for a collective.
 
-    Starting one takes no longer than that. What is around it waits if a collective ends while nothing
-    else runs within it, as SyncBatchNorm does.
+    An operator around the start of a collective, such as SyncBatchNorm, waits if a collective ends while
+    nothing else runs within it.
     """
     rest = trace.starting - trace.operators
     ends = np.sort(collectives.end)
@@ -194,14 +195,14 @@ def _work(trace: TraceSpans, collectives: Collectives) -> tuple[DisjointSpans, D
     return trace.operators, DisjointSpans(rest.begin[works], rest.end[works])
 
 
-def _taken_apart(
+def _traced_steps(
     marks: _Marks,
     reduced: Ints,
     loading: DisjointSpans,
     busy: tuple[DisjointSpans, ...],
     collectives: Collectives,
 ) -> TracedSteps:
-    """Make the timestamps. A step's input begins after the gradients of the step before are reduced."""
+    """Compute timestamps; a step's input begins after the reduction of the step before."""
     low = np.minimum(marks.host_begin, marks.begin)
     if len(low) > 1:
         low[1:] = np.where(reduced[:-1] == NULL, marks.end[:-1], reduced[:-1])
@@ -239,8 +240,9 @@ def _taken_apart(
 def _begins(
     marks: _Marks, low: Ints, high: Ints, loading: DisjointSpans, busy: tuple[DisjointSpans, ...]
 ) -> Ints:
-    """Return where the steps' own time begins: with the wait for the batch, or before it where much is
-    computed first, as by loops that load ahead.
+    """Return the starts of the steps: with the wait for the batch, or with much work before it.
+
+    Loops that load ahead compute first.
     """
     usual = np.clip(marks.begin, low, high)
     if not len(loading):
@@ -256,15 +258,15 @@ def _begins(
 def _waited_early(
     begin: Ints, reduced: Ints, exposed: DisjointSpans, ends: Ints, own: tuple[DisjointSpans, ...]
 ) -> Ints:
-    """Return how long each step waited for collectives in its middle: much work followed.
+    """Return how long each step waited for collectives in its middle, with much work afterwards.
 
-    Where no collective ends, the step did not wait for one: its thread lacked a core, or ran something
-    that is no operator.
+    A span in which no collective ends is not a wait: the thread lacked a core, or ran something other
+    than operators.
 
     Args:
-        exposed: when collectives ran and nothing else.
-        ends: when collectives ended, ascending.
-        own: all else.
+        exposed: when only collectives ran.
+        ends: the ends of collectives, ascending.
+        own: all other work.
     """
     step = np.searchsorted(begin, exposed.begin, "right") - 1
     until = reduced[np.maximum(step, 0)]

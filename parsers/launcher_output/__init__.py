@@ -1,7 +1,7 @@
-"""The lines of each rank in the output of a launcher.
+"""Split the output of a launcher into the lines of each rank.
 
-In come bytes: a whole file with the output of one process, or of all ranks as a launcher, a logger
-around a launcher, or neither has labelled it:
+The input is a whole file: the output of one process, or of all ranks with the labels of a launcher, or
+of a logger around a launcher:
 
     [1,0]<stdout>:text                                        Open MPI: job and rank
     Sat Nov 21 02:28:01 2026[1,0]<stdout>:text                the same with times, in Open MPI 4
@@ -13,7 +13,7 @@ around a launcher, or neither has labelled it:
     (RayTrainWorker pid=71, ip=10.0.0.2) text                 Ray, which prints ranks elsewhere
     2026-11-21 02:28:01,123 - STDOUT - INFO - [1,0]<stdout>:text  a logger around one of them
 
-Out come lines, each with its rank, its stream and the text that contains its timestamp:
+The output is lines, each with its rank, its stream and the text that contains its timestamp:
 
 - ``rank_lines`` yields one ``Line`` at a time. A ``LineFilter`` names the needles (short texts) of
   the lines that the caller needs; no other line becomes a Python object.
@@ -21,12 +21,12 @@ Out come lines, each with its rank, its stream and the text that contains its ti
 - ``output_by_rank`` returns everything that each rank has written, byte for byte.
 - ``labels_of`` names the launcher; ``may_contain`` searches for a text that labels may have cut.
 
-A launcher labels whatever it has read at once, so labels also occur within lines, and other ranks'
+A launcher labels each piece of output that it reads, so labels also occur within lines, and other ranks'
 output between two pieces of a rank's line. Text without a label between labelled lines is the
 launcher's own: its rank is None. A line is returned as a terminal shows it in the end: a progress bar
 is one line of megabytes, and everything before its last carriage return was overwritten.
 
-The work is done per block of a megabyte, in three steps:
+Each block of a megabyte is processed in three steps:
 
 1. ``splitting`` finds all labels of a block and splits it into fragments: the pieces between labels,
    cut after each newline.

@@ -1,4 +1,4 @@
-"""Drop the lines that a caller does not need, while they are numbers."""
+"""Drop the lines that a caller does not need before they become Python objects."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from functools import cached_property
 
 import numpy as np
 
-from ..blocks import Bools, Ints, LineBlock, Needle
+from stallscope.arrays.types import Bools, Ints
+
+from ..blocks import LineBlock, Needle
 from .splitting import Fragments
 
-# Where lines are that long on average, as bars that are overwritten are, all of them are made.
+# Lines that are longer on average are overwritten bars, and all of them become objects.
 _LONG_LINES = 2048
 
 
 @dataclass(frozen=True)
 class LineFilter:
-    """Selects lines by short texts, without making the other lines."""
+    """Selects lines by short texts."""
 
-    #: Each line that is needed contains one of these, or ends with it; ``\\d`` before or after a
-    #: needle is any digit.
+    #: Each needed line contains one of these, or ends with it; ``\\d`` before or after a needle is any
+    #: digit.
     needles: tuple[bytes, ...]
     #: Whether a line with a needle is needed.
     accepts: Callable[[bytes], object] = bool
-    #: Updates of a bar have one of these: of successive updates only the last one is needed.
+    #: Updates of a bar have one of these: only the last of successive updates is needed.
     updates: tuple[bytes, ...] = ()
-    #: Lines with one of these are no updates.
+    #: Lines with one of these are not updates.
     not_updates: tuple[bytes, ...] = ()
 
     @cached_property

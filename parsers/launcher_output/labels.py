@@ -7,14 +7,14 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..blocks import Needle, contains_any
+from ..blocks import Needle, contains_any, sample_parts
 from ..timestamps import CTIME, read_timestamp
 
 #: Timestamps with names of loggers are far shorter.
 LONGEST_PREFIX = 160
 #: Labels in brackets are shorter.
 LONGEST_LABEL = 64
-# So many bytes at three places show which labels a file has.
+# The bytes at each of three places in a file that are searched for labels.
 _SAMPLE_BYTES = 16 << 10
 _LABELLED_SHARE = 0.8
 
@@ -22,16 +22,16 @@ _TAG = re.compile(rb"\[(?:\d{1,9},)?(\d{1,6})\]<(stdout|stderr|stddiag)>:")
 _TAG_LITERAL = b"]<std"
 # Labels without the stream.
 _TORCHRUN = re.compile(rb"\[[A-Za-z][A-Za-z_.-]{0,40}(\d{1,6})\]:()")
-# PyTorch's own messages, of programs that took it over.
+# PyTorch's own messages, and those of programs that imitate them.
 _GLOBAL_RANK = b"[rank"
 _TORCHRUN_DEFAULT = re.compile(rb"^\[default\d{1,6}\]:", re.MULTILINE)
 _MPICH = re.compile(rb"\[(\d{1,6})\] ()")
-# As MXNet's "Epoch[0] Batch [20]".
+# As in MXNet's "Epoch[0] Batch [20]".
 _NOT_BEFORE_MPICH = (b"Epoch", b"Iter", b"Node")
 _CLOSING = {_TAG: b"]<std", _TORCHRUN: b"]:", _MPICH: b"] "}
-# A number and a colon are in many lines: only at their starts.
+# Only at the starts of lines, as many lines contain a number and a colon.
 _SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
-# Slurm's own messages have no label, for example about a cancelled job.
+# Slurm's own messages, such as on a cancelled job, have no label.
 _SLURM_MESSAGES = (b"srun: ", b"slurmstepd")
 
 # Ray names processes, and other hosts than the driver's: "(RayTrainWorker pid=71, ip=10.0.0.2) ".
@@ -46,7 +46,7 @@ _RAY_RANK_LITERAL = b") world_rank="
 
 _CAPTURES = re.compile(rb"(?<!\\)\((?:(?!\?)|\?P<\w+>)")
 
-# The last bytes before a tag: of a time in words, or of a logger's prefix.
+# The last byte of a time in words or of a logger's prefix before a tag.
 _ENDS_OF_PREFIXES = tuple(b"%c" % byte for byte in b"0123456789]) -:>|\t")
 _TIME_BEFORE_TAG = re.compile(rb"\[?" + CTIME + rb"\]?\Z")
 
@@ -64,13 +64,13 @@ class Labels:
     launcher: str
     #: Open MPI 5 puts a space between its label and the text.
     spaced: bool = False
-    #: Times in words precede them.
+    #: Whether times in words precede them.
     timed: bool = False
-    #: A logger's prefix precedes them, and lines that the logger has cut at carriage returns.
+    #: Whether a logger's prefix precedes them, and lines that the logger has cut at carriage returns.
     logged: bool = False
-    #: They are numbers within a host, and no ranks.
+    #: Whether their numbers are ranks within a host.
     local: bool = False
-    #: Labels that name processes: the ranks of those that are ranks.
+    #: Ranks by process, if labels name processes.
     ranks: Mapping[bytes, int] = field(default_factory=dict)
 
     @property
@@ -80,7 +80,7 @@ class Labels:
 
     @property
     def start_lines(self) -> bool:
-        """Whether they occur at the starts of lines only."""
+        """Whether they only occur at the starts of lines."""
         return self.tag in (_SLURM, _RAY)
 
     @property
@@ -95,17 +95,17 @@ class Labels:
 
     @property
     def closing(self) -> bytes:
-        """The bytes from a label's closing bracket on, as far as all labels have them."""
+        """The bytes from the closing bracket on that all labels share."""
         return _CLOSING[self.tag]
 
     @property
     def closing_length(self) -> int:
-        """Count the bytes from a label's closing bracket on; of few labels there are more."""
+        """The number of bytes from the closing bracket to the end of nearly all labels."""
         return len(b"]<stdout>:") if self.tag is _TAG else len(self.closing)
 
     @property
     def not_after(self) -> tuple[bytes, ...]:
-        """The words after which the same bytes are no label, but a number that a program prints."""
+        """Words before a program's own numbers in brackets, which look like labels."""
         return _NOT_BEFORE_MPICH if self.tag is _MPICH else ()
 
     def stream_of(self, label: bytes) -> Stream:
@@ -116,19 +116,19 @@ class Labels:
         return int(rank), stream.decode()
 
     def numbers_in(self, text: bytes) -> set[int]:
-        """Return the numbers of the labels in a text; of those in brackets, only at starts of lines."""
+        """Return the numbers of the labels in a text; those in brackets count at starts of lines."""
         form = self.tag
         if not self.start_lines and form is not _TAG:
             form = re.compile(b"^" + form.pattern, re.MULTILINE)
         return {int(number) for number, _ in form.findall(text)}
 
     def prefix_length(self, before: bytes, *, starts_line: bool) -> int:
-        """Count the bytes before a label that belong to it, as its timestamp.
+        """Count the bytes of the timestamp or prefix before a label.
 
         Args:
             before: the text before the label, back to the start of its line or to another label; only
                 the last ``LONGEST_PREFIX`` bytes of longer ones.
-            starts_line: whether the text is all of its line up to the label.
+            starts_line: whether the text begins at the start of its line.
         """
         if not before.endswith(_ENDS_OF_PREFIXES):
             return 0
@@ -140,10 +140,10 @@ class Labels:
 
 
 def labels_of(data: bytes) -> Labels | None:
-    """Recognise the labels of a file, None if it has none."""
+    """Recognise the labels of a file; None if it has none."""
     if contains_any(data, [Needle(_TAG_LITERAL)]):
         return _tags_of(data)
-    sampled = _sampled(data)
+    sampled = b"\n".join(sample_parts(data, _SAMPLE_BYTES))
     if _RAY.search(sampled):
         return Labels(_RAY, "Ray", ranks=_ranks_of_ray(data))
     sample = [
@@ -164,7 +164,7 @@ def labels_of(data: bytes) -> Labels | None:
 
 
 def _tags_of(data: bytes) -> Labels:
-    """Recognise labels with the name of the stream by the text around the first ones."""
+    """Recognise the form of labels with a stream's name by the text around the first ones."""
     at = max(data.find(_TAG_LITERAL) - _SAMPLE_BYTES, 0)
     sample = data[at : at + 2 * _SAMPLE_BYTES]
     timed = logged = False
@@ -184,7 +184,10 @@ def _tags_of(data: bytes) -> Labels:
 
 
 def _ranks_of_ray(data: bytes) -> Mapping[bytes, int]:
-    """Read the ranks of processes; a process of the driver's host has no address in its label."""
+    """Read the ranks of processes, by process and address, and by process alone.
+
+    Labels of processes on the driver's host have no address.
+    """
     ranks: dict[bytes, int] = {}
     without_address: dict[bytes, set[tuple[bytes, int]]] = {}
     at = data.find(_RAY_RANK_LITERAL)
@@ -197,13 +200,3 @@ def _ranks_of_ray(data: bytes) -> Mapping[bytes, int]:
     # Hosts may have processes with the same number.
     alone = {pid: min(found)[1] for pid, found in without_address.items() if len(found) == 1}
     return {**alone, **ranks}
-
-
-def _sampled(data: bytes) -> bytes:
-    """Return whole lines from a file's start, middle and end."""
-    if len(data) <= 3 * _SAMPLE_BYTES:
-        return data
-    middle = len(data) // 2
-    inner = [data[at : at + _SAMPLE_BYTES] for at in (middle, len(data) - _SAMPLE_BYTES)]
-    first = data[:_SAMPLE_BYTES].rpartition(b"\n")[0]
-    return b"\n".join([first, *(part.partition(b"\n")[2].rpartition(b"\n")[0] for part in inner)])

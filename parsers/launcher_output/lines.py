@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..blocks import Bools, Ints, LineBlock
+from stallscope.arrays.types import Bools, Ints
+
+from ..blocks import LineBlock
 from ..timestamps import Timestamp, read_timestamp
 from .filtering import LineFilter
 from .labels import LONGEST_PREFIX, Stream, labels_of
@@ -84,7 +86,7 @@ def rank_lines(
 def line_blocks(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
     """Yield all lines of all ranks as columns, each rank's in order.
 
-    What follows the lines in a block are timestamps.
+    Blocks may contain timestamps after their lines.
     """
     reader = _Reader(data, block_bytes)
     for block, found, whole, joined in reader.blocks():
@@ -102,7 +104,7 @@ def line_blocks(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
 
 
 def output_by_rank(data: bytes, block_bytes: int = BLOCK_BYTES) -> dict[Stream, bytes]:
-    """Return everything that each rank has written into each stream, byte for byte.
+    """Return all output of each rank in each stream, byte for byte.
 
     The launcher's own lines have the rank None. The last entry is the stream in which the data ends.
     """
@@ -115,12 +117,12 @@ def output_by_rank(data: bytes, block_bytes: int = BLOCK_BYTES) -> dict[Stream, 
     return {streams[stream]: b"".join(own) for stream, own in texts.items()}
 
 
-# The number of a fragment, its stream, its text, the text of its timestamp.
+# The number of a fragment, its stream, its text, and the text of its timestamp.
 _Piece = tuple[int, int, bytes, bytes]
 
 
 class _JoinedLine(NamedTuple):
-    """One line, made of a fragment or of several."""
+    """A line of one or more fragments."""
 
     #: The number of its last fragment.
     at: int
@@ -131,7 +133,7 @@ class _JoinedLine(NamedTuple):
 
 @dataclass
 class _Unfinished:
-    """A line without its end so far."""
+    """The start of a line whose end was not read yet."""
 
     before: bytes
     parts: list[bytes] = field(default_factory=list)
@@ -171,7 +173,7 @@ class _Reader:
             if self._is_cut(block):
                 whole = np.zeros(len(found.end), bool)
                 pieces: Iterable[_Piece] = (
-                    (0, stream, text, b"") for stream, text in self._mended(block, found)
+                    (0, stream, text, b"") for stream, text in self._without_cuts(block, found)
                 )
             else:
                 whole, order = self._whole(found)
@@ -186,7 +188,7 @@ class _Reader:
         """Yield pieces of output with their streams, in order for each stream."""
         for block, found in self._split():
             if self._is_cut(block):
-                yield from self._mended(block, found)
+                yield from self._without_cuts(block, found)
             else:
                 yield from _by_stream(block, found)
         yield from self._rest()
@@ -201,15 +203,15 @@ class _Reader:
     def _is_cut(self, block: LineBlock) -> bool:
         return self._may_be_cut and (self._cut_lines.waits or has_cut_lines(block.text))
 
-    def _mended(self, block: LineBlock, found: Fragments) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines of a block in which srun has cut some."""
+    def _without_cuts(self, block: LineBlock, found: Fragments) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines of a block, with those joined that srun has cut."""
         order = np.argsort(found.stream, kind="stable")
         streams: dict[int, list[bytes]] = {}
         for _, stream, text, _ in _pieces(block, found, order):
             streams.setdefault(stream, []).append(text)
         for stream, lines in streams.items():
-            mended = self._cut_lines.mended(stream, lines) if stream else lines
-            yield from ((stream, text) for text in mended if text)
+            joined = self._cut_lines.joined(stream, lines) if stream else lines
+            yield from ((stream, text) for text in joined if text)
 
     def _rest(self) -> Iterator[tuple[int, bytes]]:
         for stream, text in self._cut_lines.rest():
@@ -229,7 +231,7 @@ class _Reader:
         return whole, order
 
     def _joined(self, pieces: Iterable[_Piece]) -> Iterator[_JoinedLine]:
-        """Join pieces to lines; what has no end yet waits.
+        """Join pieces to lines; a line without an end waits for the next block.
 
         Args:
             pieces: the pieces of a block.
@@ -257,12 +259,12 @@ def _pieces(block: LineBlock, found: Fragments, order: Ints) -> Iterator[_Piece]
 
 
 def _not_overwritten(block: LineBlock, found: Fragments, order: Ints) -> Ints:
-    """Leave out pieces of bars that the next piece of their line overwrites.
+    """Drop pieces of bars that the next piece of their line overwrites.
 
     Args:
         block: the block.
         found: its fragments.
-        order: those to look at, by stream.
+        order: the fragments to check, by stream.
     """
     if len(order) < 3:
         return order
@@ -278,7 +280,7 @@ def _not_overwritten(block: LineBlock, found: Fragments, order: Ints) -> Ints:
 
 
 def _by_stream(block: LineBlock, found: Fragments) -> Iterator[tuple[int, bytes]]:
-    """Yield the streams of a block with all that they have in it."""
+    """Yield the streams of a block with their output in it."""
     if not found.stream.any() and (found.end - found.start).sum() == block.size:
         yield 0, block.text
         return
@@ -310,7 +312,7 @@ def _shown(line: bytes) -> bytes:
 
 
 def _as_shown(lines: Lines) -> Lines:
-    """Leave out what was overwritten in lines."""
+    """Drop the overwritten parts of lines."""
     block, start, end = lines.block, lines.start, lines.end
     returns, backs = block.having(ord("\r")), block.having(ord("\b"))
     if len(returns):
@@ -329,7 +331,7 @@ def _as_shown(lines: Lines) -> Lines:
 
 
 def _in_one_block(rows: Sequence[_JoinedLine], ranks: Ints) -> Lines:
-    """Copy lines into a block, and after them the timestamps that their own texts do not contain."""
+    """Copy lines into a block, followed by the timestamps that are not at the start of their text."""
     stamps: dict[bytes, int] = {}
     size = sum(len(one.text) + 1 for one in rows)
     for one in rows:

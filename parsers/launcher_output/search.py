@@ -1,6 +1,6 @@
 """Search for a text that labels may have cut, without splitting the output by rank.
 
-The search may find a text where there is none, and never misses one.
+The search never misses a text, and may report one that is not there.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ _ENDS_OF_LABELS = (b">:", b">: ", b"]:", b"] ", b": ")
 def may_contain(data: bytes, text: bytes) -> bool:
     """Whether the output of any rank may contain a text, or end with a part of it.
 
-    False only if joining pieces can give neither the text nor a part of it at the end.
-
     Args:
         text: without line ends.
     """
@@ -32,7 +30,7 @@ def may_contain(data: bytes, text: bytes) -> bool:
     # Labels at the starts of lines cut no text, unless lines are too long.
     if labels is None or (labels.start_lines and not (labels.cut_lines and has_cut_lines(data))):
         return False
-    # Launchers' own text continues in their next line, except with srun.
+    # A launcher's own text continues in its next line, except with srun.
     before = labels.pattern if labels.start_lines else rb"(?:%s ?|\n)" % labels.pattern
     last = data[-len(text) - LONGEST_PREFIX :]
     cut = re.compile(rb"%s.{0,%d}\Z" % (before, len(text)), re.MULTILINE)
@@ -51,7 +49,7 @@ def _with_ends(before: Iterable[bytes], text: bytes) -> Iterator[bytes]:
 
 
 def _places_after(data: bytes, last: int, texts: Iterable[bytes]) -> Iterator[int]:
-    """Yield the place after each byte whose two predecessors fit the end of one of these texts."""
+    """Yield the places after a byte that may end one of these texts, by the two bytes before it."""
     likely = np.zeros((256, 256), bool)
     for text in texts:
         likely[text[-3] if len(text) > 2 else slice(None), text[-2]] = True

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..blocks import Bools, Ints, LineBlock, Needle, Words
+from stallscope.arrays.types import Bools, Ints
+
+from ..blocks import LineBlock, Needle, Words
 from .labels import LONGEST_LABEL, LONGEST_PREFIX, UNLABELLED, Labels, Stream
 from .srun import LONGEST_CUT_LINE
 
-#: More blocks take longer for each, larger ones leave the CPU's caches.
+#: Smaller blocks cost more calls, larger ones leave the CPU's caches.
 BLOCK_BYTES = 1 << 20
-# In the first block, labels are not known yet, and all lines are made.
+# In the first block all lines become objects, as labels are not known yet.
 _FIRST_BLOCK_BYTES = 64 << 10
-# More ranks than any launcher has started; a damaged file may name any number of them.
+# No launcher starts more ranks; a damaged file may name any number of them.
 _MOST_STREAMS = 1 << 14
 _WORD = 8
 # Fractions of seconds after ``2026-11-21 02:28:01``: the rest of a prefix repeats.
@@ -23,7 +25,7 @@ _POINT, _FRACTION = 19, (20, 21, 22)
 
 
 def blocks_of(data: bytes, labels: Labels | None, block_bytes: int) -> Iterator[LineBlock]:
-    """Cut data after a newline, or else before what may be a label."""
+    """Cut data after a newline, or else before a possible label."""
     if labels is not None and labels.cut_lines:
         # No line that srun has cut is in two blocks.
         block_bytes = max(block_bytes, LONGEST_CUT_LINE)
@@ -40,13 +42,13 @@ def blocks_of(data: bytes, labels: Labels | None, block_bytes: int) -> Iterator[
 
 @dataclass(frozen=True)
 class Fragments:
-    """The output of ranks in a block, in pieces that contain a newline at their end only."""
+    """The output of ranks in a block, in pieces without a newline before their end."""
 
     #: The number of the stream.
     stream: Ints
     start: Ints
     end: Ints
-    #: Where the timestamp before the label is, equal numbers where there is none.
+    #: Where the timestamp before the label is; equal numbers if there is none.
     time_start: Ints
     time_end: Ints
     #: Whether a newline ends it.
@@ -64,7 +66,7 @@ class Splitter:
         self._labels = labels
         #: All streams so far, with their numbers.
         self.streams: dict[Stream, int] = {UNLABELLED: 0}
-        # Labels with the numbers of their streams.
+        # The numbers of streams by their labels.
         self._known: dict[bytes, int] = {}
         # The stream that continues in the next block, and whether that block starts with a line.
         self._stream = 0
@@ -119,7 +121,7 @@ class Splitter:
             at = np.append(0, block.ends)[0 if self._starts_line else 1 :]
             length, stream = self._known_labels(block, at)
         else:
-            # Programs print numbers in brackets, too, often several in each line.
+            # Programs also print numbers in brackets, often several in each line.
             at, closed = _bracketed(block.having(ord("[")), block.places(Needle(labels.closing)))
             may_follow = np.zeros(256, bool)
             may_follow[list(labels.second_bytes)] = True
@@ -142,9 +144,9 @@ class Splitter:
         return at, text_at, stream
 
     def _known_labels(self, block: LineBlock, at: Ints) -> tuple[Ints, Ints]:
-        """Return the lengths of labels that were found before, and the numbers of their streams.
+        """Return the lengths of known labels at these places, and the numbers of their streams.
 
-        The length is 0 where there is none.
+        The length is 0 if there is none.
         """
         length, stream = np.zeros((2, len(at)), np.int64)
         rest = np.arange(len(at))
@@ -157,9 +159,9 @@ class Splitter:
         return length, stream
 
     def _bracketed_labels(self, block: LineBlock, at: Ints, length: Ints) -> tuple[Ints, Ints]:
-        """Return the lengths of labels that may have these, and the numbers of their streams.
+        """Return the lengths of labels at these places, and the numbers of their streams.
 
-        The length is 0 where there is no label, or a longer one.
+        The length is 0 if there is no label of the given length.
         """
         labels = self._labels
         assert labels is not None
@@ -180,7 +182,7 @@ class Splitter:
         return self._known[label]
 
     def _prefix_lengths(self, block: LineBlock, start: Ints, at: Ints) -> Ints:
-        """Count the bytes before each label that belong to it.
+        """Count the bytes of the timestamp or prefix before each label.
 
         Args:
             block: the block.
@@ -227,7 +229,7 @@ def _each_starts_a_line(block: LineBlock, at: Ints) -> bool:
 
 
 def _bracketed(opened: Ints, closed: Ints) -> tuple[Ints, Ints]:
-    """Return the last bracket that opens before each of those that close, once, and the closing one."""
+    """Pair each opening bracket with the first closing one before the next opening one."""
     if len(opened) == len(closed) and (opened < closed).all() and (closed[:-1] < opened[1:]).all():
         return opened, closed
     before = np.searchsorted(opened, closed)
@@ -237,8 +239,10 @@ def _bracketed(opened: Ints, closed: Ints) -> tuple[Ints, Ints]:
 
 
 def _different(block: LineBlock, start: Ints, length: Ints, kind: Bools) -> tuple[Ints, Ints]:
-    """Return the places whose text differs from the one before by more than a fraction of a second,
-    and for each place the index of its text among these.
+    """Find the places whose text differs from the one before by more than a fraction of a second.
+
+    Returns:
+        These places, and for each place the index of its text among them.
     """
     words = block.words_of(start, length)
     if len(words) > _POINT // _WORD:

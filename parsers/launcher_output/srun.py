@@ -21,7 +21,7 @@ LONGEST_CUT_LINE = 2 * CUT_BYTES
 
 _CUT = re.compile(rb"(?:P\d+ )? *\d{1,6}: [^\n]{%d}\n" % CUT_BYTES)
 _BLOCK_BYTES = 4 << 20
-# Bars are overwritten with these.
+# Characters that overwrite bars.
 _OVER = re.compile(rb"[\r\b]")
 _COUNT = re.compile(rb"(\d+)/(\d+)")
 # Longer lines are returned before their ends are known.
@@ -52,20 +52,20 @@ class CutLines:
         """Whether a line of any stream is unfinished."""
         return bool(self._open)
 
-    def mended(self, stream: int, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Add the next lines of a stream, and return those that are complete, without cuts."""
+    def joined(self, stream: int, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Add the next lines of a stream, and return the complete ones without cuts."""
         own = self._open.pop(stream, None)
         if own is None:
             if not any(map(_is_cut, lines)):
                 return lines
             own = _OpenLine()
-        mended = [piece for line in lines for piece in own.add(line)]
+        joined = [piece for line in lines for piece in own.add(line)]
         if own.pieces or own.bar:
             self._open[stream] = own
-        return mended
+        return joined
 
     def rest(self) -> Iterator[tuple[int, bytes]]:
-        """Return the pieces that were never continued."""
+        """Yield the pieces that were never continued, by stream."""
         for stream, own in self._open.items():
             yield stream, b"".join([*own.pieces, b"\n"] if own.pieces else []) + own.bar
         self._open.clear()
@@ -73,7 +73,7 @@ class CutLines:
 
 @dataclass
 class _OpenLine:
-    """A stream's lines without their ends so far."""
+    """The start of a stream's line, or of a bar, whose end was not read yet."""
 
     #: The pieces of a line that is not overwritten.
     pieces: list[bytes] = field(default_factory=list)
@@ -81,7 +81,7 @@ class _OpenLine:
     bar: bytes = b""
 
     def add(self, line: bytes) -> Iterator[bytes]:
-        """Add the next line, and return the text that is complete then."""
+        """Add the next line, and yield the text that is then complete."""
         if _OVER.search(line.rstrip(b"\r\n")):
             yield self.bar[:CUT_BYTES]
             self.bar = line if _is_cut(line) else b""
@@ -104,6 +104,6 @@ def _is_cut(line: bytes) -> bool:
 
 
 def _ends(bar: bytes, line: bytes) -> bool:
-    """Whether a line is the end of a bar: the bar's count is complete with it."""
+    """Whether a line is the end of a bar, by the bar's count of steps."""
     count = _COUNT.search(_OVER.split(bar[:CUT_BYTES])[-1] + line)
     return count is not None and count[1] == count[2]

@@ -1,4 +1,4 @@
-"""Add what MLPerf's lines say to logs of steps that the same program has printed."""
+"""Complete logs of printed steps with MLPerf's events in the same file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from stallscope.run import Log
 
 from ..base import Parsed
 from ..epochs_only import epochs_log
+from ..timestamps import zones_between
 from .marks import Fit, Logged, disagree
 
-# Zones are whole quarters of an hour apart, and at most so many of them from UTC.
-_QUARTER_NS = 15 * 60 * 10**9
-_MOST_QUARTERS = 14 * 4
-# Lines are stamped when a launcher receives them.
+# A launcher stamps lines when it receives them.
 _LATER_NS = 5 * 10**9
 _CLOCK = "MLPerf's times of epochs, and durations of steps one after another in each of them"
 
@@ -30,8 +28,8 @@ def completed(logs: Sequence[Parsed], found: Logged, zero: int) -> list[Parsed]:
 
     Args:
         logs: the logs of a file.
-        found: what MLPerf's events in it mark.
-        zero: when their clocks are 0, as their lines are stamped, nanoseconds.
+        found: MLPerf's events in the file.
+        zero: the timestamp of lines at which the logs' clocks are 0, nanoseconds.
     """
     return [_completed(log, found, zero) for log in logs]
 
@@ -50,7 +48,7 @@ def _completed(log: Parsed, found: Logged, zero: int) -> Parsed:
         return log
     own = log.intervals
     if fit.single_epochs:
-        # Between lines, epochs have their evaluations in them, and the last one has no end.
+        # Epochs between lines contain their evaluations, and the last one has no end.
         own = own.filter(pc.invert(arrow.equal(own["kind"], "epoch")))
         facts |= {
             "epoch_precision_ms": 1.0,
@@ -74,10 +72,10 @@ def _intervals(log: Log, fit: Fit) -> pa.Table:
 
 
 def _in_epochs(log: Parsed, fit: Fit) -> Parsed:
-    """Place steps without times of day where MLPerf's epochs begin, if lines say their epochs.
+    """Move steps without times of day to the starts of MLPerf's epochs, if lines have epochs.
 
     Returns:
-        The log as it is where that tells nothing.
+        The same log if that is not possible.
     """
     windows = log.intervals
     begins = {one.number - fit.first: one.begin for one in fit.single_epochs}
@@ -98,9 +96,9 @@ def _in_epochs(log: Parsed, fit: Fit) -> Parsed:
 
 
 def _on_known_clock(log: Parsed, fit: Fit, zero: int) -> dict[str, Any] | None:
-    """Return a log's facts with the zone of its clock; None where it has no clock or zone.
+    """Return a log's facts with the zone of its clock; None if it has no clock or zone.
 
-    Between MLPerf's start and end, lines fit in one zone only.
+    Only in one zone all lines lie between MLPerf's start and end.
     """
     facts = dict(log.log.facts)
     if log.log.has_wall_clock:
@@ -109,16 +107,11 @@ def _on_known_clock(log: Parsed, fit: Fit, zero: int) -> dict[str, Any] | None:
         return None
     begin = zero + int(pc.min(log.intervals["begin"]).as_py())
     end = zero + int(pc.max(log.intervals["end"]).as_py())
-    quarters = [
-        quarter
-        for quarter in range(-_MOST_QUARTERS, _MOST_QUARTERS + 1)
-        if fit.start - _LATER_NS <= begin - quarter * _QUARTER_NS
-        and end - quarter * _QUARTER_NS <= fit.stop + _LATER_NS
-    ]
-    if len(quarters) != 1:
+    zones = zones_between(begin, end, fit.start - _LATER_NS, fit.stop + _LATER_NS)
+    if len(zones) != 1:
         return None
     known = {name: value for name, value in facts.items() if name != "began_local"}
     return known | {
         "clock": "stamps of the lines, in the zone that MLPerf's times tell",
-        "anchor": {"monotonic_ns": 0, "wall_ns": zero - quarters[0] * _QUARTER_NS},
+        "anchor": {"monotonic_ns": 0, "wall_ns": zero - zones[0]},
     }

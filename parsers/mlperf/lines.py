@@ -1,4 +1,4 @@
-"""The events in lines of MLPerf's loggers, in the forms of all versions."""
+"""Read the events in lines of MLPerf's loggers, in the forms of all versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..launcher_output import LineFilter, rank_lines
 from ..timestamps import Timestamp, read_moment
 
-#: How all lines of MLPerf's loggers start.
+#: The start of all lines of MLPerf's loggers.
 START = b":::ML"
 #: Numbers of ranks: as a key, or in the metadata of any event.
 RANKS = ("number_of_ranks", "world_size", "num_ranks")
@@ -34,9 +34,9 @@ _FORMS = (
         rb"(?P<key>\w{1,80})(?::[ \t]?(?P<value>\S.{0,4000})?)?"
     ),
 )
-# What trainings log before that, from every node.
+# Events that every node of a training logs before those.
 _BEFORE = ("submission_org", "cache_clear", "seed", "init_start", "init_stop")
-#: A line of a training: other tools log only readings of power in the same form.
+#: A line of a training. Other tools log readings of power in the same form.
 LINE = re.compile(
     rb":::ML(?:L|LOG|Pv0\.\d\.\d) [^\n]{0,200}?\b(?:%s)\b" % "|".join((*_KEYS, *_BEFORE)).encode()
 )
@@ -61,7 +61,7 @@ class MlperfEvent(NamedTuple):
         return self.timestamp.ns
 
     def whole(self, *names: str) -> int | None:
-        """Return the first of these values of its metadata that is there; None if it is not whole."""
+        """Return the first of these values in its metadata; None if it is missing or not whole."""
         value = next((self.metadata[name] for name in names if name in self.metadata), None)
         return as_whole(value)
 
@@ -69,7 +69,7 @@ class MlperfEvent(NamedTuple):
 def events(data: bytes) -> Iterator[MlperfEvent]:
     """Yield the events in a launcher's output, each rank's in their order.
 
-    Events without times are left out: submissions add settings afterwards, at the time 0.
+    Events without times are skipped: submissions add settings afterwards, at the time 0.
     """
     for line in rank_lines(data, only=_FILTER):
         found = next((one for form in _FORMS if (one := form.search(line.text))), None)
@@ -79,7 +79,7 @@ def events(data: bytes) -> Iterator[MlperfEvent]:
 
 
 def as_whole(value: object) -> int | None:
-    """Return a number that is whole and positive or 0, as programs print it; None for others."""
+    """Return a whole number of at least 0, also one that is printed as a float; None for others."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
@@ -116,18 +116,18 @@ def _mllog(rank: int | None, content: Mapping[str, Any]) -> MlperfEvent | None:
 
 
 def _time_of(content: Mapping[str, Any]) -> Timestamp | None:
-    """Read an event's time: milliseconds, or seconds as loggers other than MLPerf's own write them."""
+    """Read an event's time: milliseconds, or seconds as written by loggers other than MLPerf's own."""
     ms, seconds = as_whole(content.get("time_ms")), content.get("time_s")
     if ms is not None:
         return read_moment(b"%d.%03d" % divmod(ms, 1000))
     if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
-        # Shorter fractions are as precise: trailing zeros are not written.
+        # Shorter fractions only lack trailing zeros.
         return read_moment(b"%.3f" % seconds)
     return None
 
 
 def _json_at(text: bytes, start: int) -> Mapping[str, Any]:
-    """Read the JSON object that begins at a place; empty if there is none."""
+    """Read the JSON object at a place; empty if there is none."""
     try:
         return _mapping(_DECODER.raw_decode(text[start:].decode("utf-8", "replace"))[0])
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What the events of one rank mark: epochs, evaluations, windows of steps, settings."""
+"""Collect epochs, evaluations, numbers of steps and settings from the events of ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .lines import RANKS, START, STEPS, MlperfEvent, as_whole, events
 _LAST_EPOCH = 100_000
 _SAMPLES = ("train_samples", "train_dataset_size", "preproc_num_train_examples")
 
-# A throughput is that of samples if it is theirs to this factor.
+# A throughput counts samples if it equals their rate within this factor.
 _ABOUT = 1.25
 
 
@@ -33,22 +33,22 @@ class ProgressPoint(NamedTuple):
 
     ns: int
     so_far: int
-    #: Whether an epoch or a block begins, so that more than steps lies between it and the point before.
+    #: Whether an epoch or a block begins, so that there may be other work since the point before.
     begins: bool = False
 
 
 class EpochBlock(NamedTuple):
-    """So many epochs, between two evaluations."""
+    """Several epochs between two evaluations."""
 
     span: EpochSpan
-    #: The number of the first one as printed.
+    #: The printed number of the first one.
     first: int
     epochs: int
 
 
 @dataclass
 class JobSettings:
-    """What the events say of the job; None for what they do not say."""
+    """The settings of the job in events; None if unknown."""
 
     benchmark: str | None = None
     #: Samples of a step and of an epoch, of all ranks together.
@@ -68,12 +68,12 @@ class JobSettings:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what is known of the job whatever its number of ranks, as facts of its logs."""
+        """Return the facts of the job that do not depend on its number of ranks."""
         known = {"model": self.benchmark, "training_samples": self.samples}
         return {name: value for name, value in known.items() if value is not None}
 
     def add(self, event: MlperfEvent) -> None:
-        """Take what an event says, unless an earlier one has said it."""
+        """Take the settings in an event; those of earlier events count."""
         value = as_whole(event.value) or None
         if event.key == "submission_benchmark" and isinstance(event.value, str):
             self.benchmark = self.benchmark or event.value[:80]
@@ -97,7 +97,7 @@ class Fit:
 
     start: int | None = None
     stop: int | None = None
-    #: By their numbers as printed.
+    #: Epochs by their printed numbers.
     epochs: dict[int, EpochSpan] = field(default_factory=dict)
     evaluations: list[EpochSpan] = field(default_factory=list)
     blocks: list[EpochBlock] = field(default_factory=list)
@@ -105,24 +105,24 @@ class Fit:
     samples: list[ProgressPoint] = field(default_factory=list)
     #: Per second, of samples or tokens, on one rank or all.
     throughputs: list[float] = field(default_factory=list)
-    #: Spans that began again before they had ended.
+    #: The number of spans that started again before their end.
     mixed: int = 0
     _open: dict[tuple[str, int | None], MlperfEvent] = field(default_factory=dict)
-    #: The epoch that has begun where only starts are logged.
+    #: The number and start of the running epoch, if only starts are logged.
     _last_start: tuple[int, int] | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing in it has a duration."""
+        """Whether it has no durations."""
         return not (self.epochs or self.evaluations or self.blocks or len(self.steps) > 1) and (
             len(self.samples) < 2 and self.stop is None
         )
 
     @property
     def single_epochs(self) -> list[Epoch]:
-        """Return the epochs, with their numbers as printed and times since 1970.
+        """Return the epochs, with their printed numbers and times since 1970.
 
-        A block of one epoch is an epoch; a block of several ones is not divided.
+        A block of one epoch is an epoch; longer blocks are not divided.
         """
         spans = [Epoch(number, span.begin, span.end) for number, span in self.epochs.items()]
         if not spans and all(block.epochs == 1 for block in self.blocks):
@@ -132,18 +132,18 @@ class Fit:
 
     @property
     def first(self) -> int:
-        """Return what the first epoch is called: 1 or 0."""
+        """Return the printed number of the first epoch, 1 or 0."""
         return int(min((one.number for one in self.single_epochs), default=0) == 1)
 
     def epochs_since(self, zero: int) -> list[Epoch]:
-        """Return the epochs, counted from 0, on a clock that is 0 at a time since 1970."""
+        """Return the epochs, counted from 0, on a clock that starts at ``zero``."""
         return [
             Epoch(one.number - self.first, one.begin - zero, one.end - zero)
             for one in self.single_epochs
         ]
 
     def validations_since(self, zero: int) -> list[tuple[int | None, int, int]]:
-        """Return the evaluations with their epochs, on a clock that is 0 at a time since 1970."""
+        """Return the evaluations with their epochs, on a clock that starts at ``zero``."""
         return [
             (None if epoch is None else max(epoch - self.first, 0), begin - zero, end - zero)
             for begin, end, epoch in self.evaluations
@@ -159,7 +159,7 @@ class Fit:
         return min(moments, default=None)
 
     def begins_again(self, event: MlperfEvent) -> bool:
-        """Whether an event begins the next training: of several ranks only the first one does."""
+        """Whether an event begins the next training; among several ranks only the first one's does."""
         return event.key == "run_start" and (self.stop is not None or bool(self.epochs))
 
     def add(self, event: MlperfEvent) -> None:
@@ -187,7 +187,7 @@ class Fit:
         self.stop = ns if self.stop is None else max(self.stop, ns)
 
     def _epoch_begins(self, number: int | None, ns: int) -> None:
-        """Add the start of an epoch whose end is the start of the next one."""
+        """Add the start of an epoch, which ends the one before."""
         if number is None or number > _LAST_EPOCH:
             return
         if self._last_start is not None:
@@ -201,10 +201,10 @@ class Fit:
         number = event.whole("epoch_num", "first_epoch_num", "samples_count", "step_num")
         if number is None:
             number = as_whole(event.value)
-        # A block that began at a number of samples ends at another one.
+        # The start and the end of a block have different numbers of samples.
         key = (kind, None if kind == "block" else number)
         if edge == "start":
-            # Of several ranks the first one begins a span, and the last one ends it.
+            # Among several ranks, the first start and the last end count.
             self.mixed += key in self._open
             self._open.setdefault(key, event)
         elif key in self._open:
@@ -229,7 +229,7 @@ class Fit:
                 self.blocks.append(EpochBlock(span, begins, count))
 
     def _ended_later(self, kind: str, number: int | None, ns: int) -> None:
-        """Move the end of the last span of a kind to that of a later rank."""
+        """Extend the last span of a kind to the end on a later rank."""
         if kind == "epoch" and number in self.epochs:
             self.epochs[number] = _until(self.epochs[number], ns)
         elif kind == "eval" and self.evaluations:
@@ -244,7 +244,7 @@ class Fit:
                 continue
             before = points[-1] if points else ProgressPoint(0, -1)
             begins = event.key in ("epoch_start", "block_start")
-            # Of several ranks the first one at a step counts.
+            # Among several ranks, the first one at a step counts.
             if count > before.so_far or (count == before.so_far and begins and not before.begins):
                 points.append(ProgressPoint(event.ns, count, begins))
 
@@ -258,12 +258,12 @@ class RankEvents:
     """The events of one rank."""
 
     fits: list[Fit] = field(default_factory=lambda: [Fit()])
-    #: What the coarsest timestamp is rounded down to, nanoseconds.
+    #: The coarsest unit that a timestamp is rounded down to, nanoseconds.
     resolution_ns: int = 1
     _seen: tuple[object, ...] = ()
 
     def add(self, event: MlperfEvent) -> None:
-        """Add an event; one that a program also prints through its logger counts once."""
+        """Add an event, unless it repeats the one before, as when two loggers print it."""
         this = (event.ns, event.key, str(event.value), str(event.metadata.get("epoch_num")))
         if this == self._seen:
             return
@@ -275,14 +275,14 @@ class RankEvents:
 
     @property
     def trainings(self) -> list[Fit]:
-        """Return the trainings with durations in them."""
+        """Return the trainings that have durations."""
         return [fit for fit in self.fits if not fit.is_empty]
 
 
 class Logged(NamedTuple):
-    """What the events of a file mark."""
+    """The events of a file."""
 
-    #: None for the rank of lines without a launcher's label.
+    #: By rank; None for lines without a launcher's label.
     ranks: Mapping[int | None, RankEvents]
     settings: JobSettings
 
@@ -296,15 +296,15 @@ def logged(data: bytes) -> Logged:
         ranks[event.rank].add(event)
     timed = {rank: marks for rank, marks in ranks.items() if marks.trainings}
     if len(timed) > 1:
-        # What no launcher has labelled is the launcher's own.
+        # Lines without a label are the launcher's own.
         timed.pop(None, None)
     return Logged(timed, settings)
 
 
 def epochs_per_ns(fit: Fit, settings: JobSettings) -> float | None:
-    """Return how many epochs pass in a nanosecond, without evaluations; None where that is unknown."""
+    """Return epochs per nanosecond, without evaluations; None if unknown."""
     spans = [(one.end - one.begin, 1) for one in fit.single_epochs]
-    # Some programs count a block's samples and call them epochs.
+    # Some programs log a block's number of samples as that of epochs.
     most = settings.samples or 0
     blocks = [one for one in fit.blocks if one.epochs < most]
     spans = spans or [(one.span.end - one.span.begin, one.epochs) for one in blocks]
@@ -315,7 +315,7 @@ def epochs_per_ns(fit: Fit, settings: JobSettings) -> float | None:
 
 
 def disagree(fit: Fit, settings: JobSettings) -> bool:
-    """Whether the samples of an epoch contradict the throughput, where both are logged.
+    """Whether the samples of an epoch contradict the throughput, if both are logged.
 
     Some programs log the number of batches as that of samples, or the rate of one rank.
     """

@@ -1,12 +1,9 @@
-"""Make a log of each rank from what its events mark."""
+"""Make a log of each rank from its events."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
-
-import pyarrow as pa
 
 from stallscope.errors import UnreadableError
 from stallscope.run import Problem
@@ -20,20 +17,20 @@ from ..epochs_only import (
 )
 from ..rank_names import rank_in
 from ..timestamps import Timestamp
-from ..world_size import FROM_WORDS, in_words, labelled_ranks, size_facts
+from ..world_size import FROM_TEXT, labelled_ranks, size_facts, stated_ranks
 from . import steps
 from .lines import LINE
 from .marks import Fit, JobSettings, Logged, disagree, epochs_per_ns, logged
 
 KNOWN_FROM = "what MLPerf's logger printed"
 
-# Of so few steps an epoch tells too little.
+# Shorter epochs give no precise step time.
 _FEWEST_STEPS = 5
 _DISAGREE = (
     "the samples of an epoch and the throughput that are logged disagree; step times are left out"
 )
 _MIXED = (
-    "several ranks print into this file without labels: spans are from the first to the last rank"
+    "several ranks print into this file without labels: spans last from the first to the last rank"
 )
 _NO_STEPS = "a throughput is logged without numbers of steps or samples; its unit is unknown"
 
@@ -43,7 +40,7 @@ class MlperfParser(Parser):
     title: ClassVar[str] = "logs of MLPerf"
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
-    reads_words = True
+    reads_stated_ranks = True
     looks_further: ClassVar[bool] = True
     # Programs on many nodes print megabytes before their first step.
     gives_way: ClassVar[bool] = True
@@ -57,13 +54,13 @@ class MlperfParser(Parser):
         zero = min((ns for ns in starts if ns is not None), default=None)
         if zero is None:
             raise UnreadableError(f"{path}: MLPerf's lines have no start and end of anything")
-        by_path, said = rank_in(path)[0], in_words(data)
+        by_path, stated = rank_in(path)[0], stated_ranks(data)
         own_lines = {rank for rank in found.ranks if rank is not None}
         launched = own_lines.union(labelled_ranks(data))
-        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, said.size, launched)}
-        if None in found.ranks and by_path is None and said.rank is not None:
-            facts["rank_from"] = FROM_WORDS
-        own = by_path if by_path is not None else said.rank or 0
+        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, stated.size, launched)}
+        if None in found.ranks and by_path is None and stated.rank is not None:
+            facts["rank_from"] = FROM_TEXT
+        own = by_path if by_path is not None else stated.rank or 0
         logs = [
             _log(path, own if rank is None else rank, part, fit, zero, facts, found)
             for rank, marks in sorted(found.ranks.items(), key=lambda one: one[0] or 0)
@@ -72,15 +69,15 @@ class MlperfParser(Parser):
         return in_one_file(logs, len(data))
 
 
-def _job_facts(settings: JobSettings, said: int | None, ranks: Collection[int]) -> dict[str, Any]:
-    """Return what the events say of the job, as facts of its logs.
+def _job_facts(settings: JobSettings, stated: int | None, ranks: Collection[int]) -> dict[str, Any]:
+    """Return the facts of the job.
 
     Args:
-        settings: what they say.
-        said: the number of ranks that the log says in words.
-        ranks: those that launchers have labelled.
+        settings: the settings in events.
+        stated: the number of ranks in the log's text.
+        ranks: the ranks that launchers have labelled.
     """
-    facts = size_facts(said, ranks, settings.size)
+    facts = size_facts(stated, ranks, settings.size)
     batch = settings.global_batch
     if batch is not None and "size" in facts and batch % facts["size"] == 0:
         facts["batch_size"] = batch // facts["size"]
@@ -109,7 +106,8 @@ def _log(
         known.pop("training_samples", None)
     if fit.single_epochs:
         known["first_epoch"] = min(fit.single_epochs).number - fit.first
-    log = epochs_log(
+    tables = [] if windows is None else [steps.table_of(rank, *windows, zero)]
+    return epochs_log(
         path,
         rank=rank,
         part=part,
@@ -118,16 +116,13 @@ def _log(
         ended=fit.stop is not None,
         end=None if fit.stop is None else max(fit.stop - zero, 0),
         validations=fit.validations_since(zero),
+        tables=tables,
         problems=[Problem(path, what) for what in _problems(fit, timed)],
     )
-    if windows is None:
-        return log
-    table = steps.table_of(rank, *windows, zero)
-    return replace(log, intervals=pa.concat_tables([log.intervals, table]))
 
 
 def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:
-    """Return how precise times are where no events say numbers of steps."""
+    """Return the precision of times without numbers of steps, as facts."""
     to = rounded_to(resolution_ns / 1e6)
     if fit.single_epochs:
         return {"precision": f"epochs, to {to}", "epoch_precision_ms": resolution_ns / 1e6}
@@ -135,7 +130,7 @@ def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:
 
 
 def _sample_facts(fit: Fit, settings: JobSettings) -> dict[str, Any] | None:
-    """Return the time of a step by the samples of steps and epochs; None if these cannot be right."""
+    """Return the step time by the samples of steps and epochs, as facts; None if these are wrong."""
     epochs = epochs_per_ns(fit, settings)
     if epochs is None or settings.samples is None:
         return {}
@@ -144,17 +139,17 @@ def _sample_facts(fit: Fit, settings: JobSettings) -> dict[str, Any] | None:
     count = settings.samples / settings.global_batch if settings.global_batch else 0
     if count < _FEWEST_STEPS:
         return {}
-    # The last batch of an epoch is left out or smaller: an epoch has up to one step more or less.
+    # The last batch may be smaller or missing: an epoch may have one step more or less.
     step_ms = 1 / (epochs * count * 1e6)
     return {"step_ms": step_ms, "step_precision_ms": step_ms / count}
 
 
 def _problems(fit: Fit, timed: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield what is not known.
+    """Yield notes on what is unknown.
 
     Args:
         fit: the training.
-        timed: what is known of its steps; None if samples and throughput disagree.
+        timed: the facts about its steps; None if samples and throughput disagree.
     """
     if fit.mixed:
         yield _MIXED

@@ -1,4 +1,4 @@
-"""Windows of steps between events that say how many steps or samples there were so far."""
+"""Make windows of steps between events with numbers of steps or samples."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
+
 from ..epochs_only import windows_table
 from ..printed_steps.durations import Durations, durations
 from ..printed_steps.lines import StepLines
@@ -15,12 +16,12 @@ from .marks import Fit, ProgressPoint
 
 
 def windows(fit: Fit, batch: int | None, resolution_ns: int) -> tuple[Durations, StepLines] | None:
-    """Measure windows of steps; None where events do not say numbers of steps.
+    """Measure windows of steps; None without numbers of steps.
 
     Args:
         fit: one training of a rank.
         batch: samples of a step on all ranks.
-        resolution_ns: what timestamps are rounded down to.
+        resolution_ns: the unit that timestamps are rounded down to.
     """
     lines = _lines(_points(fit, batch), fit, resolution_ns)
     found = durations(lines, "last", None)
@@ -31,7 +32,7 @@ def table_of(rank: int, found: Durations, lines: StepLines, zero: int) -> pa.Tab
     """Make the intervals of windows.
 
     Args:
-        zero: the time at which the log's clock is 0, nanoseconds since 1970.
+        zero: the start of the log's clock, nanoseconds since 1970.
     """
     end = lines.columns["ns"][found.at] - zero
     took = np.rint(found.step_s * found.steps * 1e9).astype(np.int64)
@@ -41,7 +42,7 @@ def table_of(rank: int, found: Durations, lines: StepLines, zero: int) -> pa.Tab
 def _points(fit: Fit, batch: int | None) -> Sequence[ProgressPoint]:
     if len(fit.steps) > 1 or batch is None:
         return fit.steps
-    # Numbers of samples that are no whole steps are of something else, as of tokens.
+    # Numbers that are not multiples of the batch count something else, such as tokens.
     whole = [point for point in fit.samples if point.so_far % batch == 0]
     if whole != fit.samples:
         return []
@@ -64,10 +65,7 @@ def _lines(points: Sequence[ProgressPoint], fit: Fit, resolution_ns: int) -> Ste
 
 
 def _interrupted(ns: Ints, fit: Fit) -> Bools:
-    """Mark moments, from the second one, with more than steps since the moment before.
-
-    An evaluation lies between them, or an epoch has begun.
-    """
+    """Mark moments, from the second one, with an evaluation or the start of an epoch before them."""
     evaluated = np.sort([span.begin for span in fit.evaluations])
     begun = np.sort([span.begin for span in fit.epochs.values()])
     passed = np.searchsorted(evaluated, ns, side="left")

@@ -1,9 +1,9 @@
-"""How long the steps of windows took, from what is most precise in their lines.
+"""Measure the steps of windows by the most precise times in their lines.
 
-Lines may have the mean over all steps so far: the difference of two such sums is exact but for their
-rounding, which grows with the steps so far. Where that is too coarse, the value of the window counts,
-which may be that of one step only. Where lines have no times, their timestamps tell, and windows are
-joined until these are precise enough.
+Means over all steps so far give sums. Differences of sums are exact except for rounding, which grows
+with the number of steps. If that is too coarse, the window's own value counts, which may be that of a
+single step. Lines without times are measured between their timestamps, in windows that are long enough
+for the clock.
 """
 
 from __future__ import annotations
@@ -14,25 +14,23 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
+
 from ..epochs_only import rounded_to
 from .lines import StepLines
 
-Floats = npt.NDArray[np.float64]
-
-#: What a printed time is of: the one step that the line is about, the last step of its window, the mean
-#: over the window, its median, or their sum.
+#: The meaning of a printed time: of the line's only step, of the last step of its window, or the mean,
+#: the median or the sum over the window.
 Value = Literal["step", "last", "mean", "median", "total"]
 
-# A window's time shall be known to this share of it.
+# The required relative precision of a window's time.
 _PRECISE = 0.05
-# Joining lines for that leaves at least so many windows, each time that steps begin from the start.
+# The fewest windows after joining lines, in each piece of the log.
 _FEWEST = 5
-# Each line has a window where precise ones would have more lines.
+# If precise windows would have more lines, each line is a window.
 _MOST_JOINED = 4
-# Lines are about single steps if that many of them are.
+# Lines are about single steps if this share of them is.
 _MOST = 0.5
 _MOST_DECIMALS = 6
 # Sums of steps are printed to the hundredth of a second or finer.
@@ -50,26 +48,26 @@ _IN_WORDS = {
 
 @dataclass(frozen=True)
 class Durations:
-    """Windows of one rank; the arrays have an entry each."""
+    """Windows of one rank, as arrays with an entry for each."""
 
-    #: Where in the lines each window ends.
+    #: The last line of each window.
     at: Ints
     steps: Ints
-    #: Seconds per step, and of these the seconds of waiting for data; None if lines do not say.
+    #: Seconds per step, and the part of them that is waiting for data; None if it is not printed.
     step_s: Floats
     data_s: Floats | None
-    #: How the times were found: a ``Value``, ``differences`` of means so far, ``scaled`` to these, or
+    #: The source of the times: a ``Value``, ``differences`` of means so far, ``scaled`` to these, or
     #: ``stamps``.
     found: str
-    #: Half of what a typical window's time per step is rounded to, seconds.
+    #: Half of the unit that a typical window's time per step is rounded to, seconds.
     half_s: float
-    #: The mean over all steps, its half width, and of these the wait for data, seconds.
+    #: The mean over all steps, its half width, and the mean wait for data, seconds.
     mean_s: float
     mean_half_s: float
     mean_data_s: float | None = None
-    #: Whether these two means are over all steps, and not over those that lines have the times of.
+    #: Whether these means are over all steps, and not only over those with printed times.
     of_all_steps: bool = False
-    #: The time of all steps of the windows, where these are all steps of the job; None if unknown.
+    #: The time of all steps of the job; None unless the windows have all of them.
     logged_s: float | None = None
 
     @property
@@ -79,7 +77,7 @@ class Durations:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what is known of the steps, as facts of their log."""
+        """Return the facts about step times for a log."""
         facts: dict[str, Any] = {
             "precision": f"{self.precision}, to {rounded_to(1e3 * self.half_s)}",
             "windows": self.found,
@@ -98,14 +96,14 @@ class Durations:
 
 @dataclass(frozen=True)
 class _Times:
-    """Seconds per step, one of each line, and half of what they are rounded to."""
+    """Seconds per step for each line, and half of the unit that they are rounded to."""
 
     seconds: Floats
     half_s: float
 
     @classmethod
     def of(cls, lines: StepLines, seconds: str, rate: str, samples: float | None) -> _Times | None:
-        """Return what lines have as seconds, or as a rate; None if they have neither."""
+        """Read times from seconds, or from a rate; None if lines have neither."""
         found, printed_rate = lines.of(seconds), lines.of(rate)
         if found is not None:
             return cls(found, half_unit(found))
@@ -117,11 +115,11 @@ class _Times:
 
 
 def durations(lines: StepLines, value: Value, samples: float | None) -> Durations | None:
-    """Find how long the steps of the lines took; None if lines have no times.
+    """Measure windows; None if lines have no times.
 
     Args:
         lines: the lines of one rank.
-        value: what their ``seconds`` and ``data`` are of.
+        value: the meaning of their ``seconds`` and ``data``.
         samples: samples per step in the lines' rates; None if unknown.
     """
     if value == "step" and (lines.since == 1).mean() < _MOST:
@@ -163,12 +161,12 @@ def _as_printed(lines: StepLines, times: _Times, value: Value) -> Durations:
 
 
 def _of_totals(lines: StepLines, times: _Times) -> Durations:
-    """Return windows whose seconds are the sum of their steps'."""
+    """Make windows of printed sums over their steps."""
     steps = lines.since
-    # The first steps trace.
+    # The first steps include tracing.
     counted = slice(min(1, len(steps) - 1), None)
     total, count = float(times.seconds[counted].sum()), int(steps[counted].sum())
-    # Few sums may have no fraction by chance.
+    # A few sums may have no fraction by chance.
     half_s = min(times.half_s, _MOST_HALF_OF_TOTALS_S)
     return Durations(
         at=np.arange(len(lines)),
@@ -184,9 +182,9 @@ def _of_totals(lines: StepLines, times: _Times) -> Durations:
 
 
 def _differences(lines: StepLines, mean: _Times) -> Durations | None:
-    """Return windows as differences of means so far, with as many lines in each as make them precise.
+    """Make windows of differences of means so far, with enough lines in each to be precise.
 
-    None where these are rounded too much for that.
+    None if the means are rounded too much for that.
     """
     data, printed_data = _data_so_far(lines), lines.of("mean_data")
     half_s = mean.half_s if printed_data is None else max(mean.half_s, half_unit(printed_data))
@@ -198,7 +196,7 @@ def _differences(lines: StepLines, mean: _Times) -> Durations | None:
             break
     else:
         return None
-    # Sums that go down are no means over all steps so far.
+    # If sums go down, the values are not means over all steps so far.
     if (step_s < -2 * half).any():
         return None
     data_s = None if data is None else _differences_at(lines, data, half_s, at)[1]
@@ -215,10 +213,10 @@ def _differences(lines: StepLines, mean: _Times) -> Durations | None:
 
 
 def _scaled(lines: StepLines, mean: _Times, printed: _Times, joined: Durations) -> Durations:
-    """Return a window for each line, in proportion to what it says of its steps.
+    """Make a window of each line, in proportion to its printed time.
 
-    Their sums are those of the means so far, each time that steps begin from the start. So places of
-    changes are known to a line where only windows of many lines would be precise.
+    In each piece of the log they are scaled to the sum that the last mean so far gives. So changes are
+    located to a line even if only windows of many lines would be precise.
     """
     steps = lines.in_means - np.where(lines.begins, 0, np.roll(lines.in_means, 1))
     last = lines.lasts
@@ -243,7 +241,7 @@ def _scaled(lines: StepLines, mean: _Times, printed: _Times, joined: Durations) 
 
 
 def _data_so_far(lines: StepLines) -> Floats | None:
-    """Return means so far of the waits for data, computed from those of windows if need be."""
+    """Return the mean waits for data so far, printed or computed from those of windows."""
     mean, data = lines.of("mean_data"), lines.of("data")
     if mean is not None or data is None:
         return mean
@@ -252,16 +250,16 @@ def _data_so_far(lines: StepLines) -> Floats | None:
 
 
 def _joined(lines: StepLines, mean: _Times, half_s: float) -> list[int]:
-    """Return numbers of lines to join so that a window is precise; nothing where too few are left."""
+    """Return numbers of lines to join for precise windows; none if too few windows would be left."""
     _, step_s, half = _differences_at(lines, mean.seconds, half_s, np.arange(len(lines)))
     joined = math.ceil(float(np.median(half)) / max(_PRECISE * float(np.median(step_s)), 1e-12))
-    # Single lines that are rounded that much may say too little of the typical step.
     most = len(lines) // (_FEWEST * len(lines.starts))
+    # The median of coarse lines is uncertain: also try twice as many.
     return [one for one in (joined, 2 * joined) if one <= most]
 
 
 def _every(lines: StepLines, joined: int) -> Ints:
-    """Return every so many lines since steps began from the start."""
+    """Return the last of every ``joined`` lines of each piece."""
     place = np.arange(len(lines)) - lines.starts[lines.piece]
     return np.flatnonzero(place % joined == joined - 1)
 
@@ -269,7 +267,7 @@ def _every(lines: StepLines, joined: int) -> Ints:
 def _differences_at(
     lines: StepLines, mean: Floats, half_s: float, at: Ints
 ) -> tuple[Ints, Floats, Floats]:
-    """Return the steps of windows that end at these lines, their means, and the half widths of these."""
+    """Return the steps of windows that end at these lines, their means, and the means' half widths."""
     counted, piece = lines.in_means, lines.piece[at]
     sums = (mean * counted)[at]
     goes_on = np.append(False, piece[1:] == piece[:-1])[: len(at)]
@@ -280,12 +278,12 @@ def _differences_at(
 
 
 def _sums(lines: StepLines, mean: Floats) -> float:
-    """Return the mean over all steps, from the last means before steps begin again."""
+    """Return the mean over all steps, from the last mean so far of each piece."""
     return float(np.average(mean[lines.lasts], weights=lines.in_means[lines.lasts]))
 
 
 def half_unit(values: Floats) -> float:
-    """Return half of what numbers are rounded to, by the decimals that they have."""
+    """Return half of the unit that numbers are rounded to, by their decimals."""
     for decimals in range(_MOST_DECIMALS):
         scaled = values * 10.0**decimals
         if np.all(np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(np.abs(scaled), 1.0)):
@@ -294,7 +292,7 @@ def half_unit(values: Floats) -> float:
 
 
 def _between_stamps(lines: StepLines) -> Durations | None:
-    """Return windows between timestamps, with as many lines in each as make their times precise."""
+    """Make windows between timestamps, with enough lines in each to be precise."""
     ns, unit = lines.stamps_ns, lines.stamp_unit_ns
     if ns is None:
         return None
@@ -316,9 +314,9 @@ def _between_stamps(lines: StepLines) -> Durations | None:
 
 
 def _stretches(ns: Ints, breaks: Bools, unit: int) -> tuple[Ints, Ints]:
-    """Return the first and the last line of stretches that are long enough for their timestamps.
+    """Return the first and the last line of stretches that are long enough for the clock.
 
-    What lies before steps begin again may be more than steps, as a validation, and is in none.
+    They leave out the time before steps begin again, as it may contain a validation.
     """
     enough = int(unit / _PRECISE)
     inside = np.flatnonzero(~breaks)
@@ -330,7 +328,7 @@ def _stretches(ns: Ints, breaks: Bools, unit: int) -> tuple[Ints, Ints]:
         at = start
         while at < end - 1:
             later = max(int(np.searchsorted(ns[at:end], ns[at] + enough)) + at, at + 1)
-            # What is left over at the end counts only where it is all there is.
+            # A short rest counts only if it is the whole stretch.
             if later >= end and at > start:
                 break
             later = min(later, end - 1)

@@ -1,17 +1,21 @@
-"""Epochs from their lines: between timestamps, or as printed."""
+"""Epochs in lines: between timestamps, or as printed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from ..blocks import Ints
+from stallscope.arrays.types import Ints
+from stallscope.errors import UnreadableError
+
+from ..epochs_only import LATEST_NS, epochs_table
 from ..pattern_columns import Column
 from .durations import half_unit
 
-# Durations of epochs are not known to less than a millisecond.
+# No program prints durations of epochs more precisely than this.
 _LEAST_HALF_MS = 0.5
 
 
@@ -22,18 +26,37 @@ class Epochs(NamedTuple):
     number: Ints
     begin: Ints
     end: Ints
-    #: Half of what their durations are rounded to, milliseconds.
+    #: Half of the unit that their durations are rounded to, milliseconds.
     half_ms: float
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return the facts about the epochs for a log; nothing without epochs."""
+        if not len(self.number):
+            return {}
+        return {"epoch_precision_ms": self.half_ms, "first_epoch": int(self.number.min())}
+
+    def table(self, path: str, rank: int) -> pa.Table:
+        """Make the intervals of a rank's epochs.
+
+        Raises:
+            UnreadableError: if they take longer than any epochs do.
+        """
+        if self.end.max(initial=0) > LATEST_NS:
+            raise UnreadableError(
+                f"{path}: its epochs take a century: these are no times of epochs"
+            )
+        return epochs_table(rank, self.number, self.begin, self.end)
 
 
 def first_epoch(columns: Iterable[Mapping[str, Column]]) -> int:
-    """Return the number of the first epoch in lines: programs count from 0 or from 1."""
+    """Return the printed number of the first epoch, 0 or 1."""
     lowest = min((int(own["epoch"].min()) for own in columns if "epoch" in own), default=0)
     return 1 if lowest == 1 else 0
 
 
 def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
-    """Measure epochs from their first line to the next one's; the last epoch's end is unknown.
+    """Measure epochs from their first line to that of the next epoch; the end of the last is unknown.
 
     Args:
         columns: fields of a rank's lines, ``epoch`` among them.
@@ -46,14 +69,14 @@ def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -
     begin, end = at[:-1], at[1:]
     fits = (number[end] > number[begin]) & (ns[end] >= ns[begin])
     begin, end = begin[fits], end[fits]
-    # Both timestamps are rounded down: the difference is wrong by less than one of them either way.
+    # Both timestamps are rounded down: their difference is wrong by less than one unit either way.
     rounded = columns["resolution_ns"][timed][np.append(begin, end)]
     half_ms = int(rounded.max(initial=0)) / 1e6
     return Epochs(number[begin] - first, ns[begin] - zero, ns[end] - zero, half_ms)
 
 
 def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
-    """Return epochs whose durations lines say: each ends when its line was printed.
+    """Return epochs with printed durations: each ends when its line was printed.
 
     Args:
         columns: fields of a rank's lines, ``epoch`` and ``seconds`` among them.
@@ -62,7 +85,7 @@ def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> E
     """
     seconds, timed = columns["seconds"], columns["timed"]
     took = np.rint(seconds * 1e9).astype(np.int64)
-    # Without a timestamp of its end, it follows the one before it.
+    # An epoch without a timestamp follows the one before it.
     since = np.cumsum(took)
     timed_at = np.maximum.accumulate(np.where(timed, np.arange(len(timed)), -1))
     end = since.copy()

@@ -1,4 +1,4 @@
-"""Number the steps that lines are about."""
+"""Number the steps of printed lines."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from functools import cached_property
 
 import numpy as np
 
-from ..blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
+
 from ..pattern_columns import Column
 
-# Columns of the timestamps of lines.
 _OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
-# Timestamps of so many lines are those of all.
+# If this share of lines has timestamps, those of the others are interpolated.
 _NEARLY_ALL = 0.9
-# Fewer pieces may be restarts.
+# A job with fewer pieces may have been restarted.
 _FEWEST_EPOCHS = 3
 
 
 @dataclass(frozen=True)
 class StepLines:
-    """Lines of one rank, in their order; no two of them are about the same step."""
+    """Lines of one rank, in their order, each about other steps."""
 
     columns: Mapping[str, Column]
-    #: Whether a line is the first one after steps have begun again from the start, as in each epoch.
+    #: Whether a line is the first of a piece: step numbers begin again there, as in each epoch.
     begins: Bools
-    #: Steps so far since then, and steps since the line before; of a first line, as many as it is about.
+    #: Steps since the start of the piece, and since the line before; for a first line, its own steps.
     so_far: Ints
     since: Ints
-    #: The last step that a line is about, counted from 0 over the job.
+    #: The last step of a line, counted from 0 over the job.
     last_step: Ints
     #: Lines that were left out because the line before is about the same step.
     repeated: int
-    #: The first steps that means so far leave out.
+    #: The number of first steps that are not in means so far.
     untimed: int = 0
-    #: The number of the first step, as printed; None where lines do not tell.
+    #: The printed number of the first step; None if unknown.
     first_step: int | None = None
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class StepLines:
 
     @cached_property
     def piece(self) -> Ints:
-        """Number the pieces of the log in which steps count up from the start."""
+        """Number the pieces of the log in which step numbers count up."""
         return pieces(self.begins)
 
     @cached_property
@@ -61,26 +61,26 @@ class StepLines:
         return np.append(self.starts[1:], len(self)) - 1
 
     def sums(self, values: Column) -> Column:
-        """Add up values since steps began from the start."""
+        """Return cumulative sums within each piece."""
         total = np.cumsum(values)
         return np.asarray(total - (total - values)[self.starts][self.piece])
 
     @cached_property
     def counted(self) -> Ints:
-        """Count the steps that lines have been about since steps began from the start."""
+        """Count the steps of lines since the start of their piece."""
         return self.sums(self.since)
 
     @cached_property
     def in_means(self) -> Ints:
-        """Count the steps that means so far are of."""
+        """Count the steps in means so far."""
         left_out = np.minimum(self.untimed, self.counted[self.starts] - 1)
         return np.asarray(self.counted - left_out[self.piece])
 
     @cached_property
     def epochs(self) -> Column | None:
-        """Return each line's epoch; None where lines do not tell.
+        """Return each line's epoch; None if unknown.
 
-        Where it is not printed, steps begin again after as many steps in each.
+        If no epoch is printed, pieces of equal length are epochs.
         """
         printed = self.of("epoch")
         if printed is not None or len(self.starts) < _FEWEST_EPOCHS:
@@ -91,7 +91,7 @@ class StepLines:
 
     @property
     def numbers(self) -> str | None:
-        """Say how the printed numbers of steps count: ``from 1 in each epoch``; None if unknown."""
+        """Describe how printed step numbers count: ``from 1 in each epoch``; None if unknown."""
         if self.first_step is None:
             return None
         again = len(self.starts) - 1
@@ -105,7 +105,7 @@ class StepLines:
     def stamps_ns(self) -> Ints | None:
         """Return the timestamps of the lines; None unless nearly all of them have one.
 
-        Where other output has cut off a timestamp, it is taken from the lines around.
+        A timestamp that other output has cut off is interpolated.
         """
         timed, ns = self.columns["timed"], self.columns["ns"]
         if not len(self) or timed.mean() < _NEARLY_ALL:
@@ -119,10 +119,9 @@ class StepLines:
 
     @property
     def breaks(self) -> Bools:
-        """Mark lines whose timestamps say nothing of the steps since the line before.
+        """Mark lines before which the time is not that of their steps.
 
-        Steps have begun again from the start, with what a program does between epochs, or a clock was
-        set back.
+        A piece begins, after other work between epochs, or a clock was set back.
         """
         stamps = self.stamps_ns
         ns = self.columns["ns"] if stamps is None else stamps
@@ -130,9 +129,9 @@ class StepLines:
 
     @property
     def stamp_unit_ns(self) -> int:
-        """Return what timestamps are rounded down to, nanoseconds.
+        """Return the unit that timestamps are rounded down to, nanoseconds.
 
-        Some programs leave out zeros at the end of a fraction: few timestamps have fewer digits.
+        The median counts: some programs leave out zeros at the end of a fraction.
         """
         units = np.sort(self.columns["resolution_ns"][self.columns["timed"]])
         return int(units[len(units) // 2]) if len(units) else 1
@@ -145,10 +144,10 @@ def step_lines(
 
     Args:
         columns: fields of the lines, ``step`` among them.
-        first_step: the number of the first step, as printed; None if lines tell.
-        untimed: the first steps that means so far leave out.
+        first_step: the printed number of the first step; None to find it in the lines.
+        untimed: the number of first steps that are not in means so far.
     """
-    columns, repeated = _without_repeated(columns)
+    columns, repeated = without_repeated(columns, "step", "epoch")
     step = columns["step"]
     first = first_step
     if first is None:
@@ -158,7 +157,7 @@ def step_lines(
     since = np.diff(so_far, prepend=0)
     since[begins] = so_far[begins]
     if not begins.all():
-        # A job that goes on from a checkpoint has not made all steps up to its first line.
+        # A job that continues from a checkpoint has not made all steps before its first line.
         since[begins] = np.minimum(since[begins], int(np.median(since[~begins])))
     return StepLines(
         columns,
@@ -173,20 +172,26 @@ def step_lines(
     )
 
 
-def _without_repeated(columns: Mapping[str, Column]) -> tuple[Mapping[str, Column], int]:
-    """Keep one of lines about the same step that follow one another, with a timestamp if there is one.
+def without_repeated(
+    columns: Mapping[str, Column], *names: str
+) -> tuple[Mapping[str, Column], int]:
+    """Keep one of consecutive lines about the same step or epoch, with a timestamp if one has it.
+
+    Args:
+        columns: fields of the lines.
+        names: the fields that tell what a line is about.
 
     Returns:
-        The lines, and how many were left out that do not say the same: those of other ranks that print
-        into the same file, and no copies of a second logger.
+        The lines, and the number of dropped ones that differ from the kept ones: other ranks print into
+        the same file, while a second logger repeats lines.
     """
-    step = columns["step"]
-    same = _as_before(columns, "step", "epoch")
+    same = _as_before(columns, *names)
     if not same.any():
         return columns, 0
     starts, timed = np.flatnonzero(~same), columns["timed"]
-    chosen = np.minimum.reduceat(np.where(timed, np.arange(len(step)), len(step)), starts)
-    chosen = np.where(chosen < len(step), chosen, starts)
+    lines = len(same)
+    chosen = np.minimum.reduceat(np.where(timed, np.arange(lines), lines), starts)
+    chosen = np.where(chosen < lines, chosen, starts)
     copies = _as_before(columns, *(set(columns) - set(_OF_TIMESTAMPS)))
     return {name: column[chosen] for name, column in columns.items()}, int((same & ~copies).sum())
 
@@ -199,7 +204,7 @@ def _as_before(columns: Mapping[str, Column], *names: str) -> Bools:
 
 
 def _over_the_job(columns: Mapping[str, Column], begins: Bools, so_far: Ints) -> Ints:
-    """Return the last step of each line, counted on where steps begin again."""
+    """Return the last step of each line, counted over all pieces."""
     starts = np.flatnonzero(begins)
     lasts = np.append(starts[1:], len(begins)) - 1
     lengths = so_far[lasts].copy()

@@ -1,4 +1,4 @@
-"""Times that maskrcnn-benchmark logs.
+"""Read times that maskrcnn-benchmark logs.
 
     eta: 13:44:46  iter: 20  loss: 1.7 (1.9)  time: 0.3236 (0.3593)  data: 0.0020 (0.0413)  lr: 0.007
 

@@ -1,11 +1,11 @@
-"""Rates that MXNet's Speedometer logs.
+"""Read rates that MXNet's Speedometer logs.
 
     Epoch[0] Batch [0-20]  Speed: 1284.10 samples/sec  accuracy=0.4009
     2026-11-21 02:28:01,250 Node[3] Epoch[0] Batch [20]  Speed: 1284.10 samples/sec  accuracy=0.4009
     Epoch[0] Time cost=12.345
 
-A rate is the mean over the batches since the last line; the second number is the last of them.
-Scripts may give it the batch size of one rank or of all.
+A rate is the mean over the batches since the last line; the number in ``Batch`` is the last of them.
+Scripts may pass the batch size of one rank or of all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NODE = re.compile(rb"Node\[(\d{1,6})\] ")
 
 
 def _settings(data: bytes, ranks: int | None) -> PrintedSettings:
-    """Read batch sizes, and the number of ranks if all of them have logged something."""
+    """Read batch sizes, and the number of ranks if all ranks have logged something."""
     nodes = {int(number) for number in _NODE.findall(data[:_HEAD_BYTES])}
     if ranks is None and len(nodes) > 1 and max(nodes) == len(nodes) - 1:
         ranks = len(nodes)

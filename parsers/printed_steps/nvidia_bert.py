@@ -1,4 +1,4 @@
-"""Dicts that NVIDIA's BERT prints.
+"""Read dicts that NVIDIA's BERT prints.
 
     {'training_steps': 20, 'seq/s': 214.0, 'skipped_steps': 1, 'timestamp': 1790000000.1198528}
 
@@ -19,7 +19,7 @@ _MICRO_BATCH = re.compile(rb"\btrain_batch_size=(\d{1,8})\b")
 
 
 def _settings(data: bytes, ranks: int | None) -> PrintedSettings:
-    """Read the micro-batch of a rank; global batch sizes in such logs are those of an update."""
+    """Read the micro-batch of a rank; global batch sizes in such logs are those of updates."""
     found = _MICRO_BATCH.search(data[:_HEAD_BYTES])
     batch = None if found is None else int(found[1]) or None
     return PrintedSettings(batch, None if batch is None or ranks is None else batch * ranks, ranks)

@@ -15,9 +15,9 @@ from stallscope.run import Problem
 
 from ..base import Parsed, Parser
 from ..epochs_only import (
+    LATEST_NS,
     clock_facts,
     epochs_log,
-    epochs_table,
     in_one_file,
     windows_table,
 )
@@ -26,53 +26,50 @@ from ..mlperf.marks import logged
 from ..pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
 from ..pattern_columns import Column
 from ..rank_names import rank_in
-from ..world_size import FROM_WORDS, in_words, labelled_ranks, size_facts
+from ..world_size import FROM_TEXT, labelled_ranks, size_facts, stated_ranks
 from .durations import Durations, Value, durations
 from .epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
-from .lines import StepLines, step_lines
+from .lines import StepLines, step_lines, without_repeated
 from .printed_settings import PrintedSettings, printed_settings
 from .rates import RateOf, RateSamples, rate_samples
 
-# Later times after the first step are damage.
-_LATEST_NS = 2**62
-#: The rank of lines that no launcher has labelled.
-UNLABELLED = -1
-# More of a rank's lines are repeated only where several ranks print.
+#: The rank of lines without a launcher's label.
+NO_RANK = -1
+# If more of a rank's lines are repeated, several ranks print them.
 _MOST_REPEATED = 0.5
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the lines of a format mean."""
+    """The meaning of a format's lines."""
 
-    #: Who prints them.
+    #: The program that prints them.
     known_from: str
-    #: What their times are of.
+    #: The meaning of their times.
     value: Value
-    #: Whose their rates are; None if timestamps have to tell.
+    #: Whose their rates are; None if that varies.
     rate_of: RateOf | None = None
-    #: The number of the first step, as printed; None if lines have to tell.
+    #: The printed number of the first step; None if that varies.
     first_step: int | None = None
-    #: The first steps that means so far leave out.
+    #: The number of first steps that are not in means so far.
     untimed: int = 0
-    #: Reads batch sizes from a log whose number of ranks may be known.
+    #: Reads batch sizes from a log, given the number of ranks if it is known.
     settings: Callable[[bytes, int | None], PrintedSettings] = printed_settings
     framework: str | None = None
 
 
 class PrintedStepsParser(Parser):
-    """A format whose lines tell how long steps take."""
+    """A format whose lines have step times."""
 
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
-    reads_words = True
+    reads_stated_ranks = True
     certain: ClassVar[bool] = False
     looks_further: ClassVar[bool] = True
     #: Patterns of the lines about steps; the first one that a file has counts.
     patterns: ClassVar[Sequence[str]]
-    #: Those of lines that say how long an epoch took, with ``epoch`` and ``seconds``.
+    #: Patterns of the lines with durations of epochs, with ``epoch`` and ``seconds``.
     epoch_patterns: ClassVar[Sequence[str]] = ()
-    #: What the lines mean.
     meaning: ClassVar[Meaning]
 
     @cached_property
@@ -93,7 +90,7 @@ class PrintedStepsParser(Parser):
         logs = []
         if of_steps is not None:
             patterns = [of_steps, *([] if of_epochs is None else [of_epochs])]
-            columns, *epochs = columns_of(patterns, data, UNLABELLED)
+            columns, *epochs = columns_of(patterns, data, NO_RANK)
             assert columns is not None
             logs = logs_of(path, data, columns, self.meaning, *epochs)
         if not any(log.intervals.num_rows for log in logs):
@@ -110,17 +107,17 @@ def logs_of(
     meaning: Meaning,
     epochs: Mapping[str, Column] | None = None,
 ) -> list[Parsed]:
-    """Make a log of each rank: the times of steps, and of epochs where lines tell.
+    """Make a log of each rank: the times of steps, and of epochs if lines have them.
 
     Args:
         path: the file.
-        data: its content, for what it says of ranks and batches.
-        columns: fields of its lines, ``step`` among them; the rank is -1 where no launcher says it.
-        meaning: what they mean.
-        epochs: fields of lines that say how long an epoch took, with ``seconds``.
+        data: its content, to find ranks and batch sizes.
+        columns: fields of its lines, ``step`` among them; the rank is -1 without a launcher's label.
+        meaning: their meaning.
+        epochs: fields of lines with durations of epochs (``seconds``).
 
     Raises:
-        UnreadableError: if their times are none of steps.
+        UnreadableError: if their times are not those of steps.
     """
     mlperf = logged(data)
     ranks = _Ranks.of(path, data, columns, mlperf.settings.size)
@@ -142,7 +139,8 @@ def logs_of(
     if ranks.size is None and settings.ranks is not None:
         known |= size_facts(settings.ranks)
     facts = {name: value for name, value in known.items() if value is not None}
-    took = {} if epochs is None else ranks.split(epochs)
+    of_epochs = {} if epochs is None else ranks.split(epochs)
+    took = {rank: without_repeated(own, "epoch")[0] for rank, own in of_epochs.items()}
     first, *others = (
         _log(path, rank, own, took.get(rank), meaning, settings, zero, facts)
         for rank, own in lines.items()
@@ -151,7 +149,7 @@ def logs_of(
 
 
 def with_year_note(log: Parsed, columns: Mapping[str, Column]) -> Parsed:
-    """Say in a log that the year of its lines' timestamps is assumed, if they have none."""
+    """Add a note that the year of the lines' timestamps is assumed, if they have none."""
     note = year_note(columns)
     if note is None:
         return log
@@ -180,15 +178,10 @@ def _log(
         tables.append(_windows(path, rank, lines, found, zero, first))
     epochs = _epochs(lines, epoch_lines, zero, first)
     if epochs is not None and len(epochs.number):
-        if epochs.end.max() > _LATEST_NS:
-            raise UnreadableError(
-                f"{path}: its epochs take a century: these are no times of epochs"
-            )
-        facts |= {"epoch_precision_ms": epochs.half_ms, "first_epoch": int(epochs.number.min())}
-        tables.append(epochs_table(rank, epochs.number, epochs.begin, epochs.end))
+        facts |= epochs.facts
+        tables.append(epochs.table(path, rank))
     problems = [Problem(path, what) for what in _problems(rank, lines, samples, bool(tables))]
-    log = epochs_log(path, rank=rank, facts=facts, epochs=(), ended=False, problems=problems)
-    return replace(log, intervals=pa.concat_tables(tables)) if tables else log
+    return epochs_log(path, rank=rank, facts=facts, ended=False, tables=tables, problems=problems)
 
 
 def _epoch_seconds(epoch_lines: Mapping[str, Column] | None) -> dict[int, float]:
@@ -209,11 +202,11 @@ def _epochs(
 
 @dataclass(frozen=True)
 class _Ranks:
-    """The ranks whose lines a file has, and what it says of them."""
+    """The ranks of a file's lines, and the number of all ranks."""
 
-    #: The rank of all lines; None where lines have their own.
+    #: The rank of all lines; None if lines have their own.
     only: int | None
-    #: The number of ranks that trained; None if the file does not say it.
+    #: The number of ranks that trained; None if unknown.
     size: int | None
     facts: Mapping[str, Any]
 
@@ -221,14 +214,14 @@ class _Ranks:
         """Split columns by rank."""
         if self.only is not None:
             columns = {**columns, "rank": np.full(len(columns["rank"]), self.only)}
-        # What no launcher has labelled among labelled lines is the launcher's own.
-        return {rank: own for rank, own in by_rank(columns).items() if rank != UNLABELLED}
+        # Among labelled lines, those without a label are the launcher's own.
+        return {rank: own for rank, own in by_rank(columns).items() if rank != NO_RANK}
 
     @classmethod
     def of(
         cls, path: str, data: bytes, columns: Mapping[str, Column], in_mlperf: int | None
     ) -> _Ranks:
-        """Find the ranks by launchers' labels, else by the path, else by what the program says.
+        """Find the ranks by launchers' labels, else by the path, else in the program's text.
 
         Args:
             path: the file.
@@ -236,19 +229,19 @@ class _Ranks:
             columns: fields of its lines.
             in_mlperf: the number of ranks in MLPerf's metadata.
         """
-        said, by_path = in_words(data), rank_in(path)[0]
-        labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != UNLABELLED]
+        stated, by_path = stated_ranks(data), rank_in(path)[0]
+        labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != NO_RANK]
         launched = {*labelled, *labelled_ranks(data)}
-        facts, only = size_facts(said.size, launched, in_mlperf), None
-        if said.varies:
+        facts, only = size_facts(stated.size, launched, in_mlperf), None
+        if stated.varies:
             facts["size_varies"] = True
         if by_path is not None and len(labelled) < 2:
-            # Programs that do not know of the other ranks print 0.
+            # Programs that do not know the other ranks print 0.
             only = by_path
         elif not labelled:
-            only = said.rank or 0
-            if said.rank is not None:
-                facts["rank_from"] = FROM_WORDS
+            only = stated.rank or 0
+            if stated.rank is not None:
+                facts["rank_from"] = FROM_TEXT
         return cls(only, facts.get("size"), facts)
 
 
@@ -262,7 +255,7 @@ def _clock_facts(lines: StepLines, zero: int) -> dict[str, Any]:
 
 
 def _rate_facts(lines: StepLines, samples: RateSamples) -> dict[str, Any]:
-    """Return what is known of printed rates; nothing where none are printed."""
+    """Return the facts about printed rates; nothing without rates."""
     if not _has_rates(lines):
         return {}
     known = {"rate_samples": samples.per_step, "rate_of": samples.of, "rate_why": samples.why}
@@ -284,7 +277,7 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
             "ranks print into this file without labels, and one line of each step is used"
         )
     if _has_rates(lines) and samples.of is None:
-        yield f"whose rates are printed is not known: {samples.why}"
+        yield f"printed rates may be of one rank or of all: {samples.why}"
 
 
 def _windows(
@@ -293,11 +286,11 @@ def _windows(
     took = np.rint(found.step_s * found.steps * 1e9)
     ends = np.cumsum(took)
     ns = lines.stamps_ns
-    # Timestamps coarser than a window say less than the windows' own times.
+    # If timestamps are coarser than a window, the windows' own times are more precise.
     if ns is not None and lines.stamp_unit_ns <= np.median(took):
         ends = (ns[found.at] - zero).astype(np.float64)
     furthest = np.abs(ends).max(initial=0) + took.max(initial=0)
-    if not np.isfinite(furthest) or furthest > _LATEST_NS:
+    if not np.isfinite(furthest) or furthest > LATEST_NS:
         raise UnreadableError(f"{path}: its steps take a century: these are no times of steps")
     end = ends.astype(np.int64)
     epoch, data = lines.epochs, found.data_s

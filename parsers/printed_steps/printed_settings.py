@@ -8,8 +8,8 @@ from itertools import chain
 
 from ..world_size import HEAD_BYTES
 
-# In lower case. tf_cnn_benchmarks has the number before its unit: "Batch size:  256 global". MLPerf's
-# loggers have it in an object: "global_batch_size: {"value": 256".
+# In lower case. tf_cnn_benchmarks prints "Batch size:  256 global", MLPerf's loggers
+# "global_batch_size: {"value": 256".
 _SIZE = re.compile(
     rb"batch[_ -]?size(?P<per>[_ -]per[_ -](?:gpu|device|rank|replica|worker))?"
     rb"(?:[\"']?\]?\s{0,40}(?:[:=]|is|\|)\s{0,40}[\"']?|(?:\", |: \{)\"value\": )"
@@ -20,8 +20,8 @@ _OPTION = re.compile(
     rb"(?<=-)batch[_-]size(?P<per>[_-]per[_-](?:gpu|device|rank|replica|worker))?[ \t]{1,4}"
     rb"(?P<size>\d{1,8})\b(?!\.\d)(?P<all>(?!))?"
 )
-_PER_DEVICE = re.compile(rb"(?<![\d.])(\d{1,8}) per device\b")
-# What stands before a batch size, and says whose it is.
+PER_DEVICE = re.compile(rb"(?<![\d.])(\d{1,8}) per device\b")
+# The words before a batch size tell whose it is.
 _BEFORE_BYTES = 24
 _WHOLE = re.compile(rb"(?:global|total|effective)[_ -]?(?:train[_ -]?)?$")
 _OF_A_RANK = re.compile(
@@ -32,7 +32,7 @@ _OTHER = re.compile(rb"(?:eval|val|valid|validation|test)[_ -]?$")
 
 @dataclass(frozen=True)
 class PrintedSettings:
-    """What a log says of its batches and ranks; None for what it does not say."""
+    """The batch sizes and the number of ranks in a log; None if unknown."""
 
     #: Samples of a step on one rank, and on all ranks.
     rank_batch: int | None = None
@@ -43,12 +43,12 @@ class PrintedSettings:
 def printed_settings(data: bytes, ranks: int | None) -> PrintedSettings:
     """Read the settings of a log.
 
-    A plain ``batch_size`` is that of one rank, as in Horovod's examples, unless another line has it as
-    the one of all ranks.
+    A plain ``batch_size`` is that of one rank, as in Horovod's examples, unless another line has the
+    same number for all ranks.
 
     Args:
         data: the log.
-        ranks: the number of ranks, where it is known.
+        ranks: the number of ranks; None if unknown.
     """
     found = _batch_sizes(data[:HEAD_BYTES].lower())
     own, whole, either = (found.get(whose) for whose in ("rank", "whole", "either"))
@@ -63,14 +63,14 @@ def printed_settings(data: bytes, ranks: int | None) -> PrintedSettings:
 
 
 def _batch_sizes(head: bytes) -> dict[str, int]:
-    """Return the first batch sizes of a rank, of all ranks, and of which it is not said."""
+    """Return the first batch size of a rank, of all ranks, and of unknown meaning."""
     sizes: dict[str, int] = {}
     for found in chain(_SIZE.finditer(head), _OPTION.finditer(head)):
         before = head[max(found.start() - _BEFORE_BYTES, 0) : found.start()]
         size = int(found["size"])
         if size and not _OTHER.search(before):
             sizes.setdefault(_whose(found, before), size)
-    of_a_device = _PER_DEVICE.search(head) if b" per device" in head else None
+    of_a_device = PER_DEVICE.search(head) if b" per device" in head else None
     if of_a_device is not None:
         sizes.setdefault("rank", int(of_a_device[1]))
     return sizes

@@ -1,4 +1,4 @@
-"""Tell whether printed rates are those of one rank or of all ranks."""
+"""Decide whether printed rates are those of one rank or of all ranks."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from .printed_settings import PrintedSettings
 
 RateOf = Literal["one rank", "all ranks"]
 
-# Timestamps and rates tell the samples of a step to this factor.
+# Timestamps and rates give the samples of a step to this factor.
 _ABOUT = 1.25
-# Samples of a step by the batch of one rank are that near to a whole number where ranks are many.
+# Samples per step are a multiple of a rank's batch if their ratio is this close to a whole number.
 _WHOLE_RANKS = 0.02
-# Lines of an epoch whose last one is near its end.
+# With this many lines, the last one is near the end of its epoch.
 _FEWEST_LINES = 8
-# The steps of an epoch with one line, in those of the line: up to two, and what epochs do besides.
+# An epoch with one line takes at most twice the time of the line's steps, and other work.
 _MOST_OF_ONE_LINE = 3
 
 
 @dataclass(frozen=True)
 class RateSamples:
-    """The samples that a step has in printed rates."""
+    """The number of samples per step in printed rates."""
 
-    #: None if unknown: then rates do not tell how long steps took.
+    #: None if unknown: then rates give no step times.
     per_step: float | None
-    #: Whose they are; None if unknown.
+    #: None if unknown.
     of: RateOf | None
-    #: How that is known, or why it is not; a sentence.
+    #: How ``of`` is known, or why not; a sentence.
     why: str
-    #: Whether no batch size confirms whose they are.
+    #: Whether ``of`` is assumed without a batch size that confirms it.
     assumed: bool = False
 
 
@@ -43,16 +43,16 @@ def rate_samples(
     known: RateOf | None = None,
     epoch_s: Mapping[int, float] | None = None,
 ) -> RateSamples:
-    """Find the samples of a step in the lines' rates.
+    """Find the number of samples per step in the lines' rates.
 
-    With timestamps, or times of epochs, a rate times the time of a step tells them: those of one rank's
-    batch or of all ranks' batches. Without, one of both is known only where there is one rank.
+    It is the rate times the step time, by timestamps or by durations of epochs, and equals the batch of
+    one rank or of all ranks. Without either it is only known if there is one rank.
 
     Args:
         lines: the lines of one rank.
-        settings: the batch sizes that the log says.
-        known: whose rates they are, where the program prints no others.
-        epoch_s: how long epochs took, by their numbers as printed, if lines say it.
+        settings: the batch sizes in the log.
+        known: whose rates the program always prints; None if that varies.
+        epoch_s: printed durations of epochs, by their printed numbers.
     """
     one, every = settings.rank_batch, settings.whole_batch
     batch = one if known == "one rank" else every
@@ -80,8 +80,10 @@ def rate_samples(
         why = f"{found}: {ranks:,} times the batch of one rank, {one:,}"
         return RateSamples(ranks * one, "all ranks", why)
     printed = [f"{batch:,} of {whose}" for whose, batch in _batches(settings)]
-    unlike = f", unlike the batch sizes ({', '.join(printed)})" if printed else ""
-    return RateSamples(counted, None, f"{found}{unlike}: whose they are is not known")
+    unlike = (
+        f"unlike the batch sizes ({', '.join(printed)})" if printed else "no batch size is known"
+    )
+    return RateSamples(counted, None, f"{found}, {unlike}")
 
 
 def _batches(settings: PrintedSettings) -> list[tuple[RateOf, int]]:
@@ -94,20 +96,20 @@ def _batches(settings: PrintedSettings) -> list[tuple[RateOf, int]]:
 
 
 def _by_settings(settings: PrintedSettings) -> RateSamples:
-    """Find the samples of a step without the times of lines."""
+    """Find the samples per step without the times of lines."""
     one, every = settings.rank_batch, settings.whole_batch
     if one is not None and one == every:
         return RateSamples(one, "all ranks", f"a step has {one:,} samples on its only rank")
-    why = "without timestamps it is not known whether they are rates of one rank or of all ranks"
+    why = "without timestamps, rates of one rank and of all ranks look alike"
     if one is None and every is None:
-        why = "neither a batch size nor timestamps tell how many samples a step has"
+        why = "the log has neither a batch size nor timestamps"
     return RateSamples(None, None, why)
 
 
 def _by_epochs(lines: StepLines, settings: PrintedSettings) -> RateSamples | None:
-    """Find the samples of a step where each epoch has a single line; None if that does not tell.
+    """Find the samples per step if each epoch has a single line; None if that is ambiguous.
 
-    A second line would follow after as many steps again: the epoch has less than twice as many steps.
+    An epoch with twice the steps of its line would have a second line.
     """
     rate, ns = lines.of("rate"), lines.stamps_ns
     if rate is None or ns is None or len(lines) < 4 or not lines.begins.all():
@@ -130,7 +132,7 @@ def _by_epochs(lines: StepLines, settings: PrintedSettings) -> RateSamples | Non
 
 
 def _counted(lines: StepLines) -> float | None:
-    """Return samples per step by rates and timestamps; None where they do not tell."""
+    """Return samples per step by rates and timestamps; None without them."""
     rate, ns = lines.of("rate"), lines.stamps_ns
     if rate is None:
         rate = lines.of("mean_rate")
@@ -146,13 +148,13 @@ def _counted(lines: StepLines) -> float | None:
 
 
 def _by_times_of_epochs(lines: StepLines, epoch_s: Mapping[int, float]) -> float | None:
-    """Return samples per step by rates and the times of whole epochs; None where they do not tell."""
+    """Return samples per step by rates and durations of epochs; None without them."""
     rate, epoch = lines.of("rate"), lines.of("epoch")
     if rate is None or epoch is None or not epoch_s:
         return None
     last = lines.lasts
     took = np.array([epoch_s.get(one, 0.0) for one in epoch[last].tolist()])
-    # An epoch with few lines has many steps after the last one.
+    # An epoch with few lines has many steps after its last line.
     enough = (took > 0) & (np.bincount(lines.piece) >= _FEWEST_LINES)
     if not enough.any():
         return None
@@ -162,7 +164,7 @@ def _by_times_of_epochs(lines: StepLines, epoch_s: Mapping[int, float]) -> float
 
 
 def _by_seconds(lines: StepLines) -> float | None:
-    """Return samples per step by rates and seconds of the same steps; None without these."""
+    """Return samples per step by rates and seconds of the same steps; None without them."""
     rate, seconds = lines.of("rate"), lines.of("seconds")
     if rate is None or seconds is None:
         return None

@@ -1,4 +1,4 @@
-"""Times of single steps that TensorFlow models log.
+"""Read times of single steps that TensorFlow models log.
 
 I1121 02:28:01.250000 47580 keras_utils.py:93] step = 35, time_taken = 3.276137, loss = 6.9
 """
@@ -11,12 +11,10 @@ from typing import ClassVar
 from .parser import Meaning, PrintedStepsParser
 from .time_history import EPOCH_LINES
 
-_LINE = "{}step = {step}, time_taken = {seconds}"
-
 
 class TensorflowStepsParser(PrintedStepsParser):
     name: ClassVar[str] = "tensorflow-steps"
     title: ClassVar[str] = "times of steps that TensorFlow models log"
-    patterns: ClassVar[Sequence[str]] = (f"{{time}} {_LINE}", _LINE)
+    patterns: ClassVar[Sequence[str]] = ("{}step = {step}, time_taken = {seconds}",)
     epoch_patterns: ClassVar[Sequence[str]] = EPOCH_LINES
     meaning: ClassVar[Meaning] = Meaning("what TensorFlow's models logged", "step")

@@ -1,4 +1,4 @@
-"""Rates that tf_cnn_benchmarks prints.
+"""Read rates that tf_cnn_benchmarks prints.
 
     Batch size:  512 global
                  64 per device
@@ -6,7 +6,7 @@
     Step  Img/sec  total_loss
     10  images/sec: 40.4 +/- 0.0 (jitter = 0.0)  7.972
 
-A rate is that of one process: its batch by the mean time of its steps so far, without warm-up.
+A rate is that of one process: its batch divided by the mean time of its steps so far, without warm-up.
 """
 
 from __future__ import annotations
@@ -17,21 +17,19 @@ from dataclasses import replace
 from typing import ClassVar
 
 from .parser import Meaning, PrintedStepsParser
-from .printed_settings import PrintedSettings, printed_settings
+from .printed_settings import PER_DEVICE, PrintedSettings, printed_settings
 
-_RATE = "{step} images/sec: {mean_rate} +/- "
 # It prints its settings before the first step, after warnings of TensorFlow.
 _HEAD_BYTES = 1 << 20
-_PER_DEVICE = re.compile(rb"\b(\d{1,8}) per device\b")
 _DEVICES = re.compile(rb"\bDevices:\s{1,40}\[([^\]\n]{1,65536})\]")
 # Each process of Horovod has one of the devices that it lists.
 _HOROVOD = b"horovod/"
 
 
 def _settings(data: bytes, ranks: int | None) -> PrintedSettings:
-    """Read the batch size of a process: that of a device, for each of the process's devices."""
+    """Read the batch size of a process: that of a device times the process's devices."""
     settings = printed_settings(data, ranks)
-    per_device, devices = (form.search(data[:_HEAD_BYTES]) for form in (_PER_DEVICE, _DEVICES))
+    per_device, devices = (form.search(data[:_HEAD_BYTES]) for form in (PER_DEVICE, _DEVICES))
     if per_device is None or devices is None:
         return replace(settings, rank_batch=None)
     count = 1 if _HOROVOD in devices[1] else devices[1].count(b",") + 1
@@ -41,18 +39,7 @@ def _settings(data: bytes, ranks: int | None) -> PrintedSettings:
 class TfCnnBenchmarksParser(PrintedStepsParser):
     name: ClassVar[str] = "tf-cnn-benchmarks"
     title: ClassVar[str] = "rates that tf_cnn_benchmarks prints"
-    patterns: ClassVar[Sequence[str]] = (
-        _RATE,
-        f"INFO:tensorflow:{_RATE}",
-        f"{{time}} {{}}] {_RATE}",
-        f"{{time}} {_RATE}",
-        # Syslog, and Kubernetes.
-        f"{{time}} {{}}: {_RATE}",
-        f"{{time}} stdout F {_RATE}",
-        f"{{time}} stderr F {_RATE}",
-        # Kubeflow's launcher.
-        f"INFO|{{time}}|{{}}|{{}}| {_RATE}",
-    )
+    patterns: ClassVar[Sequence[str]] = ("{}{step} images/sec: {mean_rate} +/- ",)
     meaning: ClassVar[Meaning] = Meaning(
         "what tf_cnn_benchmarks printed", "mean", rate_of="one rank", settings=_settings
     )

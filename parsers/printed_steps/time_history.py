@@ -1,9 +1,9 @@
-"""Durations of so many steps, as TimeHistory of TensorFlow's official models logs them.
+"""Read durations of several steps, as TimeHistory of TensorFlow's official models logs them.
 
     TimeHistory: 12.34 seconds, 829.82 examples/second between steps 0 and 100
     BenchmarkMetric: {'global step':100, 'time_taken': 12.340000,'examples_per_second': 829.821717}
 
-Steps are counted over the job, examples over all ranks: the models' batch size is that of all ranks.
+Steps are counted over the job, and examples over all ranks, as the models' batch size is.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ _LINES = (
     "{}BenchmarkMetric: {}'global step':{step}, 'time_taken': {seconds},{}'examples_per_second': {rate}",
     "{}BenchmarkMetric: {}'num_batches':{step}, 'time_taken': {seconds},{}'examples_per_second': {rate}",
 )
-#: What some versions log of each epoch.
-EPOCH_LINES = tuple(
-    f"{start}{{}}BenchmarkMetric: {{}}'epoch':{{epoch}}, 'time_taken': {{seconds}}"
-    for start in ("{time} ", "")
-)
+#: Lines of some versions about each epoch.
+EPOCH_LINES = ("{}BenchmarkMetric: {}'epoch':{epoch}, 'time_taken': {seconds}",)
 
 
 def _settings(_: bytes, ranks: int | None) -> PrintedSettings:
-    """Return the number of ranks only: whose batch size a log says is not known."""
+    """Return only the number of ranks, as printed batch sizes may be of one rank or of all."""
     return PrintedSettings(ranks=ranks)
 
 
@@ -35,8 +32,7 @@ class TimeHistoryParser(PrintedStepsParser):
     name: ClassVar[str] = "time-history"
     title: ClassVar[str] = "what TimeHistory logs"
     certain: ClassVar[bool] = True
-    # Versions that log a line twice have a timestamp in one of both.
-    patterns: ClassVar[Sequence[str]] = (*(f"{{time}} {one}" for one in _LINES), *_LINES)
+    patterns: ClassVar[Sequence[str]] = _LINES
     epoch_patterns: ClassVar[Sequence[str]] = EPOCH_LINES
     meaning: ClassVar[Meaning] = Meaning(
         "what TimeHistory logged",

@@ -1,4 +1,4 @@
-"""Times that the training scripts of torchvision log, and of programs that took their logger over.
+"""Read times that torchvision's training scripts log, and programs with the same logger.
 
     Epoch: [0]  [  60/5005]  eta: 0:28:11  lr: 0.1  loss: 6.9 (7.0)  time: 0.3361  data: 0.0021
 

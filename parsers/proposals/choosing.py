@@ -13,17 +13,17 @@ from .kinds import LineKind, kinds_of
 from .lines import FieldPlace, SampleLine
 from .roles import RoleKind
 
-#: How many parts of a file are to have such lines.
+# A file is divided into this many parts, to prefer lines that are in all of them.
 _PARTS = 10
-# By what a step was found, how likely it is one.
+# The likelihood of a step by the role of the number.
 _STEPS: dict[RoleKind, float] = {"step": 1.0, "count": 0.8, "first": 0.5}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The lines that a pattern is to read, and where its fields are in them."""
+    """Lines for a pattern, and the places of its fields in them."""
 
-    #: The numbers of all these lines in the sample, of which ``lines`` are the first.
+    #: The numbers of all these lines in the sample; ``lines`` are only the first ones.
     at: Sequence[int]
     lines: Sequence[SampleLine]
     #: The names of fields in the order of the line, and their places in each line.
@@ -34,7 +34,7 @@ class Choice:
 
 
 def choices(lines: Sequence[SampleLine]) -> tuple[list[Choice], str]:
-    """Return what a pattern could be made of, the best first, and why there is nothing else."""
+    """Return the choices for a pattern, the best first, and the reason why there are no others."""
     found: list[Choice] = []
     reason = NOTHING_REPEATS
     for kind in kinds_of(lines):
@@ -51,7 +51,7 @@ def _choice(kind: LineKind, lines: int) -> Choice | str:
 
     Args:
         kind: the lines.
-        lines: how many lines the sample has.
+        lines: the number of lines in the sample.
     """
     ranks = [-1 if line.rank is None else line.rank for line in kind.lines]
     fields = Fields(np.array(ranks))
@@ -103,7 +103,7 @@ def _choose_epoch(kind: LineKind, fields: Fields) -> None:
 
 
 def _choose_step(kind: LineKind, fields: Fields) -> float:
-    """Choose the step, and return how likely it is one; 0 if neither steps nor epochs count."""
+    """Choose the step, and return its likelihood; 0 if neither steps nor epochs count."""
     for role, quality in _STEPS.items():
         for column in kind.having(role):
             steps = column.integers("step")
@@ -119,7 +119,7 @@ def _choose_step(kind: LineKind, fields: Fields) -> float:
 
 
 def _choose_outer(kind: LineKind, fields: Fields) -> None:
-    """Choose an epoch without a name: a number of so many that rises where steps begin again."""
+    """Choose an epoch without a name: a count (``3/90``) that rises where steps begin again."""
     assert fields.step is not None
     first, then = fields.pairs()
     begins = fields.step[then] < fields.step[first]
@@ -128,7 +128,7 @@ def _choose_outer(kind: LineKind, fields: Fields) -> None:
         if epochs is None:
             continue
         fits = (epochs[then] - epochs[first]) == begins
-        # Between the parts of a sample anything may change.
+        # A few pairs lie in different parts of the sample.
         if fits.mean() > 0.95 and fits[begins].mean() > 0.5:
             fields.chosen["epoch"], fields.epoch = column, epochs
             return

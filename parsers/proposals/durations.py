@@ -1,30 +1,31 @@
-"""Choose the duration of a step or an epoch, its wait for data, or else a rate of samples."""
+"""Choose the duration of a step or an epoch and its wait for data, or else a rate of samples."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..blocks import Bools
+from stallscope.arrays.types import Bools, Floats
+
 from ..pattern_columns import DURATIONS
 from .fields import WHOSE_TIMES, Fields
-from .kinds import FEWEST_LINES, Column, Floats, LineKind
+from .kinds import FEWEST_LINES, Candidate, LineKind
 from .roles import Unit
 
-# Stamps of whole seconds say something about durations only over a longer time.
+# Timestamps of whole seconds only measure longer times.
 _ENOUGH_NS = 10 * 10**9
-# By how much a duration may differ from the time between stamps.
+# The range of the ratio of a duration to the time between timestamps.
 _LEAST, _MOST = 0.4, 1.6
-# Waits for data are parts of their steps in so many lines; both are rounded.
+# The share of lines with waits no longer than their steps; both are rounded.
 _PARTS = 0.9
 
 
 def choose_duration(kind: LineKind, fields: Fields) -> None:
-    """Choose the duration of a step, or of an epoch where each line is of another one."""
+    """Choose the duration of a step, or of an epoch if each line is about another one."""
     each_epoch = fields.epoch is not None and (fields.step is None or _changes(fields))
     between = _between_stamps(fields, each_epoch=each_epoch)
     for column in sorted(kind.having("duration"), key=lambda one: one.role.order):
         if each_epoch and column.role.order == 0:
-            continue  # a step's
+            continue  # a step's duration
         unit = _unit_of(column, fields, between)
         if unit is not None:
             _add(column, unit, fields, each_epoch=each_epoch, fits=between is not None)
@@ -50,7 +51,7 @@ def _choose_data(kind: LineKind, fields: Fields) -> None:
 
 
 def _choose_rate(kind: LineKind, fields: Fields) -> None:
-    """Choose a rate of samples, which is a time where the file says the batch size."""
+    """Choose a rate of samples, which gives step times if the file has the batch size."""
     for column in kind.having("samples"):
         rates = column.floats()
         if rates is not None and (rates > 0).all():
@@ -58,7 +59,7 @@ def _choose_rate(kind: LineKind, fields: Fields) -> None:
             return
 
 
-def _add(column: Column, unit: Unit, fields: Fields, *, each_epoch: bool, fits: bool) -> None:
+def _add(column: Candidate, unit: Unit, fields: Fields, *, each_epoch: bool, fits: bool) -> None:
     """Add a duration to the fields, unless another one is better.
 
     Args:
@@ -84,16 +85,18 @@ def _add(column: Column, unit: Unit, fields: Fields, *, each_epoch: bool, fits: 
 
 
 def _changes(fields: Fields) -> bool:
-    """Whether nearly each line is of another epoch."""
+    """Whether nearly each line is about another epoch."""
     assert fields.epoch is not None
     first, then = fields.pairs()
     return int((fields.epoch[then] != fields.epoch[first]).sum()) > 0.8 * len(first)
 
 
-def _unit_of(column: Column, fields: Fields, between: float | None) -> Unit | None:
-    """Return the unit of a column of durations, None if it has others.
+def _unit_of(column: Candidate, fields: Fields, between: float | None) -> Unit | None:
+    """Return the unit of durations; None if the numbers are not durations.
 
     Args:
+        column: the numbers.
+        fields: the chosen fields.
         between: the seconds of a step or an epoch by the timestamps.
     """
     values = column.floats()
@@ -105,7 +108,7 @@ def _unit_of(column: Column, fields: Fields, between: float | None) -> Unit | No
     units: tuple[Unit, ...] = ("seconds", "ms")
     for unit in units if column.role.unit == "unknown" else (column.role.unit,):
         ratio = usual / (1000 if unit == "ms" else 1) / between
-        # An epoch's line may leave out its validation, a step's line what is between steps.
+        # An epoch's duration may exclude its validation, a step's the time between steps.
         if _LEAST <= ratio <= _MOST or (ratio < _LEAST and column.role.order == 0):
             return unit
     return None
@@ -120,7 +123,7 @@ def _adds_up(values: Floats, fields: Fields) -> bool:
 
 
 def _between_stamps(fields: Fields, *, each_epoch: bool) -> float | None:
-    """Return the seconds of a step or an epoch by the timestamps, None if they are too close."""
+    """Return the seconds of a step or an epoch by the timestamps; None if these are too close."""
     if fields.ns is None:
         return None
     number = fields.epoch if each_epoch else fields.step

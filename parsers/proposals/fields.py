@@ -1,4 +1,4 @@
-"""The numbers of one kind of lines that a pattern may read, and whether they count."""
+"""Hold the chosen fields of one kind of lines, and test whether numbers count."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..blocks import Ints
+from stallscope.arrays.types import Ints
+
 from ..pattern_columns import DURATIONS
-from .kinds import FEWEST_LINES, Column
+from .kinds import FEWEST_LINES, Candidate
 
 NOTHING_REPEATS = "no kind of line repeats with changing numbers"
 NOTHING_COUNTS = "no number in its repeating lines counts steps or epochs"
 NO_TIMES = (
-    "its lines count steps or epochs, and have neither timestamps nor durations of these; rates tell "
-    "times only if they are of samples, and the file says the batch size and the number of ranks"
+    "its lines count steps or epochs, and have neither timestamps nor durations; rates give "
+    "times only if they are of samples, and the file has the batch size and the number of ranks"
 )
 WHOSE_TIMES = "its durations may be of one step, or of all steps since the line before"
-#: Why there is no pattern: the later, the closer it was.
+#: Reasons why there is no pattern, from the first failed step to the last.
 REASONS = (NOTHING_REPEATS, NOTHING_COUNTS, NO_TIMES, WHOSE_TIMES)
-# Of the lines that follow each other, so many may repeat a number.
+# The most consecutive lines that may repeat a number.
 _MOST_REPEATS = 0.2
 
 
 @dataclass
 class Fields:
-    """The fields of one kind of lines that are chosen so far, by their names."""
+    """The chosen fields of one kind of lines."""
 
     #: The rank of each line.
     stream: Ints
-    chosen: dict[str, Column] = field(default_factory=dict)
-    #: The values of some, and timestamps of a launcher.
+    #: By their names.
+    chosen: dict[str, Candidate] = field(default_factory=dict)
+    #: Their values; timestamps may also be those of a launcher.
     ns: Ints | None = None
     step: Ints | None = None
     epoch: Ints | None = None
@@ -45,19 +47,19 @@ class Fields:
         return self.ns is not None or not self.chosen.keys().isdisjoint({*DURATIONS, "rate"})
 
     def pairs(self) -> tuple[Ints, Ints]:
-        """Return the lines that follow each other in the output of one rank."""
+        """Return pairs of consecutive lines in the output of a rank."""
         order = np.argsort(self.stream, kind="stable")
         same = self.stream[order][1:] == self.stream[order][:-1]
         return order[:-1][same], order[1:][same]
 
     def go_on(self, numbers: Ints) -> bool:
-        """Whether numbers do not fall, except to where they have begun."""
+        """Whether numbers do not fall, except to their start."""
         first, then = self.pairs()
         falls = (numbers[then] < numbers[first]) & (numbers[then] > numbers.min() + 1)
         return int(falls.sum()) <= 0.1 * len(falls)
 
     def count(self, numbers: Ints) -> bool:
-        """Whether numbers rise evenly from line to line, and begin again at most with an epoch."""
+        """Whether numbers rise evenly from line to line, and only begin again with an epoch."""
         first, then = self.pairs()
         change = numbers[then] - numbers[first]
         rises = change[change > 0]
@@ -71,14 +73,14 @@ class Fields:
         return count >= 0.5 * len(rises) and wrong <= 0.1 * len(rises)
 
     def repeat(self) -> bool:
-        """Whether lines often have the number of the line before: then several kinds are mixed."""
+        """Whether lines often repeat the number of the line before, as mixed kinds of lines do."""
         numbers = self.epoch if self.step is None else self.step
         assert numbers is not None
         first, then = self.pairs()
         return int((numbers[then] == numbers[first]).sum()) > _MOST_REPEATS * len(first)
 
     def steps_apart(self) -> int:
-        """Return how many steps there are between lines."""
+        """Return the number of steps between lines."""
         if self.step is None:
             return 1
         first, then = self.pairs()

@@ -1,4 +1,4 @@
-"""Kinds of lines, and the numbers in them that may be fields."""
+"""Group lines by kind, with the numbers in them that may be fields."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from ..blocks import Ints
+from stallscope.arrays.types import Floats, Ints
+
 from ..pattern_columns import MOST_DIGITS, MOST_FRACTION_DIGITS
 from ..timestamps import SINCE_1970, read_moment
 from .lines import FieldPlace, SampleLine, Template, places_in, template_of
 from .roles import Role, RoleKind, roles_of
 
-#: Fewer lines show no rhythm.
+#: Fewer lines show no regularity.
 FEWEST_LINES = 4
-# Of a kind of lines, so many are looked at, and of all kinds the most frequent ones.
+# The most lines of a kind to look at, and the most kinds, by frequency.
 _MOST_LINES = 4000
 _MOST_KINDS = 40
 _SINCE_1970 = re.compile(SINCE_1970)
@@ -29,17 +29,16 @@ _TRAINS = re.compile(
     r"|(?<![a-z])(?:lr|acc|ppl|grad|ima?g|tok|word|samples|examples|seq)"
 )
 
-# The texts up to the last field, and what that may be: the text after it may name it.
+# The texts up to the last field, and the role of that field.
 _Words = tuple[tuple[str, ...], tuple[bool, ...], Role]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Column:
-    """One number or timestamp in lines of one kind."""
+class Candidate:
+    """A number or timestamp in lines of one kind, which may be a field."""
 
     role: Role
-    #: What is before it in the first line.
+    #: The text before it in the first line.
     before: str
     places: Sequence[FieldPlace]
     texts: Sequence[str]
@@ -49,14 +48,14 @@ class Column:
         return all(place.kind != "unreadable" for place in self.places)
 
     def integers(self, field_name: str) -> Ints | None:
-        """Return the values of a field of whole numbers, None if some are no such numbers."""
+        """Return the values as whole numbers of a field; None if some are not."""
         most = MOST_DIGITS[field_name]
         if all(text.isdigit() and len(text) <= most for text in self.texts):
             return np.array([int(text) for text in self.texts], np.int64)
         return None
 
     def floats(self) -> Floats | None:
-        """Return the values of durations, None if some are none."""
+        """Return the values of durations; None if some are not."""
         if not self._is_readable or self.role.kind == "time":
             return None
         for text in self.texts:
@@ -66,7 +65,7 @@ class Column:
         return np.array([float(text) for text in self.texts])
 
     def moments(self) -> Ints | None:
-        """Return the nanoseconds of timestamps, None if these are none."""
+        """Return the nanoseconds of timestamps; None if some are not."""
         if self.role.kind != "time":
             named = self.role.kind in ("stamp", "first") or _TIME_NAME.search(self.before)
             if not named or not all(_SINCE_1970.fullmatch(text) for text in self.texts):
@@ -81,20 +80,20 @@ class Column:
 class LineKind:
     """Lines of one kind, with the numbers in them that may be fields."""
 
-    #: Their numbers in the sample, of which ``lines`` are the first.
+    #: Their numbers in the sample; ``lines`` are only the first ones.
     at: Sequence[int]
     lines: Sequence[SampleLine]
-    columns: Sequence[Column]
-    #: Whether they have the same fields, and not the same words.
+    columns: Sequence[Candidate]
+    #: Whether they have the same fields, but different words.
     is_mixed: bool
 
     @property
     def is_of_a_trainer(self) -> bool:
-        """Whether a word of training is in the first line."""
+        """Whether the first line has a word of training."""
         return _TRAINS.search(self.lines[0].plain) is not None
 
-    def having(self, role: RoleKind) -> list[Column]:
-        """Return the columns of a role, in the order of the line."""
+    def having(self, role: RoleKind) -> list[Candidate]:
+        """Return the candidates of a role, in the order of the line."""
         return [column for column in self.columns if column.role.kind == role]
 
 
@@ -131,7 +130,7 @@ def _words(template: Template, roles: Sequence[Role], last: int) -> _Words:
 
 
 def _join_longer(exact: dict[_Words, list[int]], roles_at: Sequence[tuple[Role, ...]]) -> None:
-    """Add lines that go on with more fields to those of the same words that do not."""
+    """Add lines with more fields at their end to those with the same words before."""
     for (texts, is_time, _), at in [*exact.items()]:
         template, roles = Template(texts, is_time), roles_at[at[0]]
         starts = (_words(template, roles, last) for last in range(len(texts) - 2, -1, -1))
@@ -155,10 +154,10 @@ def _kind_of(
         for one in at[:_MOST_LINES]
     ]
     columns = []
-    # Some lines may go on with more fields.
+    # Some lines may have more fields at their end.
     for column in range(min(map(len, fields))):
         cells = [found[index[column]] for found, index in zip(places, fields, strict=True)]
         before = own[0].plain[: cells[0].start][-40:]
         texts = [line.text[cell.start : cell.end] for line, cell in zip(own, cells, strict=True)]
-        columns.append(Column(roles_at[at[0]][fields[0][column]], before, cells, texts))
+        columns.append(Candidate(roles_at[at[0]][fields[0][column]], before, cells, texts))
     return LineKind(at, own, columns, is_mixed)

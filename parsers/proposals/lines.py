@@ -1,4 +1,4 @@
-"""Lines as templates: each line with places for the numbers and timestamps in it."""
+"""Sample lines, and make templates of them, with places for numbers and timestamps."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from ..blocks import sample_parts
 from ..launcher_output import LineFilter, rank_lines
 from ..timestamps import DATED_MOMENT, read_timestamp
 
-#: Bytes of the sample: all of a smaller file, otherwise a part of its start, its middle and its end.
+#: The size of the sample: a whole file, or parts of its start, middle and end.
 SAMPLE_BYTES = 3 << 18
-# How much of a line is looked at, and how many numbers in it.
+# The most characters of a line to look at, and the most numbers in it.
 _MOST_CHARACTERS = 400
 _MOST_PLACES = 32
 _MOST_LINES = 12_000
 
-# What stands where another line has a number, and no pattern can read: clocks, hexadecimal numbers,
-# signs, exponents, commas, versions.
+# Values that no pattern can read, such as clocks, versions, and numbers that are hexadecimal or have
+# signs, exponents or commas.
 _UNREADABLE = (
     r"(?<![\w)\].])[-+]\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,4})?"
     r"|\d{1,4}(?::\d\d){2}(?:[.,]\d{1,9})?|\d\d:\d\d(?!\d)|0x[0-9a-fA-F]{1,20}"
     r"|\d{1,20}(?:\.\d{1,20})?[eE][-+]?\d{1,4}|\d{1,3}(?:,\d{3}){1,4}(?![\d.])|\d{1,20}(?:\.\d{1,20}){2,9}"
     r"|\b(?:nan|NaN|inf|None|True|False|null|true|false)\b"
 )
-# Nearly everywhere in a line, the first signs show that there is no number.
+# The lookahead excludes most places by one character.
 _NUMBER = re.compile(
     rf"(?=[-+\d]|\b[nNiTFtf])(?:(?P<unreadable>{_UNREADABLE})|(?P<number>\d{{1,20}}(?:\.\d{{1,20}})?))"
 )
@@ -54,26 +55,27 @@ class SampleLine(NamedTuple):
     text: str
     #: The rank in its launcher's label, None without one.
     rank: int | None
-    #: What may contain its timestamp, if the text has none.
+    #: The text that may contain its timestamp.
     before: bytes
 
     @property
     def plain(self) -> str:
-        """The text with colours blanked out by signs that are neither letters nor blanks."""
+        """The text with colours replaced by characters that are neither letters nor blanks."""
         if "\x1b" not in self.text:
             return self.text
         return _ESCAPED.sub(lambda found: "\x1b" * len(found[0]), self.text)
 
     @property
     def ns(self) -> int | None:
-        """When it was printed, if a launcher or a logger says so."""
+        """When it was printed; None without a timestamp of a launcher or a logger."""
         found = read_timestamp(self.before)
         return None if found is None else found.ns
 
 
 class Template(NamedTuple):
-    """What lines have in common: the texts around their places, without runs of blanks, and without
-    blanks before numbers.
+    """The common parts of lines: the texts around their places.
+
+    Runs of blanks are one blank, and there are none before numbers.
     """
 
     #: One more than there are places.
@@ -84,7 +86,7 @@ class Template(NamedTuple):
 
 def sample_lines(data: bytes) -> list[SampleLine]:
     """Return the lines with a number in the start, the middle and the end of a file."""
-    parts = _parts(data)
+    parts = sample_parts(data, SAMPLE_BYTES // 3)
     most = _MOST_LINES // len(parts)
     return [line for part in parts for line in islice(_lines_of(part), most)]
 
@@ -99,18 +101,6 @@ def _lines_of(data: bytes, only: LineFilter | None = None) -> Iterator[SampleLin
         if _DIGIT.search(line.text):
             text = line.text[: 4 * _MOST_CHARACTERS].decode("utf-8", "replace")
             yield SampleLine(text[:_MOST_CHARACTERS], line.rank, line.before)
-
-
-def _parts(data: bytes) -> list[bytes]:
-    if len(data) <= SAMPLE_BYTES:
-        return [data]
-    length = SAMPLE_BYTES // 3
-    middle, last = (data[at : at + length] for at in (len(data) // 2, len(data) - length))
-    return [
-        data[:length].rpartition(b"\n")[0],
-        middle.partition(b"\n")[2].rpartition(b"\n")[0],
-        last.partition(b"\n")[2],
-    ]
 
 
 def places_in(text: str) -> list[FieldPlace]:
@@ -132,7 +122,7 @@ def _numbers(text: str, start: int, end: int) -> Iterator[FieldPlace]:
 
 
 def template_of(text: str) -> Template:
-    """Return what a line has in common with others of its kind."""
+    """Make the template of a line."""
     places = places_in(text)
     *before, last = texts_around(text, places)
     # Numbers are printed as wide as the largest one.

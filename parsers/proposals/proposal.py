@@ -1,4 +1,4 @@
-"""Propose a pattern for the output of a program, and what it would read."""
+"""Propose a pattern for the output of a program, with the results of reading with it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,19 @@ from .kinds import FEWEST_LINES
 from .lines import SAMPLE_BYTES, FieldPlace, SampleLine, named_lines, sample_lines
 from .writing import patterns_of
 
-# Of the lines that a pattern is made of it has to read most, and few others.
+# The most wrong lines of those for which a pattern is made, and the most other lines, as shares.
 _MOST_WRONG = 0.05
 _MOST_OTHERS = 0.1
-# So many kinds of lines are tried.
+# The most kinds of lines to try.
 _MOST_CHOICES = 5
-
-
-# For all files of a place, so many bytes are looked at, and so many patterns are tried again.
+# The most bytes to look at for all files of a place, and the most patterns to try again.
 _MOST_BYTES = 16 << 20
 _MOST_PATTERNS = 4
 
 
 @dataclass(frozen=True)
 class NoProposal:
-    """Why there is no pattern, as a part of a sentence."""
+    """The reason why there is no pattern, as a part of a sentence."""
 
     reason: str
 
@@ -48,7 +46,7 @@ class _Pattern(NamedTuple):
     """A pattern for ``--read-as``."""
 
     read_as: str
-    #: Of the lines that it was made of it reads so many.
+    #: The share of the lines for which it was made that it reads.
     share: float
     notes: tuple[str, ...]
 
@@ -64,7 +62,7 @@ class Proposer:
         """Propose a pattern for a file that no parser knows.
 
         Args:
-            name: of the file, which may name a rank.
+            name: the file's name, which may contain a rank.
             data: its bytes, in UTF-8.
         """
         for pattern in self._patterns[:_MOST_PATTERNS]:
@@ -98,12 +96,12 @@ class Proposer:
         return NoProposal(reason)
 
 
-_NOT_APART = "no text tells its lines with steps or epochs from other lines"
+_NOT_APART = "no text distinguishes its lines with steps or epochs from other lines"
 _TOO_MANY = "many other files were tried first; inspect it alone"
 
 
 def _what_is_read(pattern: _Pattern, name: str, data: bytes) -> Proposal | None:
-    """Describe what a pattern reads in a file, None if that has no times."""
+    """Return the proposal of a pattern for a file; None if the file has no times with it."""
     parser = LinePatternParser(pattern.read_as.removeprefix(PREFIX))
     columns = parser.pattern.all_columns(data, rank_in(name)[0] or 0)
     if columns is None:
@@ -133,7 +131,7 @@ def _what_is_read(pattern: _Pattern, name: str, data: bytes) -> Proposal | None:
 
 
 def _took(log: Parsed) -> list[float]:
-    """Return how many seconds the epochs of a log took."""
+    """Return the durations of a log's epochs, seconds."""
     epochs = log.intervals.filter(arrow.equal(log.intervals["kind"], "epoch"))
     took = pc.subtract(epochs["end"], epochs["begin"])
     return [ns / 1e9 for ns in took.to_pylist()]
@@ -159,7 +157,7 @@ def _pattern_for(choice: Choice, lines: Sequence[SampleLine]) -> _Pattern | None
 
 
 def _share(pattern: Pattern, choice: Choice) -> float:
-    """Return the share of a choice's lines that a pattern reads as meant."""
+    """Return the share of a choice's lines that a pattern reads as chosen."""
     right = sum(
         _is_right(pattern.one(line.text.encode()), line.text, choice.names, places)
         for line, places in zip(choice.lines, choice.places, strict=True)

@@ -1,4 +1,4 @@
-"""What a number may be, by the words next to it."""
+"""Find the possible meaning of a number in the words next to it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Unit = Literal["seconds", "ms", "unknown"]
 
 
 class Role(NamedTuple):
-    """What a number may be.
+    """The possible meaning of a number.
 
-    ``stamp`` is a number with the name of a timestamp, ``count`` a number of so many (``[ 20/500]``),
-    ``first`` the first thing in its line, ``data`` seconds of waiting for data, ``samples`` a rate of
-    samples, and ``rate`` one of anything else.
+    ``stamp`` is a number with the name of a timestamp, ``count`` a number before its maximum
+    (``[ 20/500]``), ``first`` the first number in its line, ``data`` seconds of waiting for data,
+    ``samples`` a rate of samples, and ``rate`` any other rate.
     """
 
     kind: RoleKind
     unit: Unit = "unknown"
-    #: Of a duration: 0 if it is a step's, 1 if most likely, 2 if it may be of several.
+    #: For durations: 0 if it is a step's, 1 if that is likely, 2 if it may be that of several steps.
     order: int = 0
 
 
@@ -55,7 +55,7 @@ _STEPS = _words(
 _EPOCHS = _words("epoch epochs ep")
 # The last one is MLPerf's.
 _STAMPS = _words("timestamp stamp ts mll")
-# A word that a number is written with, as in ``3epoch``.
+# A word right after a number, as in ``3epoch``.
 _ATTACHED = re.compile(r"[A-Za-z]+")
 # Words that may stand between these and their number.
 _AFTER = _words("train training no num number nr idx index id count n current cur")
@@ -70,7 +70,7 @@ _PER_SECOND = rf"\W?\s?(?:/|_?per_?)\s?{_SECONDS}{_MORE}"
 _RATE_BEFORE = re.compile(
     rf"{_THING}{_PER_SECOND}[\W_]*$|\b(?:throughput|speed|fps|wps|ups|tps|qps|mfu|tflops){_MORE}[^,;|\t]*$"
 )
-# Before a colon it is the name of the next number.
+# A word before a colon is the name of the next number.
 _RATE_AFTER = re.compile(
     rf"\s?(?:{_THING}{_PER_SECOND}|(?:fps|wps|ups|tps|tflops){_MORE})(?!\s?[:=])"
 )
@@ -90,20 +90,20 @@ _UNIT_AFTER = re.compile(
 )
 # As in ``12.3s/100 iters``.
 _PER_SEVERAL = re.compile(rf"\s?{_SECONDS}\s?(?:/|per)\s?")
-# How many things a duration is of, as in ``Time(100 iters): 4.06s``.
+# The number of steps of a duration, as in ``Time(100 iters): 4.06s``.
 _OF_SO_MANY = re.compile(rf"\s{_THING}{_MORE}")
 _TIMES = _words("time took takes elapsed duration dt cost wall latency taken")
 _STEP_TIMES = re.compile(
     r"(?:step|it|iter|iteration|batch|update)[ _.-]?(?:time|duration|latency|dt|cost|timing)"
     r"|time(?:[ _.-]per[ _.-]|/)(?:step|it|iter|iteration|batch|update)"
 )
-# Of a step, if they have a unit.
+# A step's duration, if the number has a unit.
 _STEP_MEANS = re.compile(
     r"(?:step|it|iter|iteration|batch|update)[ _.-]?(?:avg|average|mean|median)\W*$"
 )
-# Those that are not usually of all steps since the line before.
+# Words that are rarely used for the time since the line before.
 _EACH = _words("time dt latency")
-# Times of something else, or of more than one step.
+# Times of other things, or of several steps.
 _OTHER_TIMES = _words(
     "eta remaining left data load loading loader wait waiting fetch forward backward fwd bwd fw bw "
     "optim optimizer opt eval evaluation val valid validation test sync comm communication allreduce "
@@ -113,7 +113,7 @@ _OTHER_TIMES = _words(
 _DATA_BEFORE = re.compile(
     r"(?<![a-z])data(?:[ _.-]?(?:load(?:ing)?|wait(?:ing)?|fetch(?:ing)?))?(?:[ _.-]?time)?[\s:=\"']*$"
 )
-# Between a number and how many there are.
+# Text between a number and its maximum.
 _SIZE = re.compile(r"^\s?(?:/|of)\s?$")
 
 
@@ -129,7 +129,7 @@ def _role(texts: Sequence[str], at: int) -> Role:
     before, after = texts[at], texts[at + 1][:_NEAR]
     if at and _SIZE.match(before):
         return Role("other")
-    # What the number before is written with names only that.
+    # A word right after the number before belongs to that one.
     before = _ATTACHED.sub("", before, count=1) if at and before[:1].isalpha() else before
     named = _named(before[-_NEAR:], after)
     if named.kind == "other":
@@ -157,7 +157,7 @@ def _named(before: str, after: str) -> Role:
 
 
 def _duration(before: str, after: str, words: Sequence[str]) -> Role | None:
-    """Return the role of a number with a unit of time or a word for durations, None for others."""
+    """Return the role of a number with a unit of time or a word for durations; None for others."""
     if _PER_SEVERAL.fullmatch(after):
         return Role("other")
     unit = _UNIT_AFTER.match(after) or _UNIT_BEFORE.search(before)
@@ -179,7 +179,7 @@ def _duration(before: str, after: str, words: Sequence[str]) -> Role | None:
 
 
 def _counted(words: Sequence[str]) -> Role:
-    """Return the role of a number after these words: a step, an epoch or a rank have their own."""
+    """Return the role of a number after these words: a step, an epoch, a timestamp or a rank."""
     named = next((word for word in reversed(words[-3:]) if word not in _AFTER), "")
     if "per" in words[-2:]:
         return Role("other")

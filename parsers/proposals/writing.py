@@ -1,4 +1,4 @@
-"""Write patterns: the places of fields, and as little text as tells the lines apart."""
+"""Write patterns of the places of fields, with little text that still distinguishes the lines."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .choosing import Choice
+from .lines import texts_around
 
-# Text up to this length is kept as it is.
+# Text up to this length is kept whole.
 _SHORT = 24
-_BLANKS = re.compile(r"\s+")
 _FIELD = re.compile(r"\{\w*\}")
 _DIGITS = re.compile(r"\d+")
-# The last word of a text with the signs around it, and the one before if it is in brackets.
+# The last word of a text with its punctuation, and the one before if it is in brackets.
 _LAST_WORD = re.compile(r"(?:\S+ (?=\())?[^\s,;|]*\w\W*$")
 # A number right before a field, without a name for that.
 _LAST_NUMBER = re.compile(r"(?<= )[-+.:\w]{0,40}\d[%)\]]? $")
 _FIRST_SIGNS = re.compile(r"[^\w{}]{0,3}")
-# What tells a whole number from the start of another one, and lines that are alike up to it.
+# The unit or sign after the last field, which excludes longer numbers and similar lines.
 _UNIT = re.compile(r"[^\w\s.{}]|(?:ms|s)(?!\w)")
 _SIGN = re.compile(rf" ?(?:{_UNIT.pattern})")
 
@@ -36,21 +36,14 @@ def patterns_of(choice: Choice) -> Iterator[str]:
 
 def _gaps(choice: Choice) -> list[list[str]]:
     """Return the texts before, between and after the fields of each line."""
-    found = []
-    for line, places in zip(choice.lines, choice.places, strict=True):
-        ends = [0, *(place.end for place in places)]
-        starts = [*(place.start for place in places), len(line.text)]
-        found.append(
-            [
-                _BLANKS.sub(" ", line.text[end:start])
-                for end, start in zip(ends, starts, strict=True)
-            ]
-        )
-    return found
+    return [
+        [*texts_around(line.text, places)]
+        for line, places in zip(choice.lines, choice.places, strict=True)
+    ]
 
 
 def _aligned(texts: Sequence[str], name: str) -> list[str]:
-    """Leave out blanks before a number that only some lines have: fields may have blanks there."""
+    """Drop blanks before a number that only some lines have: fields allow them."""
     if name == "time" or all(text.endswith(" ") for text in texts):
         return [*texts]
     return [text.rstrip(" ") for text in texts]
@@ -73,12 +66,12 @@ def _text_between(texts: Sequence[str], starts_line: bool, *, is_long: bool) -> 
         after = after if word is None else word[0]
         signs = _FIRST_SIGNS.match(before)
         before = "" if starts_line or signs is None else signs[0]
-    # Text has to follow what is left out.
+    # Text has to follow ``{}``.
     return f"{before}{{}}{after}" if after.strip() else ""
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text can be typed, and is no field."""
+    """Whether a text can be typed, and does not look like a field."""
     return _typed(text) == text and not _FIELD.search(text)
 
 
@@ -91,7 +84,7 @@ def _typed(text: str) -> str:
 
 
 def _kept_start(texts: Sequence[str]) -> str:
-    """Return what all texts start with, before the first number or field."""
+    """Return the common start of texts, up to the first number or field."""
     common = _typed(_common_start(texts))
     for form in (_DIGITS, _FIELD):
         common = form.split(common, maxsplit=1)[0]
@@ -99,7 +92,7 @@ def _kept_start(texts: Sequence[str]) -> str:
 
 
 def _kept_end(texts: Sequence[str]) -> str:
-    """Return what all texts end with, after the last number or field."""
+    """Return the common end of texts, after the last number or field."""
     common = _typed(_common_start([text[::-1] for text in texts]))[::-1]
     for form in (_DIGITS, _FIELD):
         common = form.split(common)[-1]
@@ -107,7 +100,7 @@ def _kept_end(texts: Sequence[str]) -> str:
 
 
 def _common_start(texts: Sequence[str]) -> str:
-    # What the first and the last in order share, all between them share.
+    # The common start of the first and the last in order is that of all.
     first, last = min(texts), max(texts)
     for at, (one, other) in enumerate(zip(first, last, strict=False)):
         if one != other:

@@ -446,7 +446,7 @@ def test_an_error_in_a_users_parser_is_reported_for_the_file(own: Path, capsys: 
         ("our_parsers:Other", "our_parsers has no 'Other'"),
         ("our_parsers:", "our_parsers has no ''"),
         ("json:loads", "loads is not a class derived from stallscope.parsers.Parser"),
-        ("our_parsers:Abstract", "Abstract() cannot be made: TypeError"),
+        ("our_parsers:Abstract", "Abstract() failed: TypeError"),
         (":Own", "cannot be imported"),
         ("pattern:{when} x", "{when} is not a field"),
     ],

@@ -197,7 +197,7 @@ def test_event_logs_in_the_folder_are_read_piece_by_piece(
 def test_little_is_fetched_of_a_long_remote_event_log(
     tmp_path: Path, original: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_logs, "_MOST_FAR_BYTES", 1_000_000)
+    monkeypatch.setattr(event_logs, "_MOST_REMOTE_BYTES", 1_000_000)
     asked: list[int] = []
 
     class Far(Source):

@@ -177,7 +177,7 @@ def test_endlessly_nested_facts_are_one_unreadable_line() -> None:
 
 
 def test_an_endlessly_nested_measurement_is_an_error_of_one_sentence() -> None:
-    with pytest.raises(UnreadableError, match="no measurement of a loader"):
+    with pytest.raises(UnreadableError, match="not a measurement of a loader"):
         parse_input_times("log", b'{"stallscope_input":' + b"[" * 100_000)
 
 

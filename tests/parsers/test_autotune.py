@@ -127,7 +127,7 @@ def test_other_files_are_not_autotune_logs(tmp_path: Path) -> None:
     other = tmp_path / "other.csv"
     other.write_text("a,b,score\n1,2,3\n")
     assert not is_autotune_log(other.read_bytes())
-    with pytest.raises(UnreadableError, match="no autotune log"):
+    with pytest.raises(UnreadableError, match="not an autotune log"):
         read_autotune(other)
     with pytest.raises(NotFoundError, match="no such file"):
         read_autotune(tmp_path / "none.csv")

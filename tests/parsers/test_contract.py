@@ -221,7 +221,7 @@ def is_true(seen: InspectedFile, data: bytes) -> None:
         assert (seen.steps, seen.epochs, seen.span) == (None, None, None)
         assert not seen.used
         # An empty file needs no explanation, and neither does an unrelated one.
-        assert seen.notes or seen.title in ("empty", "beside logs")
+        assert seen.notes or seen.title in ("empty", "next to logs")
     assert seen.steps is None or seen.steps > 0
     assert list(seen.ranks) == sorted(set(seen.ranks))
     if seen.span is not None:

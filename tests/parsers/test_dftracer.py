@@ -176,7 +176,7 @@ def test_processes_of_one_file_are_ranks(tmp_path: Path) -> None:
     assert (run.ranks, run.problems) == ([0, 1], ())
     unknown = run_of(tmp_path / "a.pfw", both)
     assert unknown.ranks == [0, 1]
-    assert "does not say the ranks" in str(unknown.problems[0])
+    assert "has no ranks of its processes" in str(unknown.problems[0])
 
 
 def test_a_killed_process_has_the_steps_that_it_has_ended(tmp_path: Path) -> None:

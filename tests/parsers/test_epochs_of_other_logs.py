@@ -62,7 +62,7 @@ def test_indistinguishable_ranks_of_log_callbacks_are_reported(tmp_path: Path) -
         tmp_path / "driver.log",
         lines.format(1574985600) + "1574985617.5: end epoch: 0, logs: {}\n",
     )
-    assert "lines of several ranks, mixed" in str(run.problems[0])
+    assert "lines of several ranks are mixed" in str(run.problems[0])
     labelled = "[1,{}]<stdout>:1574985600.5: begin epoch: 0 begin, logs: None\n"
     labelled += "[1,{}]<stdout>:1574985617.5: end epoch: 0, logs: {{}}\n"
     run = run_of_text(tmp_path / "driver.log", labelled.format(0, 0) + labelled.format(1, 1))
@@ -151,7 +151,7 @@ def test_a_repeat_without_epochs_is_reported_and_the_others_are_read(tmp_path: P
     assert run.fact("training_samples") is None
     assert run.fact("learning_rate") is None
     (tmp_path / name).write_text("nothing\n")
-    with pytest.raises(UnreadableError, match="no epoch has ended"):
+    with pytest.raises(UnreadableError, match="without a completed epoch"):
         read(str(tmp_path))
 
 

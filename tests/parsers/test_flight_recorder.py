@@ -442,7 +442,7 @@ def test_code_is_refused_in_one_sentence(
     with pytest.raises(UnreadableError) as raised:
         read(str(tmp_path))
     assert str(raised.value) == (
-        "trace_rank_0: a pickle that names code, which a dump does not: nothing of it was run"
+        "trace_rank_0: a pickle that names code, unlike a dump: none of it was run"
     )
     assert capsys.readouterr().out == ""
 
@@ -490,7 +490,7 @@ def test_false_sizes_allocate_nothing() -> None:
 )
 def test_other_files_are_refused(content: object) -> None:
     for data in (pickle.dumps(content, 2), json.dumps(content).encode()):
-        with pytest.raises(UnreadableError, match="it: no dump of PyTorch's Flight Recorder"):
+        with pytest.raises(UnreadableError, match="it: not a dump of PyTorch's Flight Recorder"):
             parse_dump("it", data, prefix="", rank=0)
 
 

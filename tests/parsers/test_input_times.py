@@ -86,13 +86,13 @@ def test_a_measurement_on_other_ranks_is_left_alone_and_reported(tmp_path: Path)
     ],
 )
 def test_a_damaged_file_affects_no_other(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(UnreadableError, match="no measurement of a loader, or not whole"):
+    with pytest.raises(UnreadableError, match="not a measurement of a loader, or incomplete"):
         parse_input_times("x.input.json", data)
     write_job(tmp_path, JOB)
     (tmp_path / "rank-00000.0.input.json").write_bytes(data)
     (run,) = read(str(tmp_path))
     assert run.steps.num_rows == 40
-    assert "no measurement of a loader" in str(run.problems[0])
+    assert "not a measurement of a loader" in str(run.problems[0])
 
 
 def test_a_newer_measurement_is_refused_by_name() -> None:
@@ -118,7 +118,7 @@ def test_missing_measurements_are_none() -> None:
 @pytest.mark.parametrize("damage", [{"workers": 0}, {"ms": "fast"}, {"prefetch": None}])
 def test_a_setting_that_cannot_be_is_damage(damage: dict[str, Any]) -> None:
     trial = {"workers": 4, "prefetch": 2, "ms": 20.0, "ci95_ms": None, **damage}
-    with pytest.raises(UnreadableError, match="not whole"):
+    with pytest.raises(UnreadableError, match="incomplete"):
         parse_input_times("x.input.json", json.dumps(measured(trials=[trial])).encode())
 
 

@@ -18,7 +18,7 @@ from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.epochs_only import as_runs
+from stallscope.parsers.epoch_runs import as_runs
 from stallscope.parsers.grouping import group
 from stallscope.parsers.keras_output import KerasOutputParser
 from stallscope.parsers.registry import recognise

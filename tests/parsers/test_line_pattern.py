@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stallscope.parsers.launcher_output import LONGEST_LINE, labels_of, line_blocks, rank_lines
 from stallscope.parsers.pattern import Pattern
 from stallscope.parsers.pattern_columns import FLOATS
-from stallscope.parsers.timestamps import Timestamp
+from stallscope.parsers.timestamps import Timestamp, read_dated
 
 PATTERNS = (
     "{time} {}epoch={epoch} step={step}",
@@ -32,6 +32,8 @@ PATTERNS = (
     "step {step}{} took {data} {rate}",
     r"{}\d{step}",
     "{}é {epoch}",
+    "{}{step} epoch {epoch}",
+    "{}{epoch}/300] took {seconds}",
 )
 TIMESTAMPS = (
     "2026-11-21 02:28:01",
@@ -69,6 +71,9 @@ TIMESTAMPS = (
     "Feb 30 02:28:01",
     "Nov  1 24:28:01",
     "Now  1 02:28:01",
+    "INFO|2026-11-21T02:28:01|launcher.py|27| ",
+    "CRITICAL|Nov 21 02:28:01",
+    "OK|2026-11-21 02:28:01",
 )
 LABELS = (
     "",
@@ -142,7 +147,9 @@ def one_by_one(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
         row = pattern.one(line.text)
         if row is not None:
             stamp = (
-                line.timestamp if "ns" not in row else Timestamp(*(row[name] for name in STAMP))  # type: ignore[arg-type]
+                read_dated(line.before)
+                if "ns" not in row
+                else Timestamp(*(row[name] for name in STAMP))  # type: ignore[arg-type]
             )
             if "ms" in row:
                 row = {**row, "seconds": row["ms"] / 1e3}

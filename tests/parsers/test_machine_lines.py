@@ -56,6 +56,16 @@ def test_growth_becomes_a_rate_and_levels_stay(tmp_path: Path) -> None:
     assert len(run.series) == 5
 
 
+def test_joined_logs_keep_the_figures_of_all_ranks(tmp_path: Path) -> None:
+    joined = b""
+    for path in write_job(tmp_path / "apart", Job(ranks=2, facts={"machine_columns": COLUMNS})):
+        head, rest = path.read_bytes().split(b"step,0,", 1)
+        joined += head + b"".join(line + b"\n" for line in LINES) + b"step,0," + rest
+    (tmp_path / "all.steps.csv").write_bytes(joined)
+    (run,) = read(str(tmp_path / "all.steps.csv"))
+    assert sorted(one.rank for one in run.series if one.name == "process_cpu") == [0, 1]
+
+
 def test_figures_of_a_process_have_its_rank_and_those_of_a_host_do_not(tmp_path: Path) -> None:
     run = run_with(tmp_path, LINES)
     assert (of(run, "process_cpu").rank, of(run, "host_cpu").rank) == (0, None)

@@ -88,7 +88,7 @@ def test_what_was_left_out_is_missing() -> None:
     ],
 )
 def test_a_damaged_file_affects_no_other(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(UnreadableError, match=r"^x: no measurement of a network"):
+    with pytest.raises(UnreadableError, match=r"^x: not a measurement of a network"):
         parse_network_check("x", data)
     write_job(tmp_path, JOB)
     (tmp_path / "1.netcheck.json").write_bytes(data)

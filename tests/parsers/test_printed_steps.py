@@ -1,4 +1,4 @@
-"""Step times that programs print, behind the labels of every launcher, against the true ones."""
+"""Printed step times equal the true ones, alone and with the labels of every launcher."""
 
 from __future__ import annotations
 
@@ -241,13 +241,23 @@ def test_stamps_of_services_and_colours_precede_lines(name: str, before: str) ->
     holds_before(name, before)
 
 
-@pytest.mark.parametrize("name", ["tf_cnn_benchmarks", "tf_cnn_benchmarks with glog", "ImageNet"])
-def test_syslog_precedes_lines(name: str) -> None:
-    holds_before(name, "{:%b %d %H:%M:%S} node-1 train[71]: ")
+@pytest.mark.parametrize(
+    "before",
+    [
+        "{:%b %d %H:%M:%S} node-1 train[71]: ",
+        "I{:%m%d %H:%M:%S.%f} 47580 train.py:93] ",
+        "I{:%Y%m%d %H:%M:%S.%f} 47580 train.py:93] ",
+        "INFO|{:%Y-%m-%dT%H:%M:%S}|/opt/launcher.py|27| ",
+    ],
+    ids=["syslog", "glog", "newer glog", "Kubeflow"],
+)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_stamps_of_loggers_before_lines_are_those_of_all_programs(name: str, before: str) -> None:
+    holds_before(name, before)
 
 
 def holds_before(name: str, before: str) -> None:
-    """Check that a text before each line about steps changes nothing."""
+    """Check that a text before each line about steps changes nothing but the clock."""
     program = PROGRAMS[name]
     lines = program.lines(program.truth())
     settings = len(program.header.splitlines())
@@ -261,6 +271,8 @@ def holds_before(name: str, before: str) -> None:
     assert [row["steps"] for row in windows(log)] == [row["steps"] for row in windows(alone)]
     assert log.log.facts["step_ms"] == pytest.approx(alone.log.facts["step_ms"], rel=0.001)
     assert log.log.facts.get("data_ms") == alone.log.facts.get("data_ms")
+    if "{" in before:
+        assert log.log.facts["clock"].startswith("stamps of the lines")
 
 
 def test_a_line_that_two_loggers_print_counts_once_with_its_time() -> None:

@@ -297,7 +297,7 @@ def test_a_rate_of_samples_is_read_where_the_batch_size_is_known() -> None:
     assert found.step_ms == pytest.approx(1000 * STEP_S, rel=0.01)
     assert "the batch size and the number of ranks" in reason_for("\n".join(lines))
     tokens = text.replace("images", "tokens")
-    assert "rates tell times only if they are of samples" in reason_for(tokens)
+    assert "rates give times only if they are of samples" in reason_for(tokens)
 
 
 def test_an_epochs_duration_is_not_read_as_that_of_its_last_step() -> None:

@@ -1,4 +1,4 @@
-"""The ranks that names of files and folders tell, and those that they do not."""
+"""Ranks are found in names of files and folders, and not in other numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs whose standard output and error are in files of their own."""
+"""Jobs with separate files for standard output and error."""
 
 from __future__ import annotations
 

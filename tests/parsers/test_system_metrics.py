@@ -129,7 +129,7 @@ def test_values_of_another_time_are_reported(logs: Path, began: int) -> None:
     assert [series.name for series in run.series] == ["x"]
     (problem,) = run.problems
     assert problem.where == NAME
-    assert "1 series of what machines measured from " in problem.what
+    assert "1 series of machine metrics from " in problem.what
     assert "this run was not under way then" in problem.what
 
 
@@ -154,7 +154,7 @@ def test_missing_series_are_reported(logs: Path, began: int) -> None:
     assert [series.name for series in run.series] == ["gpu_0_utilization"]
     assert [problem.what for problem in run.problems] == [
         "4 metric(s) of machines cannot be read",
-        "MLflow has 7 more metric(s) of machines: only those that tell most were asked for",
+        "MLflow has 7 more metric(s) of machines: only the most useful ones were requested",
     ]
 
 

@@ -1,4 +1,4 @@
-"""TimeHistory of TensorFlow's official models: a series of windows, alone and behind launchers."""
+"""Logs of TimeHistory become series of windows, alone and with launchers' labels."""
 
 from __future__ import annotations
 
@@ -83,6 +83,8 @@ def test_epochs_that_it_logs_are_epochs() -> None:
     text = lines(FORMS["before"], truth)
     text += f"I{truth.ended(0, 200):%m%d %H:%M:%S.%f} 4758 keras_utils.py:102] BenchmarkMetric: "
     text += "{'epoch':0, 'time_taken': 81.187347}\n"
+    # Through two loggers, of which one has timestamps.
+    text += "INFO:absl:BenchmarkMetric: {'epoch':0, 'time_taken': 81.187347}\n"
     (log,) = parsed(text, truth)
     (epoch,) = [row for row in log.intervals.to_pylist() if row["kind"] == "epoch"]
     assert (epoch["epoch"], epoch["end"] - epoch["begin"]) == (0, 81_187_347_000)

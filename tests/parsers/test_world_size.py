@@ -1,4 +1,4 @@
-"""The number of ranks: from what logs say in words, and from the ranks that have lines or files."""
+"""The number of ranks follows from the text of logs, or from the ranks with lines or files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.parsers import epochs_only, read
+from stallscope.parsers import epoch_runs, read
 from stallscope.parsers.line_pattern import LinePatternParser
 from stallscope.parsers.printed_steps import parser
 from stallscope.parsers.reading import Reading
-from stallscope.parsers.world_size import InWords, in_words
+from stallscope.parsers.world_size import StatedRanks, stated_ranks
 
 KERAS = "".join(
     f"Epoch {epoch}/2\n78/78 - {16 + epoch}s - 218ms/step - loss: 1.9\n" for epoch in (1, 2)
@@ -39,7 +39,7 @@ KERAS = "".join(
     ],
 )
 def test_ranks_in_words(text: str, rank: int | None, size: int | None) -> None:
-    said = in_words(text.encode())
+    said = stated_ranks(text.encode())
     assert (said.rank, said.size) == (rank, size)
     assert said.varies == ("world_size: 4" in text and "world_size: 8" in text)
 
@@ -47,7 +47,7 @@ def test_ranks_in_words(text: str, rank: int | None, size: int | None) -> None:
 def test_a_job_that_begins_anew_with_more_ranks_has_no_one_number() -> None:
     begins = "Initializing horovod with communicator (size = {})\n"
     long = begins.format(1) + "x" * (2 << 20) + "\n" + begins.format(2)
-    assert in_words(long.encode()) == InWords(None, None, varies=True)
+    assert stated_ranks(long.encode()) == StatedRanks(None, None, varies=True)
 
 
 def test_what_keras_printed_knows_its_ranks_if_the_program_says_them(tmp_path: Path) -> None:
@@ -135,12 +135,12 @@ def test_a_labelled_log_of_steps_is_searched_for_words_once(
 ) -> None:
     searched: list[bytes] = []
 
-    def counting(data: bytes) -> InWords:
+    def counting(data: bytes) -> StatedRanks:
         searched.append(data)
-        return in_words(data)
+        return stated_ranks(data)
 
-    for module in (epochs_only, parser):
-        monkeypatch.setattr(module, "in_words", counting)
+    for module in (epoch_runs, parser):
+        monkeypatch.setattr(module, "stated_ranks", counting)
     lines = [f"[1,{n % 2}]<stdout>:2026-11-21 02:28:{n:02} step {n // 2}\n" for n in range(40)]
     reading = Reading(LinePatternParser("{time} step {step}"))
     reading.add_file("train.log", "train.log", "".join(lines).encode())

@@ -1,0 +1,222 @@
+"""Find the times of epochs and steps in metrics that were logged with their steps and times.
+
+A metric that is logged once per epoch marks the ends of epochs. A metric that is logged every step or
+every few steps only gives a mean step time: the values do not show pauses between steps. A metric's
+name, the planned number of epochs, or a validation metric with values at the same steps shows that its
+steps are epochs; otherwise their meaning is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from .epochs_only import Epoch
+
+_EPOCH_IN_NAME = re.compile(r"(^|[_/.\- ])epochs?($|[_/.\- ])", re.IGNORECASE)
+_STEP_IN_NAME = re.compile(r"(^|[_/.\- ])(step|batch|iter|iteration)s?($|[_/.\- ])", re.IGNORECASE)
+_VALIDATION = re.compile(r"^(val|valid|validation|test|eval)[_/.\-]", re.IGNORECASE)
+# Metrics of the training itself are preferred.
+_FIRST = ("loss", "train_loss", "training_loss", "train/loss")
+# Lightning's logger and Hugging Face log the epoch of a step under this name.
+_EPOCH = "epoch"
+# More fits show that several processes log at once: their steps go back all the time.
+_MOST_FITS = 4
+_FEWEST_OF_A_FIT = 4
+
+SeriesKind = Literal["epoch", "step"]
+
+
+class Value(NamedTuple):
+    """A value of a metric, and when it was logged."""
+
+    ms: int
+    step: int
+    value: float | None
+
+
+Values = Sequence[Value]
+
+
+class PlannedEpochs(NamedTuple):
+    """The epochs that a training was to have; None if unknown."""
+
+    #: The number of the last one.
+    last: float | None = None
+    #: The number of the first one.
+    initial: float | None = None
+
+
+class MetricTimes(NamedTuple):
+    """Times in metrics."""
+
+    #: What is known, and how well; None if nothing is.
+    facts: dict[str, Any] | None
+    #: Per fit, the last value of every epoch.
+    fits: Sequence[Values] = ()
+    #: The number of the first epoch.
+    base: int = 0
+
+    def by_fit(self, zero: int) -> Iterator[tuple[dict[str, Any], list[Epoch]]]:
+        """Yield the facts and epochs of each fit; of one without epochs if no metric has any.
+
+        Args:
+            zero: when the log's clock is 0, milliseconds since 1970.
+        """
+        for fit in self.fits or ((),):
+            first = {"first_epoch": fit[0].step - self.base} if fit else {}
+            yield {**(self.facts or {}), **first}, _epochs(fit, self.base, zero)
+
+
+_UNKNOWN = PlannedEpochs()
+
+
+def times_in(metrics: Mapping[str, Values], planned: PlannedEpochs = _UNKNOWN) -> MetricTimes:
+    """Find epochs in metrics, and the mean time per step between values.
+
+    Args:
+        metrics: values by name, in the order of their times, at two different steps at least.
+        planned: the epochs that the training was to have.
+    """
+    logged = _lightning(metrics.get(_EPOCH, ()))
+    if logged is not None:
+        epochs_ended, steps_per_epoch = logged
+        mean = _mean(metrics[_EPOCH])
+        step_facts = {} if mean is None else _step_facts(*mean)
+        return _marked([epochs_ended], 0, {"steps_per_epoch": steps_per_epoch, **step_facts})
+    validated = Counter(_steps(own) for name, own in metrics.items() if _VALIDATION.match(name))
+    kinds = {
+        name: _kind(name, values, validated, planned)
+        for name, values in metrics.items()
+        if name != _EPOCH
+    }
+    epochs, steps, unknown = (
+        _choice(name for name, kind in kinds.items() if kind == wanted)
+        for wanted in ("epoch", "step", None)
+    )
+    mean = None if steps is None else _mean(metrics[steps])
+    step_facts = {} if mean is None else _step_facts(*mean)
+    if epochs is not None:
+        fits = _fits(metrics[epochs])
+        return _marked(fits, min(fit[0].step for fit in fits), step_facts)
+    if mean is not None:
+        return MetricTimes({**step_facts, "precision": f"a mean over {mean[1]:,} steps"})
+    mean = None if unknown is None else _mean(metrics[unknown])
+    if mean is None:
+        return MetricTimes(None)
+    precision = (
+        f"the mean time between steps of the metric {unknown}; whether they are epochs or steps of "
+        "training is not known"
+    )
+    return MetricTimes({"metric_step_ms": mean[0], "precision": precision})
+
+
+def _marked(fits: Sequence[Values], base: int, step_facts: Mapping[str, Any]) -> MetricTimes:
+    facts = {
+        "precision": "epochs, to the millisecond",
+        "epoch_precision_ms": 1.0,
+        "clock": "when metrics were logged; when the first epoch began is not known",
+    }
+    return MetricTimes({**facts, **step_facts}, fits, 1 if base == 1 else 0)
+
+
+def _step_facts(step_ms: float, steps: int) -> dict[str, Any]:
+    return {"step_ms": step_ms, "step_precision_ms": 1.0 / steps}
+
+
+def _lightning(values: Values) -> tuple[list[Value], int] | None:
+    """Return the last value of every epoch that ended, and steps per epoch, if epochs are logged
+    per step.
+
+    None unless every epoch has as many steps: otherwise values were not logged at the ends of epochs.
+    """
+    ends: dict[int, Value] = {}
+    for one in values:
+        if one.value is None or one.value != int(one.value) or one.value < 0:
+            return None
+        ends[int(one.value)] = one
+    numbers = sorted(ends)
+    lengths = [ends[number].step - ends[before].step for before, number in pairwise(numbers)]
+    if len(numbers) > 2 and 0 < lengths[-1] < lengths[-2]:
+        # The last epoch had not ended when its last value was logged.
+        numbers.pop()
+        lengths.pop()
+    if not lengths or len(set(lengths)) > 1 or lengths[0] <= 0:
+        return None
+    return [ends[number]._replace(step=number) for number in numbers], lengths[0]
+
+
+def _kind(
+    name: str,
+    values: Values,
+    validated: Mapping[frozenset[int], int],
+    planned: PlannedEpochs,
+) -> SeriesKind | None:
+    """Return whether a metric's steps are epochs or steps; None if unknown.
+
+    Args:
+        validated: the number of validation metrics by the steps at which they have values.
+    """
+    if _STEP_IN_NAME.search(name):
+        return "step"
+    steps = _steps(values)
+    first, last = values[0].step, max(steps)
+    in_a_row = last - min(steps) + 1 == len(steps)
+    if _EPOCH_IN_NAME.search(name):
+        return "epoch" if in_a_row else None
+    if planned.last is not None:
+        if last > planned.last or (planned.initial is not None and first != planned.initial):
+            return "step"
+        return "epoch" if in_a_row and first in (0, 1, planned.initial) else None
+    twins = validated.get(steps, 0) - (_VALIDATION.match(name) is not None)
+    return "epoch" if twins and in_a_row else None
+
+
+def _steps(values: Values) -> frozenset[int]:
+    return frozenset(one.step for one in values)
+
+
+def _choice(names: Iterable[str]) -> str | None:
+    """Choose the metric of training among several, otherwise the first one."""
+    found = sorted(names)
+    own = [name for name in found if not _VALIDATION.match(name)] or found
+    return next((name for name in _FIRST if name in own), own[0] if own else None)
+
+
+def _fits(values: Values) -> list[list[Value]]:
+    """Return the last value of every step, split where steps start again."""
+    fits: list[list[Value]] = []
+    for one in values:
+        if not fits or one.step < fits[-1][-1].step:
+            fits.append([])
+        if fits[-1] and fits[-1][-1].step == one.step:
+            fits[-1].pop()
+        fits[-1].append(one)
+    return fits
+
+
+def _mean(values: Values) -> tuple[float, int] | None:
+    """Return milliseconds per step, and over how many steps; None if unknown."""
+    time = steps = 0
+    for fit in _fits(values):
+        time += fit[-1].ms - fit[0].ms
+        steps += fit[-1].step - fit[0].step
+    return (time / steps, steps) if steps and time > 0 else None
+
+
+def _epochs(fit: Values, base: int, zero: int) -> list[Epoch]:
+    """Return the epochs with known start and end: those that follow another one."""
+    return [
+        Epoch(one.step - base, (before.ms - zero) * 10**6, (one.ms - zero) * 10**6)
+        for before, one in pairwise(fit)
+        if one.step == before.step + 1 and 0 <= one.step - base < 2**31
+    ]
+
+
+def are_of_one_process(values: Values) -> bool:
+    """Whether one process after another has logged these values, not several at once."""
+    fits = _fits(values)
+    return len(fits) <= _MOST_FITS or len(values) >= _FEWEST_OF_A_FIT * len(fits)
