@@ -2,7 +2,7 @@
 slowest kind; and logs whose every line matches a user's pattern, with and without a launcher's label,
 or is one of MXNet's Speedometer.
 
-``parsers.py`` prints more details: each part of the work.
+``printed_output.py`` prints more details: each part of the work.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from figures import Figure, share_of
 
-from parsers import KINDS, printed, whole
+from printed_output import KINDS, printed, whole
 from stallscope.parsers.keras_output import KerasOutputParser
 from stallscope.parsers.line_pattern import LinePatternParser
 from stallscope.parsers.printed_steps.mxnet_speedometer import MxnetSpeedometerParser
@@ -60,7 +60,7 @@ class Times(NamedTuple):
 
 
 def figures(quick: bool) -> list[Figure]:
-    data = printed(LABEL, LINE, (4 if quick else 40) * 1_000_000, RANKS)
+    data = printed(LABEL, LINE, (1 if quick else 40) * 1_000_000, RANKS)
     name = f"Keras's epochs in {len(data) / 1e6:.0f} MB of horovodrun's output"
     return [
         _share(name, measured(read, data), _MOST_FOR_EPOCHS),
@@ -74,7 +74,7 @@ def figures(quick: bool) -> list[Figure]:
 def slowest(quick: bool) -> Figure:
     """Return the kind of output that is read slowest, and its time."""
     texts = {
-        kind: printed(label, line, (4 if quick else 20) * 1_000_000, RANKS)
+        kind: printed(label, line, (1 if quick else 20) * 1_000_000, RANKS)
         for kind, label, line in KINDS
     }
     kind, times = slowest_of(
@@ -130,9 +130,9 @@ def times_of(label: str, pattern: str, line: str, quick: bool) -> Times:
 
 
 def _repeated(line: str, last: str, *, quick: bool) -> bytes:
-    """Make about 20 MB of lines, the last one of each epoch another one; 4 MB if quick."""
+    """Make about 20 MB of lines, the last one of each epoch another one; 1 MB if quick."""
     lines = []
-    for number in range(_PATTERN_LINES):
+    for number in range(_PATTERN_LINES // 3 if quick else _PATTERN_LINES):
         second, tenth = divmod(number, 10)
         minutes, seconds_of_minute = divmod(second, 60)
         hours, minutes = divmod(minutes, 60)
@@ -146,7 +146,7 @@ def _repeated(line: str, last: str, *, quick: bool) -> bytes:
         ends_epoch = number % _LINES_PER_EPOCH >= _LINES_PER_EPOCH - RANKS
         lines.append((last if ends_epoch else line).format(**values))
     once = "".join(lines).encode()
-    return once * max((4 if quick else 20) * 1_000_000 // len(once), 1)
+    return once * max((1 if quick else 20) * 1_000_000 // len(once), 1)
 
 
 def _share(name: str, times: Times, most: float = _MOST_FOR_A_RUN) -> Figure:

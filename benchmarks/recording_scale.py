@@ -38,7 +38,7 @@ _COLLECTOR = "--collect"
 
 
 def figures(quick: bool) -> list[Figure]:
-    ranks, steps = (256, 100) if quick else (4_096, 400)
+    ranks, steps = (64, 100) if quick else (4_096, 400)
     found = measured(ranks, steps)
     rows = ranks * steps
     name = f"{ranks:,} ranks"

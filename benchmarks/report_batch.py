@@ -42,9 +42,9 @@ write_reports(analyses, ["html"], Path(sys.argv[1]))
 
 
 def figures(quick: bool) -> list[Figure]:
-    count = 6 if quick else 40
+    count, steps = (4, 200) if quick else (40, 5_000)
     with tempfile.TemporaryDirectory() as folder:
-        sources = write_runs(Path(folder) / "logs", count, ranks=8, steps=500 if quick else 5_000)
+        sources = write_runs(Path(folder) / "logs", count, ranks=8, steps=steps)
         loop = [sys.executable, "-c", _ONE_AFTER_THE_OTHER, str(Path(folder) / "loop"), *sources]
         report = [sys.executable, "-m", "stallscope", "report", "--format", "html", "--out"]
         other_s, _, other_mib = measured(loop)

@@ -26,7 +26,7 @@ _MOST = 1.5
 
 
 def figures(quick: bool) -> list[Figure]:
-    rows = 1_000_000 if quick else 10_000_000
+    rows = 200_000 if quick else 10_000_000
     data = log(rows)
     own, bare = [], []
     for _ in range(_TURNS):

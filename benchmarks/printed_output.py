@@ -1,6 +1,6 @@
 """Measure the CPU time of reading what launchers print, against one bare ``bytes.splitlines``.
 
-    python benchmarks/parsers.py [--megabytes 40] [--ranks 16]
+    python benchmarks/printed_output.py [--megabytes 40] [--ranks 16]
 
 Ranks print lines of their own and, at the ends of epochs, Keras's. The rows below have a progress
 bar instead, as ``verbose=1`` prints it: every update overwrites the one before it, on a line that
