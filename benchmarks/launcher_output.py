@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from figures import Figure, share_of
-
 from printed_output import KINDS, printed, whole
+
 from stallscope.parsers.keras_output import KerasOutputParser
 from stallscope.parsers.line_pattern import LinePatternParser
 from stallscope.parsers.printed_steps.mxnet_speedometer import MxnetSpeedometerParser
