@@ -24,6 +24,7 @@ from simulator import (
     Slew,
     simulate,
 )
+from svg_file import svg_file
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.network.communication import expected_imbalance
@@ -31,7 +32,7 @@ from stallscope.analysis.steps.alignment import align
 from stallscope.charts.against_baselines import decomposition_chart
 from stallscope.charts.by_cause import cause_bar
 from stallscope.charts.kinds import Bar, Segment, StackedBars, Waterfall
-from stallscope.charts.svg import WIDE, draw, stylesheet
+from stallscope.charts.svg import WIDE, draw
 from stallscope.opening import open_run
 from stallscope.run import Run
 from stallscope.text.step_figures import StepFigures
@@ -51,11 +52,7 @@ def main() -> None:
         "baselines": one_and_thirty_two(),
     }
     for name, chart in charts.items():
-        svg = draw(chart, name, WIDE)
-        begin = svg.index(">") + 1
-        paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
-        style = f"<style>{stylesheet()}.picture{{font-family:system-ui,sans-serif}}</style>{paper}"
-        (FOLDER / f"{name}.svg").write_text(svg[:begin] + style + svg[begin:] + "\n")
+        (FOLDER / f"{name}.svg").write_text(svg_file(draw(chart, name, WIDE)))
         print(f"{name}: {chart.sentence}")
         for bar in getattr(chart, "bars", ()):
             print("   ", bar.label, {s.name: round(s.value, 2) for s in bar.segments})

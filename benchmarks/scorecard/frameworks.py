@@ -1,4 +1,4 @@
-"""The frameworks of the scorecard: one slow rank with each recorder, and what the analysis finds.
+"""Train with one slow rank under each recorder, and score what the analysis finds.
 
     python benchmarks/scorecard/frameworks.py [OPTIONS]     train missing cells, and score all
     python benchmarks/scorecard/frameworks.py score OUT     score trained cells again

@@ -1,4 +1,4 @@
-"""The sentences between the tables of the scorecard's page; they contain no results."""
+"""The sentences between the tables of the scorecard's pages; they contain no results."""
 
 SUMMARY = """\
 # Scorecard: how often attribution is right
@@ -24,8 +24,8 @@ Every table, and every miss with its reason:
 - [Real ranks](scorecard/ranks.md): faults on Keras and PyTorch under Horovod.
 - [Frameworks](scorecard/frameworks.md): one slow rank with Hugging Face's Trainer, Accelerate, FSDP2,
   Ray Train, accumulated gradients, `torch.compile` and JAX.
-- [Hangs](scorecard/hangs.md): real jobs that stand still, and jobs that only seem to.
-- [Slow hosts](scorecard/hosts.md): real jobs of which one host is slow, why it is, and which link is.
+- [Hangs](scorecard/hangs.md): real jobs that hang, and jobs that only seem to.
+- [Slow hosts](scorecard/hosts.md): real jobs with one slow host or link, and the reason.
 - [Simulated runs](scorecard/simulated.md): size, noise, ranks, patterns, intervals, bad clocks.
 - [An independent witness](scorecard/witness.md): wait and allreduce against the Horovod Timeline.
 - [Late timestamps](scorecard/late-timestamps.md): how often the recorder's own clock reading is delayed.
@@ -71,13 +71,13 @@ without joining the ranks' logs:
 {summary}
 
 - **Own log**: each rank's log is compared with the same rank's baseline; the stage that has grown
-  most is the cause. A rank that waits for another cannot tell that from a slow network, so only the
-  slow rank's log is right, and nothing shows which log that is.
+  most is the cause. In the log of a rank that waits for another, waiting looks like a slow network. So
+  only the slow rank's log is right, and nothing shows which log that is.
 - **Latest arrival**: the rank that is last most often, in more than twice its share of steps, is the
   straggler. But every step of a healthy run has a last rank, too, and a fault on all ranks has no
   straggler.
 
-Both readings are this scorecard's, and get the same aligned logs and baselines as the analysis. A
+Both readings are made for this scorecard, from the same aligned logs and baselines as the analysis. A
 careful reader of single logs does better.
 """
 
@@ -124,8 +124,8 @@ No rank should be named.
 PATTERNS = """\
 ## Bursts, ramps, hosts, two at once, uneven work
 
-*Who*: exactly the ranks and hosts that were made slow are named. The next columns also require their
-stages, and their pattern.
+*Ranks right*: exactly the ranks and hosts that were made slow are named. The next columns also require
+their stages and their pattern.
 """
 
 REAL = """\
@@ -177,7 +177,7 @@ transfer.
 NO_HANGS = """\
 # Scorecard: hangs
 
-No job that stands still has been scored yet: run `make hangs`.
+No hanging job has been scored yet: run `make hangs`.
 """
 
 HANGS = """\
@@ -185,20 +185,20 @@ HANGS = """\
 
 {runs} trainings on 2 and 4 ranks that share {cores} cores. Some run on one host, and some on a host per
 rank. These hosts are namespaces of one machine: each has its own network, processes and clocks, and
-they reach each other by real ssh. In most runs something happens to one rank: the rank, the step and
-what happens are random. The logs and the launcher's output are read twice a second, as
+they reach each other by real ssh. In most runs one rank hangs or dies: the rank, the step and the fault
+are random. The logs and the launcher's output are read twice a second, as
 `stallscope watch` does. The [summary](../scorecard.md) has the other targets.
 """
 
 HOW_HANGS = """\
 ## How it is scored
 
-Time counts from the moment before the rank hangs, as that rank notes it. *Seen*: the job is said to
-stand still. *Named*: the rank is among those that the others wait for. A run is right if that rank
+Time counts from the moment before the rank hangs, as that rank records it. *Seen*: the job is reported
+as stopped. *Named*: the rank is among those that the others wait for. A run is right if that rank
 alone is named at the end, in its stage, and no other rank at any time. A rank that is killed or
-suspended, or loses its host, describes no stage; the report says that its log has stopped.
+suspended, or loses its host, has no stage; the report says that its log has stopped.
 
-The recorder describes a step once it has taken 5 s and ten times the usual, and writes once a second.
+The recorder reports a step that has taken 5 s and ten times as long as usual. It writes once a second.
 
 `make hangs` trains all of this, in about 40 minutes of two cores. It continues where it was interrupted.
 [hangs.json](hangs.json) has every run.
@@ -215,21 +215,21 @@ HOSTS = """\
 
 {runs} trainings with a rank on each of 2 to 4 hosts. These are namespaces of one machine with {cores}
 cores: each has its own network, processes, clocks and control groups, and they reach each other by
-real ssh. In most runs something is wrong with one host: which host, what and how much are random. The
+real ssh. In most runs one host has a fault: the host, the fault and its size are random. The
 [summary](../scorecard.md) has the other targets.
 """
 
 HOW_HOSTS = """\
 ## How it is scored
 
-A slow host is right if its rank (or the host) is the verdict's, and no other one. The first reason in
-`bottleneck.why` must be what was done to the host: throttling, cores that other processes take, the
-disk, or memory. A slow link is right if the verdict's cause is `network` and its host is named. The
-clocks of hosts are a day apart. Where one of them is also wrong and too fast, by `faketime`, its ranks
-read the true clock by a system call before and after training, and the error is the mean over the
-steps. Hosts share this machine's disk and cores, so that figures of whole hosts are the same for all of
-them and explain nothing here. The tests for bursts and for reasons of short runs were changed after
-misses of these very runs: before, 97.0 % of ranks and 92.5 % of first reasons were right.
+A slow host is right if the verdict names its rank or the host, and no other one. The first reason in
+`bottleneck.why` must be the injected fault: throttling, cores that other processes take, the disk, or
+memory. A slow link is right if the verdict's cause is `network` and its host is named. The clocks of
+hosts are a day apart. If `faketime` also makes one of them wrong and too fast, its ranks read the true
+clock by a system call before and after training; the error is the mean over the steps. Hosts share this
+machine's disk and cores, so that figures of whole hosts are the same for all of them and explain
+nothing here. The tests for bursts and for reasons of short runs were changed after misses in these
+runs: before, 97.0 % of ranks and 92.5 % of first reasons were right.
 
 `make hosts` trains all of this, in about 70 minutes. It continues where it was interrupted.
 [hosts.json](hosts.json) has every run.
@@ -246,8 +246,8 @@ FRAMEWORKS = """\
 
 {runs} trainings on 2 and 4 ranks that share {cores} cores, with gloo. In most of them one rank has a
 slow loader or a slow backward pass, by 30 or 100 % of the clean step. The rank is random, and measures
-the fault itself. A step computes little and waits for a pretended device. The baseline is the same
-training without a fault. The [summary](../scorecard.md) has the other targets.
+the fault itself. A step computes little and sleeps, as if it waited for a device. The baseline is the
+same training without a fault. The [summary](../scorecard.md) has the other targets.
 """
 
 FRAMEWORK_COLUMNS = """\
@@ -255,11 +255,11 @@ FRAMEWORK_COLUMNS = """\
 right*: that rank and stage are the report's first answer; only runs whose fault costs clearly more than
 allreduce count.
 
-JAX names nobody by design: its compiled step hides where a rank's compute ends and where its waiting
-begins. There, a run is right if no rank is named, and the slow rank's input is within 10 % of the truth.
+With JAX no rank is named, by design: its compiled step hides where a rank's compute ends and where its
+waiting begins. A run is right if no rank is named, and the slow rank's input is within 10 % of the
+truth.
 
-The two clean runs of a launch differ by {drift}: other work on the machine took a changing part of
-its cores.
+The two clean runs of a launch differ by {drift}, because of other work on the machine.
 """
 
 FRAMEWORK_GAINS = """\
@@ -267,12 +267,12 @@ FRAMEWORK_GAINS = """\
 
 The step time without the fault, as predicted from the faulty run and its baseline, against the clean run
 of the same launch. *Error* and *holds* are as for [fixes](fixes.md), but these trainings do not take
-turns: the changes of the machine are in the errors. No prediction can be closer than the clean runs are
-to each other.
+turns, so the errors contain the machine's drift. No prediction can be closer than the clean runs are to
+each other.
 """
 
 OTHER_VERDICTS = """\
-Runs with the rank and stage right whose first answer is another one:
+Runs with the rank and stage right, but another first answer:
 """
 
 HOW_FRAMEWORKS = """\
