@@ -28,7 +28,7 @@ import numpy as np
 from dashboard_views import COLUMNS, LANES, View, ask, chosen_views, page
 from figures import Figure, at_most, share_of
 from large_run import collected as collected_run
-from peers import ROOT, ran
+from peers import ROOT, output_of
 from simulator import Clocks, Fault, Job, Noise, simulate
 
 from stallscope.analysis.views.lanes import Lanes
@@ -59,7 +59,7 @@ def of_all_views(ranks: int, steps: int, times: int) -> Iterator[Figure]:
     with TemporaryDirectory() as folder:
         store, out = Path(folder) / "store", Path(folder) / "out.json"
         run = collected_run(ranks, steps, store)
-        ran([sys.executable, str(PROGRAM), str(store), run.name, str(out), str(times)])
+        output_of([sys.executable, str(PROGRAM), str(store), run.name, str(out), str(times)])
         found = json.loads(out.read_text())
     what = f"dashboard, {ranks:,} ranks × {steps:,} steps"
     for kind, own_ms in found["ms"].items():

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from figures import Figure, at_most, times_as_much
 from logs import host_part_us, step_rows
 from paired import over_rounds
-from peers import ROOT, TRAINING, ran
+from peers import ROOT, TRAINING, output_of
 
 PROGRAMS = ROOT / "benchmarks" / "small"
 #: Steps of each turn.
@@ -87,7 +87,7 @@ def of_network(training: Training, layers: int, turns: list[Turn]) -> Iterator[F
     what = f"{training.name}, {2 * (layers + 1)} gradients"
     own_us = median(turn.own_us for turn in turns)
     if training.limit_us > LIMIT_US:
-        name = f"{what}: host part and stamps per step"
+        name = f"{what}: host part and timestamps per step"
         yield at_most(name, own_us, "µs", training.limit_us)
     else:
         name = f"{what}: host part per step"
@@ -115,7 +115,7 @@ def trained(training: Training, steps: int) -> dict[int, list[Turn]]:
     with TemporaryDirectory() as folder:
         words = ["python", str(PROGRAMS / training.program), folder, str(steps)]
         variables = {"KERAS_BACKEND": training.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        ran([*words, *training.words], training.environment, variables)
+        output_of([*words, *training.words], training.environment, variables)
         return {int(own.name): turns_in(own) for own in Path(folder).iterdir()}
 
 

@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 from figures import Figure, at_most
-from peers import TRAINING, ran
+from peers import TRAINING, output_of
 
 # Keras loads its modules lazily, as every training program makes it do.
 FRAMEWORKS = {
@@ -42,13 +42,13 @@ def figures(quick: bool) -> list[Figure]:
 
 def imported_ms(module: str) -> float:
     program = PROGRAM.format(framework=FRAMEWORKS[module], module=module)
-    printed = ran(["python", "-c", program], TRAINING, {"TF_CPP_MIN_LOG_LEVEL": "3"})
+    printed = output_of(["python", "-c", program], TRAINING, {"TF_CPP_MIN_LOG_LEVEL": "3"})
     return float(printed.split()[-1])
 
 
 def of_module(module: str, times: list[float]) -> Figure:
     low, high = interval_of_median(times)
-    name = f"import {module}, behind its framework"
+    name = f"import {module}, after its framework"
     return at_most(name, median(times), "ms", 20, interval=(low, high))
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from figures import Figure, added, at_most, share_of
 from logs import host_part_us, step_rows
 from paired import Difference, difference, over_processes
-from peers import ROOT, TRAINING, ran
+from peers import ROOT, TRAINING, output_of
 
 PROGRAM = ROOT / "benchmarks" / "keras_overhead_training.py"
 #: For some ninety runs, TensorFlow takes an op for a costly one and hands it to another thread.
@@ -28,7 +28,7 @@ SKIPPED = 100
 #: Pairs of steps per figure (their median): disturbances last for seconds.
 BLOCK = 25
 #: The time of a step: on the clock, and of the CPU cores in all threads.
-UNITS = ("us", "processors_us")
+UNITS = ("us", "cpu_us")
 
 
 class Size(NamedTuple):
@@ -98,7 +98,7 @@ def trained(
     variables = {"TF_CPP_MIN_LOG_LEVEL": "3"}
     if timeline:
         variables["HOROVOD_TIMELINE"] = str(timeline)
-    ran([*words, str(out), *map(str, numbers)], TRAINING, variables)
+    output_of([*words, str(out), *map(str, numbers)], TRAINING, variables)
     result: dict[str, Any] = json.loads((out / "result.json").read_text())
     return result
 
@@ -108,7 +108,7 @@ def costs(
 ) -> list[Figure]:
     """Return what callback and Timeline add to a step: on the clock, and of the CPU cores."""
     found = []
-    for unit, name in zip(UNITS, ("added per step", "processors' time added per step")):
+    for unit, name in zip(UNITS, ("added per step", "CPU time added per step")):
         by = of_one(size, recorders(own, unit), host)
         # Process by process: compare only neighbouring measurements.
         with_it, without = (

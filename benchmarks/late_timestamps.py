@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from two_ranks import ROOT, arguments, folder_for, train, write
+from peers import ROOT
+from two_ranks import arguments, folder_for, train, write
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
@@ -62,20 +63,20 @@ def rows(condition: str, folder: Path) -> Iterator[str]:
 
 
 def sentence(condition: str, folder: Path) -> str:
-    """Say how often causality shows that a timestamp was late."""
+    """Return how often causality shows that a timestamp was late, as a sentence."""
     (run,) = read(str(folder / "logs"))
     found = analyse(run)
     assert found.clocks is not None
     return (
-        f"- {condition}: causality shows it in {found.clocks.late:.1%} of {found.steps} steps, "
-        f"{found.clocks.late_ms:.3f} ms per step."
+        f"- {condition}: causality shows late timestamps in {found.clocks.late:.1%} of {found.steps} "
+        f"steps, {found.clocks.late_ms:.3f} ms per step."
     )
 
 
 def main() -> None:
     options = arguments(__doc__, steps=300)
     table = [
-        f"| beside it | timestamp | steps × ranks | p50, ms | p99, ms | max, ms | > {_LATE_MS} ms |",
+        f"| condition | timestamp | steps × ranks | p50, ms | p99, ms | max, ms | > {_LATE_MS} ms |",
         "| --- | --- |" + " ---: |" * 5,
     ]
     sentences = []

@@ -120,7 +120,7 @@ def of_a_speedometer(quick: bool) -> Figure:
     """Measure the reading of a run from what MXNet's Speedometer logs on many ranks."""
     data = _repeated(*_SPEEDOMETER, quick=quick)
     times = measured(lambda text: whole(text, MxnetSpeedometerParser()), data)
-    return _share("a run from MXNet's Speedometer behind labels", times)
+    return _share("a run from MXNet's Speedometer after labels", times)
 
 
 def times_of(label: str, pattern: str, line: str, quick: bool) -> Times:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from figures import Figure, at_most
 from paired import over_processes
-from peers import ROOT, ran
+from peers import ROOT, output_of
 
 PROGRAM = ROOT / "benchmarks" / "mxnet_overhead_training.py"
 ENVIRONMENT = ROOT / ".venv-mxnet"
@@ -30,9 +30,9 @@ def figures(quick: bool) -> list[Figure]:
         outs = [Path(folder) / str(number) for number in range(1 if quick else PROCESSES)]
         runs = [trained(out, PAIRS // 4 if quick else PAIRS) for out in outs]
     found = []
-    for unit, name in (("us", "per step"), ("processors_us", "of the processors' time per step")):
+    for unit, name in (("us", "per step"), ("cpu_us", "in CPU time per step")):
         by = over_processes([[one / STAMPED for one in run[unit]] for run in runs])
-        what = f"MXNet, {RANKS} ranks, {2 * (LAYERS + 1)} gradients: stamps add {name}"
+        what = f"MXNet, {RANKS} ranks, {2 * (LAYERS + 1)} gradients: timestamps add {name}"
         found.append(at_most(what, by.value, "µs", 50, interval=by.interval))
     return found
 
@@ -42,6 +42,6 @@ def trained(out: Path, pairs: int) -> dict[str, list[float]]:
     out.mkdir()
     words = ["horovodrun", "-np", str(RANKS), "python", str(PROGRAM), str(out)]
     numbers = [LAYERS, STAMPED, pairs]
-    ran([*words, *map(str, numbers)], ENVIRONMENT, {"OMP_NUM_THREADS": "1"})
+    output_of([*words, *map(str, numbers)], ENVIRONMENT, {"OMP_NUM_THREADS": "1"})
     result: dict[str, list[float]] = json.loads((out / "result.json").read_text())
     return result

@@ -26,7 +26,7 @@ from stallscope.mxnet import StepLogger
 
 BATCH, WIDTH = 32, 32
 WARM = 20
-UNITS = ("us", "processors_us")
+UNITS = ("us", "cpu_us")
 Taken = Dict[str, float]
 
 

@@ -25,16 +25,16 @@ QUOTED = (
     "Keras, one process, 22 gradients: added per step",
     "Keras, 2 ranks, 162 gradients: added per step",
     "Keras, 2 ranks, 162 gradients: added per step, against the Timeline",
-    "Keras, 2 ranks, 162 gradients: processors' time added per step, against the Timeline",
+    "Keras, 2 ranks, 162 gradients: CPU time added per step, against the Timeline",
     "Keras, 2 ranks, 162 gradients: bytes per step",
     "PyTorch, 162 gradients: host part per step",
     "PyTorch, 20 gradients: added per step",
     "PyTorch, 20 gradients: added per step, against traceml-ai",
     "PyTorch, 160 gradients: added per step, against traceml-ai",
-    "MXNet, 2 ranks, 162 gradients: stamps add per step",
+    "MXNet, 2 ranks, 162 gradients: timestamps add per step",
     "PyTorch: resident memory that recording 100,000 steps adds",
-    "import stallscope.torch, behind its framework",
-    "import stallscope.keras, behind its framework",
+    "import stallscope.torch, after its framework",
+    "import stallscope.keras, after its framework",
 )
 
 

@@ -12,7 +12,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from peers import ROOT, TRAINING, ran
+from peers import ROOT, TRAINING, output_of
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.scaling import scaling
@@ -40,7 +40,7 @@ def main() -> None:
 def _trained(folder: Path, ranks: int, steps: int) -> Analysis:
     logs = str(folder / f"on-{ranks}")
     program = ["python", str(PROGRAM), logs, str(steps)]
-    ran(["horovodrun", "--disable-cache", "-np", str(ranks), *program], TRAINING)
+    output_of(["horovodrun", "--disable-cache", "-np", str(ranks), *program], TRAINING)
     return analyse(open_run(logs))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tempfile import TemporaryDirectory
 
 from figures import Figure, at_most
-from peers import TRAINING, ran
+from peers import TRAINING, output_of
 
 from stallscope.collector.recorder.format import RowFormatter, StepRow
 
@@ -54,13 +54,13 @@ def figures(quick: bool) -> list[Figure]:
     name = f"PyTorch: resident memory that recording {steps:,} steps adds"
     return [
         at_most(name, grown["recorded"] - grown["bare"], "MB", 5),
-        at_most("bytes of a row behind 100,000 steps of 0.33 s", row_bytes(), "B", 64),
+        at_most("bytes of a row after 100,000 steps of 0.33 s", row_bytes(), "B", 64),
     ]
 
 
 def grown_mb(arm: str, steps: int) -> float:
     with TemporaryDirectory() as folder:
-        printed = ran(["python", "-c", PROGRAM, str(steps), arm, folder], TRAINING)
+        printed = output_of(["python", "-c", PROGRAM, str(steps), arm, folder], TRAINING)
     return float(printed.split()[-1])
 
 

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from figures import Figure, added, share_of
 from paired import over_rounds
-from peers import PEERS, ROOT, ran
+from peers import PEERS, ROOT, output_of
 
 PROGRAM = ROOT / "benchmarks" / "torch_overhead_training.py"
 #: Rounds by number of layers: steps of many layers take longer, so they get fewer rounds.
@@ -30,7 +30,7 @@ def of_network(layers: int, rounds: int) -> list[Figure]:
     with TemporaryDirectory() as folder:
         out = Path(folder)
         words = ["traceml", "run", str(PROGRAM), "--logs-dir", str(out / "traceml"), "--args"]
-        ran([*words, folder, str(rounds), str(STEPS), str(layers)], PEERS, folder=out)
+        output_of([*words, folder, str(rounds), str(STEPS), str(layers)], PEERS, folder=out)
         result = json.loads((out / "result.json").read_text())
     own, traceml, nvidia = (
         over_rounds(result["added_us"][arm]) for arm in ("steplogger", "traceml", "nvidia")

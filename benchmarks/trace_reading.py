@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import timelines
 from figures import Figure, share_of, times_faster
-from peers import PEERS, ran
+from peers import PEERS, output_of
 
 _HOLISTIC = """
 import warnings, logging
@@ -59,7 +59,7 @@ def figures(quick: bool) -> list[Figure]:
         traced_s, traced_mib, _ = timelines.measured(_KINETO, traces / "rank-0.json")
         loaded_s, _, _ = timelines.measured(_JSON, traces / "rank-0.json")
         program = timelines.BEFORE + _HOLISTIC + timelines.AFTER
-        printed = ran(["python", "-c", program, str(traces)], PEERS)
+        printed = output_of(["python", "-c", program, str(traces)], PEERS)
         holistic_s, holistic_mib, _ = json.loads(printed.splitlines()[-1])
     other, holistic = "json.load + pandas", "HolisticTraceAnalysis"
     return [

@@ -19,7 +19,8 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from two_ranks import ROOT, arguments, folder_for, train, write
+from peers import ROOT
+from two_ranks import arguments, folder_for, train, write
 from witness_comparison import SKIPPED, Agreement, Comparison, compare
 
 PROGRAM = ROOT / "benchmarks" / "witness_training.py"
