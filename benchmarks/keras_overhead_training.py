@@ -2,10 +2,10 @@
 
     horovodrun -np 2 python benchmarks/keras_overhead_training.py OUT LAYERS WIDTH STAMPED STEPS SEED
 
-Two train functions of one model, one of them with the recorder, alternate step by step, in an order
-that all ranks draw alike. Two graphs that do the same differ by where their memory lies, and by
-more than the timestamps take. So the timestamps are put into the graph STAMPED times: their cost
-grows accordingly, and the difference between the graphs does not.
+Two train functions of one model, one of them with the recorder, alternate step by step, in the same
+random order on all ranks. Two equal graphs differ in speed because their memory lies elsewhere, by more
+than the timestamps take. So the graph has the timestamps STAMPED times: their cost grows accordingly,
+and the difference between the graphs does not.
 
 Writes OUT/result.json on rank 0, the time and the arm of every step; and OUT/logs.
 """
@@ -55,7 +55,7 @@ def recorded(
     more = [Instrumentation(TimestampRing(64), False, False) for _ in range(stamped - 1)]
     for one in more:
         one.install(model)
-        # Its timestamps are read as the recorder's are, and stay in the logs.
+        # Its timestamps are read like the recorder's.
         one.takes_out = lambda: True
     logger.set_model(model)
     logger.on_train_begin()

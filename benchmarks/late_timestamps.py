@@ -3,8 +3,8 @@
     python benchmarks/late_timestamps.py --out TABLE.md [--steps N] [--keep FOLDER]
 
 Two real Horovod ranks train with the callback and the profiler (late_timestamps_training.py), on
-idle cores and with one busy process per core, in single and in mixed precision. Writes how long
-after its last input tensor each timestamp was taken, and how many steps break causality.
+idle cores and with one busy process per core, in single and in mixed precision. Writes how long each
+timestamp was taken after its last input tensor, and in how many steps causality shows that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LATE_MS = 0.5
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Keep as many cores busy, at this process's own priority."""
+    """Keep so many cores busy, at this process's priority."""
     running = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
     ]

@@ -1,4 +1,4 @@
-"""Draw the chart of a ledger's cost over the rows of a run: both axes are powers of ten."""
+"""Draw the cost of a ledger over the rows of a run, on logarithmic axes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Measure what the timestamps add to a step of MXNet on Horovod, on the clock and of the CPU cores.
+"""Measure what the timestamps add to a step of MXNet on Horovod, on the clock and in CPU time.
 
-The log counts the training thread's queries to the engine (see host_part.py). But the engine
-computes meanwhile, and its own work for a timestamp shows only here.
+The log counts the training thread's queries to the engine (see host_part.py). The engine's own work
+for a timestamp shows only here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENVIRONMENT = ROOT / ".venv-mxnet"
 RANKS, PROCESSES = 2, 4
 #: Dense layers before the last; each has two gradients.
 LAYERS = 80
-#: How many more times the timestamps are requested, as one request adds less than steps vary by.
+#: How many more times the timestamps are requested: one request adds less than the noise of steps.
 STAMPED = 200
 #: Pairs of steps.
 PAIRS = 120

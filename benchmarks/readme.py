@@ -1,4 +1,4 @@
-"""Write the figures of README.md and docs/benchmarks.md from the last line of benchmarks/history.jsonl.
+"""Write the figures of README.md and docs/benchmarks.md from the last line of history.jsonl.
 
 python benchmarks/readme.py
 """
@@ -112,7 +112,7 @@ def _figures(content: dict[str, Any], needed: Sequence[str]) -> dict[str, Figure
     """Return all figures by name.
 
     Raises:
-        ValueError: if a needed one was not kept.
+        ValueError: if a needed one is missing.
     """
     figures = {
         own["name"]: Figure.of(own) for one in content["benchmarks"] for own in one["figures"]

@@ -3,7 +3,7 @@
     python benchmarks/real_projections.py [--steps 400]
 
 The job trains on 1, 2, 3 and 4 ranks (real_projections_training.py); each larger number is then
-projected from the smaller ones. Other load on the machine adds noise to all of it.
+projected from the smaller ones. Other load on the machine adds noise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measure the recorder's memory over a long run, and the length of its rows.
 
-Two processes train 100,000 steps each, one of them recorded. Memory is the growth of each from
-before its loop to the end, when the framework has long been loaded.
+Two processes train 100,000 steps each, one of them recorded. Memory is the growth of each during its
+loop, after the framework is loaded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from peers import TRAINING, output_of
 from stallscope.collector.recorder.format import RowFormatter, StepRow
 
 STEPS = 100_000
-# A step of a long job: a third of a second each, nine hours, on a batch of 1,024.
+# The last step of nine hours: a third of a second each, on a batch of 1,024.
 LATE, STEP_NS, SAMPLES = 99_999, 330_000_000, 1024
 PROGRAM = """
 import resource, sys

@@ -1,4 +1,4 @@
-"""Train on two real Horovod ranks, for benchmarks that do so under several conditions."""
+"""Train on two real Horovod ranks, for benchmarks that compare several conditions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def arguments(description: str | None, steps: int) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, required=True, help="where to write the Markdown")
     parser.add_argument("--steps", type=int, default=steps)
-    parser.add_argument("--keep", type=Path, help="a folder for what the trainings write")
+    parser.add_argument("--keep", type=Path, help="folder for the files of the trainings")
     return parser.parse_args()
 
 
 @contextmanager
 def folder_for(keep: Path | None) -> Iterator[Path]:
-    """Return the folder to keep, or else a temporary one."""
+    """Yield the folder to keep, or else a temporary one."""
     if keep is not None:
         yield keep
         return
