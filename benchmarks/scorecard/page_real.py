@@ -74,7 +74,7 @@ def page(real: dict[str, Any]) -> str:
     short = sum(run["misplaced"] or 0 for run in runs)
     parts.append(
         f"Steps whose injected stage is recorded as shorter than what was injected into it: {short}. "
-        "There can be none if time is booked where it was spent."
+        "There must be none."
     )
     listed = misses(real_bars(runs))
     parts += [f"{texts.MISSES}\n\n{listed}"] if listed else []
@@ -96,7 +96,7 @@ def latest(run: Run) -> bool:
 
 
 def verdict(run: Run) -> bool | None:
-    """Tell whether the verdict is right; None if another cause costs about as much."""
+    """Return whether the verdict is right; None if another cause costs about as much."""
     if run["allreduce_ms"] is None or run["injected_ms"] < CLEARLY * run["allreduce_ms"]:
         return None
     return bool(run["verdict_right"])
@@ -189,8 +189,8 @@ def _bars_of(ranks: int, runs: Sequence[Run]) -> list[Bar]:
     why = "no reason is known; this is a defect."
     if _median_cv(runs) > CV:
         why = (
-            f"these ranks' laps vary by {_median_cv(runs) * 100:.0f} % in the median run, where the bar "
-            f"is about noise up to {CV * 100:g} %: the machine itself makes ranks late."
+            f"these ranks' own step times vary by {_median_cv(runs) * 100:.0f} % in the median run, but "
+            f"the target is for noise up to {CV * 100:g} %: the machine itself makes ranks late."
         )
     made = []
     if right is not None:

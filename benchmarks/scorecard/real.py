@@ -159,9 +159,9 @@ def injected_ms(out: Path, cell: Cell) -> npt.NDArray[np.float64]:
 
 
 def cpu_wait_ms(out: Path, cell: Cell) -> list[float]:
-    """Return, per rank, how long per step its threads wanted a core and had none.
+    """Return, per rank, how long per step its threads waited for a core.
 
-    If it differs between ranks, something other than the fault slowed one of them.
+    If it differs between ranks, something else than the fault slowed one of them down.
     """
     truth = _truth(out, cell)
     return [one["cpu_wait_ns"] / len(one["injected_ns"]) / 1e6 for one in truth]

@@ -26,7 +26,7 @@ _INTRODUCTION = f"""# A lasting rise of the step time
 
 How soon `step_ms.rise` of [`watch`](../watch.md) sees a rise of {RISE:.0%}, and how often noise looks
 like one: {CHANGES:,} simulated rises and {RUNS * STEPS:,} steps without one for each kind of noise.
-Asked with a noise of 5 %: within 30 steps, and at most one false alarm.
+Target with a noise of 5 %: within 30 steps, and at most one false alarm.
 
 | noise | found after, median | 95 % within | missed | false alarms |
 | --- | ---: | ---: | ---: | ---: |
@@ -57,7 +57,7 @@ class Noise:
 
 
 def delays(noise: Noise, random: np.random.Generator) -> list[int]:
-    """Return the steps until each rise was found; those that were not are left out."""
+    """Return the steps until each rise was found; rises that were missed are left out."""
     found = []
     for _ in range(CHANGES):
         times = noise.times(random, 2 * REFERENCE_STEPS + _AFTER)
@@ -69,7 +69,7 @@ def delays(noise: Noise, random: np.random.Generator) -> list[int]:
 
 
 def false_alarms(noise: Noise, random: np.random.Generator) -> int:
-    """Return in how many runs noise was taken for a rise."""
+    """Return the number of runs in which noise looked like a rise."""
     alarms = 0
     for _ in range(RUNS):
         times = noise.times(random, REFERENCE_STEPS + STEPS)
