@@ -3,8 +3,8 @@
     python benchmarks/analysis_passes.py [--ranks 1000] [--steps 10000]
 
 A pass is one kernel over all steps and ranks, on all cores. The unit is one bare numpy pass over the
-same rows (``analysis_speed.bare``), the faster of two. The run is analysed twice, and the second time is
-shown: the first one imports scipy and gets memory.
+same rows (``analysis_speed.bare``), the faster of two. The second of two analyses is shown, because the
+first one imports scipy and allocates memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stallscope.arrays import blocks
 from stallscope.arrays.local_matrix import LocalMatrix
 from stallscope.collector.store.loading import load_run
 
-# Smaller shares are shown together.
+# Passes with smaller shares of the CPU time are summed.
 _WORTH = 0.02
 
 
@@ -56,7 +56,7 @@ class _Passes:
 
 
 def measured(ranks: int, steps: int) -> tuple[_Passes, Taken, float]:
-    """Analyse a run; return its passes, what the whole analysis took, and the bare pass."""
+    """Analyse a run; return its passes, the times of the whole analysis, and those of the bare pass."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as store:
         run = load_run(collected(ranks, steps, Path(store)))
     times: dict[str, Taken] = {}

@@ -44,18 +44,18 @@ from stallscope.run import Run
 T = TypeVar("T")
 
 BARE, READ, ANALYSIS, RENDER = "bare numpy pass", "read", "analysis", "render"
-#: The time that a user waits, and its largest parts.
+#: The parts of the time that a user waits.
 WHOLE = (READ, ANALYSIS, RENDER)
-#: The same from start to end, as a command on the recorded logs.
+#: The whole command on recorded logs.
 RAW, BARE_READ = "report on raw logs", "bare read of raw logs"
 TARGET_ROWS, TARGET_S, TARGET_RAW_S, TARGET_RAW_GB = 10_000_000, 2.5, 7.0, 1.5
-#: What the analysis may take of the bare pass's time.
+#: The analysis may take so many times the CPU time of the bare pass.
 TARGET_RATIO = 30
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Seconds on the clock, and CPU seconds of all cores together. Other processes count, too."""
+    """Seconds on the clock, and CPU seconds of this process and its children on all cores."""
 
     clock: float
     cpu: float
@@ -75,7 +75,7 @@ def figures(quick: bool) -> list[Figure]:
     if rows == TARGET_ROWS:
         shares.append(at_most(f"report on {rows:,} collected rows", seconds, "s", TARGET_S))
         shares.append(at_most(raw, times[RAW].clock, "s", TARGET_RAW_S))
-        # The largest child process; there was no other.
+        # The report is the only child process.
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9
         shares.append(at_most(f"{raw}: memory", peak, "GB", TARGET_RAW_GB))
     return shares
@@ -108,7 +108,7 @@ def timed(ranks: int, steps: int) -> dict[str, Taken]:
         run = _timed(READ, times, lambda: load_run(folder))
         report(run, times)
         stages(run, times)
-        # The first time imports pandas.
+        # The first pass imports pandas.
         bare(run, ranks)
         _timed(BARE, times, lambda: bare(run, ranks))
         logs = raw_logs(run, Path(store) / "logs")

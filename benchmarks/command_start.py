@@ -1,8 +1,8 @@
 """Measure the CPU time of a command on a small run, most of which is imports.
 
-Its floor is Python with numpy and Arrow, which every command that reads logs needs. The CPU time of a
-process depends less than its duration on what else the machine does; the smallest of several is least
-disturbed. Bytecode is cached first, as an installation does it.
+Its floor is Python with numpy and Arrow, which every command that reads logs needs. CPU time depends
+less on the machine's other load than duration does, and the smallest of several is least disturbed.
+Bytecode is cached first, as by an installation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def figures(quick: bool) -> list[Figure]:
     with TemporaryDirectory() as folder:
         for name in PROGRAMS:
             cpu_ms(name, Path(folder))
-        for _ in range(3 if quick else 12):
+        for _ in range(1 if quick else 12):
             for name in order.sample(sorted(PROGRAMS), len(PROGRAMS)):
                 times[name].append(cpu_ms(name, Path(folder)))
     least = {name: min(own) for name, own in times.items()}
@@ -58,8 +58,8 @@ def figures(quick: bool) -> list[Figure]:
 
 
 def cpu_ms(name: str, cache: Path) -> float:
-    """Return the CPU time of a program, of which bytecode is cached in a folder."""
-    # Threads of OpenBLAS that have nothing to do spin where a core is free.
+    """Return the CPU time of a program; its bytecode is cached in a folder."""
+    # Idle threads of OpenBLAS spin while a core is free.
     variables = {**os.environ, "PYTHONPYCACHEPREFIX": str(cache), "OPENBLAS_NUM_THREADS": "1"}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

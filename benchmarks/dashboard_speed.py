@@ -1,11 +1,11 @@
-"""Time the timeline's answers on a large run, against the same views computed from all steps each time.
+"""Time the timeline's answers on a large run, against computing each view from all steps.
 
     python benchmarks/dashboard_speed.py [--ranks 1000] [--steps 10000] [--views 200]
 
 The run is simulated, on hosts of 8 ranks that each have their own clock. The dashboard's own WSGI
 application answers the requests for views, as for a browser: from the whole run to a few steps, on
 all ranks or a few. The alternative reads every step of every rank in a view and sums them into the
-same cells. To send the steps themselves would need the bytes of the last line.
+same cells. Sending the steps themselves would need the bytes of the table's last line.
 
 Another process, ``dashboard_views.py``, times the answers for every kind of view of a collected run, and
 measures the dashboard's peak memory.
@@ -28,7 +28,7 @@ import numpy as np
 from dashboard_views import COLUMNS, LANES, View, ask, chosen_views, page
 from figures import Figure, at_most, share_of
 from large_run import collected as collected_run
-from peers import ROOT, ran
+from peers import ROOT, output_of
 from simulator import Clocks, Fault, Job, Noise, simulate
 
 from stallscope.analysis.views.lanes import Lanes
@@ -45,21 +45,21 @@ T = TypeVar("T")
 
 PROGRAM = ROOT / "benchmarks" / "dashboard_views.py"
 LARGEST_MB, SLOWEST_MS, FIRST_VIEW_S = 1.0, 150.0, 2.0
-#: Of a run that is open: 95 % of the answers of each kind of view, and the process's memory.
+#: For a run that is open: 95 % of the answers of each kind of view, and the process's memory.
 ANSWER_MS, PEAK_MB = 50.0, 1000.0
 
 
 def figures(quick: bool) -> Iterator[Figure]:
-    yield from of_a_timeline(quick)
-    yield from of_all_views(*((100, 200, 5) if quick else (1000, 10_000, 20)))
+    yield from timeline_figures(quick)
+    yield from all_views_figures(*((100, 200, 5) if quick else (1000, 10_000, 20)))
 
 
-def of_all_views(ranks: int, steps: int, times: int) -> Iterator[Figure]:
+def all_views_figures(ranks: int, steps: int, times: int) -> Iterator[Figure]:
     """Yield the figures of a dashboard that shows one collected run, in another process."""
     with TemporaryDirectory() as folder:
         store, out = Path(folder) / "store", Path(folder) / "out.json"
         run = collected_run(ranks, steps, store)
-        ran([sys.executable, str(PROGRAM), str(store), run.name, str(out), str(times)])
+        output_of([sys.executable, str(PROGRAM), str(store), run.name, str(out), str(times)])
         found = json.loads(out.read_text())
     what = f"dashboard, {ranks:,} ranks × {steps:,} steps"
     for kind, own_ms in found["ms"].items():
@@ -68,7 +68,7 @@ def of_all_views(ranks: int, steps: int, times: int) -> Iterator[Figure]:
     yield at_most(f"{what}: peak memory", found["peak_mb"], "MB", PEAK_MB)
 
 
-def of_a_timeline(quick: bool) -> list[Figure]:
+def timeline_figures(quick: bool) -> list[Figure]:
     run = simulated(100 if quick else 1000, 200 if quick else 1000)
     store = RunStore([run])
     run_id = store.runs()[0].id
@@ -127,12 +127,12 @@ def main() -> None:
     alternative = [timed(lambda view=view: from_all_steps(lanes, view)) for view in views]
     print(f"{options.ranks:,} ranks × {options.steps:,} steps, {len(views)} views\n")
     print("| figure | timeline | from all steps |\n| --- | ---: | ---: |")
-    for what, index in (("answer", 1), ("answer's processor time", 2)):
+    for title, index in (("answer", 1), ("answer's CPU time", 2)):
         own_ms = [one[index] * 1e3 for one in answers]
         other_ms = [one[index] * 1e3 for one in alternative]
         for name, at in (("median", 50), ("95th percentile", 95), ("slowest", 100)):
             own, other = np.percentile(own_ms, at), np.percentile(other_ms, at)
-            print(f"| {what}, {name}, ms | {own:.1f} | {other:.1f} |")
+            print(f"| {title}, {name}, ms | {own:.1f} | {other:.1f} |")
     whole = max(size for size, *_ in answers) / 1e6
     raw = max(size for size, *_ in alternative) / 1e6
     print(f"| largest answer, MB | {whole:.2f} | {raw:.1f} |")

@@ -36,7 +36,7 @@ PAGES = {
     "baseline": "/baseline",
     "log health": "/health",
 }
-#: Of the runs that are asked for.
+#: Every shown run has at least so many steps.
 FEWEST_STEPS = 200
 
 
@@ -66,7 +66,7 @@ def chosen_views(lanes: Lanes, number: int) -> list[View]:
 
 
 def ask(client: Any, run_id: str, view: View) -> int:
-    """Return an answer's bytes."""
+    """Request a view of the timeline, and return the answer's bytes."""
     address = (
         f"/timeline/{run_id}?begin={view.begin}&end={view.end}&rows={view.rows[0]}-{view.rows[1]}"
         f"&lanes={LANES}&columns={COLUMNS}"
@@ -122,7 +122,7 @@ def main() -> None:
 def peak_mb() -> float:
     """Return the peak of this process's resident memory.
 
-    The usage that the system reports with it includes the parent's, until the program was loaded.
+    ``getrusage`` would include the parent's memory from before the program was loaded.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))

@@ -1,4 +1,4 @@
-"""Figures of a benchmark: each has an alternative and a target."""
+"""Figures of a benchmark, with their alternatives and targets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from paired import Difference
 
 #: What ``Figure.met`` means, in words.
 VERDICTS = {None: "too noisy to tell", True: "met", False: "missed"}
-# As many digits as readers can use.
 _DIGITS = 3
 
 
@@ -18,7 +17,7 @@ class Figure:
     """One figure of a benchmark.
 
     ``ratio`` is the value over the alternative's, or the inverse where more is better, so that it
-    reads as ``target`` does. A figure that was not measured, or has no target, is None.
+    reads as ``target`` does. Fields that were not measured, or have no target, are None.
     """
 
     name: str
@@ -99,7 +98,7 @@ def times_as_much(
 ) -> Figure:
     """Make a figure that may be at most so many times its alternative's.
 
-    ``ratio`` has been measured round by round: what both share in a round is not in its interval.
+    ``ratio`` is measured round by round, so its interval excludes disturbances that both share.
     """
     return Figure(
         name,
@@ -117,9 +116,7 @@ def times_as_much(
 def added(
     name: str, own: Difference, against: str, alternative: str, other: Difference, *, most: float
 ) -> list[Figure]:
-    """Make the figure of what the recorder adds: at most 50 µs, and at most a share of what another
-    recorder adds.
-    """
+    """Make the figures of the recorder's cost: at most 50 µs, and at most a share of another's cost."""
     share = share_of(
         f"{name}, against {against}",
         own.value,
@@ -142,7 +139,7 @@ def times_faster(
     *,
     least: float | None = None,
 ) -> Figure:
-    """Make the figure of a time, and how many times faster it is than the alternative."""
+    """Make a figure of a time that is so many times faster than its alternative's."""
     ratio = other / value
     target = None if least is None else f"at least {number(least)} × as fast"
     met = None if least is None else ratio >= least
@@ -150,7 +147,7 @@ def times_faster(
 
 
 def _decided(low: float, high: float, limit: float) -> bool | None:
-    """Tell whether the whole interval is within the limit; None if only a part of it is."""
+    """Return whether the interval is within the limit; None if only a part of it is."""
     return None if low <= limit < high else high <= limit
 
 

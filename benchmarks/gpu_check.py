@@ -2,9 +2,9 @@
 
     python benchmarks/gpu_check.py [--device cpu] [--only PART …] [--out FOLDER]
 
-It needs PyTorch for CUDA and ``stallscope[app]`` in this Python's environment, and takes about five
-minutes. It trains small networks with known faults, compares the recorded timestamps with CUDA events
-and torch.profiler, and measures what recording costs. With one GPU, two ranks share it and reduce with
+It needs PyTorch for CUDA and ``stallscope[app]`` in this Python's environment, and about five minutes.
+It trains small networks with known faults, compares the recorded timestamps with CUDA events and
+torch.profiler, and measures what recording costs. With one GPU, two ranks share it and reduce with
 gloo; with two, NCCL does. Nothing is sent anywhere.
 """
 
@@ -28,7 +28,7 @@ from paired import over_rounds
 import stallscope as ss
 
 _LONG, _MANY = 400, 150
-#: Trainings of frameworks whose times are not compared, at once.
+#: Trainings of frameworks at a time; their times are not compared.
 _AT_ONCE = 4
 _ROUNDS, _LAPS = 8, 100
 #: What recording a step may add, in microseconds.
@@ -38,16 +38,16 @@ _MOST_US = 50
 def parts(out: Path, device: str) -> dict[str, Callable[[], Iterator[Check]]]:
     """Return the parts of the check by name."""
     return {
-        "timestamps": lambda: of_timestamps(out, device),
-        "faults": lambda: of_faults(out, device),
-        "cost": lambda: of_cost(out, device),
-        "frameworks": lambda: of_frameworks(out, device),
-        "machine": lambda: of_machine(out, device),
-        "network": lambda: of_network(out),
+        "timestamps": lambda: check_timestamps(out, device),
+        "faults": lambda: check_faults(out, device),
+        "cost": lambda: check_cost(out, device),
+        "frameworks": lambda: check_frameworks(out, device),
+        "machine": lambda: check_machine_figures(out, device),
+        "network": lambda: check_network(out),
     }
 
 
-def of_timestamps(out: Path, device: str) -> Iterator[Check]:
+def check_timestamps(out: Path, device: str) -> Iterator[Check]:
     for case, steps in (("clean", _LONG), ("slow-input-all", _MANY), ("profiled", 60)):
         start(out / case, "train.py", case, device, str(steps))
     yield timestamps.clock(out / "clean", device)
@@ -61,7 +61,7 @@ def of_timestamps(out: Path, device: str) -> Iterator[Check]:
     yield from timestamps.against_profiler(out / "profiled")
 
 
-def of_faults(out: Path, device: str) -> Iterator[Check]:
+def check_faults(out: Path, device: str) -> Iterator[Check]:
     if not (out / "slow-input-all" / "logs").is_dir():
         for case in ("clean", "slow-input-all"):
             start(out / case, "train.py", case, device, str(_MANY))
@@ -74,7 +74,7 @@ def of_faults(out: Path, device: str) -> Iterator[Check]:
     yield verdicts.slow_rank(out / "ranks-slow-compute", "compute")
 
 
-def of_cost(out: Path, device: str) -> Iterator[Check]:
+def check_cost(out: Path, device: str) -> Iterator[Check]:
     program = str(Path(__file__).parent / "torch_overhead_training.py")
     for layers in (10, 80):
         folder = out / f"cost-{layers}"
@@ -89,7 +89,7 @@ def of_cost(out: Path, device: str) -> Iterator[Check]:
         )
 
 
-def of_frameworks(out: Path, device: str) -> Iterator[Check]:
+def check_frameworks(out: Path, device: str) -> Iterator[Check]:
     with ThreadPoolExecutor(_AT_ONCE) as trainings:
         yield from trainings.map(lambda name: _framework(out / name, name, device), FRAMEWORKS)
 
@@ -119,7 +119,7 @@ def _framework(folder: Path, name: str, device: str) -> Check:
     )
 
 
-def of_machine(out: Path, device: str) -> Iterator[Check]:
+def check_machine_figures(out: Path, device: str) -> Iterator[Check]:
     folder = out / "machine"
     start(folder, "train.py", "slow-input-all", device, str(_MANY))
     figures = ss.open_run(str(folder / "logs")).machines
@@ -129,7 +129,7 @@ def of_machine(out: Path, device: str) -> Iterator[Check]:
     yield Check("figures of the GPU", "use, memory, clock, limits", seen, good)
 
 
-def of_network(out: Path) -> Iterator[Check]:
+def check_network(out: Path) -> Iterator[Check]:
     logs = str(out / "ranks-clean" / "logs")
     start(
         out / "network",
@@ -164,7 +164,7 @@ def machine() -> list[str]:
     return [*(f"- {line}" for line in answer.splitlines()), *lines]
 
 
-def failures(error: Exception, name: str) -> Check:
+def failed_part(error: Exception, name: str) -> Check:
     return Check(name, "runs", f"{type(error).__name__}: {error}", False)
 
 
@@ -173,7 +173,7 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries the check itself"
+        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu is for trying this program"
     )
     parser.add_argument(
         "--only",
@@ -182,11 +182,13 @@ def main() -> int:
         help="timestamps, faults, cost, frameworks, machine, network",
     )
     parser.add_argument(
-        "--out", type=Path, help="where trainings leave their logs; a temporary folder otherwise"
+        "--out", type=Path, help="folder for the trainings' logs (default: a temporary one)"
     )
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
-        print("gpu_check.py: this PyTorch sees no CUDA device; --device cpu tries the check itself")
+        print(
+            "gpu_check.py: this PyTorch sees no CUDA device; --device cpu is for trying this program"
+        )
         return 2
     with tempfile.TemporaryDirectory() as temporary:
         out = options.out or Path(temporary)
@@ -210,9 +212,9 @@ def main() -> int:
                 for check in part():
                     failed += check.passed is False
                     print(_line(check), flush=True)
-            except Exception as error:  # the other parts are worth as much
+            except Exception as error:  # the other parts are checked all the same
                 failed += 1
-                print(_line(failures(error, name)), flush=True)
+                print(_line(failed_part(error, name)), flush=True)
     print(f"\n{failed} failed")
     return int(failed > 0)
 

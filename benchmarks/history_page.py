@@ -1,8 +1,8 @@
-"""Draw benchmarks/history.jsonl as a page: each figure over the runs that were kept, with its target.
+"""Draw benchmarks/history.jsonl as a page: each figure over the kept runs, with its target.
 
     python benchmarks/run.py --history
 
-The page needs nothing else, not even the network.
+The page is a single file and needs no network.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _sentence(figure: Figure, as_ratio: bool) -> str:
 
 
 def _mean(run: KeptRun, latest: Figure, as_ratio: bool) -> Mean | None:
-    """Return what a run measured; None where it has no such figure, or in another unit."""
+    """Return a run's figure; None if it has no such figure, or in another unit."""
     figure = run.figures.get(latest.name)
     if figure is None or figure.unit != latest.unit:
         return None
@@ -127,7 +127,7 @@ def _mean(run: KeptRun, latest: Figure, as_ratio: bool) -> Mean | None:
 
 
 def _ends_of_ratio(figure: Figure) -> tuple[float, float] | None:
-    """Return the interval of a ratio; where only the value has one, as if the other were exact."""
+    """Return the interval of a ratio; if only the value has one, treat the alternative as exact."""
     if figure.ratio_interval is not None or figure.interval is None:
         return figure.ratio_interval
     low, high = (end / (figure.alternative_value or 1.0) for end in figure.interval)
@@ -135,7 +135,7 @@ def _ends_of_ratio(figure: Figure) -> tuple[float, float] | None:
 
 
 def _target(figure: Figure) -> float | None:
-    """Return the number in a target's words; None without a target."""
+    """Return the number in a target's text; None without a target."""
     found = _NUMBER.search(figure.target or "")
     return None if found is None else float(found[0].replace(",", ""))
 

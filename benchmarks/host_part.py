@@ -1,15 +1,14 @@
 """Measure the recorder's own work around a step, and the bytes it writes per step, in every framework.
 
-The trainings are small, run in one process each (with FSDP2 in two), are written as users write them,
-and have few or many gradients. The logs count the recorder's own work; hooks on gradients, timing of
-collectives and timestamps in a graph are not included. Where a graph cannot take timestamps, they are
-the host's work as well: MXNet's engine is queried for them, and on JAX a thread wakes up. These two
-train with stages and without.
+The trainings are small and written as users write them. Each runs in one process (FSDP2 in two), with
+few and with many gradients. The logs count the recorder's own work, without hooks on gradients, timing
+of collectives and timestamps in a graph. On MXNet and JAX the host takes the timestamps, too: MXNet's
+engine is queried for them, and on JAX a thread wakes up. These two train with stages and without.
 
 A process trains in turns with the recorder and with a bare tool, which is called as often in a step and
-only reads the clock. Both are timed from outside, around their functions (small/turns.py), except for
-what the recorder does around Keras' train function, where its own count is taken. Both become slower in
-a slow hour of the machine; their ratio does not.
+only reads the clock. Both are timed from outside, around their functions (small/turns.py); only around
+Keras' train function the recorder's own count is used. If the machine slows down, both become slower,
+and their ratio stays.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from typing import NamedTuple
 from figures import Figure, at_most, times_as_much
 from logs import host_part_us, step_rows
 from paired import over_rounds
-from peers import ROOT, TRAINING, ran
+from peers import ROOT, TRAINING, output_of
 
 PROGRAMS = ROOT / "benchmarks" / "small"
 #: Steps of each turn.
 STEPS = 150
-#: The target where the host does not take the timestamps of the gradients as well.
+#: The target, unless the host takes the gradients' timestamps, too.
 LIMIT_US = 5
-#: How many times the bare tool's work the recorder's may be.
+#: The recorder may take so many times the bare tool's time.
 MOST_TIMES = 2
 
 
@@ -47,7 +46,7 @@ class Training(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Microseconds per step, and the rows of the steps."""
+    """One turn of a training: microseconds per step, and the rows of the steps."""
 
     #: As the recorder counts them itself.
     own_us: float
@@ -80,14 +79,14 @@ TRAININGS = (
 def figures(quick: bool) -> Iterator[Figure]:
     for training in TRAININGS:
         for layers, turns in sorted(trained(training, STEPS // 4 if quick else STEPS).items()):
-            yield from of_network(training, layers, turns)
+            yield from network_figures(training, layers, turns)
 
 
-def of_network(training: Training, layers: int, turns: list[Turn]) -> Iterator[Figure]:
+def network_figures(training: Training, layers: int, turns: list[Turn]) -> Iterator[Figure]:
     what = f"{training.name}, {2 * (layers + 1)} gradients"
     own_us = median(turn.own_us for turn in turns)
     if training.limit_us > LIMIT_US:
-        name = f"{what}: host part and stamps per step"
+        name = f"{what}: host part and timestamps per step"
         yield at_most(name, own_us, "µs", training.limit_us)
     else:
         name = f"{what}: host part per step"
@@ -115,7 +114,7 @@ def trained(training: Training, steps: int) -> dict[int, list[Turn]]:
     with TemporaryDirectory() as folder:
         words = ["python", str(PROGRAMS / training.program), folder, str(steps)]
         variables = {"KERAS_BACKEND": training.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        ran([*words, *training.words], training.environment, variables)
+        output_of([*words, *training.words], training.environment, variables)
         return {int(own.name): turns_in(own) for own in Path(folder).iterdir()}
 
 
@@ -126,6 +125,6 @@ def turns_in(folder: Path) -> list[Turn]:
     for number, (recorder_us, bare_us) in enumerate(zip(spent["recorded"], spent["bare"])):
         logs = folder / f"turn-{number}"
         own_us = host_part_us(logs)
-        # Keras calls none of its functions.
+        # With Keras, nothing is timed from outside.
         turns.append(Turn(own_us, recorder_us or own_us, bare_us, step_rows(logs)))
     return turns

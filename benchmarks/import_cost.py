@@ -1,7 +1,7 @@
-"""Measure what importing the recorder adds to importing the framework, in fresh processes.
+"""Measure the time of importing the recorder after its framework, in fresh processes.
 
-The time is measured inside each process, after the framework's import. The difference of two whole
-processes, which take seconds each, would mostly measure how busy the machine was.
+It is measured inside each process: the difference of two whole processes, which take seconds each, would
+mostly measure how busy the machine is.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from statistics import median
 
 import numpy as np
 from figures import Figure, at_most
-from peers import TRAINING, ran
+from peers import TRAINING, output_of
 
-# Keras loads its modules lazily, as every training program makes it do.
+# Keras loads its modules lazily; every training program loads these.
 FRAMEWORKS = {
     "stallscope.torch": "import torch",
     "stallscope.keras": "import tensorflow; tensorflow.keras.callbacks.Callback, tensorflow.keras.Model",
 }
-# Any allocation may start a collection of all that the framework has made, which takes 60 ms: chance
-# alone decides whether it comes within this import or after it.
+# A garbage collection of the framework's objects takes 60 ms, and may start within this import or after
+# it: freezing the objects excludes it.
 PROGRAM = """
 import gc
 import time
@@ -37,18 +37,18 @@ def figures(quick: bool) -> list[Figure]:
     for _ in range(3 if quick else 7):
         for module in order.sample(sorted(FRAMEWORKS), len(FRAMEWORKS)):
             times[module].append(imported_ms(module))
-    return [of_module(module, own) for module, own in times.items()]
+    return [import_figure(module, own) for module, own in times.items()]
 
 
 def imported_ms(module: str) -> float:
     program = PROGRAM.format(framework=FRAMEWORKS[module], module=module)
-    printed = ran(["python", "-c", program], TRAINING, {"TF_CPP_MIN_LOG_LEVEL": "3"})
+    printed = output_of(["python", "-c", program], TRAINING, {"TF_CPP_MIN_LOG_LEVEL": "3"})
     return float(printed.split()[-1])
 
 
-def of_module(module: str, times: list[float]) -> Figure:
+def import_figure(module: str, times: list[float]) -> Figure:
     low, high = interval_of_median(times)
-    name = f"import {module}, behind its framework"
+    name = f"import {module}, after its framework"
     return at_most(name, median(times), "ms", 20, interval=(low, high))
 
 

@@ -1,9 +1,9 @@
-"""Measure what recording costs per step of Keras on Horovod, as a share of the Horovod Timeline's
-cost; and whether backward and allreduce overlap with the callback as they do without.
+"""Measure what recording costs per step of Keras on Horovod, as a share of the Horovod Timeline's cost.
 
-Processes with and without the Timeline alternate: from hvd.init on, its thread polls for events
-without a pause and keeps a core busy, even if it starts later. The overlap comes from the Timeline
-itself: its intervals in steps with the callback against those in steps without.
+Also measure whether backward and allreduce still overlap with the callback: compare the Timeline's
+intervals in steps with the callback with those in steps without. Processes with and without the
+Timeline alternate, because from hvd.init on its thread polls for events and keeps a core busy, even if
+the Timeline starts later.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ import numpy as np
 from figures import Figure, added, at_most, share_of
 from logs import host_part_us, step_rows
 from paired import Difference, difference, over_processes
-from peers import ROOT, TRAINING, ran
+from peers import ROOT, TRAINING, output_of
 
 PROGRAM = ROOT / "benchmarks" / "keras_overhead_training.py"
-#: For some ninety runs, TensorFlow takes an op for a costly one and hands it to another thread.
+#: In its first runs, about ninety, TensorFlow treats an op as expensive and uses another thread.
 SKIPPED = 100
-#: Pairs of steps per figure (their median): disturbances last for seconds.
+#: Pairs of steps whose median is one value, because disturbances last for seconds.
 BLOCK = 25
-#: The time of a step: on the clock, and of the CPU cores in all threads.
-UNITS = ("us", "processors_us")
+#: The time of a step: on the clock, and CPU time of all threads.
+UNITS = ("us", "cpu_us")
 
 
 class Size(NamedTuple):
-    """A network, and how long it trains."""
+    """The size of a network and of its training."""
 
     ranks: int
     layers: int
     width: int
-    #: How many times the timestamps are in the graph to measure the recorder's cost: enough to
-    #: exceed noise, as copies evict each other from the CPU's caches.
+    #: How many times the timestamps are in the graph: enough that their cost exceeds noise.
     stamped: int
     processes: int
     pairs: int
@@ -59,11 +58,11 @@ def figures(quick: bool) -> Iterator[Figure]:
     small = Size(1, layers=10, width=64, stamped=10, processes=processes, pairs=400)
     # Many small layers: the Timeline's cost grows with the number of gradients, ours hardly does.
     large = Size(2, layers=80, width=32, stamped=80, processes=processes, pairs=200)
-    yield from in_one_process(small)
-    yield from on_several_ranks(large)
+    yield from one_process_figures(small)
+    yield from several_ranks_figures(large)
 
 
-def in_one_process(size: Size) -> list[Figure]:
+def one_process_figures(size: Size) -> list[Figure]:
     with TemporaryDirectory() as folder:
         outs = [Path(folder) / str(number) for number in range(size.processes)]
         runs = [trained(size, out, size.pairs, size.stamped) for out in outs]
@@ -72,13 +71,13 @@ def in_one_process(size: Size) -> list[Figure]:
     return [at_most(name, by.value, "µs", 50, interval=by.interval)]
 
 
-def on_several_ranks(size: Size) -> list[Figure]:
+def several_ranks_figures(size: Size) -> list[Figure]:
     with TemporaryDirectory() as folder:
         out = Path(folder)
         own, timed = [], []
         for number in range(size.processes):
             own.append(trained(size, out / f"own-{number}", size.pairs, size.stamped))
-            # One rank's Timeline shows all its steps: here the recorder runs as users have it.
+            # The Timeline contains all steps of rank 0; timestamps are once in the graph, as for users.
             timeline = out / f"timeline-{number}"
             timed.append(trained(size, timeline, 200, 1, timeline / "timeline.json"))
         what = f"Keras, {size.ranks} ranks, {own[0]['gradients']} gradients"
@@ -98,7 +97,7 @@ def trained(
     variables = {"TF_CPP_MIN_LOG_LEVEL": "3"}
     if timeline:
         variables["HOROVOD_TIMELINE"] = str(timeline)
-    ran([*words, str(out), *map(str, numbers)], TRAINING, variables)
+    output_of([*words, str(out), *map(str, numbers)], TRAINING, variables)
     result: dict[str, Any] = json.loads((out / "result.json").read_text())
     return result
 
@@ -106,33 +105,35 @@ def trained(
 def costs(
     what: str, size: Size, own: list[dict[str, Any]], timed: list[dict[str, Any]], host: float
 ) -> list[Figure]:
-    """Return what callback and Timeline add to a step: on the clock, and of the CPU cores."""
+    """Return what callback and Timeline add to a step, on the clock and in CPU time."""
     found = []
-    for unit, name in zip(UNITS, ("added per step", "processors' time added per step")):
+    for unit, name in zip(UNITS, ("added per step", "CPU time added per step")):
         by = of_one(size, recorders(own, unit), host)
-        # Process by process: compare only neighbouring measurements.
+        # Compare only processes that ran one after the other.
         with_it, without = (
-            [median(of(run, "none", unit)) for run in runs] for runs in (timed, own)
+            [median(step_times(run, "none", unit)) for run in runs] for runs in (timed, own)
         )
         other = difference(with_it, without)
         found += added(f"{what}: {name}", by, "the Timeline", "Horovod Timeline", other, most=0.02)
     return found
 
 
-def of(run: dict[str, Any], arm: str, unit: str) -> list[float]:
+def step_times(run: dict[str, Any], arm: str, unit: str) -> list[float]:
     """Return the times of an arm's steps, without the first ones."""
     return [step[unit] for step in run["steps"] if step["arm"] == arm][1 + SKIPPED :]
 
 
 def recorders(runs: list[dict[str, Any]], unit: str) -> Difference:
-    """Return what the arm with the recorders takes more, from pairs of steps."""
-    return paired_blocks([(of(run, "recorder", unit), of(run, "none", unit)) for run in runs])
+    """Return how much longer steps of the arm with recorders take, from pairs of steps."""
+    return paired_blocks(
+        [(step_times(run, "recorder", unit), step_times(run, "none", unit)) for run in runs]
+    )
 
 
 def paired_blocks(arms: list[tuple[list[float], list[float]]], together: int = 1) -> Difference:
-    """Return the difference of two arms, pair by pair; the interval is over processes.
+    """Return the difference of two arms, pair by pair, with an interval over processes.
 
-    See ``over_processes`` for several intervals that must hold together.
+    ``together`` is that of ``over_processes``.
     """
     processes = []
     for own, none in arms:
@@ -143,7 +144,7 @@ def paired_blocks(arms: list[tuple[list[float], list[float]]], together: int = 1
 
 
 def of_one(size: Size, by: Difference, host: float) -> Difference:
-    """Return what one recorder adds: timestamps are many times in the graph, the host part once."""
+    """Return what one recorder adds: the graph has its timestamps many times, its host part once."""
     value, low, high = (host + (us - host) / size.stamped for us in (by.value, by.low, by.high))
     return Difference(value, low, high)
 
@@ -160,7 +161,7 @@ def written(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Fi
 
 
 def overlap(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Figure]:
-    """Return the Timeline's intervals in steps with the callback minus those without, pair by pair."""
+    """Return the Timeline's intervals in steps with the callback, minus those in steps without."""
     arms = []
     for out, run in zip(outs, timed):
         steps = intervals(out / "timeline.json")
@@ -191,9 +192,7 @@ def overlap(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Fi
 
 
 def intervals(path: Path) -> list[Intervals]:
-    """Read every step's intervals from a timeline; events nest, and each gradient is a separate
-    process.
-    """
+    """Read every step's intervals from a timeline; each gradient is a process, and events nest."""
     begun: dict[int, list[tuple[str, int]]] = defaultdict(list)
     negotiated: dict[int, tuple[int, int]] = {}
     reduced: dict[int, int] = defaultdict(int)

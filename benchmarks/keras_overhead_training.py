@@ -1,11 +1,11 @@
-"""Train a network of Keras on Horovod, with and without the recorder in turns; keras_overhead.py's.
+"""Train a network of Keras on Horovod, with and without the recorder in turns, for keras_overhead.py.
 
     horovodrun -np 2 python benchmarks/keras_overhead_training.py OUT LAYERS WIDTH STAMPED STEPS SEED
 
-Two train functions of one model, one of them with the recorder, alternate step by step, in an order
-that all ranks draw alike. Two graphs that do the same differ by where their memory lies, and by
-more than the timestamps take. So the timestamps are put into the graph STAMPED times: their cost
-grows accordingly, and the difference between the graphs does not.
+Two train functions of one model, one of them with the recorder, alternate step by step, in the same
+random order on all ranks. Two equal graphs differ in speed because their memory lies elsewhere, by more
+than the timestamps take. So the graph has the timestamps STAMPED times: their cost grows accordingly,
+and the difference between the graphs does not.
 
 Writes OUT/result.json on rank 0, the time and the arm of every step; and OUT/logs.
 """
@@ -55,7 +55,7 @@ def recorded(
     more = [Instrumentation(TimestampRing(64), False, False) for _ in range(stamped - 1)]
     for one in more:
         one.install(model)
-        # Its timestamps are read as the recorder's are, and stay in the logs.
+        # Its timestamps are read like the recorder's.
         one.takes_out = lambda: True
     logger.set_model(model)
     logger.on_train_begin()
@@ -72,8 +72,7 @@ def main() -> None:
     layers, width, stamped, steps, seed = map(int, sys.argv[2:])
     hvd.init()
     if hvd.size() == 1:
-        # One rank reduces nothing unless it takes itself for one of two; Horovod's threads know the
-        # true size.
+        # A single rank reduces nothing unless the size is above 1; Horovod's threads know the true size.
         hvd.global_process_set.size = lambda: 2
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -88,16 +87,14 @@ def main() -> None:
         else:
             functions[arm] = plain(model, batches)
     # Traced code runs once: in the first two steps.
-    ran = [{"arm": arm, "us": None, "processors_us": None} for arm in functions]
+    ran = [{"arm": arm, "us": None, "cpu_us": None} for arm in functions]
     for _ in range(steps):
         for arm in order.sample(ARMS, len(ARMS)):
             begun, worked = time.perf_counter_ns(), time.process_time_ns()
             functions[arm](batches)["loss"].numpy()
             us = (time.perf_counter_ns() - begun) / 1e3
             # CPU time of all threads of the process.
-            ran.append(
-                {"arm": arm, "us": us, "processors_us": (time.process_time_ns() - worked) / 1e3}
-            )
+            ran.append({"arm": arm, "us": us, "cpu_us": (time.process_time_ns() - worked) / 1e3})
     logger.on_train_end()
     if hvd.rank() == 0:
         result = {"gradients": 2 * (layers + 1), "steps": ran}

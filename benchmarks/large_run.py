@@ -1,6 +1,4 @@
-"""Collected runs of any size: a simulated run, with copies of its ranks where simulating would take
-too long.
-"""
+"""Make collected runs of any size; ranks are copies if simulating all would take too long."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ RANKS_PER_HOST = 8
 
 
 def collected(ranks: int, steps: int, store: Path) -> Path:
-    """Return the folder of a run on hosts of 8 ranks, each host with its own clock, and one late
-    rank.
-    """
+    """Return the folder of a collected run with one slow rank, on hosts of 8 ranks with own clocks."""
     some = max(1, _MOST_SIMULATED // steps // RANKS_PER_HOST) * RANKS_PER_HOST
     own = min(ranks, some)
     job = Job(
@@ -45,9 +41,7 @@ def collected(ranks: int, steps: int, store: Path) -> Path:
 
 
 def raw_logs(run: Run, folder: Path) -> list[Path]:
-    """Write the logs that such a run was collected from, many rows at once; return one per rank, by
-    rank.
-    """
+    """Write the logs that such a run was collected from; return their paths by rank."""
     folder.mkdir()
     steps, paths = run.steps.num_rows // len(run.logs), []
     for index, log in enumerate(run.logs):

@@ -3,8 +3,8 @@
     python benchmarks/late_timestamps.py --out TABLE.md [--steps N] [--keep FOLDER]
 
 Two real Horovod ranks train with the callback and the profiler (late_timestamps_training.py), on
-idle cores and with one busy process per core, in single and in mixed precision. Writes how long
-after its last input tensor each timestamp was taken, and how many steps break causality.
+idle cores and with one busy process per core, in single and in mixed precision. Writes how long each
+timestamp was taken after its last input tensor, and in how many steps causality shows that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from two_ranks import ROOT, arguments, folder_for, train, write
+from peers import ROOT
+from two_ranks import arguments, folder_for, train, write
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
@@ -37,7 +38,7 @@ _LATE_MS = 0.5
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Keep as many cores busy, at this process's own priority."""
+    """Keep so many cores busy, at this process's priority."""
     running = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
     ]
@@ -62,13 +63,13 @@ def rows(condition: str, folder: Path) -> Iterator[str]:
 
 
 def sentence(condition: str, folder: Path) -> str:
-    """Say how often causality shows that a timestamp was late."""
+    """Return how often causality shows that a timestamp was late, as a sentence."""
     (run,) = read(str(folder / "logs"))
     found = analyse(run)
     assert found.clocks is not None
     return (
-        f"- {condition}: causality shows it in {found.clocks.late:.1%} of {found.steps} steps, "
-        f"{found.clocks.late_ms:.3f} ms per step."
+        f"- {condition}: causality shows late timestamps in {found.clocks.late:.1%} of {found.steps} "
+        f"steps, {found.clocks.late_ms:.3f} ms per step."
     )
 
 

@@ -2,12 +2,12 @@
 
     horovodrun -np 2 python benchmarks/late_timestamps_training.py OUT [--mixed] [--steps N]
 
-The profiler has a span for every op that the executor runs, and an event for the moment at which it
-hands on an op's outputs. A timestamp is late by the time between the last output that it waits for
-and its own op's span. Both use the same clock, and none of our readings is involved.
+The profiler has a span for every op that the executor runs, and an event when it hands on an op's
+outputs. A timestamp is late by the time from the last output that it waits for to its own op's span.
+Both are on the profiler's clock: no reading of ours is involved.
 
-Writes OUT/logs (step logs) and, per rank, OUT/late-RANK.json: for every timestamp the milliseconds
-by which it was late, step by step.
+Writes OUT/logs (step logs) and, per rank, OUT/late-RANK.json: the lateness of every timestamp in
+milliseconds, step by step.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def events(profile: Path) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
 
 
 def latest_before(moments: Any, at: Any) -> Any:
-    """Return the last of some moments before each of others; the first one where there is none."""
+    """Return the last of some moments before each of others; the first moment if none is before."""
     return moments[np.maximum(np.searchsorted(moments, at) - 1, 0)]
 
 

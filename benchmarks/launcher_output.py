@@ -1,8 +1,9 @@
-"""Measure the CPU time of reading what launchers print, against one bare ``bytes.splitlines``: the
-slowest kind; and logs whose every line matches a user's pattern, with and without a launcher's label,
-or is one of MXNet's Speedometer.
+"""Measure the CPU time of reading launchers' output, against one bare ``bytes.splitlines``.
 
-``parsers.py`` prints more details: each part of the work.
+Of many kinds of output, the slowest counts. Other logs have lines that match a user's pattern, with and
+without a launcher's label, or lines of MXNet's Speedometer.
+
+``printed_output.py`` prints more details: each part of the work.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from figures import Figure, share_of
+from printed_output import KINDS, printed, whole
 
-from parsers import KINDS, printed, whole
 from stallscope.parsers.keras_output import KerasOutputParser
 from stallscope.parsers.line_pattern import LinePatternParser
 from stallscope.parsers.printed_steps.mxnet_speedometer import MxnetSpeedometerParser
 
-# Times the CPU seconds of splitting the same text at its line ends.
+# Multiples of the CPU time of splitting the same text at its line ends.
 _MOST_FOR_EPOCHS, _MOST_FOR_A_RUN = 4, 8
-# One in so many lines has its own time and step.
+# So many lines have different times and steps; then they repeat.
 _PATTERN_LINES = 36_000
 LABEL, LINE, RANKS = b"[%d]<stdout>:", b"step %d of %d, loss 2.2800, 829 samples\n", 16
 _PATTERN = "{time} {}epoch={epoch} step={step}"
@@ -40,7 +41,7 @@ _LABELLED = (
     ),
 )
 _LINES_PER_EPOCH = 1000
-# Of a rank of many, behind its label: the lines of an epoch, and its last one.
+# The lines of an epoch of one rank, after its label, and the last one.
 _NODE = "[1,{rank}]<stdout>:2026-11-21 {clock},{milliseconds:03} Node[{rank}] Epoch[{epoch}] "
 _SPEEDOMETER = (
     _NODE + "Batch [{step}]\tSpeed: 1284.10 samples/sec\taccuracy=0.4009\n",
@@ -60,21 +61,21 @@ class Times(NamedTuple):
 
 
 def figures(quick: bool) -> list[Figure]:
-    data = printed(LABEL, LINE, (4 if quick else 40) * 1_000_000, RANKS)
+    data = printed(LABEL, LINE, (1 if quick else 40) * 1_000_000, RANKS)
     name = f"Keras's epochs in {len(data) / 1e6:.0f} MB of horovodrun's output"
     return [
         _share(name, measured(read, data), _MOST_FOR_EPOCHS),
         slowest(quick),
-        of_a_pattern(quick),
-        of_labelled_patterns(quick),
-        of_a_speedometer(quick),
+        pattern_figure(quick),
+        labelled_patterns_figure(quick),
+        speedometer_figure(quick),
     ]
 
 
 def slowest(quick: bool) -> Figure:
     """Return the kind of output that is read slowest, and its time."""
     texts = {
-        kind: printed(label, line, (4 if quick else 20) * 1_000_000, RANKS)
+        kind: printed(label, line, (1 if quick else 20) * 1_000_000, RANKS)
         for kind, label, line in KINDS
     }
     kind, times = slowest_of(
@@ -84,7 +85,7 @@ def slowest(quick: bool) -> Figure:
 
 
 def slowest_of(kinds: dict[str, Callable[[], Times]]) -> tuple[str, Times]:
-    """Return the slowest, timed again: one of many may have been measured at a bad moment."""
+    """Return the slowest kind and its time, measured twice: the first time may have been disturbed."""
     times = {kind: measure() for kind, measure in kinds.items()}
     again: set[str] = set()
     while (kind := max(times, key=lambda one: times[one].ratio)) not in again:
@@ -94,16 +95,16 @@ def slowest_of(kinds: dict[str, Callable[[], Times]]) -> tuple[str, Times]:
 
 
 def measured(work: Callable[[bytes], object], data: bytes) -> Times:
-    """Measure some work with a text, and the splitting of the text."""
+    """Measure some work on a text, and splitting the text."""
     return Times(seconds(lambda: work(data)), seconds(data.splitlines))
 
 
-def of_a_pattern(quick: bool) -> Figure:
-    """Measure the reading of a run from a log of a pattern, without a launcher."""
+def pattern_figure(quick: bool) -> Figure:
+    """Measure reading a run from a log of a pattern, without a launcher."""
     return _share(f"a run from {_PATTERN}", times_of("", _PATTERN, _OWN_LINE, quick))
 
 
-def of_labelled_patterns(quick: bool) -> Figure:
+def labelled_patterns_figure(quick: bool) -> Figure:
     """Return the kind of such logs that is read slowest, and its time."""
     kind, times = slowest_of(
         {
@@ -116,23 +117,23 @@ def of_labelled_patterns(quick: bool) -> Figure:
     )
 
 
-def of_a_speedometer(quick: bool) -> Figure:
-    """Measure the reading of a run from what MXNet's Speedometer logs on many ranks."""
+def speedometer_figure(quick: bool) -> Figure:
+    """Measure reading a run from the output of MXNet's Speedometer on many ranks."""
     data = _repeated(*_SPEEDOMETER, quick=quick)
     times = measured(lambda text: whole(text, MxnetSpeedometerParser()), data)
-    return _share("a run from MXNet's Speedometer behind labels", times)
+    return _share("a run from MXNet's Speedometer after labels", times)
 
 
 def times_of(label: str, pattern: str, line: str, quick: bool) -> Times:
-    """Measure the reading of a run from lines of a pattern."""
+    """Measure reading a run from lines of a pattern."""
     data = _repeated(label + line, label + line, quick=quick)
     return measured(lambda text: whole(text, LinePatternParser(pattern)), data)
 
 
 def _repeated(line: str, last: str, *, quick: bool) -> bytes:
-    """Make about 20 MB of lines, the last one of each epoch another one; 4 MB if quick."""
+    """Make about 20 MB of lines (1 MB if quick); each rank's last line of an epoch is ``last``."""
     lines = []
-    for number in range(_PATTERN_LINES):
+    for number in range(_PATTERN_LINES // 3 if quick else _PATTERN_LINES):
         second, tenth = divmod(number, 10)
         minutes, seconds_of_minute = divmod(second, 60)
         hours, minutes = divmod(minutes, 60)
@@ -146,7 +147,7 @@ def _repeated(line: str, last: str, *, quick: bool) -> bytes:
         ends_epoch = number % _LINES_PER_EPOCH >= _LINES_PER_EPOCH - RANKS
         lines.append((last if ends_epoch else line).format(**values))
     once = "".join(lines).encode()
-    return once * max((4 if quick else 20) * 1_000_000 // len(once), 1)
+    return once * max((1 if quick else 20) * 1_000_000 // len(once), 1)
 
 
 def _share(name: str, times: Times, most: float = _MOST_FOR_A_RUN) -> Figure:

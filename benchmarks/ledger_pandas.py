@@ -1,11 +1,10 @@
-"""The ledger of a run as a straightforward pandas groupby has it, against ours, over growing runs.
+"""Time the ledger of a run against a straightforward pandas groupby, over growing runs.
 
     python benchmarks/ledger_pandas.py [--large] [--picture FILE]
 
-``ledger_by_pandas`` is what one would write in a notebook: it is the alternative, and a check of our
-results. Both begin with the same table of timestamps, on one clock; ours aligns the ranks first.
-``--large`` times ours from collected runs as well, reading included, and those up to 10⁸ rows: of them
-pandas would need some 40 GB.
+``ledger_by_pandas`` is what a user would write in a notebook; tests check our results against it. Both
+start with the same table of timestamps, on one clock; ours aligns the ranks first. ``--large`` also
+times ours from collected runs of up to 10⁸ rows, reading included; pandas would need some 40 GB.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pandas as pd
 from figures import Figure, times_faster
 from large_run import collected
-from ledger_picture import picture
+from ledger_picture import Timed, picture
 from simulator import Job, Noise, simulate
 
 from stallscope.analysis.ledger.build import build_ledger
@@ -41,17 +40,6 @@ PICTURE = Path(__file__).parents[1] / "docs" / "ledger-cost.svg"
 # The target does not apply to tiny runs.
 DECIDES_FROM_ROWS = 1_000_000
 LEAST = 10.0
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Seconds for a run of so many rows; None where it was not measured."""
-
-    rows: int
-    ours: float | None
-    pandas: float | None
-    #: Ours, starting with the collected run on disk.
-    collected: float | None = None
 
 
 def figures(quick: bool) -> list[Figure]:

@@ -1,13 +1,15 @@
-"""Draw the chart of a ledger's cost over the rows of a run: both axes are powers of ten."""
+"""Draw the cost of a ledger over the rows of a run, on logarithmic axes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+
+from svg_file import svg_file
 
 from stallscope.charts.kinds import Bar, StackedBars
-from stallscope.charts.svg import WIDE, stylesheet
+from stallscope.charts.svg import WIDE
 from stallscope.charts.svg.draw import frame, legend
 from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip
 
@@ -20,17 +22,15 @@ _LINES = (
 )
 
 
-class Timed(Protocol):
-    """Seconds for a run of so many rows."""
+@dataclass(frozen=True)
+class Timed:
+    """Seconds for a run of so many rows; None where it was not measured."""
 
-    @property
-    def rows(self) -> int: ...
-    @property
-    def ours(self) -> float | None: ...
-    @property
-    def collected(self) -> float | None: ...
-    @property
-    def pandas(self) -> float | None: ...
+    rows: int
+    ours: float | None
+    pandas: float | None
+    #: Ours, starting with the collected run on disk.
+    collected: float | None = None
 
 
 def picture(timed: Sequence[Timed]) -> str:
@@ -72,10 +72,7 @@ def picture(timed: Sequence[Timed]) -> str:
     )
     swatches, end = legend([(colour, label) for _, label, colour in lines], bottom + 50, WIDE)
     svg = frame(_chart(timed), "ledger-cost", WIDE, end, *parts, swatches)
-    begin = svg.index(">") + 1
-    paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
-    style = f"<style>{stylesheet()}.picture{{font-family:system-ui,sans-serif}}</style>{paper}"
-    return svg[:begin] + style + svg[begin:] + "\n"
+    return svg_file(svg)
 
 
 def _known(timed: Sequence[Timed], name: str) -> list[tuple[int, float]]:

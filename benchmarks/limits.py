@@ -1,4 +1,4 @@
-"""How long each benchmark may take, and how one that takes longer is ended."""
+"""Limit the time of each benchmark, and end one that exceeds it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import signal
 
 from processes import children
 
-#: Seconds of a benchmark that is not named: several times what the longest of them takes.
+#: Seconds of a benchmark that is not in LIMITS_S: several times as long as the slowest of them takes.
 USUAL_S = 150
-#: Those that train many times, or on large runs: about twice what they take on two quiet cores.
+#: Benchmarks with many trainings or large runs: about twice their time on two quiet cores.
 LIMITS_S = {
     "dashboard_speed": 240,
     "host_part": 600,
@@ -27,7 +27,7 @@ def limit_s(name: str) -> float:
 
 
 def unfinished(limit: float, figures: list[str]) -> str:
-    """Say that a benchmark was ended at its limit, and which figures it gave before."""
+    """Return a sentence: a benchmark was ended at its limit, after these figures."""
     sentence = f"did not finish within its limit of {limit:g} s"
     if not figures:
         return f"{sentence} and gave no figure"
@@ -36,7 +36,7 @@ def unfinished(limit: float, figures: list[str]) -> str:
 
 
 def end_tree(process: int) -> None:
-    """End a process and all that it started, including those in sessions of their own.
+    """End a process and all its descendants, including those in other sessions.
 
     Launchers put ranks into sessions, so that signals to a group do not reach them.
     """

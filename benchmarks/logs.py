@@ -1,4 +1,4 @@
-"""What step logs record about their own cost."""
+"""Read from step logs what recording cost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from statistics import median
 
 
 def host_part_us(logs: Path) -> float:
-    """Return the recorder's own count of its work around an iteration: the median over logs of
-    their medians.
+    """Return the recorder's own count of its work around an iteration: the median of the logs' medians.
 
     Raises:
-        ValueError: if no log has counted any.
+        ValueError: if no log has a count.
     """
     found = []
     for path in logs.rglob("*.steps.csv"):
@@ -22,7 +21,7 @@ def host_part_us(logs: Path) -> float:
                 found.append(cost["host_us_median"])
     counted = [one for one in found if one is not None]
     if not counted:
-        raise ValueError(f"no log in {logs} has counted what recording cost")
+        raise ValueError(f"no log in {logs} has a count of what recording cost")
     return float(median(counted))
 
 

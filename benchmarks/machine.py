@@ -1,4 +1,4 @@
-"""The machine that a benchmark ran on, and its other load meanwhile."""
+"""Describe the machine that a benchmark runs on, and measure its other load meanwhile."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def facts() -> dict[str, Any]:
 
 
 class Contention:
-    """How much of the machine other processes used during the block.
+    """Measures how much of the machine other processes use during the block.
 
-    ``others`` is the share of all cores' time that processes took which this one did not start;
-    None where the system does not report it.
+    ``others`` is the share of all cores' time that was used by processes that this one did not start;
+    None if the system does not report it.
     """
 
     def __enter__(self) -> Contention:

@@ -1,7 +1,7 @@
-"""Measure what reading the kernel's figures costs a process with many threads and connections.
+"""Measure the cost of reading the kernel's figures in a process with many threads and connections.
 
-The recorder's thread reads once a second; here seconds pass at once, and only CPU time counts. The
-connections are on this machine, where they carry nothing: they are looked at like others.
+The recorder's thread reads once a second; here it reads without pauses, and only CPU time counts. The
+connections are local and idle, but cost as much to read as others.
 """
 
 from __future__ import annotations

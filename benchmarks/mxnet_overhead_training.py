@@ -2,7 +2,7 @@
 
     horovodrun -np 2 python benchmarks/mxnet_overhead_training.py OUT LAYERS STAMPED PAIRS
 
-Steps alternate, in an order that all ranks draw alike: in one step of a pair the timestamps are
+Steps alternate, in the same random order on all ranks: in one step of a pair the timestamps are
 requested STAMPED more times. Writes OUT/result.json on rank 0: for every pair, how much longer the
 one step takes than the other.
 """
@@ -26,7 +26,7 @@ from stallscope.mxnet import StepLogger
 
 BATCH, WIDTH = 32, 32
 WARM = 20
-UNITS = ("us", "processors_us")
+UNITS = ("us", "cpu_us")
 Taken = Dict[str, float]
 
 
@@ -39,8 +39,8 @@ def network(layers: int) -> Any:
     return net
 
 
-class Asked:
-    """Query the engine ``more`` times for each query, except for occasional looks."""
+class MoreQueries:
+    """Makes ``more`` further queries to the engine for each query of the recording."""
 
     def __init__(self) -> None:
         self.more = 0
@@ -55,7 +55,7 @@ class Asked:
             self._also(probe, probe._reduced)
             return reduced(probe)
 
-        # Of all recordings of this process; there is one.
+        # For all recordings of this process, of which there is one.
         GradientProbe.ask_ready = ask_ready  # type: ignore[method-assign]
         GradientProbe.ask_reduced = ask_reduced  # type: ignore[method-assign]
 
@@ -63,7 +63,7 @@ class Asked:
         self._answers += [probe._ask(gradients) for _ in range(self.more)]
 
     def read(self) -> None:
-        """Read as the recording reads its own, on a separate thread."""
+        """Read the answers that are there, as the recording does on a separate thread."""
         there, late = [], []
         for answer in self._answers:
             (there if answer.is_there else late).append(answer)
@@ -73,13 +73,13 @@ class Asked:
 
 
 def step(net: Any, trainer: Any, batch: Any) -> Taken:
-    """Return the time of a step, on the clock and of the CPU cores in all threads."""
+    """Train a step; return its time on the clock, and the CPU time of all threads."""
     began = time.perf_counter_ns(), time.process_time_ns()
     with autograd.record():
         loss = net(batch).square().mean()
     loss.backward()
     trainer.step(BATCH)
-    # As with a loss that is printed at times; otherwise the host runs far ahead of the engine.
+    # Like a loss that is printed; otherwise the host runs far ahead of the engine.
     loss.asscalar()
     mx.nd.waitall()
     ended = time.perf_counter_ns(), time.process_time_ns()
@@ -93,7 +93,7 @@ def main() -> None:
     net = network(layers)
     trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.001})
     batches = iter([mx.nd.zeros((BATCH, WIDTH))] * (WARM + 2 * pairs))
-    asked = Asked()
+    queries = MoreQueries()
     order, added = random.Random(1), {unit: [] for unit in UNITS}
     with StepLogger(out / "logs", trainer=trainer) as log:
         watched = iter(log.watch(batches))
@@ -101,9 +101,9 @@ def main() -> None:
             step(net, trainer, next(watched))
         for _ in range(pairs):
             found = {}
-            for asked.more in order.sample((0, stamped), 2):
-                found[asked.more] = step(net, trainer, next(watched))
-                asked.read()
+            for queries.more in order.sample((0, stamped), 2):
+                found[queries.more] = step(net, trainer, next(watched))
+                queries.read()
             for unit in UNITS:
                 added[unit].append(found[stamped][unit] - found[0][unit])
     if hvd.rank() == 0:

@@ -2,7 +2,7 @@
 
     python benchmarks/one.py NAME OUT.json [--quick]
 
-Each figure is written when it is there, so that those of a benchmark that does not finish are kept.
+Each figure is written as soon as it is measured, so that a benchmark that is ended keeps its figures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import machine
 from peers import PeerError
 
-# Where permitted, other processes yield the CPU core to the benchmark.
+# If permitted, other processes yield the CPU core to the benchmark.
 NICENESS = -10
 
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _write(out: Path, result: dict[str, Any]) -> None:
-    """Replace the file at once: this process may be ended at any time."""
+    """Replace the file in one operation, because this process may be ended at any time."""
     new = out.with_suffix(".new")
     new.write_text(json.dumps(result))
     new.replace(out)

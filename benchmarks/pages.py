@@ -25,7 +25,7 @@ from stallscope.formatting.numbers import percent
 
 DOCS = Path(__file__).parents[1] / "docs"
 SIZES = (64, 512, 4_096, 10_000)
-#: The job that the page counts for; a row is one step of one rank, as in the benchmarks.
+#: The page's job; a row is one step of one rank.
 HOURS = 10
 STEPS_PER_SECOND = 5
 BYTES_PER_ROW = 51
@@ -33,8 +33,8 @@ FLUSH_SECONDS = 1.0
 #: (sample_after, sample_one_in)
 SAMPLINGS = ((2_000, 20), (2_000, 200))
 
-# Of an empty collector, per log and per row: recording_scale.py measured them on 256 ranks and on
-# 4,096 ranks, with 60 and with 400 steps.
+# Bytes of an empty collector, per log and per row, as recording_scale.py measured them on 256 and 4,096
+# ranks with 60 and 400 steps.
 _MEMORY, _MEMORY_PER_LOG, _MEMORY_PER_ROW = 230e6, 31e3, 182
 # Sums of steps that are left out are written at least once a minute.
 _SKIPPED_ROWS = HOURS * 60
@@ -132,9 +132,7 @@ def part_bytes(size: int) -> float:
 
 
 def copied_bytes(size: int) -> float:
-    """Return the bytes that a rank copies of its spooled log: every copy repeats a part until it is
-    full.
-    """
+    """Return the bytes that a rank copies of its spooled log: each copy repeats the current part."""
     part, grown = part_bytes(size), _ROWS_PER_SECOND * copy_seconds(size)
     return _LOG_BYTES / part * sum(grown * count for count in range(1, round(part / grown) + 1))
 
@@ -146,9 +144,7 @@ def copied_bytes_without_parts(size: int) -> float:
 
 
 def rows_of_rank(sampling: tuple[int, int] | None) -> float:
-    """Return a rank's rows: all steps, or the first ones and blocks of the rest with the step
-    before each.
-    """
+    """Return a rank's rows: all steps, or the first ones and sampled blocks with the step before."""
     steps = _SECONDS * STEPS_PER_SECOND
     if sampling is None:
         return steps

@@ -1,4 +1,4 @@
-"""Differences between arms that alternate in one process, each with its interval."""
+"""Compute differences between arms that alternate, with intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RESAMPLES = 10_000
 
 @dataclass(frozen=True)
 class Difference:
-    """How much one arm exceeds the other, with its 95 % interval, in the unit of the paired values."""
+    """How much one arm exceeds the other, with its 95 % interval, in the unit of both."""
 
     value: float
     low: float
@@ -26,13 +26,12 @@ class Difference:
 def difference(arm: list[float], none: list[float]) -> Difference:
     """Return what an arm adds, round by round.
 
-    Both have one figure per round, the median of a block of steps. Rounds follow each other within
-    seconds, so that disturbances affect both blocks of a round alike. The interval is the
-    bootstrap's over rounds; its seed is fixed, so that the same measurements give the same
-    interval.
+    Both have one figure per round, the median of a block of steps. The blocks of a round follow each
+    other within seconds, so that disturbances affect both alike. The interval is a bootstrap over
+    rounds with a fixed seed.
 
     Raises:
-        ValueError: if the arms have not had as many rounds.
+        ValueError: if the arms have different numbers of rounds.
     """
     if len(arm) != len(none) or not arm:
         raise ValueError(f"{len(arm)} rounds of one arm and {len(none)} of the other make no pairs")
@@ -49,12 +48,11 @@ def over_rounds(added: list[float]) -> Difference:
 
 
 def over_processes(added: list[list[float]], together: int = 1) -> Difference:
-    """Return the same for rounds of several processes, as chance effects of a process affect all
-    its rounds.
+    """Return what an arm adds, from the differences of the rounds of several processes.
 
-    The interval is Student's, over the medians of the processes: they are too few to bootstrap.
-    ``together`` so many intervals hold with 95 %, each of them with more (Bonferroni). For a single
-    process the interval is over its rounds.
+    Effects of a process affect all its rounds. So the interval is Student's over the medians of the
+    processes, which are too few to bootstrap; for a single process it is over its rounds.
+    ``together`` so many intervals hold with 95 % (Bonferroni).
     """
     if len(added) == 1:
         return over_rounds(added[0])

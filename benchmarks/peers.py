@@ -1,4 +1,4 @@
-"""Find the programs that Stallscope is measured against, and run them."""
+"""Run programs in the environments of trainings and of the tools that benchmarks compare with."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ class PeerError(Exception):
     """A program of a benchmark failed, or its environment is missing."""
 
 
-def ran(
+def output_of(
     words: list[str],
     environment: Path | None = None,
     variables: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> str:
-    """Return what a program printed; the environment's programs come first on PATH.
+    """Run a program and return its output.
+
+    The environment's programs come first on PATH; the user's settings of Horovod do not apply.
 
     Raises:
-        PeerError: if it failed, with its last lines, or if the environment is not there.
+        PeerError: if it failed, with its last lines, or if the environment is missing.
     """
+    inherited = {name: own for name, own in os.environ.items() if not name.startswith("HOROVOD_")}
     path = os.environ["PATH"]
     if environment is not None:
         if not (environment / ".ready").exists():
@@ -36,7 +39,7 @@ def ran(
         path = f"{environment / 'bin'}:{path}"
     done = subprocess.run(
         words,
-        env={**os.environ, "PATH": path, **(variables or {})},
+        env={**inherited, "PATH": path, **(variables or {})},
         cwd=folder,
         capture_output=True,
         text=True,

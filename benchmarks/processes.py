@@ -1,4 +1,4 @@
-"""The processes that a process has started."""
+"""List the descendants of a process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def children(parent: int) -> list[int]:
-    """Return the processes that a process has started itself, from any of its threads."""
+    """Return the children of a process, started from any of its threads."""
     return _by_parent()[parent]
 
 
 def with_children(pid: int) -> list[int]:
-    """Return a process, and all that it and its children have started."""
+    """Return a process and all its descendants."""
     by_parent, found = _by_parent(), [pid]
     for one in found:
         found += by_parent[one]

@@ -1,4 +1,4 @@
-"""Write the figures of README.md and docs/benchmarks.md from the last line of benchmarks/history.jsonl.
+"""Write the figures of README.md and docs/benchmarks.md from the last line of history.jsonl.
 
 python benchmarks/readme.py
 """
@@ -25,16 +25,16 @@ QUOTED = (
     "Keras, one process, 22 gradients: added per step",
     "Keras, 2 ranks, 162 gradients: added per step",
     "Keras, 2 ranks, 162 gradients: added per step, against the Timeline",
-    "Keras, 2 ranks, 162 gradients: processors' time added per step, against the Timeline",
+    "Keras, 2 ranks, 162 gradients: CPU time added per step, against the Timeline",
     "Keras, 2 ranks, 162 gradients: bytes per step",
     "PyTorch, 162 gradients: host part per step",
     "PyTorch, 20 gradients: added per step",
     "PyTorch, 20 gradients: added per step, against traceml-ai",
     "PyTorch, 160 gradients: added per step, against traceml-ai",
-    "MXNet, 2 ranks, 162 gradients: stamps add per step",
+    "MXNet, 2 ranks, 162 gradients: timestamps add per step",
     "PyTorch: resident memory that recording 100,000 steps adds",
-    "import stallscope.torch, behind its framework",
-    "import stallscope.keras, behind its framework",
+    "import stallscope.torch, after its framework",
+    "import stallscope.keras, after its framework",
 )
 
 
@@ -112,7 +112,7 @@ def _figures(content: dict[str, Any], needed: Sequence[str]) -> dict[str, Figure
     """Return all figures by name.
 
     Raises:
-        ValueError: if a needed one was not kept.
+        ValueError: if a needed one is missing.
     """
     figures = {
         own["name"]: Figure.of(own) for one in content["benchmarks"] for own in one["figures"]

@@ -3,7 +3,7 @@
     python benchmarks/real_projections.py [--steps 400]
 
 The job trains on 1, 2, 3 and 4 ranks (real_projections_training.py); each larger number is then
-projected from the smaller ones. Other load on the machine adds noise to all of it.
+projected from the smaller ones. Other load on the machine adds noise.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from peers import ROOT, TRAINING, ran
+from peers import ROOT, TRAINING, output_of
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.scaling import scaling
@@ -40,7 +40,7 @@ def main() -> None:
 def _trained(folder: Path, ranks: int, steps: int) -> Analysis:
     logs = str(folder / f"on-{ranks}")
     program = ["python", str(PROGRAM), logs, str(steps)]
-    ran(["horovodrun", "--disable-cache", "-np", str(ranks), *program], TRAINING)
+    output_of(["horovodrun", "--disable-cache", "-np", str(ranks), *program], TRAINING)
     return analyse(open_run(logs))
 
 

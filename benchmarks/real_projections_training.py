@@ -1,4 +1,4 @@
-"""The training of real_projections.py; its ranks share nothing but the network of the gradients.
+"""Train for real_projections.py; ranks share only the network for their gradients.
 
 horovodrun -np N python benchmarks/real_projections_training.py LOGS STEPS
 

@@ -1,7 +1,7 @@
 """Measure the recorder's memory over a long run, and the length of its rows.
 
-Two processes train 100,000 steps each, one of them recorded. Memory is the growth of each from
-before its loop to the end, when the framework has long been loaded.
+Two processes train 100,000 steps each, one of them recorded. Memory is the growth of each during its
+loop, after the framework is loaded.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from tempfile import TemporaryDirectory
 
 from figures import Figure, at_most
-from peers import TRAINING, ran
+from peers import TRAINING, output_of
 
 from stallscope.collector.recorder.format import RowFormatter, StepRow
 
 STEPS = 100_000
-# A step of a long job: a third of a second each, nine hours, on a batch of 1,024.
+# The last step of nine hours: a third of a second each, on a batch of 1,024.
 LATE, STEP_NS, SAMPLES = 99_999, 330_000_000, 1024
 PROGRAM = """
 import resource, sys
@@ -54,13 +54,13 @@ def figures(quick: bool) -> list[Figure]:
     name = f"PyTorch: resident memory that recording {steps:,} steps adds"
     return [
         at_most(name, grown["recorded"] - grown["bare"], "MB", 5),
-        at_most("bytes of a row behind 100,000 steps of 0.33 s", row_bytes(), "B", 64),
+        at_most("bytes of a row after 100,000 steps of 0.33 s", row_bytes(), "B", 64),
     ]
 
 
 def grown_mb(arm: str, steps: int) -> float:
     with TemporaryDirectory() as folder:
-        printed = ran(["python", "-c", PROGRAM, str(steps), arm, folder], TRAINING)
+        printed = output_of(["python", "-c", PROGRAM, str(steps), arm, folder], TRAINING)
     return float(printed.split()[-1])
 
 

@@ -1,10 +1,10 @@
-"""Measure what recording costs a disk and a collector at 4,096 ranks, written and collected at once.
+"""Measure the disk space and the collector's memory that recording 4,096 ranks needs.
 
     python benchmarks/recording_scale.py [--ranks 4096] [--steps 400]
 
 Simulated ranks write their logs into one folder as recorders do, a few lines at a time, while
-another process collects the folder again and again until the job has ended. Counted are the bytes
-on disk, and the collector's most open files and memory.
+another process collects the folder repeatedly until the job has ended. Measured are the bytes on
+disk, and the collector's largest number of open files and memory.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from simulator import Job, Ring, simulate, write_logs
 from stallscope.catalogue.collecting import collect
 from stallscope.collector.registry import open_source
 
-# The number of flushes by the recorders of all ranks.
+# Each recorder writes its log in so many parts.
 _FLUSHES = 8
 _FILES_PER_RANK = 1
 _BYTES_PER_STEP = 64
 _OPEN_FILES = 64
-# The collector's figures that docs/scale.md uses, plus a quarter.
+# The collector's figures in docs/scale.md, plus a quarter.
 _BASE_MB, _MB_PER_LOG, _BYTES_PER_ROW = 290, 0.04, 230
 
 _COLLECTOR = "--collect"
 
 
 def figures(quick: bool) -> list[Figure]:
-    ranks, steps = (256, 100) if quick else (4_096, 400)
+    ranks, steps = (64, 100) if quick else (4_096, 400)
     found = measured(ranks, steps)
     rows = ranks * steps
     name = f"{ranks:,} ranks"
@@ -52,12 +52,12 @@ def figures(quick: bool) -> list[Figure]:
             "MB",
             _BASE_MB + ranks * _MB_PER_LOG + rows * _BYTES_PER_ROW / 1e6,
         ),
-        Figure(f"{name}: collected at last, {rows:,} rows", found["seconds"], "s"),
+        Figure(f"{name}: last collection, {rows:,} rows", found["seconds"], "s"),
     ]
 
 
 def measured(ranks: int, steps: int) -> dict[str, Any]:
-    """Measure what a job of so many ranks leaves, and what it takes to collect it meanwhile."""
+    """Measure the logs of a job of so many ranks, and the cost of collecting them meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         whole = _simulated(place / "whole", ranks, steps)
@@ -130,7 +130,7 @@ def collected(logs: Path, store: Path) -> dict[str, Any]:
 
 
 def _watch(most: list[int], over: threading.Event) -> None:
-    """Return the most files that this process has open at a time."""
+    """Keep in ``most`` the largest number of files that this process has open at a time."""
     while not over.wait(0.01):
         most[0] = max(most[0], len(list(Path("/proc/self/fd").iterdir())))
 

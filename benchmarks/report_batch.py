@@ -1,9 +1,9 @@
-"""Measure time and memory of reports on a batch of runs, against one after the other in one process.
+"""Measure time and memory of reports on a batch of runs, against a loop over them in one process.
 
     python benchmarks/report_batch.py [--runs 100] [--ranks 8] [--steps 5000]
 
-The runs are simulated, with a baseline among them, and written as logs first. Each way has its own
-process; its memory is the sampled peak of all its processes together.
+The runs are simulated, with a baseline among them, and written as logs first. Memory is the sampled
+peak of all processes of a way together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulator import Fault, Job, simulate, write_logs
 _SAMPLE_SECONDS = 0.05
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-# Without batches, a user would write this: every run stays in memory until all are reported.
+# What a user would write: every run stays in memory until all are reported.
 _ONE_AFTER_THE_OTHER = """
 import sys
 from pathlib import Path
@@ -42,9 +42,9 @@ write_reports(analyses, ["html"], Path(sys.argv[1]))
 
 
 def figures(quick: bool) -> list[Figure]:
-    count = 6 if quick else 40
+    count, steps = (4, 200) if quick else (40, 5_000)
     with tempfile.TemporaryDirectory() as folder:
-        sources = write_runs(Path(folder) / "logs", count, ranks=8, steps=500 if quick else 5_000)
+        sources = write_runs(Path(folder) / "logs", count, ranks=8, steps=steps)
         loop = [sys.executable, "-c", _ONE_AFTER_THE_OTHER, str(Path(folder) / "loop"), *sources]
         report = [sys.executable, "-m", "stallscope", "report", "--format", "html", "--out"]
         other_s, _, other_mib = measured(loop)
@@ -88,7 +88,7 @@ def main() -> None:
         ]
         again += ["--out", str(Path(folder) / "stallscope report"), *sources]
         there = [measured(again)[0] for _ in range(3)]
-        print(f"\nall of them there already: {statistics.median(there):.1f} s")
+        print(f"\nall reports exist already: {statistics.median(there):.1f} s")
 
 
 def write_runs(folder: Path, count: int, ranks: int, steps: int) -> list[str]:

@@ -2,10 +2,10 @@
 
     python benchmarks/run.py [--only NAME…] [--quick] [--keep] [--out FILE] [--history]
 
-A benchmark is a file in this folder with a function ``figures(quick)``, which returns Figures, as a
-list or one after the other. Each runs in its own process and within its own limit of time (limits.py).
+A benchmark is a file in this folder with a function ``figures(quick)``, which returns or yields Figures.
+Each runs in a separate process and has a limit of time (limits.py).
 ``--keep`` appends the results to benchmarks/history.jsonl, the source of the README's figures
-(readme.py). ``--history`` measures nothing and draws that file as a page (history_page.py).
+(readme.py). ``--history`` only draws that file as a page (history_page.py).
 The exit status is 1 if a benchmark failed or did not finish.
 """
 
@@ -59,12 +59,12 @@ def main() -> None:
     if options.keep and (options.quick or options.only):
         parser.error("--keep is for all benchmarks in full: leave out --quick and --only")
     console = Console(width=None if sys.stdout.isatty() else 140)
-    results = ran(options.only or names, options.quick, console)
+    results = run_all(options.only or names, options.quick, console)
     console.print(table(results))
     for result in results:
         if result["failed"]:
             console.print(f"{result['name']}: {result['failed']}", markup=False)
-    content = written(results, options.quick)
+    content = document_of(results, options.quick)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(content, indent=1) + "\n")
     console.print(f"written to {options.out}", markup=False)
@@ -83,7 +83,8 @@ def benchmarks() -> list[str]:
     return [path.stem for path in files if _DEFINES_FIGURES.search(path.read_text())]
 
 
-def ran(names: list[str], quick: bool, console: Console) -> list[dict[str, Any]]:
+def run_all(names: list[str], quick: bool, console: Console) -> list[dict[str, Any]]:
+    """Run benchmarks one after the other, and return their results."""
     results = []
     begun = time.monotonic()
     for at, name in enumerate(names, 1):
@@ -95,11 +96,11 @@ def ran(names: list[str], quick: bool, console: Console) -> list[dict[str, Any]]
 
 
 def result_of(name: str, quick: bool, limit: float) -> dict[str, Any]:
-    """Run a benchmark; ``failed`` says why it has not all figures, and is None if it has."""
+    """Run a benchmark; ``failed`` says why figures are missing, and is None if none is."""
     with TemporaryDirectory() as folder:
         out, errors = Path(folder) / "result.json", Path(folder) / "errors"
         words = [sys.executable, str(FOLDER / "one.py"), name, str(out)] + ["--quick"] * quick
-        # What it leaves where it is ended goes with the folder.
+        # If it is ended, its temporary files are removed with the folder.
         variables = {**os.environ, "TMPDIR": folder}
         with errors.open("w") as file:
             process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=file, env=variables)
@@ -119,7 +120,7 @@ def _waited(process: subprocess.Popen[bytes], limit: float) -> int | None:
     except subprocess.TimeoutExpired:
         return None
     finally:
-        # At the limit, and on Ctrl-C.
+        # Also on Ctrl-C.
         if process.poll() is None:
             end_tree(process.pid)
             process.wait()
@@ -139,7 +140,7 @@ def table(results: list[dict[str, Any]]) -> Table:
         rows.add_column(name, justify="left" if is_text else "right")
     for result in results:
         others = result.get("others")
-        busy = "" if others is None else f" (others had {others:.0%} of the machine)"
+        busy = "" if others is None else f" (other processes used {others:.0%} of the machine)"
         rows.add_section()
         rows.add_row(f"[bold]{result['name']}[/bold]{busy}")
         for content in result["figures"]:
@@ -175,7 +176,7 @@ def _with_ends(text: str, ends: tuple[float, float] | None) -> str:
     return text if ends is None else f"{text} ({number(ends[0])} to {number(ends[1])})"
 
 
-def written(results: list[dict[str, Any]], quick: bool) -> dict[str, Any]:
+def document_of(results: list[dict[str, Any]], quick: bool) -> dict[str, Any]:
     """Return all results with a description of the machine."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -187,7 +188,7 @@ def written(results: list[dict[str, Any]], quick: bool) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return the commit, with a + where there are changes; None outside of a repository."""
+    """Return the commit, with a + if there are changes; None outside of a repository."""
     describe = ["describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
     words = ["git", "-C", str(FOLDER), *describe]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -38,13 +38,13 @@ from stallscope.opening import open_run, open_runs
 EVERY_SECONDS = 2.0
 STEP_SECONDS = 0.02
 BYTES_PER_STEP = 64
-# A session's last facts and its end row follow the count that is one of them.
+# The last facts, which contain the count, and the end row are not counted.
 LAST_LINES_BYTES = 1024
-# The follower and the dashboard hold the run itself: its table, and copies for a moment.
+# The follower and the dashboard hold the run's table, and copies for a moment.
 BYTES_PER_ROW = {"training": 0, "follower": 2_000, "dashboard": 1_000}
 # Fluctuation of Python and of the allocator.
 SLACK_MB = {"training": 5.0, "follower": 20.0, "dashboard": 20.0}
-# A request or a file that is open at the moment.
+# Requests or files that are open at the moment.
 SLACK_DESCRIPTORS = 4
 _ADDRESS = re.compile(r"http://\S+")
 _MEGA = 1e6
@@ -58,7 +58,7 @@ torch.set_num_threads(1)
 parameter = torch.nn.Parameter(torch.ones(8))
 optimizer = torch.optim.SGD([parameter], lr=1e-6)
 ends = time.monotonic() + float(sys.argv[2])
-turns = 0
+steps = 0
 
 def batches():
     while time.monotonic() < ends:
@@ -70,14 +70,14 @@ with StepLogger(sys.argv[1], optimizer=optimizer, run_name="soak") as log:
         optimizer.zero_grad()
         (parameter * batch).sum().backward()
         optimizer.step()
-        turns += 1
-print(turns)
+        steps += 1
+print(steps)
 """
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A process at a moment."""
+    """Memory and open files of a process at a moment."""
 
     megabytes: float
     descriptors: int
@@ -103,7 +103,7 @@ def main() -> None:
     options = parser.parse_args()
     console = Console()
     with TemporaryDirectory() as folder:
-        checks = soaked(Path(folder), options.minutes * 60, console)
+        checks = soak(Path(folder), options.minutes * 60, console)
     rows = Table("", "found", "at most", "")
     for check in checks:
         found, limit = (f"{number(value)} {check.unit}" for value in (check.found, check.limit))
@@ -112,9 +112,9 @@ def main() -> None:
     sys.exit(0 if all(check.held for check in checks) else 1)
 
 
-def soaked(folder: Path, seconds: float, console: Console) -> list[Check]:
+def soak(folder: Path, seconds: float, console: Console) -> list[Check]:
     logs, store = folder / "logs", folder / "store"
-    processes = started(folder, logs, store, seconds)
+    processes = start_processes(folder, logs, store, seconds)
     training = processes["training"]
     try:
         address = address_of(folder / "dashboard", processes["dashboard"])
@@ -125,13 +125,13 @@ def soaked(folder: Path, seconds: float, console: Console) -> list[Check]:
         with console.status("soaking") as status:
             while training.poll() is None:
                 time.sleep(EVERY_SECONDS)
-                failed_requests += not shown(address, run_id)
+                failed_requests += not page_loads(address, run_id)
                 for name, process in processes.items():
                     with suppress(OSError):
                         samples[name].append(sample(process.pid))
                 status.update(f"soaking, {(time.monotonic() - begun) / 60:.1f} minutes")
         followed = processes["follower"].wait(timeout=60)
-        failed_requests += not shown(address, run_id)
+        failed_requests += not page_loads(address, run_id)
         processes["dashboard"].send_signal(signal.SIGINT)
         ended = processes["dashboard"].wait(timeout=30)
     finally:
@@ -140,11 +140,11 @@ def soaked(folder: Path, seconds: float, console: Console) -> list[Check]:
                 process.kill()
     if training.returncode:
         sys.exit(f"the training failed:\n{(folder / 'training').read_text()[-2000:]}")
-    turns = int((folder / "training").read_text().split()[-1])
+    steps = int((folder / "training").read_text().split()[-1])
     return [
-        *(check for name, own in samples.items() for check in of_process(name, own, turns)),
-        *of_log(next(logs.glob("*.steps.csv")), turns),
-        Check("steps missing in the store", abs(turns - collected(store)), 0, ""),
+        *(check for name, own in samples.items() for check in of_process(name, own, steps)),
+        *of_log(next(logs.glob("*.steps.csv")), steps),
+        Check("steps missing in the store", abs(steps - collected(store)), 0, ""),
         Check("requests that failed", failed_requests, 0, ""),
         Check("exit status of the follower", followed, 0, ""),
         Check("exit status of the dashboard", abs(ended), 0, ""),
@@ -152,13 +152,13 @@ def soaked(folder: Path, seconds: float, console: Console) -> list[Check]:
 
 
 def of_process(name: str, samples: Sequence[Sample], rows: int) -> list[Check]:
-    """Compare the last quarter with the second one: by then everything is imported.
+    """Check the growth from the second quarter, when everything is imported, to the last one.
 
     The training must keep nothing of its steps; the other two hold the run, which grows.
     """
     quarter = len(samples) // 4
     if not quarter:
-        raise ValueError(f"{len(samples)} samples of the {name} are too few: let it soak longer")
+        raise ValueError(f"{len(samples)} samples of the {name} are too few: raise --minutes")
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]
     grown = median(one.megabytes for one in late) - median(one.megabytes for one in early)
     opened = max(one.descriptors for one in late) - max(one.descriptors for one in early)
@@ -169,14 +169,14 @@ def of_process(name: str, samples: Sequence[Sample], rows: int) -> list[Check]:
     ]
 
 
-def of_log(path: Path, turns: int) -> list[Check]:
-    """Compare the log's size with its rows and the recorder's own count."""
+def of_log(path: Path, steps: int) -> list[Check]:
+    """Check the log's size against its rows and the recorder's own count."""
     lines = path.read_bytes().splitlines(keepends=True)
     rows = [len(line) for line in lines if line.startswith(b"step,")]
     costs = [line for line in lines if b'"recorder_cost"' in line]
     counted = json.loads(costs[-1].partition(b" ")[2])["recorder_cost"]["bytes"] if costs else 0
     return [
-        Check("steps missing in the log", abs(turns - len(rows)), 0, ""),
+        Check("steps missing in the log", abs(steps - len(rows)), 0, ""),
         Check("bytes per step", sum(rows) / max(len(rows), 1), BYTES_PER_STEP, "B"),
         Check(
             "bytes that were not counted",
@@ -187,10 +187,10 @@ def of_log(path: Path, turns: int) -> list[Check]:
     ]
 
 
-def started(
+def start_processes(
     folder: Path, logs: Path, store: Path, seconds: float
 ) -> dict[str, subprocess.Popen[bytes]]:
-    """Start training, follower and dashboard; each prints into a file of its name."""
+    """Start training, follower and dashboard; each prints into a file with its name."""
     logs.mkdir()
     python = str(TRAINING / "bin" / "python")
     stallscope = [sys.executable, "-u", "-m", "stallscope"]
@@ -204,7 +204,7 @@ def started(
         with (folder / name).open("wb") as out:
             processes[name] = popen(own, out)
         if name == "training":
-            # The others refuse a folder without logs.
+            # The other processes refuse a folder without logs.
             wait_for_log(logs, processes[name])
     return processes
 
@@ -230,8 +230,8 @@ def address_of(printed: Path, dashboard: subprocess.Popen[bytes]) -> str:
     sys.exit(f"the dashboard did not start:\n{printed.read_text()[-2000:]}")
 
 
-def shown(address: str, run_id: str) -> bool:
-    """Tell whether Dash returns the run's page, as for a browser."""
+def page_loads(address: str, run_id: str) -> bool:
+    """Return whether Dash serves the run's page, as for a browser."""
     asked = Request(
         f"{address}/_dash-update-component",
         json.dumps(page_request(run_id)).encode(),

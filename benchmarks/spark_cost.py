@@ -1,11 +1,11 @@
-"""What a row costs on Spark, start-up apart, against one machine; and what a billion rows would take.
+"""Measure what a row costs on Spark against one machine, and project the cost of a billion rows.
 
     python benchmarks/spark_cost.py [--ranks 1000] [--steps 2000 10000 40000] [--cores 2]
 
-Runs of several lengths are analysed on both, by the same code. A straight line over the lengths tells
-what every analysis costs from what every row costs. Executors are local ones with as many cores as this
-machine; each has its own Python. CPU seconds are those of all processes: the driver's, which more
-executors do not shorten, and the executors' with their JVM.
+Runs of several lengths are analysed on both, by the same code. A straight line over the lengths
+separates the fixed cost of an analysis from the cost of a row; start-up is left out. Executors are
+local, each with its own Python, with as many cores as this machine. CPU seconds are those of all
+processes: the driver, which more executors do not relieve, and the executors with their JVM.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Cost:
-    """What the analysis of one run took."""
+    """The cost of analysing one run."""
 
     rows: int
     seconds: float = 0.0
-    #: CPU seconds of this process, and of all that it started.
+    #: CPU seconds of this process, and of its descendants.
     own_cpu: float = 0.0
     executors_cpu: float = 0.0
     #: Spark's jobs and tasks, and the bytes in the folder for intermediate files.
@@ -60,7 +60,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Line:
-    """A straight line over the rows: what every analysis takes, and what every row adds."""
+    """A straight line over the rows: the fixed cost of an analysis, and the cost of a row."""
 
     fixed: float
     per_row: float
@@ -139,7 +139,7 @@ def _here(folder: Path) -> Cost:
 
 def _on_spark(spark: Any, folder: Path) -> Cost:
     with remote_runs(spark, str(folder.parent)) as runs, _counting(Cost(0)) as cost:
-        # Also short runs stay on executors, as long ones do.
+        # Short runs stay on executors, too, like long ones.
         with mock.patch("stallscope.spark.reporting.MOST_ROWS_ON_DRIVER", 0), _jobs_counted(cost):
             run = runs.read(Unit(str(folder), collected=True), None)
             cost.rows = run.steps.num_rows
@@ -170,10 +170,10 @@ def _jobs_counted(cost: Cost) -> Iterator[None]:
 
 
 def _cpu_of_descendants() -> float:
-    """Return the CPU seconds of all that this process started, also of those that have ended."""
+    """Return the CPU seconds of all descendants of this process, including those that have ended."""
     used = 0
     for process in with_children(os.getpid())[1:]:
-        # Of one that has ended, its parent counts the seconds.
+        # The parent of one that has ended counts its seconds.
         with suppress(OSError):
             used += sum(map(int, after_name(Path(f"/proc/{process}/stat"))[11:15]))
     return used / _TICKS
@@ -192,7 +192,7 @@ def _print_costs(on_spark: Sequence[Cost], here: Sequence[Cost]) -> None:
 
 
 def _print_lines(on_spark: Sequence[Cost], here: Sequence[Cost]) -> None:
-    print("\n| CPU | every analysis, s | every row, µs |\n| --- | ---: | ---: |")
+    print("\n| CPU | per analysis, s | per row, µs |\n| --- | ---: | ---: |")
     for name, costs, of in (
         ("driver", on_spark, lambda cost: cost.own_cpu),
         ("executors", on_spark, lambda cost: cost.executors_cpu),
@@ -207,9 +207,7 @@ def _print_billion(on_spark: Sequence[Cost], here: Sequence[Cost]) -> None:
     always = line(on_spark, lambda cost: cost.seconds).fixed
     driver = line(on_spark, lambda cost: cost.own_cpu).per_row * _BILLION
     shared = line(on_spark, lambda cost: cost.executors_cpu).per_row * _BILLION
-    print(
-        f"\nOn paper, {_BILLION:,} rows take {always:.0f} s as every analysis does, {driver:.0f} s"
-    )
+    print(f"\nOn paper, {_BILLION:,} rows take {always:.0f} s like every analysis, {driver:.0f} s")
     print(f"of the driver, and {shared:,.0f} s of executors' cores together:")
     for many in _CLUSTERS:
         print(f"- on {many} cores {always + driver + shared / many:,.0f} s")

@@ -4,10 +4,9 @@
 
 The timeline is like Horovod 0.28.1's for 162 gradients fused into a handful of reductions (96 KB a
 step), with its times shifted from step to step. Each way runs in its own process, twice: the faster time
-counts. CPU time, of all threads, excludes the imports; memory is the process's peak and includes them.
-``pandas.DataFrame(json.load(f))`` only makes a table of starts and ends. Ours is timed twice: until
-it has a table of activities with start and end, and until it has the times of every step and
-tensor.
+counts. CPU time of all threads excludes the imports; memory is the process's peak and includes them.
+``pandas.DataFrame(json.load(f))`` only makes a table of starts and ends. Ours is measured up to a table
+of activities with start and end, and up to the times of every step and tensor.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def cpu_s():
     used = [resource.getrusage(one) for one in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 """
-#: Works twice, and prints the CPU seconds of the faster time, the peak of memory, and a number.
+#: Works twice; prints the CPU seconds of the faster time, the peak memory, and the result.
 AFTER = """
 times = []
 for _ in range(2):
@@ -84,7 +83,7 @@ def main() -> None:
         print(row("stallscope, steps and tensors", ours, size))
         print(row("stallscope, a table", measured(_TABLE, path), size))
         if megabytes > _MOST_FOR_PANDAS:
-            print("\npandas is left out: it would need more memory than most machines have")
+            print("\npandas is left out, because it needs more memory than most machines have")
             return
         theirs = measured(_PANDAS, path)
         print(row("pandas.DataFrame(json.load(f))", theirs, size))

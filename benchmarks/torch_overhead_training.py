@@ -5,12 +5,11 @@ and with the sections of NVIDIA's straggler detection (nvidia-resiliency-ext), f
     python benchmarks/torch_overhead_training.py OUT ROUNDS STEPS LAYERS [DEVICE]
 
 Every arm trains a copy, and the arms alternate after every step: disturbances last longer than a
-step and affect all arms. Which copy is faster, because of where its memory lies, cancels out: in a
-round every arm trains every copy. StepLogger removes its hooks from a model after its turn.
-traceml-ai's patches of torch stay and check whether they are inside ``trace_step``, and its
-sampling thread runs through all arms: its measured cost is too low by both. NVIDIA's sections are timed
-on the CPU only, and its reports, which need a GPU, are never made. A tool that is not installed has no
-arm.
+step and affect all arms. Copies differ in speed because their memory lies elsewhere; in a round every
+arm trains every copy, so that this cancels out. StepLogger removes its hooks from a model after its
+turn. traceml-ai's patches of torch and its sampling thread stay active in all arms, so its measured
+cost is too low. NVIDIA's sections are timed on the CPU only, and its reports, which need a GPU, are
+never made. A tool that is not installed has no arm.
 
 Writes OUT/result.json: for every arm and round, the microseconds that it adds to a step; and
 OUT/logs.
@@ -75,15 +74,15 @@ class Copy:
             parts += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
         self.model = torch.nn.Sequential(*parts).to(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
-        # traceml-ai times the fetching of this class.
+        # traceml-ai times how long this class takes to fetch.
         self.loader = DataLoader(
             [torch.randn(BATCH, WIDTH, device=device)] * steps, batch_size=None
         )
 
-    def laps(
+    def step_times(
         self, batches: Iterable[torch.Tensor], around: Callable[[], AbstractContextManager]
     ) -> Iterator[int]:
-        """Yield the nanoseconds of one step after the other; each step trains on request."""
+        """Train step by step, and yield the nanoseconds of each."""
         begun = time.perf_counter_ns()
         for batch in batches:
             with around():
@@ -94,25 +93,25 @@ class Copy:
             begun = time.perf_counter_ns()
 
 
-def laps_of(arm: str, copy: Copy, logs: Path, stack: ExitStack) -> Iterator[int]:
+def steps_of_arm(arm: str, copy: Copy, logs: Path, stack: ExitStack) -> Iterator[int]:
     if arm == "steplogger":
         log = stack.enter_context(StepLogger(logs, optimizer=copy.optimizer, model=copy.model))
-        return copy.laps(log.watch(copy.loader), nullcontext)
+        return copy.step_times(log.watch(copy.loader), nullcontext)
     if arm == "traceml":
-        return copy.laps(copy.loader, lambda: traceml_ai.trace_step(copy.model))
+        return copy.step_times(copy.loader, lambda: traceml_ai.trace_step(copy.model))
     if arm == "nvidia":
-        return copy.laps(
+        return copy.step_times(
             copy.loader, lambda: straggler.Detector.detection_section("step", profile_cuda=False)
         )
-    return copy.laps(copy.loader, nullcontext)
+    return copy.step_times(copy.loader, nullcontext)
 
 
 def turn(
     arms: dict[str, Copy], steps: int, logs: Path, order: random.Random
 ) -> tuple[dict[str, float], float]:
-    """Return the microseconds that each other arm adds to a step of the bare arm, and that step's."""
+    """Return the microseconds that each arm adds to a step of the bare arm, and those of that step."""
     with ExitStack() as stack:
-        ways = {arm: laps_of(arm, copy, logs, stack) for arm, copy in arms.items()}
+        ways = {arm: steps_of_arm(arm, copy, logs, stack) for arm, copy in arms.items()}
         found: dict[str, list[int]] = {arm: [] for arm in arms}
         for _ in range(steps):
             for arm in order.sample(sorted(arms), len(arms)):

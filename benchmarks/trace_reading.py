@@ -1,9 +1,9 @@
 """Measure the CPU time of reading traces: Horovod Timelines against json.load with pandas, and the
 traces of PyTorch's profiler against json.load and HolisticTraceAnalysis.
 
-Each way runs in its own process, without the imports. ``timelines.py`` writes the timeline and
-describes it. The trace has as many intervals; both tools find from it when each step's kernels and
-communication ran, which json.load does not.
+Each way runs in its own process, and imports do not count. ``timelines.py`` writes and describes the
+timeline. The trace has as many intervals; both tools find when each step's kernels and communication
+ran, and json.load only reads it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import timelines
 from figures import Figure, share_of, times_faster
-from peers import PEERS, ran
+from peers import PEERS, output_of
 
 _HOLISTIC = """
 import warnings, logging
@@ -40,7 +40,7 @@ def work():
         return len(json.load(file)["traceEvents"])
 """
 _LEAST_FASTER = 5
-# One in so many events is a step's, as PyTorch's profiler marks them.
+# One in so many events marks a step, as in traces of PyTorch's profiler.
 _EVENTS_PER_STEP = 500
 
 
@@ -59,7 +59,7 @@ def figures(quick: bool) -> list[Figure]:
         traced_s, traced_mib, _ = timelines.measured(_KINETO, traces / "rank-0.json")
         loaded_s, _, _ = timelines.measured(_JSON, traces / "rank-0.json")
         program = timelines.BEFORE + _HOLISTIC + timelines.AFTER
-        printed = ran(["python", "-c", program, str(traces)], PEERS)
+        printed = output_of(["python", "-c", program, str(traces)], PEERS)
         holistic_s, holistic_mib, _ = json.loads(printed.splitlines()[-1])
     other, holistic = "json.load + pandas", "HolisticTraceAnalysis"
     return [
@@ -85,7 +85,7 @@ def write_kineto(path: Path, intervals: int) -> None:
     """Write a trace like PyTorch's profiler's, of operators and the kernels that they launch."""
     world = {"backend": "nccl", "rank": 0, "world_size": 1}
     head = json.dumps({"schemaVersion": 1, "deviceProperties": [], "distributedInfo": world})
-    # Event by event: a process that grows passes its size on to those that are measured.
+    # Event by event: the peak memory of a child includes its parent's size at the fork.
     with path.open("w") as file:
         file.write(f'{head[:-1]}, "traceEvents": [\n')
         for number, event in enumerate(kineto_events(intervals)):

@@ -1,18 +1,14 @@
-"""Train on two real Horovod ranks, for benchmarks that do so under several conditions."""
+"""Train on two real Horovod ranks, for benchmarks that compare several conditions."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-TRAINING = ROOT / ".venv-horovod"
+from peers import TRAINING, output_of
 
 
 def arguments(description: str | None, steps: int) -> argparse.Namespace:
@@ -22,13 +18,13 @@ def arguments(description: str | None, steps: int) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, required=True, help="where to write the Markdown")
     parser.add_argument("--steps", type=int, default=steps)
-    parser.add_argument("--keep", type=Path, help="a folder for what the trainings write")
+    parser.add_argument("--keep", type=Path, help="folder for the files of the trainings")
     return parser.parse_args()
 
 
 @contextmanager
 def folder_for(keep: Path | None) -> Iterator[Path]:
-    """Return the folder to keep, or else a temporary one."""
+    """Yield the folder to keep, or else a temporary one."""
     if keep is not None:
         yield keep
         return
@@ -39,20 +35,9 @@ def folder_for(keep: Path | None) -> Iterator[Path]:
 def train(program: Path, folder: Path, options: Sequence[str]) -> None:
     """Run a training program on two ranks; it writes into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
-    done = subprocess.run(
-        [
-            *("horovodrun", "--disable-cache", "-np", "2", "--start-timeout", "300"),
-            *("python", str(program), str(folder), *options),
-        ],
-        env=kept
-        | {"PATH": f"{TRAINING / 'bin'}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"the training failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    launcher = ["horovodrun", "--disable-cache", "-np", "2", "--start-timeout", "300"]
+    words = ["python", str(program), str(folder), *options]
+    output_of([*launcher, *words], TRAINING, {"TF_CPP_MIN_LOG_LEVEL": "2"})
 
 
 def write(path: Path, text: str) -> None:

@@ -57,7 +57,7 @@ def main() -> None:
     os.environ["HOROVOD_TIMELINE"] = str(options.out / "timeline.json")
     os.environ["HOROVOD_TIMELINE_MARK_CYCLES"] = str(int(options.mark_cycles))
     hvd.init()
-    # As in the sample runs: one core for each rank, as far as there are enough.
+    # As in the sample runs: one core for each rank, if there are enough.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     tf.keras.utils.set_random_seed(1)

@@ -24,6 +24,7 @@ from simulator import (
     Slew,
     simulate,
 )
+from svg_file import svg_file
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.network.communication import expected_imbalance
@@ -31,7 +32,7 @@ from stallscope.analysis.steps.alignment import align
 from stallscope.charts.against_baselines import decomposition_chart
 from stallscope.charts.by_cause import cause_bar
 from stallscope.charts.kinds import Bar, Segment, StackedBars, Waterfall
-from stallscope.charts.svg import WIDE, draw, stylesheet
+from stallscope.charts.svg import WIDE, draw
 from stallscope.opening import open_run
 from stallscope.run import Run
 from stallscope.text.step_figures import StepFigures
@@ -51,18 +52,14 @@ def main() -> None:
         "baselines": one_and_thirty_two(),
     }
     for name, chart in charts.items():
-        svg = draw(chart, name, WIDE)
-        begin = svg.index(">") + 1
-        paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
-        style = f"<style>{stylesheet()}.picture{{font-family:system-ui,sans-serif}}</style>{paper}"
-        (FOLDER / f"{name}.svg").write_text(svg[:begin] + style + svg[begin:] + "\n")
+        (FOLDER / f"{name}.svg").write_text(svg_file(draw(chart, name, WIDE)))
         print(f"{name}: {chart.sentence}")
         for bar in getattr(chart, "bars", ()):
             print("   ", bar.label, {s.name: round(s.value, 2) for s in bar.segments})
 
 
 def one_rank_and_all() -> StackedBars:
-    """Compare what each rank's own log shows of a sample run with what both together show."""
+    """Compare the separate logs of a sample run's ranks with both together."""
     found = analyse(open_run(str(ROOT / "sample_logs" / "slow-input-one-rank")))
     bars = [
         Bar(
@@ -79,9 +76,9 @@ def one_rank_and_all() -> StackedBars:
     ]
     bars.append(replace(_by_cause("together", found), emphasised=True))
     return StackedBars(
-        "What one rank sees, and what all of them together say",
-        "Rank 1's loader is slow. Rank 0's own log shows a slow network; together they show who "
-        "made whom wait.",
+        "Each rank's log alone, and all of them together",
+        "Rank 1's loader is slow. Rank 0's log alone shows a slow network; together the logs show that "
+        "rank 0 waits for rank 1.",
         "ms",
         tuple(bars),
     )
@@ -96,8 +93,8 @@ def samples_by_cause() -> StackedBars:
     runs = {name: analyse(open_run(str(ROOT / "sample_logs" / name))) for name in names}
     return StackedBars(
         "The sample runs by cause",
-        "Input costs the same whether one rank starves or all do. The pale part of a stage is the time "
-        "that the other rank waits for it.",
+        "Input costs the same whether one rank waits for data or all do. The pale part of a stage is "
+        "the time that the other rank waits for it.",
         "ms",
         tuple(_by_cause(name, found) for name, found in runs.items()),
     )
@@ -121,8 +118,8 @@ def slowest_by_chance() -> StackedBars:
         print(f"    {ranks} ranks: imbalance expected of normal noise {expected:.1f} ms")
     return StackedBars(
         "The slowest of many is slow by chance",
-        "Clean runs whose stages vary by 10 %: imbalance grows with the number of ranks, and nobody "
-        "is at fault.",
+        "Clean runs with 10 % noise in every stage: imbalance grows with the number of ranks, without "
+        "any fault.",
         "ms",
         tuple(bars),
     )
@@ -158,8 +155,8 @@ def clock_estimators() -> StackedBars:
             bars.append(Bar(f"{name}: {label}", (Segment("allreduce", float(bias)),)))
     return StackedBars(
         "Mean error of exposed allreduce, by how clocks are aligned",
-        "True transfer 20 ms, 16 ranks on 2 hosts. One median or one line over the whole run fails as "
-        "soon as a clock is not a line; a running median follows.",
+        "True transfer 20 ms, 16 ranks on 2 hosts. One median or one line over the whole run fails if a "
+        "clock does not run evenly; a running median follows it.",
         "ms",
         tuple(bars),
     )
@@ -189,9 +186,9 @@ def what_if_estimators() -> StackedBars:
         bars.append(Bar(f"{name}: replayed", (Segment("imbalance", saved),)))
         bars.append(Bar(f"{name}: run again", (Segment("imbalance", truth),), emphasised=True))
     return StackedBars(
-        "What fixing rank 1 gains per step",
-        "Taking imbalance away promises what no fix can give. The replay is held against the same job "
-        "simulated again without its fault.",
+        "Gain of fixing rank 1, per step",
+        "Subtracting the whole imbalance promises more than any fix achieves. The replay is compared "
+        "with the same job simulated again without its fault.",
         "ms",
         tuple(bars),
     )

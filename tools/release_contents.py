@@ -33,11 +33,11 @@ def names_in(archive: Path) -> list[str]:
         return [one.name.partition("/")[2] for one in sdist.getmembers() if one.isfile()]
 
 
-def complaints(archive: Path) -> list[str]:
-    """List what is wrong with the contents of an archive, a sentence each."""
+def problems(archive: Path) -> list[str]:
+    """Return a sentence for each problem of an archive."""
     names = names_in(archive)
     found = [
-        f"{name} does not belong into {archive.name}"
+        f"{name} must not be in {archive.name}"
         for name in names
         if LEFT_OUT & set(PurePosixPath(name).parts[:-1])
         or PurePosixPath(name).name.startswith(("test_", "conftest"))
@@ -68,7 +68,7 @@ def missing_links(wheel: Path, url: str) -> list[str]:
 def main() -> None:
     archives = [Path(word) for word in sys.argv[1:3]]
     kinds = [path.suffix for path in archives]
-    found = [complaint for path in archives for complaint in complaints(path)]
+    found = [problem for path in archives for problem in problems(path)]
     if kinds != [".gz", ".whl"]:
         found.append(f"a release is one sdist and one wheel, not {', '.join(map(str, archives))}")
     elif len(sys.argv) > 3:

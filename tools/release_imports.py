@@ -1,7 +1,7 @@
 """Import every module that must work in a clean environment with a release.
 
 python release_imports.py worker    without extras: the recorder
-python release_imports.py app       with the app: everything but recorders of single frameworks
+python release_imports.py app       with the app: everything except the recorders of frameworks
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def worker_modules() -> list[str]:
 
 def app_modules() -> list[str]:
     """List the entry modules and every package below them that needs no framework."""
-    doors = [
+    entries = [
         f"stallscope.{module.name}"
         for module in pkgutil.iter_modules(stallscope.__path__)
         if module.name not in (*FRAMEWORKS, "__main__")
     ]
-    return [*worker_modules(), *doors]
+    return [*worker_modules(), *entries]
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
         importlib.import_module(name)
     origin = stallscope.__file__
     assert origin is not None
-    assert origin.startswith(sys.prefix), f"{origin} is not what was installed"
+    assert origin.startswith(sys.prefix), f"{origin} is not the installed package"
     print(f"{len(names)} modules of {stallscope.__version__} imported")
 
 

@@ -1,4 +1,4 @@
-"""Start the trainings of gpu_check.py with this Python, and read what they leave."""
+"""Start the trainings of gpu_check.py with this Python, and read their results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LAST_LINES = 3
 
 
 class TrainingError(Exception):
-    """A training failed; the text has its last lines."""
+    """A training failed; the message has its last lines."""
 
 
 class Check(NamedTuple):
-    """One line of the report; ``passed`` is None where there is nothing to judge."""
+    """One line of the report; ``passed`` is None if nothing could be checked."""
 
     what: str
     expected: str
@@ -38,7 +38,7 @@ def start(
     """Run a program of this folder with its output in ``out``; with ranks under torchrun.
 
     Args:
-        under: a module and its words to run instead of the program.
+        under: the start of another command line to run instead of the program.
 
     Raises:
         TrainingError: if it fails or takes too long.
@@ -73,7 +73,7 @@ def run_of(out: Path) -> Run:
 
 
 def truth_of(out: Path, rank: int = 0) -> dict[str, Any]:
-    """Return what the training itself knows of its times."""
+    """Return the times that the training itself has measured."""
     found: dict[str, Any] = json.loads((out / f"truth-{rank}.json").read_text())
     return found
 

@@ -1,4 +1,4 @@
-"""Compare recorded timestamps with events of the training's own, and with torch.profiler's trace."""
+"""Compare recorded timestamps with the training's CUDA events and with torch.profiler's trace."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from stallscope.run import Run
 
 from .launching import Check, recorded, run_of, truth_of
 
-#: The device's clock is known to within what an empty device takes to answer. A device that waits
-#: reaches a timestamp when the host enqueues it, and the training's own only a little later.
+#: The device's clock is known up to the time that an idle device takes to answer. A device that waits
+#: reaches our timestamp when the host enqueues it, and the training's event a little later.
 TOLERANCE_US, WAITING_TOLERANCE_US = 50.0, 200.0
-#: torch.profiler brings its times of the device to the host's clock by itself.
+#: torch.profiler itself converts the device's times to the host's clock.
 PROFILER_TOLERANCE_US = 150.0
-#: The profiler's own figures and ours of the same steps.
+#: Largest difference of step times in the profiler's trace and in our log, as a share.
 STEP_TOLERANCE = 0.05
 _SKIPPED = 10
 
@@ -51,7 +51,7 @@ def against_events(
 
 
 def clock(out: Path, device: str) -> Check:
-    """Whether timestamps are the device's, and how well its clock is known."""
+    """Check that timestamps are the device's, and how well its clock is known."""
     stamps = _stamps(run_of(out))
     expected = "the device's own, no step without" if device == "cuda" else "the host's"
     good = stamps.get("clock") == ("cuda" if device == "cuda" else None)
@@ -104,7 +104,7 @@ def _trace_steps(out: Path, run: Run) -> Check:
     traced = ss.open_run(str(out / "trace.json"))
     found = ss.analyse(traced)
     begins = recorded(run, "begin")
-    # The trace has the steps after those that it skips.
+    # The trace starts after the skipped steps.
     first = 23
     own = (begins[first + 9] - begins[first]) / 9 / 1e6
     if found.step_ms is None:

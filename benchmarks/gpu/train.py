@@ -1,10 +1,10 @@
-"""Train one case of gpu_check.py, and write what the training itself knows of its times.
+"""Train one case of gpu_check.py, and write the times that the training itself measures.
 
     python train.py OUT CASE DEVICE STEPS
     torchrun --nproc-per-node 2 train.py OUT CASE DEVICE STEPS
 
 ``OUT/logs`` holds the logs, and ``OUT/truth-RANK.json`` the moments of every step in monotonic
-nanoseconds, from events that the recorder has nothing to do with. The case ``profiled`` also writes
+nanoseconds, from events that are independent of the recorder. The case ``profiled`` also writes
 ``OUT/trace.json``.
 """
 
@@ -26,9 +26,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from stallscope.torch import StepLogger
 
-#: A fault, in seconds: longer than any step is without it.
+#: The size of a fault: longer than any step without it.
 FAULT_SECONDS = 0.03
-#: What torch.profiler records, of the first steps.
+#: The steps that torch.profiler records.
 PROFILED = {"skip_first": 20, "wait": 0, "warmup": 3, "active": 10}
 _BASES = 20
 _INPUTS = 256
@@ -51,7 +51,7 @@ class Batches(Dataset[torch.Tensor]):
 
 
 class Moments:
-    """When the device got to what is marked; on a CPU, when it was marked."""
+    """Records when the device reaches marks; on a CPU, when they are set."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_device = device.type == "cuda"
@@ -77,7 +77,7 @@ class Moments:
         return [{name: self._at(event) for name, event in one.items()} for one in self._steps]
 
     def _base(self) -> tuple[Any, float, float]:
-        """Return an event, the host's time of it, and by how much that may be wrong."""
+        """Return an event, its time on the host's clock, and the largest error of that."""
         found = []
         for _ in range(_BASES):
             event = torch.cuda.Event(enable_timing=True)
@@ -100,7 +100,7 @@ class Moments:
 
 
 class Late:
-    """Makes the device late, as a slow kernel does that leaves it room for other processes."""
+    """Delays the device like a slow kernel that leaves capacity for other processes."""
 
     def __init__(self, device: torch.device, seconds: float) -> None:
         self._device, self._seconds = device, seconds
@@ -124,7 +124,7 @@ class Late:
 
 
 def network(device: torch.device) -> nn.Module:
-    """Some milliseconds a step on the device; its last gradient is that of its first parameter."""
+    """Return a network whose steps take some milliseconds; its first parameter's gradient is last."""
     torch.manual_seed(1)
     width = 4096 if device.type == "cuda" else 256
     hidden: list[nn.Module] = []
@@ -137,7 +137,7 @@ def network(device: torch.device) -> nn.Module:
 def device_of(kind: str) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
-    # Two ranks share a device where there is only one.
+    # Two ranks share the device if there is only one.
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device

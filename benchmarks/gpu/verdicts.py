@@ -1,4 +1,4 @@
-"""Check what is concluded from trainings with known faults."""
+"""Check the analysis of trainings with known faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHARE = 0.2
 
 
 def slow_input(faulty: Path, fixed: Path) -> list[Check]:
-    """All input is slow: the verdict, and the gain against a training without the fault."""
+    """Check the verdict on slow input, and its gain against a training without the fault."""
     found, clean = ss.analyse(str(faulty / "logs")), ss.analyse(str(fixed / "logs"))
     verdict = Check(
         "slow input: verdict",
@@ -29,12 +29,12 @@ def slow_input(faulty: Path, fixed: Path) -> list[Check]:
     predicted, saved = float(found.gains.loc["input", "saved_ms"]), found.step_ms - clean.step_ms
     seen = f"{found.step_ms:.2f} ms: predicted to save {predicted:.2f} ms, and saved {saved:.2f} ms"
     good = abs(predicted / saved - 1) <= _SHARE
-    expected = f"within {_SHARE:.0%} of what the training without the fault saves"
+    expected = f"within {_SHARE:.0%} of the real saving"
     return [verdict, Check("slow input: gain", expected, seen, good)]
 
 
 def slow_rank(out: Path, stage: str) -> Check:
-    """Rank 1 is slow by a known time in one stage."""
+    """Check that rank 1 is found, which is slow by a known time in one stage."""
     found = ss.analyse(str(out / "logs"))
     name, fault_ms = f"rank 1 slow in {stage}", FAULT_SECONDS * 1e3
     expected = f"rank 1, {stage}, {fault_ms:.0f} ms within {_SHARE:.0%}"
@@ -65,7 +65,7 @@ def _named(found: ss.Analysis) -> pd.DataFrame:
 
 
 def own_steps(out: Path) -> Check:
-    """Step time as the training measured it, on one rank."""
+    """Check the recorded step time against the training's own, on one rank."""
     ends = np.array([one["end"] for one in truth_of(out)["steps"]], np.float64)[-51:]
     own = float(np.diff(ends).mean()) / 1e6
     rows = run_of(out).steps.sort_by("step")

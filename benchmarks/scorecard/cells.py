@@ -1,6 +1,6 @@
-"""The cells of the scorecard's real half: the fault of each, its ranks, its size, and how it is made.
+"""The cells of the scorecard's real half: the fault of each, its ranks, size and way.
 
-Standard library only: the trainings read cells as well, in their own environment.
+Standard library only: the trainings read cells as well, in their own environments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WHO = ("one", "all", "rotating")
 WAYS = ("sleep", "spin")
 FRAMEWORKS = ("keras", "torch")
 
-# Machines drift: a baseline serves the cells of the next minutes, not of a whole hour.
+# Machines drift: a baseline is for the cells of the next minutes, not of a whole hour.
 _CELLS_PER_BASELINE = 24
 
 _CELL = "cell.json"
@@ -134,5 +134,5 @@ def truth_path(folder: Path, rank: int) -> Path:
 
 
 def is_trained(out: Path, cell: Cell) -> bool:
-    """Tell whether every rank has finished the cell: the truth is written last."""
+    """Return whether every rank has finished the cell: its truth is written last."""
     return all(truth_path(out / cell.name, rank).exists() for rank in range(cell.ranks))

@@ -1,4 +1,4 @@
-"""The frameworks of the scorecard: one slow rank with each recorder, and what the analysis finds.
+"""Train with one slow rank under each recorder, and score what the analysis finds.
 
     python benchmarks/scorecard/frameworks.py [OPTIONS]     train missing cells, and score all
     python benchmarks/scorecard/frameworks.py score OUT     score trained cells again
@@ -11,15 +11,14 @@ fault. Scores are lines of OUT/scores.jsonl.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 
-from cells import Cell, grid, is_trained, trained_cells, write_cells
+from cells import Cell, grid, is_trained, trained_cells
 from frameworks_plan import FRAMEWORKS, STAGES, environment, make_target, program
 from frameworks_scoring import Score, score_cell
-from launching import HERE, ROOT, launch, torchrun
-from missing_cells import train_missing
+from launching import HERE, ROOT, torchrun
+from missing_cells import train_cells, train_missing
 from options import at_least, numbers, words
 from score_lines import append_score
 
@@ -55,7 +54,7 @@ def estimated_seconds(cells: list[Cell], steps: int) -> float:
 
 
 def train(out: Path, cells: list[Cell], steps: int) -> None:
-    """Train cells of one framework and number of ranks in one launch, and print progress.
+    """Train the cells of one launch.
 
     Raises:
         SystemExit: if the environment is missing, or the training fails.
@@ -64,16 +63,9 @@ def train(out: Path, cells: list[Cell], steps: int) -> None:
     folder = ROOT / environment(first.framework)
     if not (folder / ".ready").exists():
         sys.exit(f"there is no {folder.name} to train in: {make_target(first.framework)}")
-    for cell in cells:
-        # The partial data of an interrupted launch is not a run.
-        shutil.rmtree(out / cell.name, ignore_errors=True)
-    plan = out / f"cells-{first.framework}-{first.ranks}.json"
-    write_cells(plan, cells, steps)
-    started_by_itself = first.framework in ("ray", "jax")
-    starter = ["python", "-u"] if started_by_itself else torchrun(first.ranks)
-    words = [str(HERE / program(first.framework)), str(plan), str(out)]
-    printed = out / f"printed-{first.framework}-{first.ranks}.txt"
-    launch([*starter, *words], printed, folder)
+    starts_ranks = first.framework in ("ray", "jax")
+    starter = ["python", "-u"] if starts_ranks else torchrun(first.ranks)
+    train_cells(out, cells, steps, [*starter, str(HERE / program(first.framework))], folder)
 
 
 def score_all(out: Path) -> list[Score]:

@@ -1,11 +1,11 @@
-"""The frameworks of the scorecard: what trains, where, and how many batches make a step.
+"""The frameworks of the scorecard: their programs, environments, and batches per step.
 
-Standard library only: the trainings read it as well, in their own environments.
+Standard library only: the trainings import it as well, in their own environments.
 """
 
 from __future__ import annotations
 
-#: What trains, with the titles of the page.
+#: The frameworks, with their titles on the page.
 FRAMEWORKS = {
     "transformers": "Hugging Face Trainer",
     "accelerate": "Accelerate",
@@ -16,8 +16,8 @@ FRAMEWORKS = {
     "ray": "Ray Train",
     "jax": "JAX",
 }
-#: In JAX's compiled step, compute, waiting and allreduce cannot be told apart: no rank is named.
-NAMES_NOBODY = ("jax",)
+#: In JAX's compiled step, compute, waiting and allreduce cannot be separated: no rank is named.
+NAMES_NO_RANK = ("jax",)
 STAGES = ("input", "compute")
 
 _TWO_BATCHES = ("accumulate", "no_sync")

@@ -1,4 +1,4 @@
-"""Score what the analysis finds of one slow rank: rank, stage, and the step time after the fix."""
+"""Score what the analysis finds of one slow rank: its stage, and the step time after the fix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cells import Cell
-from frameworks_plan import NAMES_NOBODY
+from frameworks_plan import NAMES_NO_RANK
 from pairs_scoring import predict
 from real import cpu_wait_ms, injected_ms, measured
 from scoring import score
@@ -18,7 +18,7 @@ from stallscope.parsers import read
 #: A line of the scores: the cell, and what was found.
 Score = dict[str, Any]
 
-# A rank's wait for data is right if it is the injected time, and what a clean step waits besides.
+# The largest error of a rank's wait for data, as a share of the injected time.
 _INPUT_WITHIN = 0.1
 _PREDICTION = (
     *("fix", "faulty_ms", "predicted_ms", "predicted_ci95", "achieved_ms", "achieved_ci95"),
@@ -47,7 +47,7 @@ def score_cell(out: Path, cell: Cell) -> Score:
         "step_ms": None if analysis.step is None else round(analysis.step.mean, 3),
         "cpu_wait_ms": round(max(cpu_wait_ms(out, cell)), 3),
     }
-    if cell.framework in NAMES_NOBODY:
+    if cell.framework in NAMES_NO_RANK:
         return {**line, **_without_stages(out, cell, analysis)}
     return {**line, **_with_stages(out, cell, analysis)}
 
@@ -79,7 +79,7 @@ def _with_stages(out: Path, cell: Cell, analysis: Analysis) -> Score:
 
 
 def _without_stages(out: Path, cell: Cell, analysis: Analysis) -> Score:
-    """Score a run whose ranks cannot be compared: none is named, and each rank's input is its own."""
+    """Score a run whose ranks cannot be compared: none may be named, and its input must be right."""
     line: Score = {"right": not analysis.bottleneck.ranks and not analysis.stragglers}
     if cell.rank is None:
         return line

@@ -1,4 +1,4 @@
-"""What the trainings of the frameworks' chapter with PyTorch have in common: data, model and faults."""
+"""Data, model and faults that the frameworks' trainings with PyTorch share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 BATCH, WIDTH, CLASSES = 16, 64, 10
-#: The time of a device that a rank waits for in each forward pass.
+#: A rank waits so long in each forward pass, as for a device.
 DEVICE_SECONDS = 0.012
 
 Batch = dict[str, Tensor]

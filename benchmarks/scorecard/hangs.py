@@ -45,17 +45,17 @@ from stallscope.parsers import read
 SCORES = "scores.jsonl"
 
 _LOOK_SECONDS = 0.5
-# From the start of the launch to the moment that something happens.
+# From the start of the launch to the fault.
 _START_SECONDS = 120.0
-# From that moment on.
+# From the fault on.
 _PATIENCE_SECONDS = 40.0
-# The answer may change for so long after it is complete.
+# A complete report may still change for so long.
 _SETTLE_SECONDS = 5.0
-# A job that ends itself is looked at for so long after.
+# The logs of a job that ends by itself are read for so long afterwards.
 _AFTER_END_SECONDS = 5.0
-# For how long all ranks of a healthy run are stopped, as by a debugger.
+# All ranks of a healthy run are suspended for so long, as by a debugger.
 _PAUSE_SECONDS = 20.0
-# A healthy run that has not ended by then is ended.
+# A healthy run is ended after so long.
 _CLEAN_SECONDS = 120.0
 # A run's time on average, for the estimate.
 _RUN_SECONDS = 25.0
@@ -70,7 +70,7 @@ class Job:
     def __init__(self, out: Path, case: Case) -> None:
         self.folder = out / case.name
         self._case = case
-        # An interrupted run has left a part.
+        # An interrupted run may have left partial data.
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         write_case(self.folder, case)
@@ -79,7 +79,7 @@ class Job:
         self._stack = contextlib.ExitStack()
         if case.hosts > 1:
             passed = {name: own[name] for name in (*SETTINGS, "PATH", "PYTHONPATH")}
-            # Not in the folder, where logs are looked for.
+            # Not in the case's folder, where logs are searched for.
             place = self._stack.enter_context(tempfile.TemporaryDirectory())
             self._lab = self._stack.enter_context(Lab(Path(place) / "lab", case.hosts, passed))
         with (self.folder / "printed.txt").open("wb") as printed:
@@ -95,7 +95,7 @@ class Job:
             ]
 
     def _commands(self) -> list[list[str]]:
-        """The launch's command lines."""
+        """Return the launch's command lines."""
         ranks, ddp = self._case.ranks, self._case.framework == "ddp"
         kind = "torch" if ddp else self._case.framework
         program = [str(HERE / f"train_hangs_{kind}.py"), str(self.folder)]
@@ -111,14 +111,14 @@ class Job:
 
     @property
     def status(self) -> int | None:
-        """The exit status of the launcher; None while it runs."""
+        """Return the launcher's exit status; None while it runs."""
         statuses = [process.poll() for process in self._processes]
         known = [status for status in statuses if status is not None]
         return max(known, key=abs) if len(known) == len(statuses) else None
 
     @property
     def moment(self) -> float | None:
-        """When it happened, in seconds of wall time; None before."""
+        """Return when the fault happened, in seconds of wall time; None before."""
         return _content(moment_path(self.folder))
 
     def signal_ranks(self, number: signal.Signals) -> None:
@@ -132,18 +132,18 @@ class Job:
             with contextlib.suppress(ProcessLookupError, TypeError):
                 os.kill(pid, number)
 
-    def take_power(self) -> None:
-        """Take the power of the host of the case's rank."""
+    def cut_power(self) -> None:
+        """Cut the power of the faulty rank's host."""
         assert self._lab is not None
         assert self._case.rank is not None
         self._lab.hosts[self._case.rank].lose_power()
 
     def look(self) -> Look:
-        """Read the logs, and what the launcher has printed, once."""
+        """Read the logs and the launcher's output once."""
         try:
             stopped = find_stopped(read(str(self.folder))[0])
         except StallscopeError:
-            # No rank has begun its log.
+            # No rank has started its log.
             stopped = None
         return Look.of(time.time(), stopped)
 
@@ -167,20 +167,20 @@ def _content(path: Path) -> Any:
 
 
 def looks(job: Job, case: Case) -> list[Look]:
-    """Look at a job twice a second, until there is no more to see."""
+    """Look at a job twice a second, until the report no longer changes."""
     found: list[Look] = []
     start = time.monotonic()
     complete: float | None = None
     ended: float | None = None
-    powerless = False
+    power_is_cut = False
     while True:
         found.append(job.look())
         now, moment = time.monotonic(), job.moment
         ended = now if ended is None and job.status is not None else ended
         complete = now if complete is None and found[-1].complete else complete
-        if moment is not None and case.what == "power" and not powerless:
-            powerless = True
-            job.take_power()
+        if moment is not None and case.what == "power" and not power_is_cut:
+            power_is_cut = True
+            job.cut_power()
         if moment is None:
             done = ended is not None or now - start > _START_SECONDS
         elif case.clean:
@@ -198,13 +198,13 @@ def looks(job: Job, case: Case) -> list[Look]:
 
 
 def _pause_all(job: Job, case: Case, since: float) -> None:
-    """Stop all ranks at once, and let them go on later."""
+    """Suspend all ranks at once, and resume them later."""
     if case.what == "pause" and job.status is None:
         job.signal_ranks(signal.SIGSTOP if since < _PAUSE_SECONDS else signal.SIGCONT)
 
 
 def run_one(out: Path, case: Case) -> Score | None:
-    """Train one case and score it; None if it did not come to the moment."""
+    """Train one case and score it; None if it ended before its fault."""
     job = Job(out, case)
     try:
         found, moment, status = looks(job, case), job.moment, job.status
@@ -262,7 +262,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
-    # A termination waits for the jobs that run, and ends their ranks.
+    # SIGTERM waits for running jobs, and ends their ranks.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""The hangs of the scorecard: framework, ranks and hosts, what happens, where and when.
+"""The hangs of the scorecard: framework, ranks and hosts, the fault, its place and time.
 
-Standard library only: the trainings read their case as well, in an environment of their own.
+Standard library only: the trainings read their case as well, in other environments.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 
 FRAMEWORKS = ("torch", "keras", "ddp")
 RANKS = (2, 4)
-#: What happens to one rank for ever.
+#: What happens to one rank, for good.
 FAULTS = ("loader", "backward", "between", "collective", "kill", "stop", "power")
 #: What takes long in a healthy run.
 CLEAN = ("validation", "evaluation", "checkpoint", "first step", "pause", "plain")
-#: The stage that a hang is in; ranks that do not run describe none.
+#: The stage of a hang; ranks that do not run report none.
 STAGES = {
     "loader": "input",
     "backward": "compute",
@@ -28,7 +28,7 @@ STAGES = {
 
 # Three clean runs follow the faults of each round.
 _CLEAN_PER_ROUND = 3
-# Warm-up is over, and the usual step time is known.
+# By then warm-up is over, and the usual step time is known.
 _STEPS = (25, 60)
 # A kill or a stop comes at any moment of a step.
 _STEP_MS = 20.0
@@ -36,7 +36,7 @@ _STEP_MS = 20.0
 
 @dataclass(frozen=True)
 class Case:
-    """One training, and what happens in it."""
+    """One training and its fault or pause."""
 
     framework: str
     ranks: int
@@ -46,15 +46,15 @@ class Case:
     number: int
     #: One of ``FAULTS`` or of ``CLEAN``.
     what: str
-    #: The rank that it happens to; None in a clean run.
+    #: The affected rank; None in a clean run.
     rank: int | None
     step: int
-    #: How long after the start of that step a kill or a stop comes.
+    #: The time from the start of that step to a kill or a stop.
     delay_ms: float
 
     @property
     def name(self) -> str:
-        """Also the name of the run's folder."""
+        """Return the case's name, which is also its folder's."""
         what = self.what.replace(" ", "-")
         ranks = f"{self.ranks}-on-{self.hosts}"
         return f"{self.framework}-s{self.seed}-{self.number:03d}-{what}-{ranks}"
@@ -65,12 +65,12 @@ class Case:
 
     @property
     def stage(self) -> str | None:
-        """The stage to be found."""
+        """Return the stage to be found."""
         return STAGES.get(self.what)
 
 
 def cases(framework: str, seed: int) -> Iterator[Case]:
-    """All cases of a framework, without end: every fault on 2 and on 4 ranks comes once per round."""
+    """Yield endless cases of a framework; each round has every fault once on 2 and on 4 ranks."""
     chosen = random.Random(f"{seed} {framework}")
     healthy = itertools.cycle(chosen.sample(CLEAN, len(CLEAN)))
     numbers = itertools.count()
@@ -82,7 +82,7 @@ def cases(framework: str, seed: int) -> Iterator[Case]:
             yield Case(
                 framework,
                 ranks,
-                # A host that loses its power is not the one that the launcher runs on.
+                # The launcher's host keeps its power.
                 ranks if what == "power" else chosen.choice((1, ranks)),
                 seed,
                 next(numbers),
@@ -94,7 +94,7 @@ def cases(framework: str, seed: int) -> Iterator[Case]:
 
 
 def plan(frameworks: tuple[str, ...], runs: int, seed: int) -> list[Case]:
-    """So many cases, of the frameworks in turn."""
+    """Return so many cases, of the frameworks in turn."""
     turns = zip(*(cases(framework, seed) for framework in frameworks), strict=True)
     return list(itertools.islice(itertools.chain.from_iterable(turns), runs))
 
@@ -107,7 +107,7 @@ def case_path(folder: Path) -> Path:
 
 
 def moment_path(folder: Path) -> Path:
-    """Where a rank writes the wall time at which it happens, in seconds."""
+    """Return where a rank writes the wall time of the fault, in seconds."""
     return folder / "moment.json"
 
 

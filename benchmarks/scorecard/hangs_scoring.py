@@ -10,7 +10,7 @@ from hangs_plan import Case
 
 from stallscope.analysis.stopped.stopped import Stopped
 
-#: A line of the scores: the case, and what was found.
+#: A line of the scores: the case and the findings.
 Score = dict[str, Any]
 
 #: How soon a job that hangs has to be found.
@@ -19,7 +19,7 @@ IN_TIME_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Look:
-    """What the logs show at one moment."""
+    """What the analysis reports at one moment."""
 
     #: Wall time in seconds.
     at: float
@@ -53,9 +53,9 @@ def score(case: Case, looks: Sequence[Look], moment: float, ended_itself: bool) 
     """Score one run.
 
     Args:
-        looks: in the order of time, also from before the moment.
-        moment: the wall time at which it happened.
-        ended_itself: whether the launcher ended the job, not the scoring.
+        looks: in order of time, including those before the moment.
+        moment: the wall time of the fault.
+        ended_itself: whether the job ended by itself.
     """
     after = [look for look in looks if look.at >= moment]
     seen = [look for look in after if look.seen]
@@ -82,12 +82,12 @@ def _is_alarm(case: Case, look: Look, moment: float) -> bool:
 
 
 def rank_right(score: Score) -> bool:
-    """Exactly the rank is named at the end, and no other rank at any time."""
+    """Return whether exactly the faulty rank is named at the end, and no other rank at any time."""
     return score["found"] == [score["rank"]] and not score["others_named"]
 
 
 def stage_right(score: Score) -> bool:
-    """The rank's stage is right; a killed or stopped rank has none."""
+    """Return whether the rank's stage is right; a killed or stopped rank has none."""
     return bool(score["stages"] == [expected_stage(score)])
 
 

@@ -1,9 +1,9 @@
-"""Slow down one host of real trainings, and score how it is found and explained.
+"""Slow down one host of real trainings, and score how the analysis finds and explains it.
 
     python benchmarks/scorecard/hosts.py [OPTIONS]     train what is not scored yet
 
-Every rank has a host of the lab. What is wrong, with which host and how much is random, from a seed.
-Scores are lines of OUT/scores.jsonl; a run that is there is not trained again.
+Every rank has a host of the lab. The fault, its host and its size are random, from a seed. Scores are
+lines of OUT/scores.jsonl; runs with a score are not trained again.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from stallscope.parsers import read
 
 SCORES = "scores.jsonl"
 
-# A loader's file, which does not fit into memory where that is short.
+# The size of a loader's file, which does not fit into limited memory.
 _DATA_BYTES = 256 * 2**20
-# What a training and its launcher take themselves, without files.
+# The memory of a training and its launcher, without files.
 _OWN_MB = {"torch": 290.0, "ddp": 420.0}
 _RUN_SECONDS, _PATIENCE_SECONDS = 40.0, 240.0
 
@@ -69,7 +69,7 @@ def hosts_of(case: Case) -> Iterator[Lab]:
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory())
         lab = stack.enter_context(Lab(Path(place) / "lab", case.hosts, passed, _clocks(case)))
-        # The pressure in each host's own groups.
+        # Creates each host's control groups, which show the pressure.
         for host in lab.hosts:
             _ = host.limits
         if case.rank is not None:
@@ -148,7 +148,7 @@ def _write_data(path: Path) -> None:
 
 
 def _pinned(case: Case, command: list[str], core: object) -> list[str]:
-    """Give each rank a core, where a neighbour is to take a part of one."""
+    """Pin each rank to a core if a neighbour takes a part of one."""
     if case.what != "neighbour":
         return command
     line = f"exec taskset -c {core} {shlex.join(command)}"
@@ -162,7 +162,7 @@ def run_one(out: Path, case: Case) -> Score | None:
 
 
 def score_logs(case: Case, folder: Path) -> Score | None:
-    """Score what a training left; None if it cannot be read."""
+    """Score a training's logs; None if they cannot be read."""
     try:
         (run,) = read(str(log_dir(folder)))
         paths = [clock_path(folder, rank) for rank in range(case.hosts)]
@@ -183,7 +183,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--what", type=words(kinds), default=kinds, help="train only these")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "hosts")
-    parser.add_argument("--again", action="store_true", help="only score what was trained again")
+    parser.add_argument("--again", action="store_true", help="only score trained runs again")
     parser.add_argument("--estimate", action="store_true", help="only print how long it takes")
     return parser
 

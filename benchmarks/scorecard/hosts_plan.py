@@ -1,6 +1,6 @@
-"""The slow hosts of the scorecard: framework, hosts, what is wrong with one of them, and how much.
+"""The slow hosts of the scorecard: framework, hosts, the fault of one of them, and its size.
 
-Standard library only: the trainings read their case as well, in an environment of their own.
+Standard library only: the trainings read their case as well, in other environments.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 FRAMEWORKS = ("torch", "ddp")
-#: What may be wrong with one host, and with how many hosts in all. Neighbours take a core, of which
-#: this machine has one for each of two ranks; with two hosts no link can be compared with another.
+#: Faults of one host, with the possible numbers of hosts. Neighbours take a core, and this machine has
+#: one for each of two ranks; with two hosts, no link can be compared with another.
 FAULTS = {
     "throttled": (2, 3),
     "neighbour": (2,),
@@ -53,7 +53,7 @@ _CASE = "case.json"
 
 @dataclass(frozen=True)
 class Case:
-    """One training on hosts with a rank each, and what is wrong with one of them."""
+    """One training on hosts with a rank each, and the fault of one of them."""
 
     framework: str
     hosts: int
@@ -61,19 +61,19 @@ class Case:
     number: int
     #: One of ``FAULTS``, ``CLOCK`` or ``CLEAN``.
     what: str
-    #: The rank of the host; None in a clean run.
+    #: The faulty host's rank; None in a clean run.
     rank: int | None
     #: In the unit of the fault.
     size: float
 
     @property
     def name(self) -> str:
-        """Also the name of the run's folder."""
+        """Return the case's name, which is also its folder's."""
         return f"{self.framework}-s{self.seed}-{self.number:03d}-{self.what}-{self.hosts}"
 
 
 def cases(framework: str, seed: int) -> Iterator[Case]:
-    """All cases of a framework, without end: every fault once per round, and a clean run."""
+    """Yield endless cases of a framework; each round has every fault once, and a clean run."""
     chosen = random.Random(f"{seed} {framework}")
     numbers = itertools.count()
     while True:
@@ -84,7 +84,7 @@ def cases(framework: str, seed: int) -> Iterator[Case]:
 
 
 def clock_cases(framework: str, seed: int) -> Iterator[Case]:
-    """All cases of a framework with a wrong clock, without end."""
+    """Yield endless cases of a framework with a wrong clock."""
     chosen = random.Random(f"{seed} {framework} {CLOCK}")
     return (_case(framework, seed, number, CLOCK, chosen) for number in itertools.count())
 
@@ -125,5 +125,5 @@ def data_path(folder: Path, rank: int) -> Path:
 
 
 def clock_path(folder: Path, rank: int) -> Path:
-    """Return the file in which a rank writes what its clock shows, and what a right one does."""
+    """Return the file in which a rank writes readings of its clock and of the true one."""
     return folder / f"clock-{rank}.json"

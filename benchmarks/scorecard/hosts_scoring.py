@@ -1,4 +1,4 @@
-"""Score how a slow host is found: which one, why, and whether its clock is within its bound."""
+"""Score the analysis of a slow host: the host, the reason, and errors of clocks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.steps.alignment import AlignedSteps
 from stallscope.arrays.blocks import NULL
 
-#: A line of the scores: the case, and what was found.
+#: A line of the scores: the case and the findings.
 Score = dict[str, Any]
 
-# Hosts of the lab are started so many seconds one after the other.
+# The monotonic clocks of the lab's hosts differ by this.
 _APART_MS = 86_400_000.0
 
 
@@ -24,8 +24,8 @@ def score(case: Case, analysis: Analysis, clock_errors: Sequence[float] | None =
     """Score one run.
 
     Args:
-        case: what is wrong with which host.
-        analysis: what was found.
+        case: the fault and its host.
+        analysis: of the recorded run.
         clock_errors: the errors of the estimated clocks, if the trainings measured the true ones;
             otherwise the clocks are a day apart.
     """
@@ -58,8 +58,7 @@ def clock_errors_ms(
 
     Args:
         aligned: the steps, on one clock.
-        clocks: two readings of each rank: its own monotonic clock, and its machine's at that moment,
-            nanoseconds.
+        clocks: two readings per rank of its own monotonic clock and the machine's, in nanoseconds.
     """
     known = (aligned.begin != NULL).all(axis=1)
     estimated = aligned.clocks.offset[known][:, aligned.clocks.of_rank].astype(np.int64)
@@ -69,14 +68,14 @@ def clock_errors_ms(
         moments = own - machine + rank * int(_APART_MS * 1e6)
         slope = float(moments[1] - moments[0]) / float(own[1] - own[0])
         begin = aligned.begin[known, rank] + estimated[:, rank]
-        # In floats, nanoseconds since 1970 have too few digits.
+        # Floats have too few digits for nanoseconds since 1970.
         ahead.append(moments[0] + (slope * (begin - own[0])).astype(np.int64))
     errors = [estimated[:, rank] - ahead[rank] + ahead[0] for rank in range(len(clocks))]
     return [float(of_rank.mean()) / 1e6 for of_rank in errors]
 
 
 def host_right(one: Score) -> bool:
-    """Whether this host alone is named, by its rank or its name; where none is slow, whether none is."""
+    """Return whether only the faulty host is named, by its rank or its name; none in a healthy run."""
     if one["what"] in (CLEAN, CLOCK):
         return not one["ranks"] and not one["on_hosts"]
     host = f"h{one['rank'] + 1}"
@@ -86,7 +85,7 @@ def host_right(one: Score) -> bool:
 
 
 def why_right(one: Score) -> bool:
-    """Whether the first reason is right."""
+    """Return whether the first reason is right."""
     return bool(one["why"]) and one["why"][0] in REASONS[one["what"]]
 
 

@@ -1,7 +1,7 @@
-"""Faults that measure themselves: the injected size is read from the clock, not from the request.
+"""Inject faults and measure their real size.
 
-Standard library only. The same hooks are in every cell, clean ones included, so that cells differ
-only in the fault.
+Standard library only. Every cell has the same hooks, including clean ones, so that cells differ only in
+the fault.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _WARM_UP = 100
 
 
 class Injection:
-    """One rank's share of a cell's fault.
+    """Injects one rank's share of a cell's fault.
 
     Args:
         cell: the training.
         rank: this rank.
         steps: how many steps it trains.
         clean_step_ns: the step of the cell's baseline.
-        batches: batches of a step, of which each gets its part of the fault.
+        batches: batches per step; each gets its part of the fault.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class Injection:
         #: Nanoseconds injected on this rank, per step.
         self.injected = [0] * (steps + 1)
         #: When each step's first batch was requested, to measure the clean step.
-        self._asked: list[int] = []
+        self._requested: list[int] = []
         self._waited = cpu_wait_ns()
         self._batch = {"input": 0, "compute": 0, "other": batches}
 
     def here(self, stage: str) -> None:
-        """Inject at this stage if the fault is there; call it once per batch."""
+        """Inject the fault if it is in this stage; call it once per batch and stage."""
         step, batch = divmod(self._batch[stage], self._batches)
         self._batch[stage] += 1
         if stage == "input" and not batch:
-            self._asked.append(time.perf_counter_ns())
+            self._requested.append(time.perf_counter_ns())
         if stage == self.cell.stage and self._turns[step] in (None, self._rank):
             begin = time.perf_counter_ns()
             self._inject(self._ns)
@@ -66,10 +66,10 @@ class Injection:
     @property
     def step_ns(self) -> float:
         """Return the mean time from step to step, without warm-up."""
-        return mean_step_ns(self._asked, _WARM_UP)
+        return mean_step_ns(self._requested, _WARM_UP)
 
     def write(self, folder: Path) -> None:
-        """Write the truth for the scoring; all at once or not at all."""
+        """Write the truth for the scoring."""
         if self._rank == 0:
             write_cell(folder, self.cell)
         content = {
@@ -87,7 +87,7 @@ def mean_step_ns(times: list[int], warm_up: int) -> float:
 
 
 def write_at_once(path: Path, content: object) -> None:
-    """Write JSON so that a reader finds all of it or no file."""
+    """Write JSON so that readers never see a part of it."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content))
     part.rename(path)
@@ -114,17 +114,17 @@ def spin(ns: int) -> None:
 
 
 def burn(ns: int) -> None:
-    """Do so many nanoseconds of CPU work, like decoding: without the GIL, longer on a busy core."""
+    """Use so many nanoseconds of CPU time, like decoding: without the GIL, longer on a busy core."""
     end = time.thread_time_ns() + ns
     while time.thread_time_ns() < end:
         hashlib.sha256(_DATA)
 
 
 class Machine:
-    """Return the CPU cores of this rank: one that it has alone, or shares with other ranks.
+    """Adapts the training to the cores of this rank: its own core, or shared ones.
 
-    Ranks that share cores slow each other down at times, by more than most faults. There, most of
-    the computing is waiting, as for a device, and only the rest of the step competes for the cores.
+    Ranks that share cores slow each other down at times, by more than most faults. So most of their
+    compute is waiting, as for a device, and only the rest of the step competes for the cores.
     """
 
     _DEVICE_SECONDS = 0.006
@@ -135,7 +135,7 @@ class Machine:
 
     @classmethod
     def of_this_rank(cls) -> Machine:
-        """Take a core if there are enough; call it before any library creates threads."""
+        """Pin this rank to a core if there are enough; call it before any library creates threads."""
         rank, size = (int(os.environ[f"HOROVOD_LOCAL_{name}"]) for name in ("RANK", "SIZE"))
         cores = sorted(os.sched_getaffinity(0))
         if size <= len(cores):
@@ -143,7 +143,7 @@ class Machine:
         return cls(shared=size > len(cores))
 
     def samples(self, on_a_core: int) -> int:
-        """Return the batch, of so many samples on an unshared core."""
+        """Return the batch size, given that on an unshared core."""
         return on_a_core // self._SHARE_OF_SAMPLES if self._shared else on_a_core
 
     def wait_for_device(self) -> None:

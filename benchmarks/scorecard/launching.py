@@ -1,4 +1,4 @@
-"""Start trainings on real ranks with one compute thread each, in `.venv-horovod` unless said."""
+"""Start trainings on real ranks with one compute thread each, by default in `.venv-horovod`."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ TRAINING = ROOT / ".venv-horovod"
 #: One thread per rank and a short cycle, whatever the user has set: steps must be comparable.
 SETTINGS = {"OMP_NUM_THREADS": "1", "HOROVOD_CYCLE_TIME": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
-#: What `horovodrun` puts before every line that rank 0 prints.
+#: The label of `horovodrun` before every line of rank 0.
 _RANK_0 = "[0]<stdout>:"
 
 
 def horovodrun(ranks: int) -> list[str]:
-    """The command that starts a Python program with Horovod on this machine."""
+    """Return the command that starts a Python program with Horovod on this machine."""
     hosts = f"localhost:{ranks}"
     return ["horovodrun", "--disable-cache", "-np", str(ranks), "-H", hosts, "python", "-u"]
 
 
 def torchrun(ranks: int) -> list[str]:
-    """The command that starts a Python program with torch.distributed on this machine."""
+    """Return the command that starts a Python program with torch.distributed on this machine."""
     return ["torchrun", "--standalone", "--nproc-per-node", str(ranks)]
 
 
 def horovodrun_on(hosts: Sequence[str]) -> list[str]:
-    """The command that starts one rank on each of these hosts, run on the first one."""
+    """Return the command that starts one rank on each of these hosts; run it on the first one."""
     slots = ",".join(f"{host}:1" for host in hosts)
     options = ["--disable-cache", "--gloo", "--network-interfaces", "eth0"]
     return ["horovodrun", *options, "-np", str(len(hosts)), "-H", slots, "python", "-u"]
 
 
 def torchrun_on(hosts: Sequence[str], rank: int) -> list[str]:
-    """The command that starts a rank's host of several, run on that host."""
+    """Return the command that starts the rank of one of these hosts; run it on that host."""
     nodes = ["--nnodes", str(len(hosts)), "--nproc-per-node", "1", "--node-rank", str(rank)]
     return ["torchrun", *nodes, "--master-addr", hosts[0], "--master-port", "29400"]
 
@@ -73,7 +73,7 @@ def require_training_environment() -> None:
 
 
 def settings(environment: Path = TRAINING) -> dict[str, str]:
-    """Return the variables of a training, without what the user has set of Horovod."""
+    """Return the variables of a training, without the user's settings of Horovod."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
     return {
         **kept,

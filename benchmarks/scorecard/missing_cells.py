@@ -1,13 +1,15 @@
-"""Train the cells of a plan that are not trained yet."""
+"""Train the cells of a plan that are not trained yet, launch by launch."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from cells import Cell, is_trained
+from cells import Cell, is_trained, write_cells
+from launching import TRAINING, launch
 
 
 def train_missing(
@@ -16,7 +18,7 @@ def train_missing(
     estimated_seconds: Callable[[list[Cell], int], float],
     train: Callable[[Path, list[Cell], int], None],
 ) -> Path | None:
-    """Say how long it will take, and train launch by launch.
+    """Print how long training will take, and train.
 
     Args:
         options: with ``out``, ``steps`` and ``estimate``.
@@ -25,7 +27,7 @@ def train_missing(
         train: trains them in a folder.
 
     Returns:
-        The folder; None if only the estimate was asked for.
+        The folder; None if only the estimate was requested.
     """
     out: Path = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
@@ -41,3 +43,27 @@ def train_missing(
         train(out, cells, options.steps)
         print(f"{len(cells)} cells in {(time.monotonic() - began) / 60:.1f} minutes")
     return out
+
+
+def train_cells(
+    out: Path, cells: list[Cell], steps: int, command: Sequence[str], environment: Path = TRAINING
+) -> None:
+    """Train cells of one framework and number of ranks in one launch, and print progress.
+
+    Args:
+        out: the folder of the cells' folders.
+        cells: the cells, which the command gets as a file.
+        steps: of each cell.
+        command: starts the training program.
+        environment: the virtual environment.
+
+    Raises:
+        SystemExit: if the training fails.
+    """
+    for cell in cells:
+        # The partial data of an interrupted launch is not a run.
+        shutil.rmtree(out / cell.name, ignore_errors=True)
+    name = f"{cells[0].framework}-{cells[0].ranks}"
+    plan = out / f"cells-{name}.json"
+    write_cells(plan, cells, steps)
+    launch([*command, str(plan), str(out)], out / f"printed-{name}.txt", environment)

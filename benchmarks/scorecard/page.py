@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import page_frameworks
 import page_hangs
@@ -30,31 +31,51 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "scorecard.md"
 #: The detailed pages, and the results for them.
 DOCS = ROOT / "docs" / "scorecard"
-SCORES = ROOT / ".stallscope" / "scorecard" / "scores.jsonl"
-PAIRS = ROOT / ".stallscope" / "pairs" / "scores.jsonl"
-HANGS = ROOT / ".stallscope" / "hangs" / "scores.jsonl"
-HOSTS = ROOT / ".stallscope" / "hosts" / "scores.jsonl"
-FRAMEWORKS = ROOT / ".stallscope" / "frameworks" / "scores.jsonl"
+
+
+class Part(NamedTuple):
+    """A part of the scorecard on real runs, and how it gets onto the pages."""
+
+    #: The module of its page.
+    module: ModuleType
+    bars: Callable[[Sequence[dict[str, Any]]], list[Bar]]
+    #: The name of its page.
+    page: str
+    #: The command line's option for its scores, and their usual folder.
+    option: str
+    folder: str
+    #: The name of the list of runs in its results.
+    runs: str = "runs"
+
+
+#: By the names of the programs that make the scores, and of the results in ``DOCS``.
+PARTS = {
+    "pairs": Part(page_pairs, page_pairs.pair_bars, "fixes", "pairs", "pairs", "pairs"),
+    "real": Part(page_real, page_real.real_bars, "ranks", "scores", "scorecard"),
+    "frameworks": Part(
+        page_frameworks, page_frameworks.framework_bars, "frameworks", "frameworks", "frameworks"
+    ),
+    "hangs": Part(page_hangs, page_hangs.hang_bars, "hangs", "hangs", "hangs"),
+    "hosts": Part(page_hosts, page_hosts.host_bars, "hosts", "hosts", "hosts"),
+}
 
 
 def summary(
     simulated: dict[str, Any],
-    real: dict[str, Any],
-    pairs: dict[str, Any],
+    real: dict[str, dict[str, Any]],
     found: Mapping[str, Sequence[Bar]],
 ) -> str:
     """Return the first page: the main result of each page, all misses, and the limits.
 
     Args:
-        simulated: results of simulated.py.
-        real: results of page_real.py; without runs if there are none.
-        pairs: results of page_pairs.py; without pairs if there are none.
+        simulated: the results of simulated.py.
+        real: the results of ``PARTS``, by name.
         found: the targets and results of each page.
     """
     return texts.SUMMARY.format(
         simulated=simulated["runs"],
-        real=len(real["runs"]),
-        pairs=page_pairs.number(pairs["pairs"]),
+        real=len(real["real"]["runs"]),
+        pairs=page_pairs.number(real["pairs"]["pairs"]),
         stage=STAGE,
         ranks=RANKS,
         picture_cv=PICTURE_CV * 100,
@@ -88,63 +109,40 @@ def targets(simulated: dict[str, Any], found: Mapping[str, Sequence[Bar]]) -> st
     )
 
 
-def _content(path: Path, without: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a file, or a substitute where there is none."""
-    return dict(json.loads(path.read_text())) if path.exists() else without
+def results_of(name: str, scores: Path) -> dict[str, Any]:
+    """Return a part's results, updated from its scores if there are any; without runs if it has none."""
+    part, path = PARTS[name], DOCS / f"{name}.json"
+    if scores.exists():
+        part.module.bring_together(scores, path)
+    return dict(json.loads(path.read_text())) if path.exists() else {part.runs: []}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scores", type=Path, default=SCORES, help="results of real.py")
-    parser.add_argument("--pairs", type=Path, default=PAIRS, help="results of pairs.py")
-    parser.add_argument("--hangs", type=Path, default=HANGS, help="results of hangs.py")
-    parser.add_argument("--hosts", type=Path, default=HOSTS, help="results of hosts.py")
-    parser.add_argument(
-        "--frameworks", type=Path, default=FRAMEWORKS, help="results of frameworks.py"
-    )
+    for name, part in PARTS.items():
+        usual = ROOT / ".stallscope" / part.folder / "scores.jsonl"
+        parser.add_argument(
+            f"--{part.option}", type=Path, default=usual, help=f"results of {name}.py"
+        )
     options = parser.parse_args()
     path = DOCS / "simulated.json"
     if not path.exists():
         raise SystemExit(f"there is no {path.relative_to(ROOT)}: run simulated.py first")
     simulated = json.loads(path.read_text())
-    if options.scores.exists():
-        page_real.bring_together(options.scores, DOCS / "real.json")
-    if options.pairs.exists():
-        page_pairs.bring_together(options.pairs, DOCS / "pairs.json")
-    if options.hangs.exists():
-        page_hangs.bring_together(options.hangs, DOCS / "hangs.json")
-    if options.hosts.exists():
-        page_hosts.bring_together(options.hosts, DOCS / "hosts.json")
-    if options.frameworks.exists():
-        page_frameworks.bring_together(options.frameworks, DOCS / "frameworks.json")
-    frameworks = _content(DOCS / "frameworks.json", {"runs": []})
-    hangs = _content(DOCS / "hangs.json", {"runs": []})
-    hosts = _content(DOCS / "hosts.json", {"runs": []})
-    real = _content(DOCS / "real.json", {"runs": []})
-    pairs = _content(DOCS / "pairs.json", {"pairs": []})
-    found: dict[str, Sequence[Bar]] = {
-        "fixes": page_pairs.pair_bars(pairs["pairs"]),
-        "ranks": page_real.real_bars(real["runs"]),
-        "frameworks": page_frameworks.framework_bars(frameworks["runs"]),
-        "hangs": page_hangs.hang_bars(hangs["runs"]),
-        "hosts": page_hosts.host_bars(hosts["runs"]),
-        "simulated": bars(simulated),
-    }
+    real = {name: results_of(name, getattr(options, part.option)) for name, part in PARTS.items()}
+    found = {part.page: part.bars(real[name][part.runs]) for name, part in PARTS.items()}
+    found["simulated"] = bars(simulated)
+    for name, part in PARTS.items():
+        (DOCS / f"{part.page}.md").write_text(part.module.page(real[name]))
     (DOCS / "power.svg").write_text(picture(simulated.get("power", ())))
-    (DOCS / "fixes.md").write_text(page_pairs.page(pairs))
-    (DOCS / "frameworks.md").write_text(page_frameworks.page(frameworks))
-    (DOCS / "hangs.md").write_text(page_hangs.page(hangs))
-    (DOCS / "hosts.md").write_text(page_hosts.page(hosts))
-    (DOCS / "ranks.md").write_text(page_real.page(real))
     (DOCS / "simulated.md").write_text(page_simulated.page(simulated))
     (DOCS / "targets.md").write_text(targets(simulated, found))
-    PAGE.write_text(summary(simulated, real, pairs, found))
+    PAGE.write_text(summary(simulated, real, found))
+    words = {True: "passed", False: "MISSED", None: "–"}
     for bar in (bar for own in found.values() for bar in own):
-        print(
-            {True: "passed", False: "MISSED", None: "–"}[bar.passed], bar.what, bar.result, sep="; "
-        )
+        print(words[bar.passed], bar.what, bar.result, sep="; ")
 
 
 if __name__ == "__main__":

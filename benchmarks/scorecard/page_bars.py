@@ -1,7 +1,6 @@
-"""The targets of the scorecard: met or missed, with the reasons of misses.
+"""Compare the scorecard's results with its targets, and explain misses.
 
-Passes are computed from the results. Reasons are sentences for kinds of cells; a miss of an unknown
-kind has no reason.
+Reasons are sentences for kinds of cells; a miss of an unknown kind has none.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ CLEARLY = 1.25
 
 #: A miss that so many runs produce by chance does not count.
 CHANCE = 0.01
-# A fix that is offered in hardly any run says nothing about intervals.
+# Fixes that are offered in fewer runs say nothing about intervals.
 _FEWEST_RUNS = 20
 
 WHO = {
@@ -56,7 +55,7 @@ def bar_table(found: Sequence[Bar]) -> str:
     """Return a table of targets and results."""
     words = {True: "passed", False: "**missed**", None: "not measured"}
     rows = [(bar.what, bar.needed, bar.result, words[bar.passed]) for bar in found]
-    return table(("", "asked", "found", ""), rows, texts=4)
+    return table(("", "target", "result", ""), rows, texts=4)
 
 
 def misses(found: Sequence[Bar]) -> str:
@@ -138,7 +137,7 @@ def _size(what: str, cells: Sequence[Cell]) -> Bar:
 
 
 def _figures(simulated: dict[str, Any], names: Sequence[str]) -> list[Cell]:
-    """Return one cell per figure that has intervals and configuration of a job."""
+    """Return one cell per configuration and figure that has intervals."""
     return [
         {**{key: value for key, value in one.items() if key != "figures"}, "figure": name, **figure}
         for one in simulated.get("coverage", ())
@@ -260,7 +259,7 @@ _MISSED_RIGHT: tuple[Reason, ...] = (
     ),
     (
         lambda cell: cell["ranks"] >= 512 and cell["who"] == "one",
-        "the limit grows with the number of ranks, to keep false alarms rare.",
+        "the limit grows with the number of ranks to keep false alarms rare.",
     ),
 )
 

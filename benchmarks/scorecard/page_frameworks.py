@@ -1,6 +1,6 @@
-"""docs/scorecard/frameworks.md: one slow rank with each recorder, and what the analysis finds.
+"""Write docs/scorecard/frameworks.md: what the analysis finds of one slow rank with each recorder.
 
-Scores are brought together in docs/scorecard/frameworks.json: a line per run.
+docs/scorecard/frameworks.json has all scores: a line per run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import page_texts as texts
-from frameworks_plan import FRAMEWORKS, NAMES_NOBODY
+from frameworks_plan import FRAMEWORKS, NAMES_NO_RANK
 from page_bars import CLEARLY, FALSE_ALARMS, RIGHT, Bar, bar_table
 from page_tables import NOTHING, percent, ratio, table
 from score_lines import read_scores, write_together
@@ -49,11 +49,11 @@ def _kept(run: Run) -> Run:
 
 
 def framework_bars(runs: Sequence[Run]) -> list[Bar]:
-    """Return the bars on faults, false alarms, and on JAX, which names no rank."""
+    """Return the bars on faults, false alarms, and on JAX, where no rank is named."""
     if not runs:
         return []
-    named = [run for run in runs if run["framework"] not in NAMES_NOBODY]
-    nobody = [run for run in runs if run["framework"] in NAMES_NOBODY]
+    named = [run for run in runs if run["framework"] not in NAMES_NO_RANK]
+    unnamed = [run for run in runs if run["framework"] in NAMES_NO_RANK]
     slow, clean = _slow(named), [run for run in runs if run["stage"] is None]
     return [
         _right("Each recorder, one slow rank: cause and rank right", slow),
@@ -64,7 +64,7 @@ def framework_bars(runs: Sequence[Run]) -> list[Bar]:
             sum(bool(run["named"]) for run in clean) <= FALSE_ALARMS * len(clean),
             tuple(_miss(run) for run in clean if run["named"]),
         ),
-        _right("JAX, one slow rank: no rank named, and each rank's input right", _slow(nobody)),
+        _right("JAX, one slow rank: no rank named, and each rank's input right", _slow(unnamed)),
     ]
 
 

@@ -1,12 +1,12 @@
-"""docs/scorecard/hangs.md: how a real job that hangs is found.
+"""Write docs/scorecard/hangs.md: how the analysis finds real jobs that hang.
 
-Scores are brought together in docs/scorecard/hangs.json: a line per run.
+docs/scorecard/hangs.json has all scores: a line per run.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ import page_texts as texts
 from hangs_plan import FAULTS, FRAMEWORKS
 from hangs_scoring import IN_TIME_SECONDS, Score, in_time, rank_right, right
 from page_bars import RIGHT, Bar, bar_table
-from page_tables import NOTHING, percent, table
-from scipy import stats
+from page_tables import NOTHING, percent, share_interval, table
 from score_lines import read_scores, write_together
 
 from stallscope.formatting.lists import counted
@@ -50,26 +49,26 @@ def bring_together(scores: Path, out: Path) -> None:
 
 
 def hang_bars(runs: Sequence[Score]) -> list[Bar]:
-    """The bars on ranks, stages, time and false alarms."""
+    """Return the bars on ranks, stages, time and false alarms."""
     faults, clean = _parts(runs)
     if not faults:
         return []
     wrong = tuple(_miss(run) for run in faults if not right(run))
     late = tuple(_late(run) for run in faults if not in_time(run))
     alarms = tuple(f"{_case(run)}: {run['alarm']}" for run in runs if run["alarm"])
-    share = _share(faults, right)
+    count, all_runs = len(faults) - len(wrong), len(faults)
     return [
         Bar(
             "A real job hangs: rank and stage right, no other rank named",
             f"≥ {RIGHT * 100:g} % of runs",
-            f"{percent(share)} of {len(faults)} runs ({_interval(faults, right)})",
-            share >= RIGHT,
+            f"{percent(count / all_runs)} of {all_runs} runs ({share_interval(count, all_runs)})",
+            count >= RIGHT * all_runs,
             wrong,
         ),
         Bar(
             f"A real job hangs: seen within {IN_TIME_SECONDS:g} s",
             "all runs",
-            f"{percent(_share(faults, in_time))} of {len(faults)} runs; {_seconds(faults)}",
+            f"{percent(1 - len(late) / all_runs)} of {all_runs} runs; {_seconds(faults)}",
             not late,
             late,
         ),
@@ -84,7 +83,7 @@ def hang_bars(runs: Sequence[Score]) -> list[Bar]:
 
 
 def page(hangs: dict[str, Any]) -> str:
-    """The whole page, of what ``bring_together`` has written."""
+    """Return the whole page from the data of ``bring_together``."""
     runs = hangs["runs"]
     faults, clean = _parts(runs)
     if not faults:
@@ -157,18 +156,6 @@ def _worst(runs: Sequence[Score]) -> str:
     return f"{max(known):.1f} s" if known else NOTHING
 
 
-def _share(runs: Sequence[Score], holds: Callable[[Score], bool]) -> float:
-    return sum(map(holds, runs)) / len(runs)
-
-
-def _interval(runs: Sequence[Score], holds: Callable[[Score], bool]) -> str:
-    """The 95 % interval of a share, as Wilson's."""
-    found = stats.binomtest(sum(map(holds, runs)), len(runs)).proportion_ci(method="wilson")
-    return f"95 % interval {found.low:.1%} to {found.high:.1%}".replace("%", " %").replace(
-        "  ", " "
-    )
-
-
 def _case(run: Score) -> str:
     what = {**_FAULTS, **_CLEAN}[run["what"]]
     who = "" if run["rank"] is None else f"rank {run['rank']} "
@@ -177,9 +164,8 @@ def _case(run: Score) -> str:
 
 
 def _miss(run: Score) -> str:
-    kind = "its stage is not right" if rank_right(run) else "the rank is not right"
-    said = run["evidence"] or "nothing was said"
-    return f"{_case(run)}: {kind}. {said}"
+    kind = "wrong stage" if rank_right(run) else "wrong rank"
+    return f"{_case(run)}: {kind}. {run['evidence'] or 'Nothing was reported.'}"
 
 
 def _late(run: Score) -> str:

@@ -1,6 +1,6 @@
-"""docs/scorecard/hosts.md: how one slow host of several is found and explained.
+"""Write docs/scorecard/hosts.md: how the analysis finds and explains one slow host of several.
 
-Scores are brought together in docs/scorecard/hosts.json: a line per run.
+docs/scorecard/hosts.json has all scores: a line per run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import page_texts as texts
 from hosts_plan import CLEAN, CLOCK, FAULTS, FRAMEWORKS, REASONS
 from hosts_scoring import Score, clocks_within, host_right, why_right
 from page_bars import RIGHT, Bar, bar_table
-from page_tables import NOTHING, percent, table
-from scipy import stats
+from page_tables import NOTHING, percent, share_interval, table
 from score_lines import read_scores, write_together
 
 _FRAMEWORKS = {"torch": "PyTorch on Horovod", "ddp": "PyTorch DDP"}
@@ -46,7 +45,7 @@ def bring_together(scores: Path, out: Path) -> None:
 
 
 def host_bars(runs: Sequence[Score]) -> list[Bar]:
-    """The bars on hosts, reasons, links, clean runs and clocks."""
+    """Return the bars on hosts, reasons, links, clean runs and clocks."""
     if not runs:
         return []
     slow = [run for run in runs if run["what"] in REASONS]
@@ -58,7 +57,7 @@ def host_bars(runs: Sequence[Score]) -> list[Bar]:
         _bar("A host of real jobs is slow: the first reason right", slow, why_right, _WHY_RIGHT),
         _bar("A host of real jobs has a slow link: the host right", links, host_right, RIGHT),
         Bar(
-            "Real jobs on several hosts without a fault: a rank named",
+            "Real jobs on several hosts without a fault: a rank or host named",
             f"≤ {_MOST_FALSE * 100:g} % of runs",
             f"{sum(not host_right(run) for run in clean)} of {len(clean)} runs",
             sum(not host_right(run) for run in clean) <= _MOST_FALSE * len(clean),
@@ -75,7 +74,7 @@ def host_bars(runs: Sequence[Score]) -> list[Bar]:
 
 
 def page(content: dict[str, Any]) -> str:
-    """The whole page, of what ``bring_together`` has written."""
+    """Return the whole page from the data of ``bring_together``."""
     runs = content["runs"]
     if not runs:
         return texts.NO_HOSTS
@@ -85,7 +84,7 @@ def page(content: dict[str, Any]) -> str:
     parts = [
         texts.HOSTS.format(runs=len(runs), cores=content["made_on"]["cores"]),
         bar_table(bars),
-        "## By what is wrong with the host",
+        "## By fault",
         table(
             ("One host has …", *_FRAMEWORKS.values(), "first reason right"),
             [
@@ -103,12 +102,10 @@ def _bar(what: str, runs: Sequence[Score], holds: Callable[[Score], bool], least
     right = sum(map(holds, runs))
     if not runs:
         return Bar(what, f"≥ {least * 100:g} % of runs", NOTHING, None, ())
-    found = stats.binomtest(right, len(runs)).proportion_ci(method="wilson")
     return Bar(
         what,
         f"≥ {least * 100:g} % of runs",
-        f"{percent(right / len(runs))} of {len(runs)} runs (95 % interval "
-        f"{found.low * 100:.1f} to {found.high * 100:.1f} %)",
+        f"{percent(right / len(runs))} of {len(runs)} runs ({share_interval(right, len(runs))})",
         right >= least * len(runs),
         tuple(_miss(run) for run in runs if not holds(run)),
     )

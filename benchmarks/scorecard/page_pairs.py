@@ -20,7 +20,6 @@ from score_lines import read_scores, write_together
 MEDIAN, P90, HELD = 0.02, 0.05, 0.90
 
 MODES = {"baseline": "with a baseline", "alone": "without a baseline"}
-# A longer list would not be read.
 _MOST_MISSES = 5
 _HALVES = ("calibration", "check")
 _FRAMEWORKS = {"keras": "Keras + Horovod", "torch": "PyTorch + Horovod", "ddp": "DDP"}

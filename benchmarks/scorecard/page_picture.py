@@ -1,15 +1,16 @@
-"""The chart of the scorecard's page: how often each reading is right, by size of the fault."""
+"""Draw the scorecard's chart: how often each reading is right, by size of the fault."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from page_tables import run_share
+from page_tables import WHO, run_share
+from svg_file import svg_file
 
 from stallscope.charts.axis import Axis
 from stallscope.charts.kinds import Bar, StackedBars
-from stallscope.charts.svg import WIDE, stylesheet
+from stallscope.charts.svg import WIDE
 from stallscope.charts.svg.axis import PixelAxis, vertical
 from stallscope.charts.svg.draw import frame, legend
 from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip
@@ -26,7 +27,6 @@ _READINGS = (
     ("latest_right", "latest arrival", "imbalance", 2.5, "9 6"),
     ("own_log_right", "own log, cause only", "input", 2.5, "2 6"),
 )
-_PANELS = {"one": "one rank", "all": "all ranks", "rotating": "another in every step"}
 _LEFT, _GAP, _TOP, _HEIGHT, _MARGIN = 52.0, 26.0, 30.0, 190.0, 16.0
 
 
@@ -39,9 +39,9 @@ def picture(power: Sequence[Cell]) -> str:
         == (RANKS, CV, STAGE, 500, 0.5)
     ]
     sizes = sorted({cell["percent"] for cell in cells})
-    width = (WIDE - _LEFT - 2 * _GAP) / len(_PANELS)
+    width = (WIDE - _LEFT - 2 * _GAP) / len(WHO)
     parts = []
-    for index, (who, title) in enumerate(_PANELS.items()):
+    for index, (who, title) in enumerate(WHO.items()):
         left = _LEFT + index * (width + _GAP)
         own = [cell for cell in cells if cell["who"] == who]
         parts.append(_panel(title, own, sizes, left, left + width, labelled=index == 0))
@@ -59,16 +59,13 @@ def picture(power: Sequence[Cell]) -> str:
         [(colour, label) for _, label, colour, *_ in _READINGS], bottom + 50, WIDE
     )
     svg = frame(_chart(cells, sizes), "power", WIDE, end, *parts, swatches)
-    begin = svg.index(">") + 1
-    paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
-    style = f"<style>{stylesheet()}.picture{{font-family:system-ui,sans-serif}}</style>{paper}"
-    return svg[:begin] + style + svg[begin:] + "\n"
+    return svg_file(svg)
 
 
 def _chart(cells: Sequence[Cell], sizes: Sequence[float]) -> StackedBars:
     """Return the chart's title and description, for screen readers."""
     described = []
-    for who, title in _PANELS.items():
+    for who, title in WHO.items():
         for figure, label, *_ in _READINGS:
             own = [cell for cell in cells if cell["who"] == who]
             shares = [run_share([c for c in own if c["percent"] == s], figure) for s in sizes]

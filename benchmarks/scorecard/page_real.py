@@ -12,7 +12,7 @@ from typing import Any
 
 import page_texts as texts
 from page_bars import CLEARLY, CV, FALSE_ALARMS, PERCENT, RIGHT, Bar, misses, too_many_alarms
-from page_tables import NOTHING, percent, ratio, table
+from page_tables import NOTHING, WHO, percent, ratio, table
 from score_lines import write_together
 from scoring import Score, scores_in
 
@@ -30,7 +30,6 @@ _FOUND = (
     "latest_cause_right",
     "latest_rank_right",
 )
-_WHO = {"one": "one rank", "all": "all ranks", "rotating": "another in every step"}
 
 
 def bring_together(scores: Path, out: Path) -> None:
@@ -75,7 +74,7 @@ def page(real: dict[str, Any]) -> str:
     short = sum(run["misplaced"] or 0 for run in runs)
     parts.append(
         f"Steps whose injected stage is recorded as shorter than what was injected into it: {short}. "
-        "There can be none if time is booked where it was spent."
+        "There must be none."
     )
     listed = misses(real_bars(runs))
     parts += [f"{texts.MISSES}\n\n{listed}"] if listed else []
@@ -97,7 +96,7 @@ def latest(run: Run) -> bool:
 
 
 def verdict(run: Run) -> bool | None:
-    """Tell whether the verdict is right; None if another cause costs about as much."""
+    """Return whether the verdict is right; None if another cause costs about as much."""
     if run["allreduce_ms"] is None or run["injected_ms"] < CLEARLY * run["allreduce_ms"]:
         return None
     return bool(run["verdict_right"])
@@ -106,7 +105,7 @@ def verdict(run: Run) -> bool | None:
 def fault_table(runs: Sequence[Run]) -> str:
     """Tabulate by the ranks that have the fault and by its size."""
     rows = []
-    for who, title in _WHO.items():
+    for who, title in WHO.items():
         for size in sorted({run["percent"] for run in runs if run["who"] == who}):
             own = [run for run in runs if (run["who"], run["percent"]) == (who, size)]
             found = [run["recovered"] for run in own if run["recovered"] is not None]
@@ -142,9 +141,9 @@ def stage_table(runs: Sequence[Run]) -> str:
     keys = dict.fromkeys((run["framework"], run["injected_stage"], run["way"]) for run in large)
     for key in sorted(keys):
         own = [run for run in large if (run["framework"], run["injected_stage"], run["way"]) == key]
-        by_who = [share([run for run in own if run["who"] == who], cause_and_rank) for who in _WHO]
+        by_who = [share([run for run in own if run["who"] == who], cause_and_rank) for who in WHO]
         rows.append((", ".join(key), str(len(own)), *[percent(one, 0) for one in by_who]))
-    return table(("", "runs", *_WHO.values()), rows)
+    return table(("", "runs", *WHO.values()), rows)
 
 
 def _large(run: Run) -> bool:
@@ -190,8 +189,8 @@ def _bars_of(ranks: int, runs: Sequence[Run]) -> list[Bar]:
     why = "no reason is known; this is a defect."
     if _median_cv(runs) > CV:
         why = (
-            f"these ranks' laps vary by {_median_cv(runs) * 100:.0f} % in the median run, where the bar "
-            f"is about noise up to {CV * 100:g} %: the machine itself makes ranks late."
+            f"these ranks' own step times vary by {_median_cv(runs) * 100:.0f} % in the median run, but "
+            f"the target is for noise up to {CV * 100:g} %: the machine itself makes ranks late."
         )
     made = []
     if right is not None:

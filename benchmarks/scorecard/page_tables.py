@@ -15,6 +15,8 @@ LEDGER = ("step", "input", "compute", "other", "imbalance", "allreduce")
 FIXES = ("fix input", "fix other", "fix imbalance", "fix rank:1", "fix allreduce")
 #: Noise, unless stated otherwise.
 PHI = 0.5
+#: The ranks that have a fault.
+WHO = {"one": "one rank", "all": "all ranks", "rotating": "another in every step"}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
@@ -49,6 +51,12 @@ def interval(count: int, runs: int) -> str:
     low = stats.beta.ppf(0.025, count, runs - count + 1) if count else 0.0
     high = stats.beta.ppf(0.975, count + 1, runs - count) if count < runs else 1.0
     return f"{low * 100:.1f}–{high * 100:.1f} %"
+
+
+def share_interval(count: int, runs: int) -> str:
+    """Return Wilson's 95 % interval of a share."""
+    found = stats.binomtest(count, runs).proportion_ci(method="wilson")
+    return f"95 % interval {found.low * 100:.1f} to {found.high * 100:.1f} %"
 
 
 def ms(value: float | None) -> str:
@@ -108,14 +116,11 @@ def size_table(cells: Sequence[Cell]) -> str:
         own = [cell for cell in cells if (cell["who"], cell["stage"]) == (who, stage)]
         rows.append(
             (
-                f"{_WHO[who]}, {stage}",
+                f"{WHO[who]}, {stage}",
                 *[_range(c.get("recovered") for c in own if c["percent"] == s) for s in sizes],
             )
         )
     return table(("", *[f"{size:g} %" for size in sizes]), rows)
-
-
-_WHO = {"one": "one rank", "all": "all ranks", "rotating": "another in every step"}
 
 
 def _range(values: Iterable[float | None]) -> str:
@@ -130,7 +135,7 @@ def verdict_table(cells: Sequence[Cell]) -> str:
     """Tabulate how often the verdict names the fault, where it costs most."""
     due = [cell for cell in cells if "verdict_right" in cell]
     rows = []
-    for who, title in _WHO.items():
+    for who, title in WHO.items():
         own = [cell for cell in due if cell["who"] == who]
         by_cv = [
             percent(run_share([c for c in own if c["cv"] == cv], "verdict_right"))
@@ -156,7 +161,7 @@ def length_table(cells: Sequence[Cell]) -> str:
                 ],
             )
         )
-    return table(("", *[f"{_WHO[who]}, {size:g} %" for who, size in columns]), rows)
+    return table(("", *[f"{WHO[who]}, {size:g} %" for who, size in columns]), rows)
 
 
 def clean_table(cells: Sequence[Cell]) -> str:
@@ -192,8 +197,8 @@ def pattern_table(cells: Sequence[Cell]) -> str:
     head = (
         "",
         "runs",
-        "who",
-        "and stage",
+        "ranks right",
+        "and stages",
         "and pattern",
         "another rank named",
         "size, found/true",

@@ -86,13 +86,13 @@ without joining the ranks' logs:
 {summary}
 
 - **Own log**: each rank's log is compared with the same rank's baseline; the stage that has grown
-  most is the cause. A rank that waits for another cannot tell that from a slow network, so only the
-  slow rank's log is right, and nothing shows which log that is.
+  most is the cause. In the log of a rank that waits for another, waiting looks like a slow network. So
+  only the slow rank's log is right, and nothing shows which log that is.
 - **Latest arrival**: the rank that is last most often, in more than twice its share of steps, is the
   straggler. But every step of a healthy run has a last rank, too, and a fault on all ranks has no
   straggler.
 
-Both readings are this scorecard's, and get the same aligned logs and baselines as the analysis. A
+Both readings are made for this scorecard, from the same aligned logs and baselines as the analysis. A
 careful reader of single logs does better.
 """
 
@@ -139,8 +139,8 @@ No rank should be named.
 PATTERNS = """\
 ## Bursts, ramps, hosts, two at once, uneven work
 
-*Who*: exactly the ranks and hosts that were made slow are named. The next columns also require their
-stages, and their pattern.
+*Ranks right*: exactly the ranks and hosts that were made slow are named. The next columns also require
+their stages and their pattern.
 """
 
 REAL = """\
@@ -214,7 +214,7 @@ that the job hangs. *Named*: the rank is among those that the others wait for. A
 rank alone is named at the end, in its stage, and no other rank at any time. A rank that is killed or
 suspended, or loses its host, describes no stage; the report says that its log has stopped.
 
-The recorder describes a step once it has taken 5 s and ten times the usual, and writes once a second.
+The recorder reports a step that has taken 5 s and ten times as long as usual. It writes once a second.
 
 `make hangs` trains all of this, in about 40 minutes of two cores. It continues where it was
 interrupted. [hangs.json](hangs.json) has every run.
@@ -277,8 +277,7 @@ With JAX no rank is named, by design: its compiled step hides where a rank's com
 its waiting begins. There, a run is right if no rank is named, and the slow rank's input is within
 10 % of the truth.
 
-The two clean runs of a launch differ by {drift}: other work on the machine took a changing part of
-its cores.
+The two clean runs of a launch differ by {drift}, because of other work on the machine.
 """
 
 FRAMEWORK_GAINS = """\
@@ -291,7 +290,7 @@ runs are to each other.
 """
 
 OTHER_VERDICTS = """\
-Runs with the rank and stage right whose first answer is another one:
+Runs with the rank and stage right, but another first answer:
 """
 
 HOW_FRAMEWORKS = """\

@@ -1,7 +1,7 @@
-"""Check predicted gains with real fixes: pairs of trainings, with and without a fault.
+"""Compare predicted gains with real fixes: train pairs, with and without a fault.
 
     python benchmarks/scorecard/pairs.py [OPTIONS]     train missing pairs, and score all
-    python benchmarks/scorecard/pairs.py score OUT     score again what is trained
+    python benchmarks/scorecard/pairs.py score OUT     score trained pairs again
 
 The analysis predicts the step time after the fix from the faulty run's logs, once with a synthetic
 baseline and once without. The fixed run shows what the fix really achieves. Trainings of a group
@@ -145,7 +145,7 @@ def score_all(out: Path) -> None:
 
 
 def pair_scores(out: Path, segment: Segment) -> list[Score]:
-    """The scores of one pair, with and without its baseline."""
+    """Return the scores of one pair, with and without its baseline."""
     pair, fixed_name = segment.pair, segment.fixed
     assert pair is not None
     assert fixed_name is not None
@@ -244,7 +244,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--first",
         action="store_true",
-        help="starve other sessions' work on this machine meanwhile (Linux, as root)",
+        help="take priority over other sessions' work on this machine (Linux, as root)",
     )
     parser.add_argument("--estimate", action="store_true", help="only print how long it takes")
     return parser

@@ -96,7 +96,7 @@ class Rank:
     def run(self, path: Path) -> None:
         """Train all groups of a plan, one after the other."""
         if os.environ.get(FIRST):
-            _come_first()
+            _take_priority()
         plan = read_plan(path)
         # The first training connects the ranks and fills caches; its data is not used.
         first = Segment("warm-up", f"warm-up-{path.stem}")
@@ -122,8 +122,7 @@ class Rank:
                 if turn == 0:
                     faults[name] = Fault(segment, self._rank, clean_ms)
                     trainings[name] = self._training(segment, faults[name], plan.turns, plan.steps)
-                # The garbage collector must not work on another training's objects during this
-                # one's turn.
+                # Collects the garbage of other trainings before this one's turn.
                 gc.collect()
                 trainings[name].take_turn()
                 # A loader that runs ahead fills its queue before the next training starts.
@@ -145,8 +144,8 @@ class Rank:
         fault.write(folder, self._rank)
 
 
-def _come_first() -> None:
-    """Prefer this process to the work of other sessions.
+def _take_priority() -> None:
+    """Give this process priority over the work of other sessions.
 
     Linux shares cores between sessions; idle priority yields to normal priority only within one.
     """

@@ -1,4 +1,4 @@
-"""The scorecard's real half: faults of known size on real Horovod ranks, and the analysis's results.
+"""Train with faults of known size on real Horovod ranks, and score the analysis's results.
 
     python benchmarks/scorecard/real.py [OPTIONS]     train missing cells, and score all
     python benchmarks/scorecard/real.py score OUT     score trained cells again
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -29,10 +28,9 @@ from cells import (
     grid,
     trained_cells,
     truth_path,
-    write_cells,
 )
-from launching import HERE, ROOT, horovodrun, launch, require_training_environment
-from missing_cells import train_missing
+from launching import HERE, ROOT, horovodrun, require_training_environment
+from missing_cells import train_cells, train_missing
 from options import numbers, words
 from rich.console import Console
 from rich.table import Table
@@ -85,21 +83,14 @@ def estimated_seconds(cells: list[Cell], steps: int) -> float:
 
 
 def train(out: Path, cells: list[Cell], steps: int) -> None:
-    """Train cells of one framework and number of ranks in one launch, and print progress.
+    """Train the cells of one launch.
 
     Raises:
-        SystemExit: if the environment is missing.
+        SystemExit: if the environment is missing, or the training fails.
     """
     require_training_environment()
-    first = cells[0]
-    for cell in cells:
-        # The partial data of an interrupted launch is not a run.
-        shutil.rmtree(out / cell.name, ignore_errors=True)
-    plan = out / f"cells-{first.framework}-{first.ranks}.json"
-    write_cells(plan, cells, steps)
-    printed = out / f"printed-{first.framework}-{first.ranks}.txt"
-    program = [str(HERE / f"train_{first.framework}.py"), str(plan), str(out)]
-    launch([*horovodrun(first.ranks), *program], printed)
+    program = str(HERE / f"train_{cells[0].framework}.py")
+    train_cells(out, cells, steps, [*horovodrun(cells[0].ranks), program])
 
 
 # -- scoring -------------------------------------------------------------------------------------
@@ -168,9 +159,9 @@ def injected_ms(out: Path, cell: Cell) -> npt.NDArray[np.float64]:
 
 
 def cpu_wait_ms(out: Path, cell: Cell) -> list[float]:
-    """Return, per rank, how long per step its threads wanted a core and had none.
+    """Return, per rank, how long per step its threads waited for a core.
 
-    If it differs between ranks, something other than the fault slowed one of them.
+    If it differs between ranks, something else than the fault slowed one of them down.
     """
     truth = _truth(out, cell)
     return [one["cpu_wait_ns"] / len(one["injected_ns"]) / 1e6 for one in truth]
@@ -198,7 +189,7 @@ def show(rows: list[Row], by: tuple[str, ...]) -> None:
     shown = Table(
         title="Right, as shares of runs",
         caption="size: found / injected, median; own log: right on the ranks' own logs, one by one; "
-        "latest: the rule of the latest arrival; cv: of the clean run's laps",
+        "latest: the rule of the latest arrival; cv: of the clean run's own step times",
     )
     figures = (
         "runs",

@@ -57,7 +57,7 @@ class Noise:
 
 
 def delays(noise: Noise, random: np.random.Generator) -> list[int]:
-    """Return the steps until each rise was found; those that were not are left out."""
+    """Return the steps until each rise was found; rises that were missed are left out."""
     found = []
     for _ in range(CHANGES):
         times = noise.times(random, 2 * REFERENCE_STEPS + _AFTER)
@@ -69,7 +69,7 @@ def delays(noise: Noise, random: np.random.Generator) -> list[int]:
 
 
 def false_alarms(noise: Noise, random: np.random.Generator) -> int:
-    """Return in how many runs noise was taken for a rise."""
+    """Return the number of runs in which noise looked like a rise."""
     alarms = 0
     for _ in range(RUNS):
         times = noise.times(random, REFERENCE_STEPS + STEPS)

@@ -1,4 +1,4 @@
-"""Scores as JSON: a line per run while runs are made, and one file for a page."""
+"""Read and write scores as JSON: a line per run while training, and one file for a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def append_score(path: Path, score: dict[str, Any]) -> None:
 
 
 def read_scores(path: Path) -> list[dict[str, Any]]:
-    """All scores; none if there is no file."""
+    """Return all scores; none if there is no file."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 

@@ -45,7 +45,7 @@ class Injected:
 
 @dataclass(frozen=True)
 class Score:
-    """How well one run was analysed. None if a question does not apply, or there was no answer."""
+    """How well one run was analysed; fields are None if they do not apply or nothing was found."""
 
     #: Distinguishes the run from others: framework, ranks, size, way, repeat and so on.
     cell: Mapping[str, Any]
@@ -84,7 +84,7 @@ def score(analysis: Analysis, injected: Injected, cell: Mapping[str, Any]) -> Sc
     """Score an analysis, which must have been made against a baseline."""
     named = _named(analysis.stragglers)
     stage, found_ms = _found(analysis, injected)
-    nobody_expected = injected.who != "one"
+    none_expected = injected.who != "one"
     last = latest_arrival(analysis.steady)
     clean = analysis.baseline or analysis
     allreduce = clean.entry("allreduce")
@@ -95,7 +95,7 @@ def score(analysis: Analysis, injected: Injected, cell: Mapping[str, Any]) -> Sc
         stage=stage,
         found_ms=found_ms,
         cause_right=None if injected.who == "none" else stage == injected.stage,
-        rank_right=not named if nobody_expected else _names_exactly(analysis, injected.rank),
+        rank_right=not named if none_expected else _names_exactly(analysis, injected.rank),
         verdict=analysis.bottleneck.kind,
         verdict_right=_verdict_right(analysis, injected),
         own_log_right=_own_log_right(analysis, injected),
@@ -104,9 +104,9 @@ def score(analysis: Analysis, injected: Injected, cell: Mapping[str, Any]) -> Sc
             None if injected.who == "none" else last is not None and last[1] == injected.stage
         ),
         latest_rank_right=(
-            last is None if nobody_expected else last is not None and last[0] == injected.rank
+            last is None if none_expected else last is not None and last[0] == injected.rank
         ),
-        cv=lap_variation(clean),
+        cv=step_time_variation(clean),
         allreduce_ms=None if allreduce is None else allreduce.ms,
     )
 
@@ -121,7 +121,7 @@ def _named(stragglers: Iterable[Straggler]) -> tuple[int | str, ...]:
 
 
 def _names_exactly(analysis: Analysis, rank: int | None) -> bool:
-    """Tell whether this rank is named as persistently slow, and no other rank or host in any way."""
+    """Return whether this rank is named as persistently slow, and no other rank or host at all."""
     persistent = {
         r for one in analysis.stragglers if one.pattern == "persistent" for r in one.ranks
     }
@@ -148,9 +148,7 @@ def _found(analysis: Analysis, injected: Injected) -> tuple[str | None, float | 
 
 
 def largest_excess(analysis: Analysis) -> str | None:
-    """Return the stage that exceeds its baseline most, and by more than chance; None if there is
-    none.
-    """
+    """Return the stage that exceeds its baseline most and by more than chance; None without one."""
     excess = {stage: _significant_excess(analysis, stage) for stage in STAGES}
     largest = max(STAGES, key=lambda stage: excess[stage])
     return largest if excess[largest] > 0 else None
@@ -239,24 +237,22 @@ def latest_arrival(steady: Ledger | None) -> tuple[int, str] | None:
     return steady.ranks[last], max(excess, key=lambda stage: excess[stage])
 
 
-def lap_variation(clean: Analysis) -> tuple[float, ...]:
-    """Return, per rank, the coefficient of variation of own step times, from reduced to the next
-    ready.
-    """
+def step_time_variation(clean: Analysis) -> tuple[float, ...]:
+    """Return, per rank, the variation of its own step times, from reduced to the next ready."""
     if clean.steady is None:
         return ()
     aligned = align(clean.run, max(log.generation for log in clean.run.logs))
     here = _consecutive(aligned.steps, aligned.epochs) & np.isin(
         aligned.steps[1:], clean.steady.steps
     )
-    laps = (aligned.ready[1:][here] - aligned.reduced[:-1][here]).astype(np.float64)
-    return tuple((laps.std(axis=0) / laps.mean(axis=0)).tolist())
+    own = (aligned.ready[1:][here] - aligned.reduced[:-1][here]).astype(np.float64)
+    return tuple((own.std(axis=0) / own.mean(axis=0)).tolist())
 
 
 def _consecutive(
     steps: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Tell, per step but the first, whether only training lies between it and the one before."""
+    """Return, per step but the first, whether it follows the one before without a gap."""
     return np.asarray((np.diff(steps) == 1) & (np.diff(epochs) == 0))
 
 
@@ -278,7 +274,7 @@ def _score_of(content: dict[str, Any]) -> Score:
 
 @dataclass(frozen=True)
 class Row:
-    """Scores of the same cell: shares of runs that are right, medians. None where no run has one."""
+    """Scores of the same cell: shares of runs that are right, and medians; None if no run has any."""
 
     cell: tuple[Any, ...]
     n: int

@@ -1,9 +1,9 @@
-"""The scorecard's simulated half: faults with known truth, and the analysis's results.
+"""Simulate runs with known faults, and score the analysis's results.
 
     python benchmarks/scorecard/simulated.py [OPTIONS]
 
-Runs what is missing and writes all results to docs/scorecard/simulated.json. After an interruption
-it continues; it repeats runs whose results are from other code.
+Simulates missing runs and writes all results to docs/scorecard/simulated.json. It continues after an
+interruption, and repeats runs whose results are from other code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DOCS = ROOT / "docs" / "scorecard"
 
 # Seconds of work per task.
 _CHUNK = 5.0
-_TELL_SECONDS = 30
+_PROGRESS_SECONDS = 30
 
 
 def run_one(planned: Planned, seed: int) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def run_one(planned: Planned, seed: int) -> dict[str, Any]:
 
 
 def run_some(planned: Planned, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the results of some runs, and what to look at for those that failed."""
+    """Return the results of some runs, and a description of each failure."""
     records, failed = [], []
     for seed in seeds:
         try:
@@ -76,9 +76,7 @@ def plan(options: argparse.Namespace) -> list[Planned]:
 
 
 def seeds_of(one: Planned) -> range:
-    """Return a cell's seeds: every cell has its own, so that chance does not affect many cells at
-    once.
-    """
+    """Return a cell's seeds; every cell has others, so that chance does not affect many at once."""
     first = zlib.crc32(one.name.encode())
     return range(first, first + one.runs)
 
@@ -152,14 +150,14 @@ def run(store: Store, planned: Sequence[Planned], jobs: int, console: Console) -
             failed += without
             done += len(seeds) * seconds[_size(one)]
             past = time.monotonic() - began
-            if past - printed > _TELL_SECONDS:
+            if past - printed > _PROGRESS_SECONDS:
                 printed = past
                 left = past / done * (total - done) / 60
                 console.print(f"{done / total:.0%}, about {left:.0f} minutes left", highlight=False)
     return failed
 
 
-def brought_together(store: Store, planned: Sequence[Planned]) -> dict[str, Any]:
+def all_figures(store: Store, planned: Sequence[Planned]) -> dict[str, Any]:
     """Return all figures, by kind of cell."""
     content: dict[str, Any] = {
         "made_with": {
@@ -182,7 +180,7 @@ def brought_together(store: Store, planned: Sequence[Planned]) -> dict[str, Any]
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Write one line per cell: short, and diffs show the changed cells."""
+    """Write one line per cell, so that diffs show the changed cells."""
     parts = []
     for name, value in content.items():
         if isinstance(value, list):
@@ -239,7 +237,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", metavar="REGEX", help="only cells with these names")
     parser.add_argument("--runs", type=int, help="runs of every cell")
     parser.add_argument("--estimate", action="store_true", help="only print how long it would take")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the single runs")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for single results")
     return parser
 
 
@@ -256,7 +254,7 @@ def main() -> None:
         console.print(f"{len(lacking)} cells, about {total / 60:.0f} minutes of one core")
         return
     failed = run(store, planned, options.jobs, console)
-    content = brought_together(store, planned)
+    content = all_figures(store, planned)
     if options.quick or options.only or options.runs:
         show(content, console)
     else:

@@ -1,4 +1,4 @@
-"""Check whether intervals hold the truth as often as they should, and whether fixes gain as predicted.
+"""Record intervals and predicted gains of simulated runs, and the truth.
 
 The true step is the job's mean step over many runs. An interval is right if it holds that. The true
 gain of a fix is found by simulating the same job again without the fixed problem, from the same
@@ -72,9 +72,7 @@ def _found(analysis: Analysis) -> Iterator[tuple[str, tuple[float, list[float] |
 
 
 def _with_truth(analysis: Analysis) -> list[WhatIf]:
-    """Return the gains that a job without the fault can show; half of the variation cannot be
-    simulated.
-    """
+    """Return the gains whose truth can be simulated; that of half the variation cannot."""
     return [gain for gain in analysis.what_if if gain.fix != "variation"]
 
 
@@ -102,12 +100,12 @@ def _fixed(job: Job, fix: str) -> Job:
     if fix in STAGES:
         # Slow ranks are fixed separately.
         kept = [fault for fault in job.faults if fault.stage != fix or fault.ranks]
-        mended = replace(job, faults=kept)
-        return replace(mended, input_ms=_DISPATCH_MS) if fix == "input" else mended
-    mended_ranks = {int(fix.removeprefix("rank:"))} if fix.startswith("rank:") else None
+        fixed = replace(job, faults=kept)
+        return replace(fixed, input_ms=_DISPATCH_MS) if fix == "input" else fixed
+    fixed_ranks = {int(fix.removeprefix("rank:"))} if fix.startswith("rank:") else None
     kept = [
         fault
         for fault in job.faults
-        if not fault.ranks or (mended_ranks is not None and mended_ranks != {*fault.ranks})
+        if not fault.ranks or (fixed_ranks is not None and fixed_ranks != {*fault.ranks})
     ]
     return replace(job, faults=kept)

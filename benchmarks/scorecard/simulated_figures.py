@@ -48,7 +48,7 @@ def cell_figures(cell: Cell, records: Sequence[Record]) -> Record:
 
 
 def _all_right(record: Record) -> bool | None:
-    """Tell whether cause and rank are right, and all of a pattern."""
+    """Return whether cause and rank are right, and all of a pattern."""
     if "all_right" in record:
         return bool(record["all_right"])
     return _both(record, "cause_right", "rank_right")
@@ -67,9 +67,7 @@ def _mean(values: Iterable[Any]) -> float | None:
 
 
 def coverage_figures(configuration: Configuration, records: Sequence[Record]) -> Record:
-    """Return, per figure of a run, how often its interval holds the truth, how often it has none,
-    and its error.
-    """
+    """Return, per figure, how often its interval contains the truth or is missing, and its error."""
     names = dict.fromkeys(name for record in records for name in record["found"])
     step = float(np.mean([record["true"]["step"] for record in records]))
     figures = {}

@@ -1,6 +1,6 @@
-"""All cells, and the runs of each: fewer where a run takes longer.
+"""The grid of all simulated cells, with fewer runs where a run takes longer.
 
-If there are several hosts, their clocks differ and drift.
+The clocks of several hosts differ and drift.
 """
 
 from __future__ import annotations
@@ -237,9 +237,7 @@ def configurations(runs: int) -> list[Configuration]:
 
 
 def _on_shared_cores(runs: int) -> Iterator[Configuration]:
-    """Return gains where ranks share CPU cores: a fault that sleeps, and one that keeps all cores
-    busy.
-    """
+    """Return jobs whose ranks share CPU cores, with faults that sleep or keep all cores busy."""
     for (ranks, cores), burns, who in itertools.product(
         ((4, 2), (8, 4)), (False, True), ("one", "all")
     ):
@@ -248,8 +246,10 @@ def _on_shared_cores(runs: int) -> Iterator[Configuration]:
         on = (1,) if who == "one" else ()
         fault = Fault("input", ms, ranks=on, burns=cores if burns else 0)
         kind = "burns" if burns else "sleeps"
-        whose = "one rank" if who == "one" else "all ranks"
-        about = f"gains on shared cores: {ranks} ranks on {cores}, input of {whose} +15 %, {kind}"
+        on_ranks = "one rank" if who == "one" else "all ranks"
+        about = (
+            f"gains on shared cores: {ranks} ranks on {cores}, input of {on_ranks} +15 %, {kind}"
+        )
         name = f"{ranks}-coverage-on-{cores}-cores-{who}-{kind}"
         yield Configuration(name, runs, replace(like, faults=(fault,)), about)
 

@@ -1,4 +1,4 @@
-"""One run of a cell: simulated, analysed, compared with the truth. Results are plain data."""
+"""Simulate and analyse one run of a cell, and compare it with the truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLEARLY = 1.25
 def analysed(job: Job) -> tuple[Simulated, Analysis]:
     """Analyse a job, against a baseline whose input takes as long as the job's own.
 
-    So every excess over the baseline was injected.
+    So every excess over the baseline is injected.
     """
     simulated = simulate(job)
     return simulated, analyse(simulated.run, simulate(job.baseline(input_ms=job.input_ms)).run)
@@ -64,9 +64,7 @@ def _scored(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
 
 
 def _cost(cell: Cell, simulated: Simulated, allreduce_ms: float | None) -> Record:
-    """Return what the fault really costs, and whether it is clearly more than exposed allreduce: a
-    verdict names one of the two.
-    """
+    """Return the fault's real cost, and whether it is clear enough that the verdict must name it."""
     if cell.who == "none":
         return {}
     step = simulated.truth.step_ms()
@@ -140,7 +138,7 @@ def _recovered(cell: Cell, simulated: Simulated, analysis: Analysis) -> float | 
 
 
 def _errors(simulated: Simulated, analysis: Analysis) -> Record:
-    """Return the error of exposed allreduce, and how often the critical rank is not the true one."""
+    """Return the error of exposed allreduce, and how often the critical rank is the true one."""
     entry, steady = analysis.entry("allreduce"), analysis.steady
     if entry is None or steady is None:
         return {"allreduce_error_ms": None, "critical_right": None}

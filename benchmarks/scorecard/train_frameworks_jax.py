@@ -1,4 +1,4 @@
-"""Train cells of the frameworks' chapter with JAX; frameworks.py starts it.
+"""Train cells of the frameworks chapter with JAX; frameworks.py starts it.
 
 python benchmarks/scorecard/train_frameworks_jax.py CELLS OUT      starts the ranks
 """
@@ -37,9 +37,7 @@ def batches(injection: Injection, steps: int) -> Iterator[Any]:
 
 
 def delayed(injection: Injection) -> Any:
-    """Return a function that passes its input on after a device's time, and its gradient delayed by the
-    fault, on every rank within the compiled step.
-    """
+    """Return a function for the compiled step that waits as for a device, and delays its gradient."""
 
     def wait(value: Any) -> Any:
         time.sleep(DEVICE_SECONDS)
@@ -85,7 +83,7 @@ def train(injection: Injection, log_dir: Path, steps: int) -> None:
             inputs = jax.make_array_from_process_local_data(NamedSharding(mesh, split), batch)
             weights, loss = step(weights, inputs)
             log.results(loss)
-            # As a training that prints its loss: the device does nothing while the host loads.
+            # Like a training that prints its loss: the device is idle while the host loads.
             loss.block_until_ready()
 
 

@@ -1,4 +1,4 @@
-"""Train cells of the frameworks' chapter in workers of Ray Train; frameworks.py starts it.
+"""Train cells of the frameworks chapter in workers of Ray Train; frameworks.py starts it.
 
 python benchmarks/scorecard/train_frameworks_ray.py CELLS OUT
 """
@@ -53,7 +53,7 @@ def main() -> None:
         "GLOO_SOCKET_IFNAME": "lo",
         "RAY_AUTH_MODE": "disabled",
         "RAY_USAGE_STATS_ENABLED": "0",
-        # Another process for each group of workers.
+        # It would be another process for each group of workers.
         "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     }
     # Ray's sockets need a folder with a short path.

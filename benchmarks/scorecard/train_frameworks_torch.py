@@ -1,4 +1,4 @@
-"""Train cells of the frameworks' chapter with PyTorch, under torchrun; frameworks.py starts it.
+"""Train cells of the frameworks chapter with PyTorch, under torchrun; frameworks.py starts it.
 
 torchrun --nproc-per-node 2 benchmarks/scorecard/train_frameworks_torch.py CELLS OUT
 """

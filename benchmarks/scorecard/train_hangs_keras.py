@@ -1,4 +1,4 @@
-"""Train a case of the hangs' chapter with TF-Keras and Horovod; hangs.py starts it.
+"""Train a case of the hangs chapter with TF-Keras and Horovod; hangs.py starts it.
 
 horovodrun -np 2 python benchmarks/scorecard/train_hangs_keras.py FOLDER
 """

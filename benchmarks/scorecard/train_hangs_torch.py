@@ -1,4 +1,4 @@
-"""Train a case of the hangs' chapter with PyTorch, on Horovod or DDP; hangs.py starts it.
+"""Train a case of the hangs chapter with PyTorch, on Horovod or DDP; hangs.py starts it.
 
 horovodrun -np 2 python benchmarks/scorecard/train_hangs_torch.py FOLDER
 torchrun --nproc-per-node 2 benchmarks/scorecard/train_hangs_torch.py FOLDER
@@ -45,7 +45,7 @@ class Network(nn.Module):
         return self._second(hidden)
 
 
-# The rank, what distributes a model with its optimizer, and a collective of no step.
+# The rank, a function that distributes a model with its optimizer, and a collective outside of steps.
 Distributed = tuple[int, Callable[..., Any], Callable[[], object]]
 
 
@@ -68,7 +68,7 @@ def ddp() -> Distributed:
     from torch.nn.parallel import DistributedDataParallel
 
     dist.init_process_group("gloo")
-    # In the default group it would be taken for a reduction of gradients.
+    # In the default group it would count as a reduction of gradients.
     own = dist.new_group()
 
     def distribute(model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:

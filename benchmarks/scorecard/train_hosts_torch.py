@@ -1,4 +1,4 @@
-"""Train a case of the slow hosts' chapter with PyTorch, on Horovod or DDP; hosts.py starts it.
+"""Train a case of the slow hosts chapter with PyTorch, on Horovod or DDP; hosts.py starts it.
 
 horovodrun -np 2 python benchmarks/scorecard/train_hosts_torch.py FOLDER
 torchrun --nproc-per-node 2 benchmarks/scorecard/train_hosts_torch.py FOLDER
@@ -28,7 +28,7 @@ INPUTS, OUTPUTS = 256, 512
 # A batch's part of the file.
 READ_BYTES = 131_072
 LOOKUPS = 512
-# CPU time, and the time of a device that a rank waits for.
+# CPU time of a step, and the time that it waits as for a device.
 WORK_SECONDS, DEVICE_SECONDS = 0.012, 0.020
 # Linux's number of the system call.
 CLOCK_GETTIME, MONOTONIC = {"x86_64": 228, "aarch64": 113}, 1
@@ -49,7 +49,7 @@ class Disk:
 
 
 class Mapped:
-    """Looks up samples of a file that is in memory; where it does not fit, they are read again."""
+    """Reads samples of a mapped file; if memory is too small, their pages are read again."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -82,7 +82,7 @@ class Timespec(ctypes.Structure):
 
 
 def both_clocks() -> tuple[int, int]:
-    """Return this process's monotonic clock and the machine's own, nanoseconds.
+    """Return this process's monotonic clock and the machine's, in nanoseconds.
 
     ``faketime`` replaces the functions of the C library, and not the system call.
     """

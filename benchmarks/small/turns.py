@@ -21,17 +21,17 @@ STAGES = "no-stages" not in sys.argv
 
 
 class Ruler:
-    """Times a tool from outside: around its functions, from being called to their return.
+    """Times a tool from outside: its functions, from their call to their return.
 
-    What the framework does to call them is not included.
+    The framework's work to call them is not included.
     """
 
     def __init__(self) -> None:
         self._spent: List[int] = []
-        # When the loader was last asked for a batch, and when it gave one.
-        self._asked = self._given = 0
+        # When the loader was last asked for a batch, and when it returned one.
+        self._requested = self._returned = 0
 
-    def see_methods(self, owner: Any, *names: str) -> None:
+    def time_methods(self, owner: Any, *names: str) -> None:
         """Time these methods of a class or an object."""
         for name in names:
             setattr(owner, name, self.around(getattr(owner, name)))
@@ -50,7 +50,7 @@ class Ruler:
         return timed
 
     def loop(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield the batches of a tool, and time the tool without its loader (see ``see_loader``)."""
+        """Yield the batches of a tool, and time the tool without its loader (see ``time_loader``)."""
         watched = iter(batches)
         while True:
             left = monotonic_ns()
@@ -59,42 +59,42 @@ class Ruler:
             except StopIteration:
                 return
             arrived = monotonic_ns()
-            self._spent.append(self._asked - left + arrived - self._given)
+            self._spent.append(self._requested - left + arrived - self._returned)
             yield batch
 
-    def see_loader(self, kind: type) -> None:
-        """Note when loaders of this type are asked, and when they give a batch."""
+    def time_loader(self, kind: type) -> None:
+        """Record when loaders of this type are asked for a batch, and when they return one."""
         original = kind.__iter__  # type: ignore[attr-defined]
         ruler = self
 
-        class Seen:
+        class Timed:
             def __init__(self, loader: Any) -> None:
                 self._batches = original(loader)
 
-            def __iter__(self) -> "Seen":
+            def __iter__(self) -> "Timed":
                 return self
 
             def __next__(self) -> Any:
-                ruler._asked = monotonic_ns()
+                ruler._requested = monotonic_ns()
                 batch = next(self._batches)
-                ruler._given = monotonic_ns()
+                ruler._returned = monotonic_ns()
                 return batch
 
-        kind.__iter__ = lambda loader: Seen(loader)  # type: ignore[attr-defined]
+        kind.__iter__ = lambda loader: Timed(loader)  # type: ignore[attr-defined]
 
     def take_us(self, steps: int) -> float:
-        """Return the microseconds per step in the tool, the median of so many, and start anew."""
+        """Return the median microseconds per step in the tool, of so many steps, and reset."""
         taken, self._spent[:] = self._spent[:], []
         calls = len(taken) // steps
         if not calls:
             return 0.0
-        # A loop may end with a call more.
+        # A loop may end with an additional call.
         spent = taken[: calls * steps]
         return median(sum(spent[at : at + calls]) for at in range(0, len(spent), calls)) / 1e3
 
 
 class Bare:
-    """A tool that does nothing but read the clock and keep the reading."""
+    """A tool that only reads the clock and keeps the reading."""
 
     def __init__(self) -> None:
         #: Keeps a reading.
@@ -115,18 +115,18 @@ Arms = Tuple[Callable[[Path], None], Callable[[Bare], None]]
 
 def run(
     arms_of: Callable[[int, int, Ruler], Arms],
-    see: Callable[[Ruler], None] = lambda _: None,
+    prepare: Callable[[Ruler], None] = lambda _: None,
     writes: bool = True,
 ) -> None:
     """Train with each arm in turns.
 
     Args:
         arms_of: makes the arms, from the number of layers and of steps.
-        see: puts the ruler around functions that both arms share.
+        prepare: puts the ruler around functions that both arms share.
         writes: whether this rank writes what was spent.
     """
     out, steps, ruler = Path(sys.argv[1]), int(sys.argv[2]), Ruler()
-    see(ruler)
+    prepare(ruler)
     for layers in LAYERS:
         recorded, bare = arms_of(layers, steps, ruler)
         folder = out / str(layers)

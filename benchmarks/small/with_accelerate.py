@@ -35,4 +35,4 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
     return recorded, bare
 
 
-run(arms, lambda ruler: ruler.see_loader(DataLoaderShard))
+run(arms, lambda ruler: ruler.time_loader(DataLoaderShard))

@@ -40,7 +40,7 @@ if __name__ == "__main__":
         torch.distributed.init_process_group("gloo")
         run(
             arms,
-            lambda ruler: ruler.see_loader(torch.utils.data.DataLoader),
+            lambda ruler: ruler.time_loader(torch.utils.data.DataLoader),
             writes=torch.distributed.get_rank() == 0,
         )
         torch.distributed.destroy_process_group()

@@ -38,7 +38,7 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
         for batch in batches:
             model, loss = step(model, batch)
             results(loss)
-            # As with a loss that is printed at times; otherwise the host runs far ahead of the device.
+            # Like a loss that is printed; otherwise the host runs far ahead of the device.
             float(loss)
 
     def recorded(out: Path) -> None:
@@ -51,4 +51,4 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
     return recorded, bare
 
 
-run(arms, lambda ruler: ruler.see_loader(Batches))
+run(arms, lambda ruler: ruler.time_loader(Batches))

@@ -45,7 +45,7 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
 
     def bare(tool: Bare) -> None:
         callback = BareCallback(tool)
-        ruler.see_methods(callback, "on_train_batch_begin", "on_train_batch_end")
+        ruler.time_methods(callback, "on_train_batch_begin", "on_train_batch_end")
         train(callback)
 
     return recorded, bare

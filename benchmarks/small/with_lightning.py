@@ -1,7 +1,7 @@
 """Small trainings of Lightning, recorded and with a bare callback (see turns.py).
 
-StepLogger has two hooks around a step, and two around the fetching of its batch, which callbacks do
-not have: the bare callback has two others instead.
+StepLogger has two hooks around a step, and two around fetching its batch, which callbacks cannot have:
+the bare callback has two others instead.
 """
 
 from pathlib import Path
@@ -70,11 +70,11 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
 
     def bare(tool: Bare) -> None:
         callback = BareCallback(tool)
-        ruler.see_methods(callback, *HOOKS)
+        ruler.time_methods(callback, *HOOKS)
         train(callback)
 
     return recorded, bare
 
 
 RECORDING = ("_before_fetch", "_after_fetch", "begin_batch", "end_batch")
-run(arms, lambda ruler: ruler.see_methods(LightningRecording, *RECORDING))
+run(arms, lambda ruler: ruler.time_methods(LightningRecording, *RECORDING))

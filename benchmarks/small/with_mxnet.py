@@ -26,7 +26,7 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
                 loss = net(batch).square().mean()
             loss.backward()
             trainer.step(BATCH)
-            # As with a loss that is printed at times; otherwise the host runs far ahead of the engine.
+            # Like a loss that is printed; otherwise the host runs far ahead of the engine.
             loss.asscalar()
 
     def recorded(out: Path) -> None:
@@ -39,4 +39,4 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
     return recorded, bare
 
 
-run(arms, lambda ruler: ruler.see_loader(gluon.data.DataLoader))
+run(arms, lambda ruler: ruler.time_loader(gluon.data.DataLoader))

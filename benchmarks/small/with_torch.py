@@ -30,4 +30,4 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
     return recorded, bare
 
 
-run(arms, lambda ruler: ruler.see_loader(torch.utils.data.DataLoader))
+run(arms, lambda ruler: ruler.time_loader(torch.utils.data.DataLoader))

@@ -67,11 +67,11 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
 
     def bare(tool: Bare) -> None:
         callback = BareCallback(tool)
-        ruler.see_methods(callback, *HOOKS)
+        ruler.time_methods(callback, *HOOKS)
         train(callback)
 
     return recorded, bare
 
 
 RECORDING = ("begin_iteration", "batch_arrived", "end_iteration")
-run(arms, lambda ruler: ruler.see_methods(TransformersRecording, *RECORDING))
+run(arms, lambda ruler: ruler.time_methods(TransformersRecording, *RECORDING))

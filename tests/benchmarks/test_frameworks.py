@@ -62,7 +62,7 @@ def test_each_batch_of_a_step_gets_its_part_of_the_fault() -> None:
     assert all(ns >= 4e6 for ns in one.injected[:3])
     assert one.injected[3] == 0
     # A step lasts from its first batch to the next one's.
-    assert len(one._asked) == 3
+    assert len(one._requested) == 3
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -80,7 +80,7 @@ def test_a_slow_rank_is_scored_against_what_was_injected(tmp_path: Path, right: 
     assert len((tmp_path / driver.SCORES).read_text().splitlines()) == len(planned) - 1
 
 
-def test_jax_is_right_where_it_names_nobody(tmp_path: Path) -> None:
+def test_jax_is_right_if_it_names_no_rank(tmp_path: Path) -> None:
     facts = {"stamps": {"placed": ["data"], "reason": "compiled", "input_exposed": True}}
     slow = cells.Cell("jax", RANKS, 0, 0, "input", "one", 100, "sleep")
     baseline = cells.Cell("jax", RANKS, 0, 0, synthetic=True)

@@ -47,7 +47,7 @@ def test_descriptors_that_pile_up_are_a_leak() -> None:
 
 
 def test_too_few_samples_are_refused() -> None:
-    with pytest.raises(ValueError, match="let it soak longer"):
+    with pytest.raises(ValueError, match="raise --minutes"):
         soak.of_process("training", samples([1.0, 2.0]), rows=1)
 
 
@@ -57,10 +57,10 @@ def test_a_log_is_compared_with_its_rows_and_the_recorders_count(tmp_path: Path)
     facts = b'#facts {"recorder_cost":{"bytes":%d}}\n' % count
     path = tmp_path / "rank-00000.0.0.steps.csv"
     path.write_bytes(b"#" * 300 + b"\n" + rows + facts)
-    assert held(soak.of_log(path, turns=100)) == [True, True, True]
-    assert held(soak.of_log(path, turns=101)) == [False, True, True]
+    assert held(soak.of_log(path, steps=100)) == [True, True, True]
+    assert held(soak.of_log(path, steps=101)) == [False, True, True]
     path.write_bytes(path.read_bytes() + b"epoch,1\n" * 1000)
-    assert held(soak.of_log(path, turns=100)) == [True, True, False]
+    assert held(soak.of_log(path, steps=100)) == [True, True, False]
 
 
 def test_an_ended_process_gives_no_sample() -> None:

@@ -1,4 +1,4 @@
-"""Fuzz every target for its share of the time, and print what broke.
+"""Fuzz every target for its share of the time, and print the failures.
 
     PYTHONPATH=tools:tests python -m fuzz [--seconds 60] [--only TARGET…] [--keep]
 
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _fuzz(target: str, seconds: int) -> bool:
-    """Fuzz one target; return whether nothing broke it."""
+    """Fuzz one target; return whether it did not break."""
     corpus, broken = _FOUND / "corpus" / target, _FOUND / "broken" / target
     for folder in (corpus, broken):
         folder.mkdir(parents=True, exist_ok=True)

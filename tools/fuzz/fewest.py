@@ -1,4 +1,4 @@
-"""Minimize a set of inputs: libFuzzer's own merge cannot start a Python module again."""
+"""Minimize a set of inputs (libFuzzer's own merge cannot restart a Python module)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ from types import FrameType
 _OF_INTEREST = "/parsers/"
 
 # A file, and a jump from one line to another.
-Turn = tuple[str, int, int]
+Jump = tuple[str, int, int]
 
 
 def fewest(target: Callable[[bytes], object], inputs: Iterable[bytes]) -> list[bytes]:
-    """Return inputs that take every branch of the parsers' code that all of them take, short ones
-    first.
-    """
-    seen: set[Turn] = set()
+    """Return a small set of inputs with the same coverage of the parsers' code, short ones first."""
+    seen: set[Jump] = set()
     chosen = []
     for data in sorted(set(inputs), key=lambda one: (len(one), one)):
-        turns = _turns(target, data)
-        if not turns <= seen:
-            seen |= turns
+        jumps = _jumps(target, data)
+        if not jumps <= seen:
+            seen |= jumps
             chosen.append(data)
     return chosen
 
 
-def _turns(target: Callable[[bytes], object], data: bytes) -> set[Turn]:
-    turns: set[Turn] = set()
+def _jumps(target: Callable[[bytes], object], data: bytes) -> set[Jump]:
+    jumps: set[Jump] = set()
 
     def enter(frame: FrameType, _event: str, _arg: object) -> Callable[..., object] | None:
         path, last = frame.f_code.co_filename, 0
@@ -37,7 +35,7 @@ def _turns(target: Callable[[bytes], object], data: bytes) -> set[Turn]:
         def line(frame: FrameType, event: str, _arg: object) -> Callable[..., object]:
             nonlocal last
             if event == "line":
-                turns.add((path, last, frame.f_lineno))
+                jumps.add((path, last, frame.f_lineno))
                 last = frame.f_lineno
             return line
 
@@ -49,4 +47,4 @@ def _turns(target: Callable[[bytes], object], data: bytes) -> set[Turn]:
         target(data)
     finally:
         sys.settrace(before)
-    return turns
+    return jumps

@@ -9,7 +9,7 @@ import random
 import sys
 
 import atheris
-import pandas  # noqa: F401  # what is imported within the first input takes as long as a bad one
+import pandas  # noqa: F401  # imported during the first input, it would make that input look slow
 
 with atheris.instrument_imports(include=["stallscope.parsers", "stallscope.collector.recorder"]):
     from fuzz.targets import TARGETS

@@ -1,4 +1,4 @@
-"""Change logs as happens in practice: torn, mixed, labelled, with other numbers and line ends."""
+"""Change logs as it happens in practice: tear, mix, label them, change numbers and line ends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
 
 
 def changes(more: Sequence[bytes]) -> list[Change]:
-    """Return all ways to change a log; ``more`` are other logs to mix it with."""
+    """Return all kinds of changes; ``more`` are other logs to mix a log with."""
 
     def mixed(data: bytes, chance: random.Random) -> bytes:
         at = chance.randrange(len(data) + 1)

@@ -1,4 +1,4 @@
-"""Measure how long parsers take for one endless line, and in how much memory (no test: takes minutes).
+"""Measure time and memory of parsers on one endless line (no test, because it takes minutes).
 
     PYTHONPATH=tools:tests python -m fuzz.one_line [--megabytes 100] [--only TARGET…]
 

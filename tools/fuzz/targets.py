@@ -1,4 +1,4 @@
-"""The fuzzed functions: everything that reads bytes of logs, by name."""
+"""The fuzzed functions by name: everything that reads bytes of logs."""
 
 from __future__ import annotations
 

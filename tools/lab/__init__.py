@@ -1,4 +1,4 @@
-"""Several hosts on one machine: for tests of what needs a cluster, and to score the product on one."""
+"""Run several hosts on one machine, for tests and scores that need a cluster."""
 
 from .host import FAKETIME, Clock, Host
 from .lab import Lab, why_impossible

@@ -1,4 +1,4 @@
-"""Limits of one host: control groups of its own, of either version or of both."""
+"""Limit the resources of one host by control groups of version 1 or 2."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _PATIENCE_SECONDS = 5.0
 
 
 class Limits:
-    """Control groups that limit what their processes get together, as container runtimes do.
+    """Control groups that limit their processes' resources, as container runtimes do.
 
-    With version 1 there is one group per controller; one of version 2 beside them shows the pressure.
+    With version 1 there is one group per controller; an additional one of version 2 shows the pressure.
 
     Args:
-        name: of groups that do not exist.
+        name: a name that no group has.
 
     Raises:
-        OSError: where this machine has no such groups, or they are read-only.
+        OSError: if this machine has no control groups, or they are read-only.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,7 +36,7 @@ class Limits:
             folder.mkdir()
 
     def limit_cores(self, cores: float) -> None:
-        """Let the processes have so many cores."""
+        """Limit the processes to so many cores."""
         quota = round(cores * _PERIOD_US)
         if self._version_1:
             (self._folders["cpu"] / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
@@ -45,7 +45,7 @@ class Limits:
             (self._folders["."] / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
 
     def limit_memory(self, megabytes: float) -> None:
-        """Let the processes have so much memory, with what they read from files."""
+        """Limit the processes to so much memory, including cached pages of files that they read."""
         size = str(round(megabytes * 2**20))
         if self._version_1:
             (self._folders["memory"] / "memory.limit_in_bytes").write_text(size)
@@ -53,7 +53,7 @@ class Limits:
             (self._folders["."] / "memory.high").write_text(size)
 
     def limit_reading(self, megabytes_s: float) -> None:
-        """Let the processes read so much per second from the disk with this machine's root."""
+        """Limit how much the processes read per second from this machine's root disk."""
         device = Path("/").stat().st_dev
         name = f"{os.major(device)}:{os.minor(device)}"
         rate = round(megabytes_s * 1e6)
@@ -63,7 +63,7 @@ class Limits:
             (self._folders["."] / "io.max").write_text(f"{name} rbps={rate}")
 
     def add(self, pids: Iterable[int]) -> None:
-        """Move processes into the groups; what they start is there as well."""
+        """Move processes into the groups; their later children belong to them, too."""
         for pid in pids:
             for folder in self._folders.values():
                 (folder / "cgroup.procs").write_text(str(pid))

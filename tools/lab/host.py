@@ -1,4 +1,4 @@
-"""One host of the lab: its own name, network, processes, clocks and disk, and an sshd."""
+"""One host of the lab, with a separate name, network, processes, clocks and disk, and an sshd."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Clock:
 
     #: The monotonic clock, which counts from the start of a machine; whole seconds.
     up_s: int = 0
-    #: The wall clock. A difference, like the drift, holds for what ssh starts: it needs ``faketime``.
+    #: The wall clock. A difference, like the drift, needs ``faketime`` and holds for processes of ssh.
     ahead_s: float = 0.0
     #: How much faster both clocks run: 1e-4 is 100 ppm.
     drift: float = 0.0
 
     @property
     def settings(self) -> dict[str, str]:
-        """Return the variables of processes that shall see this clock."""
+        """Return the variables that give a process this clock."""
         if not self.ahead_s and not self.drift:
             return {}
         return {
@@ -43,17 +43,17 @@ class Clock:
 
 
 class Host:
-    """A host: an sshd in its own namespaces, and what is started from it.
+    """A host: an sshd in separate namespaces, and the processes that it starts.
 
-    When the sshd ends, the kernel ends all other processes of the host, like a loss of power.
+    When the sshd ends, the kernel ends all other processes of the host, like a power failure.
 
     Args:
-        name: what the host calls itself, and the others call it.
-        folder: where its files go.
-        disk: where the host sees a folder that no other host sees.
+        name: its host name.
+        folder: for its files.
+        disk: where the host has a folder that other hosts do not see.
         address: its IPv4 address with the length of the network's prefix.
         shared: files of all hosts: ``hosts``, ``ssh_config``, ``host_key``, ``user_key``.
-        settings: the variables of what ssh starts here.
+        settings: the variables of processes that ssh starts here.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Host:
             f"mount --bind {quoted(shared / 'hosts')} /etc/hosts",
             f"mount --bind {quoted(shared / 'ssh_config')} /etc/ssh/ssh_config",
             f"mount --bind {quoted(self.disk)} {quoted(disk)}",
-            # A user's own start-up file would change the variables.
+            # The user's start-up file would change the variables.
             "test ! -e ~/.bashrc || mount --bind /dev/null ~/.bashrc",
             "mkdir -p /run/sshd",
             f"hostname {quoted(name)}",
-            # Its messages go to a file, because nothing reads the pipe that it was started with.
+            # Its messages go to a file, because nothing reads its output.
             f"exec {find_sshd()} -D -f {quoted(folder / 'sshd_config')} "
             f"-E {quoted(folder / 'sshd.log')} >/dev/null",
         ]
@@ -106,25 +106,25 @@ class Host:
 
     @property
     def listens(self) -> bool:
-        """Whether the sshd takes connections."""
+        """Whether the sshd accepts connections."""
         return self._log.exists() and "Server listening" in self._log.read_text()
 
     @property
     def messages(self) -> str:
-        """What the sshd has logged."""
+        """Return the sshd's log."""
         return self._log.read_text() if self._log.exists() else ""
 
     def words(self, words: Sequence[str]) -> list[str]:
-        """Return the command line that runs another one on this host."""
+        """Return the command line that runs a command on this host."""
         return self.namespaces.words(words)
 
     def limit_sending(self, mbit_s: float) -> None:
-        """Slow down what the host sends."""
+        """Limit how fast the host sends."""
         run(self.words(["tc", "qdisc", "replace", "dev", "eth0", "root", *bucket(mbit_s)]))
 
     @property
     def limits(self) -> Limits:
-        """Limits on everything that runs on the host."""
+        """Return the limits on all processes of the host."""
         if self._limits is None:
             self._limits = Limits(f"lab-{os.getpid()}-{self.name}")
             self._limits.add(here for _, here, _ in self.namespaces.processes())
@@ -138,13 +138,13 @@ class Host:
             self._limits = None
 
     def pids(self, pattern: bytes) -> dict[int, int]:
-        """Return processes whose command line contains a pattern: their ids on the host, and here."""
+        """Return processes with a pattern in their command line: their ids on the host, and here."""
         return {own: here for own, here, words in self.namespaces.processes() if pattern in words}
 
     def kill(self, pattern: bytes, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to all processes whose command line contains a pattern."""
+        """Send a signal to all processes with a pattern in their command line."""
         for pid in self.pids(pattern).values():
-            # It may end by itself meanwhile.
+            # It may have ended by itself.
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -155,5 +155,5 @@ class Host:
 
 
 def bucket(mbit_s: float) -> list[str]:
-    """Return how ``tc`` limits a rate; short queues, so that nothing is lost for long."""
+    """Return the arguments of ``tc`` that limit a rate; queues are short to keep latency low."""
     return ["tbf", "rate", f"{mbit_s * 1000:.0f}kbit", "burst", "64k", "latency", "400ms"]

@@ -1,4 +1,4 @@
-"""A lab: hosts on one bridge, without a way out, that reach each other by name and ssh."""
+"""A lab: hosts on one isolated bridge that reach each other by name and ssh."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _START_SECONDS = 20.0
 class Lab:
     """Hosts ``h1``, ``h2``, … on this machine. Needs root; leaves nothing behind.
 
-    All hosts see this machine's files; each has one folder for itself, at ``disk`` on all of them.
+    All hosts see this machine's files; at ``disk`` each has a private folder.
 
     Args:
         folder: an empty folder for the lab's files.
-        hosts: how many.
-        settings: variables of what ssh starts on any host; the PATH, for example.
-        clocks: by host. Without one, the monotonic clocks differ by a day per host, as those of
-            machines that were not started together; the wall clocks do not differ.
+        hosts: their number.
+        settings: variables of processes that ssh starts on any host, for example PATH.
+        clocks: by host. By default the monotonic clocks differ by a day per host, like those of machines
+            that were not started together, and the wall clocks do not differ.
 
     Raises:
-        OSError: where a host does not start.
+        OSError: if a host does not start.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Lab:
         lines = [f"{address} {name}" for name, address in names.items()]
         (self.folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
         self._configure_ssh(list(names))
-        # The hub has a network only; its bridge connects the hosts.
+        # The hub is only a network; its bridge connects the hosts.
         bridge = ["ip link add br0 type bridge", "ip link set br0 up", "ip link set lo up"]
         self._hub = Namespaces(["--net"], [*bridge, "echo", "exec sleep infinity >/dev/null"])
         self._hub.go()
@@ -89,7 +89,7 @@ class Lab:
         self._wait_for(self.hosts)
 
     def _configure_ssh(self, names: Sequence[str]) -> None:
-        """Write what ssh needs for all hosts, and a home folder for clients that read only that."""
+        """Configure ssh for all hosts, and in a home folder for clients that read only that."""
         folder = self.home / ".ssh"
         folder.mkdir(parents=True)
         key, known = new_key(self.folder / "user_key"), folder / "known_hosts"
@@ -119,7 +119,7 @@ class Lab:
                 time.sleep(0.02)
 
     def limit_link(self, name: str, mbit_s: float) -> None:
-        """Give the link between a host and the others a rate, in both directions."""
+        """Limit the rate of the link between a host and the others, in both directions."""
         assert self._hub is not None
         self[name].limit_sending(mbit_s)
         run(self._hub.words(["tc", "qdisc", "replace", "dev", name, "root", *bucket(mbit_s)]))
@@ -129,7 +129,7 @@ class Lab:
         return self[name].words(["ssh", name, *words])
 
     def end(self) -> None:
-        """End all hosts with everything that runs there."""
+        """End all hosts and their processes."""
         for host in self.hosts:
             host.end()
         self.hosts.clear()

@@ -1,4 +1,4 @@
-"""Start processes in new Linux namespaces; they end when the program that started them ends."""
+"""Start processes in new Linux namespaces that end with the program that started them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENTERED = ("net", "uts", "mount", "pid", "time")
 
 
 class Namespaces:
-    """Namespaces in which a script runs; it begins once ``go`` is called.
+    """Namespaces in which a script runs; it starts when ``go`` is called.
 
     Args:
         options: of ``unshare``.
@@ -32,12 +32,12 @@ class Namespaces:
             start_new_session=True,
         )
         self.await_line()
-        #: The process that has the namespaces, as this machine counts.
+        #: The id of the process with the namespaces, outside of them.
         self.pid = _child(self._process.pid) if "--fork" in options else self._process.pid
         self._entered = [f"--{name}" for name in _ENTERED if f"--{name}" in options]
 
     def go(self) -> None:
-        """Let the script begin."""
+        """Start the script."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
         self._process.stdin.close()
@@ -46,7 +46,7 @@ class Namespaces:
         """Wait until the script prints a line.
 
         Raises:
-            OSError: where it ends before.
+            OSError: if it ends before.
         """
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
@@ -57,11 +57,11 @@ class Namespaces:
         return self._process.poll() is not None
 
     def words(self, words: Sequence[str]) -> list[str]:
-        """Return the command line that runs another one in these namespaces."""
+        """Return the command line that runs a command in these namespaces."""
         return ["nsenter", "--target", str(self.pid), *self._entered, f"--wd={Path.cwd()}", *words]
 
     def processes(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the id inside, the id outside and the command line of each process in here."""
+        """Yield each process of the namespaces: its ids inside and outside, and its command line."""
         own = _namespace(self.pid)
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -73,7 +73,7 @@ class Namespaces:
                     yield int(inside), int(folder.name), (folder / "cmdline").read_bytes()
 
     def end(self) -> None:
-        """Kill all processes in here."""
+        """Kill all processes of the namespaces."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

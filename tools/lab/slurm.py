@@ -18,7 +18,7 @@ PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scontrol", "sinfo")
 # sbin may be missing on PATH.
 _PLACES = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _START_SECONDS = 30.0
-# Root trusts root on these hosts, so that no secret is needed.
+# Root trusts root on these hosts, so no secret is needed.
 _CONFIG = """\
 ClusterName=lab
 SlurmctldHost={first}
@@ -42,13 +42,13 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 
 class Slurm:
-    """A cluster of a lab's hosts; every host has all cores. Needs ``PROGRAMS``.
+    """A cluster of a lab's hosts, each with all cores. Needs ``PROGRAMS``.
 
     Args:
-        lab: hosts that are running.
+        lab: running hosts.
 
     Raises:
-        OSError: where it does not start.
+        OSError: if it does not start.
     """
 
     def __init__(self, lab: Lab) -> None:
@@ -83,7 +83,7 @@ class Slurm:
         self._daemons.close()
 
     def run(self, words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-        """Run a command of Slurm on the first host, in a folder, and return what it printed."""
+        """Run a command of Slurm on the first host, in a folder."""
         command = ["env", f"--chdir={folder}", f"SLURM_CONF={self._folder}/slurm.conf", *words]
         return subprocess.run(
             self._lab.hosts[0].words(command), capture_output=True, text=True, check=False
@@ -91,7 +91,7 @@ class Slurm:
 
     @property
     def messages(self) -> str:
-        """What the daemons have logged."""
+        """Return the daemons' logs."""
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("*.log")))
 
     def _start(self, host: str, program: str) -> None:
@@ -120,7 +120,7 @@ class Slurm:
 
 
 def why_no_slurm() -> str | None:
-    """Return what this machine lacks for Slurm; None if it has all."""
+    """Return why this machine cannot run Slurm; None if it can."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=_PLACES) is None]
     packages = "apt-get install slurmctld slurmd slurm-client"
     return f"there is no {missing[0]} to start jobs with: {packages}" if missing else None

@@ -2,7 +2,7 @@
 
     python tools/samples/flight_dumps.py FOLDER CASE [--json]
 
-It made the dumps in tests/parsers/flight/. Rank 1 of three
+It wrote the dumps in tests/parsers/flight/. Rank 1 of three
 
     uneven    has one batch less than the others
     skip      leaves out an all_reduce, and goes on to the broadcast after it

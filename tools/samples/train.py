@@ -20,7 +20,7 @@ import tensorflow as tf
 from stallscope.keras import StepLogger, synthetic_like
 
 BATCH = 32
-# Those of the first convolution, on which the length of a step depends.
+# Filters of the first convolution; the length of a step depends on them.
 FILTERS = 48
 
 # Each fault with its default sleep per step.
@@ -79,7 +79,7 @@ class Slow(tf.keras.layers.Layer):
 
 
 class Busy(tf.keras.callbacks.Callback):
-    """A callback that works after every batch."""
+    """A callback that sleeps after every batch."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
 
     hvd.init()
-    # One core for each rank, as far as there are enough.
+    # One core for each rank, if there are enough.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     tf.keras.utils.set_random_seed(1)

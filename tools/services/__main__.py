@@ -30,7 +30,7 @@ _USUAL = Path(__file__).parents[2] / ".stallscope" / "services"
 STATE = Path(os.environ.get("STALLSCOPE_SERVICES", _USUAL)).absolute()
 #: The process that keeps the servers.
 KEEPER = STATE / "pid"
-# Names of hosts in the ssh configuration; all of them are the one sshd.
+# Names of hosts in the ssh configuration, all of which reach the one sshd.
 _HOSTS = ("alpha", "beta")
 _MAKE = f"tools/services-env.sh {ENVIRONMENT}"
 
@@ -48,7 +48,7 @@ def main(words: list[str]) -> int:
 def start(names: list[str]) -> int:
     """Start servers, print how to reach them, and keep them until a signal comes."""
     if processes.runs(_noted(KEEPER)):
-        print(f"the servers run already ({KEEPER}): make services-stop", file=sys.stderr)
+        print(f"the servers are running already ({KEEPER}): make services-stop", file=sys.stderr)
         return 1
     stop()
     shutil.rmtree(STATE, ignore_errors=True)
@@ -62,7 +62,9 @@ def start(names: list[str]) -> int:
                 print(_STARTERS[name](stack), flush=True)
             for hint in _missing().values():
                 print(hint)
-            print(f"Logs are in {STATE}. Ctrl-C or make services-stop ends all.", flush=True)
+            print(
+                f"Logs are in {STATE}. Ctrl-C or make services-stop ends all servers.", flush=True
+            )
             while True:
                 signal.pause()
     except KeyboardInterrupt:
@@ -75,7 +77,7 @@ def start(names: list[str]) -> int:
 
 
 def _leave(*_: object) -> None:
-    """Leave the servers' block once; a signal that comes while they end is ignored."""
+    """Interrupt the main program once; further signals are ignored while servers end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -91,10 +93,10 @@ def stop() -> int:
 
 
 def _missing() -> dict[str, str]:
-    """List the servers that cannot be started here, and what to do about it."""
+    """Return the servers that cannot be started here, with advice for each."""
     hints = {
-        "azure": (azure.READY, f"Azurite is not there; npm's registry has it: {_MAKE}"),
-        "spark": (spark.READY, f"Spark is not there; with Java: {_MAKE} spark"),
+        "azure": (azure.READY, f"Azurite is not installed (it comes from npm's registry): {_MAKE}"),
+        "spark": (spark.READY, f"Spark is not installed (it needs Java): {_MAKE} spark"),
     }
     return {name: hint for name, (ready, hint) in hints.items() if not ready.exists()}
 
@@ -129,7 +131,7 @@ def _ssh(stack: ExitStack) -> str:
     )
     return (
         f"ssh: {' and '.join(f'ssh://{host}' for host in _HOSTS)} are 127.0.0.1:{ssh.port}, "
-        f"with this at the head of ~/.ssh/config\n    Include {config}\n"
+        f"with this line at the top of ~/.ssh/config\n    Include {config}\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""Azure's Blob Storage (Microsoft's Azurite), which checks keys and signatures like the real one."""
+"""Run Azure's Blob Storage (Microsoft's Azurite), which checks keys and signatures like the real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .server import ENVIRONMENT, accepts, free_port, running
 
 CONTAINER = ACCOUNT = "stallscope"
 _AZURITE = ENVIRONMENT / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-#: npm installs it, if its registry can be reached.
+#: Installed if npm's registry can be reached.
 READY = _AZURITE
 _API = "2021-08-06"
 
@@ -34,7 +34,7 @@ class Azure:
 
     @property
     def connection_string(self) -> str:
-        """The connection string of an account, for Azure's clients."""
+        """Return the account's connection string for Azure's clients."""
         return (
             f"DefaultEndpointsProtocol=http;AccountName={self.account};AccountKey={self.key};"
             f"BlobEndpoint={self.endpoint}/{self.account};"
@@ -63,7 +63,7 @@ def azure_server(folder: Path, port: int | None = None) -> Iterator[Azure]:
 
 
 def _make_container(azure: Azure) -> None:
-    """Send the one request that the standard library has to sign."""
+    """Create the container with a signed request."""
     path = f"/{azure.account}/{azure.container}"
     request = Request(f"{azure.endpoint}{path}?restype=container", method="PUT")
     headers = {"x-ms-date": formatdate(time.time(), usegmt=True), "x-ms-version": _API}

@@ -1,4 +1,4 @@
-"""A store with the API of Google Cloud Storage (gcp-storage-emulator); it checks no credentials."""
+"""Run a store with Google Cloud Storage's API (gcp-storage-emulator); it checks no credentials."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Gcs:
         """Return the environment variables by which clients of Google Cloud Storage find it."""
         return {
             "STORAGE_EMULATOR_HOST": self.endpoint,
-            # Without a login, clients wait for that of a Google machine.
+            # Without it, clients that have no login look for a Google machine's.
             "NO_GCE_CHECK": "true",
         }
 

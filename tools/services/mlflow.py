@@ -1,4 +1,4 @@
-"""A tracking server of MLflow: runs in SQLite, artifacts through the server."""
+"""Run a tracking server of MLflow: runs in SQLite, artifacts through the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .server import ENVIRONMENT, answers_http, free_port, running
 def mlflow_server(folder: Path, port: int | None = None) -> Iterator[str]:
     """Run a server for the duration of the block; yield its tracking URI.
 
-    A folder and port that were used before have the earlier runs.
+    With a folder and a port that were used before, it has the earlier runs.
     """
     port = port or free_port()
     uri = f"http://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""Find and end processes by id, and never a later one with the same id (Linux)."""
+"""Find and end processes by id, but never a later process with the same id (Linux)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def identity(pid: int) -> str | None:
 
 
 def runs(noted: str) -> bool:
-    """Tell whether the process of this identity still runs."""
+    """Return whether the process with this identity still runs."""
     pid = noted.partition(" ")[0]
     return pid.isdigit() and identity(int(pid)) == noted
 
 
 def end(pid: int) -> None:
-    """End a process and all that it started; kill those that ignore the first signal."""
-    everybody = [identity(one) for one in with_children(pid)]
+    """End a process and its descendants; kill those that ignore the first signal."""
+    processes = [identity(one) for one in with_children(pid)]
     for number in (signal.SIGTERM, signal.SIGKILL):
-        left = [noted for noted in everybody if noted and runs(noted)]
+        left = [noted for noted in processes if noted and runs(noted)]
         for noted in left:
             with suppress(ProcessLookupError):
                 os.kill(int(noted.partition(" ")[0]), number)
@@ -37,7 +37,7 @@ def end(pid: int) -> None:
 
 
 def with_children(pid: int) -> list[int]:
-    """Return the process and all below it, before the first of them ends and cuts the tree."""
+    """Return a process and its descendants."""
     parents = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and (fields := _stat(int(folder.name))):
@@ -49,7 +49,7 @@ def with_children(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return state, parent and the fields after the name in the kernel's line on a process."""
+    """Return the fields of /proc/PID/stat after the name: state, parent and so on."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

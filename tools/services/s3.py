@@ -1,4 +1,4 @@
-"""A store with the API of S3 (moto), which checks keys, signatures and permissions like the real one."""
+"""Run a store with S3's API (moto), which checks keys, signatures and permissions like the real one."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def _with_a_user(endpoint: str) -> S3:
     key = _iam(endpoint, Action="CreateAccessKey", UserName="trainer")
     s3 = S3(endpoint, _text(key, "AccessKeyId"), _text(key, "SecretAccessKey"))
     _ask(Request(f"{endpoint}/{s3.bucket}", method="PUT"), "s3")
-    from_now_on = {"Content-Type": "text/plain"}
-    _ask(Request(f"{endpoint}/moto-api/reset-auth", b"0", from_now_on), "s3")
+    headers = {"Content-Type": "text/plain"}
+    _ask(Request(f"{endpoint}/moto-api/reset-auth", b"0", headers), "s3")
     return s3
 
 
@@ -89,7 +89,7 @@ def _text(answer: ElementTree.Element, name: str) -> str:
 
 
 def _ask(request: Request, service: str) -> bytes:
-    """Send a request; the server reads its service from the place of the signature."""
+    """Send a request; the server takes the service from the scope of the signature."""
     scope = f"Credential=setup/20200101/{REGION}/{service}/aws4_request"
     request.add_header("Authorization", f"AWS4-HMAC-SHA256 {scope}")
     with urlopen(request, timeout=60) as answer:

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from .processes import end, identity
 
 ENVIRONMENT = Path(__file__).parents[2] / ".venv-services"
-# For busy machines; a server that is up is not waited for any longer.
+# Long enough for busy machines.
 _PATIENCE_SECONDS = 300.0
 _LAST_LINES = 15
 
@@ -35,7 +35,7 @@ def running(
     Args:
         command: the program, which stays in the foreground, and its arguments.
         folder: the server's folder; its name is the server's.
-        answers: whether it works.
+        answers: returns whether the server works.
         settings: environment variables in addition to the inherited ones.
 
     Yields:
@@ -94,19 +94,19 @@ def _wait_until(
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not answers():
         if process.poll() is not None:
-            raise ServerError(_story(folder, f"ended with status {process.returncode}"))
+            raise ServerError(_failure(folder, f"ended with status {process.returncode}"))
         if time.monotonic() > deadline:
-            raise ServerError(_story(folder, f"did not answer within {_PATIENCE_SECONDS:.0f} s"))
+            raise ServerError(_failure(folder, f"did not answer within {_PATIENCE_SECONDS:.0f} s"))
         time.sleep(0.1)
 
 
-def _story(folder: Path, what: str) -> str:
+def _failure(folder: Path, what: str) -> str:
     lines = (folder / "log").read_text(errors="replace").splitlines()[-_LAST_LINES:]
     printed = "\n".join(f"    {line}" for line in lines) or "    nothing"
     return f"the server {folder.name} {what}; it last printed:\n{printed}"
 
 
 def _inherited() -> dict[str, str]:
-    """Return the environment without the settings of this process and of the servers' clients."""
+    """Return the environment without settings of Python and of the servers' clients."""
     ours = ("PYTHON", "MLFLOW_", "AWS_", "AZURE_", "AZURITE_", "STORAGE_", "SPARK_", "SSH_")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}

@@ -1,4 +1,4 @@
-"""A standalone Spark: one master, one worker. Executors' logs are at Spark's default place."""
+"""Run a standalone Spark: one master, one worker. Executors' logs are in Spark's usual place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 from .server import ENVIRONMENT, free_port, running
 
-#: Installed only on request: it needs Java.
+#: Installed only on request, because it needs Java.
 READY = ENVIRONMENT / ".ready-spark"
 
 

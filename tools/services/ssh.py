@@ -1,4 +1,4 @@
-"""An sshd with its own host and user keys, and what a client needs to reach it."""
+"""Run an sshd with separate host and user keys, and configure its clients."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ class Ssh:
     key: Path
 
     def config(self, hosts: Sequence[str], *settings: str) -> str:
-        """Return an ssh configuration in which all these hosts are this server, with further
-        settings.
-        """
+        """Return an ssh configuration that maps these hosts to this server, with further settings."""
         lines = [
             f"Host {' '.join(hosts)}",
             "HostName 127.0.0.1",
@@ -46,7 +44,7 @@ class Ssh:
 
 @contextmanager
 def ssh_server(folder: Path, port: int | None = None) -> Iterator[Ssh]:
-    """Run a server for the duration of the block. A folder that was used before has the earlier keys."""
+    """Run a server for the duration of the block; a folder that was used before keeps its keys."""
     program = find_sshd()
     if program is None:
         raise ServerError("there is no sshd: apt-get install openssh-server")
@@ -68,7 +66,7 @@ def ssh_server(folder: Path, port: int | None = None) -> Iterator[Ssh]:
 
 
 def find_sshd() -> str | None:
-    """Return the distribution's sshd, which must be called by its whole path."""
+    """Return the path of the distribution's sshd, which must be called by its whole path."""
     return shutil.which("sshd", path=_PLACES)
 
 
@@ -87,7 +85,7 @@ Port {port}
 HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/authorized_keys
 PidFile none
-# Its folder may be below one that everybody can write to.
+# Its folder may be in one that any user can write to.
 StrictModes no
 UsePAM no
 PasswordAuthentication no

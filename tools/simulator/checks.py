@@ -33,7 +33,7 @@ def check(job: Job) -> None:
     """Check a job.
 
     Raises:
-        ValueError: the job is invalid; the message says what is wrong and what is allowed.
+        ValueError: if the job is invalid, with what is allowed.
     """
     _check_sizes(job)
     _check_ranks(job)

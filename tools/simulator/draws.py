@@ -1,4 +1,4 @@
-"""Random numbers by purpose, so that the draws of one part of a job never change those of another."""
+"""Draw random numbers by purpose, so that one part of a job never changes the draws of another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 US = 1_000
 MS = 1_000_000
 
-# Ranks are drawn in blocks of about this many cells to limit memory.
+# Cells of a block of ranks that are drawn together, to limit memory.
 _BLOCK = 1 << 20
 
 

@@ -102,7 +102,7 @@ class Fault:
     stage: str
     #: The mean time that the fault adds in an affected step.
     ms: float
-    #: Affected ranks, and hosts of which all ranks are affected; without either, all ranks.
+    #: Affected ranks, and hosts with all their ranks; if both are empty, all ranks.
     ranks: Sequence[int] = ()
     hosts: Sequence[str] = ()
     #: Steps after which the fault moves to another of these ranks, at random. 0: all ranks have it.

@@ -24,7 +24,7 @@ _INTERVAL = ("kind", "step", "epoch", "begin", "end")
 
 
 def write_logs(simulated: Simulated, folder: Path | str) -> list[Path]:
-    """Write one step log for each rank that left one, and return the paths by rank."""
+    """Write one step log per rank (without lost ones), and return the paths by rank."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []

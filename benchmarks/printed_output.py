@@ -1,12 +1,12 @@
-"""Measure the CPU time of reading what launchers print, against one bare ``bytes.splitlines``.
+"""Measure the CPU time of each part of reading launchers' output, against ``bytes.splitlines``.
 
-    python benchmarks/parsers.py [--megabytes 40] [--ranks 16]
+    python benchmarks/printed_output.py [--megabytes 40] [--ranks 16]
 
-Ranks print lines of their own and, at the ends of epochs, Keras's. The rows below have a progress
-bar instead, as ``verbose=1`` prints it: every update overwrites the one before it, on a line that
+In some kinds of output ranks print their own lines and, at the ends of epochs, Keras's. Others have
+a progress bar, as ``verbose=1`` prints it: every update overwrites the one before it, on a line that
 grows until the epoch ends; or every update is a line, as Keras 3 and Keras before 2.6 print it
-without a terminal. ``the run`` is all that reading a file takes: epochs, and a search for events
-and step log records. ``a regex`` is the minimum: a loop over the lines that matches one expression.
+without a terminal. ``the run`` is everything that reading a file does: epochs, and a search for
+events and step log records. ``a regex`` is the minimum: a loop that matches one expression per line.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BAR = (
     b"\b" * 82
     + b"\r %d/%d [=====>........................] - ETA: 3s - loss: 2.2800 - accuracy: 0.1000"
 )
-#: Printed text by name: what a launcher puts before lines, and one of these.
+#: Kinds of output: name, the launcher's label before a line, and the line.
 KINDS = (
     *((launcher, label, _OWN) for launcher, label in _LAUNCHERS.items()),
     ("horovodrun, bars", b"[%d]<stdout>:", _BAR),
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def printed(label: bytes, line: bytes, size: int, ranks: int) -> bytes:
-    """Make about so many bytes of what all ranks print."""
+    """Make about so many bytes of all ranks' output."""
     labels = [label % rank if label else label for rank in range(ranks)]
     epoch = [one + b"Epoch 1/1\n" for one in labels]
     for step in range(_STEPS):
@@ -108,7 +108,7 @@ def _epochs(data: bytes) -> None:
 
 
 def whole(data: bytes, forced: Parser | None = None) -> None:
-    """Do all that ``stallscope.parsers.read`` does with a file in memory."""
+    """Read a file in memory as ``stallscope.parsers.read`` does."""
     reading = Reading(forced)
     reading.add_file("printed", "/logs/printed", data)
     reading.runs("/logs", reading.records_logs())
