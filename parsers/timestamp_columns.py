@@ -29,7 +29,7 @@ _CLOCK_S = {0: 36_000, 1: 3_600, 3: 600, 4: 60, 6: 10, 7: 1}
 # Further digits of a fraction are ignored.
 _MOST_DIGITS = 9
 _POWERS = 10 ** np.arange(_MOST_DIGITS + 1)
-_MOST_SECOND_DIGITS, _MOST_FRACTION_DIGITS = 10, 12
+_SECOND_DIGITS, _MOST_FRACTION_DIGITS = 10, 12
 _MILLISECOND_DIGITS = 3
 # The most blanks and brackets before the timestamp at the start of a line.
 _MOST_BEFORE = 8
@@ -66,6 +66,7 @@ _MONTH_DAY = _GLOG._replace(known_by=((2, b"/"), (5, b" ")))
 _SYSLOG = _Form(((3, b" "), (6, b" ")), 7, 15, has_fraction=True, has_year=False)
 _FORMS = (_ISO, _SLASHES, _MONTH_FIRST, _LOG4J, _IN_WORDS, _GLOG, _MONTH_DAY, _SYSLOG)
 # Glog's levels, the end of its date with a year, and where a bar follows Kubeflow's levels.
+_DIGITS = np.isin(np.arange(256), list(string.digits.encode()))
 _LEVELS = np.isin(np.arange(256), list(b"IWEFCVD"))
 _GLOG_YEAR_END, _BARS = 9, range(4, 9)
 # More years than any log has.
@@ -109,8 +110,10 @@ def line_starts(block: LineBlock, at: Ints) -> Moments:
             break
         at += more
     found = _read(block, at, padded=True)
-    # Rare forms: glog's with a year, and those after a level and a bar.
+    # Rare forms: seconds since 1970, glog's with a year, and those after a level and a bar.
     rare = _LEVELS[block.bytes[at]] & (block.bytes[at + _GLOG_YEAR_END] == ord(" "))
+    number = np.flatnonzero(_DIGITS[block.bytes[at]] & _DIGITS[block.bytes[at + _SECOND_DIGITS - 1]])
+    rare[number] |= block.numbers(at[number], _SECOND_DIGITS)[1] == _SECOND_DIGITS
     for place in _BARS:
         rare |= block.bytes[at + place] == ord("|")
     found.unclear |= rare & ~found.there
@@ -296,12 +299,12 @@ def _zones(block: LineBlock, at: Ints) -> tuple[Ints, Ints]:
 
 def _read_seconds(block: LineBlock, at: Ints, found: Moments) -> None:
     """Read seconds or milliseconds since 1970; seconds of nine digits are older than any log."""
-    second, count = block.numbers(at, _MOST_SECOND_DIGITS)
-    found.unclear |= (count >= _MOST_SECOND_DIGITS - 1) & ~found.there
-    own = np.flatnonzero((count == _MOST_SECOND_DIGITS) & ~found.there)
+    second, count = block.numbers(at, _SECOND_DIGITS)
+    found.unclear |= (count >= _SECOND_DIGITS - 1) & ~found.there
+    own = np.flatnonzero((count == _SECOND_DIGITS) & ~found.there)
     if not len(own):
         return
-    end = at[own] + _MOST_SECOND_DIGITS
+    end = at[own] + _SECOND_DIGITS
     thousandth, more = block.numbers(end, _MILLISECOND_DIGITS + 1)
     in_ms = more == _MILLISECOND_DIGITS
     fraction, digits = block.numbers(end + 1, _MOST_FRACTION_DIGITS)

@@ -67,6 +67,8 @@ _MONTH_DAY = re.compile(
     rb"(?:[.,](?P<fraction>\d{1,9}))?"
 )
 _WITHOUT_YEAR = (_GLOG, _SYSLOG, _MONTH_DAY)
+# As ``ts %s`` and ``ts %.s`` write; numbers of steps have fewer digits.
+_SECONDS_BEFORE = re.compile(_BEFORE + rb"([12]\d{9})(?:\.(\d{1,12}))?(?=[\s\]])")
 _SECONDS = re.compile(rb"(\d{9,10})(?:\.(\d{1,12}))?")
 _MILLISECONDS = re.compile(rb"(\d{10})(\d{3})")
 #: The year of timestamps without one until one is assumed; it has a 29 February.
@@ -109,10 +111,15 @@ def read_timestamp(text: bytes) -> Timestamp | None:
 
 
 def read_dated(text: bytes) -> Timestamp | None:
-    """Read the timestamp at the start of a line, also one with the month first or without a year."""
+    """Read the timestamp at the start of a line, also one with the month first, without a year, or in
+    seconds since 1970.
+    """
     month_first = _MONTH_FIRST.match(text)
     if month_first is not None:
         return _stamp(month_first.groupdict())
+    seconds = _SECONDS_BEFORE.match(text)
+    if seconds is not None:
+        return _since_1970(int(seconds[1]), seconds[2] or b"")
     return read_without_year(text) or read_timestamp(text)
 
 

@@ -248,8 +248,9 @@ def test_stamps_of_services_and_colours_precede_lines(name: str, before: str) ->
         "I{:%m%d %H:%M:%S.%f} 47580 train.py:93] ",
         "I{:%Y%m%d %H:%M:%S.%f} 47580 train.py:93] ",
         "INFO|{:%Y-%m-%dT%H:%M:%S}|/opt/launcher.py|27| ",
+        "{:%s.%f} ",
     ],
-    ids=["syslog", "glog", "newer glog", "Kubeflow"],
+    ids=["syslog", "glog", "newer glog", "Kubeflow", "ts %.s"],
 )
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_stamps_of_loggers_before_lines_are_those_of_all_programs(name: str, before: str) -> None:
