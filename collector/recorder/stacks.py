@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import List, Optional, Tuple
 
+from .format import SUFFIX as LOG_SUFFIX
+
 #: The end of the names of files with stacks.
 SUFFIX = ".stacks.txt"
 
@@ -23,7 +25,7 @@ _MOST_THREADS = 200
 _MOST_BYTES = 512 * 1024
 # Threads of a loader are many and alike.
 _MOST_OTHERS = 3
-# What paths of files have in them that belong to packages, to Python and to the recorder.
+# Parts of the paths of packages, of Python and of the recorder.
 _NOT_THE_USERS = ("-packages/", "/lib/python3", "/stallscope/collector/recorder/")
 
 #: A frame: file, line number, function.
@@ -50,9 +52,9 @@ def stacks_in_user_code(besides: int) -> List[List[Frame]]:
 
 
 def is_users(frame: Frame) -> bool:
-    """Return whether the code is the user's: no package's, not Python's, and in a file.
+    """Return whether the code is the user's: in a file that is not of a package, Python or the recorder.
 
-    Python's prefix does not tell: programs lie below ``/usr`` as well.
+    Python's prefix does not help: users' programs are below ``/usr`` as well.
     """
     path = frame[0].replace("\\", "/")
     return path.endswith(".py") and not any(part in path for part in _NOT_THE_USERS)
@@ -83,6 +85,13 @@ class StackFile:
                     os.close(descriptor)
         except OSError:
             self._size = _MOST_BYTES
+
+
+def stack_file_of(log: Optional[Path]) -> StackFile:
+    """Return the file of stacks next to a log; without a path if the log has no file."""
+    if log is None:
+        return StackFile(None)
+    return StackFile(log.with_name(log.name[: -len(LOG_SUFFIX)] + SUFFIX))
 
 
 def _stacks(title: str) -> str:

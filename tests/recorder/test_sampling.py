@@ -54,7 +54,7 @@ def trained(folder: Path, rank: int, size: int = 2, **options: Any) -> Session:
         if isinstance(row, StepRow):
             session.step(row)
         else:
-            session.interval(row.kind, row.epoch, row.begin, row.end, 0)
+            session.interval(row.kind, row.epoch, row.begin, row.end)
         if row.step % 250 == 0:
             session.flush()
     session.close()

@@ -12,7 +12,6 @@ from ..guards import never_raises, while_running
 from ..identity import World, world_of_training
 from ..in_flight import Position, running_frame
 from ..loop_recording import LoopRecording
-from ..open_session import open_session
 from ..options import Options
 from .batches import samples_of
 from .facts import NO_RESULTS, training_facts
@@ -54,13 +53,9 @@ class Recording(LoopRecording):
         """Open the log."""
         options, world = self._options, self._world_of_training()
         self._devices = jax.local_device_count()
-        session = self._session = open_session(
-            options,
-            world,
-            training_facts(world.size, options.stages),
-            self._first_step or 0,
-            before_flush=self._drain,
-            position=self._position,
+        facts = training_facts(world.size, options.stages)
+        session = self._open_session(
+            world, facts, self._first_step or 0, self._drain, self._position
         )
         if not session.recording:
             return

@@ -14,7 +14,6 @@ from ..format import CHECKPOINT, EPOCH, VALIDATION
 from ..guards import never_raises
 from ..identity import World
 from ..in_flight import Position, running_frame
-from ..open_session import open_session
 from ..options import Options
 from ..session import Session
 from .calls import FinishedCalls
@@ -183,15 +182,7 @@ class FitRecording(BaseRecording):
             "batches_per_epoch": count_or_none(self._params.get("steps")),
         }
         counted = self._counted_before // self._passes
-        session = open_session(
-            self._options,
-            world,
-            facts,
-            counted,
-            before_flush=self.drain,
-            position=self.position,
-        )
-        self._session = session
+        session = self._open_session(world, facts, counted, self.drain, self.position)
         if not session.recording:
             return
         _open.append(self)

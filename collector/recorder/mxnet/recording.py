@@ -15,7 +15,6 @@ from ..guards import never_raises, while_running
 from ..identity import world_of_training
 from ..in_flight import Position, running_frame
 from ..loop_recording import LoopRecording
-from ..open_session import open_session
 from ..options import Options
 from ..patching import patch
 from .batches import Samples, full_batches
@@ -64,7 +63,7 @@ class Recording(LoopRecording):
     @never_raises
     def start(self) -> None:
         """Open the log and watch the trainer reduce gradients."""
-        trainer, options = self._trainer, self._options
+        trainer = self._trainer
         for other in [one for one in _open if one._trainer is trainer]:
             logger.warning(
                 "stallscope: another StepLogger records this training from here on; one is enough"
@@ -81,14 +80,8 @@ class Recording(LoopRecording):
                 "reason": reason,
             },
         }
-        session = self._session = open_session(
-            options,
-            world,
-            facts,
-            steps_counted(trainer),
-            before_flush=self._drain,
-            position=self._position,
-        )
+        counted = steps_counted(trainer)
+        session = self._open_session(world, facts, counted, self._drain, self._position)
         if not session.recording:
             return
         self._probe = probe

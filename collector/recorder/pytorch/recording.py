@@ -14,7 +14,6 @@ from ..guards import never_raises, while_running
 from ..identity import world_of_training
 from ..in_flight import Position
 from ..loop_steps import StepAssembler
-from ..open_session import open_session
 from ..options import Options
 from .batches import full_batches, shape_in
 from .cuda import CudaClock
@@ -149,14 +148,8 @@ class Recording(IterationRecording):
         self._assembler = StepAssembler(reductions.counts, self._single)
         self._finished = FinishedIterations(self._assembler, self._samples, self._emit_finished)
         self._waiting = self._finished.waiting
-        session = self._session = open_session(
-            options,
-            world,
-            facts,
-            steps_counted(optimizer) if self._first_step is None else self._first_step,
-            before_flush=self._before_flush,
-            position=self._position,
-        )
+        counted = steps_counted(optimizer) if self._first_step is None else self._first_step
+        session = self._open_session(world, facts, counted, self._before_flush, self._position)
         self._late_facts = LateFacts(session, optimizer, model, world.size, options.batch_size)
         if not session.recording:
             return

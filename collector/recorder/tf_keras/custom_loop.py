@@ -18,7 +18,6 @@ from ..guards import never_raises, while_running
 from ..identity import world_of_training
 from ..in_flight import Position
 from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
-from ..open_session import open_session
 from ..options import Options
 from ..session import Session
 from .facts import model_facts, parameters
@@ -83,20 +82,14 @@ class CustomLoop(BaseRecording):
     @never_raises
     def start(self) -> None:
         """Open the log."""
-        options = self._options
         world = world_of_training()
         self._single = world.size == 1
-        self._session = open_session(
-            options,
-            world,
-            {
-                **model_facts(self._trained(), world.size),
-                "stamps": {"placed": [], "reason": None},
-            },
-            passes_counted(self._optimizer),
-            before_flush=self._settle,
-            position=self._position,
-        )
+        facts = {
+            **model_facts(self._trained(), world.size),
+            "stamps": {"placed": [], "reason": None},
+        }
+        counted = passes_counted(self._optimizer)
+        self._open_session(world, facts, counted, self._settle, self._position)
 
     def _position(self) -> Position:
         """Return how far the step has come, as far as the host's marks show it."""
