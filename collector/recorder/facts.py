@@ -18,7 +18,9 @@ _RECORDED_SETTINGS = re.compile(
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 MASK = "***"
 
-#: The meaning of *ready* where forward, backward and update are one function with a visible end only.
+#: Why there are no timestamps where the user wants none.
+SWITCHED_OFF = "switched off with stages=False"
+#: The meaning of *ready* where only the end of a whole step is visible.
 WHOLE_STEP = "end of the whole step, which updates the weights as well"
 
 _Fact = TypeVar("_Fact")
@@ -151,6 +153,15 @@ def size_counts(sizes: Iterable[int]) -> List[List[int]]:
             binned.update({mean: tensors - larger, mean + 1: larger})
         counts = binned
     return [[size, count] for size, count in sorted(counts.items()) if count]
+
+
+def gradient_sizes(sizes: Optional[Iterable[int]]) -> Dict[str, Any]:
+    """Return facts of the gradients' bytes; None where these are unknown."""
+    known_sizes = None if sizes is None else list(sizes)
+    return {
+        "gradient_bytes": None if known_sizes is None else sum(known_sizes),
+        "gradient_sizes": None if known_sizes is None else size_counts(known_sizes),
+    }
 
 
 # More pairs would make the log's facts long.

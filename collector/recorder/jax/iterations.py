@@ -8,7 +8,7 @@ from typing import Any, Callable, Deque, List, NamedTuple, Optional, Union
 
 from ..clock import read_clocks
 from ..format import EPOCH, StepRow
-from ..guards import yield_to_training
+from ..guards import take_ready
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from .results import ResultTimes
 
@@ -69,15 +69,12 @@ class IterationStream:
     def drain(self) -> None:
         """Make rows of the iterations whose results are there, and of the intervals between them."""
         with self._drains:
-            clock, count = read_clocks()[1], 0
-            while self.waiting and self._is_known(self.waiting[0]):
-                one = self.waiting.popleft()
+            clock = read_clocks()[1]
+            for one in take_ready(self.waiting, self._is_known):
                 if isinstance(one, Interval):
                     self._end_interval(one)
                 else:
                     self._make_rows(one, clock)
-                count += 1
-                yield_to_training(count)
 
     def close(self) -> None:
         """Wait for the last results, and make the last rows."""

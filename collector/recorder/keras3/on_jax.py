@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..facts import WHOLE_STEP
+from ..facts import SWITCHED_OFF, WHOLE_STEP
 from ..format import StepRow
 from ..jax.results import ResultTimes
 from ..keras_common.steps import Call
@@ -37,7 +37,7 @@ class JaxStages(FetchedInPython):
 
     def _why_not(self, fit: KerasFit) -> Optional[str]:
         if not fit.wanted:
-            return "switched off with stages=False"
+            return SWITCHED_OFF
         if self._steps_per_call != 1:
             return (
                 "steps_per_execution=%d: only the start and the end of a call of several steps are seen"

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 
 import keras
 
-from ..facts import WHOLE_STEP
+from ..facts import SWITCHED_OFF, WHOLE_STEP
 from ..in_flight import Position
 from ..keras_common.steps import CallAssembler
 from ..keras_common.stream import StepStream
@@ -47,7 +47,7 @@ class TensorFlowStages(Stages):
 
     def _why_not(self, fit: KerasFit) -> Optional[str]:
         if not fit.wanted:
-            return "switched off with stages=False"
+            return SWITCHED_OFF
         if type(self._model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":
             return "tf.distribute runs the train step in replicas"
         if not fit.single:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..facts import WHOLE_STEP
+from ..facts import SWITCHED_OFF, WHOLE_STEP
 from ..format import StepRow
 from ..in_flight import Position
 from ..keras_common.steps import Call
@@ -37,7 +37,7 @@ class TorchStages(FetchedInPython):
 
     def _why_not(self, fit: KerasFit) -> Optional[str]:
         if not fit.wanted:
-            return "switched off with stages=False"
+            return SWITCHED_OFF
         for kind in device_types(self._parameters):
             if kind != "cpu":
                 return "on %s gradients are ready later than the host can see" % kind.upper()

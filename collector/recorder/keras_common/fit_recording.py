@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
+from time import monotonic_ns
 from types import FrameType
 from typing import Any, Callable, Dict, List, Optional
 
 from ..base_recording import BaseRecording
-from ..clock import read_clocks
 from ..facts import count_or_none, known
 from ..format import CHECKPOINT, EPOCH, VALIDATION
 from ..guards import never_raises
@@ -270,21 +270,21 @@ class FitRecording(BaseRecording):
         self.epoch = epoch
         if self._calls is not None:
             self._calls.change(epoch)
-        self._epoch_start = read_clocks()[0]
+        self._epoch_start = monotonic_ns()
 
     @never_raises
     def end_epoch(self) -> None:
-        self._interval(EPOCH, self._epoch_start, read_clocks()[0])
+        self._interval(EPOCH, self._epoch_start, monotonic_ns())
 
     @never_raises
     def begin_validation(self) -> None:
-        self._validation_start = read_clocks()[0]
+        self._validation_start = monotonic_ns()
         if self._session is not None:
             self._session.pause(VALIDATION)
 
     @never_raises
     def end_validation(self) -> None:
-        self._interval(VALIDATION, self._validation_start, read_clocks()[0])
+        self._interval(VALIDATION, self._validation_start, monotonic_ns())
 
     @never_raises
     def _begin_checkpoint(self) -> None:

@@ -8,7 +8,6 @@ import sys
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
-from ..clock import read_clocks
 from ..patching import patch
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ class TimedSaving:
     def _timed(self, save: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(save)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            begin = read_clocks()[0]
+            begin = monotonic_ns()
             if self._depth == 0:
                 self._started()
             self._depth += 1
@@ -163,6 +162,6 @@ class TimedSaving:
             finally:
                 self._depth -= 1
                 if self._depth == 0:
-                    self._record(begin, read_clocks()[0])
+                    self._record(begin, monotonic_ns())
 
         return timed

@@ -9,7 +9,7 @@ from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from ..clock import read_clocks
 from ..format import StepRow
-from ..guards import yield_to_training
+from ..guards import take_ready
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from .gradient_probe import Answer
 
@@ -55,11 +55,9 @@ class IterationStream:
     def drain(self) -> None:
         """Make rows of the iterations that the engine has finished."""
         with self._drains:
-            clock, count = read_clocks()[1], 0
-            while self._waiting and self._is_known(self._waiting[0]):
-                self._make_rows(self._waiting.popleft(), clock)
-                count += 1
-                yield_to_training(count)
+            clock = read_clocks()[1]
+            for finished in take_ready(self._waiting, self._is_known):
+                self._make_rows(finished, clock)
 
     def settle(self) -> None:
         """Wait until all finished iterations are rows."""

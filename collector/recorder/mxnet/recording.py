@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
+from ..facts import SWITCHED_OFF
 from ..format import StepRow
 from ..guards import never_raises, while_running
 from ..identity import world_of_training
@@ -125,7 +126,7 @@ class Recording(LoopRecording):
 
     def _probe_or_why_not(self) -> Tuple[Optional[GradientProbe], Optional[str]]:
         if not self._options.stages:
-            return None, "switched off with stages=False"
+            return None, SWITCHED_OFF
         if not self._single and not is_horovod_trainer(self._trainer):
             return None, "the trainer is not Horovod's DistributedTrainer"
         try:

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from ..format import StepRow
-from ..guards import yield_to_training
+from ..guards import take_ready
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from .cuda import CudaClock, CudaTimestamp
 
@@ -93,6 +93,8 @@ class DeviceIteration:
         return [one for one in self.timestamps if one is not kept]
 
 
+#: The host's rows of an iteration; None: of all earlier iterations.
+_HostRows = Tuple[Optional[DeviceIteration], List[StepRow]]
 #: An iteration in the device's times, its end, and its last gradient where no reduction is seen.
 _Times = Tuple[Iteration, int, Optional[int]]
 #: From a timestamp to monotonic nanoseconds.
@@ -121,7 +123,7 @@ class DeviceSteps:
         self._now = now
         self._sleep = sleep
         self._unread: Deque[DeviceIteration] = deque()
-        self._waiting: Deque[Tuple[Optional[DeviceIteration], List[StepRow]]] = deque()
+        self._waiting: Deque[_HostRows] = deque()
         self._reads = threading.Lock()
         self._settles = threading.Lock()
         self._read_at = now()
@@ -212,15 +214,8 @@ class DeviceSteps:
         if not self._settles.acquire(timeout=_PATIENCE_NS / 1e9):
             return
         try:
-            count = 0
-            while self._waiting:
-                finished, rows = self._waiting[0]
-                if finished is not None and not finished.is_read:
-                    return
-                self._waiting.popleft()
+            for finished, rows in take_ready(self._waiting, _is_read):
                 self._emit_timed(finished, rows)
-                count += 1
-                yield_to_training(count)
         finally:
             self._settles.release()
 
@@ -271,6 +266,11 @@ class DeviceSteps:
         timestamp, end = self._last_end
         begins_at_end = timestamp is not None and host.device_begin is timestamp
         return end if begins_at_end else time_of(host.device_begin)
+
+
+def _is_read(waiting: _HostRows) -> bool:
+    finished, _ = waiting
+    return finished is None or finished.is_read
 
 
 def _waited(reduction: Reduction, time_of: _TimeOf) -> Optional[int]:

@@ -7,12 +7,13 @@ from typing import Any, Dict, List, Optional
 import torch
 
 from ..facts import (
+    SWITCHED_OFF,
     compression_name,
+    gradient_sizes,
     horovod_transports,
     known,
     largest_gathered,
     module_version,
-    size_counts,
 )
 from ..identity import torch_distributed
 from ..learning_rate import optimizer_facts
@@ -33,7 +34,7 @@ def why_no_timestamps(
 ) -> Optional[str]:
     """Return why only the host's times are recorded; None where gradients can be timed."""
     if not stages:
-        return "switched off with stages=False"
+        return SWITCHED_OFF
     if not parameters:
         # DeepSpeed's optimizer may show no parameters.
         return reductions.reason or "neither an optimizer nor a model was given"
@@ -77,8 +78,7 @@ def model_facts(
         "gradient_tensors": len(training),
         "sharding": known(lambda: sharding(without_compiler(model))),
         # Sharded parameters have no allreduce of such sizes.
-        "gradient_bytes": None if sharded else known(lambda: sum(map(_bytes, training))),
-        "gradient_sizes": None if sharded else known(lambda: size_counts(map(_bytes, training))),
+        **gradient_sizes(None if sharded else known(lambda: list(map(_bytes, training)))),
         "threads": {
             "inter_op": torch.get_num_interop_threads(),
             "intra_op": torch.get_num_threads(),

@@ -8,7 +8,7 @@ from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 from ..clock import read_clocks
 from ..format import StepRow
-from ..guards import yield_to_training
+from ..guards import take_ready
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from .batches import samples_of
 
@@ -61,17 +61,15 @@ class FinishedIterations:
         if not self._settles.acquire(timeout=_PATIENCE_SECONDS):
             return
         try:
-            clock, count = read_clocks()[1], 0
-            while self.waiting:
+            clock = read_clocks()[1]
+            for finished in take_ready(self.waiting):
                 epoch, begin, data, shape, reductions, end, ready, own_ns, micro, on_device = (
-                    self.waiting.popleft()
+                    finished
                 )
                 iteration = Iteration(epoch, begin, clock)
                 iteration.micro = micro
                 iteration.data, iteration.reductions = data, reductions
                 iteration.samples = self._samples * micro if self._samples else samples_of(shape)
                 self._emit(self._assembler.rows(iteration, end, ready), own_ns, on_device)
-                count += 1
-                yield_to_training(count)
         finally:
             self._settles.release()

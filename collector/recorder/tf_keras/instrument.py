@@ -23,7 +23,7 @@ try:
 except ImportError:  # not public: without it only Keras' own use of XLA is detected
     control_flow_util = None
 
-from ..facts import known, largest_gathered, size_counts
+from ..facts import gradient_sizes, known, largest_gathered
 from ..patching import patch
 from .optimizers import innermost, reductions_of
 from .timestamp_ring import DONE, READY, REDUCED, TimestampRing
@@ -310,11 +310,9 @@ def _gathered(reduced: Any, gradients: Any, variables: Any) -> Dict[str, Any]:
 def gradient_facts(gradients: Any, variables: Any) -> Dict[str, Any]:
     """Return the number of gradients and their bytes."""
     gradients = list(gradients)
-    sizes = _sizes(gradients, variables)
     return {
         "gradient_tensors": len([gradient for gradient in gradients if gradient is not None]),
-        "gradient_bytes": None if sizes is None else sum(sizes),
-        "gradient_sizes": None if sizes is None else size_counts(sizes),
+        **gradient_sizes(_sizes(gradients, variables)),
     }
 
 
