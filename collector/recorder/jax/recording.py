@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import Any, Iterator, List, Optional
+from typing import Any, Iterator, Optional
 
 import jax
 
-from ..format import StepRow
 from ..guards import never_raises, while_running
 from ..identity import World, world_of_training
 from ..in_flight import Position, running_frame
@@ -20,11 +19,7 @@ from .results import ResultTimes
 
 
 class Recording(LoopRecording):
-    """One StepLogger's training: its epochs, iterations, and what happens between them.
-
-    None of its methods raises: a failure ends the recording with one warning. None does anything
-    unless the recording runs.
-    """
+    """One StepLogger's training: its epochs, iterations and pauses."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
@@ -181,15 +176,6 @@ class Recording(LoopRecording):
             self._stream.drain()
             if self._times is not None and self._times.error is not None:
                 self.fail(self._times.error)
-
-    def _emit(self, rows: List[StepRow]) -> None:
-        session = self._session
-        assert session is not None
-        for row in rows:
-            if self._batch_size is None and row.samples:
-                self._batch_size = row.samples // row.micro
-                session.facts({"batch_size": self._batch_size})
-            session.step(row._replace(step=session.next_step))
 
     def _emit_interval(self, interval: Interval) -> None:
         session = self._session

@@ -30,11 +30,7 @@ _open: List["Recording"] = []
 
 
 class Recording(LoopRecording):
-    """One StepLogger's training: its epochs, iterations, reductions, and what happens between them.
-
-    None of its methods raises: a failure ends the recording with one warning. None does anything
-    unless the recording runs.
-    """
+    """One StepLogger's training: its epochs, iterations, reductions and pauses."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
@@ -46,6 +42,7 @@ class Recording(LoopRecording):
         "_stream",
         "_trainer",
         "_waiting",
+        "_weights_recorded",
     )
 
     def __init__(self, trainer: Any, options: Options) -> None:
@@ -58,6 +55,7 @@ class Recording(LoopRecording):
         #: A deque: the training thread appends while another takes, without a lock.
         self._waiting: Deque[FinishedIteration] = deque()
         self._counts = Samples()
+        self._weights_recorded = False
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -177,11 +175,11 @@ class Recording(LoopRecording):
     # -- epochs, and events between steps --------------------------------------------------------
 
     @while_running
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, number: Optional[int] = None) -> None:
         self.end_epoch()
         if self._probe is not None:
             self._probe.look_again()
-        super().begin_epoch()
+        super().begin_epoch(number)
 
     def _interval(self, kind: str, began: int) -> None:
         session, end = self._session, monotonic_ns()
@@ -251,14 +249,12 @@ class Recording(LoopRecording):
             self._stream.drain()
 
     def _emit(self, rows: List[StepRow]) -> None:
-        session = self._session
-        assert session is not None
-        for row in rows:
-            if row.step == 0 and self._batch_size is None and row.samples:
-                self._batch_size = row.samples // row.micro
-                # Shapes may be known only since the first batch.
-                session.facts({"batch_size": self._batch_size, **weights(self._trainer)})
-            session.step(row._replace(step=session.next_step))
+        if rows and not self._weights_recorded:
+            self._weights_recorded = True
+            assert self._session is not None
+            # Shapes may be known only since the first batch.
+            self._session.facts(weights(self._trainer))
+        super()._emit(rows)
 
 
 #: While a thread runs this generator, and not the body of its loop, it fetches a batch.

@@ -9,7 +9,6 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import torch
 
 from ..facts import known
-from ..format import EPOCH
 from ..guards import never_raises, while_running
 from ..identity import world_of_training
 from ..in_flight import Position
@@ -42,19 +41,12 @@ _open: List["Recording"] = []
 
 
 class Recording(IterationRecording):
-    """One StepLogger's training: its epochs, iterations, reductions, and what happens between them.
-
-    None of its methods raises: a failure ends the recording with one warning. None does anything
-    unless the recording runs.
-    """
+    """One StepLogger's training: its epochs, iterations, reductions and pauses."""
 
     __slots__ = (
-        "_epoch_start",
         "_first_step",
-        "_loop",
         "_model",
         "_optimizer",
-        "_samples",
         "_times_gradients",
         "_undo",
         "_waits",
@@ -68,11 +60,7 @@ class Recording(IterationRecording):
         self._first_step = first_step
         self._optimizer = without_accelerate(optimizer)
         self._model = model
-        #: Samples per batch, if the user gave the number.
-        self._samples = options.batch_size
         self._undo: List[Callable[[], None]] = []
-        self._loop: Optional[object] = None
-        self._epoch_start: Optional[int] = None
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -146,7 +134,9 @@ class Recording(IterationRecording):
             "stamps": self._timestamps,
         }
         self._assembler = StepAssembler(reductions.counts, self._single)
-        self._finished = FinishedIterations(self._assembler, self._samples, self._emit_finished)
+        self._finished = FinishedIterations(
+            self._assembler, self._samples_given, self._emit_finished
+        )
         self._waiting = self._finished.waiting
         counted = steps_counted(optimizer) if self._first_step is None else self._first_step
         session = self._open_session(world, facts, counted, self._before_flush, self._position)
@@ -259,28 +249,17 @@ class Recording(IterationRecording):
             self._gradients.hook(parameters_of(self._optimizer, self._model))
 
     @while_running
-    def end_loop(self, loop: object, ends_epoch: bool) -> None:
-        """End a loop; Python may close a loop that was left after another one has started."""
-        if loop is self._loop:
-            self._end_iteration_early()
-            if ends_epoch:
-                self.end_epoch()
-
-    @while_running
     def begin_epoch(self, number: Optional[int] = None) -> None:
-        self.end_epoch()
-        begun_before = self._epoch >= 0
-        self._epoch = self._epoch + 1 if number is None else number
-        if begun_before:
+        is_first = self._epoch < 0
+        super().begin_epoch(number)
+        if not is_first:
             self._late_facts.record_rate(self._epoch)
-        self._epoch_start = monotonic_ns()
 
     @while_running
     def end_epoch(self) -> None:
-        self._end_iteration_early()
-        began, self._epoch_start = self._epoch_start, None
-        if began is not None:
-            self._interval(EPOCH, began)
+        in_epoch = self._epoch_start is not None
+        super().end_epoch()
+        if in_epoch:
             self._late_facts.end_epoch()
 
     def _before_flush(self) -> None:
@@ -328,10 +307,6 @@ class Recording(IterationRecording):
             self.end_iteration()
         assert self._session is not None
         self._session.pause(kind)
-
-    @while_running
-    def end_pause(self, kind: str, began: int) -> None:
-        self._interval(kind, began)
 
     def _interval(self, kind: str, began: int) -> None:
         session, end = self._session, monotonic_ns()
