@@ -299,12 +299,9 @@ class _FileReader:
 
 def has_folders(file_system: fsspec.AbstractFileSystem) -> bool:
     """Whether a file needs an existing folder; object stores have no folders."""
-    return bool(_protocols(file_system) & {"file", "local", "sftp", "ssh"})
-
-
-def _protocols(file_system: fsspec.AbstractFileSystem) -> set[str]:
     protocol = file_system.protocol
-    return {protocol} if isinstance(protocol, str) else set(protocol)
+    protocols = {protocol} if isinstance(protocol, str) else set(protocol)
+    return bool(protocols & {"file", "local", "sftp", "ssh"})
 
 
 def _walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:
