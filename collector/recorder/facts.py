@@ -1,4 +1,4 @@
-"""Facts of a run for every framework: host, CPU cores, settings."""
+"""Collect facts of a run that every framework has: host, CPU cores, settings."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def horovod_transports() -> Optional[List[str]]:
         if horovod is None:
             continue
         try:
-            return [name for name, asked in _TRANSPORTS.items() if getattr(horovod, asked)()]
+            return [name for name, built in _TRANSPORTS.items() if getattr(horovod, built)()]
         except Exception:  # older versions lack some of them
             continue
     return None
 
 
-# Functions that say whether Horovod was built with a library or runs on it.
+# Horovod's functions that return whether it was built with a library or runs on it.
 _TRANSPORTS = {
     "nccl": "nccl_built",
     "ccl": "ccl_built",
@@ -104,7 +104,7 @@ _TRANSPORTS = {
 
 
 def compression_name(compressor: Any) -> str:
-    """Name a compressor of Horovod or a hook of DistributedDataParallel; ``none`` does not compress."""
+    """Name a compressor of Horovod or a hook of DistributedDataParallel; ``none`` if it does nothing."""
     name = str(getattr(compressor, "__name__", type(compressor).__name__))
     name = name.replace("Compressor", "").lower()
     return "none" if name in _PLAIN_REDUCTIONS else name
@@ -115,7 +115,7 @@ _PLAIN_REDUCTIONS = ("none", "allreduce_hook")
 
 
 def largest_gathered(found: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Return the number of sparse gradients, which are gathered instead of reduced, and the largest.
+    """Describe the largest sparse gradients, which are gathered instead of reduced, and count all.
 
     Args:
         found: for each gradient its ``name``, the ``shape`` of the whole, the bytes per number
@@ -134,9 +134,9 @@ _MOST_GATHERED = 4
 
 
 def size_counts(sizes: Iterable[int]) -> List[List[int]]:
-    """Return how many tensors have which bytes: ``[bytes, tensors]``, ascending, 200 pairs at most.
+    """Count tensors by size: pairs ``[bytes, tensors]``, ascending, at most 200.
 
-    In a greater variety, rare sizes become the mean of similar ones. The bytes and the number of all
+    With more sizes, the mean of similar ones replaces the rare ones. The total bytes and the number of
     tensors stay the same.
     """
     counts = collections.Counter(sizes)

@@ -73,7 +73,7 @@ class SkippedRow(NamedTuple):
 
 
 class MachineRow(NamedTuple):
-    """What the kernel counted, at a monotonic time in nanoseconds."""
+    """The kernel's counts at a monotonic time in nanoseconds."""
 
     at: int
     cells: str

@@ -1,9 +1,9 @@
-"""Which logs belong together: the run's id and the process's generation.
+"""Decide which logs belong together: the run's id and the process's generation.
 
-Finding out starts no collective: a rank without the callback would hang the job. The id is the one in
-``STALLSCOPE_RUN_ID``, or made of Ray Train's name of its run. Otherwise the first rank writes
-``run.json`` into the log folder and the others read it. Where ranks do not share the folder, the facts
-contain the launcher's name of the job, and the parser matches the logs by it.
+This starts no collective: a rank without the callback would hang the job. The id comes from
+``STALLSCOPE_RUN_ID`` or from Ray Train's name of the run. Otherwise the first rank writes ``run.json``
+into the log folder and the others read it. Where ranks do not share the folder, the facts contain the
+launcher's name of the job, and the parser matches the logs by it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 from .format import file_name, header_facts
 from .ray_train import ray_worker
 
-# Where the launcher gives the job no name, ranks that start within this time belong to one job.
+# If the launcher gives the job no name, ranks that start within this time belong to one job.
 _SAME_JOB_SECONDS = 600
 # How long a rank waits for the first rank to finish writing a run.json of a few hundred bytes.
 _READ_ATTEMPTS = 20
@@ -55,7 +55,7 @@ _HOROVOD_MODULES = ("horovod.tensorflow", "horovod.torch", "horovod.mxnet")
 
 # torchrun's name of a job, the same after its restarts.
 _TORCHRUN_ID = "TORCHELASTIC_RUN_ID"
-# What it is where the user gave no name, and what Spark calls every job.
+# Names that identify no job: torchrun's default, and Spark's for every job.
 _NO_NAMES = (["none"], ["0"])
 _TORCHRUN_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
@@ -96,8 +96,8 @@ def world_of_training(asks_jax: bool = False) -> World:
     """Return the rank from Horovod, torch.distributed, Ray Train or JAX, otherwise from the launcher.
 
     Args:
-        asks_jax: whether JAX trains, so that it has started its devices: asking it would start them.
-            Keras' own backend is known to have done so.
+        asks_jax: whether to ask JAX. That starts its devices, so only ask where training has started
+            them. Keras on JAX is always asked.
     """
     ray = ray_worker()
     launched = world_from_environment(os.environ) if ray is None else World(*ray[:3])
@@ -130,10 +130,10 @@ def _jax_coordinator() -> Optional[str]:
 
 
 def run_id_of_training(log_dir: Path) -> Optional[str]:
-    """Return the id that the user or Ray Train gives a run; None where the ranks must agree on one.
+    """Return the run's id from the user or Ray Train; None where the ranks must agree on one.
 
     After a failure Ray may give a host other ranks: only the same id on all hosts keeps their logs
-    together. Each log folder of a training has a run of its own.
+    together. Each log folder of a training is a separate run.
     """
     given = os.environ.get("STALLSCOPE_RUN_ID")
     if given:
@@ -156,8 +156,9 @@ def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
 
 
 def rejoins(env: Mapping[str, str]) -> bool:
-    """Return whether the launcher may have replaced a process of this rank: then its log is no sign of
-    another job.
+    """Return whether the launcher may have replaced a process of this rank.
+
+    Then an earlier log of the rank may belong to the same job.
     """
     if ray_worker() is not None:
         return True
@@ -165,10 +166,9 @@ def rejoins(env: Mapping[str, str]) -> bool:
 
 
 def job_start_ns() -> Optional[int]:
-    """Return the monotonic time when the job began in a process that may be older, in ns.
+    """Return when the job began, in monotonic ns; None if it began with its process.
 
-    Ray's workers may have waited for a job since their host started Ray; each training function runs in
-    a thread of its own, this one. None where a job starts its processes.
+    Ray's workers are older than their jobs: each training function runs in a new thread, this one.
     """
     if ray_worker() is None:
         return None
@@ -244,7 +244,7 @@ def _same_job(
 
 
 def _has_log(log_dir: Path, rank: int, identity: RunIdentity, untouched_s: float) -> bool:
-    """Return whether the rank has already logged to the run, so that this process is a later job's.
+    """Return whether the rank has already logged to the run: then this process is of a later job.
 
     Launch names repeat: the rendezvous port is often the same for every job. Only a log that was not
     written to for ``untouched_s`` seconds counts.

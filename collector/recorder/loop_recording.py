@@ -70,7 +70,7 @@ class LoopRecording(BaseRecording):
 
     @while_running
     def begin_pause(self, kind: str) -> None:
-        """Start something other than training. A step that is complete ends before it."""
+        """Start a pause, such as validation. A complete step ends before it."""
         self._end_iteration_early()
         assert self._session is not None
         self._session.pause(kind)

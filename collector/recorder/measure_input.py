@@ -20,10 +20,10 @@ from .measured_input import MeasuredInput, Stage, Trial, best_of, mean_of
 
 logger = logging.getLogger("stallscope")
 
-# Settings are tried for so long at most.
+# The longest time for trying a setting.
 _MOST_TRIAL_SECONDS = 10.0
 _PREFETCH_DEPTHS = (4, 8)
-# The times of so many batches are stored for each setting.
+# Stored batch times per setting.
 _MOST_BATCHES_KEPT = 500
 _FEWEST_ROUNDS = 10
 
@@ -46,7 +46,7 @@ class Loader(NamedTuple):
     ahead: int
     #: Measures the stages.
     stages: Callable[[], Stages]
-    #: Return the batches with so many workers that prefetch so many batches each; None if there are no
+    #: Return the batches with a number of workers and of batches that each prefetches; None without
     #: such settings.
     with_workers: Optional[Callable[[int, int], Iterator[Any]]] = None
 
@@ -237,7 +237,7 @@ def _trial(
     batches = with_workers(workers, prefetch)
     times: List[int] = []
     until = monotonic_ns() + int(_MOST_TRIAL_SECONDS * 1e9)
-    # Queues are full at first, which is no rate.
+    # The first batches come from full queues, faster than the rate.
     ahead = workers * prefetch + 1
     wanted = ahead + max(steps, _FEWEST_ROUNDS * workers)
     with contextlib.suppress(StopIteration):
@@ -246,7 +246,7 @@ def _trial(
             next(batches)
             times.append(monotonic_ns() - begin)
     counted = times[ahead:]
-    # Workers deliver in rounds, of which only the first batch is waited for: a round is one value.
+    # Workers deliver in rounds, and only the first batch of a round is waited for: average rounds.
     starts = range(0, len(counted) - workers + 1, workers)
     rounds = [sum(counted[at : at + workers]) // workers for at in starts]
     mean = mean_of(rounds) if rounds else None

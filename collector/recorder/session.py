@@ -51,7 +51,7 @@ class Session:
         counted: the steps that the framework has counted so far. It numbers the session's first step,
             unless an earlier session in the folder recorded another count.
         before_flush: called before every flush, from the flushing thread, and once more at the end.
-        position: returns how far the step in flight has come.
+        position: returns the progress of the step in flight.
     """
 
     def __init__(

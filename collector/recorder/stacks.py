@@ -23,7 +23,7 @@ SUFFIX = ".stacks.txt"
 MOST_FRAMES = 40
 _MOST_THREADS = 200
 _MOST_BYTES = 512 * 1024
-# Threads of a loader are many and alike.
+# A loader may have many threads, all alike.
 _MOST_OTHERS = 3
 # Parts of the paths of packages, of Python and of the recorder.
 _NOT_THE_USERS = ("-packages/", "/lib/python3", "/stallscope/collector/recorder/")

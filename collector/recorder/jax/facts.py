@@ -12,7 +12,7 @@ _LIBRARIES = ("jax", "jaxlib", "flax", "optax")
 
 
 def training_facts(size: int, stages: bool) -> Dict[str, Any]:
-    """Return facts of a training by ``size`` processes; what is in the compiled step is not known."""
+    """Return facts of a training by ``size`` processes; the compiled step shows none."""
     return {
         "framework": "jax",
         "versions": {name: module_version(name) for name in _LIBRARIES},

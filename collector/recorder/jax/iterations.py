@@ -1,4 +1,4 @@
-"""Make rows of iterations, which wait for what the device computes."""
+"""Make rows of iterations once the device has computed their results."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class IterationStream:
     """Takes iterations and intervals, in order, and makes rows on the thread that drains.
 
     ``costs`` receives the nanoseconds that recording an iteration took. The host may run ahead of the
-    device. What it does meanwhile costs nothing: a step starts, at the earliest, when the results of the
-    previous step are there, and ends when its own are.
+    device, and its work meanwhile costs nothing: a step starts, at the earliest, when the results of the
+    previous step are ready, and ends when its own are.
 
     Args:
-        times: when results are there; None where no iteration has any.
+        times: when results are ready; None where iterations have none.
         single: whether there is one process, in which the end of a step is the end of its compute.
     """
 
@@ -67,7 +67,7 @@ class IterationStream:
         self.gave_up = False
 
     def drain(self) -> None:
-        """Make rows of the iterations whose results are there, and of the intervals between them."""
+        """Make rows of the iterations with ready results, and of the intervals between them."""
         with self._drains:
             clock = read_clocks()[1]
             for one in take_ready(self.waiting, self._is_known):
@@ -84,7 +84,7 @@ class IterationStream:
         self._give_up()
 
     def unfinished(self) -> Optional[RunningIteration]:
-        """Return the first iteration whose results are not there."""
+        """Return the first iteration without ready results."""
         waiting = list(self.waiting)
         first = waiting[0] if waiting else None
         return None if first is None or isinstance(first, Interval) else first
@@ -121,7 +121,7 @@ class IterationStream:
             self._give_up()
 
     def _done(self, results: int, end: int) -> int:
-        """Return when the last of an iteration's results was there; its end where waiting failed."""
+        """Return when the last of an iteration's results was ready; its end if waiting failed."""
         assert self._times is not None
         done = [self._times.done.popleft() for _ in range(results)][-1]
         return end if done is None else done

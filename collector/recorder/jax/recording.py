@@ -79,7 +79,7 @@ class Recording(LoopRecording):
             self._times.stop()
 
     def _world_of_training(self) -> World:
-        # Whoever trains with JAX has started its devices by now.
+        # Training with JAX has started its devices by now.
         return world_of_training(asks_jax=True)
 
     def _next_step(self) -> Optional[int]:
@@ -89,7 +89,7 @@ class Recording(LoopRecording):
         return super()._next_step()
 
     def _position(self) -> Position:
-        """Return how far the step has come; called on the flushing thread."""
+        """Return the progress of the step; called on the flushing thread."""
         on_device = None if self._stream is None else self._stream.unfinished()
         if on_device is not None:
             return Position(on_device[1], on_device[2])
@@ -149,7 +149,7 @@ class Recording(LoopRecording):
             self.end_loop(loop)
 
     def results(self, values: Any) -> None:
-        """Note what the step computes: the step ends when it is there."""
+        """Note a result of the step: the step ends when it is ready."""
         iteration, times = self._iteration, self._times
         if iteration is None or times is None or self._failed:
             return

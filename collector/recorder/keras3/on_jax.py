@@ -1,8 +1,8 @@
 """Keras on JAX: the step is one compiled function that runs asynchronously.
 
 Only its outputs show when it is done. A thread waits for them, so that the host still runs ahead of the
-device. What the host does meanwhile costs nothing: a step starts when the previous step is done. With
-``stages=False`` no thread waits, and a step is what the host sees of it.
+device. The host's work meanwhile costs nothing: a step starts when the previous step is done. With
+``stages=False`` no thread waits, and steps have the host's times.
 """
 
 from __future__ import annotations

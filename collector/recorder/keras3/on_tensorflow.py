@@ -1,7 +1,7 @@
 """Keras 3 on TensorFlow: timestamps in the graph, around the train step and, without XLA, inside it.
 
 By default Keras compiles the train step with XLA, which has no clock. The function that takes batches
-from the iterator is not compiled: there the timestamps go before and after the step.
+from the iterator is not compiled: timestamps go there, before and after the step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keras on torch: batches come before the train function, and a hook sees every gradient."""
+"""Keras on torch: batches are fetched before the train function, and hooks time the gradients."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TorchStages(FetchedInPython):
             return call.end
         if call.seen is not None and call.seen >= call.begin:
             return int(call.seen)
-        # The training thread checks that around its next call.
+        # The training thread checks it around its next call.
         self._missed = True
         self.calls.schedule_check(every_call=True)
         return None

@@ -26,7 +26,7 @@ from .stages import KerasFit, Stages
 
 
 class Recording(FitRecording):
-    """One ``fit`` of one model: its timestamps, its timers, and what they write to the log."""
+    """One ``fit`` of one model, with its timestamps and timers."""
 
     # Keras 3's own fit has it; the batches come from it.
     fit_variable = "epoch_iterator"

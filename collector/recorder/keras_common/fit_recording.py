@@ -24,7 +24,7 @@ _open: List["FitRecording"] = []
 
 
 def recording_of(model: Any) -> Optional["FitRecording"]:
-    """Return the recording that is still patched into the model; None where there is none."""
+    """Return the recording that is still patched into the model; None without one."""
     return next((recording for recording in _open if recording.model is model), None)
 
 
@@ -54,11 +54,11 @@ def fit_frame(model: Any, variable: Optional[str] = None) -> Optional[FrameType]
 class FitRecording(BaseRecording):
     """Patch a model for one ``fit`` and write the steps to the log.
 
-    None of its methods raises: a failure ends the recording with one warning.
+    No method raises: a failure ends the recording with one warning.
 
     Args:
         model: the model that trains.
-        params: what Keras tells callbacks about the fit.
+        params: Keras' parameters of the fit.
         options: the arguments of StepLogger.
     """
 
@@ -102,7 +102,7 @@ class FitRecording(BaseRecording):
 
     @property
     def in_place(self) -> bool:
-        """Return whether the model still trains with the function that the recording put there."""
+        """Return whether the model still trains with the recording's timer."""
         return getattr(self.model, "train_function", None) is self._timer
 
     @property
@@ -110,14 +110,14 @@ class FitRecording(BaseRecording):
         """Return whether its fit started on this thread and no longer runs on it."""
         return self._thread == threading.get_ident() and self._running_fit() is None
 
-    # -- what each version of Keras does differently ----------------------------------------------
+    # -- differences between versions of Keras ----------------------------------------------------
 
     def before_call(self) -> None:
-        """Look at the training before a call of the train function."""
+        """Check the training before a call of the train function."""
         raise NotImplementedError
 
     def after_call(self) -> None:
-        """Look at the training after a call, which now waits to become a row."""
+        """Check the training after a call, which now waits to become a row."""
         raise NotImplementedError
 
     def _world_of_training(self) -> World:
@@ -149,11 +149,11 @@ class FitRecording(BaseRecording):
         raise NotImplementedError
 
     def _position_in_call(self, begin: int) -> Position:
-        """Return how far the step has come whose call began then."""
+        """Return the progress of the step whose call started at ``begin``."""
         return Position(begin)
 
     def position(self) -> Position:
-        """Return how far the step in flight has come; called on the flushing thread.
+        """Return the progress of the step in flight; called on the flushing thread.
 
         The stack of the training thread shows its call of the train function.
         """
@@ -220,7 +220,7 @@ class FitRecording(BaseRecording):
 
     @never_raises
     def call_aborted(self, begin: int) -> None:
-        """Handle a call that began then and ended with an exception."""
+        """Handle a call that started at ``begin`` and ended with an exception."""
         self._stream.abort(begin)
 
     def _time_train_function(self, session: Session, calls: FinishedCalls) -> None:
@@ -229,7 +229,7 @@ class FitRecording(BaseRecording):
         found = {name: getattr(model, name) for name in names}
 
         def undo() -> None:
-            # Someone else has replaced it since: leave that.
+            # Another replacement since stays.
             if self._timer is None or model.train_function is self._timer:
                 for name, function in found.items():
                     setattr(model, name, function)

@@ -59,7 +59,7 @@ class StepStream:
             self.drain(between_calls=True)
 
     def abort(self, begin: int) -> None:
-        """Handle a call that an exception ended, mostly because the data ended; steps may have run."""
+        """Handle a call that an exception ended, usually the end of the data; steps may have run."""
         self.settled = True
         self.drain()
         with self._lock:
@@ -90,7 +90,7 @@ class StepStream:
                 renumber(self._assembler.next_step)
 
     def drain(self, between_calls: bool = False) -> None:
-        """Make rows of the finished calls; ``between_calls``: no call is running."""
+        """Make rows of finished calls; ``between_calls``: no call is running."""
         with self._lock:
             calls = self._calls.take() if self.settled else []
             if calls:

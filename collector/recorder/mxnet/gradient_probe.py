@@ -1,9 +1,9 @@
 """Time when gradients are ready and when they are reduced, without making training wait.
 
 MXNet's engine is asynchronous. Before the reduction it is asked when the last gradient is ready, after
-the reduction when all are reduced. A gradient that is asked for with others is only reduced when they
-are ready. So the question before the reduction is for a single gradient, except in the few steps that
-find out which one comes last.
+the reduction when all are reduced. A question for several gradients would delay their reduction until
+all of them are ready. So the question before the reduction is for a single gradient, except in the few
+steps that find out which one comes last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .last_gradient import LastGradient
 _LOOKED_AT = 64
 # Steps to the next look where an answer is expected soon.
 _SOON = 4
-# Steps that the host may be ahead of the engine's answer, before it asks no more for groups.
+# Steps that the host may be ahead of the engine's answer before it stops asking for groups.
 _MOST_UNANSWERED = 64
 # An operator writes these gradients together, so one of them stands for both; of their reductions, the
 # one that is requested last does. Every array in a question costs the engine a quarter of a microsecond.

@@ -1,4 +1,4 @@
-"""Make rows of iterations, which wait for what the engine computes."""
+"""Make rows of iterations once the engine has finished them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class IterationStream:
     """Takes iterations from ``waiting``, in order, and makes rows on the thread that drains.
 
     ``costs`` receives the nanoseconds that recording an iteration took, ``emit`` its rows. The host may
-    run ahead of the engine. What it does meanwhile costs nothing: a step starts, at the earliest, when
+    run ahead of the engine, and its work meanwhile costs nothing: a step starts, at the earliest, when
     the previous step is reduced.
     """
 

@@ -105,7 +105,7 @@ class Recording(LoopRecording):
             self._session.close(steps_counted(self._trainer))
 
     def _position(self) -> Position:
-        """Return how far the iteration has come; called on the flushing thread."""
+        """Return the progress of the iteration; called on the flushing thread."""
         fetch = running_frame(self._thread, _ITERATE)
         if fetch is not None:
             return Position(fetch.f_locals.get("begin"))
@@ -115,7 +115,7 @@ class Recording(LoopRecording):
         _, begin, data, *_ = iteration
         if len(iteration) <= REDUCTIONS:
             return Position(begin, data)
-        # The engine answers later than the host asks, so the time is that of this look.
+        # The engine answers later than the host asks, so the time is that of this check.
         ready, reduced = (
             monotonic_ns() if answer is not None and answer.is_there else None
             for answer in iteration[REDUCTIONS]

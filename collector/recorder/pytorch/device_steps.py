@@ -1,11 +1,11 @@
-"""Steps of an asynchronous device: their rows wait until the device has finished them.
+"""Make rows of steps on an asynchronous device once the device has finished them.
 
 The number and the samples of a step are known when the host ends its iteration. Its times are those of
-the device's stream, start and end included. The host runs ahead of the device without waiting, and what
-it does meanwhile costs nothing: the host's own times would show the lead as input.
+the device's stream, start and end included. The host runs ahead of the device without waiting, and its
+work meanwhile costs nothing: the host's own times would show the lead as input.
 
-Only the training thread may ask the device for times: a query would break a CUDA graph that it captures.
-It does nothing else: the flushing thread says what is to be read, and makes rows of it.
+Only the training thread may query the device, because a query of another thread would break a CUDA graph
+that it captures. The flushing thread chooses the timestamps to read, and makes rows of them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .cuda import CudaClock, CudaTimestamp
 
 logger = logging.getLogger("stallscope")
 
-# Iterations: a device that lags further is not waited for, which also limits memory.
+# Iterations that wait for the device; a longer lag loses its times, which limits memory.
 _MOST_WAITING = 4096
-# So many iterations are read at once in a step of training.
+# Iterations that are read at once in a step of training.
 _TOGETHER = 16
-# A step that follows the last reading by more than this reads, and takes an anchor.
+# The longest time between two readings, each of which may take an anchor.
 _SELDOM_NS = 250_000_000
 # The last steps must not delay the end of training.
 _PATIENCE_NS = 2_000_000_000
@@ -38,7 +38,7 @@ _ROUNDING_NS = 5_000
 
 
 class DeviceIteration:
-    """An iteration that the host has ended, and the device perhaps not yet."""
+    """An iteration that the host has ended, but maybe not the device."""
 
     __slots__ = (
         "device_end",
@@ -70,7 +70,7 @@ class DeviceIteration:
         self.read_ms: Optional[List[float]] = None
 
     def prepare(self) -> None:
-        """List the timestamps to read, the end first: without it the device is not asked for others."""
+        """List the timestamps to read, the end first: until it is reached, the others are not queried."""
         iteration = self.iteration
         found: List[Any] = [
             self.device_end,
@@ -83,7 +83,7 @@ class DeviceIteration:
         self.timestamps = [one for one in found if one is not None]
 
     def milliseconds(self) -> Callable[[Optional[CudaTimestamp]], Optional[float]]:
-        """Return a function from a timestamp to what was read of it; None where there is none."""
+        """Return a function from a timestamp to its milliseconds, None for unread ones."""
         read = {id(one): ms for one, ms in zip(self.timestamps, self.read_ms or [])}
         return lambda timestamp: None if timestamp is None else read.get(id(timestamp))
 
@@ -142,18 +142,18 @@ class DeviceSteps:
         device_ready: Optional[CudaTimestamp],
         keeps_end: bool = False,
     ) -> DeviceIteration:
-        """Note that the host has ended an iteration, and take the device's timestamp of that."""
+        """End an iteration on the host, with a timestamp of the device."""
         return DeviceIteration(iteration, end, self._device.timestamp(), device_ready, keeps_end)
 
     def read_some(self, now: int) -> None:
-        """Read the times of a few iterations, if there are some to read."""
+        """Read the times of a few iterations, if any wait."""
         if self._unread or now - self._read_at >= _SELDOM_NS:
             self.read(_TOGETHER)
 
     def read(self, most: int = _MOST_WAITING, last: bool = False) -> None:
         """Read the times of iterations that the device has finished; the ``last`` time, of all.
 
-        A query would break a CUDA graph that is being captured: then nothing is asked.
+        While a CUDA graph is captured, nothing is read: a query would break it.
         """
         if self._device.is_capturing:
             return
@@ -243,7 +243,7 @@ class DeviceSteps:
         self._last_end = (None, None)
         if begin is None or end is None:
             return None
-        # The stream cannot reach it before the host asked for it.
+        # The device cannot start an iteration before the host does.
         iteration = _copy_of(host, max(begin, host.begin))
         iteration.data = at = _not_before(iteration.begin, time_of(host.device_data))
         for one in host.reductions:
@@ -259,9 +259,9 @@ class DeviceSteps:
         return iteration, end, ready
 
     def _begin(self, host: Iteration, time_of: _TimeOf) -> Optional[int]:
-        """Return the start, which is exactly the end before it if both are the same timestamp.
+        """Return the start, which is the end before it if both are the same timestamp.
 
-        Anchors that came since would place it elsewhere, by less than the clock's error.
+        Later anchors would shift it slightly, by less than the clock's error.
         """
         timestamp, end = self._last_end
         begins_at_end = timestamp is not None and host.device_begin is timestamp
@@ -291,7 +291,7 @@ def _copy_of(host: Iteration, begin: int) -> Iteration:
 
 
 def _without_stages(finished: DeviceIteration) -> _Times:
-    """Return the iteration in the host's times: the number of its steps is known."""
+    """Return the iteration in the host's times, without stages, to count its steps."""
     iteration = _copy_of(finished.iteration, finished.iteration.begin)
     iteration.reductions = [
         Reduction(one.cause, None, None) for one in finished.iteration.reductions

@@ -1,4 +1,4 @@
-"""Facts of a model, its optimizer and loader, and of torch's settings."""
+"""Collect facts of a model, its optimizer and loader, and of torch's settings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def why_no_timestamps(
 
 
 def cuda_device(parameters: List[torch.Tensor]) -> Optional[int]:
-    """Return the number of the one CUDA device of all parameters; None where there is no such."""
+    """Return the number of the CUDA device of all parameters; None unless there is exactly one."""
     found = {parameter.device for parameter in parameters}
     return found.pop().index if len(found) == 1 and device_types(parameters) == ["cuda"] else None
 
@@ -56,7 +56,7 @@ def cuda_device(parameters: List[torch.Tensor]) -> Optional[int]:
 def model_facts(
     optimizer: Any, model: Any, parameters: List[torch.Tensor], size: int
 ) -> Dict[str, Any]:
-    """Return facts of the model and its optimizer; None where there is none or it is elsewhere."""
+    """Return facts of the model and its optimizer; unknown ones are None."""
     inner = without_compiler(model)
     inner = getattr(inner, "module", inner)
     training = [parameter for parameter in parameters if parameter.requires_grad]
@@ -145,7 +145,7 @@ def sparse_gradients(
 
 
 def shuffling(loader: Any) -> Optional[Dict[str, Any]]:
-    """Return what decides the order of a loader's samples; None where that is unknown.
+    """Describe the order of a loader's samples; None if it is unknown.
 
     A ``DistributedSampler`` draws the order from ``seed`` and ``epoch``.
     """
@@ -216,7 +216,7 @@ def device_types(parameters: List[torch.Tensor]) -> List[str]:
 
 
 def computes_on_host(parameters: List[torch.Tensor]) -> bool:
-    """Tell whether training computes on CPUs; an optimizer may hide its parameters."""
+    """Return whether training computes on CPUs; an optimizer may hide its parameters."""
     kinds = device_types(parameters)
     return kinds == ["cpu"] or (not kinds and not torch.cuda.is_available())
 
@@ -225,6 +225,6 @@ def steps_counted(optimizer: Any) -> int:
     """Return the steps that the optimizer has ever counted; 0 where it counts none, like SGD."""
     states = getattr(optimizer, "state", {}).values()
     counts = [state["step"] for state in states if isinstance(state, dict) and "step" in state]
-    # Reading a count from a device would wait for it.
+    # Reading a count from a device would wait for the device.
     there = [count for count in counts if getattr(count, "is_cpu", True)]
     return max(map(int, there), default=0)

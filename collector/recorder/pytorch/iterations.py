@@ -1,4 +1,4 @@
-"""Record the iterations of a training loop: what runs in every step, and how it becomes rows."""
+"""Record the iterations of a training loop, and make rows of them."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class IterationRecording(LoopRecording):
     def _keep(
         self, iteration: Iteration, end: int, goes_on: bool = False
     ) -> Optional[DeviceIteration]:
-        """Queue an iteration for the thread that makes rows; return what the device is to add.
+        """Queue an iteration for the thread that makes rows; return it with the device's timestamps.
 
         Args:
             goes_on: whether the next one begins at once.

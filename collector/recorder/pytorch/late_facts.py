@@ -1,4 +1,4 @@
-"""Record facts that show during training: of its loaders, epochs and gradients."""
+"""Record facts that are known only during training: of loaders, epochs and gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_ORDERS = 8
 
 
 class LateFacts:
-    """Records what a training shows of itself, once or when it changes.
+    """Records facts once, or when they change.
 
     Args:
         session: receives the facts.
@@ -60,7 +60,7 @@ class LateFacts:
         self._pool = queue_of(loader, self._pool)
 
     def sample_queue(self) -> None:
-        """Note how many row groups wait now, where the loader is Petastorm's."""
+        """Count the row groups that wait now, if the loader is Petastorm's."""
         if self._pool is not None:
             self._pool.sample()
 
@@ -71,7 +71,7 @@ class LateFacts:
             self._session.facts({"learning_rates": changes})
 
     def end_epoch(self) -> None:
-        """Record what the end of an epoch shows, for the first few epochs."""
+        """Record the order of samples, for the first few epochs, and facts that change."""
         loader, self._loader = self._loader, None
         found: Dict[str, Any] = {}
         if not self._orders and self._ranks > 1:

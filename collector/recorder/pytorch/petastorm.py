@@ -1,7 +1,7 @@
-"""Petastorm's loaders: a pool reads and decodes row groups into a queue, from which batches are made.
+"""Read the queue of Petastorm's loaders, into which a pool reads and decodes row groups.
 
-The queue shows which side is slow: row groups pile up where the slow side is after the queue, such as
-shuffling and collating.
+The queue shows which side is slow: row groups pile up if the slow side is after it, such as shuffling
+and collating.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..facts import count_or_none
 from ..measure_input import Loader, Stages
 from .batches import samples_in
 
-# A queue that is fuller than this keeps no one waiting.
+# With a fuller queue training does not wait for the pool.
 _PILED_UP = 0.5
 
 
@@ -81,7 +81,7 @@ class PoolQueue:
         return "%s: %s. %s" % (name, self._slow_side(), _ONCE)
 
     def _after_start(self) -> List[int]:
-        """Skip the start, where the queue is empty, or filled in advance, whichever side is slow."""
+        """Skip the start: then the queue is empty or full, whichever side is slow."""
         return self._waiting[len(self._waiting) // 2 :]
 
     def _slow_side(self) -> str:

@@ -56,7 +56,7 @@ class Recording(IterationRecording):
         self, optimizer: Any, model: Any, options: Options, first_step: Optional[int] = None
     ) -> None:
         super().__init__(options)
-        #: The number of the first step; None: as the optimizer counts.
+        #: The number of the first step; None where the optimizer counts.
         self._first_step = first_step
         self._optimizer = without_accelerate(optimizer)
         self._model = model
@@ -87,7 +87,7 @@ class Recording(IterationRecording):
             self._session.close(self._counted())
 
     def _counted(self) -> Optional[int]:
-        """Return the steps that the optimizer has counted; None where the user counts them."""
+        """Return the steps that the optimizer has counted; None if the user counts them."""
         return steps_counted(self._optimizer) if self._first_step is None else None
 
     def _next_step(self) -> Optional[int]:
@@ -277,12 +277,12 @@ class Recording(IterationRecording):
                 self._record_device_clock()
 
     def _position(self) -> Position:
-        """Return how far the iteration has come on the host; called on the flushing thread."""
+        """Return the progress of the iteration on the host; called on the flushing thread."""
         iteration = self._iteration
         if iteration is None:
             return Position()
         reduced = iteration.reductions[-1].reduced if iteration.reductions else None
-        # In a collective before the last gradient it waits for the others all the same.
+        # A collective before the last gradient waits for the other ranks, too.
         ready = self._gradients.last if self._gradients.is_complete else self._waits.since
         return Position(iteration.begin, iteration.data, ready, reduced)
 
@@ -302,7 +302,7 @@ class Recording(IterationRecording):
 
     @while_running
     def begin_pause(self, kind: str) -> None:
-        """Start something other than training. A step whose gradients are reduced ends before it."""
+        """Start a pause. A step with reduced gradients ends before it."""
         if self._iteration is not None and self._iteration.reductions:
             self.end_iteration()
         assert self._session is not None

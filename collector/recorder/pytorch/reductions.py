@@ -1,4 +1,4 @@
-"""Time the reductions of gradients, by who reduces them.
+"""Time the reductions of gradients by Horovod or DistributedDataParallel.
 
 Horovod's optimizer waits for its allreduces in ``synchronize``, which ``step`` calls, or the user calls
 before clipping gradients. It is patched on the instance. DistributedDataParallel waits in a callback at
@@ -68,14 +68,14 @@ class HorovodReductions(Reductions):
 
         @functools.wraps(original)
         def synchronize(*args: Any, **kwargs: Any) -> Any:
-            # A gradient clipper may call it again: without new gradients it is the same reduction.
+            # Clipping gradients may call it again: without new gradients it is the same reduction.
             if gradients is None:
                 result = original(*args, **kwargs)
                 report(Reduction(None, None, None))
                 return result
             ready, device_ready = gradients.last, gradients.device_last
             result = original(*args, **kwargs)
-            # The stream waits for the reduction from here on, whether the host has or not.
+            # From here on the stream waits for the reduction, even if the host has not.
             report(Reduction(ready, ready, monotonic_ns(), device_ready, gradients.timestamp()))
             return result
 
@@ -136,7 +136,7 @@ class DdpReductions(Reductions):
             self._waits.add(*broadcast)
 
     def _first_gradient(self) -> None:
-        """Handle the first gradient of a backward pass: have its end reported."""
+        """Handle the first gradient of a backward pass: request a callback at its end."""
         assert self._gradients is not None
         self._gradients.on_gradient = None
         after_backward(self._backward_ended)

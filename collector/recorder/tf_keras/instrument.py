@@ -143,7 +143,7 @@ class Instrumentation:
 
     @_while_tracing
     def _timestamp_data(self, data: Any) -> Any:
-        """Timestamp the batch and pass it on after that: on busy cores a timestamp would come late."""
+        """Timestamp the batch before passing it on: a parallel timestamp may come late on busy cores."""
         ring = self._ring_here()
         if ring is None:
             return data
@@ -156,7 +156,7 @@ class Instrumentation:
 
     @_while_tracing
     def _finish_step(self, outputs: Any) -> Any:
-        """Finish the step; with several steps per call, timestamp its end, as the host sees the last."""
+        """Finish the step; with several steps per call, timestamp its end, which the host cannot see."""
         ring = self._ring_here()
         if ring is None:
             return outputs
@@ -259,7 +259,7 @@ def tensors_of(structure: Any) -> List[Any]:
 
 
 def done(tensors: List[Any]) -> List[Any]:
-    """Return control inputs that wait until the tensors' values exist."""
+    """Return control inputs that wait for the tensors' values."""
     if not tensors:
         return []
     if not tf.config.list_logical_devices("GPU"):

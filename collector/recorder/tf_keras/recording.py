@@ -40,7 +40,7 @@ _FIRST_CALLS = 3
 
 
 class Recording(FitRecording):
-    """One ``fit`` of one model: its timestamps, its timers, and what they write to the log."""
+    """One ``fit`` of one model, with its timestamps and timers."""
 
     def __init__(self, model: Any, params: Optional[Dict[str, Any]], options: Options) -> None:
         super().__init__(model, params, options)
@@ -83,10 +83,10 @@ class Recording(FitRecording):
         self._instrumentation.install(model)
 
     def _timed(self, made: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
-        """Put a timer around a train function that is traced with the timestamps in it.
+        """Put a timer around a train function that is traced with timestamps.
 
-        Fit has made its train function already, and an earlier fit may have traced it: make another
-        one. A custom function stays, and its content is unknown.
+        Keras has made a train function already, and an earlier fit may have traced it: make another one.
+        A custom function stays, and its content is unknown.
         """
         model, instrumentation = self.model, self._instrumentation
         assert instrumentation is not None

@@ -63,8 +63,8 @@ class StepLogger(TrainerCallback):  # type: ignore[misc]  # not installed beside
 def _calling_trainer() -> Any:
     """Return the Trainer whose training begins; None where it is not found.
 
-    The Trainer gives callbacks the model without DistributedDataParallel, and not itself: only its call
-    leads to it.
+    The Trainer gives callbacks the model without DistributedDataParallel, and not itself: it is found on
+    the stack.
     """
     frame = sys._getframe(1)
     while frame is not None:
