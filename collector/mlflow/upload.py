@@ -23,7 +23,7 @@ _AT_ONCE = 8
 class Uploaded:
     """The result of an upload."""
 
-    #: The number of logs, and of those that the run already had completely.
+    #: The number of logs, and of those that the run already has completely.
     logs: int
     unchanged: int
     #: The number of uploaded bytes.

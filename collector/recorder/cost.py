@@ -44,7 +44,7 @@ class Cost:
             self.host_ns += monotonic_ns() - begun
 
     def count_write(self, size: int) -> None:
-        """Count one write of so many bytes."""
+        """Count a write of ``size`` bytes."""
         self.bytes += size
         self.flushes += 1
 

@@ -78,7 +78,7 @@ def gather(log_dir: Any, world: World, broadcast: Broadcast) -> List[Path]:
     """Bring the logs of all ranks into the folder of rank 0.
 
     The ranks send their logs one after another, so that no rank holds more than two in memory.
-    Existing files are never overwritten: a log whose content differs gets the next free number.
+    Existing files are never overwritten: a log with other content gets the next free number.
 
     Returns:
         The files written on rank 0; an empty list on other ranks, and where all share the folder.

@@ -275,7 +275,7 @@ def _create_exclusively(path: Path, content: Dict[str, Any]) -> bool:
 
 
 def _read(path: Path) -> Optional[Dict[str, Any]]:
-    """Read what the first rank wrote; None where the file stays unreadable or is not ours."""
+    """Read a file of the first rank; None if it stays unreadable or is another program's."""
     for _ in range(_READ_ATTEMPTS):
         try:
             found = json.loads(path.read_text())

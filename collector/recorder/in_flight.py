@@ -80,7 +80,7 @@ class StepWatch:
         self._times: Deque[int] = deque(maxlen=_MEDIAN_OF)
         self._progress = origin
         self._last_end: Optional[int] = None
-        #: What runs between steps now: its kind and its start.
+        #: The pause between steps that runs now: its kind and its start.
         self.pause: Optional[Tuple[str, int]] = None
         self._written_at = 0
         #: The progress before the step that was described last.

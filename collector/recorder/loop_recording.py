@@ -1,4 +1,4 @@
-"""Record the loops of a training whose batches pass through ``iterate``: loops, epochs and pauses."""
+"""Record the loops, epochs and pauses of a training that takes its batches from ``iterate``."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _MOST_ITERATIONS = 1024
 class Reduction(NamedTuple):
     """One reduction of gradients, in monotonic nanoseconds; None was not measured."""
 
-    #: What caused it: two reductions with the same cause are one.
+    #: Identifies its cause: two reductions with the same cause are one.
     cause: Optional[int]
     ready: Optional[int]
     reduced: Optional[int]

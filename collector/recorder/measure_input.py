@@ -131,9 +131,9 @@ def measure_input_of(loader_of: Callable[[Any], Loader]) -> MeasureInput:
             steps: the most batches to take.
             log_dir: the folder of the run's logs; by default the folder of this process's current,
                 latest or next recording.
-            try_workers: with a ``DataLoader``, also try 1, 2, 4, … up to so many workers, and deeper
-                prefetching, each for ten seconds at most. The report proposes the smallest setting that
-                keeps up with training.
+            try_workers: with a ``DataLoader``, also try 1, 2, 4, … up to this number of workers, and
+                deeper prefetching, each for ten seconds at most. The report proposes the smallest
+                setting that keeps up with training.
 
         Returns:
             The result; it prints as a table. It includes an error that the data raises, which is also

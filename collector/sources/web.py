@@ -47,15 +47,10 @@ class WebFiles(Files):
         return _web()
 
     def _options(self) -> dict[str, Any]:
-        from aiohttp import ClientTimeout
-
-        timeout = ClientTimeout(
-            total=None, sock_connect=self.timeout_seconds, sock_read=self.timeout_seconds
-        )
         return {
             **super()._options(),
             "headers": _UNCOMPRESSED,
-            "client_kwargs": {"timeout": timeout},
+            "client_kwargs": {"timeout": self._client_timeout()},
         }
 
     def _file(

@@ -62,7 +62,7 @@ class _State:
 
 
 class Mirror:
-    """A store at a URL with its local mirror.
+    """A store at a URL and its local mirror.
 
     All methods raise ``UnreadableError`` or ``UnwritableError`` if the URL cannot be read or written.
 
@@ -131,7 +131,7 @@ class Mirror:
             folder: the folder of the files. Files that it lacks are at the URL with unique names.
 
         Returns:
-            The files, by name. Files that the old state has, too, get the old names.
+            The files, by name. Files that are also in the old state get their old names.
         """
         old = _files_of(self._states[run])
         old_names = {(_TOKEN.sub("", name), file.sha256): name for name, file in old.items()}

@@ -19,7 +19,7 @@ _NO_MORE = object()
 
 
 class ResultTimes:
-    """Waits for arrays, in order, on a thread of its own.
+    """Waits for arrays, in order, on a separate thread.
 
     All outputs of a compiled function are ready at once, so one of them stands for the step.
     """

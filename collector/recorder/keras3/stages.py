@@ -60,7 +60,7 @@ class Stages:
     def function(
         self, made: Callable[..., Any], is_timed: Callable[[], bool]
     ) -> Callable[..., Any]:
-        """Return the train function whose calls are timed; ``is_timed``: in such a call."""
+        """Return the train function to time; ``is_timed`` returns whether a timed call runs."""
         return made
 
     def check(self) -> None:

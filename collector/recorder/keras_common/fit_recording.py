@@ -1,4 +1,4 @@
-"""Record one ``fit`` of one Keras model: what the recorders of all Keras versions share."""
+"""Record one ``fit`` of one Keras model, with any version of Keras."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recording_of(model: Any) -> Optional["FitRecording"]:
 
 
 def stop_abandoned() -> None:
-    """Stop recordings whose fit an exception has ended: they would keep their models alive."""
+    """Stop recordings of fits that an exception has ended: they would keep their models alive."""
     for recording in list(_open):
         if recording.abandoned:
             recording.stop()

@@ -71,7 +71,7 @@ class CudaClock:
         self._now = now
         self._stream_of = stream_of
         self._captures = cuda.is_current_stream_capturing
-        # What identifies the stream that was current last, and its object.
+        # The id of the last current stream, and its object.
         self._current: Tuple[Any, Any] = (None, None)
         self._side = cuda.Stream(device=index, priority=-1)
         self._free: List[Any] = []

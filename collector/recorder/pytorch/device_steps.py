@@ -70,7 +70,7 @@ class DeviceIteration:
         self.read_ms: Optional[List[float]] = None
 
     def prepare(self) -> None:
-        """List the timestamps to read, the end first: until it is reached, the others are not queried."""
+        """List the timestamps to read, the end first: until it is reached, no other is queried."""
         iteration = self.iteration
         found: List[Any] = [
             self.device_end,

@@ -22,7 +22,7 @@ from .reductions import Reductions, without_compiler
 
 
 def parameters_of(optimizer: Any, model: Any) -> List[torch.Tensor]:
-    """Return the parameters whose gradients are reduced; some of them may be frozen."""
+    """Return the parameters with reduced gradients; some of them may be frozen."""
     ddp = isinstance(without_compiler(model), torch.nn.parallel.DistributedDataParallel)
     if optimizer is None or ddp:
         return [] if model is None else list(model.parameters())
@@ -203,7 +203,7 @@ def _names(optimizer: Any, model: Any) -> Dict[int, str]:
 
 
 def _is_sharded(parameter: torch.Tensor) -> bool:
-    """Return whether it is a DTensor, of which each rank has a part."""
+    """Return whether it is a DTensor: each rank has a part of it."""
     return hasattr(parameter, "placements")
 
 

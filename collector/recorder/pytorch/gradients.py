@@ -16,7 +16,7 @@ that used to be last, or none. A model that trains different parts in turn keeps
 CUDA runs asynchronously, so hooks run before the work is done. The last hook then takes a timestamp of
 the gradient's stream. While all parameters have hooks, the last one is known when as many gradients have
 come as in the previous backward pass. Where fewer come, the end of the pass counts, which is later by
-what the host does meanwhile.
+the host's work in between.
 """
 
 from __future__ import annotations

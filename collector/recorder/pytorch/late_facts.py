@@ -11,7 +11,7 @@ from ..session import Session
 from .facts import learning_rate, parameters_of, shuffling, sparse_gradients, weights
 from .petastorm import PoolQueue, queue_of
 
-# Epochs whose sample order is recorded.
+# The number of epochs for which the order of samples is recorded.
 _MOST_ORDERS = 8
 
 

@@ -23,7 +23,7 @@ def is_petastorm_loader(data: Any) -> bool:
 
 
 def petastorm_loader(data: Any) -> Loader:
-    """Describe one of Petastorm's loaders, whose queue is checked after every batch."""
+    """Describe one of Petastorm's loaders; its queue is checked after every batch."""
     queue = PoolQueue(data)
 
     def samples(batch: Any) -> Any:

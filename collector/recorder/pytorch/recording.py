@@ -167,7 +167,7 @@ class Recording(IterationRecording):
     def iterate(self, loader: Any, batches: Iterator[Any], is_epoch: bool) -> Iterator[Any]:
         """Yield the batches of a loop, and record its iterations.
 
-        What runs in every iteration on a CPU is in this one function with local variables: training has
+        The work of every iteration on a CPU is in this one function with local variables: training has
         just evicted everything else from the CPU's caches.
         """
         if not self.running:

@@ -26,7 +26,7 @@ Report = Callable[[Reduction], None]
 
 
 class Reductions:
-    """The base class, for trainings whose reductions cannot be seen."""
+    """The base class, and reductions that cannot be seen."""
 
     #: Whether reductions are seen at all.
     counts = False
@@ -36,7 +36,7 @@ class Reductions:
     def __init__(self, reason: Optional[str] = None) -> None:
         #: Why reductions cannot be timed; None where they can, or where there are none.
         self.reason = reason
-        # What restores optimizer and model.
+        # Functions that restore optimizer and model.
         self._undo: List[Callable[[], None]] = []
 
     def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
@@ -186,7 +186,7 @@ def without_compiler(model: Any) -> Any:
 
 
 def without_accelerate(optimizer: Any) -> Any:
-    """Return the optimizer inside Accelerate's wrapper, whose updates are the real ones."""
+    """Return the optimizer inside Accelerate's wrapper, which makes the real updates."""
     wrapped = type(optimizer).__module__.startswith("accelerate.")
     return getattr(optimizer, "optimizer", optimizer) if wrapped else optimizer
 

@@ -107,7 +107,7 @@ class Instrumentation:
         self._undo.append(patch(owner, name, wrap(getattr(owner, name))))
 
     # The wrappers themselves are not decorated, so that autograph treats their callees as it would
-    # without them; what the wrappers add is never converted.
+    # without them; the wrappers' own functions are never converted.
 
     def _train_step(self, original: Any) -> Any:
         def train_step(data: Any) -> Any:

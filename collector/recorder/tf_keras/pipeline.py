@@ -55,7 +55,7 @@ _OPERATIONS = (
     (DECODE, re.compile(r"Decode|Parse|Resize")),
     (READ, re.compile(r"ReadFile")),
 )
-# The graph of a Python function does not show what the function does.
+# The graph does not show the content of a Python function.
 _PYTHON = re.compile(r"PyFunc")
 
 
