@@ -19,7 +19,7 @@ from stallscope.collector.recorder.keras_common.steps import (
     GraphStep,
     graph_step,
 )
-from stallscope.collector.recorder.keras_common.stream import StepStream
+from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 CLOCK = 1_700_000_000_000_000_000
 MS = 1_000_000

@@ -9,7 +9,7 @@ from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.keras_common import calls
 from stallscope.collector.recorder.keras_common.calls import FinishedCalls
 from stallscope.collector.recorder.keras_common.steps import CallAssembler, GraphStep
-from stallscope.collector.recorder.keras_common.stream import StepStream
+from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 MS = 1_000_000
 

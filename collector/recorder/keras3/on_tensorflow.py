@@ -13,9 +13,9 @@ import keras
 from ..facts import SWITCHED_OFF, WHOLE_STEP
 from ..in_flight import Position
 from ..keras_common.steps import CallAssembler
-from ..keras_common.stream import StepStream
 from ..keras_common.timing import code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of
+from ..tf_keras.stream import StepStream
 from ..tf_keras.timestamp_ring import CAPACITY, READY, TimestampRing
 from .stages import KerasFit, Stages
 

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional
 import keras
 
 from ..format import StepRow
+from ..guards import never_raises
 from ..identity import World, world_of_training
 from ..in_flight import Position, running_frame
 from ..keras_common.calls import FinishedCalls
@@ -97,25 +98,21 @@ class Recording(FitRecording):
 
     # -- one call of the train function ----------------------------------------------------------
 
-    # These two run around every call where the stages need that, and catch their own errors.
+    # These two run around calls now and then, or around every call if the stages are attentive.
 
+    @never_raises
     def before_call(self) -> None:
-        try:
-            if getattr(self.model, "history", None) is not self._history:
-                # Another fit trains the model without this callback, after an exception in this fit.
-                self.stop()
-        except Exception as error:  # no error may reach training
-            self.fail(error)
+        if getattr(self.model, "history", None) is not self._history:
+            # Another fit trains the model without this callback, after an exception in this fit.
+            self.stop()
 
+    @never_raises
     def after_call(self) -> None:
         stages, calls = self._stream, self._calls
         assert calls is not None
-        try:
-            stages.check()
-            self._update_facts()
-            calls.schedule_check(every_call=stages.attentive)
-        except Exception as error:
-            self.fail(error)
+        stages.check()
+        self._update_facts()
+        calls.schedule_check(every_call=stages.attentive)
 
     def _update_facts(self) -> None:
         assert self._calls is not None

@@ -12,7 +12,6 @@ from ..in_flight import Position
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
 from ..keras_common.steps import CallAssembler
-from ..keras_common.stream import StepStream
 from ..keras_common.timing import TimedFunction, code_of, is_made_by, timed
 from ..learning_rate import LearningRates
 from ..options import Options
@@ -29,6 +28,7 @@ from .fit_facts import fit_facts
 from .instrument import Instrumentation
 from .keras_2 import keras
 from .optimizers import graph_reduces, passes_counted, passes_done, passes_per_step
+from .stream import StepStream
 from .timestamp_ring import CAPACITY, TimestampRing
 
 logger = logging.getLogger("stallscope")
@@ -130,21 +130,17 @@ class Recording(FitRecording):
 
     # These run around the first calls only, unless a call runs several steps.
 
+    @never_raises
     def before_call(self) -> None:
-        try:
-            if getattr(self.model, "history", None) is not self._history:
-                self._give_way()
-            elif self.running:
-                self._check_before_call()
-        except Exception as error:  # no error may reach training
-            self.fail(error)
+        if getattr(self.model, "history", None) is not self._history:
+            self._give_way()
+        elif self.running:
+            self._check_before_call()
 
+    @never_raises
     def after_call(self) -> None:
-        try:
-            self._stream.check()
-            self._update_facts()
-        except Exception as error:
-            self.fail(error)
+        self._stream.check()
+        self._update_facts()
 
     def _check_before_call(self) -> None:
         calls = self._calls

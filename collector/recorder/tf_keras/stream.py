@@ -1,4 +1,4 @@
-"""Make rows of finished calls of the train function."""
+"""Make rows of finished calls of TensorFlow's train function."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Callable, List, Optional
 
 from ..format import StepRow
 from ..guards import yield_to_training
-from .calls import MOST_WAITING
-from .steps import Call, CallAssembler, GraphStep, graph_step
+from ..keras_common.calls import MOST_WAITING, FinishedCalls
+from ..keras_common.steps import Call, CallAssembler, GraphStep, graph_step
 
 if TYPE_CHECKING:
-    from ..tf_keras.timestamp_ring import TimestampRing
-    from .calls import FinishedCalls
+    from .timestamp_ring import TimestampRing
 
 
 class StepStream:
@@ -26,7 +25,7 @@ class StepStream:
 
     def __init__(
         self,
-        calls: "FinishedCalls",
+        calls: FinishedCalls,
         ring: Optional["TimestampRing"],
         assembler: CallAssembler,
         several_per_call: bool,
