@@ -61,7 +61,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 class Training:
-    """A recorded program whose log is uploaded to a run."""
+    """A recorded program that uploads its log to a run."""
 
     def __init__(self, folder: Path, run_id: str, uri: str, **settings: Any) -> None:
         self.logs = folder / "logs"

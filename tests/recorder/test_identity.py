@@ -156,7 +156,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Pat
 
 @dataclass
 class RayContext:
-    """What Ray Train tells a worker; real workers are in tests/training/test_ray.py."""
+    """Ray Train's context of a worker; real workers are in tests/training/test_ray.py."""
 
     rank: int
     run_id: str = "5f0c"

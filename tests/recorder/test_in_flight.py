@@ -1,4 +1,4 @@
-"""A step that takes too long shows how far it has come, and where the process is."""
+"""A step that takes too long is logged with its progress and the stacks of the process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOWHERE = Position()
 
 
 def watch(steps: int = 20, stacks: StackFile | None = None) -> StepWatch:
-    """A watch that has seen so many steps of 10 ms."""
+    """A watch that has seen some steps of 10 ms."""
     found = StepWatch(threading.get_ident(), 0, stacks)
     for number in range(steps):
         found.row_written(step_row(number))

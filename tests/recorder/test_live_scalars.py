@@ -1,4 +1,4 @@
-"""Rank 0's series during training: another process, which training neither waits for nor hears of."""
+"""Rank 0's series come from another process, and training does not wait for it."""
 
 from __future__ import annotations
 

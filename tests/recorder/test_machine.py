@@ -1,4 +1,4 @@
-"""What the kernel tells of a process and its host becomes lines of the log; the rest is missing."""
+"""The kernel's figures of a process and its host become lines of the log; others are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a loader are tried in order, and what cannot be tried is refused."""
+"""Settings of a loader are tried in order, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALONE = World(0, 1, None)
 
 
 class Clock:
-    """A clock that only loaders move on."""
+    """A clock that only loaders advance."""
 
     ns = 0
 
@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @dataclass
 class Pool:
-    """A loader whose batches take 8 ms of one worker; at most four can work at once."""
+    """A loader with batches that take 8 ms of one worker; at most four can work at once."""
 
     clock: Clock
     asked: list[tuple[int, int]] = field(default_factory=list)

@@ -192,7 +192,7 @@ def test_every_write_is_whole_lines_even_if_the_system_splits_them(
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    """Make the disk accept so many more bytes, and then none."""
+    """Make the disk accept ``free`` more bytes, and then none."""
     write = os.write
     left = [free]
 

@@ -199,7 +199,7 @@ class Stream:
         )
 
     def run(self, begin: float, *, in_graph: int = 1) -> None:
-        """Run one call of 10 ms that ran so many steps in the graph."""
+        """Run one call of 10 ms with ``in_graph`` steps."""
         self.ring.steps += [timestamps(begin + 1, begin + 4, begin + 9, begin + 9.5)] * in_graph
         entered = int(begin * MS)
         self.calls.change(0, max(1, in_graph))

@@ -21,7 +21,7 @@ def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Ring:
-    """A ring whose graph starts steps while it is read: ``meanwhile`` runs then."""
+    """A ring that gets new steps while it is read: ``meanwhile`` runs then."""
 
     def __init__(self) -> None:
         self.begun = 0
