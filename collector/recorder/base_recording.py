@@ -7,10 +7,10 @@ import os
 from typing import Any, Callable, Dict, Optional
 
 from .facts import host_facts, settings, timeline_is_on
-from .identity import World, world_of_training
 from .in_flight import PositionReader
 from .options import Options
 from .session import Session
+from .world import World, world_of_training
 
 logger = logging.getLogger("stallscope")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from .format import SUFFIX
-from .identity import World, initialised_horovod, torch_distributed, world_of_training
 from .input_file import SUFFIX as INPUT_SUFFIX
+from .world import World, initialised_horovod, torch_distributed, world_of_training
 
 logger = logging.getLogger("stallscope")
 

@@ -156,7 +156,7 @@ class StepWatch:
                 self._stack, self._stack_since = stack, now
             described["stack"] = stack
             described["stack_since_us"] = self._us(self._stack_since)
-            described["other_threads"] = stacks_in_user_code(besides=self._thread)
+            described["other_threads"] = stacks_in_user_code(except_thread=self._thread)
             self._write_stacks(waited, step)
         return {"in_flight": described}
 

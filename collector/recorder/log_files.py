@@ -12,9 +12,10 @@ from stallscope import __version__
 
 from .cost import Cost
 from .format import SUFFIX, RowFormatter, facts_line, file_name, header
-from .identity import World, job_start_ns, process_start_ns
+from .identity import job_start_ns, process_start_ns
 from .sinks import FileSink, LoggingSink
 from .spool import CopySchedule, SpooledSink, cannot_append, needs_spooling
+from .world import World
 
 logger = logging.getLogger("stallscope")
 

@@ -15,8 +15,9 @@ from stallscope import __version__
 
 from . import input_file
 from .facts import host_facts
-from .identity import World, launch_of_training, world_of_training
+from .identity import launch_of_training
 from .measured_input import MeasuredInput, Stage, Trial, best_of, mean_of
+from .world import World, world_of_training
 
 logger = logging.getLogger("stallscope")
 

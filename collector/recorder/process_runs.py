@@ -7,7 +7,8 @@ import uuid
 from pathlib import Path
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from .identity import RunIdentity, World, join_run, rejoins, run_id_of_training
+from .identity import RunIdentity, join_run, rejoins, run_id_of_training
+from .world import World
 
 
 class _LastSession(NamedTuple):

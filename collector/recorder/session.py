@@ -22,7 +22,7 @@ from .cost import Cost
 from .facts import known
 from .format import END, EPOCH, IntervalRow, StepRow, facts_line
 from .guards import mark_background_thread, yield_to_training
-from .identity import World, launch_of_training
+from .identity import launch_of_training
 from .in_flight import Position, PositionReader, StepWatch
 from .log_files import LogFiles
 from .machine.monitor import Monitor
@@ -32,6 +32,7 @@ from .process_runs import join_or_continue_run, session_closed
 from .row_lines import Row, RowLines
 from .stacks import stack_file_of
 from .upload import finish, watch
+from .world import World
 
 logger = logging.getLogger("stallscope")
 

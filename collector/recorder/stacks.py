@@ -41,11 +41,11 @@ def frames_of(frame: Optional[FrameType]) -> List[Frame]:
     return frames
 
 
-def stacks_in_user_code(besides: int) -> List[List[Frame]]:
+def stacks_in_user_code(except_thread: int) -> List[List[Frame]]:
     """Return the stacks of other threads that run code of the user, such as a loader's generator."""
     stacks: List[List[Frame]] = []
     for thread, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
-        frames = frames_of(frame) if thread != besides else []
+        frames = frames_of(frame) if thread != except_thread else []
         if any(map(is_users, frames)) and len(stacks) < _MOST_OTHERS:
             stacks.append(frames)
     return stacks

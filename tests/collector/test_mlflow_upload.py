@@ -36,7 +36,7 @@ if settings["without_packages"]:
 sys.path.insert(0, settings["source"])
 from stallscope.collector.recorder.clock import read_clocks
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 folder, stop = Path(settings["folder"]), Path(settings["stop"])

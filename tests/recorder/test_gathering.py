@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stallscope.collector.recorder.gathering import gather
-from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.world import World
 
 
 def everywhere(size: int, act: Callable[[int, Callable[[Any, int], Any]], None]) -> None:

@@ -14,11 +14,11 @@ from support.waiting import wait_until
 
 from stallscope.collector.recorder import in_flight
 from stallscope.collector.recorder.format import IntervalRow, StepRow
-from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.in_flight import Position, StepWatch
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.stacks import StackFile, frames_of, stacks_in_user_code
+from stallscope.collector.recorder.world import World
 from stallscope.parsers import read
 from stallscope.run import Log
 
@@ -191,7 +191,7 @@ def test_another_thread_in_the_users_code_shows() -> None:
     thread.start()
     started.wait()
     try:
-        stacks = stacks_in_user_code(besides=threading.get_ident())
+        stacks = stacks_in_user_code(except_thread=threading.get_ident())
     finally:
         ends.set()
         thread.join()
@@ -264,7 +264,7 @@ import os, signal, sys, time
 from pathlib import Path
 from stallscope.collector.recorder import in_flight
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.world import World
 from stallscope.collector.recorder.in_flight import Position
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session

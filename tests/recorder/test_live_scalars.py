@@ -20,7 +20,7 @@ import logging, os, signal, sys, time
 from pathlib import Path
 from stallscope.collector.recorder import live_scalars
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 

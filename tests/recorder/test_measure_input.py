@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from stallscope.collector.recorder import measure_input
-from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.measure_input import Loader, check_workers, measure
 from stallscope.collector.recorder.measured_input import MeasuredInput
+from stallscope.collector.recorder.world import World
 
 ALONE = World(0, 1, None)
 

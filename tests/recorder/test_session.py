@@ -17,9 +17,9 @@ import stallscope
 from stallscope.collector.recorder import process_runs
 from stallscope.collector.recorder import session as session_module
 from stallscope.collector.recorder.cost import Cost
-from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
+from stallscope.collector.recorder.world import World
 from stallscope.parsers import read
 
 from .rows import step_row

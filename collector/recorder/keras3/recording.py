@@ -8,13 +8,13 @@ import keras
 
 from ..format import StepRow
 from ..guards import never_raises
-from ..identity import World, world_of_training
 from ..in_flight import Position, running_frame
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
 from ..keras_common.timing import TimedFunction, timed
 from ..options import Options
 from ..session import Session
+from ..world import World, world_of_training
 from .batches import timed_batches
 from .facts import (
     loader_workers,

@@ -12,10 +12,10 @@ from ..base_recording import BaseRecording
 from ..facts import count_or_none, known
 from ..format import CHECKPOINT, EPOCH, VALIDATION
 from ..guards import never_raises
-from ..identity import World
 from ..in_flight import Position, running_frame
 from ..options import Options
 from ..session import Session
+from ..world import World
 from .calls import FinishedCalls
 from .timing import TimedFunction, TimedSaving, calls_through
 

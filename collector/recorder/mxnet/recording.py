@@ -13,11 +13,11 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 from ..facts import SWITCHED_OFF
 from ..format import StepRow
 from ..guards import never_raises, while_running
-from ..identity import world_of_training
 from ..in_flight import Position, running_frame
 from ..loop_recording import LoopRecording
 from ..options import Options
 from ..patching import patch
+from ..world import world_of_training
 from .batches import Samples, full_batches
 from .facts import is_horovod_trainer, steps_counted, trainer_facts, weights
 from .gradient_probe import Answer, GradientProbe

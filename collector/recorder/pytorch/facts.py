@@ -15,8 +15,8 @@ from ..facts import (
     largest_gathered,
     module_version,
 )
-from ..identity import torch_distributed
 from ..learning_rate import optimizer_facts
+from ..world import torch_distributed
 from .fsdp import sharding, shards_dtype
 from .reductions import Reductions, without_compiler
 

@@ -10,10 +10,10 @@ import torch
 
 from ..facts import known
 from ..guards import never_raises, while_running
-from ..identity import world_of_training
 from ..in_flight import Position
 from ..loop_steps import StepAssembler
 from ..options import Options
+from ..world import world_of_training
 from .batches import full_batches, shape_in
 from .cuda import CudaClock
 from .device_steps import DeviceSteps

@@ -15,11 +15,11 @@ from ..base_recording import BaseRecording
 from ..clock import JUMP_NS, read_clocks
 from ..format import EPOCH, StepRow
 from ..guards import never_raises, while_running
-from ..identity import world_of_training
 from ..in_flight import Position
 from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
 from ..options import Options
 from ..session import Session
+from ..world import world_of_training
 from .facts import model_facts, parameters
 from .instrument import gradient_facts
 from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks

@@ -7,7 +7,6 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..format import StepRow
 from ..guards import never_raises
-from ..identity import World, world_of_training
 from ..in_flight import Position
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
@@ -16,6 +15,7 @@ from ..keras_common.timing import TimedFunction, code_of, is_made_by, timed
 from ..learning_rate import LearningRates
 from ..options import Options
 from ..session import Session
+from ..world import World, world_of_training
 from .facts import (
     learning_rate,
     model_facts,
