@@ -169,7 +169,7 @@ def measure(
         result = _run_with_stages(loader, steps)
         if workers and result.mean is not None and loader.with_workers is not None:
             try:
-                result.trials = _trials(loader.with_workers, workers, steps)
+                _try_settings(result.trials, loader.with_workers, workers, steps)
             except Exception as error:
                 result.no_trials = "no more settings were tried: %s" % describe_error(error)
     result.where = {
@@ -220,16 +220,21 @@ def _run_with_stages(loader: Loader, steps: int) -> MeasuredInput:
     return result
 
 
-def _trials(
-    with_workers: Callable[[int, int], Iterator[Any]], most: int, steps: int
-) -> List[Trial]:
-    """Try numbers of workers, and deeper prefetching with those up to the best of them."""
+def _try_settings(
+    trials: List[Trial],
+    with_workers: Callable[[int, int], Iterator[Any]],
+    most: int,
+    steps: int,
+) -> None:
+    """Try numbers of workers, and deeper prefetching with those up to the best; add to ``trials``."""
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count < most] + [most]
-    trials = [_trial(with_workers, count, 2, steps) for count in counts]
+    for count in counts:
+        trials.append(_trial(with_workers, count, 2, steps))
     best = best_of(trials)
     for count in [] if best is None else [count for count in counts if count <= best.workers]:
-        trials += [_trial(with_workers, count, depth, steps) for depth in _PREFETCH_DEPTHS]
-    return sorted(trials, key=lambda trial: (trial.workers, trial.prefetch))
+        for depth in _PREFETCH_DEPTHS:
+            trials.append(_trial(with_workers, count, depth, steps))
+    trials.sort(key=lambda trial: (trial.workers, trial.prefetch))
 
 
 def _trial(

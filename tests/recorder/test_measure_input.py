@@ -117,6 +117,19 @@ def test_an_error_of_a_worker_is_a_sentence(tmp_path: Path, clock: Clock) -> Non
     assert found.mean is not None
 
 
+def test_trials_before_an_error_are_kept(tmp_path: Path, clock: Clock) -> None:
+    pool = Pool(clock)
+
+    def broken(workers: int, prefetch: int) -> Iterator[int]:
+        if workers > 2:
+            raise OSError("too many open files")
+        return pool.of(workers, prefetch)
+
+    found = measure(pool.loader()._replace(with_workers=broken), 12, tmp_path, ALONE, 4)
+    assert [trial.workers for trial in found.trials] == [1, 2]
+    assert found.no_trials == "no more settings were tried: OSError: too many open files"
+
+
 @pytest.mark.parametrize(
     ("workers", "message"),
     [
@@ -126,7 +139,7 @@ def test_an_error_of_a_worker_is_a_sentence(tmp_path: Path, clock: Clock) -> Non
         ("4", "a number of workers, not '4'"),
     ],
 )
-def test_what_is_no_number_of_workers_is_refused(workers: Any, message: str, clock: Clock) -> None:
+def test_an_invalid_number_of_workers_is_refused(workers: Any, message: str, clock: Clock) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         check_workers(workers, Pool(clock).loader())
 
