@@ -11,7 +11,7 @@ from typing import Any, Dict, NamedTuple, Optional
 VERSION = 1
 SUFFIX = ".steps.csv"
 
-#: Kinds of rows besides ``step``: intervals with a start and an end.
+#: Kinds of rows other than ``step``: intervals with a start and an end.
 EPOCH = "epoch"
 VALIDATION = "validation"
 CHECKPOINT = "checkpoint"

@@ -60,7 +60,7 @@ class Options:
                 recorded.
             stacks: write the Python stacks (files, lines and functions, no values) of a rank whose step
                 takes too long: the training thread's into the log, those of all threads into a file
-                beside it after 30 seconds and after five minutes.
+                next to it after 30 seconds and after five minutes.
             machine: write the kernel's figures of the process and its host once a second (time on cores,
                 memory, disk, throttling, network), and those of its connections to other hosts.
             summary: whether rank 0 prints six lines on the run when the program ends, in a notebook when

@@ -1,4 +1,4 @@
-"""Read files of web servers, of which many send neither sizes nor ranges.
+"""Read files of web servers, many of which send no sizes or ranges.
 
 A file of unknown size is downloaded to a local disk when it is listed. A file that the server only sends
 completely is downloaded when a part of it is read. Downloads have a maximum size.

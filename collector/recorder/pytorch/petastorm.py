@@ -89,14 +89,14 @@ class PoolQueue:
         if not later:
             return "the length of its queue is unknown"
         mean = sum(later) / len(later)
-        room = getattr(getattr(self.reader, "_workers_pool", None), "_results_queue_size", None)
-        if not room:
+        capacity = getattr(getattr(self.reader, "_workers_pool", None), "_results_queue_size", None)
+        if not capacity:
             return "%.3g row groups waited on average" % mean
-        piled = mean > _PILED_UP * room
+        piled = mean > _PILED_UP * capacity
         slow = "the work after it" if piled else "the pool, which reads and decodes,"
         return "%.3g row groups of at most %s waited on average: %s takes most time" % (
             mean,
-            room,
+            capacity,
             slow,
         )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class StepLogger(TrainerCallback):  # type: ignore[misc]  # not installed beside the app
+class StepLogger(TrainerCallback):  # type: ignore[misc]  # not installed with the app
     """Record where the time of every step goes, on every rank, into one small file per rank.
 
         Trainer(model, args, train_dataset=data, callbacks=[StepLogger("logs/run-42")]).train()
