@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections import deque
 from itertools import chain, repeat
 from time import monotonic_ns
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..facts import SWITCHED_OFF
 from ..format import StepRow
@@ -21,7 +20,7 @@ from ..world import world_of_training
 from .batches import Samples, full_batches
 from .facts import is_horovod_trainer, steps_counted, trainer_facts, weights
 from .gradient_probe import Answer, GradientProbe
-from .iterations import OWN_NS, REDUCTIONS, FinishedIteration, IterationStream, RunningIteration
+from .iterations import OWN_NS, REDUCTIONS, IterationStream, RunningIteration
 
 logger = logging.getLogger("stallscope")
 
@@ -52,8 +51,6 @@ class Recording(LoopRecording):
         self._probe: Optional[GradientProbe] = None
         # The current iteration; None outside of one.
         self._iteration: Optional[RunningIteration] = None
-        #: A deque: the training thread appends while another takes, without a lock.
-        self._waiting: Deque[FinishedIteration] = deque()
         self._counts = Samples()
         self._weights_recorded = False
 
@@ -84,9 +81,8 @@ class Recording(LoopRecording):
         if not session.recording:
             return
         self._probe = probe
-        self._stream = IterationStream(
-            self._waiting, single, session.cost.count_iteration, self._emit
-        )
+        self._stream = IterationStream(single, session.cost.count_iteration, self._emit)
+        self._waiting = self._stream.waiting
         _open.append(self)
         self._watch_reductions()
 
@@ -100,8 +96,10 @@ class Recording(LoopRecording):
             self._restore()
         self._restore = None
         if self._session is not None:
-            if self._session.recording and not self._stream.close():
-                self._session.facts(self._not_reduced())
+            if self._session.recording:
+                self._stream.close()
+                if self._stream.gave_up:
+                    self._session.facts(self._not_reduced())
             self._session.close(steps_counted(self._trainer))
 
     def _position(self) -> Position:
