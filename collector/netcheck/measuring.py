@@ -222,7 +222,7 @@ class _Pairs:
         self._timing, self._ranks = timing, timing.ranks
         self._hosts = hosts
         self._turns = turns_of(list(first_ranks(hosts).values()))
-        #: The longest time of a turn with the fewest rounds.
+        #: The longest time so far of a turn with the fewest rounds.
         self._least_us = 0.0
 
     def measure(self) -> List[MeasuredPair]:

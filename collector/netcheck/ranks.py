@@ -53,7 +53,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def broadcast(self, value: Any) -> Any:
-        """Return the first rank's value on all ranks; JSON must support values."""
+        """Return the first rank's value, of types that JSON has, on all ranks."""
 
     @abstractmethod
     def collect(self, value: Any) -> List[Any]:

@@ -11,7 +11,7 @@ _MEDIAN_OF = 512
 
 
 class Cost:
-    """The counts of one session; one thread at a time adds to each."""
+    """The cost of one session; one thread at a time adds to each count."""
 
     __slots__ = ("_latest", "background_ns", "bytes", "flushes", "host_ns", "iterations")
 

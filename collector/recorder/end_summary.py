@@ -47,7 +47,7 @@ _pid: Optional[int] = None
 
 
 def begin(log_dir: Path, world: World, summary: Optional[bool]) -> Optional[OwnSteps]:
-    """Prepare the summary of a training that begins; return the sums of its steps.
+    """Prepare the summary of a starting training; return an object that sums its steps.
 
     Call it before the session registers its own end: at exit, what was registered last runs first.
 

@@ -115,7 +115,7 @@ _PLAIN_REDUCTIONS = ("none", "allreduce_hook")
 
 
 def largest_gathered(found: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Describe the largest sparse gradients, which are gathered instead of reduced, and count all.
+    """Count sparse gradients, which are gathered instead of reduced, and describe the largest.
 
     Args:
         found: for each gradient its ``name``, the ``shape`` of the whole, the bytes per number

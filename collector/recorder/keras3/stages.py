@@ -18,7 +18,7 @@ _PATIENCE_SECONDS = 2.0
 
 
 class KerasFit(NamedTuple):
-    """The fit of some stages."""
+    """A fit, and how it is recorded."""
 
     calls: FinishedCalls
     model: Any

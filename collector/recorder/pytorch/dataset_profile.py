@@ -1,8 +1,8 @@
 """Find the functions that a data set's ``__getitem__`` spends its time in.
 
-Python reports every call while a profile function is set. Timed are the calls that a data set makes, and
-those of its wrappers: data sets around data sets, and composed transforms. Calls inside timed ones are
-ignored, but Python's reports still take time. So only the shares count, not the times.
+Python reports every call while a profile function is set. This times the calls that a data set and its
+wrappers make (data sets around data sets, and composed transforms). Calls inside timed ones are ignored,
+but Python's reports still take time. So only the shares count, not the times.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class LateFacts:
             self._session.facts({"learning_rates": changes})
 
     def end_epoch(self) -> None:
-        """Record the order of samples, for the first few epochs, and facts that change."""
+        """Record weights once, the orders of samples of the first epochs, and the loader's queue."""
         loader, self._loader = self._loader, None
         found: Dict[str, Any] = {}
         if not self._orders and self._ranks > 1:
