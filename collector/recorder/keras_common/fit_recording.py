@@ -229,7 +229,7 @@ class FitRecording(BaseRecording):
         found = {name: getattr(model, name) for name in names}
 
         def undo() -> None:
-            # Another replacement since stays.
+            # Keep a replacement that was made since.
             if self._timer is None or model.train_function is self._timer:
                 for name, function in found.items():
                     setattr(model, name, function)
